@@ -1,0 +1,168 @@
+"""Columnar batches: the unit of flow everywhere (speed.md 1).
+
+A `Frame` is a frozen dataclass whose fields are integers or NumPy columns. It
+travels as one contiguous `bytes`; decoding gives views, not copies. A column of
+strings is a pair `<name>_off` (int64[n + 1]) and `<name>` (uint8[]), any other
+ragged column likewise (CSR).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+F64 = NDArray[np.float64]
+I64 = NDArray[np.int64]
+I16 = NDArray[np.int16]
+U64 = NDArray[np.uint64]
+U32 = NDArray[np.uint32]
+U8 = NDArray[np.uint8]
+
+_DTYPES: tuple[np.dtype[Any], ...] = tuple(
+    np.dtype(t) for t in ("u1", "i2", "u4", "i8", "u8", "f8", "i4", "u2", "f4")
+)
+_CODES = {d: i for i, d in enumerate(_DTYPES)}
+_ANNOTATED = {"F64": "f8", "I64": "i8", "I16": "i2", "U64": "u8", "U32": "u4", "U8": "u1"}
+_MAGIC = 0x53325350  # "PS2S"
+_VERSION = 1
+_HEAD = struct.Struct("<IHHI")  # magic, version, kind, number of fields
+_FIELD = struct.Struct("<Bxxxxxxxq")  # dtype code or _INT, element count or the integer
+_INT = 255
+
+
+class FrameError(ValueError):
+    """A byte string is not a frame of the expected kind, or is damaged."""
+
+
+class Frame:
+    """Base of all messages. Subclasses are frozen dataclasses with a unique KIND.
+
+    Field annotations are `int` or one of the column aliases of this module.
+    """
+
+    KIND: ClassVar[int]
+    _schema: ClassVar[tuple[tuple[str, np.dtype[Any] | None], ...]]
+    _by_kind: ClassVar[dict[int, type[Frame]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "KIND" not in cls.__dict__:
+            return
+        if cls.KIND in Frame._by_kind:
+            raise TypeError(f"frame kind {cls.KIND} is taken")
+        Frame._by_kind[cls.KIND] = cls
+        schema: list[tuple[str, np.dtype[Any] | None]] = []
+        for klass in reversed(cls.__mro__):
+            for name, note in klass.__dict__.get("__annotations__", {}).items():
+                if note == "int":
+                    schema.append((name, None))
+                elif note in _ANNOTATED:
+                    schema.append((name, np.dtype(_ANNOTATED[note])))
+        cls._schema = tuple(schema)
+
+    def encode(self) -> bytes:
+        """One contiguous byte string; columns start at multiples of eight."""
+        heads: list[bytes] = []
+        bodies: list[bytes] = []
+        for name, dtype in self._schema:
+            value = getattr(self, name)
+            if dtype is None:
+                heads.append(_FIELD.pack(_INT, value))
+                continue
+            column = np.ascontiguousarray(value, dtype=dtype)
+            heads.append(_FIELD.pack(_CODES[dtype], column.size))
+            bodies.append(column.tobytes())
+            if pad := -column.nbytes % 8:
+                bodies.append(bytes(pad))
+        head = _HEAD.pack(_MAGIC, _VERSION, self.KIND, len(heads))
+        return b"".join([head, bytes(-len(head) % 8), *heads, *bodies])
+
+    @classmethod
+    def decode(cls, data: bytes | memoryview) -> Self:
+        """Views over `data`; raises FrameError when it is not a frame of this class."""
+        frame = decode(data)
+        if not isinstance(frame, cls):
+            raise FrameError(f"expected a {cls.__name__}, got a {type(frame).__name__}")
+        return frame
+
+
+def decode(data: bytes | memoryview) -> Frame:
+    """Any frame, by the kind in its head. Raises FrameError."""
+    size = len(data)
+    if size < _HEAD.size:
+        raise FrameError(f"{size} bytes are too few for a frame")
+    magic, version, kind, count = _HEAD.unpack_from(data)
+    if magic != _MAGIC:
+        raise FrameError("not a frame: wrong magic number")
+    if version != _VERSION:
+        raise FrameError(f"frame version {version} is not {_VERSION}")
+    cls = Frame._by_kind.get(kind)
+    if cls is None or count != len(cls._schema):
+        raise FrameError(f"unknown frame kind {kind} with {count} fields")
+    at = _HEAD.size + -_HEAD.size % 8
+    body = at + count * _FIELD.size
+    if size < body:
+        raise FrameError("frame is cut short in its head")
+    values: dict[str, Any] = {}
+    for name, dtype in cls._schema:
+        code, n = _FIELD.unpack_from(data, at)
+        at += _FIELD.size
+        if dtype is None:
+            if code != _INT:
+                raise FrameError(f"{cls.__name__}.{name}: expected an integer")
+            values[name] = n
+            continue
+        if code != _CODES[dtype]:
+            raise FrameError(f"{cls.__name__}.{name}: wrong column type")
+        nbytes = n * dtype.itemsize
+        if n < 0 or body + nbytes > size:
+            raise FrameError(f"{cls.__name__}.{name}: cut short")
+        values[name] = np.frombuffer(data, dtype=dtype, count=n, offset=body)
+        body += nbytes + -nbytes % 8
+    return cls(**values)
+
+
+# --- ragged columns -------------------------------------------------------
+
+
+def strings_to_column(values: Iterable[str | bytes]) -> tuple[I64, U8]:
+    """(offsets int64[n + 1], utf-8 bytes uint8[]); lone surrogates are kept as WTF-8."""
+    raw = [v if isinstance(v, bytes) else v.encode("utf-8", "surrogatepass") for v in values]
+    off = np.zeros(len(raw) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, raw), np.int64, len(raw)), out=off[1:])
+    return off, np.frombuffer(b"".join(raw), np.uint8)
+
+
+def column_to_strings(off: I64, data: U8) -> list[str]:
+    """The inverse of `strings_to_column`; damaged UTF-8 becomes U+FFFD."""
+    raw = data.tobytes()
+    at = off.tolist()
+    return [raw[a:b].decode("utf-8", "replace") for a, b in zip(at[:-1], at[1:], strict=True)]
+
+
+def take_ragged(off: I64, data: Array, rows: Array) -> tuple[I64, Array]:
+    """Rows of a ragged column, in the order of `rows`, as a new ragged column."""
+    rows = np.asarray(rows, np.int64)
+    size = off[rows + 1] - off[rows]
+    out = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(size, out=out[1:])
+    where = np.arange(out[-1], dtype=np.int64) + np.repeat(off[rows] - out[:-1], size)
+    return out, data[where]
+
+
+def concat_ragged(parts: Sequence[tuple[I64, Array]]) -> tuple[I64, Array]:
+    """Several ragged columns end to end; at least one part."""
+    starts = np.cumsum([0, *(int(off[-1] - off[0]) for off, _ in parts)])
+    offs = [np.zeros(1, np.int64)]
+    offs += [off[1:] - off[0] + s for (off, _), s in zip(parts, starts[:-1], strict=True)]
+    return np.concatenate(offs), np.concatenate([d[off[0] : off[-1]] for off, d in parts])
+
+
+def row_of(off: I64) -> I64:
+    """For each element of a ragged column, the row that it belongs to."""
+    return np.repeat(np.arange(len(off) - 1, dtype=np.int64), np.diff(off))

@@ -1,0 +1,380 @@
+"""The messages between machines, and the columns they share.
+
+Addresses are (role, index). `Send` is what a machine returns. Every message is a
+`Frame`, so the same value can be handed over in one process or as bytes.
+
+Conventions: LSNs start at 1; `lsn_from..lsn_to` is inclusive; a handle is the LSN
+of the query's insert; times are Unix ms; positions are degrees.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from enum import IntEnum
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from ps2stream.batch import (
+    F64, I16, I64, U8, U32, U64, Frame, concat_ragged, take_ragged,
+)
+
+Role = Literal["dispatcher", "worker", "merger", "sequencer"]
+NEVER = np.iinfo(np.int64).max  # delete_lsn of a live query
+
+
+class Address(NamedTuple):
+    role: Role
+    index: int
+
+
+class Send(NamedTuple):
+    to: Address
+    frame: Frame
+
+
+class Kind(IntEnum):
+    INSERT = 1
+    DELETE = 2
+
+
+class Form(IntEnum):
+    """How a query's terms combine; PROGRAM is postfix in `prog`."""
+
+    ALL = 0  # conjunction of all terms; also the region-only query (its term is TOP)
+    ANY = 1  # disjunction of all terms
+    PROGRAM = 2
+
+
+class Shape(IntEnum):
+    WORLD = 0  # geom: nothing
+    RECT = 1  # geom: lon_min, lat_min, lon_max, lat_max; lon_min > lon_max wraps
+    CIRCLE = 2  # geom: lon, lat, radius_km
+    POLYGON = 3  # geom: WKB, eight bytes a float64 element, zero padded; geom[0] = byte length
+
+
+class Status(IntEnum):
+    """A sequencer's answer for one row of an UpdateRequest."""
+
+    OK = 0
+    ALREADY_EXISTS = 1
+    NOT_FOUND = 2
+
+
+PROG_AND = -1  # postfix operators of `prog`; a value >= 0 pushes that term
+PROG_OR = -2
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class QueryRows(Frame):
+    """n inserts and deletes, columnar. A delete repeats the columns of its insert,
+    save `source`, so that it takes the way its insert took (algorithms.md 7.1).
+
+    kind Kind; lsn of this update; handle; session number; id the client's string;
+    form Form; post bit i set = term i is in P(q); term sorted unique hashes (at most
+    64, ragged); prog ragged postfix; box ragged, four values a box: lon_min, lat_min,
+    lon_max, lat_max, lon_min <= lon_max, one or two boxes; shape Shape; geom ragged;
+    source canonical JSON of expression and region (GetQuery and sameness).
+    """
+
+    KIND = 1
+    kind: U8
+    lsn: I64
+    handle: I64
+    session: I64
+    id_off: I64
+    id: U8
+    form: U8
+    post: U64
+    term_off: I64
+    term: U64
+    prog_off: I64
+    prog: I16
+    box_off: I64
+    box: F64
+    shape: U8
+    geom_off: I64
+    geom: F64
+    source_off: I64
+    source: U8
+
+    FLAT = ("kind", "lsn", "handle", "session", "form", "post", "shape")
+    RAGGED = ("id", "term", "prog", "box", "geom", "source")
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def take(self, rows: I64) -> QueryRows:
+        """These rows, in this order, as new columns."""
+        out = {f: getattr(self, f)[rows] for f in self.FLAT}
+        for f in self.RAGGED:
+            out[f + "_off"], out[f] = take_ragged(getattr(self, f + "_off"), getattr(self, f), rows)
+        return QueryRows(**out)
+
+    def replace(self, **columns: object) -> QueryRows:
+        return dataclasses.replace(self, **columns)  # type: ignore[arg-type]
+
+    @classmethod
+    def concat(cls, parts: list[QueryRows]) -> QueryRows:
+        """Several batches end to end; at least one."""
+        if len(parts) == 1:
+            return parts[0]
+        out = {f: np.concatenate([getattr(p, f) for p in parts]) for f in cls.FLAT}
+        for f in cls.RAGGED:
+            out[f + "_off"], out[f] = concat_ragged(
+                [(getattr(p, f + "_off"), getattr(p, f)) for p in parts]
+            )
+        return cls(**out)
+
+
+def no_queries() -> QueryRows:
+    """A batch of no rows."""
+    empty = {"kind": np.uint8, "form": np.uint8, "shape": np.uint8, "post": np.uint64,
+             "id": np.uint8, "term": np.uint64, "prog": np.int16, "box": np.float64,
+             "geom": np.float64, "source": np.uint8}
+    return QueryRows(**{
+        f.name: np.zeros(1 if f.name.endswith("_off") else 0,
+                         empty.get(f.name, np.int64))
+        for f in dataclasses.fields(QueryRows)
+    })
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ObjectRows(Frame):
+    """n accepted objects, analysed. id and text ragged UTF-8; time ms; lon, lat
+    degrees; term ragged, sorted unique hashes a row, TOP (terms.TOP) included."""
+
+    KIND = 2
+    id_off: I64
+    id: U8
+    time: I64
+    lon: F64
+    lat: F64
+    text_off: I64
+    text: U8
+    term_off: I64
+    term: U64
+
+    def __len__(self) -> int:
+        return len(self.lon)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class UpdateRequest(Frame):
+    """dispatcher -> sequencer. `rows` holds encoded QueryRows (for a delete only kind,
+    id and session matter); name the session's name, request the request_id, a row."""
+
+    KIND = 10
+    dispatcher: int
+    seq: int
+    rows: U8
+    name_off: I64
+    name: U8
+    request_off: I64
+    request: U8
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class UpdateDecision(Frame):
+    """sequencer -> the asking dispatcher, after the commit: Status and LSN a row (the
+    LSN of the first insert or delete for a repeat). The dispatcher answers its client
+    once Visible has reached max(lsn)."""
+
+    KIND = 11
+    seq: int
+    status: U8
+    lsn: I64
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Applied(Frame):
+    """sequencer -> every dispatcher, in LSN order: one committed ledger batch. `owner`
+    is the dispatcher that routes the rows to workers and mergers. rows: QueryRows."""
+
+    KIND = 12
+    lsn_from: int
+    lsn_to: int
+    owner: int
+    rows: U8
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class AppliedAck(Frame):
+    """dispatcher -> sequencer: everything to `lsn` is in its gridt."""
+
+    KIND = 13
+    dispatcher: int
+    lsn: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Visible(Frame):
+    """sequencer -> dispatchers: every dispatcher has applied `lsn`."""
+
+    KIND = 14
+    lsn: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SessionRequest(Frame):
+    """dispatcher -> sequencer: the number of the session of this name (made if new)."""
+
+    KIND = 15
+    dispatcher: int
+    seq: int
+    name: U8
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SessionGrant(Frame):
+    """sequencer -> dispatcher: the answer to SessionRequest."""
+
+    KIND = 16
+    seq: int
+    session: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class WorkerUpdates(Frame):
+    """owner dispatcher -> every worker. rows: encoded QueryRows, those this worker
+    holds; their tags ragged: tag_cell = level << 28 | cell on that level (uint32),
+    tag_term the posting term. `dispatcher` and `watermark` as in RoutedObjects."""
+
+    KIND = 20
+    lsn_from: int
+    lsn_to: int
+    dispatcher: int
+    watermark: int
+    rows: U8
+    tag_off: I64
+    tag_cell: U32
+    tag_term: U64
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RoutedObjects(Frame):
+    """dispatcher -> worker: the rows of batch `batch` that this worker must see.
+    Match as of `lsn`. No later message of this dispatcher has an LSN below
+    `watermark`. `expected` workers got a share of the batch; row is the index in the
+    batch."""
+
+    KIND = 21
+    dispatcher: int
+    batch: int
+    lsn: int
+    watermark: int
+    expected: int
+    row: U32
+    lon: F64
+    lat: F64
+    term_off: I64
+    term: U64
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class MergerQueries(Frame):
+    """owner dispatcher -> every merger: names of the queries of a ledger batch (every
+    insert and delete of it, so each merger knows all handles of its sessions)."""
+
+    KIND = 22
+    lsn_from: int
+    lsn_to: int
+    dispatcher: int
+    watermark: int
+    kind: U8
+    lsn: I64
+    handle: I64
+    session: I64
+    id_off: I64
+    id: U8
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Payload(Frame):
+    """dispatcher -> every merger: what subscribers see of a batch. The merger holds the
+    batch until it has this, `expected` answers and every MergerQueries to `lsn`."""
+
+    KIND = 23
+    dispatcher: int
+    batch: int
+    lsn: int
+    watermark: int
+    expected: int
+    id_off: I64
+    id: U8
+    time: I64
+    lon: F64
+    lat: F64
+    text_off: I64
+    text: U8
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class MatchBatch(Frame):
+    """worker -> every merger (also with no match): pairs for the merger's sessions."""
+
+    KIND = 30
+    worker: int
+    dispatcher: int
+    batch: int
+    row: U32
+    handle: I64
+    session: I64
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Completed(Frame):
+    """merger -> the batch's dispatcher."""
+
+    KIND = 40
+    merger: int
+    batch: I64
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Attach(Frame):
+    """dispatcher -> merger: a Deliver stream for `session` stands at `dispatcher`, as
+    stream `epoch` (higher wins, the older stream ends). fields: bit 0 text, 1 position,
+    2 time. credit_batches and credit_bytes may be sent before more are granted."""
+
+    KIND = 41
+    session: int
+    epoch: int
+    dispatcher: int
+    fields: int
+    credit_batches: int
+    credit_bytes: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Credit(Frame):
+    """dispatcher -> merger: the client took delivery of this many batches and bytes;
+    `ack` is the highest session_seq it has acknowledged."""
+
+    KIND = 42
+    session: int
+    epoch: int
+    batches: int
+    bytes: int
+    ack: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Detach(Frame):
+    """dispatcher -> merger: the stream `epoch` is gone; matches go to the backlog."""
+
+    KIND = 43
+    session: int
+    epoch: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Delivery(Frame):
+    """merger -> dispatcher: bytes for the stream, an encoded DeliverResponse. closed = 1:
+    another stream took the session over; end the stream."""
+
+    KIND = 44
+    session: int
+    epoch: int
+    closed: int
+    data: U8
