@@ -16,7 +16,15 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from ps2stream.batch import (
-    F64, I16, I64, U8, U32, U64, Frame, concat_ragged, take_ragged,
+    F64,
+    I16,
+    I64,
+    U8,
+    U32,
+    U64,
+    Frame,
+    concat_ragged,
+    take_ragged,
 )
 
 Role = Literal["dispatcher", "worker", "merger", "sequencer"]
@@ -31,6 +39,17 @@ class Address(NamedTuple):
 class Send(NamedTuple):
     to: Address
     frame: Frame
+
+
+class Reply(NamedTuple):
+    """A dispatcher machine's answer to its edge (the gRPC service): an UpdateDecision
+    that has become visible, a SessionGrant, a LookupReply, a Delivery. `frame.seq` or
+    `frame.session` says whom it answers."""
+
+    frame: Frame
+
+
+Out = Send | Reply
 
 
 class Kind(IntEnum):
@@ -108,7 +127,9 @@ class QueryRows(Frame):
         """These rows, in this order, as new columns."""
         out = {f: getattr(self, f)[rows] for f in self.FLAT}
         for f in self.RAGGED:
-            out[f + "_off"], out[f] = take_ragged(getattr(self, f + "_off"), getattr(self, f), rows)
+            out[f + "_off"], out[f] = take_ragged(
+                getattr(self, f + "_off"), getattr(self, f), rows
+            )
         return QueryRows(**out)
 
     def replace(self, **columns: object) -> QueryRows:
@@ -129,14 +150,26 @@ class QueryRows(Frame):
 
 def no_queries() -> QueryRows:
     """A batch of no rows."""
-    empty = {"kind": np.uint8, "form": np.uint8, "shape": np.uint8, "post": np.uint64,
-             "id": np.uint8, "term": np.uint64, "prog": np.int16, "box": np.float64,
-             "geom": np.float64, "source": np.uint8}
-    return QueryRows(**{
-        f.name: np.zeros(1 if f.name.endswith("_off") else 0,
-                         empty.get(f.name, np.int64))
-        for f in dataclasses.fields(QueryRows)
-    })
+    empty = {
+        "kind": np.uint8,
+        "form": np.uint8,
+        "shape": np.uint8,
+        "post": np.uint64,
+        "id": np.uint8,
+        "term": np.uint64,
+        "prog": np.int16,
+        "box": np.float64,
+        "geom": np.float64,
+        "source": np.uint8,
+    }
+    return QueryRows(
+        **{
+            f.name: np.zeros(
+                1 if f.name.endswith("_off") else 0, empty.get(f.name, np.int64)
+            )
+            for f in dataclasses.fields(QueryRows)
+        }
+    )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -235,6 +268,34 @@ class SessionGrant(Frame):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class LookupRequest(Frame):
+    """dispatcher -> sequencer: live queries. With `id` non-empty that query alone; else
+    those with handle > after, of `session` (0 = all), at most `limit`, in handle order."""
+
+    KIND = 17
+    dispatcher: int
+    seq: int
+    session: int
+    after: int
+    limit: int
+    id: U8
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LookupReply(Frame):
+    """sequencer -> dispatcher. rows: encoded QueryRows; name: each row's session name;
+    more = 1 when the listing goes on after the last handle; live: live queries in all."""
+
+    KIND = 18
+    seq: int
+    more: int
+    live: int
+    rows: U8
+    name_off: I64
+    name: U8
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class WorkerUpdates(Frame):
     """owner dispatcher -> every worker. rows: encoded QueryRows, those this worker
     holds; their tags ragged: tag_cell = level << 28 | cell on that level (uint32),
@@ -253,7 +314,8 @@ class WorkerUpdates(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RoutedObjects(Frame):
-    """dispatcher -> worker: the rows of batch `batch` that this worker must see.
+    """dispatcher -> worker: the rows of a batch that this worker must see. `batch` is
+    the offset of the batch's first object; object i has offset batch + i.
     Match as of `lsn`. No later message of this dispatcher has an LSN below
     `watermark`. `expected` workers got a share of the batch; row is the index in the
     batch."""

@@ -1,0 +1,60 @@
+"""Errors that a user can meet. Each names the field, the value's problem, the limit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Violation(NamedTuple):
+    """One bad field: its path in the request (`queries[3].region`) and what is wrong."""
+
+    field: str
+    description: str
+
+
+class Ps2StreamError(Exception):
+    """Base of all errors that this package raises on purpose."""
+
+
+class InvalidArgument(Ps2StreamError):
+    """The request can never succeed as it is."""
+
+    def __init__(self, violations: Sequence[Violation]) -> None:
+        self.violations = tuple(violations)
+        super().__init__(
+            "; ".join(f"{v.field}: {v.description}" for v in self.violations)
+        )
+
+
+class AlreadyExists(Ps2StreamError):
+    """The id is taken by another query."""
+
+
+class NotFound(Ps2StreamError):
+    """No such live query."""
+
+
+class ResourceExhausted(Ps2StreamError):
+    """Refused before anything was acknowledged; try again after `retry_after_ms`."""
+
+    def __init__(self, message: str, retry_after_ms: int = 50) -> None:
+        self.retry_after_ms = retry_after_ms
+        super().__init__(message)
+
+
+class FailedPrecondition(Ps2StreamError):
+    """The state of the service forbids it: a foreign plan, a stale cursor, a level that
+    is not available."""
+
+
+class Unavailable(Ps2StreamError):
+    """The service cannot answer now; a retry is sensible."""
+
+
+class DataDirectoryError(Ps2StreamError):
+    """The data directory is in use, damaged, or of a newer version."""
+
+
+class PlanError(Ps2StreamError):
+    """A plan file is unreadable, damaged, of another format version, or foreign."""
