@@ -1,0 +1,1 @@
+"""Composition: the machines wired together, in one process or as Ray actors."""

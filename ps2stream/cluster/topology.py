@@ -1,0 +1,78 @@
+"""How many of each role there are, and how each machine is made from the settings.
+
+One place builds machines, so that Ray actors, the in-process runtime and the
+tests' scheduler run the same ones.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ps2stream.dispatcher.router import RouterMachine
+from ps2stream.expr import Frequencies
+from ps2stream.merger.state import MergerMachine
+from ps2stream.messages import Address
+from ps2stream.plan import RoutingPlan
+from ps2stream.ports import Store
+from ps2stream.store.sequencer import SequencerMachine
+from ps2stream.terms import Analyzer
+from ps2stream.workers.state import WorkerMachine
+
+
+@dataclasses.dataclass(frozen=True)
+class Topology:
+    """A plan and the number of actors that carry it out."""
+
+    plan: RoutingPlan
+    dispatchers: int = 1
+    mergers: int = 1
+    max_in_flight: int = 64
+    session_quota: int = 4 << 20
+
+    @property
+    def workers(self) -> int:
+        """The plan says how many workers there are."""
+        return self.plan.workers
+
+    def addresses(self) -> list[Address]:
+        """Everyone, receivers before senders."""
+        return [
+            *(Address("merger", i) for i in range(self.mergers)),
+            *(Address("worker", i) for i in range(self.workers)),
+            Address("sequencer", 0),
+            *(Address("dispatcher", i) for i in range(self.dispatchers)),
+        ]
+
+    def analyzer(self) -> Analyzer:
+        """Text analysis as the plan records it."""
+        return Analyzer(self.plan.analysis)
+
+    def frequencies(self, analyzer: Analyzer) -> Frequencies:
+        """The term statistics that posting terms are chosen by."""
+        return Frequencies.of(self.plan.frequencies, analyzer)
+
+    def router(self, index: int, analyzer: Analyzer) -> RouterMachine:
+        return RouterMachine(
+            index=index,
+            dispatchers=self.dispatchers,
+            workers=self.workers,
+            mergers=self.mergers,
+            h1=self.plan.compile(analyzer),
+            grid=self.plan.grid,
+            max_in_flight=self.max_in_flight,
+        )
+
+    def worker(self, index: int) -> WorkerMachine:
+        return WorkerMachine(index, self.dispatchers, self.mergers, self.plan.grid)
+
+    def merger(self, index: int) -> MergerMachine:
+        return MergerMachine(
+            index=index,
+            dispatchers=self.dispatchers,
+            workers=self.workers,
+            mergers=self.mergers,
+            session_quota_bytes=self.session_quota,
+        )
+
+    def sequencer(self, store: Store) -> SequencerMachine:
+        return SequencerMachine(self.dispatchers, store)
