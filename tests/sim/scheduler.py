@@ -1,0 +1,109 @@
+"""A seeded scheduler that owns the network: the real machines, random delays.
+
+Every ordered pair of machines has one FIFO link, as Ray actors have. A step takes
+the head of a random link, as bytes. The sequencer commits when it likes, so several
+requests share a commit. Nothing is lost here; crashes are restarts of everything.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict, deque
+from dataclasses import dataclass, field
+
+from ps2stream.batch import decode
+from ps2stream.cluster.edge import DispatcherEdge, Stream
+from ps2stream.cluster.topology import Topology
+from ps2stream.messages import Address, Send, UpdateRequest
+from ps2stream.ports import Store
+from ps2stream.v1 import pubsub_pb2
+
+SEQUENCER = Address("sequencer", 0)
+
+
+@dataclass
+class Mailbox:
+    """One subscriber: reads its stream, keeps (query id, object id) in order of arrival."""
+
+    pairs: list[tuple[str, str]] = field(default_factory=list)
+    names: dict[int, str] = field(default_factory=dict)
+    seqs: list[int] = field(default_factory=list)
+    gaps: int = 0
+    stream: Stream | None = None
+
+    def __call__(self, data: bytes | None) -> None:
+        if data is None:
+            return
+        batch = pubsub_pb2.DeliverResponse.FromString(data).batch
+        self.names.update(zip(batch.new_handles, batch.new_query_ids, strict=True))
+        self.gaps += batch.gap.count
+        for i, (handle, row) in enumerate(zip(batch.pair_handles, batch.pair_objects, strict=True)):
+            self.pairs.append((self.names[handle], batch.object_ids[row]))
+            self.seqs.append(batch.session_seq + i)
+        if self.stream is not None:
+            last = batch.session_seq + len(batch.pair_handles) - 1
+            self.stream.credit(1, len(data), last)
+
+
+class Sim:
+    """All machines of a topology, one store, one random order of events."""
+
+    def __init__(self, topology: Topology, store: Store, rng: random.Random) -> None:
+        self.rng = rng
+        self.links: dict[tuple[Address, Address], deque[bytes]] = defaultdict(deque)
+        self.now_ms = 1_700_000_000_000
+        self.analyzer = topology.analyzer()
+        self.frequencies = topology.frequencies(self.analyzer)
+        self.sequencer = topology.sequencer(store)
+        self.pending: list[UpdateRequest] = []
+        self.machines = {
+            **{Address("worker", i): topology.worker(i) for i in range(topology.workers)},
+            **{Address("merger", i): topology.merger(i) for i in range(topology.mergers)},
+        }
+        self.edges = [
+            DispatcherEdge(
+                topology.router(i, self.analyzer),
+                self.analyzer,
+                self.frequencies,
+                lambda sends, i=i: self.post(Address("dispatcher", i), sends),
+                lambda: self.now_ms,
+            )
+            for i in range(topology.dispatchers)
+        ]
+        self.post(SEQUENCER, self.sequencer.start())
+
+    def post(self, source: Address, sends: list[Send]) -> None:
+        for to, frame in sends:
+            self.links[source, to].append(frame.encode())
+
+    def step(self) -> bool:
+        """One random event; False when nothing is under way."""
+        self.now_ms += self.rng.randrange(3)
+        ready = [link for link, queue in self.links.items() if queue]
+        if self.pending and (not ready or self.rng.random() < 0.2):
+            batch, self.pending = self.pending, []
+            self.post(SEQUENCER, self.sequencer.append(batch))
+            return True
+        if not ready:
+            return False
+        link = self.rng.choice(ready)
+        frame = decode(self.links[link].popleft())
+        to = link[1]
+        if to.role == "dispatcher":
+            self.edges[to.index].on(frame)
+        elif to != SEQUENCER:
+            self.post(to, self.machines[to].on(frame))
+        elif isinstance(frame, UpdateRequest):
+            self.pending.append(frame)
+        else:
+            self.post(to, self.sequencer.on(frame))
+        if self.rng.random() < 0.05:
+            self.rng.choice(self.edges).tick()
+        return True
+
+    def settle(self, limit: int = 200_000) -> None:
+        """Run until nothing is under way."""
+        for _ in range(limit):
+            if not self.step():
+                return
+        raise AssertionError("the machines never come to rest")
