@@ -1,0 +1,45 @@
+# Recipes: each works alone on a fresh clone that has Python 3.11 or newer, git and make.
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+DATA ?= $(if $(PS2STREAM_DATA),$(PS2STREAM_DATA),../shared/data)
+TWEETS := $(DATA)/tweets_us_2021_2022.parquet
+SECONDS ?= 20
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint pytest protos lock bench clean
+
+help: ## list the recipes
+	@grep -E '^[a-z]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+setup: $(READY) ## create .venv and install the pinned packages and ps2stream itself
+
+$(READY): requirements.txt pyproject.toml scripts/setup.sh
+	@sh scripts/setup.sh $(VENV)
+
+demo: $(READY) ## start a service, replay posts, show live matches, verify them
+	@$(BIN)/ps2stream demo --seconds $(SECONDS) $(if $(wildcard $(TWEETS)),--input $(TWEETS)) $(ARGS)
+
+test: lint pytest ## all checks, then all tests
+
+pytest: $(READY)
+	@echo "== pytest"
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: $(READY) ## ruff, mypy --strict, import-linter, buf lint, generated code
+	@sh scripts/lint.sh $(BIN)
+
+protos: $(READY) ## generate ps2stream/v1 from protos/
+	@PATH="$(CURDIR)/$(BIN):$$PATH" sh scripts/protos.sh
+
+lock: $(READY) ## renew requirements.txt within the bounds of pyproject.toml
+	@sh scripts/lock.sh $(BIN)
+
+bench: $(READY) ## measure the engine (one core) and the pipeline
+	@$(BIN)/ps2stream bench engine $(ARGS)
+	@$(BIN)/ps2stream bench pipeline $(ARGS)
+
+clean: ## remove .venv, caches and build output
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""The commands of the `ps2stream` program, one module each."""

@@ -1,0 +1,129 @@
+"""Settings: defaults < TOML file < environment (PS2STREAM_*) < flags.
+
+This is the one module that reads the environment; everything below it is given values.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from ps2stream.errors import InvalidArgument, Violation
+
+PREFIX = "PS2STREAM_"
+_NOT_SETTINGS = {"PS2STREAM_DATA", "PS2STREAM_CONFIG", "PS2STREAM_SERVER"}
+
+
+def default_workers(cores: int | None = None) -> int:
+    """max(1, cores - 2): one core for the dispatcher, one for merger and clients."""
+    return max(1, (cores if cores is not None else os.cpu_count() or 1) - 2)
+
+
+class Settings(BaseModel):
+    """All settings of a service, checked and frozen."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    host: str = Field("127.0.0.1", min_length=1, description="address to listen on")
+    port: int = Field(
+        7077,
+        ge=0,
+        le=65535,
+        description="port of the first dispatcher, the others follow; 0 picks free ones",
+    )
+    data_dir: Path = Field(Path("ps2stream-data"), description="where the ledger is kept")
+    dispatchers: int = Field(1, ge=1, le=64, description="dispatchers, each with a gRPC port")
+    workers: int = Field(
+        default_factory=default_workers, ge=1, le=1024, description="workers: max(1, cores - 2)"
+    )
+    mergers: int = Field(1, ge=1, le=64, description="mergers")
+    plan: Path | None = Field(None, description="routing plan file; none: the built-in plan")
+    stemmer: str | None = Field(
+        None, description="Snowball language, fixed when the data directory is made"
+    )
+    stop_words: tuple[str, ...] = Field(
+        (), description="words to ignore, fixed when the data directory is made"
+    )
+    session_quota: int = Field(
+        16 << 20, ge=1 << 16, description="bytes of backlog a session may hold before a GAP"
+    )
+    max_in_flight: int = Field(
+        64, ge=1, le=65536, description="batches a dispatcher accepts before it refuses more"
+    )
+    runtime: Literal["ray", "local"] = Field(
+        "ray", description="Ray actors, or everything in one process"
+    )
+
+    @field_validator("stop_words", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        if isinstance(value, str):
+            return tuple(w for w in value.replace(",", " ").split() if w)
+        return value
+
+    @model_validator(mode="after")
+    def _ports(self) -> Self:
+        if self.port and self.port + self.dispatchers - 1 > 65535:
+            raise ValueError(f"port {self.port} leaves no room for {self.dispatchers} dispatchers")
+        return self
+
+
+def load(
+    flags: Mapping[str, Any] | None = None,
+    *,
+    config: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Settings:
+    """The settings that hold. A flag that is None was not given.
+
+    config: a TOML file of top-level keys. environ: os.environ when None; PS2STREAM_PORT=7100
+    sets `port`. Raises InvalidArgument, naming each unknown or bad key and where it stood.
+    """
+    environ = os.environ if environ is None else environ
+    if config is None and environ.get("PS2STREAM_CONFIG"):
+        config = Path(environ["PS2STREAM_CONFIG"])
+    values: dict[str, Any] = {}
+    source: dict[str, str] = {}
+    layers: list[tuple[str, Mapping[str, Any]]] = []
+    if config is not None:
+        layers.append((str(config), _toml(config)))
+    layers.append(("environment", _environment(environ)))
+    layers.append(("flag", {k: v for k, v in (flags or {}).items() if v is not None}))
+    for name, layer in layers:
+        values.update(layer)
+        source.update(dict.fromkeys(layer, name))
+    try:
+        return Settings(**values)
+    except ValidationError as error:
+        raise InvalidArgument([_violation(e, source) for e in error.errors()]) from None
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise InvalidArgument([Violation("config", f"{path}: {error.strerror}")]) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidArgument([Violation("config", f"{path} is not TOML: {error}")]) from None
+
+
+def _environment(environ: Mapping[str, str]) -> dict[str, str]:
+    return {
+        key.removeprefix(PREFIX).lower(): value
+        for key, value in environ.items()
+        if key.startswith(PREFIX) and key not in _NOT_SETTINGS
+    }
+
+
+def _violation(error: Any, source: Mapping[str, str]) -> Violation:
+    key = ".".join(str(part) for part in error["loc"])
+    where = source.get(str(error["loc"][0]) if error["loc"] else "", "defaults")
+    if error["type"] == "extra_forbidden":
+        known = ", ".join(Settings.model_fields)
+        return Violation(key, f"unknown setting (from {where}); there are: {known}")
+    return Violation(key, f"{error['msg']}, got {error['input']!r} (from {where})")

@@ -1,0 +1,42 @@
+#!/bin/sh
+# Create the virtual environment $1 and install the pinned packages into it.
+set -eu
+
+venv=${1:-.venv}
+cd "$(dirname "$0")/.."
+
+say() { printf '== %s\n' "$*"; }
+fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+
+python=
+for candidate in ${PYTHON:-} python3.11 python3 python3.12 python3.13 python; do
+    if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+        python=$candidate
+        break
+    fi
+done
+[ -n "$python" ] || fail "Python 3.11 or newer is needed; found $(python3 --version 2>&1 || echo none). \
+On Debian 12: apt-get install python3.11 python3.11-venv"
+version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+
+if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+    package="python$version-venv"
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+        say "installing $package, which carries Python's venv module"
+        apt-get update -qq
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$package"
+    else
+        fail "Python's venv module is missing; install it first (Debian: apt-get install $package)"
+    fi
+fi
+
+say "creating $venv with $("$python" --version)"
+rm -f "$venv/.ready"
+"$python" -m venv "$venv"
+say "installing the packages pinned in requirements.txt"
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check -r requirements.txt
+say "installing ps2stream itself"
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps \
+    --no-build-isolation --editable .
+touch "$venv/.ready"
+say "ready: $venv/bin/ps2stream --help"

@@ -1,0 +1,39 @@
+"""Shared fixtures: where the real data lies, and what happens where it does not."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The top of the checkout."""
+    return ROOT
+
+
+def _data_directory() -> Path:
+    given = os.environ.get("PS2STREAM_DATA")
+    return Path(given) if given else ROOT.parent / "shared" / "data"
+
+
+@pytest.fixture(scope="session")
+def data() -> Path:
+    """The directory of real data. Absent: skipped loudly, and a failure where CI=true."""
+    directory = _data_directory()
+    if not (directory / "tweets_us_2021_2022.parquet").is_file():
+        complaint = f"the real data is not in {directory}; set PS2STREAM_DATA"
+        if os.environ.get("CI", "").lower() == "true":
+            pytest.fail(complaint)
+        pytest.skip(complaint)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def tweets(data: Path) -> Path:
+    """140,155 posts: id, ts, lat, lon, text."""
+    return data / "tweets_us_2021_2022.parquet"
