@@ -78,6 +78,7 @@ class Status(IntEnum):
     OK = 0
     ALREADY_EXISTS = 1
     NOT_FOUND = 2
+    UNAVAILABLE = 3  # the ledger could not be written; nothing was done
 
 
 PROG_AND = -1  # postfix operators of `prog`; a value >= 0 pushes that term

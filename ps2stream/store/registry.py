@@ -1,0 +1,162 @@
+"""The live queries: id -> handle, and their rows in columnar chunks.
+
+Handles rise with time, so a chunk's handles are sorted and a row is found by two binary
+searches; nothing is kept per query but its dictionary entry and its columns. Chunks merge
+like a binary counter while they are small, and are rewritten when half of them is dead.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Iterator
+from itertools import compress, repeat
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ps2stream.batch import I64, U8
+from ps2stream.messages import Kind, QueryRows, no_queries
+
+CHUNK = 65_536  # rows
+
+
+def split(off: I64, data: U8) -> list[bytes]:
+    """The rows of a string column as bytes, without a Python-level loop."""
+    raw = data.tobytes()
+    at = off.tolist()
+    return list(map(raw.__getitem__, map(slice, at[:-1], at[1:])))
+
+
+@dataclasses.dataclass
+class _Chunk:
+    rows: QueryRows
+    live: NDArray[np.bool_]
+    dead: int = 0
+
+    def purged(self) -> _Chunk:
+        rows = self.rows.take(np.flatnonzero(self.live)) if self.dead else self.rows
+        return _Chunk(rows, np.ones(len(rows), np.bool_))
+
+    def alive(self) -> int:
+        return len(self.live) - self.dead
+
+
+class Registry:
+    """All live queries. Memory is proportional to them, not to the history."""
+
+    def __init__(self) -> None:
+        self._handle: dict[bytes, int] = {}
+        self._chunks: list[_Chunk] = []
+        self._first = np.zeros(0, np.int64)
+
+    def __len__(self) -> int:
+        return len(self._handle)
+
+    def handles(self, ids: list[bytes]) -> I64:
+        """The handle of each id; 0 where it is not live."""
+        return np.fromiter(map(self._handle.get, ids, repeat(0)), np.int64, len(ids))
+
+    def rows(self, handles: I64) -> QueryRows:
+        """The insert rows of live handles, in this order (handles must be live)."""
+        parts = [c.rows.take(at) for c, at, _ in self._find(handles)]
+        if not parts:
+            return no_queries()
+        rows = QueryRows.concat(parts)
+        if len(parts) == 1:
+            return rows
+        order = np.concatenate([which for _, _, which in self._find(handles)])
+        back = np.empty(len(order), np.int64)
+        back[order] = np.arange(len(order))
+        return rows.take(back)
+
+    def apply(self, rows: QueryRows) -> None:
+        """Committed rows in LSN order, above all earlier ones."""
+        if not len(rows):
+            return
+        insert = rows.kind == Kind.INSERT
+        ids = split(rows.id_off, rows.id)
+        # In row order, so that the last row of an id wins; 0 marks a deleted one.
+        self._handle.update(zip(ids, np.where(insert, rows.handle, 0).tolist(), strict=True))
+        if not insert.all():
+            dropped = list(compress(ids, (~insert).tolist()))
+            gone = self.handles(dropped) == 0
+            out = map(self._handle.pop, compress(dropped, gone.tolist()), repeat(None))
+            deque(out, maxlen=0)
+        if insert.any():
+            fresh = rows.take(np.flatnonzero(insert))
+            self._chunks.append(_Chunk(fresh, np.ones(len(fresh), np.bool_)))
+            self._settle()
+        self._kill(rows.handle[~insert])
+
+    def page(self, after: int, limit: int, session: int = 0) -> tuple[QueryRows, bool]:
+        """Live rows with handle > after (of one session unless 0) in handle order, at most
+        `limit`, and whether more follow."""
+        parts: list[QueryRows] = []
+        left = limit
+        start = max(int(np.searchsorted(self._first, after, "right")) - 1, 0)
+        for chunk in self._chunks[start:]:
+            mask = chunk.live & (chunk.rows.handle > after)
+            if session:
+                mask &= chunk.rows.session == session
+            at = np.flatnonzero(mask)
+            if len(at) and left == 0:
+                return _joined(parts), True
+            parts.append(chunk.rows.take(at[:left]))
+            if len(at) > left:
+                return _joined(parts), True
+            left -= len(at)
+        return _joined(parts), False
+
+    def batches(self, size: int) -> Iterator[QueryRows]:
+        """All live rows in handle order, at most `size` at a time."""
+        for chunk in self._chunks:
+            at = np.flatnonzero(chunk.live)
+            for start in range(0, len(at), size):
+                yield chunk.rows.take(at[start : start + size])
+
+    def _find(self, handles: I64) -> Iterator[tuple[_Chunk, I64, I64]]:
+        """(chunk, positions in it, the indices of those in `handles`) for chunks touched."""
+        if not len(handles):
+            return
+        which = np.searchsorted(self._first, handles, "right") - 1
+        for number in np.unique(which).tolist():
+            mine = np.flatnonzero(which == number)
+            chunk = self._chunks[number]
+            yield chunk, np.searchsorted(chunk.rows.handle, handles[mine]), mine
+
+    def _kill(self, handles: I64) -> None:
+        stale = False
+        for chunk, at, _ in self._find(handles):
+            chunk.live[at] = False
+            chunk.dead += len(at)
+            stale |= 2 * chunk.dead > len(chunk.live)
+        if stale:
+            self._chunks = [c.purged() if 2 * c.dead > len(c.live) else c for c in self._chunks]
+            self._chunks = [c for c in self._chunks if len(c.live)]
+            for i in range(len(self._chunks) - 1, 0, -1):
+                if self._chunks[i - 1].alive() + self._chunks[i].alive() <= CHUNK // 2:
+                    self._merge(i - 1)
+            self._index()
+
+    def _settle(self) -> None:
+        chunks = self._chunks
+        while len(chunks) > 1:
+            a, b = chunks[-2].alive(), chunks[-1].alive()
+            if a >= 2 * b or a + b > CHUNK:
+                break
+            self._merge(len(chunks) - 2)
+        self._index()
+
+    def _merge(self, i: int) -> None:
+        pair = [c.purged().rows for c in self._chunks[i : i + 2]]
+        rows = QueryRows.concat(pair)
+        self._chunks[i : i + 2] = [_Chunk(rows, np.ones(len(rows), np.bool_))]
+
+    def _index(self) -> None:
+        first = [int(c.rows.handle[0]) for c in self._chunks]
+        self._first = np.array(first, np.int64)
+
+
+def _joined(parts: list[QueryRows]) -> QueryRows:
+    return QueryRows.concat(parts) if parts else no_queries()
