@@ -1,0 +1,1 @@
+"""The workers: queries in memory behind the `Index` port, and the matching of objects."""

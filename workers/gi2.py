@@ -1,0 +1,253 @@
+"""GI2, the paper's worker index (PS2Stream section IV-D; algorithms.md 1.7), packed.
+
+The layout stands in `posting_kernels`, the matching in `kernels`. This module owns the
+arrays, grows them, and keeps the queue of deletes that wait for the watermark.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+
+from ps2stream.batch import F64, I64, U8, U32, U64, Array
+from ps2stream.grid import Grid
+from ps2stream.messages import QueryRows
+from ps2stream.space import verify
+from ps2stream.workers import kernels as km
+from ps2stream.workers import posting_kernels as kp
+from ps2stream.workers.index import IndexStats, Matches
+
+_FIRST = 1 << 10  # entries of new arrays
+_LINE = 8  # words of a slot: 64 bytes
+_CHUNK = 1 << 16  # rows an insert call handles between checks of capacity
+_BITS = 64
+
+
+def _log2(n: int) -> int:
+    return n.bit_length() - 1
+
+
+def _lines(n: int) -> F64:
+    """Zeroed float64[n, 8] whose rows are whole cache lines."""
+    raw = np.zeros(n * _LINE + _LINE, np.float64)
+    skip = -(raw.ctypes.data // 8) % _LINE
+    return raw[skip : skip + n * _LINE].reshape(n, _LINE)
+
+
+def _grown(array: Array, size: int) -> Array:
+    """A copy with zeros behind, at least half as long again."""
+    out = np.zeros(max(size, len(array) * 3 // 2), array.dtype)
+    out[: len(array)] = array
+    return out
+
+
+class GI2:
+    """Implements `Index` over the cells of `grid`. All capacities grow as needed."""
+
+    def __init__(self, grid: Grid) -> None:
+        self._lon_bits = grid.lon_bits
+        self._lat_bits = grid.lat_bits
+        self._table: U64 = np.zeros((_FIRST, 2), np.uint64)
+        self._places: U32 = np.zeros(_FIRST, np.uint32)
+        self._runs: U32 = np.zeros(_FIRST * 8, np.uint32)
+        self._run_free = np.zeros(32, np.int64)
+        self._pool: U64 = np.zeros(_FIRST, np.uint64)
+        self._pool_free = np.zeros(48, np.int64)
+        self._slots: F64 = _lines(_FIRST)
+        self._general: U8 = np.zeros(_FIRST, np.uint8)
+        self._left: U32 = np.zeros(_FIRST, np.uint32)
+        self._dead: U64 = np.zeros(_FIRST // _BITS, np.uint64)
+        self._level_postings = np.zeros(kp.LEVELS, np.int64)
+        self._state: I64 = np.zeros(kp.STATE, np.int64)
+        self._state[kp.RUN_TOP] = 1  # offset 0 means none
+        self._state[kp.POOL_TOP] = kp.POOL_UNIT
+        self._state[kp.SLOT_FREE] = -1
+        self._waiting: deque[tuple[I64, I64]] = deque()  # (delete LSNs ascending, slots)
+        self._tombstones = 0  # waiting ones
+        self._hits: U32 = np.zeros((0, 5), np.uint32)
+        self._head = np.zeros(km.HEADS, np.int32)
+        self._follow = np.zeros(1, np.int32)
+        self._stack = np.zeros(64, np.bool_)
+        self._cands: U32 = np.zeros((1 << 12, 4), np.uint32)
+        self._row: U32 = np.zeros(1 << 15, np.uint32)
+        self._handle: I64 = np.zeros(1 << 15, np.int64)
+        self._session: I64 = np.zeros(1 << 15, np.int64)
+        self._block: I64 = np.zeros(1 << 15, np.int64)
+
+    # --- updates ----------------------------------------------------------
+
+    def insert(self, rows: QueryRows, tag_off: I64, tag_cell: U32, tag_term: U64) -> None:
+        """Store the inserts among `rows`; rows without tags can match nothing here."""
+        if len(rows.prog):
+            self._stack = np.zeros(
+                max(len(self._stack), int(np.diff(rows.prog_off).max())), np.bool_
+            )
+        for start in range(0, len(rows), _CHUNK):
+            self._insert(rows, tag_off, tag_cell, tag_term, start, min(start + _CHUNK, len(rows)))
+
+    def _insert(
+        self, rows: QueryRows, tag_off: I64, tag_cell: U32, tag_term: U64, start: int, stop: int
+    ) -> None:
+        state = self._state
+        self._reserve(stop - start, int(tag_off[stop] - tag_off[start]))
+        state[kp.ROW], state[kp.TAG] = start, tag_off[start]
+        while True:
+            need = kp.insert_rows(
+                rows.kind[:stop], rows.handle, rows.session, rows.form, rows.post,
+                rows.term_off, rows.term, rows.prog_off, rows.prog, rows.box_off, rows.box,
+                rows.shape, rows.geom_off, rows.geom, tag_off, tag_cell, tag_term,
+                self._lon_bits, self._lat_bits, self._table, _BITS - _log2(len(self._table)),
+                self._runs, self._run_free, self._slots, self._slots.view(np.int64),
+                self._general, self._left, self._places, _BITS - _log2(len(self._places)),
+                self._pool, self._pool.view(np.float64), self._pool_free,
+                self._level_postings, state,
+            )  # fmt: skip
+            if need == kp.DONE:
+                return
+            if need == kp.GROW_RUNS:
+                self._runs = _grown(self._runs, len(self._runs) + (64 << 10))
+            else:
+                row = int(state[kp.ROW])
+                words = sum(
+                    int(off[row + 1] - off[row])
+                    for off in (rows.term_off, rows.prog_off, rows.geom_off)
+                )
+                self._pool = _grown(self._pool, len(self._pool) + 2 * (words + 2 * kp.POOL_UNIT))
+
+    def _reserve(self, rows: int, tags: int) -> None:
+        """Room for this many more queries and tags in everything but runs and pool."""
+        state = self._state
+        tags += int(state[kp.TABLE_USED])
+        if 8 * tags > 5 * len(self._table):
+            bits = _log2(8 * tags // 5) + 1
+            table: U64 = np.zeros((1 << bits, 2), np.uint64)
+            kp.rehash(self._table, table, _BITS - bits)
+            self._table = table
+        held = int(state[kp.LIVE]) + rows
+        if 4 * held > 3 * len(self._places):
+            bits = _log2(4 * held // 3) + 1
+            places: U32 = np.zeros(1 << bits, np.uint32)
+            kp.replace_places(self._places, places, _BITS - bits, self._slots.view(np.int64))
+            self._places = places
+        top = int(state[kp.SLOT_TOP]) + rows
+        if top > len(self._slots):
+            size = -(-max(top, len(self._slots) * 3 // 2) // _BITS) * _BITS
+            if size > kp.SLOT_MASK:
+                raise MemoryError(f"a worker holds at most {kp.SLOT_MASK} queries")
+            slots = _lines(size)
+            slots[: len(self._slots)] = self._slots
+            self._slots = slots
+            self._general = _grown(self._general, size)[:size]
+            self._left = _grown(self._left, size)[:size]
+            self._dead = _grown(self._dead, size // _BITS)[: size // _BITS]
+
+    def delete(self, handles: I64, lsns: I64) -> None:
+        """Lazy: the slots get their delete LSN; the postings stay (algorithms.md 1.7)."""
+        if len(handles) == 0:
+            return
+        slots = np.empty(len(handles), np.int64)
+        kp.delete_handles(
+            handles, lsns, self._places, _BITS - _log2(len(self._places)),
+            self._slots.view(np.int64), self._state, slots,
+        )  # fmt: skip
+        known = slots >= 0
+        order = np.argsort(lsns[known], kind="stable")
+        if len(order):
+            self._waiting.append((lsns[known][order], slots[known][order]))
+            self._tombstones += len(order)
+
+    def purge(self, watermark: int) -> None:
+        """Let the postings of queries deleted up to `watermark` go when they are met."""
+        while self._waiting and self._waiting[0][0][0] <= watermark:
+            lsns, slots = self._waiting.popleft()
+            ripe = int(np.searchsorted(lsns, watermark, "right"))
+            kp.mark_dead(slots[:ripe], self._dead, self._state)
+            self._tombstones -= ripe
+            if ripe < len(lsns):
+                self._waiting.appendleft((lsns[ripe:], slots[ripe:]))
+
+    def sweep(self, budget: int) -> int:
+        """Purge the next `budget` lists, if any deleted query may go; postings removed."""
+        if self._state[kp.PURGEABLE] == 0:
+            return 0
+        return int(
+            kp.sweep_table(
+                budget, self._table, _BITS - _log2(len(self._table)), self._runs,
+                self._run_free, self._dead, self._left, self._slots.view(np.int64),
+                self._general, self._pool, self._pool_free, self._level_postings, self._state,
+            )
+        )  # fmt: skip
+
+    # --- matching ---------------------------------------------------------
+
+    def match(self, lsn: int, lon: F64, lat: F64, term_off: I64, term: U64) -> Matches:
+        """As-of matching of a batch; see `Index.match`."""
+        levels = np.flatnonzero(self._level_postings)
+        resume = np.zeros(4, np.int64)
+        if len(lon) and len(levels):
+            firsts = np.minimum(np.arange(0, len(lon) + km.BLOCK, km.BLOCK), len(lon))
+            most = int(np.diff(term_off[firsts]).max()) * len(levels)
+            if most > len(self._hits):
+                self._hits = np.zeros((most, 5), np.uint32)
+            longest = int(np.diff(term_off).max()) + 1
+            if longest > len(self._follow):
+                self._follow = np.zeros(longest, np.int32)
+            while True:
+                need = km.match_block(
+                    resume, lsn, lon, lat, term_off, term, levels, self._lon_bits,
+                    self._lat_bits, self._table, _BITS - _log2(len(self._table)), self._runs,
+                    self._slots, self._slots.view(np.int64), self._dead, self._left,
+                    self._general, self._pool, self._pool.view(np.float64), self._pool_free,
+                    self._level_postings, self._state, self._hits, self._head, self._follow,
+                    self._cands, self._stack, self._row, self._handle, self._session,
+                    self._block,
+                )  # fmt: skip
+                if need == km.MATCHED:
+                    break
+                if need == km.MORE_CANDIDATES:
+                    self._cands = np.zeros((2 * len(self._cands), 4), np.uint32)
+                self._more_matches()
+        n = int(resume[km.R_OUT])
+        found = Matches(self._row[:n].copy(), self._handle[:n].copy(), self._session[:n].copy())
+        block = self._block[:n]
+        return self._exact(found, block, lon, lat) if block.any() else found
+
+    def _more_matches(self) -> None:
+        size = 2 * len(self._row)
+        self._row = _grown(self._row, size)
+        self._handle = _grown(self._handle, size)
+        self._session = _grown(self._session, size)
+        self._block = _grown(self._block, size)
+
+    def _exact(self, found: Matches, block: I64, lon: F64, lat: F64) -> Matches:
+        """Drop the pairs whose circle or polygon does not hold the object."""
+        at = np.flatnonzero(block)
+        blocks, pick = np.unique(block[at], return_inverse=True)
+        head = self._pool[blocks + kp.P_HEAD]
+        start = blocks + kp.P_TERM + (head >> 24 & 255).astype(np.int64)
+        start += (head >> 32).astype(np.int64)
+        size = (self._pool[blocks + kp.P_GEOM] & ((1 << 48) - 1)).astype(np.int64)
+        off = np.zeros(len(blocks) + 1, np.int64)
+        np.cumsum(size, out=off[1:])
+        where = np.arange(off[-1], dtype=np.int64) + np.repeat(start - off[:-1], size)
+        geom = self._pool.view(np.float64)[where]
+        row = found.row[at]
+        inside = verify(
+            (head >> 8 & 255).astype(np.uint8), off, geom, pick.astype(np.int64), lon[row], lat[row]
+        )
+        keep = np.ones(len(block), np.bool_)
+        keep[at] = inside
+        return Matches(found.row[keep], found.handle[keep], found.session[keep])
+
+    def stats(self) -> IndexStats:
+        """Sizes; `bytes` counts all arrays with their slack, scratch space excluded."""
+        state = self._state
+        held = (self._table, self._places, self._runs, self._pool, self._slots,
+                self._general, self._left, self._dead)  # fmt: skip
+        return IndexStats(
+            live=int(state[kp.LIVE]),
+            tombstones=self._tombstones + int(state[kp.PURGEABLE]),
+            postings=int(state[kp.POSTINGS]),
+            bytes=sum(int(a.nbytes) for a in held),
+        )

@@ -1,0 +1,56 @@
+"""The Index port: what a worker asks of the structure that holds its queries.
+
+Nothing here assumes GI2 (PS2Stream section IV-D: other structures may be used). Tags
+say where a query is to be found; an index is free to store them in any way, as long as
+`match` gives exactly the pairs that the definition gives.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from ps2stream.batch import F64, I64, U32, U64
+from ps2stream.messages import QueryRows
+
+
+class Matches(NamedTuple):
+    """Pairs of a batch, in no order: row of the object, handle and session of the query."""
+
+    row: U32
+    handle: I64
+    session: I64
+
+
+class IndexStats(NamedTuple):
+    """live: queries that match newer objects; tombstones: deleted ones not yet purged;
+    postings: stored entries, dead ones included; bytes: memory held, slack included."""
+
+    live: int
+    tombstones: int
+    postings: int
+    bytes: int
+
+
+class Index(Protocol):
+    """The queries of one worker. Single-threaded; LSNs in the sense of messages.py."""
+
+    def insert(self, rows: QueryRows, tag_off: I64, tag_cell: U32, tag_term: U64) -> None:
+        """Store the inserts among `rows` under their tags (ragged; cells as in
+        WorkerUpdates). A handle that is stored already stays as it is."""
+
+    def delete(self, handles: I64, lsns: I64) -> None:
+        """End these queries at these LSNs; unknown handles are passed over."""
+
+    def match(self, lsn: int, lon: F64, lat: F64, term_off: I64, term: U64) -> Matches:
+        """All (object, query) pairs with insert_lsn <= lsn < delete_lsn, each once, that
+        this index must emit: those whose smallest posting term in the object's terms is
+        a tag here (algorithms.md 6.6). Terms are sorted and unique a row."""
+
+    def purge(self, watermark: int) -> None:
+        """No object below this LSN will come: queries deleted up to it may go."""
+
+    def sweep(self, budget: int) -> int:
+        """Look at up to `budget` lists for postings that may go; how many went."""
+
+    def stats(self) -> IndexStats:
+        """Current sizes; cheap."""

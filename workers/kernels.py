@@ -1,0 +1,341 @@
+"""Matching in GI2, in stages over blocks of objects (speed.md, what it takes, 3).
+
+probe   all (object, level, term) keys of a block: table lines are prefetched in one
+        pass and read in the next; a hit prefetches its run.
+scan    the runs: quantised rectangle, then keyword fingerprints; dead postings go
+        when met. A survivor is a candidate and prefetches its slot's line.
+verify  the candidates: exact rectangle, LSNs, whole keyword hashes or the stored
+        expression, canonical emitter (algorithms.md 6.6).
+
+The cache misses of a stage do not depend on each other, so they overlap.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from ps2stream.messages import PROG_AND, Form, Shape
+from ps2stream.space_kernels import cell_at
+from ps2stream.workers.posting_kernels import (
+    ALL,
+    ANY,
+    CELL_BITS,
+    CELL_MASK,
+    DELETED,
+    FREE,
+    GENERAL,
+    HANDLE,
+    LEN_MASK,
+    P_BOX,
+    P_HEAD,
+    P_POST,
+    P_TERM,
+    POSTING,
+    REST,
+    SESSION,
+    SLOT_BITS,
+    SLOT_MASK,
+    drop_posting,
+    home,
+    is_dead,
+    prefetch,
+    steps,
+    within,
+)
+
+BLOCK = 64  # objects a block: its hits and candidates stay in the second-level cache
+HEADS = 1024  # chains of an object's keyword look-up
+MATCHED, MORE_CANDIDATES, MORE_MATCHES = 0, 1, 2
+
+# resume vector (int64): next object, next hit, hits of the block, matches so far
+R_OBJECT, R_HIT, R_HITS, R_OUT = 0, 1, 2, 3
+
+_FORM_ALL, _FORM_ANY, _AND = int(Form.ALL), int(Form.ANY), PROG_AND
+_RECT = int(Shape.RECT)
+_LOW = np.uint64(0xFFFFFFFF)
+_NONE = np.uint64(0)
+
+
+@njit(inline="always")
+def _probe(  # type: ignore[no-untyped-def]
+    o0, o1, lon, lat, term_off, term, levels, lon_bits, lat_bits, table, shift, runs, hits
+):
+    """Fill hits (object | level << 28, term, run, x | y << 16, cell); their number."""
+    mask = table.shape[0] - 1
+    keys = 0
+    for o in range(o0, o1):
+        for k in range(levels.shape[0]):
+            level = levels[k]
+            columns = 1 << (lon_bits - 2 * level)
+            rows = 1 << (lat_bits - 2 * level)
+            line = np.int64(cell_at(lon[o], lat[o], lon_bits, lat_bits, level)) & CELL_MASK
+            cell = np.uint32(level << CELL_BITS | line)
+            x = within(steps(lon[o], 180.0, columns * 65536.0 / 360.0), line % columns)
+            y = within(steps(lat[o], 90.0, rows * 65536.0 / 180.0), line // columns)
+            for t in range(term_off[o], term_off[o + 1]):
+                at = home(term[t], cell, shift)
+                prefetch(table, at)
+                hits[keys, 0] = np.uint32(o | level << CELL_BITS)
+                hits[keys, 1] = np.uint32(t)
+                hits[keys, 2] = np.uint32(at)
+                hits[keys, 3] = x | y << np.uint32(16)
+                hits[keys, 4] = cell
+                keys += 1
+    found = 0
+    for k in range(keys):
+        at = np.int64(hits[k, 2])
+        key = term[hits[k, 1]]
+        cell = np.uint64(hits[k, 4])
+        while True:
+            word = table[at, 1]
+            if word == _NONE:
+                break
+            if table[at, 0] == key and word >> np.uint64(32) == cell:
+                run = np.int64(word & _LOW)
+                prefetch(runs, run)
+                prefetch(runs, run + 16)
+                hits[found, 0] = hits[k, 0]
+                hits[found, 1] = hits[k, 1]
+                hits[found, 2] = np.uint32(run)
+                hits[found, 3] = hits[k, 3]
+                found += 1
+                break
+            at = (at + 1) & mask
+    return found
+
+
+@njit(inline="always")
+def _look(half, start, term, head, follow):  # type: ignore[no-untyped-def]
+    """1 + the position in the object of a keyword with this high half; 0 if none."""
+    j = np.int64(head[half & np.uint32(HEADS - 1)])
+    while j != 0 and np.uint32(term[start + j - 1] >> np.uint64(32)) != half:
+        j = np.int64(follow[j])
+    return j
+
+
+@njit(inline="always")
+def _scan(  # type: ignore[no-untyped-def]
+    h0, h1, hits, term_off, term, runs, slots_i, dead, left, general, pool, pool_free,
+    level_postings, state, head, follow, cands,
+):  # fmt: skip
+    """Fill cands (object, mode << 30 | slot, two keyword positions + 1); (next hit, n)."""
+    n = 0
+    last = np.int64(-1)
+    a0 = a1 = np.int64(0)
+    h = h0
+    while h < h1:
+        o = np.int64(hits[h, 0]) & CELL_MASK
+        level = np.int64(hits[h, 0]) >> CELL_BITS
+        run = np.int64(hits[h, 2])
+        length = np.int64(runs[run]) & LEN_MASK
+        if n + length > cands.shape[0]:
+            break
+        if o != last:
+            for t in range(a0, a1):
+                head[np.uint32(term[t] >> np.uint64(32)) & np.uint32(HEADS - 1)] = 0
+            a0, a1 = term_off[o], term_off[o + 1]
+            for t in range(a0, a1):
+                c = np.uint32(term[t] >> np.uint64(32)) & np.uint32(HEADS - 1)
+                follow[t - a0 + 1] = head[c]
+                head[c] = np.int32(t - a0 + 1)
+            last = o
+        x = hits[h, 3] & np.uint32(0xFFFF)
+        y = hits[h, 3] >> np.uint32(16)
+        own = np.uint32(hits[h, 1] - a0 + 1)
+        half = np.uint32(term[hits[h, 1]] >> np.uint64(32))
+        i = 0
+        while i < length:
+            p = run + 1 + i * POSTING
+            i += 1
+            wx, wy = runs[p], runs[p + 1]
+            if (
+                (x < wx & np.uint32(0xFFFF))
+                | (x > wx >> np.uint32(16))
+                | (y < wy & np.uint32(0xFFFF))
+                | (y > wy >> np.uint32(16))
+            ):
+                continue
+            word = runs[p + 2]
+            slot = np.int64(word) & SLOT_MASK
+            if is_dead(dead, slot):
+                i -= 1
+                length -= 1
+                drop_posting(runs, run, i, level, dead, left, slots_i, general, pool,
+                             pool_free, level_postings, state)  # fmt: skip
+                continue
+            mode = np.int64(word) >> SLOT_BITS
+            ja = jb = np.int64(own)
+            if mode != FREE:
+                wa, wb = runs[p + 3], runs[p + 4]
+                if wa != half:
+                    ja = _look(wa, a0, term, head, follow)
+                jb = ja
+                if mode == ANY:
+                    jb = 0 if wb == wa else _look(wb, a0, term, head, follow)
+                    if ja | jb == 0:
+                        word |= np.uint32(FREE << SLOT_BITS)
+                else:
+                    if ja == 0:
+                        continue
+                    if wb != wa:
+                        jb = _look(wb, a0, term, head, follow)
+                        if jb == 0:
+                            continue
+                    if mode == GENERAL:
+                        ja = np.int64(own)
+            prefetch(slots_i, slot)
+            cands[n, 0] = np.uint32(o)
+            cands[n, 1] = word
+            cands[n, 2] = np.uint32(ja)
+            cands[n, 3] = np.uint32(jb)
+            n += 1
+        h += 1
+    for t in range(a0, a1):
+        head[np.uint32(term[t] >> np.uint64(32)) & np.uint32(HEADS - 1)] = 0
+    return h, n
+
+
+@njit(inline="always")
+def _has(term, a, b, want):  # type: ignore[no-untyped-def]
+    """Is `want` among the sorted term[a:b]?"""
+    while a < b:
+        m = (a + b) >> 1
+        if term[m] < want:
+            a = m + 1
+        elif term[m] > want:
+            b = m
+        else:
+            return True
+    return False
+
+
+@njit(inline="always")
+def _same(term, a0, a1, j, low):  # type: ignore[no-untyped-def]
+    """Whether the object holds the keyword with the high half of its term j - 1 and
+    this low half: almost always that very term, else another with the same high half."""
+    found = term[a0 + j - 1]
+    return found & _LOW == low or _has(term, a0, a1, (found & ~_LOW) | low)
+
+
+@njit(cache=True, nogil=True)
+def satisfies(pool, at, key, term, a, b, stack):  # type: ignore[no-untyped-def]
+    """The stored expression of a pool block on the sorted terms term[a:b], and whether
+    `key` is the smallest of its posting terms among them."""
+    word = pool[at + P_HEAD]
+    form = np.int64(word) & 255
+    n = np.int64(word) >> 24 & 255
+    size = np.int64(word) >> 32
+    post = pool[at + P_POST]
+    bits = _NONE
+    first = -1
+    for i in range(n):
+        if _has(term, a, b, pool[at + P_TERM + i]):
+            bits |= np.uint64(1) << np.uint64(i)
+            if first < 0 and post >> np.uint64(i) & np.uint64(1) != 0:
+                first = i
+        elif form == _FORM_ALL:
+            return False
+    if first < 0 or pool[at + P_TERM + first] != key:
+        return False
+    if form == _FORM_ALL or form == _FORM_ANY:
+        return True
+    top = 0
+    for i in range(size):
+        op = np.int64(pool[at + P_TERM + n + i])
+        if op >= 0:
+            stack[top] = bits >> np.uint64(op) & np.uint64(1) != 0
+            top += 1
+            continue
+        top -= 1
+        if op == _AND:
+            stack[top - 1] = stack[top - 1] and stack[top]
+        else:
+            stack[top - 1] = stack[top - 1] or stack[top]
+    return top == 1 and stack[0]
+
+
+@njit(inline="always")
+def _verify(  # type: ignore[no-untyped-def]
+    cands, n, lsn, lon, lat, term_off, term, slots_f, slots_i, pool, pool_f, stack,
+    out, row, handle, session, block,
+):  # fmt: skip
+    """Append the matches among the candidates at `out`; the new end. block: pool offset
+    where the exact shape is still to be checked, else 0."""
+    for c in range(n):
+        o = np.int64(cands[c, 0])
+        slot = np.int64(cands[c, 1]) & SLOT_MASK
+        mode = np.int64(cands[c, 1]) >> SLOT_BITS
+        x, y = lon[o], lat[o]
+        inside = (
+            (slots_f[slot, 0] <= x)
+            & (slots_f[slot, 1] <= y)
+            & (x <= slots_f[slot, 2])
+            & (y <= slots_f[slot, 3])
+        )
+        rest = slots_i[slot, REST]
+        shape = np.int64(0)
+        if mode == GENERAL:
+            word = np.int64(pool[rest + P_HEAD])
+            if not inside and word >> 16 & 255 > 1:
+                b = rest + P_BOX
+                inside = (
+                    pool_f[b] <= x <= pool_f[b + 2] and pool_f[b + 1] <= y <= pool_f[b + 3]
+                )
+            if word >> 8 & 255 > _RECT:
+                shape = rest
+        if not inside or not (slots_i[slot, HANDLE] <= lsn < slots_i[slot, DELETED]):
+            continue
+        if mode != FREE:
+            a0, a1 = term_off[o], term_off[o + 1]
+            ja, jb = np.int64(cands[c, 2]), np.int64(cands[c, 3])
+            la = np.uint64(rest) & _LOW
+            lb = np.uint64(rest) >> np.uint64(32)
+            if mode == ALL:
+                if not (_same(term, a0, a1, ja, la) and _same(term, a0, a1, jb, lb)):
+                    continue
+            elif mode == ANY:
+                if ja != 0 and _same(term, a0, a1, ja, la):
+                    continue
+                if jb != 0 and _same(term, a0, a1, jb, lb):
+                    continue
+            elif not satisfies(pool, rest, term[a0 + ja - 1], term, a0, a1, stack):
+                continue
+        row[out] = np.uint32(o)
+        handle[out] = slots_i[slot, HANDLE]
+        session[out] = slots_i[slot, SESSION]
+        block[out] = shape
+        out += 1
+    return out
+
+
+@njit(cache=True, nogil=True)
+def match_block(  # type: ignore[no-untyped-def]
+    resume, lsn, lon, lat, term_off, term, levels, lon_bits, lat_bits,
+    table, shift, runs, slots_f, slots_i, dead, left, general, pool, pool_f, pool_free,
+    level_postings, state, hits, head, follow, cands, stack, row, handle, session, block,
+):  # fmt: skip
+    """Match the objects from `resume` on; MATCHED, or which buffer must grow first."""
+    while resume[R_OBJECT] < lon.shape[0] or resume[R_HIT] < resume[R_HITS]:
+        if resume[R_HIT] == resume[R_HITS]:
+            o0 = resume[R_OBJECT]
+            o1 = min(o0 + BLOCK, lon.shape[0])
+            resume[R_HITS] = _probe(o0, o1, lon, lat, term_off, term, levels, lon_bits,
+                                    lat_bits, table, shift, runs, hits)  # fmt: skip
+            resume[R_HIT] = 0
+            resume[R_OBJECT] = o1
+        while resume[R_HIT] < resume[R_HITS]:
+            if row.shape[0] - resume[R_OUT] < cands.shape[0]:
+                return MORE_MATCHES
+            before = resume[R_HIT]
+            resume[R_HIT], n = _scan(
+                before, resume[R_HITS], hits, term_off, term, runs, slots_i, dead, left,
+                general, pool, pool_free, level_postings, state, head, follow, cands,
+            )  # fmt: skip
+            resume[R_OUT] = _verify(
+                cands, n, lsn, lon, lat, term_off, term, slots_f, slots_i, pool, pool_f,
+                stack, resume[R_OUT], row, handle, session, block,
+            )  # fmt: skip
+            if resume[R_HIT] == before:
+                return MORE_CANDIDATES
+    return MATCHED
