@@ -14,12 +14,14 @@ import queue
 import threading
 import traceback
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from ps2stream.batch import Frame, decode
 from ps2stream.cluster.edge import DispatcherEdge, counters_of, wall_clock_ms
 from ps2stream.cluster.topology import Topology
 from ps2stream.messages import Address, Send, UpdateRequest
+from ps2stream.store.ledger import Ledger
 
 log = logging.getLogger("ps2stream.cluster")
 Peers = dict[Address, Any]
@@ -73,9 +75,9 @@ class Shell:
 class MachineShell(Shell):
     """A worker or a merger."""
 
-    def __init__(self, name: str, build: Callable[[], Any]) -> None:
+    def __init__(self, name: str, address: Address, topology: Topology) -> None:
         super().__init__(name)
-        self.machine = build()
+        self.machine: Any = getattr(topology, address.role)(address.index)
 
     def on(self, *frames: bytes) -> None:
         """Messages of one peer, in order."""
@@ -93,9 +95,10 @@ class MachineShell(Shell):
 class SequencerShell(Shell):
     """The sequencer: what has queued up while a commit ran goes into the next one."""
 
-    def __init__(self, name: str, build: Callable[[], Any]) -> None:
+    def __init__(self, name: str, data_dir: Path, topology: Topology) -> None:
         super().__init__(name)
-        self.machine = build()
+        self._ledger = Ledger(data_dir)
+        self.machine = topology.sequencer(self._ledger)
         self._inbox: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, daemon=True, name=name)
 
@@ -114,7 +117,7 @@ class SequencerShell(Shell):
         self._inbox.put(None)
         if self._thread.is_alive():
             self._thread.join()
-        self.machine.close()
+        self._ledger.close()
 
     def status(self) -> dict[str, Any]:
         return super().status() | counters_of(self.machine)

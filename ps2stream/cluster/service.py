@@ -1,0 +1,248 @@
+"""Start and stop the whole service on this machine.
+
+    with start(settings) as service:
+        print(service.targets)
+
+`runtime = "ray"` puts each machine into its own Ray actor; `"local"` keeps all of
+them in this process. Both serve the same gRPC API.
+"""
+
+from __future__ import annotations
+
+import abc
+import logging
+import os
+import secrets
+import shutil
+import tempfile
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from ps2stream.cluster.actors import TICK_S, DispatcherShell, MachineShell, SequencerShell
+from ps2stream.cluster.local import LocalRuntime
+from ps2stream.cluster.topology import Topology
+from ps2stream.config import Settings
+from ps2stream.errors import PlanError, Unavailable
+from ps2stream.grid import Grid
+from ps2stream.messages import Address
+from ps2stream.plan import RoutingPlan, built_in_plan, load_plan
+from ps2stream.store.ledger import Ledger
+from ps2stream.terms import Analysis
+
+log = logging.getLogger("ps2stream.cluster")
+NAMESPACE = "ps2stream"
+READY_S = 300.0
+STOP_ORDER = ("dispatcher", "sequencer", "worker", "merger")
+
+# Read once, when Ray starts its processes. Task events grow the GCS without bound at
+# hundreds of calls a second, and a batch must travel inline, not through the object
+# store, which costs three times as much a hop.
+RAY_ENVIRONMENT = {
+    "RAY_task_events_report_interval_ms": "0",
+    "RAY_max_direct_call_object_size": str(8 << 20),
+    "RAY_DEDUP_LOGS": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+
+
+class Service(abc.ABC):
+    """A running service: `targets` are the dispatchers' host:port."""
+
+    targets: list[str]
+
+    @abc.abstractmethod
+    def status(self) -> dict[str, Any]:
+        """Counters of every actor, by name; `failure` is not empty where one stopped."""
+
+    @abc.abstractmethod
+    def stop(self) -> None:
+        """Stop what this service started, and only that."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+
+def start(settings: Settings, plan: RoutingPlan | None = None) -> Service:
+    """Start everything, replay the ledger, and serve.
+
+    `plan` overrides `settings.plan`. Raises DataDirectoryError, PlanError, InvalidArgument
+    (a port in use, a refused address) or Unavailable; what was started is stopped again.
+    """
+    analysis = open_analysis(settings)
+    if plan is None and settings.plan is not None:
+        plan = load_plan(settings.plan)
+    if plan is None:
+        plan = built_in_plan(analysis, Grid(), settings.workers)
+    if plan.analysis != analysis:
+        raise PlanError(
+            "the plan was made for other text-analysis settings than those of the data "
+            f"directory {settings.data_dir}"
+        )
+    topology = Topology(
+        plan,
+        dispatchers=settings.dispatchers,
+        mergers=settings.mergers,
+        max_in_flight=settings.max_in_flight,
+        session_quota=settings.session_quota,
+    )
+    if settings.runtime == "local":
+        return LocalService(settings, topology)
+    return RayService(settings, topology)
+
+
+def open_analysis(settings: Settings) -> Analysis:
+    """The analysis settings that the data directory records; a new one gets a random salt."""
+    wanted = Analysis(
+        salt=secrets.randbits(63), stemmer=settings.stemmer, stop_words=settings.stop_words
+    )
+    return Ledger.prepare(settings.data_dir, wanted)
+
+
+class LocalService(Service):
+    """Everything in this process."""
+
+    def __init__(self, settings: Settings, topology: Topology) -> None:
+        from ps2stream.service.server import serve
+
+        self._ledger = Ledger(settings.data_dir)
+        self._done = threading.Event()
+        self._servers: list[Any] = []
+        try:
+            self.runtime = LocalRuntime(topology, self._ledger)
+            for edge, port in zip(self.runtime.edges, ports(settings), strict=True):
+                self._servers.append(serve(edge, settings.host, port))
+        except BaseException:
+            self.stop()
+            raise
+        self.targets = [f"{settings.host}:{s.port}" for s in self._servers]
+        threading.Thread(target=self._tick, daemon=True, name="tick").start()
+
+    def status(self) -> dict[str, Any]:
+        return self.runtime.status()
+
+    def stop(self) -> None:
+        self._done.set()
+        for server in self._servers:
+            server.stop(1.0)
+        self._ledger.close()
+
+    def _tick(self) -> None:
+        while not self._done.wait(TICK_S):
+            self.runtime.tick()
+
+
+class RayService(Service):
+    """One Ray actor a machine, in a Ray instance of its own unless Ray already runs here."""
+
+    def __init__(self, settings: Settings, topology: Topology) -> None:
+        os.environ.update({k: v for k, v in RAY_ENVIRONMENT.items() if k not in os.environ})
+        import ray
+
+        self._ray = ray
+        self._temp: Path | None = None
+        self._actors: dict[Address, Any] = {}
+        if not ray.is_initialized():
+            self._temp = Path(tempfile.mkdtemp(prefix="ps2s-"))
+            ray.init(
+                address="local",
+                namespace=NAMESPACE,
+                include_dashboard=False,
+                log_to_driver=True,
+                logging_level=logging.ERROR,
+                object_store_memory=128 << 20,
+                _temp_dir=str(self._temp),
+            )
+        try:
+            self._start(settings, topology)
+        except BaseException:
+            self.stop()
+            raise
+
+    def status(self) -> dict[str, Any]:
+        found = self._ray.get([a.status.remote() for a in self._actors.values()], timeout=10)
+        return {
+            f"{address.role}-{address.index}": status
+            for address, status in zip(self._actors, found, strict=True)
+        }
+
+    def stop(self) -> None:
+        ray = self._ray
+        actors = sorted(self._actors.items(), key=lambda item: STOP_ORDER.index(item[0].role))
+        for address, actor in actors:
+            if address.role in ("dispatcher", "sequencer"):
+                try:
+                    ray.get(actor.stop.remote(), timeout=10)
+                except ray.exceptions.RayError as error:
+                    log.warning("%s-%d did not stop cleanly: %s", *address, error)
+            ray.kill(actor)
+        self._actors = {}
+        if self._temp is not None:
+            ray.shutdown()
+            shutil.rmtree(self._temp, ignore_errors=True)
+            self._temp = None
+
+    def _start(self, settings: Settings, topology: Topology) -> None:
+        ray = self._ray
+        dispatchers, replayed = self._actors_of(settings, topology)
+        deadline = time.monotonic() + READY_S
+        for dispatcher in dispatchers:
+            while ray.get(dispatcher.applied.remote()) < replayed:
+                if time.monotonic() > deadline:
+                    raise Unavailable(f"the ledger was not replayed within {READY_S:.0f} s")
+                time.sleep(0.02)
+        calls = [
+            d.serve.remote(settings.host, port)
+            for d, port in zip(dispatchers, ports(settings), strict=True)
+        ]
+        try:
+            self.targets = [f"{settings.host}:{port}" for port in ray.get(calls)]
+        except ray.exceptions.RayTaskError as error:
+            raise error.cause from None
+
+    def _actors_of(self, settings: Settings, topology: Topology) -> tuple[list[Any], int]:
+        ray = self._ray
+
+        def remote(shell: type, address: Address, *args: object) -> Any:
+            name = f"{address.role}-{address.index}"
+            made = ray.remote(shell).options(
+                name=name,
+                namespace=NAMESPACE,
+                num_cpus=0,
+                max_task_retries=0,
+                enable_task_events=False,
+            )
+            self._actors[address] = made.remote(name, *args)
+            return self._actors[address]
+
+        for address in topology.addresses():
+            if address.role == "sequencer":
+                remote(SequencerShell, address, settings.data_dir, topology)
+            elif address.role == "dispatcher":
+                remote(DispatcherShell, address, address.index, topology)
+            else:
+                remote(MachineShell, address, address, topology)
+        try:
+            ray.get([a.connect.remote(self._actors) for a in self._actors.values()])
+            replayed = ray.get(self._actors[Address("sequencer", 0)].start.remote())
+        except ray.exceptions.RayActorError as error:
+            raise Unavailable(f"an actor did not start: {error}") from error
+        except ray.exceptions.RayTaskError as error:
+            raise error.cause from None
+        return [a for k, a in self._actors.items() if k.role == "dispatcher"], int(replayed)
+
+
+def ports(settings: Settings) -> list[int]:
+    """Consecutive ports, or 0 (any free one) for each dispatcher."""
+    return [settings.port + i if settings.port else 0 for i in range(settings.dispatchers)]
