@@ -9,6 +9,7 @@ keeps it for `status()`, and takes no further message.
 
 from __future__ import annotations
 
+import json
 import logging
 import queue
 import threading
@@ -97,7 +98,7 @@ class SequencerShell(Shell):
 
     def __init__(self, name: str, data_dir: Path, topology: Topology) -> None:
         super().__init__(name)
-        self._ledger = Ledger(data_dir)
+        self._ledger = Ledger.open(data_dir, json.dumps(topology.plan.analysis.to_dict()))
         self.machine = topology.sequencer(self._ledger)
         self._inbox: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, daemon=True, name=name)
@@ -106,7 +107,7 @@ class SequencerShell(Shell):
         """Replay the ledger to everyone; the LSN that they will have applied."""
         self.guard(lambda: self.links.post(self.machine.start()))
         self._thread.start()
-        return int(self.machine.visible_target)
+        return int(self.machine.lsn)
 
     def on(self, *frames: bytes) -> None:
         for data in frames:

@@ -10,6 +10,7 @@ them in this process. Both serve the same gRPC API.
 from __future__ import annotations
 
 import abc
+import json
 import logging
 import os
 import secrets
@@ -25,11 +26,11 @@ from ps2stream.cluster.actors import TICK_S, DispatcherShell, MachineShell, Sequ
 from ps2stream.cluster.local import LocalRuntime
 from ps2stream.cluster.topology import Topology
 from ps2stream.config import Settings
-from ps2stream.errors import PlanError, Unavailable
+from ps2stream.errors import DataDirectoryError, PlanError, Unavailable
 from ps2stream.grid import Grid
 from ps2stream.messages import Address
 from ps2stream.plan import RoutingPlan, built_in_plan, load_plan
-from ps2stream.store.ledger import Ledger
+from ps2stream.store.ledger import Ledger, recorded_analysis
 from ps2stream.terms import Analysis
 
 log = logging.getLogger("ps2stream.cluster")
@@ -80,7 +81,7 @@ def start(settings: Settings, plan: RoutingPlan | None = None) -> Service:
     `plan` overrides `settings.plan`. Raises DataDirectoryError, PlanError, InvalidArgument
     (a port in use, a refused address) or Unavailable; what was started is stopped again.
     """
-    analysis = open_analysis(settings)
+    analysis = analysis_of(settings)
     if plan is None and settings.plan is not None:
         plan = load_plan(settings.plan)
     if plan is None:
@@ -102,12 +103,30 @@ def start(settings: Settings, plan: RoutingPlan | None = None) -> Service:
     return RayService(settings, topology)
 
 
-def open_analysis(settings: Settings) -> Analysis:
-    """The analysis settings that the data directory records; a new one gets a random salt."""
-    wanted = Analysis(
-        salt=secrets.randbits(63), stemmer=settings.stemmer, stop_words=settings.stop_words
-    )
-    return Ledger.prepare(settings.data_dir, wanted)
+def analysis_of(settings: Settings) -> Analysis:
+    """The analysis settings that the data directory records; a new one gets a random salt.
+
+    Raises DataDirectoryError when the settings name others than it was made with.
+    """
+    recorded = recorded_analysis(settings.data_dir)
+    if recorded is None:
+        return Analysis(
+            salt=secrets.randbits(63), stemmer=settings.stemmer, stop_words=settings.stop_words
+        )
+    analysis = Analysis.from_dict(json.loads(recorded))
+    for name in ("stemmer", "stop_words"):
+        wanted, fixed = getattr(settings, name), getattr(analysis, name)
+        if wanted and wanted != fixed:
+            raise DataDirectoryError(
+                f"{settings.data_dir} was made with {name} {fixed!r}, not {wanted!r}: "
+                "its queries would match other words"
+            )
+    return analysis
+
+
+def open_ledger(settings: Settings, topology: Topology) -> Ledger:
+    """The data directory, locked and checked."""
+    return Ledger.open(settings.data_dir, json.dumps(topology.plan.analysis.to_dict()))
 
 
 class LocalService(Service):
@@ -116,7 +135,7 @@ class LocalService(Service):
     def __init__(self, settings: Settings, topology: Topology) -> None:
         from ps2stream.service.server import serve
 
-        self._ledger = Ledger(settings.data_dir)
+        self._ledger = open_ledger(settings, topology)
         self._done = threading.Event()
         self._servers: list[Any] = []
         try:

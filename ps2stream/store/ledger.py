@@ -232,6 +232,21 @@ class Ledger:
             raise DataDirectoryError(f"{self.path}: {what} is damaged; restore a copy")
 
 
+def recorded_analysis(path: str | os.PathLike[str]) -> str | None:
+    """The text analysis that the directory was made with (JSON); None when there is no
+    ledger yet. Raises DataDirectoryError when it cannot be read."""
+    file = Path(path) / "ledger.db"
+    if not file.exists():
+        return None
+    with _reading(Path(path)):
+        db = apsw.Connection(str(file), flags=apsw.SQLITE_OPEN_READWRITE)
+        try:
+            found = db.execute("SELECT value FROM meta WHERE key = 'analysis'").get
+        finally:
+            db.close()
+    return None if found is None else str(found)
+
+
 def _without(batch: Applied, deleted: I64) -> Applied:
     """The batch without the rows of `deleted` (sorted handles), and without any delete."""
     rows = QueryRows.decode(batch.rows.data)
