@@ -299,7 +299,7 @@ class LookupReply(Frame):
 @dataclasses.dataclass(frozen=True, eq=False)
 class WorkerUpdates(Frame):
     """owner dispatcher -> every worker. rows: encoded QueryRows, those this worker
-    holds; their tags ragged: tag_cell = level << 28 | cell on that level (uint32),
+    holds, without `id` and `source`; their tags ragged: tag_cell = level << 28 | cell on that level (uint32),
     tag_term the posting term. `dispatcher` and `watermark` as in RoutedObjects."""
 
     KIND = 20
@@ -370,6 +370,16 @@ class Payload(Frame):
     lat: F64
     text_off: I64
     text: U8
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Watermark(Frame):
+    """dispatcher -> every worker and merger, now and then while it is idle: `watermark` as
+    in RoutedObjects, for those that no other message has told."""
+
+    KIND = 24
+    dispatcher: int
+    watermark: int
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
