@@ -1,0 +1,1 @@
+"""The gRPC edge: validation, columns, status codes. Logic lies behind the `Gateway`."""

@@ -1,0 +1,87 @@
+"""The port between the gRPC edge and a dispatcher.
+
+Implemented by the in-process runtime and by the dispatcher's Ray actor. All methods
+may be called from any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple, Protocol
+
+from ps2stream.expr import Frequencies
+from ps2stream.messages import LookupReply, ObjectRows, QueryRows, SessionGrant, UpdateDecision
+from ps2stream.terms import Analyzer
+
+Sink = Callable[[bytes | None], None]
+
+
+class Publication(NamedTuple):
+    """Where a batch was accepted: object i has offset `offset + i` in `partition`, and is
+    matched as of `lsn`."""
+
+    partition: int
+    offset: int
+    lsn: int
+
+
+class Stream(Protocol):
+    """An open Deliver stream of a session."""
+
+    @property
+    def session(self) -> int:
+        """The session's number."""
+
+    @property
+    def epoch(self) -> int:
+        """Grows with every stream of the session."""
+
+    def credit(self, batches: int, size: int, ack: int) -> None:
+        """The client took `batches` batches of `size` bytes, and acknowledges `ack`."""
+
+    def close(self) -> None:
+        """The stream is gone."""
+
+
+class Gateway(Protocol):
+    """What the service needs of a dispatcher."""
+
+    @property
+    def analyzer(self) -> Analyzer:
+        """Text analysis as the plan records it."""
+
+    @property
+    def frequencies(self) -> Frequencies:
+        """Term statistics that posting terms are chosen by."""
+
+    @property
+    def clock_ms(self) -> Callable[[], int]:
+        """Unix time in milliseconds."""
+
+    def update(
+        self, rows: QueryRows, names: Sequence[str], request_ids: Sequence[str]
+    ) -> Future[UpdateDecision]:
+        """Inserts and deletes, with the session's name and the request_id of each row.
+        Resolved once every dispatcher has applied them."""
+
+    def publish(self, rows: ObjectRows) -> Publication:
+        """Accept a batch. Raises ResourceExhausted, with nothing accepted, when too many
+        batches are in flight."""
+
+    def lookup(self, id: str | None, session: int, after: int, limit: int) -> Future[LookupReply]:
+        """Live queries: the one named `id`, or at most `limit` with handle > `after`, of
+        `session` (0: of all)."""
+
+    def session(self, name: str) -> Future[SessionGrant]:
+        """The number of the session of this name."""
+
+    def attach(
+        self, session: str, fields: int, credit_batches: int, credit_bytes: int, sink: Sink
+    ) -> Future[Stream]:
+        """Open the session's Deliver stream here. fields: bit 0 text, 1 position, 2 time.
+        `sink` gets encoded DeliverResponses, then None when another stream has taken the
+        session over; it must not block."""
+
+    def status(self) -> dict[str, Any]:
+        """What the dispatcher knows of itself: numbers by name."""
