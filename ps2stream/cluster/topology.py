@@ -7,6 +7,7 @@ tests' scheduler run the same ones.
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from ps2stream.dispatcher.router import RouterMachine
 from ps2stream.expr import Frequencies
@@ -28,6 +29,11 @@ class Topology:
     mergers: int = 1
     max_in_flight: int = 64
     session_quota: int = 4 << 20
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # A plan's maps are read-only views, which do not pickle; its dictionary does.
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return _topology, (values | {"plan": self.plan.to_dict()},)
 
     @property
     def workers(self) -> int:
@@ -76,3 +82,7 @@ class Topology:
 
     def sequencer(self, store: Store) -> SequencerMachine:
         return SequencerMachine(self.dispatchers, store)
+
+
+def _topology(values: dict[str, Any]) -> Topology:
+    return Topology(**values | {"plan": RoutingPlan.from_dict(values["plan"])})

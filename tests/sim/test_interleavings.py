@@ -1,0 +1,241 @@
+"""Delivered set = oracle, each pair once, under random interleavings of inserts,
+deletes, re-inserts, publishes and restarts, with several of every role."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ps2stream.batch import strings_to_column
+from ps2stream.cluster.topology import Topology
+from ps2stream.expr import compile_column
+from ps2stream.grid import Grid
+from ps2stream.messages import ObjectRows, Status, UpdateDecision
+from ps2stream.plan import RoutingPlan, Space, Text, built_in_plan, text_plan
+from ps2stream.queries import build_rows, delete_rows
+from ps2stream.space import Circle, Polygon, Rect, Region, World
+from ps2stream.store.memory import MemoryStore
+from ps2stream.terms import Analysis
+from tests import naive
+from tests.sim.scheduler import Mailbox, Sim
+
+WORDS = ["flood", "river", "creek", "Fire", "straße", "a", "🌊", "東京", "the", "e\u0301te"]
+SPOTS = [-180.0, 180.0, 179.99, -0.0, 0.0, 0.703125, 45.0, -73.9, -74.0, 12.5]
+LATS = [-90.0, 90.0, 0.0, -0.0, 40.7, 40.70001, 0.703125, -33.0, 89.9]
+SESSIONS = ["ann", "bob", "cy"]
+ANALYSIS = Analysis(salt=7)
+
+
+def some_expression(rng: random.Random) -> str:
+    def build(depth: int) -> str:
+        if depth == 0 or rng.random() < 0.4:
+            return rng.choice(WORDS)
+        joint = rng.choice([" AND ", " OR ", " "])
+        return "(" + joint.join(build(depth - 1) for _ in range(rng.randint(1, 3))) + ")"
+
+    return build(3)
+
+
+def some_region(rng: random.Random) -> Region:
+    kind = rng.randrange(6)
+    lon, lat = rng.choice(SPOTS), rng.choice(LATS)
+    if kind == 0:
+        return World()
+    if kind == 1:
+        return Circle(lon, lat, rng.choice([0.5, 30.0, 900.0, 9000.0]))
+    if kind == 2:
+        import shapely
+
+        x, y = min(max(lon, -170.0), 170.0), min(max(lat, -80.0), 80.0)
+        side = rng.choice([0.5, 5.0])
+        return Polygon(shapely.Polygon([(x, y), (x + side, y), (x, y + side)]))
+    lat2 = rng.choice(LATS)
+    return Rect(lon, min(lat, lat2), rng.choice(SPOTS), max(lat, lat2))
+
+
+def some_plan(rng: random.Random) -> RoutingPlan:
+    workers = rng.randint(1, 4)
+    grid = Grid(rng.choice([4, 9]), rng.choice([3, 8]), max_cells=rng.choice([1, 4, 64]))
+    kind = rng.randrange(3)
+    if kind == 0:
+        sample = np.array([-74.0, 0.0, 12.5]), np.array([40.7, 0.0, -33.0])
+        return built_in_plan(ANALYSIS, grid, workers, sample, {"flood": 3, "the": 9})
+    if kind == 1:
+        return text_plan(ANALYSIS, grid, workers, {"flood": workers - 1})
+    every = tuple(range(workers))
+    leaves = [Space(rng.randrange(workers)), Text(every, {"river": 0}), Text(every)]
+    cells = np.array(
+        [rng.randrange(3) for _ in range(1 << (grid.lon_bits + grid.lat_bits))], np.uint32
+    )
+    return RoutingPlan(workers, ANALYSIS, grid, tuple(leaves), cells, {"fire": 5})
+
+
+@dataclass
+class History:
+    """What clients asked and were answered; the oracle reads nothing else."""
+
+    queries: dict[int, naive.Query] = field(default_factory=dict)  # handle -> query
+    born: dict[int, int] = field(default_factory=dict)
+    died: dict[int, int] = field(default_factory=dict)
+    live: dict[str, int] = field(default_factory=dict)
+    objects: list[tuple[str, int, naive.Obj]] = field(default_factory=list)
+
+    def expected(self) -> dict[str, Counter[tuple[str, str]]]:
+        found: dict[str, Counter[tuple[str, str]]] = {s: Counter() for s in SESSIONS}
+        for name, lsn, obj in self.objects:
+            for handle, query in self.queries.items():
+                if self.born[handle] <= lsn < self.died.get(handle, lsn + 1) and naive.matches(
+                    query, obj
+                ):
+                    found[query.session][query.id, name] += 1
+        return found
+
+
+class World_:  # noqa: N801 - the region is called World
+    """One service, restarted now and then, its subscribers, and the history."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.store = MemoryStore()
+        self.history = History()
+        self.delivered: dict[str, list[tuple[str, str]]] = {s: [] for s in SESSIONS}
+        self.open: list[tuple[Future[UpdateDecision], Any]] = []
+        self.serial = 0
+        self.start()
+
+    def start(self) -> None:
+        topology = Topology(
+            some_plan(self.rng),
+            dispatchers=self.rng.randint(1, 3),
+            mergers=self.rng.randint(1, 2),
+            max_in_flight=10_000,
+            session_quota=64 << 20,
+        )
+        self.sim = Sim(topology, self.store, self.rng)
+        self.boxes = {s: Mailbox() for s in SESSIONS}
+        for name, box in self.boxes.items():
+            edge = self.rng.choice(self.sim.edges)
+            future = edge.attach(name, 7, self.rng.choice([1, 256]), 1 << 20, box)
+            future.add_done_callback(lambda f, box=box: setattr(box, "stream", f.result()))
+        self.sim.settle()
+
+    def insert(self) -> None:
+        rng = self.rng
+        name, session = f"q{rng.randrange(12)}", rng.choice(SESSIONS)
+        expression, region = some_expression(rng), some_region(rng)
+        if rng.random() < 0.1 and not isinstance(region, World):
+            expression = ""
+        edge = rng.choice(self.sim.edges)
+        off, source = strings_to_column([expression])
+        compiled = compile_column(off, source, edge.analyzer, edge.frequencies)
+        assert not compiled.errors
+        rows = build_rows(strings_to_column([name]), compiled, [region])
+        query = naive.Query(name, session, expression, region.to_json())
+        self.open.append((edge.update(rows, [session], [""]), ("insert", query)))
+
+    def delete(self) -> None:
+        name = f"q{self.rng.randrange(12)}"
+        edge = self.rng.choice(self.sim.edges)
+        rows = delete_rows(strings_to_column([name]))
+        self.open.append((edge.update(rows, [""], [""]), ("delete", name)))
+
+    def publish(self) -> None:
+        rng = self.rng
+        edge = rng.choice(self.sim.edges)
+        size = rng.choice([0, 1, 5])
+        names, texts, lons, lats = [], [], [], []
+        for _ in range(size):
+            self.serial += 1
+            names.append(f"o{self.serial}")
+            texts.append(" ".join(rng.choice(WORDS) for _ in range(rng.randrange(6))))
+            lons.append(rng.choice(SPOTS))
+            lats.append(rng.choice(LATS))
+        id_off, ids = strings_to_column(names)
+        text_off, text = strings_to_column(texts)
+        term_off, term = edge.analyzer.analyse(text_off, text)
+        lon, lat = np.array(lons, np.float64), np.array(lats, np.float64)
+        rows = ObjectRows(
+            id_off, ids, np.zeros(size, np.int64), lon, lat, text_off, text, term_off, term
+        )
+        self.collect()
+        done = edge.publish(rows)
+        # Visibility: all that was acknowledged before, to anyone, counts (contract.md 1).
+        known = max([0, *self.history.born.values(), *self.history.died.values()])
+        assert done.lsn >= known
+        for name, a, x, y in zip(names, texts, lons, lats, strict=True):
+            self.history.objects.append((name, done.lsn, naive.Obj(x, y, a)))
+
+    def collect(self) -> None:
+        """Read the answers that have come."""
+        waiting = []
+        for future, what in self.open:
+            if not future.done():
+                waiting.append((future, what))
+                continue
+            decision = future.result()
+            status, lsn = int(decision.status[0]), int(decision.lsn[0])
+            if status != Status.OK:
+                continue
+            if what[0] == "insert":
+                if lsn not in self.history.queries:
+                    self.history.queries[lsn] = what[1]
+                    self.history.born[lsn] = lsn
+                assert self.history.queries[lsn].id == what[1].id
+            else:
+                self.history.died[self.handle_at(what[1], lsn)] = lsn
+        self.open = waiting
+
+    def handle_at(self, name: str, lsn: int) -> int:
+        """The handle that a delete at `lsn` ended: the youngest of that id before it."""
+        return max(h for h, q in self.history.queries.items() if q.id == name and h < lsn)
+
+    def restart(self) -> None:
+        self.rest()
+        self.start()
+
+    def rest(self) -> None:
+        self.sim.settle()
+        self.collect()
+        assert not self.open
+        for name, box in self.boxes.items():
+            self.delivered[name] += box.pairs
+            assert box.gaps == 0
+            assert sorted(box.seqs) == list(range(min(box.seqs, default=0), min(box.seqs, default=0) + len(box.seqs)))
+
+
+def run(seed: int, steps: int) -> None:
+    rng = random.Random(seed)
+    world = World_(rng)
+    for _ in range(steps):
+        action = rng.choices(
+            [world.insert, world.delete, world.publish, world.restart, None],
+            [4, 2, 5, 0.15, 12],
+        )[0]
+        if action is None:
+            for _ in range(rng.randrange(12)):
+                world.sim.step()
+        else:
+            action()
+    world.rest()
+    expected = world.history.expected()
+    for name in SESSIONS:
+        assert Counter(world.delivered[name]) == expected[name], (seed, name)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_delivered_set_is_the_oracles(seed: int) -> None:
+    run(seed, 120)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.integers(1000, 2**32))
+def test_delivered_set_is_the_oracles_on_any_seed(seed: int) -> None:
+    run(seed, 60)
