@@ -1,0 +1,106 @@
+"""A post as users write it: its columns, and the check of each value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from ps2stream.errors import InvalidArgument, Violation
+
+SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("time", pa.int64()),  # Unix ms; null: the time of acceptance
+        ("lon", pa.float64()),
+        ("lat", pa.float64()),
+        ("text", pa.string()),
+    ]
+)
+NAMES = {
+    "id": ("id",),
+    "time": ("time", "ts", "timestamp"),
+    "lon": ("lon", "lng", "longitude"),
+    "lat": ("lat", "latitude"),
+    "text": ("text",),
+}
+LIMIT = {"lon": 180.0, "lat": 90.0}
+_TIME = "Unix milliseconds or an ISO 8601 time"
+
+
+def short(value: Any) -> str:
+    """The value as an error shows it: at most 60 characters."""
+    text = "null" if value is None else repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def bad(field: str, description: str) -> InvalidArgument:
+    """One violation; `field` says file, line and column."""
+    return InvalidArgument([Violation(field, description)])
+
+
+def no_column(where: str, name: str, names: list[str]) -> InvalidArgument:
+    """A file without a column that must be there."""
+    wanted = " or ".join(NAMES[name])
+    return bad(where, f"expected a column {wanted}; there are: {', '.join(names) or 'none'}")
+
+
+def _text_of(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"expected a string, got {short(value)}")
+    # A lone surrogate has no UTF-8; it matches no letter, so U+FFFD separates as it does.
+    return value.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+
+
+def _id_of(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise ValueError(f"expected a string or an integer, got {short(value)}")
+    return _text_of(str(value))
+
+
+def _degrees(name: str) -> Callable[[Any], float]:
+    limit = LIMIT[name]
+    expected = f"expected degrees in [-{limit:g}, {limit:g}]"
+
+    def check(value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise ValueError(f"{expected}, got {short(value)}")
+        try:
+            number = float(value)
+        except (ValueError, OverflowError):
+            raise ValueError(f"{expected}, got {short(value)}") from None
+        if not -limit <= number <= limit:
+            raise ValueError(f"{expected}, got {short(value)}")
+        return number
+
+    return check
+
+
+def _time_of(value: Any) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63:
+        return value
+    if isinstance(value, str):
+        try:
+            return int(value)
+        except ValueError:
+            pass
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            raise ValueError(f"expected {_TIME}, got {short(value)}") from None
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return round(moment.timestamp() * 1000)
+    raise ValueError(f"expected {_TIME}, got {short(value)}")
+
+
+CHECKS: dict[str, Callable[[Any], Any]] = {
+    "id": _id_of,
+    "time": _time_of,
+    "lon": _degrees("lon"),
+    "lat": _degrees("lat"),
+    "text": _text_of,
+}

@@ -1,0 +1,249 @@
+"""Posts and queries from files: JSON lines, CSV, Parquet, or standard input (`-`).
+
+Posts come out as Arrow record batches with the columns of `SCHEMA`, checked, so that a
+bad value is reported with its file and line before anything of its batch is published.
+Accepted names: lat | latitude, lon | lng | longitude, time | ts | timestamp, text, id.
+Only lat, lon and text must be there; an absent id is the row's number, from 0.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ps2stream.posts import CHECKS, LIMIT, NAMES, SCHEMA, bad, no_column, short
+
+Format = Literal["jsonl", "csv", "parquet"]
+SUFFIXES: dict[str, Format] = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".csv": "csv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+}
+
+
+def format_of(path: str, given: str | None = None) -> Format:
+    """The format asked for, else the one that the name tells; `-` is JSON lines."""
+    suffix = "." + given if given else ".jsonl" if path == "-" else Path(path).suffix.lower()
+    if (found := SUFFIXES.get(suffix)) is None:
+        raise bad(path, f"cannot tell the format; expected one of {', '.join(SUFFIXES)}")
+    return found
+
+
+def read_posts(path: str, format: str | None = None, batch: int = 1000) -> Iterator[Any]:
+    """Record batches of `SCHEMA` with at most `batch` rows each.
+
+    Raises InvalidArgument, naming the file, the line (Parquet: the row, from 0), the
+    column, what was expected and what was found.
+    """
+    kind = format_of(path, format)
+    with _opened(path) as file:
+        if kind == "parquet":
+            yield from _parquet(path, file, batch)
+        else:
+            yield from _text(path, kind, file, batch)
+
+
+def row_count(path: str, format: str | None = None) -> int | None:
+    """Rows in a file where that is cheap to know, for progress bars."""
+    if path == "-" or format_of(path, format) != "parquet":
+        return None
+    with _opened(path) as file, _parquet_file(path, file) as parquet:
+        return int(parquet.metadata.num_rows)
+
+
+def read_queries(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(`file:line`, object) of each line of a JSON lines file of queries.
+
+    An object has `id`, and `expression`, `region` (GeoJSON, {"rect": [...]} or
+    {"circle": [...]}), or both; other keys are refused.
+    """
+    with _opened(path) as file:
+        for line, record in _json_lines(path, file):
+            where = f"{path}:{line}"
+            if unknown := sorted(set(record) - {"id", "expression", "region"}):
+                raise bad(where, f"unknown key {unknown[0]!r}; expected id, expression, region")
+            if not isinstance(record.get("id"), str) or not record["id"]:
+                raise bad(f"{where} id", f"expected a string, got {record.get('id')!r}")
+            if not isinstance(record.get("expression", ""), str):
+                got = record["expression"]
+                raise bad(f"{where} expression", f"expected a string, got {got!r}")
+            yield where, record
+
+
+# --- text formats -----------------------------------------------------------
+
+
+def _text(path: str, kind: Format, file: IO[bytes], batch: int) -> Iterator[Any]:
+    records = _csv_lines(path, file) if kind == "csv" else _json_lines(path, file)
+    number = 0
+    while rows := list(islice(records, batch)):
+        columns: dict[str, list[Any]] = {name: [] for name in SCHEMA.names}
+        for line, record in rows:
+            for name, check in CHECKS.items():
+                value = _pick(record, name)
+                if value is None and name == "id":
+                    value = str(number)
+                try:
+                    columns[name].append(check(value))
+                except ValueError as error:
+                    raise bad(f"{path}:{line} {name}", str(error)) from None
+            number += 1
+        yield pa.RecordBatch.from_pydict(columns, schema=SCHEMA)
+
+
+def _json_lines(path: str, file: IO[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
+    for line, raw in enumerate(file, 1):
+        if not raw.strip():
+            continue
+        try:
+            record = json.loads(raw)
+        except (ValueError, RecursionError) as error:
+            raise bad(f"{path}:{line}", f"expected a JSON object a line: {error}") from None
+        if not isinstance(record, dict):
+            raise bad(f"{path}:{line}", f"expected a JSON object, got {short(record)}")
+        yield line, record
+
+
+def _csv_lines(path: str, file: IO[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
+    lines = (raw.decode("utf-8" if at else "utf-8-sig") for at, raw in enumerate(file))
+    reader = csv.reader(lines, strict=True)
+    try:
+        head = next(reader, [])
+        for name in ("lon", "lat", "text"):
+            if not set(head) & set(NAMES[name]):
+                raise no_column(f"{path}:1", name, head)
+        for row in reader:
+            if not row:
+                continue
+            if len(row) != len(head):
+                found = f"expected {len(head)} fields as in the header, got {len(row)}"
+                raise bad(f"{path}:{reader.line_num}", found)
+            record: dict[str, Any] = dict(zip(head, row, strict=True))
+            for name in ("id", "time"):
+                for alias in NAMES[name]:
+                    record[alias] = record.get(alias) or None
+            yield reader.line_num, record
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise bad(f"{path}:{reader.line_num + 1}", f"expected CSV in UTF-8: {error}") from None
+
+
+def _pick(record: dict[str, Any], name: str) -> Any:
+    for alias in NAMES[name]:
+        if (value := record.get(alias)) is not None:
+            return value
+    return None
+
+
+# --- Parquet ------------------------------------------------------------------
+
+
+def _parquet_file(path: str, file: IO[bytes]) -> Any:
+    try:
+        return pq.ParquetFile(file)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise bad(path, f"expected a Parquet file: {error}") from None
+
+
+def _parquet(path: str, file: IO[bytes], batch: int) -> Iterator[Any]:
+    source = file if file.seekable() else io.BytesIO(file.read())
+    with _parquet_file(path, source) as parquet:
+        columns = _parquet_columns(path, parquet.schema_arrow)
+        start = 0
+        for part in parquet.iter_batches(batch, columns=list(columns.values())):
+            out = [_column(path, name, columns, part, start) for name in SCHEMA.names]
+            start += len(part)
+            yield pa.RecordBatch.from_arrays(out, schema=SCHEMA)
+
+
+def _is_string(kind: Any) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_number(kind: Any) -> bool:
+    return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
+
+
+def _parquet_columns(path: str, schema: Any) -> dict[str, str]:
+    """The file's column for each of ours. Raises on a wrong type."""
+    found = {
+        name: alias
+        for name, aliases in NAMES.items()
+        for alias in reversed(aliases)
+        if alias in schema.names
+    }
+    expected: dict[str, tuple[str, Callable[[Any], bool]]] = {
+        "id": ("strings or integers", lambda t: _is_string(t) or pa.types.is_integer(t)),
+        "time": (
+            "timestamps or integers (Unix ms)",
+            lambda t: pa.types.is_timestamp(t) or pa.types.is_integer(t),
+        ),
+        "lon": ("numbers", _is_number),
+        "lat": ("numbers", _is_number),
+        "text": ("strings", _is_string),
+    }
+    for name, (what, fits) in expected.items():
+        if name in found:
+            kind = schema.field(found[name]).type
+            kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+            if not fits(kind):
+                raise bad(f"{path} column {found[name]}", f"expected {what}, got {kind}")
+        elif name in ("lon", "lat", "text"):
+            raise no_column(path, name, schema.names)
+    return found
+
+
+def _column(path: str, name: str, columns: dict[str, str], part: Any, start: int) -> Any:
+    kind = SCHEMA.field(name).type
+    if name not in columns:
+        if name == "time":
+            return pa.nulls(len(part), kind)
+        return pa.array(np.arange(start, start + len(part))).cast(kind)
+    values = part.column(columns[name])
+    if pa.types.is_timestamp(values.type):
+        values = values.cast(pa.timestamp("ms"), safe=False)
+    try:
+        out = values.cast(kind)
+    except pa.ArrowInvalid as error:
+        raise bad(f"{path} column {columns[name]}", str(error)) from None
+    if name == "time":
+        return out
+    wrong = out.is_null().to_numpy(zero_copy_only=False)
+    if name in LIMIT:
+        numbers = out.to_numpy(zero_copy_only=False)
+        wrong |= ~(np.abs(numbers) <= LIMIT[name])
+    if wrong.any():
+        row = int(wrong.argmax())
+        limit = f"degrees in [-{LIMIT[name]:g}, {LIMIT[name]:g}]" if name in LIMIT else "a value"
+        got = short(values[row].as_py())
+        raise bad(f"{path} row {start + row} {columns[name]}", f"expected {limit}, got {got}")
+    return out
+
+
+# --- shared -------------------------------------------------------------------
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[IO[bytes]]:
+    if path == "-":
+        yield sys.stdin.buffer
+        return
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(Path(path).open("rb"))
+        except OSError as error:
+            raise bad(path, f"cannot read it: {error.strerror}") from None
+        yield file

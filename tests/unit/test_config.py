@@ -1,0 +1,88 @@
+"""Settings: who wins, and what is refused."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from ps2stream import config, log
+from ps2stream.errors import InvalidArgument
+
+
+def test_defaults() -> None:
+    settings = config.load(environ={})
+    assert (settings.host, settings.port, settings.dispatchers) == ("127.0.0.1", 7077, 1)
+    assert settings.runtime == "ray"
+    assert [config.default_workers(n) for n in (1, 2, 3, 8)] == [1, 1, 1, 6]
+
+
+def test_flags_beat_environment_beats_file_beats_defaults(tmp_path: Path) -> None:
+    file = tmp_path / "ps2stream.toml"
+    file.write_text('port = 1\nworkers = 2\nmergers = 2\nstop_words = ["the"]\n')
+    environ = {"PS2STREAM_WORKERS": "3", "PS2STREAM_MERGERS": "3", "HOME": "/"}
+    settings = config.load({"mergers": 4, "host": None}, config=file, environ=environ)
+    assert (settings.port, settings.workers, settings.mergers) == (1, 3, 4)
+    assert (settings.host, settings.stop_words) == ("127.0.0.1", ("the",))
+    assert config.load(environ={"PS2STREAM_CONFIG": str(file)}).port == 1
+
+
+def test_environment_text_becomes_values() -> None:
+    environ = {"PS2STREAM_STOP_WORDS": "the, of", "PS2STREAM_DATA_DIR": "x", "PS2STREAM_DATA": "y"}
+    settings = config.load(environ=environ)
+    assert settings.stop_words == ("the", "of")
+    assert settings.data_dir == Path("x")
+
+
+def test_settings_are_frozen() -> None:
+    settings = config.load(environ={})
+    with pytest.raises(ValidationError, match="frozen"):
+        settings.port = 1
+
+
+def refused(**given: object) -> str:
+    with pytest.raises(InvalidArgument) as caught:
+        config.load(given, environ={})
+    return str(caught.value)
+
+
+def test_bad_values_are_named() -> None:
+    assert "port: Input should be less than or equal to 65535, got 70000" in refused(port=70000)
+    assert "workers: " in refused(workers=0)
+    assert "runtime: " in refused(runtime="spark")
+    assert "leaves no room for 3 dispatchers" in refused(port=65534, dispatchers=3)
+
+
+def test_unknown_keys_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "ps2stream.toml"
+    file.write_text("prot = 1\n")
+    with pytest.raises(InvalidArgument) as caught:
+        config.load(config=file, environ={"PS2STREAM_WORKER": "1"})
+    assert [v.field for v in caught.value.violations] == ["prot", "worker"]
+    assert f"unknown setting (from {file})" in str(caught.value)
+    assert "unknown setting (from environment)" in str(caught.value)
+
+
+def test_bad_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="No such file"):
+        config.load(config=tmp_path / "none.toml", environ={})
+    file = tmp_path / "bad.toml"
+    file.write_text("port =")
+    with pytest.raises(InvalidArgument, match="is not TOML"):
+        config.load(config=file, environ={})
+
+
+def test_log_lines_are_json() -> None:
+    stream = io.StringIO()
+    log.configure(as_json=True, stream=stream)
+    try:
+        logging.getLogger("ps2stream.x").info("hello %s", "you", extra={"lsn": 5})
+        line = json.loads(stream.getvalue())
+    finally:
+        logging.getLogger("ps2stream").handlers.clear()
+        logging.getLogger("ps2stream").propagate = True
+    assert (line["level"], line["message"], line["lsn"]) == ("info", "hello you", 5)

@@ -1,0 +1,187 @@
+"""Files of posts: each format gives the same rows, each defect names its place."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ps2stream.errors import InvalidArgument
+from ps2stream.posts import SCHEMA
+from ps2stream.readers import read_posts, read_queries, row_count
+
+ROWS: list[dict[str, Any]] = [
+    {"id": "a", "time": 1000, "lon": 8.5, "lat": 47.25, "text": "flood, river"},
+    {"id": "b", "time": 2000, "lon": -180.0, "lat": 90.0, "text": "Zürich 🌊"},
+    {"id": "c", "time": None, "lon": 180.0, "lat": -90.0, "text": ""},
+]
+
+
+def rows(path: str, **options: Any) -> list[dict[str, Any]]:
+    return [row for part in read_posts(path, **options) for row in part.to_pylist()]
+
+
+def write(path: Path, text: str) -> str:
+    path.write_text(text, "utf-8")
+    return str(path)
+
+
+def error(path: str, **options: Any) -> str:
+    with pytest.raises(InvalidArgument) as caught:
+        rows(path, **options)
+    return str(caught.value)
+
+
+def test_formats_agree(tmp_path: Path) -> None:
+    lines = write(tmp_path / "x.jsonl", "\n".join(json.dumps(r) for r in ROWS) + "\n\n")
+    table = write(
+        tmp_path / "x.csv",
+        'time,latitude,longitude,text,id\n1000,47.25,8.5,"flood, river",a\n'
+        "2000,90,-180,Zürich 🌊,b\n,-90,180,,c\n",
+    )
+    parquet = str(tmp_path / "x.parquet")
+    pq.write_table(pa.Table.from_pylist(ROWS, schema=SCHEMA), parquet)
+    for path in (lines, table, parquet):
+        assert rows(path, batch=2) == ROWS, path
+        assert all(part.schema == SCHEMA for part in read_posts(path))
+    assert row_count(parquet) == 3
+    assert row_count(lines) is None
+
+
+def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    for kind, raw in {"jsonl": json.dumps(ROWS[0]), "csv": "text,lat,lon\nhi,1,2\n"}.items():
+        stdin = SimpleNamespace(buffer=io.BytesIO(raw.encode()))
+        monkeypatch.setattr("sys.stdin", stdin)
+        assert len(rows("-", format=kind)) == 1
+    sink = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(ROWS, schema=SCHEMA), sink)
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(sink.getvalue())))
+    assert rows("-", format="parquet") == ROWS
+
+
+def test_absent_ids_are_row_numbers_and_times_are_understood(tmp_path: Path) -> None:
+    post: dict[str, Any] = {"lat": 1, "lng": 2, "text": "x"}
+    times = ["1970-01-01T00:00:02Z", "1970-01-01T01:00:02+01:00", "1970-01-01 00:00:02", 2000]
+    path = write(tmp_path / "x.jsonl", "\n".join(json.dumps(post | {"ts": t}) for t in times))
+    got = rows(path, batch=3)
+    assert [r["id"] for r in got] == ["0", "1", "2", "3"]
+    assert {r["time"] for r in got} == {2000}
+
+
+def test_parquet_timestamps_of_any_unit(tmp_path: Path) -> None:
+    for unit, value in {"s": 2, "ms": 2000, "us": 2_000_000, "ns": 2_000_000_000}.items():
+        path = str(tmp_path / f"{unit}.parquet")
+        columns = {
+            "ts": pa.array([value, None], pa.timestamp(unit)),
+            "lat": [1.0, 1.0],
+            "lon": [2, 2],
+            "text": pa.array(["x", "y"]).dictionary_encode(),
+        }
+        pq.write_table(pa.table(columns), path)
+        assert [r["time"] for r in rows(path)] == [2000, None]
+
+
+def test_lone_surrogates_become_replacement_characters(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.jsonl", '{"lat": 1, "lon": 2, "text": "a\\ud800b"}')
+    assert rows(path)[0]["text"].startswith("a�")
+
+
+@pytest.mark.parametrize(
+    ("change", "wanted"),
+    [
+        ({"lat": 91}, "2 lat: expected degrees in [-90, 90], got 91"),
+        ({"lat": float("nan")}, "2 lat: expected degrees in [-90, 90], got nan"),
+        ({"lon": float("-inf")}, "2 lon: expected degrees in [-180, 180], got -inf"),
+        ({"lon": "east"}, "2 lon: expected degrees in [-180, 180], got 'east'"),
+        ({"lon": None}, "2 lon: expected degrees in [-180, 180], got null"),
+        ({"lon": True}, "2 lon: expected degrees in [-180, 180], got True"),
+        ({"text": 5}, "2 text: expected a string, got 5"),
+        ({"text": None}, "2 text: expected a string, got null"),
+        ({"id": [1]}, "2 id: expected a string or an integer, got [1]"),
+        ({"time": "noon"}, "2 time: expected Unix milliseconds or an ISO 8601 time, got 'noon'"),
+        ({"time": 1.5}, "2 time: expected Unix milliseconds or an ISO 8601 time, got 1.5"),
+    ],
+)
+def test_bad_json_values(tmp_path: Path, change: dict[str, Any], wanted: str) -> None:
+    lines = json.dumps(ROWS[0]) + "\n" + json.dumps(ROWS[0] | change)
+    path = write(tmp_path / "x.jsonl", lines)
+    assert error(path) == f"{path}:{wanted}"
+
+
+def test_bad_json_lines(tmp_path: Path) -> None:
+    assert error(write(tmp_path / "y.jsonl", "[1]")).endswith(
+        "y.jsonl:1: expected a JSON object, got [1]"
+    )
+    assert "z.jsonl:1: expected a JSON object a line" in error(write(tmp_path / "z.jsonl", "{"))
+    deep = write(tmp_path / "deep.jsonl", "[" * 100_000)
+    assert "deep.jsonl:1: expected a JSON object a line" in error(deep)
+
+
+def test_bad_csv(tmp_path: Path) -> None:
+    head = "text,lat,lon\n"
+    missing = write(tmp_path / "a.csv", "text,lat\nx,1\n")
+    assert error(missing) == (
+        f"{missing}:1: expected a column lon or lng or longitude; there are: text, lat"
+    )
+    ragged = write(tmp_path / "b.csv", head + "x,1,2\nx,1\n")
+    assert error(ragged) == f"{ragged}:3: expected 3 fields as in the header, got 2"
+    word = write(tmp_path / "c.csv", head + '"two\nlines",1,2\nx,one,2\n')
+    assert error(word) == f"{word}:4 lat: expected degrees in [-90, 90], got 'one'"
+    latin = tmp_path / "d.csv"
+    latin.write_bytes(head.encode() + b"z\xfcrich,1,2\n")
+    assert "expected CSV in UTF-8" in error(str(latin))
+    assert "expected a column" in error(write(tmp_path / "e.csv", ""))
+
+
+def test_bad_parquet(tmp_path: Path) -> None:
+    path = str(tmp_path / "x.parquet")
+    good: dict[str, Any] = {"lat": [1.0, 2.0], "lon": [1.0, 2.0], "text": ["a", "b"]}
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"lat": ["n", "s"]}, "column lat: expected numbers, got string"),
+        ({"text": [1, 2]}, "column text: expected strings, got int64"),
+        (
+            {"ts": ["noon", "one"]},
+            "column ts: expected timestamps or integers (Unix ms), got string",
+        ),
+        ({"lon": [0.0, 181.0]}, "row 1 lon: expected degrees in [-180, 180], got 181.0"),
+        ({"lat": [0.0, float("nan")]}, "row 1 lat: expected degrees in [-90, 90], got nan"),
+        ({"lat": [None, 1.0]}, "row 0 lat: expected degrees in [-90, 90], got null"),
+        ({"text": ["a", None]}, "row 1 text: expected a value, got null"),
+    ]
+    for change, wanted in cases:
+        pq.write_table(pa.table(good | change), path)
+        assert error(path) == f"{path} {wanted}"
+    pq.write_table(pa.table({"key": [1]}), path)
+    assert "expected a column lon or lng or longitude; there are: key" in error(path)
+    assert "expected a Parquet file" in error(write(tmp_path / "y.parquet", "not parquet"))
+
+
+def test_unknown_files_and_formats(tmp_path: Path) -> None:
+    assert "cannot read it: No such file" in error(str(tmp_path / "none.csv"))
+    assert "cannot tell the format" in error(write(tmp_path / "x.txt", ""))
+    assert "cannot read it: Is a directory" in error(str(tmp_path), format="csv")
+
+
+def test_queries(tmp_path: Path) -> None:
+    path = write(tmp_path / "q.jsonl", '{"id": "a", "expression": "flood"}\n')
+    assert list(read_queries(path)) == [(f"{path}:1", {"id": "a", "expression": "flood"})]
+    for line, wanted in [
+        ('{"id": 5, "expression": "x"}', "q.jsonl:1 id: expected a string, got 5"),
+        ('{"id": "a", "words": "x"}', "unknown key 'words'; expected id, expression, region"),
+        ('{"id": "a", "expression": 1}', "q.jsonl:1 expression: expected a string, got 1"),
+    ]:
+        with pytest.raises(InvalidArgument, match=r"q\.jsonl:1") as caught:
+            list(read_queries(write(tmp_path / "q.jsonl", line)))
+        assert wanted in str(caught.value)
+
+
+def test_real_files(data: Path) -> None:
+    for name in ("tweets_us_2021_2022", "tweets_uk_2016", "earthquakes", "osm_pois_vancouver"):
+        path = str(data / f"{name}.parquet")
+        assert sum(len(part) for part in read_posts(path, batch=50_000)) == row_count(path)
