@@ -299,8 +299,9 @@ class LookupReply(Frame):
 @dataclasses.dataclass(frozen=True, eq=False)
 class WorkerUpdates(Frame):
     """owner dispatcher -> every worker. rows: encoded QueryRows, those this worker
-    holds, without `id` and `source`; their tags ragged: tag_cell = level << 28 | cell on that level (uint32),
-    tag_term the posting term. `dispatcher` and `watermark` as in RoutedObjects."""
+    holds, without `id` and `source`; their tags ragged: tag_cell = level << 28 | cell on
+    that level (uint32), tag_term the posting term. `dispatcher` and `watermark` as in
+    RoutedObjects."""
 
     KIND = 20
     lsn_from: int
