@@ -1,0 +1,302 @@
+"""Text analysis, the same for objects and queries: text -> tokens -> salted hashes.
+
+`fold.py` defines the tokens; this module adds what is chosen when a data directory is
+created (salt, stemmer, stop words), the hashes, and the frequencies of terms.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from types import MappingProxyType
+from typing import Any
+from unicodedata import combining, decomposition
+
+import numpy as np
+import regex
+
+from ps2stream import fold
+from ps2stream import text_kernels as kernels
+from ps2stream.batch import (
+    I64,
+    U8,
+    U32,
+    U64,
+    Array,
+    column_to_strings,
+    strings_to_column,
+    take_ragged,
+)
+from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.text_kernels import TOP
+
+__all__ = ["TOP", "Analysis", "Analyzer", "Frequencies"]
+
+_MEMO = 1 << 18  # entries of an analyser's memo; dropped as a whole when full
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """The settings of text analysis, recorded with a data directory and a plan.
+
+    salt 64-bit unsigned; stemmer a Snowball language of PyStemmer (`english`);
+    stop_words an ISO 639-1 code of stopwordsiso (`en`); regex_unicode the versions of
+    the character data (`fold.unicode_version`). Raises InvalidArgument.
+    """
+
+    salt: int
+    stemmer: str | None = None
+    stop_words: str | None = None
+    regex_unicode: str = field(default_factory=fold.unicode_version)
+
+    def __post_init__(self) -> None:
+        bad: list[Violation] = []
+        if not (type(self.salt) is int and 0 <= self.salt < 1 << 64):
+            bad.append(Violation("analysis.salt", "expected an integer from 0 to 2^64 - 1"))
+        for name, known in (("stemmer", _stemmers), ("stop_words", _stop_languages)):
+            value = getattr(self, name)
+            if value is not None and value not in known():
+                choice = ", ".join(sorted(known()))
+                bad.append(Violation(f"analysis.{name}", f"{value!r} is none of {choice}"))
+        if not (isinstance(self.regex_unicode, str) and self.regex_unicode):
+            bad.append(Violation("analysis.regex_unicode", "expected a version"))
+        if bad:
+            raise InvalidArgument(bad)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; the salt is in it, so keep it where the data is kept."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Analysis:
+        """The inverse of `to_dict`; raises InvalidArgument on unknown or missing keys."""
+        known = {"salt", "stemmer", "stop_words", "regex_unicode"}
+        bad = [Violation(f"analysis.{k}", "unknown setting") for k in sorted(set(values) - known)]
+        bad += [
+            Violation(f"analysis.{k}", "missing")
+            for k in ("salt", "regex_unicode")
+            if k not in values
+        ]
+        if bad:
+            raise InvalidArgument(bad)
+        return cls(**values)
+
+    def fingerprint(self) -> str:
+        """Hex SHA-256 of the canonical JSON, the salt replaced by its own hash."""
+        salt = hashlib.sha256(b"ps2stream salt %d" % self.salt).hexdigest()
+        text = json.dumps(self.to_dict() | {"salt": salt}, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+@cache
+def _stemmers() -> frozenset[str]:
+    import Stemmer
+
+    return frozenset(Stemmer.algorithms())
+
+
+@cache
+def _stop_languages() -> frozenset[str]:
+    import stopwordsiso
+
+    return frozenset(stopwordsiso.langs())
+
+
+@cache
+def _stop_words(language: str) -> frozenset[str]:
+    """The stop words that are one token; `don't` is two, which are not stopped for it."""
+    import stopwordsiso
+
+    words = (list(fold.split(w)) for w in stopwordsiso.stopwords(language))
+    return frozenset(w[0] for w in words if len(w) == 1)
+
+
+class Analyzer:
+    """Analyses by the settings. Safe for several threads; the hash keys come of the salt."""
+
+    def __init__(self, analysis: Analysis) -> None:
+        self.analysis = analysis
+        digest = hashlib.shake_256(b"ps2stream terms %d" % analysis.salt).digest(8 * kernels.KEYS)
+        self.keys: U64 = np.frombuffer(digest, "<u8").astype(np.uint64)
+        self.simple = analysis.stemmer is None and analysis.stop_words is None
+        self._stops = _stop_words(analysis.stop_words) if analysis.stop_words else frozenset()
+        self._stem: Callable[[str], str] | None = None
+        if analysis.stemmer:
+            import Stemmer
+
+            self._stem = Stemmer.Stemmer(analysis.stemmer).stemWord
+        self._terms: dict[str, str | None] = {}
+        self._hashes: dict[str, int] = {}
+
+    def tokens(self, text: str) -> list[str]:
+        """The distinct tokens of a text, in order of appearance (semantics.md, Text).
+
+        A token of an analysed text analyses into itself.
+        """
+        found = fold.split(text)
+        if self.simple:
+            return list(found)
+        terms = (self._term(token) for token in found)
+        return list(dict.fromkeys(t for t in terms if t is not None))
+
+    def _term(self, token: str) -> str | None:
+        """The stem of a token, or None for a stop word."""
+        memo = self._terms
+        if token in memo:
+            return memo[token]
+        term: str | None = token if token not in self._stops else None
+        if self._stem is not None and term is not None:
+            # Snowball is not idempotent; the stem of a stem is, after a few rounds.
+            for _ in range(8):
+                stem = fold.cut(self._stem(term))
+                if stem == term:
+                    break
+                term = stem
+            if term in self._stops:
+                term = None
+            elif list(fold.split(term)) != [term]:
+                term = token
+        if len(memo) >= _MEMO:
+            self._terms = memo = {}
+        memo[token] = term
+        return term
+
+    def hash_terms(self, tokens: Sequence[str]) -> U64:
+        """uint64[n]: the salted hash of each token's UTF-8; never TOP, 0 or 2^64 - 1."""
+        off, data = strings_to_column(tokens)
+        return kernels.hash_rows(_sealed(off), _sealed(data), _IDENTITY, _sealed(self.keys))
+
+    def analyse(self, off: I64, text: U8) -> tuple[I64, U64]:
+        """A ragged column of UTF-8 texts -> a ragged column of term hashes.
+
+        Rows are sorted and unique and hold TOP. Malformed UTF-8 separates tokens.
+        """
+        rows = len(off) - 1
+        slow = np.zeros(rows, np.uint8)
+        out_off = np.zeros(rows + 1, np.int64)
+        if self.simple:
+            out = np.empty(int(off[-1] - off[0]) + rows, np.uint64)
+            left = kernels.analyse_rows(
+                _sealed(off), _sealed(text), _ASCII, *_simple_characters(),
+                _sealed(self.keys), out_off, out, slow,
+            )  # fmt: skip
+            if not left:
+                return out_off, out[: out_off[-1]].copy()
+        else:
+            out = np.empty(0, np.uint64)
+            slow[:] = 1
+        slow_off, hashes = self._analyse_slowly(*take_ragged(off, text, np.flatnonzero(slow)))
+        merged: tuple[I64, U64] = kernels.merge_rows(out_off, out, slow, slow_off, hashes)
+        return merged
+
+    def _analyse_slowly(self, off: I64, text: U8) -> tuple[I64, U64]:
+        """Hashes of each row by way of `tokens`, unsorted and without TOP."""
+        rows = [self.tokens(t) for t in column_to_strings(off, text)]
+        memo = self._hashes
+        new = list({t for row in rows for t in row if t not in memo})
+        fresh = dict(zip(new, self.hash_terms(new).tolist(), strict=True))
+        if len(memo) + len(fresh) <= _MEMO:
+            memo.update(fresh)
+            known = memo
+        else:
+            known = memo | fresh
+            self._hashes = {}
+        flat = [known[t] for row in rows for t in row]
+        out_off = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum(np.fromiter(map(len, rows), np.int64, len(rows)), out=out_off[1:])
+        return out_off, np.array(flat, np.uint64)
+
+
+class Frequencies:
+    """How often terms occur in a sample: an immutable value, unseen terms count 0."""
+
+    def __init__(self, counts: Mapping[str, int], term: U64) -> None:
+        """`term` uint64[n]: the hashes of the keys of `counts`, in their order."""
+        self.counts: Mapping[str, int] = MappingProxyType(dict(counts))
+        size = 1 << max(3, (2 * len(term)).bit_length())
+        self.table_term: U64 = np.zeros(size, np.uint64)
+        self.table_count: I64 = np.zeros(size, np.int64)
+        count = np.fromiter(self.counts.values(), np.int64, len(term))
+        kernels.fill_table(self.table_term, self.table_count, term, count)
+        self.table_term.flags.writeable = False
+        self.table_count.flags.writeable = False
+
+    @classmethod
+    def of(cls, counts: Mapping[str, int], analyzer: Analyzer) -> Frequencies:
+        """From analysed tokens and their counts, hashed with the analyser's salt."""
+        return cls(counts, analyzer.hash_terms(list(counts)))
+
+    def get(self, token: str) -> int:
+        """The count of a token."""
+        return self.counts.get(token, 0)
+
+    def lookup(self, term: U64) -> I64:
+        """int64[n]: the counts of term hashes."""
+        found: I64 = kernels.probe_all(self.table_term, self.table_count, _sealed(term))
+        return found
+
+
+def _sealed(array: Array) -> Array:
+    """A read-only view: kernels are compiled for one type, not for two."""
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
+def _ascii_fold() -> U8:
+    """uint8[256]: a word character's folded byte, 0 for what separates."""
+    out = np.zeros(256, np.uint8)
+    for c in map(chr, range(128)):
+        out[ord(c)] = ord(c.lower()) if c.isalnum() or c == "_" else 0
+    return out
+
+
+_ASCII: U8 = _sealed(_ascii_fold())
+_IDENTITY: U8 = _sealed(np.arange(256, dtype=np.uint8))
+
+
+@cache
+def _simple_characters() -> tuple[U8, U32, U8]:
+    """The characters whose folding and tokenising do not depend on their neighbours.
+
+    (kind uint8[n], fold_off uint32[n + 1], folded uint8[]) by code point: Latin, Greek,
+    Cyrillic, Hebrew and Arabic letters, punctuation and plain pictographs. A character
+    that combines, joins, prepends or may be the second of a composed pair is COMPLEX.
+    """
+    size = 0x1FB00
+    simple = [*range(0x80, 0x2E80), *range(0xFE00, 0xFE10), *range(0x1F000, size)]
+    complex_ = regex.compile(
+        rf"[\p{{M}}{fold.IGNORABLE}{fold.SPACELESS}\p{{Regional_Indicator}}\p{{Cs}}"
+        r"\p{GCB=Extend}\p{GCB=ZWJ}\p{GCB=SpacingMark}\p{GCB=Prepend}\p{GCB=V}\p{GCB=T}]",
+        regex.VERSION1,
+    )
+    second = {
+        int(pair[1], 16)
+        for pair in (decomposition(chr(c)).split() for c in range(0x110000))
+        if len(pair) == 2 and not pair[0].startswith("<")
+    }
+    word = regex.compile(f"{fold.WORD}+", regex.VERSION1)
+    some_word = regex.compile(fold.WORD, regex.VERSION1)
+    picture = regex.compile(fold.PICTOGRAPH, regex.VERSION1)
+    modifiers = {0xFE0F, *range(0x1F3FB, 0x1F400)}
+    kind = np.full(size, kernels.COMPLEX, np.uint8)
+    folded = [b""] * size
+    for code in simple:
+        c = chr(code)
+        text = fold.fold(c)
+        if code in modifiers:
+            kind[code], folded[code] = kernels.MODIFIER, c.encode()
+        elif complex_.search(c + text) or any(combining(x) or ord(x) in second for x in text):
+            continue
+        elif picture.search(text):
+            if text == c:
+                kind[code], folded[code] = kernels.PICTURE, c.encode()
+        elif word.fullmatch(text):
+            kind[code], folded[code] = kernels.LETTER, text.encode()
+        elif not some_word.search(text):
+            kind[code] = kernels.SEPARATOR
+    off, data = strings_to_column(folded)
+    return _sealed(kind), _sealed(off.astype(np.uint32)), _sealed(data)
