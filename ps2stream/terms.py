@@ -33,7 +33,7 @@ from ps2stream.batch import (
 from ps2stream.errors import InvalidArgument, Violation
 from ps2stream.text_kernels import TOP
 
-__all__ = ["TOP", "Analysis", "Analyzer", "Frequencies"]
+__all__ = ["ASCII_FOLD", "TOP", "Analysis", "Analyzer", "Frequencies", "sealed"]
 
 _MEMO = 1 << 18  # entries of an analyser's memo; dropped as a whole when full
 
@@ -167,7 +167,7 @@ class Analyzer:
     def hash_terms(self, tokens: Sequence[str]) -> U64:
         """uint64[n]: the salted hash of each token's UTF-8; never TOP, 0 or 2^64 - 1."""
         off, data = strings_to_column(tokens)
-        return kernels.hash_rows(_sealed(off), _sealed(data), _IDENTITY, _sealed(self.keys))
+        return kernels.hash_rows(sealed(off), sealed(data), _IDENTITY, sealed(self.keys))
 
     def analyse(self, off: I64, text: U8) -> tuple[I64, U64]:
         """A ragged column of UTF-8 texts -> a ragged column of term hashes.
@@ -180,8 +180,8 @@ class Analyzer:
         if self.simple:
             out = np.empty(int(off[-1] - off[0]) + rows, np.uint64)
             left = kernels.analyse_rows(
-                _sealed(off), _sealed(text), _ASCII, *_simple_characters(),
-                _sealed(self.keys), out_off, out, slow,
+                sealed(off), sealed(text), ASCII_FOLD, *_simple_characters(),
+                sealed(self.keys), out_off, out, slow,
             )  # fmt: skip
             if not left:
                 return out_off, out[: out_off[-1]].copy()
@@ -235,11 +235,11 @@ class Frequencies:
 
     def lookup(self, term: U64) -> I64:
         """int64[n]: the counts of term hashes."""
-        found: I64 = kernels.probe_all(self.table_term, self.table_count, _sealed(term))
+        found: I64 = kernels.probe_all(self.table_term, self.table_count, sealed(term))
         return found
 
 
-def _sealed(array: Array) -> Array:
+def sealed(array: Array) -> Array:
     """A read-only view: kernels are compiled for one type, not for two."""
     view = np.ascontiguousarray(array).view()
     view.flags.writeable = False
@@ -254,8 +254,8 @@ def _ascii_fold() -> U8:
     return out
 
 
-_ASCII: U8 = _sealed(_ascii_fold())
-_IDENTITY: U8 = _sealed(np.arange(256, dtype=np.uint8))
+ASCII_FOLD: U8 = sealed(_ascii_fold())
+_IDENTITY: U8 = sealed(np.arange(256, dtype=np.uint8))
 
 
 @cache
@@ -299,4 +299,4 @@ def _simple_characters() -> tuple[U8, U32, U8]:
         elif not some_word.search(text):
             kind[code] = kernels.SEPARATOR
     off, data = strings_to_column(folded)
-    return _sealed(kind), _sealed(off.astype(np.uint32)), _sealed(data)
+    return sealed(kind), sealed(off.astype(np.uint32)), sealed(data)

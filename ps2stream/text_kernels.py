@@ -25,6 +25,7 @@ _ZERO = np.uint64(0)
 _TWO = np.uint64(2)
 _HIGH = np.uint64(0xFFFFFFFF00000000)
 _HALF = np.uint64(32)
+_ODD = np.uint64(0xD6E8FEB86659FD93)
 
 WORDS = MAX_TOKEN_BYTES // 4
 KEYS = 2 * (WORDS + 2)  # two a word, two for the length, two to start from
@@ -48,7 +49,9 @@ def finish(keys: U64, a: np.uint64, b: np.uint64, word: np.uint64, size: int) ->
     a += keys[KEYS - 4] * np.uint64(size)
     b += keys[KEYS - 3] * np.uint64(size)
     h = (a & _HIGH) | (b >> _HALF)
-    if h == TOP or h == _ZERO or h == _MAX:
+    h = (h ^ h >> _HALF) * _ODD  # one to one: it spreads the bits and adds no collision
+    h ^= h >> _HALF
+    if h in (TOP, _ZERO, _MAX):
         h ^= _TWO
     return h
 

@@ -1,0 +1,201 @@
+"""Monotone boolean expressions over terms: normal forms, posting sets, matching.
+
+An expression is monotone, so its minimal disjunctive normal form is unique; it is the
+canonical form as long as it has at most 64 conjuncts (semantics.md, Query language).
+No function here takes time that is exponential in the expression.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+MAX_CONJUNCTS = 64
+MAX_BYTES = 8192  # of a text, as written and in canonical form
+_WORK = 1 << 14  # steps of an expansion before it counts as over MAX_CONJUNCTS
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One analysed token."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """All of two or more arguments, none of them an And; unique, sorted by text."""
+
+    text: str  # says it all: two expressions are equal when their texts are
+    args: tuple[Term | Or, ...] = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """Any of two or more arguments, none of them an Or; unique, sorted by text."""
+
+    text: str
+    args: tuple[Term | And, ...] = field(compare=False, repr=False)
+
+
+Expr = Term | And | Or
+
+
+def all_of(args: Sequence[Expr]) -> Expr:
+    """The conjunction of one or more expressions."""
+    if len(args) == 1:
+        return args[0]
+    flat: dict[str, Term | Or] = {}
+    for arg in args:
+        flat.update((x.text, x) for x in (arg.args if isinstance(arg, And) else (arg,)))
+    one, *more = (flat[key] for key in sorted(flat))
+    if not more:
+        return one
+    parts = (f"({x.text})" if isinstance(x, Or) else x.text for x in (one, *more))
+    return And(" AND ".join(parts), (one, *more))
+
+
+def any_of(args: Sequence[Expr]) -> Expr:
+    """The disjunction of one or more expressions."""
+    if len(args) == 1:
+        return args[0]
+    flat: dict[str, Term | And] = {}
+    for arg in args:
+        flat.update((x.text, x) for x in (arg.args if isinstance(arg, Or) else (arg,)))
+    one, *more = (flat[key] for key in sorted(flat))
+    return Or(" OR ".join(x.text for x in (one, *more)), (one, *more)) if more else one
+
+
+# --- normal forms ---------------------------------------------------------
+
+
+def terms_of(expr: Expr) -> frozenset[str]:
+    """Every term that occurs."""
+    if isinstance(expr, Term):
+        return frozenset((expr.text,))
+    return frozenset().union(*map(terms_of, expr.args))
+
+
+@lru_cache(maxsize=1024)
+def conjuncts(expr: Expr) -> tuple[tuple[str, ...], ...] | None:
+    """The minimal disjunctive normal form, sorted, none containing another.
+
+    None when it has, or is too long in showing whether it has, over 64 conjuncts.
+    """
+    terms = sorted(terms_of(expr))
+    found = _Expansion({t: 1 << i for i, t in enumerate(terms)}).of(expr)
+    if found is None:
+        return None
+    return tuple(sorted(tuple(t for i, t in enumerate(terms) if mask >> i & 1) for mask in found))
+
+
+class _Expansion:
+    """Expands into conjuncts, bit sets of terms, within a budget of steps."""
+
+    def __init__(self, bit: dict[str, int]) -> None:
+        self.bit = bit
+        self.left = _WORK
+
+    def of(self, expr: Expr) -> set[int] | None:
+        if isinstance(expr, Term):
+            return {self.bit[expr.text]}
+        found: set[int] = set() if isinstance(expr, Or) else {0}
+        for arg in expr.args:
+            part = self.of(arg)
+            if part is None:
+                return None
+            if isinstance(expr, Or):
+                found |= part
+                continue
+            if not self.spend(len(found) * len(part)):
+                return None
+            product = self.absorb({a | b for a in found for b in part})
+            if product is None:
+                return None
+            found = product
+        return self.absorb(found) if isinstance(expr, Or) else found
+
+    def absorb(self, masks: set[int]) -> set[int] | None:
+        """Without the conjuncts that contain another conjunct."""
+        kept: list[int] = []
+        for mask in sorted(masks, key=int.bit_count):
+            if not self.spend(len(kept)):
+                return None
+            if not any(k & mask == k for k in kept):
+                kept.append(mask)
+                if len(kept) > MAX_CONJUNCTS:
+                    return None
+        return set(kept)
+
+    def spend(self, steps: int) -> bool:
+        self.left -= steps
+        return self.left >= 0
+
+
+def minimal(expr: Expr) -> Expr | None:
+    """The minimal disjunctive normal form as an expression, None as for `conjuncts`."""
+    if isinstance(expr, Term):
+        return expr
+    found = conjuncts(expr)
+    if found is None:
+        return None
+    return any_of([all_of([Term(t) for t in c]) for c in found])
+
+
+def canonical(expr: Expr) -> str:
+    """The canonical text, which parses into an expression with the same canonical text.
+
+    The minimal disjunctive normal form when it has at most 64 conjuncts and 8 KiB, so
+    that equivalent expressions have one text; else the expression, sorted and unique.
+    """
+    least = minimal(expr)
+    if least is not None and fits(text := shown(least)):
+        return text
+    return shown(expr)
+
+
+def shown(expr: Expr) -> str:
+    """The text; where that is over the limit, with AND left out."""
+    return expr.text if fits(expr.text) else expr.text.replace(" AND ", " ")
+
+
+def fits(text: str) -> bool:
+    """Whether the text is within MAX_BYTES."""
+    return len(text) * 4 <= MAX_BYTES or len(text.encode()) <= MAX_BYTES
+
+
+def satisfies(expr: Expr, terms: AbstractSet[str]) -> bool:
+    """Whether an object with these terms satisfies the expression."""
+    if isinstance(expr, Term):
+        return expr.text in terms
+    if isinstance(expr, And):
+        return all(satisfies(x, terms) for x in expr.args)
+    return any(satisfies(x, terms) for x in expr.args)
+
+
+# --- posting --------------------------------------------------------------
+
+
+def posting_set(expr: Expr, frequency: Callable[[str], int]) -> frozenset[str]:
+    """P(q): a set of terms that every satisfying term set meets (algorithms.md 1.2).
+
+    The least frequent term of each conjunct; above 64 conjuncts the cheapest clause by
+    the sum of frequencies. Ties go by the terms' strings.
+    """
+    found = conjuncts(expr)
+    if found is not None:
+        return frozenset(min(c, key=lambda t: (frequency(t), t)) for c in found)
+    rank = {t: frequency(t) for t in terms_of(expr)}
+    return _clause(expr, rank)
+
+
+def _clause(expr: Expr, rank: dict[str, int]) -> frozenset[str]:
+    """The cheapest clause that the structure shows, unexpanded."""
+    if isinstance(expr, Term):
+        return frozenset((expr.text,))
+    clauses = [_clause(x, rank) for x in expr.args]
+    if isinstance(expr, Or):
+        return frozenset().union(*clauses)
+    return min(clauses, key=lambda c: (sum(map(rank.__getitem__, c)), sorted(c)))
