@@ -91,7 +91,7 @@ class GI2:
     ) -> None:
         state = self._state
         self._reserve(stop - start, int(tag_off[stop] - tag_off[start]))
-        state[kp.ROW], state[kp.TAG] = start, tag_off[start]
+        state[kp.ROW], state[kp.TAG], state[kp.SLOT] = start, tag_off[start], -1
         while True:
             need = kp.insert_rows(
                 rows.kind[:stop], rows.handle, rows.session, rows.form, rows.post,

@@ -10,6 +10,7 @@ verify  the candidates: exact rectangle, LSNs, whole keyword hashes or the store
 The cache misses of a stage do not depend on each other, so they overlap.
 """
 
+# mypy: allow-untyped-decorators, allow-untyped-defs
 from __future__ import annotations
 
 import numpy as np
@@ -58,9 +59,7 @@ _NONE = np.uint64(0)
 
 
 @njit(inline="always")
-def _probe(  # type: ignore[no-untyped-def]
-    o0, o1, lon, lat, term_off, term, levels, lon_bits, lat_bits, table, shift, runs, hits
-):
+def _probe(o0, o1, lon, lat, term_off, term, levels, lon_bits, lat_bits, table, shift, runs, hits):
     """Fill hits (object | level << 28, term, run, x | y << 16, cell); their number."""
     mask = table.shape[0] - 1
     keys = 0
@@ -106,7 +105,7 @@ def _probe(  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
-def _look(half, start, term, head, follow):  # type: ignore[no-untyped-def]
+def _look(half, start, term, head, follow):
     """1 + the position in the object of a keyword with this high half; 0 if none."""
     j = np.int64(head[half & np.uint32(HEADS - 1)])
     while j != 0 and np.uint32(term[start + j - 1] >> np.uint64(32)) != half:
@@ -115,7 +114,7 @@ def _look(half, start, term, head, follow):  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
-def _scan(  # type: ignore[no-untyped-def]
+def _scan(
     h0, h1, hits, term_off, term, runs, slots_i, dead, left, general, pool, pool_free,
     level_postings, state, head, follow, cands,
 ):  # fmt: skip
@@ -197,7 +196,7 @@ def _scan(  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
-def _has(term, a, b, want):  # type: ignore[no-untyped-def]
+def _has(term, a, b, want):
     """Is `want` among the sorted term[a:b]?"""
     while a < b:
         m = (a + b) >> 1
@@ -211,7 +210,7 @@ def _has(term, a, b, want):  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
-def _same(term, a0, a1, j, low):  # type: ignore[no-untyped-def]
+def _same(term, a0, a1, j, low):
     """Whether the object holds the keyword with the high half of its term j - 1 and
     this low half: almost always that very term, else another with the same high half."""
     found = term[a0 + j - 1]
@@ -219,7 +218,7 @@ def _same(term, a0, a1, j, low):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def satisfies(pool, at, key, term, a, b, stack):  # type: ignore[no-untyped-def]
+def satisfies(pool, at, key, term, a, b, stack):
     """The stored expression of a pool block on the sorted terms term[a:b], and whether
     `key` is the smallest of its posting terms among them."""
     word = pool[at + P_HEAD]
@@ -238,7 +237,7 @@ def satisfies(pool, at, key, term, a, b, stack):  # type: ignore[no-untyped-def]
             return False
     if first < 0 or pool[at + P_TERM + first] != key:
         return False
-    if form == _FORM_ALL or form == _FORM_ANY:
+    if form <= _FORM_ANY:
         return True
     top = 0
     for i in range(size):
@@ -256,7 +255,7 @@ def satisfies(pool, at, key, term, a, b, stack):  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
-def _verify(  # type: ignore[no-untyped-def]
+def _verify(
     cands, n, lsn, lon, lat, term_off, term, slots_f, slots_i, pool, pool_f, stack,
     out, row, handle, session, block,
 ):  # fmt: skip
@@ -279,9 +278,7 @@ def _verify(  # type: ignore[no-untyped-def]
             word = np.int64(pool[rest + P_HEAD])
             if not inside and word >> 16 & 255 > 1:
                 b = rest + P_BOX
-                inside = (
-                    pool_f[b] <= x <= pool_f[b + 2] and pool_f[b + 1] <= y <= pool_f[b + 3]
-                )
+                inside = pool_f[b] <= x <= pool_f[b + 2] and pool_f[b + 1] <= y <= pool_f[b + 3]
             if word >> 8 & 255 > _RECT:
                 shape = rest
         if not inside or not (slots_i[slot, HANDLE] <= lsn < slots_i[slot, DELETED]):
@@ -310,7 +307,7 @@ def _verify(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def match_block(  # type: ignore[no-untyped-def]
+def match_block(
     resume, lsn, lon, lat, term_off, term, levels, lon_bits, lat_bits,
     table, shift, runs, slots_f, slots_i, dead, left, general, pool, pool_f, pool_free,
     level_postings, state, hits, head, follow, cands, stack, row, handle, session, block,

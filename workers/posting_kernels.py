@@ -14,6 +14,7 @@ pool    uint64[]: blocks for what does not fit: second box, long expressions, ge
 places  uint32[2^k]: open addressing, handle -> slot + 1.
 """
 
+# mypy: allow-untyped-decorators, allow-untyped-defs
 from __future__ import annotations
 
 from typing import Any
@@ -60,7 +61,7 @@ _NONE = np.uint64(0)
 _FULL = np.array([(1 << n) - 1 for n in range(65)], np.uint64)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def prefetch(_context: Any, array: Any, index: Any) -> Any:
     """Ask the CPU for the cache line of array[index] (first axis), without waiting."""
 
@@ -83,32 +84,32 @@ def prefetch(_context: Any, array: Any, index: Any) -> Any:
 
 
 @njit(inline="always")
-def home(term, cell, shift):  # type: ignore[no-untyped-def]
+def home(term, cell, shift):
     """Where a tag belongs in the table: the top bits of a mix of both."""
     return np.int64(((term ^ (np.uint64(cell) * _C1)) * _C2) >> np.uint64(shift))
 
 
 @njit(inline="always")
-def place(handle, shift):  # type: ignore[no-untyped-def]
+def place(handle, shift):
     """Where a handle belongs in `places`."""
     return np.int64((np.uint64(handle) * _C1) >> np.uint64(shift))
 
 
 @njit(inline="always")
-def steps(degrees, offset, scale):  # type: ignore[no-untyped-def]
+def steps(degrees, offset, scale):
     """Degrees as whole steps of 1/65536 cell from the grid's corner. Monotone, also in
     floating point, and that is all that exactness needs: a <= b gives steps(a) <= steps(b)."""
     return np.int64(np.floor((degrees + offset) * scale))
 
 
 @njit(inline="always")
-def within(step, line):  # type: ignore[no-untyped-def]
+def within(step, line):
     """A step relative to the cell in column or row `line`, clamped to 16 bits."""
     return np.uint32(min(max(step - (line << 16), 0), 65535))
 
 
 @njit(inline="always")
-def _take_run(runs, run_free, state, cls):  # type: ignore[no-untyped-def]
+def _take_run(runs, run_free, state, cls):
     """A free run of class cls, or -1 when the array must grow."""
     at = np.int64(run_free[cls])
     if at != 0:
@@ -123,13 +124,13 @@ def _take_run(runs, run_free, state, cls):  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
-def _give_run(runs, run_free, at, cls):  # type: ignore[no-untyped-def]
+def _give_run(runs, run_free, at, cls):
     runs[at] = np.uint32(run_free[cls])
     run_free[cls] = at
 
 
 @njit(cache=True, nogil=True)
-def rehash(old, table, shift):  # type: ignore[no-untyped-def]
+def rehash(old, table, shift):
     """Put the tags of `old` into the larger, empty `table`."""
     mask = table.shape[0] - 1
     for i in range(old.shape[0]):
@@ -144,7 +145,7 @@ def rehash(old, table, shift):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def replace_places(old, places, shift, slots_i):  # type: ignore[no-untyped-def]
+def replace_places(old, places, shift, slots_i):
     """Put the handles of `old` into the larger, empty `places`."""
     mask = places.shape[0] - 1
     for i in range(old.shape[0]):
@@ -157,7 +158,7 @@ def replace_places(old, places, shift, slots_i):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _find(places, shift, slots_i, handle):  # type: ignore[no-untyped-def]
+def _find(places, shift, slots_i, handle):
     """Position in `places` of a handle, or of the empty place where it would go."""
     mask = places.shape[0] - 1
     at = place(handle, shift)
@@ -167,7 +168,7 @@ def _find(places, shift, slots_i, handle):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _take_pool(pool, pool_free, state, words):  # type: ignore[no-untyped-def]
+def _take_pool(pool, pool_free, state, words):
     """(offset, class) of a block of at least `words`, or (-1, class)."""
     cls = 0
     while (POOL_UNIT << cls) < words:
@@ -184,7 +185,7 @@ def _take_pool(pool, pool_free, state, words):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def insert_rows(  # type: ignore[no-untyped-def]
+def insert_rows(
     kind, handle, session, form, post, term_off, term, prog_off, prog, box_off, box,
     shape, geom_off, geom, tag_off, tag_cell, tag_term, lon_bits, lat_bits,
     table, table_shift, runs, run_free, slots_f, slots_i, general, left,
@@ -211,7 +212,7 @@ def insert_rows(  # type: ignore[no-untyped-def]
             plain = plain and (
                 (form[r] == _FORM_ALL and alone) or (form[r] == _FORM_ANY and post[r] == every)
             )
-        if state[TAG] == t0:
+        if state[SLOT] < 0:  # the row is not begun
             where = _find(places, place_shift, slots_i, handle[r])
             if kind[r] != _INSERT or t0 == t1 or places[where] != 0:
                 state[ROW] = r + 1
@@ -317,11 +318,12 @@ def insert_rows(  # type: ignore[no-untyped-def]
             state[POSTINGS] += 1
             state[TAG] = tag + 1
         state[ROW] = r + 1
+        state[SLOT] = -1
     return DONE
 
 
 @njit(inline="always")
-def _others(form, post, n):  # type: ignore[no-untyped-def]
+def _others(form, post, n):
     """Positions of the (up to) two keywords that postings carry. Of a conjunction those
     that it is not posted under; of a disjunction the two smallest."""
     if n == 1:
@@ -337,7 +339,7 @@ def _others(form, post, n):  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
-def _outline(box, b0, boxes, cell, level, lon_bits, lat_bits):  # type: ignore[no-untyped-def]
+def _outline(box, b0, boxes, cell, level, lon_bits, lat_bits):
     """The part of the boxes in a cell, as the two rectangle words of a posting."""
     columns = 1 << (lon_bits - 2 * level)
     rows = 1 << (lat_bits - 2 * level)
@@ -356,7 +358,7 @@ def _outline(box, b0, boxes, cell, level, lon_bits, lat_bits):  # type: ignore[n
 
 
 @njit(cache=True, nogil=True)
-def delete_handles(handles, lsns, places, place_shift, slots_i, state, out):  # type: ignore[no-untyped-def]
+def delete_handles(handles, lsns, places, place_shift, slots_i, state, out):
     """Set the delete LSNs and forget the handles; out[i] = slot, or -1 if unknown."""
     mask = places.shape[0] - 1
     for i in range(handles.shape[0]):
@@ -380,7 +382,7 @@ def delete_handles(handles, lsns, places, place_shift, slots_i, state, out):  # 
 
 
 @njit(cache=True, nogil=True)
-def mark_dead(slots, dead, state):  # type: ignore[no-untyped-def]
+def mark_dead(slots, dead, state):
     """These slots can match no object any more: their postings go when met."""
     for i in range(slots.shape[0]):
         dead[slots[i] >> 6] |= np.uint64(1) << np.uint64(slots[i] & 63)
@@ -388,12 +390,12 @@ def mark_dead(slots, dead, state):  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
-def is_dead(dead, slot):  # type: ignore[no-untyped-def]
+def is_dead(dead, slot):
     return (dead[slot >> 6] >> np.uint64(slot & 63)) & np.uint64(1) != 0
 
 
 @njit(cache=True, nogil=True)
-def drop_posting(  # type: ignore[no-untyped-def]
+def drop_posting(
     runs, run, i, level, dead, left, slots_i, general, pool, pool_free, level_postings, state
 ):
     """Remove posting i of a run; with its last posting a query's slot becomes free."""
@@ -421,7 +423,7 @@ def drop_posting(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def sweep_table(  # type: ignore[no-untyped-def]
+def sweep_table(
     budget, table, table_shift, runs, run_free, dead, left, slots_i, general, pool,
     pool_free, level_postings, state,
 ):  # fmt: skip
@@ -429,7 +431,7 @@ def sweep_table(  # type: ignore[no-untyped-def]
     mask = table.shape[0] - 1
     before = state[POSTINGS]
     at = state[CURSOR] & mask
-    for _ in range(min(budget, table.shape[0])):
+    for _ in range(min(budget, table.shape[0] + state[TABLE_USED])):  # removals stay in place
         word = table[at, 1]
         if word == _NONE:
             at = (at + 1) & mask
