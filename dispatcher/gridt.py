@@ -1,0 +1,210 @@
+"""gridt: the dispatcher's index, a grid with H1 and H2 in every cell (section IV-C).
+
+H1 says which worker owns (cell, term); H2 which of these units hold a query at all, with
+a count so that deletes can take them back (algorithms.md 7.3). A unit has one owner, so
+H2 is one table (tag cell, term) -> worker, count.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ps2stream.batch import F64, I64, U32, U64
+from ps2stream.dispatcher.kernels import (
+    ALL,
+    count_down,
+    count_up,
+    expand_tags,
+    group_tags,
+    rehash,
+    scatter,
+    select,
+    share_sizes,
+    split_tags,
+    tag_sizes,
+)
+from ps2stream.grid import Grid
+from ps2stream.h1 import H1
+from ps2stream.messages import QueryRows
+from ps2stream.unit_kernels import U16, empty_table
+
+
+class GridtError(RuntimeError):
+    """H2 was asked to forget a query that it does not hold: an invariant is broken."""
+
+
+class Tags(NamedTuple):
+    """The postings of query rows: row i has tags off[i]..off[i + 1]. cell: level << 28 |
+    cell on that level; worker: the owner by H1."""
+
+    off: I64
+    cell: U32
+    term: U64
+    worker: U16
+
+    def of(self, rows: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Tags:
+        """The tags of the rows where the mask is true."""
+        size = np.diff(self.off)
+        kept = np.repeat(rows, size)
+        off = np.r_[0, np.cumsum(size[rows])]
+        return Tags(off, self.cell[kept], self.term[kept], self.worker[kept])
+
+
+class TagShare(NamedTuple):
+    """What one worker holds of some Tags: row numbers, and their tags, ragged."""
+
+    row: I64
+    off: I64
+    cell: U32
+    term: U64
+
+
+class Share(NamedTuple):
+    """The objects of a batch that one worker must see, in their order; all their terms."""
+
+    worker: int
+    row: U32
+    lon: F64
+    lat: F64
+    term_off: I64
+    term: U64
+
+
+class Gridt:
+    """H1 and H2 of one dispatcher."""
+
+    def __init__(self, h1: H1, grid: Grid) -> None:
+        self.h1 = h1
+        self.grid = grid
+        self._table = empty_table(12)
+        self._count = np.zeros(len(self._table), np.uint32)
+        self._used = np.zeros(ALL + 1, np.int64)
+
+    def __len__(self) -> int:
+        """Units (cell, term) with a query."""
+        return int(self._used[ALL])
+
+    @property
+    def levels(self) -> list[int]:
+        """Levels of the grid on which some query lives; objects probe these alone."""
+        return np.flatnonzero(self._used[:ALL]).tolist()  # type: ignore[no-any-return]
+
+    def expand(self, rows: QueryRows) -> Tags:
+        """The tags of inserts or deletes: cells of the bounding boxes times posting terms."""
+        cell_off, cell = self.grid.cover(rows.box_off, rows.box)
+        off = np.zeros(len(rows) + 1, np.int64)
+        tag_sizes(cell_off, rows.post, off)
+        tag_cell = np.empty(off[-1], np.uint32)
+        tag_term = np.empty(off[-1], np.uint64)
+        expand_tags(cell_off, cell, rows.post, rows.term_off, rows.term, tag_cell, tag_term)
+        return Tags(off, tag_cell, tag_term, self.h1.owners(tag_cell, tag_term))
+
+    def insert(self, tags: Tags) -> None:
+        """Count the tags of inserted queries in H2."""
+        at = 0
+        while True:
+            at = count_up(
+                self._table, self._count, self._used, tags.cell, tags.term, tags.worker, at
+            )
+            if at == len(tags.cell):
+                return
+            self._grow()
+
+    def retire(self, tags: Tags) -> None:
+        """Take back the tags of deleted queries. Raises GridtError if a count would drop
+        below zero."""
+        failed = count_down(self._table, self._count, self._used, tags.cell, tags.term)
+        if failed >= 0:
+            raise GridtError(
+                f"H2 has no query at cell {tags.cell[failed]}, term {tags.term[failed]}"
+            )
+
+    def split(self, tags: Tags) -> list[TagShare]:
+        """The tags of each worker, by worker number; empty where it has none."""
+        m = self.h1.workers
+        row_n, tag_n = np.zeros(m, np.int64), np.zeros(m, np.int64)
+        group_tags(tags.off, tags.worker, m, row_n, tag_n)
+        row_at, tag_at = _starts(row_n), _starts(tag_n)
+        row, size = np.empty(row_at[-1], np.int64), np.empty(row_at[-1], np.int64)
+        cell, term = np.empty(tag_at[-1], np.uint32), np.empty(tag_at[-1], np.uint64)
+        split_tags(*tags, row_at[:-1].copy(), tag_at[:-1].copy(), row, size, cell, term)
+        shares = []
+        for w in range(m):
+            a, b = row_at[w : w + 2]
+            c, d = tag_at[w : w + 2]
+            shares.append(TagShare(row[a:b], _starts(size[a:b]), cell[c:d], term[c:d]))
+        return shares
+
+    def route(self, lon: F64, lat: F64, term_off: I64, term: U64) -> tuple[list[Share], int]:
+        """(a share for each worker that has a query under one of an object's units; the
+        number of objects that no worker wants).
+
+        lon, lat degrees, float64[n]; terms ragged, uint64.
+        """
+        m = self.h1.workers
+        n = len(lon)
+        chosen = np.zeros((n, (m + 63) // 64), np.uint64)
+        if (levels := self.levels) and n:
+            cells = np.empty((len(levels), n), np.uint32)
+            for i, level in enumerate(levels):
+                cells[i] = self.grid.cells(lon, lat, level)
+            select(self._table, cells, term_off, term, chosen)
+        row_n, term_n = np.zeros(m, np.int64), np.zeros(m, np.int64)
+        discarded = share_sizes(chosen, term_off, row_n, term_n)
+        selected = np.flatnonzero(row_n)
+        if not len(selected):
+            return [], discarded
+        index = np.full(m, -1, np.int64)
+        index[selected] = np.arange(len(selected))
+        row_at, term_at = _starts(row_n), _starts(term_n)
+        row = np.empty(row_at[-1], np.uint32)
+        out_lon, out_lat = np.empty(len(row)), np.empty(len(row))
+        off = np.empty(len(row) + len(selected), np.int64)
+        out = np.empty(term_at[-1], np.uint64)
+        scatter(
+            chosen,
+            lon,
+            lat,
+            term_off,
+            term,
+            row_at[:-1].copy(),
+            term_at[:-1].copy(),
+            index,
+            row,
+            out_lon,
+            out_lat,
+            off,
+            out,
+        )
+        shares = []
+        for i, w in enumerate(selected.tolist()):
+            a, b = row_at[w : w + 2]
+            c, d = term_at[w : w + 2]
+            shares.append(
+                Share(w, row[a:b], out_lon[a:b], out_lat[a:b], off[a + i : b + i + 1], out[c:d])
+            )
+        return shares, discarded
+
+    def counts(self) -> dict[tuple[int, int], tuple[int, int]]:
+        """{(tag cell, term): (worker, live queries)}; for tests and inspection."""
+        held = np.flatnonzero(self._table[:, 1])
+        term = self._table[held, 0].tolist()
+        meta = self._table[held, 1].tolist()
+        count = self._count[held].tolist()
+        return {
+            (m >> 32, t): (m >> 16 & 0xFFFF, c) for t, m, c in zip(term, meta, count, strict=True)
+        }
+
+    def _grow(self) -> None:
+        table = empty_table(len(self._table).bit_length())
+        count = np.zeros(len(table), np.uint32)
+        rehash(self._table, self._count, table, count)
+        self._table, self._count = table, count
+
+
+def _starts(sizes: I64) -> I64:
+    out = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=out[1:])
+    return out

@@ -1,0 +1,269 @@
+"""Kernels of gridt: count H2 up and down, expand queries into tags, route objects.
+
+H2 is a table of `ps2stream.unit_kernels` with a uint32 count beside each slot: the live
+queries posted under (tag cell, term). `used` int64[17]: the units in use on each of the
+16 levels, and [ALL] over all levels.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from ps2stream.batch import F64, I64, U8, U32, U64
+from ps2stream.unit_kernels import LEVEL_SHIFT, U16, find, mix, pack
+
+ALL = 16  # index of `used`
+CHUNK = 128  # probes under way together; their buffers stay in the first-level cache
+_S16, _S32 = np.uint64(16), np.uint64(32)
+_LOW16 = np.uint64(0xFFFF)
+_ONE = np.uint64(1)
+
+
+@njit(cache=True, nogil=True)
+def tag_sizes(cell_off: I64, post: U64, tag_off: I64) -> None:
+    """tag_off[r + 1] = the tags of rows 0..r: cells times posting terms."""
+    for r in range(len(post)):
+        n = 0
+        bits = post[r]
+        while bits:
+            bits &= bits - _ONE
+            n += 1
+        tag_off[r + 1] = tag_off[r] + n * (cell_off[r + 1] - cell_off[r])
+
+
+@njit(cache=True, nogil=True)
+def expand_tags(
+    cell_off: I64, cell: U32, post: U64, term_off: I64, term: U64, tag_cell: U32, tag_term: U64
+) -> None:
+    """Each row's cells times its terms with their `post` bit set, cells outermost."""
+    k = 0
+    for r in range(len(post)):
+        for c in range(cell_off[r], cell_off[r + 1]):
+            for t in range(term_off[r], term_off[r + 1]):
+                if (post[r] >> np.uint64(t - term_off[r])) & _ONE:
+                    tag_cell[k] = cell[c]
+                    tag_term[k] = term[t]
+                    k += 1
+
+
+@njit(cache=True, nogil=True)
+def count_up(
+    table: U64, count: U32, used: I64, tag_cell: U32, tag_term: U64, tag_worker: U16, start: int
+) -> int:
+    """Add tags from `start` on; the index reached when the table is 5/8 full."""
+    limit = len(table) // 8 * 5
+    for i in range(start, len(tag_cell)):
+        place = np.uint64(tag_cell[i])
+        slot = find(table, place, tag_term[i])
+        if slot < 0:
+            if used[ALL] >= limit:
+                return i
+            slot = -1 - slot
+            table[slot, 0] = tag_term[i]
+            table[slot, 1] = pack(place, np.uint64(tag_worker[i]))
+            used[ALL] += 1
+            used[tag_cell[i] >> LEVEL_SHIFT] += 1
+        count[slot] += np.uint32(1)
+    return len(tag_cell)
+
+
+@njit(cache=True, nogil=True)
+def count_down(table: U64, count: U32, used: I64, tag_cell: U32, tag_term: U64) -> int:
+    """Remove tags; the index of the first that was not there, or -1. A unit whose count
+    reaches 0 leaves the table, and the records behind it close the gap."""
+    mask = np.uint64(len(table) - 1)
+    for i in range(len(tag_cell)):
+        slot = find(table, np.uint64(tag_cell[i]), tag_term[i])
+        if slot < 0:
+            return i
+        count[slot] -= np.uint32(1)
+        if count[slot]:
+            continue
+        used[ALL] -= 1
+        used[tag_cell[i] >> LEVEL_SHIFT] -= 1
+        hole = np.uint64(slot)
+        at = hole
+        while True:
+            at = (at + _ONE) & mask
+            meta = table[at, 1]
+            if meta == 0:
+                break
+            home = mix(meta >> _S32, table[at, 0]) & mask
+            if ((at - home) & mask) >= ((at - hole) & mask):
+                table[hole, 0] = table[at, 0]
+                table[hole, 1] = meta
+                count[hole] = count[at]
+                hole = at
+        table[hole, 1] = 0
+        count[hole] = 0
+    return -1
+
+
+@njit(cache=True, nogil=True)
+def rehash(old: U64, old_count: U32, table: U64, count: U32) -> None:
+    """Copy all units into an empty, larger table."""
+    for s in range(len(old)):
+        meta = old[s, 1]
+        if meta:
+            slot = -1 - find(table, meta >> _S32, old[s, 0])
+            table[slot, 0] = old[s, 0]
+            table[slot, 1] = meta
+            count[slot] = old_count[s]
+
+
+@njit(cache=True, nogil=True)
+def select(table: U64, cells: U32, term_off: I64, term: U64, chosen: U64) -> None:
+    """Set bit w of chosen[i] (uint64[n, words]) for each worker w that has a query under
+    one of object i's units. cells: uint32[levels, n], the tag cell on each level in use.
+
+    Chunks of probes first read their home slots, all independent of each other so that
+    the cache misses overlap, and only then branch on what was read.
+    """
+    mask = np.uint64(len(table) - 1)
+    row = np.empty(CHUNK, np.int64)
+    slot = np.empty(CHUNK, np.uint64)
+    key = np.empty(CHUNK, np.uint64)
+    meta = np.empty(CHUNK, np.uint64)
+    first = term_off[0]
+    total = term_off[len(term_off) - 1]
+    i = 0
+    for start in range(first, total, CHUNK):
+        n = min(CHUNK, total - start)
+        for j in range(n):
+            while start + j >= term_off[i + 1]:
+                i += 1
+            row[j] = i
+        for level in range(len(cells)):
+            for j in range(n):
+                s = mix(np.uint64(cells[level, row[j]]), term[start + j]) & mask
+                slot[j] = s
+                key[j] = table[s, 0]
+                meta[j] = table[s, 1]
+            for j in range(n):
+                m = meta[j]
+                if m == 0:
+                    continue
+                t = term[start + j]
+                place = np.uint64(cells[level, row[j]])
+                if key[j] != t or m >> _S32 != place:
+                    s = (slot[j] + _ONE) & mask
+                    m = table[s, 1]
+                    while m != 0 and not (table[s, 0] == t and m >> _S32 == place):
+                        s = (s + _ONE) & mask
+                        m = table[s, 1]
+                    if m == 0:
+                        continue
+                w = (m >> _S16) & _LOW16
+                chosen[row[j], w >> np.uint64(6)] |= _ONE << (w & np.uint64(63))
+
+
+@njit(cache=True, nogil=True)
+def share_sizes(chosen: U64, term_off: I64, rows: I64, terms: I64) -> int:
+    """rows[w], terms[w]: the objects chosen for worker w and their terms. Returns how
+    many objects no worker wants."""
+    discarded = 0
+    for i in range(len(chosen)):
+        wanted = False
+        for word in range(chosen.shape[1]):
+            bits = chosen[i, word]
+            wanted |= bits != 0
+            w = word * 64
+            while bits:
+                if bits & _ONE:
+                    rows[w] += 1
+                    terms[w] += term_off[i + 1] - term_off[i]
+                bits >>= _ONE
+                w += 1
+        discarded += not wanted
+    return discarded
+
+
+@njit(cache=True, nogil=True)
+def scatter(
+    chosen: U64,
+    lon: F64,
+    lat: F64,
+    term_off: I64,
+    term: U64,
+    row_at: I64,
+    term_at: I64,
+    worker_index: I64,
+    out_row: U32,
+    out_lon: F64,
+    out_lat: F64,
+    out_off: I64,
+    out_term: U64,
+) -> None:
+    """Append each object to the columns of the workers chosen for it.
+
+    Worker w is the worker_index[w]-th share. Its rows start at row_at[w] and its terms at
+    term_at[w] of the common arrays; both are advanced. Its offsets, which have one more
+    element a share, start at row_at[w] + worker_index[w] and begin with a 0 set here.
+    """
+    base = term_at.copy()
+    for w in range(len(row_at)):
+        if worker_index[w] >= 0:
+            out_off[row_at[w] + worker_index[w]] = 0
+    for i in range(len(chosen)):
+        a, b = term_off[i], term_off[i + 1]
+        for word in range(chosen.shape[1]):
+            bits = chosen[i, word]
+            w = word * 64
+            while bits:
+                if bits & _ONE:
+                    r = row_at[w]
+                    k = term_at[w]
+                    out_row[r] = i
+                    out_lon[r] = lon[i]
+                    out_lat[r] = lat[i]
+                    for t in range(a, b):
+                        out_term[k + t - a] = term[t]
+                    row_at[w] = r + 1
+                    term_at[w] = k + b - a
+                    out_off[r + 1 + worker_index[w]] = term_at[w] - base[w]
+                bits >>= _ONE
+                w += 1
+
+
+@njit(cache=True, nogil=True)
+def group_tags(tag_off: I64, tag_worker: U16, workers: int, row_n: I64, tag_n: I64) -> None:
+    """row_n[w], tag_n[w]: the rows with a tag of worker w, and those tags."""
+    seen = np.full(workers, -1, np.int64)
+    for r in range(len(tag_off) - 1):
+        for k in range(tag_off[r], tag_off[r + 1]):
+            w = tag_worker[k]
+            tag_n[w] += 1
+            if seen[w] != r:
+                seen[w] = r
+                row_n[w] += 1
+
+
+@njit(cache=True, nogil=True)
+def split_tags(
+    tag_off: I64,
+    tag_cell: U32,
+    tag_term: U64,
+    tag_worker: U16,
+    row_at: I64,
+    tag_at: I64,
+    out_row: I64,
+    out_size: I64,
+    out_cell: U32,
+    out_term: U64,
+) -> None:
+    """Group tags by worker, rows and tags in their order: worker w's rows go to out_row
+    from row_at[w] (advanced), their tag counts to out_size, the tags from tag_at[w]."""
+    seen = np.full(len(row_at), -1, np.int64)
+    for r in range(len(tag_off) - 1):
+        for k in range(tag_off[r], tag_off[r + 1]):
+            w = tag_worker[k]
+            if seen[w] != r:
+                seen[w] = r
+                out_row[row_at[w]] = r
+                out_size[row_at[w]] = 0
+                row_at[w] += 1
+            out_size[row_at[w] - 1] += 1
+            out_cell[tag_at[w]] = tag_cell[k]
+            out_term[tag_at[w]] = tag_term[k]
+            tag_at[w] += 1

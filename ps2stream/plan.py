@@ -1,0 +1,310 @@
+"""RoutingPlan: an immutable, versioned value that says which worker owns what.
+
+A plan is a file. It carries term *strings*, which are hashed with the service's salt when
+the plan is compiled, and the settings of the text analysis that its strings came out of,
+without the salt: that stays with the data, and a plan may serve several services.
+Every way in which a plan can be wrong is a PlanError with the reason.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from ps2stream.batch import F64, U32, row_of, strings_to_column
+from ps2stream.errors import PlanError, Ps2StreamError
+from ps2stream.fold import unicode_version
+from ps2stream.grid import Grid
+from ps2stream.h1 import H1, HashedLeaf
+from ps2stream.kdt import flatten, kd_tree
+from ps2stream.terms import Analysis, Analyzer
+
+FORMAT = 1
+MAX_WORKERS = 1024
+_FIELDS = frozenset(
+    ("version", "base_version", "workers", "analysis", "grid", "leaves", "cells", "frequencies")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """All terms of the leaf's cells belong to one worker."""
+
+    worker: int
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A term belongs to the worker it is listed with, any other to a hash over `workers`."""
+
+    workers: tuple[int, ...]
+    terms: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "terms", MappingProxyType(dict(self.terms)))
+
+
+Leaf = Space | Text
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RoutingPlan:
+    """cells: the leaf number of each base-level cell, row-major, uint32[rows * columns].
+    frequencies: how many objects of a sample hold a term; absent terms are the rarest.
+    base_version: the version that this plan was derived from, 0 for none."""
+
+    workers: int
+    analysis: Analysis
+    grid: Grid
+    leaves: tuple[Leaf, ...]
+    cells: U32
+    frequencies: Mapping[str, int] = field(default_factory=dict)
+    version: int = 1
+    base_version: int = 0
+
+    def __post_init__(self) -> None:
+        cells = np.array(self.cells, np.uint32)
+        cells.setflags(write=False)
+        object.__setattr__(self, "cells", cells)
+        object.__setattr__(self, "leaves", tuple(self.leaves))
+        object.__setattr__(self, "frequencies", MappingProxyType(dict(self.frequencies)))
+        if not 1 <= self.workers <= MAX_WORKERS:
+            raise PlanError(f"plan: {self.workers} workers; 1 to {MAX_WORKERS} are possible")
+        if not self.version > self.base_version >= 0:
+            raise PlanError(
+                f"plan: version {self.version} does not follow its base {self.base_version}"
+            )
+        if len(cells) != (want := _cells_of(self.grid)):
+            raise PlanError(f"plan: {len(cells)} cells are mapped, the grid has {want}")
+        if len(cells) and int(cells.max()) >= len(self.leaves):
+            raise PlanError(f"plan: a cell names leaf {cells.max()} of {len(self.leaves)}")
+        for number, leaf in enumerate(self.leaves):
+            self._check_leaf(number, leaf)
+
+    def _check_leaf(self, number: int, leaf: Leaf) -> None:
+        if isinstance(leaf, Text) and not leaf.workers:
+            raise PlanError(f"plan: text leaf {number} has no workers for its other terms")
+        named = [leaf.worker] if isinstance(leaf, Space) else [*leaf.workers, *leaf.terms.values()]
+        for worker in named:
+            if not 0 <= worker < self.workers:
+                raise PlanError(f"plan: leaf {number} names worker {worker} of {self.workers}")
+
+    def check(self, analysis: Analysis, workers: int | None = None) -> None:
+        """Raises PlanError unless this plan fits a service with this analysis, and, when
+        given, this number of workers."""
+        if analysis.fingerprint() != self.analysis.fingerprint():
+            _same_settings(_settings(self.analysis), analysis)
+            raise PlanError("plan: its terms are hashed with another salt than the service's")
+        if workers is not None and workers != self.workers:
+            raise PlanError(f"plan: made for {self.workers} workers; this service has {workers}")
+
+    def compile(self, analyzer: Analyzer) -> H1:
+        """H1 with the terms hashed by `analyzer`. Raises PlanError on a foreign analysis,
+        and on a listed term that no text analyses into (`Flood` instead of `flood`)."""
+        self.check(analyzer.analysis)
+        return H1(
+            self.workers,
+            self.cells,
+            [_hashed(number, leaf, analyzer) for number, leaf in enumerate(self.leaves)],
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready; cells as runs [count, leaf]; the analysis without its salt."""
+        return {
+            "version": self.version,
+            "base_version": self.base_version,
+            "workers": self.workers,
+            "analysis": _settings(self.analysis),
+            "grid": self.grid.to_dict(),
+            "leaves": [
+                {"worker": leaf.worker}
+                if isinstance(leaf, Space)
+                else {"workers": list(leaf.workers), "terms": dict(leaf.terms)}
+                for leaf in self.leaves
+            ],
+            "cells": _runs(self.cells),
+            "frequencies": dict(self.frequencies),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], analysis: Analysis | None = None) -> RoutingPlan:
+        """The inverse of `to_dict`, under the service's `analysis`, with which the settings
+        in `data` must agree; without it, under these settings and salt 0. Raises PlanError.
+        """
+        if unknown := sorted(set(data) - _FIELDS):
+            raise PlanError(f"plan: unknown field {unknown[0]!r}")
+        try:
+            grid = Grid.from_dict(data["grid"])
+            settings = data["analysis"]
+            if analysis is None:
+                own = {"salt": 0, "regex_unicode": unicode_version()}
+                analysis = Analysis.from_dict(own | settings)
+            _same_settings(settings, analysis)
+            return cls(
+                workers=_whole(data["workers"]),
+                analysis=analysis,
+                grid=grid,
+                leaves=tuple(_leaf(leaf) for leaf in data["leaves"]),
+                cells=_unrun(data["cells"], _cells_of(grid)),
+                frequencies={str(t): _whole(n) for t, n in data.get("frequencies", {}).items()},
+                version=_whole(data.get("version", 1)),
+                base_version=_whole(data.get("base_version", 0)),
+            )
+        except PlanError:
+            raise
+        except KeyError as error:
+            raise PlanError(f"plan: the field {error} is missing") from None
+        except (TypeError, ValueError, AttributeError, IndexError, Ps2StreamError) as error:
+            raise PlanError(f"plan: {error}") from None
+
+
+def built_in_plan(
+    analysis: Analysis,
+    grid: Grid,
+    workers: int,
+    sample: tuple[F64, F64] | None = None,
+    frequencies: Mapping[str, int] | None = None,
+) -> RoutingPlan:
+    """The plan to start with: a kd-tree by median load over a sample (lon, lat in degrees,
+    float64[n] each), or equal blocks of the grid when nothing is known. What no line can
+    divide (a hot cell) is divided by text."""
+    rows, columns = 1 << grid.lat_bits, 1 << grid.lon_bits
+    load = np.zeros(rows * columns, np.float64)
+    if sample is not None and len(sample[0]):
+        load += np.bincount(grid.cells(sample[0], sample[1], 0), minlength=rows * columns)
+    cells, parts = flatten(kd_tree(load.reshape(rows, columns), workers), rows, columns)
+    leaves = tuple(
+        Space(part.workers[0]) if len(part.workers) == 1 else Text(part.workers) for part in parts
+    )
+    return RoutingPlan(workers, analysis, grid, leaves, cells, frequencies or {})
+
+
+def text_plan(
+    analysis: Analysis,
+    grid: Grid,
+    workers: int,
+    terms: Mapping[str, int] | None = None,
+    frequencies: Mapping[str, int] | None = None,
+) -> RoutingPlan:
+    """One text leaf everywhere: the listed terms to their workers, the rest by hash."""
+    leaf = Text(tuple(range(workers)), terms or {})
+    cells = np.zeros(_cells_of(grid), np.uint32)
+    return RoutingPlan(workers, analysis, grid, (leaf,), cells, frequencies or {})
+
+
+def save_plan(plan: RoutingPlan, path: str | Path) -> None:
+    """Write the plan as JSON with its format version and checksum."""
+    body = plan.to_dict()
+    document = {"format": FORMAT, "checksum": _checksum(body), "plan": body}
+    Path(path).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+def load_plan(
+    path: str | Path, analysis: Analysis | None = None, workers: int | None = None
+) -> RoutingPlan:
+    """Read a plan, to be used under the service's `analysis` (RoutingPlan.from_dict).
+
+    Raises PlanError: unreadable, damaged, newer, not a plan, made for another analysis or
+    another number of `workers`. A file without a checksum is one written by hand.
+    """
+    try:
+        document = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise PlanError(f"plan {path}: {error.strerror or error}") from None
+    except (ValueError, RecursionError) as error:
+        raise PlanError(f"plan {path}: not JSON: {error}") from None
+    if not isinstance(document, dict) or "format" not in document:
+        raise PlanError(f"plan {path}: not a plan: it has no field 'format'")
+    if document["format"] != FORMAT:
+        raise PlanError(f"plan {path}: format {document['format']!r}; this version reads {FORMAT}")
+    if unknown := sorted(set(document) - {"format", "checksum", "plan"}):
+        raise PlanError(f"plan {path}: unknown field {unknown[0]!r}")
+    body = document.get("plan")
+    if not isinstance(body, dict):
+        raise PlanError(f"plan {path}: the field 'plan' is missing")
+    if "checksum" in document and document["checksum"] != _checksum(body):
+        raise PlanError(f"plan {path}: damaged: the checksum does not fit the content")
+    try:
+        plan = RoutingPlan.from_dict(body, analysis)
+        plan.check(plan.analysis, workers)
+    except PlanError as error:
+        raise PlanError(f"{error} (in {path})") from None
+    return plan
+
+
+def _checksum(body: Mapping[str, Any]) -> str:
+    raw = json.dumps(body, sort_keys=True, separators=(",", ":")).encode("ascii")
+    return "sha256:" + hashlib.sha256(raw).hexdigest()
+
+
+def _cells_of(grid: Grid) -> int:
+    return 1 << (grid.lon_bits + grid.lat_bits)
+
+
+def _settings(analysis: Analysis) -> dict[str, Any]:
+    return {name: value for name, value in analysis.to_dict().items() if name != "salt"}
+
+
+def _same_settings(settings: Mapping[str, Any], analysis: Analysis) -> None:
+    ours = analysis.to_dict()
+    for name, value in settings.items():
+        if name not in ours or value != ours[name]:
+            raise PlanError(
+                f"plan: made for a text analysis with {name} = {value!r}; "
+                f"this service has {ours.get(name)!r}"
+            )
+
+
+def _hashed(number: int, leaf: Leaf, analyzer: Analyzer) -> HashedLeaf:
+    if isinstance(leaf, Space):
+        return HashedLeaf((leaf.worker,))
+    terms = list(leaf.terms)
+    hashes = np.asarray(analyzer.hash_terms(terms), np.uint64)
+    # A term analyses into itself, beside TOP; anything else listed would never be met.
+    off, found = analyzer.analyse(*strings_to_column(terms))
+    row = row_of(off)
+    itself = np.zeros(len(terms), bool)
+    itself[row[found == hashes[row]]] = True
+    if len(strange := np.flatnonzero(~itself | (np.diff(off) != 2))):
+        term = terms[strange[0]]
+        raise PlanError(
+            f"plan: leaf {number} lists {term!r}, which the text analysis turns into "
+            f"{analyzer.tokens(term)}"
+        )
+    return HashedLeaf(leaf.workers, hashes, np.fromiter(leaf.terms.values(), np.uint16, len(terms)))
+
+
+def _leaf(data: Mapping[str, Any]) -> Leaf:
+    if "worker" in data:
+        return Space(_whole(data["worker"]))
+    terms = {str(term): _whole(worker) for term, worker in data.get("terms", {}).items()}
+    return Text(tuple(_whole(w) for w in data["workers"]), terms)
+
+
+def _whole(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise PlanError(f"plan: {value!r} should be a whole number")
+    return value
+
+
+def _runs(cells: U32) -> list[list[int]]:
+    first = np.flatnonzero(np.r_[True, cells[1:] != cells[:-1]]) if len(cells) else cells[:0]
+    return np.stack([np.diff(np.r_[first, len(cells)]), cells[first]], axis=1).tolist()  # type: ignore[no-any-return]
+
+
+def _unrun(runs: Sequence[Sequence[int]], cells: int) -> U32:
+    count = [_whole(run[0]) for run in runs]
+    leaf = [_whole(run[1]) for run in runs]
+    # Checked before the array is made: a hand-written count may be anything.
+    if any(c < 1 for c in count) or sum(count) != cells:
+        raise PlanError(f"plan: the runs of cells must add up to the {cells} of the grid")
+    if any(not 0 <= n < 2**32 for n in leaf):
+        raise PlanError("plan: a cell names a leaf that is not there")
+    return np.repeat(np.array(leaf, np.uint32), count)
