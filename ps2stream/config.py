@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ps2stream.errors import InvalidArgument, Violation
 
@@ -46,8 +46,8 @@ class Settings(BaseModel):
     stemmer: str | None = Field(
         None, description="Snowball language, fixed when the data directory is made"
     )
-    stop_words: tuple[str, ...] = Field(
-        (), description="words to ignore, fixed when the data directory is made"
+    stop_words: str | None = Field(
+        None, description="language whose stop words are ignored (en), fixed as the stemmer is"
     )
     session_quota: int = Field(
         16 << 20, ge=1 << 16, description="bytes of backlog a session may hold before a GAP"
@@ -58,13 +58,6 @@ class Settings(BaseModel):
     runtime: Literal["ray", "local"] = Field(
         "ray", description="Ray actors, or everything in one process"
     )
-
-    @field_validator("stop_words", mode="before")
-    @classmethod
-    def _split(cls, value: object) -> object:
-        if isinstance(value, str):
-            return tuple(w for w in value.replace(",", " ").split() if w)
-        return value
 
     @model_validator(mode="after")
     def _ports(self) -> Self:

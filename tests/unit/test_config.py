@@ -23,18 +23,18 @@ def test_defaults() -> None:
 
 def test_flags_beat_environment_beats_file_beats_defaults(tmp_path: Path) -> None:
     file = tmp_path / "ps2stream.toml"
-    file.write_text('port = 1\nworkers = 2\nmergers = 2\nstop_words = ["the"]\n')
+    file.write_text('port = 1\nworkers = 2\nmergers = 2\nstop_words = "en"\n')
     environ = {"PS2STREAM_WORKERS": "3", "PS2STREAM_MERGERS": "3", "HOME": "/"}
     settings = config.load({"mergers": 4, "host": None}, config=file, environ=environ)
     assert (settings.port, settings.workers, settings.mergers) == (1, 3, 4)
-    assert (settings.host, settings.stop_words) == ("127.0.0.1", ("the",))
+    assert (settings.host, settings.stop_words) == ("127.0.0.1", "en")
     assert config.load(environ={"PS2STREAM_CONFIG": str(file)}).port == 1
 
 
 def test_environment_text_becomes_values() -> None:
-    environ = {"PS2STREAM_STOP_WORDS": "the, of", "PS2STREAM_DATA_DIR": "x", "PS2STREAM_DATA": "y"}
+    environ = {"PS2STREAM_STOP_WORDS": "de", "PS2STREAM_DATA_DIR": "x", "PS2STREAM_DATA": "y"}
     settings = config.load(environ=environ)
-    assert settings.stop_words == ("the", "of")
+    assert settings.stop_words == "de"
     assert settings.data_dir == Path("x")
 
 
