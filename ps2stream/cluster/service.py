@@ -10,6 +10,7 @@ them in this process. Both serve the same gRPC API.
 from __future__ import annotations
 
 import abc
+import dataclasses
 import json
 import logging
 import os
@@ -18,10 +19,13 @@ import shutil
 import tempfile
 import threading
 import time
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from ps2stream.batch import F64
 from ps2stream.cluster.actors import TICK_S, DispatcherShell, MachineShell, SequencerShell
 from ps2stream.cluster.local import LocalRuntime
 from ps2stream.cluster.topology import Topology
@@ -31,7 +35,7 @@ from ps2stream.grid import Grid
 from ps2stream.messages import Address
 from ps2stream.plan import RoutingPlan, built_in_plan, load_plan
 from ps2stream.store.ledger import Ledger, recorded_analysis
-from ps2stream.terms import Analysis
+from ps2stream.terms import Analysis, Analyzer
 
 log = logging.getLogger("ps2stream.cluster")
 NAMESPACE = "ps2stream"
@@ -81,16 +85,9 @@ def start(settings: Settings, plan: RoutingPlan | None = None) -> Service:
     `plan` overrides `settings.plan`. Raises DataDirectoryError, PlanError, InvalidArgument
     (a port in use, a refused address) or Unavailable; what was started is stopped again.
     """
-    analysis = analysis_of(settings)
     if plan is None and settings.plan is not None:
         plan = load_plan(settings.plan)
-    if plan is None:
-        plan = built_in_plan(analysis, Grid(), settings.workers)
-    if plan.analysis != analysis:
-        raise PlanError(
-            "the plan was made for other text-analysis settings than those of the data "
-            f"directory {settings.data_dir}"
-        )
+    plan = fitted_plan(settings, plan)
     topology = Topology(
         plan,
         dispatchers=settings.dispatchers,
@@ -103,25 +100,48 @@ def start(settings: Settings, plan: RoutingPlan | None = None) -> Service:
     return RayService(settings, topology)
 
 
-def analysis_of(settings: Settings) -> Analysis:
-    """The analysis settings that the data directory records; a new one gets a random salt.
+def fitted_plan(settings: Settings, plan: RoutingPlan | None) -> RoutingPlan:
+    """The plan under the analysis settings of the data directory; without a plan the
+    built-in one. A new directory takes the plan's settings, or its own and a random salt.
 
-    Raises DataDirectoryError when the settings name others than it was made with.
+    A plan carries term strings, so its salt may differ from the directory's. Raises
+    PlanError or DataDirectoryError when stemmer, stop words or character data do.
     """
     recorded = recorded_analysis(settings.data_dir)
-    if recorded is None:
-        return Analysis(
+    if recorded is not None:
+        analysis = Analysis.from_dict(json.loads(recorded))
+    elif plan is not None:
+        analysis = plan.analysis
+    else:
+        analysis = Analysis(
             salt=secrets.randbits(63), stemmer=settings.stemmer, stop_words=settings.stop_words
         )
-    analysis = Analysis.from_dict(json.loads(recorded))
     for name in ("stemmer", "stop_words"):
         wanted, fixed = getattr(settings, name), getattr(analysis, name)
-        if wanted and wanted != fixed:
+        if wanted is not None and wanted != fixed:
             raise DataDirectoryError(
-                f"{settings.data_dir} was made with {name} {fixed!r}, not {wanted!r}: "
+                f"{settings.data_dir}: {name} is fixed as {fixed!r}, not {wanted!r}: "
                 "its queries would match other words"
             )
-    return analysis
+    if plan is None:
+        return built_in_plan(analysis, Grid(), settings.workers)
+    salted = dataclasses.replace(plan.analysis, salt=analysis.salt)
+    if salted != analysis:
+        raise PlanError(
+            f"plan: made for the text analysis {salted}; {settings.data_dir} has {analysis}"
+        )
+    return dataclasses.replace(plan, analysis=analysis)
+
+
+def sampled_plan(
+    settings: Settings, lon: F64, lat: F64, texts: Sequence[str], grid: Grid | None = None
+) -> RoutingPlan:
+    """A built-in plan for objects like these: kd-tree by their places, and the frequencies
+    of their terms, which choose the posting terms."""
+    analysis = fitted_plan(settings, None).analysis
+    analyzer = Analyzer(analysis)
+    counts = Counter(token for text in texts for token in analyzer.tokens(text))
+    return built_in_plan(analysis, grid or Grid(), settings.workers, (lon, lat), counts)
 
 
 def open_ledger(settings: Settings, topology: Topology) -> Ledger:

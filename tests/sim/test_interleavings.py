@@ -208,7 +208,9 @@ class World_:  # noqa: N801 - the region is called World
         for name, box in self.boxes.items():
             self.delivered[name] += box.pairs
             assert box.gaps == 0
-            assert sorted(box.seqs) == list(range(min(box.seqs, default=0), min(box.seqs, default=0) + len(box.seqs)))
+            assert sorted(box.seqs) == list(
+                range(min(box.seqs, default=0), min(box.seqs, default=0) + len(box.seqs))
+            )
 
 
 def run(seed: int, steps: int) -> None:
