@@ -12,9 +12,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-MAX_CONJUNCTS = 64
-MAX_BYTES = 8192  # of a text, as written and in canonical form
-_WORK = 1 << 14  # steps of an expansion before it counts as over MAX_CONJUNCTS
+from ps2stream.limits import EXPRESSION_BYTES, EXPRESSION_CONJUNCTS
+
+_WORK = 1 << 14  # steps of an expansion before it counts as over EXPRESSION_CONJUNCTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class _Expansion:
                 return None
             if not any(k & mask == k for k in kept):
                 kept.append(mask)
-                if len(kept) > MAX_CONJUNCTS:
+                if len(kept) > EXPRESSION_CONJUNCTS:
                     return None
         return set(kept)
 
@@ -162,8 +162,8 @@ def shown(expr: Expr) -> str:
 
 
 def fits(text: str) -> bool:
-    """Whether the text is within MAX_BYTES."""
-    return len(text) * 4 <= MAX_BYTES or len(text.encode()) <= MAX_BYTES
+    """Whether the text is within EXPRESSION_BYTES."""
+    return len(text) * 4 <= EXPRESSION_BYTES or len(text.encode()) <= EXPRESSION_BYTES
 
 
 def satisfies(expr: Expr, terms: AbstractSet[str]) -> bool:

@@ -28,7 +28,6 @@ from ps2stream.batch import (
     take_ragged,
 )
 from ps2stream.boolean import (
-    MAX_BYTES,
     And,
     Expr,
     Or,
@@ -43,6 +42,7 @@ from ps2stream.boolean import (
     shown,
     terms_of,
 )
+from ps2stream.limits import EXPRESSION_BYTES, EXPRESSION_DEPTH, EXPRESSION_TERMS
 from ps2stream.messages import PROG_AND, PROG_OR, Form
 from ps2stream.terms import ASCII_FOLD, Analyzer, Frequencies, sealed
 
@@ -62,9 +62,6 @@ __all__ = [
     "satisfies",
     "terms_of",
 ]
-
-MAX_TERMS = 64
-MAX_DEPTH = 8
 
 _LEXEME = re.compile(r"[()]|[^\s()]+")
 # `*` begins the emoji of a keycap, which is a keyword like any other.
@@ -89,19 +86,19 @@ def parse(source: str, tokens: Callable[[str], Sequence[str]]) -> Expr:
     Raises ExpressionError; over 64 distinct terms, depth 8 or 8 KiB (as written or in
     canonical form) are refused too.
     """
-    if len(source) > MAX_BYTES or len(source.encode("utf-8", "replace")) > MAX_BYTES:
-        raise ExpressionError(1, f"the expression is over {MAX_BYTES} bytes (limit: bytes)")
+    if len(source) > EXPRESSION_BYTES or len(source.encode("utf-8", "replace")) > EXPRESSION_BYTES:
+        raise ExpressionError(1, f"the expression is over {EXPRESSION_BYTES} bytes (limit: bytes)")
     tree = _Parser(source, tokens).parse()
     least = minimal(tree)
     if least is not None and len(least.text) <= len(tree.text) and fits(shown(least)):
         return least
     if not fits(shown(tree)):
-        raise ExpressionError(1, f"in canonical form over {MAX_BYTES} bytes (limit: bytes)")
+        raise ExpressionError(1, f"in canonical form over {EXPRESSION_BYTES} bytes (limit: bytes)")
     return tree
 
 
 class _Parser:
-    """Recursive descent, at most MAX_DEPTH deep."""
+    """Recursive descent, at most EXPRESSION_DEPTH deep."""
 
     def __init__(self, source: str, tokens: Callable[[str], Sequence[str]]) -> None:
         self.lexemes = [(m[0], m.start() + 1) for m in _LEXEME.finditer(source)]
@@ -144,8 +141,8 @@ class _Parser:
         if lexeme != "(":
             return self.keyword(lexeme, column)
         self.depth += 1
-        if self.depth > MAX_DEPTH:
-            raise ExpressionError(column, f"over {MAX_DEPTH} nested parentheses (limit: depth)")
+        if self.depth > EXPRESSION_DEPTH:
+            raise ExpressionError(column, f"nested over {EXPRESSION_DEPTH} deep (limit: depth)")
         tree = self.either()
         if self.lexemes[self.at][0] != ")":
             raise ExpressionError(column, "this ( is not closed")
@@ -164,8 +161,8 @@ class _Parser:
         if not found:
             raise ExpressionError(column, f"the keyword {word[:40]!r} has nothing to search for")
         self.terms.update(found)
-        if len(self.terms) > MAX_TERMS:
-            raise ExpressionError(column, f"over {MAX_TERMS} distinct terms (limit: terms)")
+        if len(self.terms) > EXPRESSION_TERMS:
+            raise ExpressionError(column, f"over {EXPRESSION_TERMS} distinct terms (limit: terms)")
         self.known[word] = tree = all_of([Term(t) for t in found])
         return tree
 

@@ -10,12 +10,10 @@ import numpy as np
 from numba import njit
 
 from ps2stream.batch import I64, U8, U64
-from ps2stream.boolean import MAX_BYTES
-from ps2stream.fold import MAX_TOKEN_BYTES
+from ps2stream.limits import EXPRESSION_BYTES, EXPRESSION_TERMS, TOKEN_BYTES
 from ps2stream.messages import Form
 from ps2stream.text_kernels import TOP, probe, token_hash
 
-_TERMS = 64
 _ALL = np.uint8(Form.ALL)
 _ANY = np.uint8(Form.ANY)
 _ONE = np.uint64(1)
@@ -36,13 +34,13 @@ def _is_reserved(c: int) -> bool:
 
 
 @njit(cache=True, nogil=True)
-def _compare(data: U8, lut: U8, a: int, a_size: int, b: int, b_size: int) -> int:
+def _compare(data: U8, lut: U8, a: int, a_size: int, b: int, b_size: int) -> np.int64:
     """The order of two folded keywords: negative, 0, positive."""
     for i in range(min(a_size, b_size)):
         d = np.int64(lut[data[a + i]]) - np.int64(lut[data[b + i]])
         if d:
             return d
-    return a_size - b_size
+    return np.int64(a_size - b_size)
 
 
 @njit(cache=True, nogil=True)
@@ -64,14 +62,14 @@ def _scan(data: U8, lut: U8, i: int, end: int, begin: I64, size: I64) -> tuple[i
                 return -1, False
             if lut[c]:
                 if i == p or lut[data[i - 1]] == 0:
-                    if n == _TERMS:
+                    if n == EXPRESSION_TERMS:
                         return -1, False
                     begin[n] = i
                     size[n] = 0
                     n += 1
                     found += 1
                 size[n - 1] += 1
-                if size[n - 1] > MAX_TOKEN_BYTES:
+                if size[n - 1] > TOKEN_BYTES:
                     return -1, False
             i += 1
         width = i - p
@@ -116,9 +114,9 @@ def compile_rows(
     `term` has room for bytes + n, `text` for three times the bytes. Rows that are not
     plain (all but the empty ones unless `simple`) are left empty and marked in `slow`.
     """
-    begin = np.empty(_TERMS, np.int64)
-    size = np.empty(_TERMS, np.int64)
-    mine = np.empty(_TERMS, np.uint64)
+    begin = np.empty(EXPRESSION_TERMS, np.int64)
+    size = np.empty(EXPRESSION_TERMS, np.int64)
+    mine = np.empty(EXPRESSION_TERMS, np.uint64)
     n = 0  # terms
     m = 0  # bytes of text
     for row in range(off.shape[0] - 1):
@@ -131,7 +129,7 @@ def compile_rows(
             n += 1
             continue
         slow[row] = 1
-        if not simple or off[row + 1] - off[row] > MAX_BYTES:
+        if not simple or off[row + 1] - off[row] > EXPRESSION_BYTES:
             continue
         found, either = _scan(source, lut, off[row], off[row + 1], begin, size)
         if found < 0:
@@ -142,7 +140,7 @@ def compile_rows(
             b = begin[i]
             s = size[i]
             j = k
-            d = 1
+            d = np.int64(1)
             while j > 0:
                 d = _compare(source, lut, b, s, begin[j - 1], size[j - 1])
                 if d >= 0:
@@ -168,7 +166,7 @@ def compile_rows(
                     fewest = count
                     least = mine[i]
             width += size[i] + (glue.shape[0] if i else 0)
-        if width > MAX_BYTES:
+        if width > EXPRESSION_BYTES:
             continue
         # Sorted hashes; two tokens with one hash are the slow path's business.
         clash = False

@@ -12,7 +12,7 @@ from unicodedata import normalize, unidata_version
 
 import regex
 
-MAX_TOKEN_BYTES = 128  # longer tokens are cut, on both sides
+from ps2stream.limits import TOKEN_BYTES
 
 PICTOGRAPH = r"[\p{Extended_Pictographic}\p{Emoji_Presentation}]"
 SPACELESS = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
@@ -49,10 +49,10 @@ def fold(text: str) -> str:
 
 
 def cut(token: str) -> str:
-    """At most MAX_TOKEN_BYTES of UTF-8, never half a character."""
-    if len(token) * 4 <= MAX_TOKEN_BYTES:
+    """At most TOKEN_BYTES of UTF-8, never half a character."""
+    if len(token) * 4 <= TOKEN_BYTES:
         return token
-    return token.encode()[:MAX_TOKEN_BYTES].decode("utf-8", "ignore")
+    return token.encode()[:TOKEN_BYTES].decode("utf-8", "ignore")
 
 
 def split(text: str) -> dict[str, None]:

@@ -17,7 +17,7 @@ import numpy as np
 from numba import njit
 
 from ps2stream.batch import I64, U8, U32, U64
-from ps2stream.fold import MAX_TOKEN_BYTES
+from ps2stream.limits import TOKEN_BYTES
 
 TOP: Final = np.uint64(0x746F705F7465726D)
 _MAX = np.uint64(0xFFFFFFFFFFFFFFFF)
@@ -27,7 +27,7 @@ _HIGH = np.uint64(0xFFFFFFFF00000000)
 _HALF = np.uint64(32)
 _ODD = np.uint64(0xD6E8FEB86659FD93)
 
-WORDS = MAX_TOKEN_BYTES // 4
+WORDS = TOKEN_BYTES // 4
 KEYS = 2 * (WORDS + 2)  # two a word, two for the length, two to start from
 
 # What a character of the table is; the default is COMPLEX.
@@ -61,7 +61,7 @@ def token_hash(keys: U64, data: U8, begin: int, end: int, lut: U8) -> np.uint64:
     """The hash of data[begin:end], each byte through `lut`."""
     a, b = start(keys)
     word = _ZERO
-    size = min(end - begin, MAX_TOKEN_BYTES)
+    size = min(end - begin, TOKEN_BYTES)
     for i in range(size):
         word |= np.uint64(lut[data[begin + i]]) << np.uint64(8 * (i & 3))
         if i & 3 == 3:
@@ -144,7 +144,7 @@ def analyse_rows(
                     picture = False
                     word = _ZERO
                     a, b = start(keys)
-                if f and size < MAX_TOKEN_BYTES:
+                if f and size < TOKEN_BYTES:
                     word |= np.uint64(f) << np.uint64(8 * (size & 3))
                     size += 1
                     if size & 3 == 0:
@@ -154,7 +154,7 @@ def analyse_rows(
                         word = _ZERO
                 continue
             # The next code point; malformed UTF-8 is for the slow path.
-            code = 0
+            code = np.int64(0)
             width = 0
             if 0xC2 <= c < 0xE0:
                 width = 2
@@ -169,11 +169,11 @@ def analyse_rows(
                 bad = True
                 break
             for j in range(1, width):
-                bad |= text[i + j] & 0xC0 != 0x80
+                bad = bad or text[i + j] & 0xC0 != 0x80
                 code = code << 6 | np.int64(text[i + j]) & 0x3F
             i += width
-            bad |= (width == 3 and code < 0x800) or (width == 4 and code < 0x10000)
-            if bad or code >= kind.shape[0] or kind[code] == COMPLEX:
+            overlong = (width == 3 and code < 0x800) or (width == 4 and code < 0x10000)
+            if bad or overlong or code >= kind.shape[0] or kind[code] == COMPLEX:
                 bad = True
                 break
             k = kind[code]
@@ -193,7 +193,7 @@ def analyse_rows(
             picture |= k == PICTURE
             p = fold_off[code]
             q = fold_off[code + 1]
-            if size + np.int64(q - p) > MAX_TOKEN_BYTES:
+            if size + np.int64(q - p) > TOKEN_BYTES:
                 bad = True
                 break
             for j in range(p, q):
@@ -246,15 +246,15 @@ def merge_rows(
 
 
 @njit(inline="always")
-def probe(keys: U64, counts: I64, term: np.uint64) -> int:
+def probe(keys: U64, counts: I64, term: np.uint64) -> np.int64:
     """The count of a term in an open-addressing table of 2^k slots, 0 = free; else 0."""
     mask = keys.shape[0] - 1
     at = np.int64(term & np.uint64(mask))
     while keys[at] != _ZERO:
         if keys[at] == term:
-            return counts[at]
+            return np.int64(counts[at])
         at = (at + 1) & mask
-    return 0
+    return np.int64(0)
 
 
 @njit(cache=True, nogil=True)
