@@ -1,0 +1,94 @@
+"""Regions from their JSON form: what `Region.to_json` writes and GetQuery shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import shapely
+
+from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.limits import POLYGON_VERTICES
+from ps2stream.space import RECT_FIELDS, Circle, Polygon, Rect, Region, World
+
+_FIELDS = {"Rect": RECT_FIELDS, "Circle": ("lon", "lat", "radius_km")}
+
+
+def from_json(value: object) -> Region:
+    """A region from None (World), a Rect, a Circle or a GeoJSON Polygon or MultiPolygon.
+
+    Raises InvalidArgument with paths below `region`.
+    """
+    if value is None:
+        return World()
+    if not isinstance(value, Mapping):
+        raise _invalid("region", f"expected an object, got {type(value).__name__}")
+    kind = value.get("type")
+    if kind == "Rect":
+        return Rect(*_numbers(value, _FIELDS["Rect"]))
+    if kind == "Circle":
+        return Circle(*_numbers(value, _FIELDS["Circle"]))
+    coordinates = value.get("coordinates")
+    if kind == "Polygon":
+        return Polygon(_polygon(coordinates, "region.coordinates", 0)[0])
+    if kind == "MultiPolygon":
+        parts, seen = [], 0
+        for i, part in enumerate(_array(coordinates, "region.coordinates")):
+            polygon, seen = _polygon(part, f"region.coordinates[{i}]", seen)
+            parts.append(polygon)
+        return Polygon(shapely.MultiPolygon(parts))
+    known = "Rect, Circle, Polygon or MultiPolygon"
+    raise _invalid("region.type", f"{kind!r} is none of {known}")
+
+
+def _numbers(value: Mapping[str, Any], names: tuple[str, ...]) -> list[float]:
+    problems = [
+        Violation(f"region.{name}", "is missing" if name not in value else "is not a number")
+        for name in names
+        if not _is_number(value.get(name))
+    ]
+    problems += [
+        Violation(f"region.{name}", f"is not a field of a {value['type']}")
+        for name in value
+        if name not in names and name != "type"
+    ]
+    if problems:
+        raise InvalidArgument(problems)
+    return [float(value[name]) for name in names]
+
+
+def _polygon(value: object, path: str, seen: int) -> tuple[shapely.Polygon, int]:
+    """(the polygon of an array of rings, `seen` + its number of positions)."""
+    rings = []
+    for i, ring in enumerate(_array(value, path)):
+        where = f"{path}[{i}]"
+        points = _array(ring, where)
+        seen += len(points)
+        if seen > POLYGON_VERTICES:
+            raise _invalid(path, f"more vertices than the limit of {POLYGON_VERTICES}")
+        if len(points) < 4:
+            raise _invalid(where, f"a ring of {len(points)} positions; at least 4 are needed")
+        for j, point in enumerate(points):
+            pair = isinstance(point, list | tuple) and len(point) >= 2
+            if not pair or not all(map(_is_number, point)):
+                raise _invalid(f"{where}[{j}]", "expected [longitude, latitude]")
+        if list(points[0][:2]) != list(points[-1][:2]):
+            raise _invalid(where, "the ring is not closed: first and last position differ")
+        rings.append([(float(p[0]), float(p[1])) for p in points])
+    if not rings:
+        raise _invalid(path, "the polygon is empty")
+    return shapely.Polygon(rings[0], rings[1:]), seen
+
+
+def _array(value: object, path: str) -> list[Any] | tuple[Any, ...]:
+    if not isinstance(value, list | tuple):
+        raise _invalid(path, f"expected an array, got {type(value).__name__}")
+    return value
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _invalid(path: str, problem: str) -> InvalidArgument:
+    return InvalidArgument([Violation(path, problem)])

@@ -1,0 +1,22 @@
+"""Limits that an error names (contract.md 5, semantics.md). Sizes are bytes of UTF-8."""
+
+from __future__ import annotations
+
+from typing import Final
+
+ID_BYTES: Final = 128  # query, object, request and producer ids: 1..128
+SESSION_BYTES: Final = 128
+REQUEST_BYTES: Final = 64 * 1024  # one query, one object
+BATCH_BYTES: Final = 4 * 1024 * 1024  # one batch of queries or objects
+TEXT_BYTES: Final = 64 * 1024  # the text of one object
+
+EXPRESSION_BYTES: Final = 8 * 1024
+EXPRESSION_TERMS: Final = 64  # distinct terms
+EXPRESSION_DEPTH: Final = 8  # nested parentheses
+EXPRESSION_CONJUNCTS: Final = 64  # above it the clause rule posts (algorithms.md 1.2)
+TOKEN_BYTES: Final = 128  # longer tokens are cut, not refused
+
+LAT_MAX: Final = 90.0
+LON_MAX: Final = 180.0
+RADIUS_KM: Final = 20_015.2  # of a circle: half the circumference of the earth
+POLYGON_VERTICES: Final = 10_000  # over all rings and parts

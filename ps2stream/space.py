@@ -1,0 +1,395 @@
+"""Regions and their exact predicates, on the sphere in degrees (semantics.md, Space).
+
+A region is World, Rect, Circle or Polygon: a frozen, validated value. Its boxes route
+(algorithms.md 1.6), its shape and geometry verify. -180 and 180 are the same meridian and
+a pole is one point at every longitude, in boxes as in predicates.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import OrderedDict
+from typing import Any, ClassVar
+
+import numpy as np
+import shapely
+from numpy.typing import NDArray
+
+from ps2stream import space_kernels as kernels
+from ps2stream.batch import F64, I64, U8
+from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.limits import LAT_MAX, LON_MAX, POLYGON_VERTICES, RADIUS_KM
+from ps2stream.messages import Shape
+from ps2stream.space_kernels import EARTH_KM
+
+Bool = NDArray[np.bool_]
+KM_PER_DEGREE = EARTH_KM * math.pi / 180.0
+# Outward, in radians: above the error of the haversine near the antipode, sqrt(2^-53).
+_MARGIN = 1e-7
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class World:
+    """No region: everywhere."""
+
+    SHAPE: ClassVar[Shape] = Shape.WORLD
+
+    def shape(self) -> Shape:
+        return self.SHAPE
+
+    def geom(self) -> F64:
+        return np.zeros(0)
+
+    def boxes(self) -> F64:
+        """float64[1, 4]: lon_min, lat_min, lon_max, lat_max."""
+        return np.array([[-LON_MAX, -LAT_MAX, LON_MAX, LAT_MAX]])
+
+    def contains(self, lon: float, lat: float) -> bool:
+        return True
+
+    def to_json(self) -> None:
+        return None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rect:
+    """Closed on all sides, degrees; lon_min > lon_max crosses the antimeridian; zero
+    width or height is allowed. Raises InvalidArgument."""
+
+    lon_min: float
+    lat_min: float
+    lon_max: float
+    lat_max: float
+
+    SHAPE: ClassVar[Shape] = Shape.RECT
+
+    def __post_init__(self) -> None:
+        _floats(self)
+        problems = [
+            Violation(f"region.{name}", problem)
+            for name, limit in zip(RECT_FIELDS, _RECT_LIMITS, strict=True)
+            if (problem := coordinate_problem(getattr(self, name), limit))
+        ]
+        if not problems and self.lat_min > self.lat_max:
+            problems.append(Violation("region.lat_min", _inverted(self.lat_min, self.lat_max)))
+        if problems:
+            raise InvalidArgument(problems)
+
+    def shape(self) -> Shape:
+        return self.SHAPE
+
+    def geom(self) -> F64:
+        return np.array([self.lon_min, self.lat_min, self.lon_max, self.lat_max])
+
+    def boxes(self) -> F64:
+        """float64[k, 4], k 1 or 2. A single box is exactly this rectangle."""
+        return _boxes(self.lon_min, self.lat_min, self.lon_max, self.lat_max)
+
+    def contains(self, lon: float, lat: float) -> bool:
+        return bool(
+            kernels.in_rect(
+                self.lon_min, self.lat_min, self.lon_max, self.lat_max, float(lon), float(lat)
+            )
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {"type": "Rect", **{f: getattr(self, f) for f in RECT_FIELDS}}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Circle:
+    """The points within radius_km of a centre, by great-circle distance on a sphere of
+    6371.0088 km; the border is inside. Raises InvalidArgument."""
+
+    lon: float
+    lat: float
+    radius_km: float
+
+    SHAPE: ClassVar[Shape] = Shape.CIRCLE
+
+    def __post_init__(self) -> None:
+        _floats(self)
+        problems = [
+            Violation(f"region.{name}", problem)
+            for name, limit in (("lon", LON_MAX), ("lat", LAT_MAX))
+            if (problem := coordinate_problem(getattr(self, name), limit))
+        ]
+        r = self.radius_km
+        if not math.isfinite(r):
+            problems.append(Violation("region.radius_km", f"{r} is not finite"))
+        elif not 0 < r <= RADIUS_KM:
+            text = f"{r} is not above 0 and at most {RADIUS_KM} km"
+            problems.append(Violation("region.radius_km", text))
+        if problems:
+            raise InvalidArgument(problems)
+
+    def shape(self) -> Shape:
+        return self.SHAPE
+
+    def geom(self) -> F64:
+        return np.array([self.lon, self.lat, self.radius_km])
+
+    def boxes(self) -> F64:
+        """float64[k, 4], k 1 or 2: the spherical bounding box, half a metre wider; the
+        full longitude band when it holds a pole."""
+        r = self.radius_km / EARTH_KM + _MARGIN
+        south, north = self.lat - math.degrees(r), self.lat + math.degrees(r)
+        if south <= -LAT_MAX or north >= LAT_MAX:
+            return _boxes(-LON_MAX, max(south, -LAT_MAX), LON_MAX, min(north, LAT_MAX))
+        half = math.degrees(math.asin(min(1.0, math.sin(r) / math.cos(math.radians(self.lat)))))
+        west, east = self.lon - half, self.lon + half
+        west += 360.0 if west < -LON_MAX else 0.0
+        east -= 360.0 if east > LON_MAX else 0.0
+        return _boxes(west, south, east, north)
+
+    def contains(self, lon: float, lat: float) -> bool:
+        return bool(
+            kernels.haversine_km(self.lon, self.lat, float(lon), float(lat)) <= self.radius_km
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {"type": "Circle", "lon": self.lon, "lat": self.lat, "radius_km": self.radius_km}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Polygon:
+    """A valid polygon or multipolygon of straight edges in the longitude/latitude plane;
+    borders and hole borders are inside. Kept in normal form: two dimensions, rings and
+    parts in a fixed order, shells counter-clockwise (RFC 7946). Raises InvalidArgument."""
+
+    geometry: shapely.Polygon | shapely.MultiPolygon
+
+    SHAPE: ClassVar[Shape] = Shape.POLYGON
+
+    def __post_init__(self) -> None:
+        problem = polygon_problem(self.geometry)
+        if problem:
+            raise InvalidArgument([Violation("region.coordinates", problem)])
+        plane = shapely.transform(shapely.force_2d(self.geometry), lambda xy: xy + 0.0)
+        normal = shapely.reverse(shapely.normalize(plane))  # GEOS has shells clockwise
+        object.__setattr__(self, "geometry", normal)
+
+    def shape(self) -> Shape:
+        return self.SHAPE
+
+    def geom(self) -> F64:
+        """The length of its WKB in bytes, then the WKB, eight bytes an element."""
+        wkb = shapely.to_wkb(self.geometry, byte_order=1)
+        words = np.frombuffer(wkb + bytes(-len(wkb) % 8), np.float64)
+        return np.concatenate([[float(len(wkb))], words])
+
+    def boxes(self) -> F64:
+        """float64[k, 4], k 1 or 2: the bounding box."""
+        return _boxes(*self.geometry.bounds)
+
+    def contains(self, lon: float, lat: float) -> bool:
+        one = np.array([self.geometry], object)
+        return bool(_polygons_hold(one, np.array([float(lon)]), np.array([float(lat)]))[0])
+
+    def to_json(self) -> dict[str, Any]:
+        """GeoJSON."""
+        geometry = self.geometry
+        if isinstance(geometry, shapely.Polygon):
+            return {"type": "Polygon", "coordinates": _rings(geometry)}
+        return {"type": "MultiPolygon", "coordinates": [_rings(p) for p in geometry.geoms]}
+
+
+Region = World | Rect | Circle | Polygon
+RECT_FIELDS = ("lon_min", "lat_min", "lon_max", "lat_max")
+_RECT_LIMITS = (LON_MAX, LAT_MAX, LON_MAX, LAT_MAX)
+
+
+# --- validation -----------------------------------------------------------
+
+
+def coordinate_problem(value: float, limit: float) -> str:
+    """What is wrong with a coordinate that must lie in [-limit, limit]; "" if nothing."""
+    if not math.isfinite(value):
+        return f"{value} is not finite"
+    if abs(value) > limit:
+        return f"{value} is not in [{-limit:g}, {limit:g}]"
+    return ""
+
+
+def validate_points(lon: F64, lat: F64) -> list[Violation]:
+    """Paths `objects[i].lon` and `objects[i].lat` of the bad positions, in row order."""
+    bad = ~(np.abs(lon) <= LON_MAX) | ~(np.abs(lat) <= LAT_MAX)
+    return [
+        Violation(f"objects[{i}].{name}", problem)
+        for i in np.flatnonzero(bad).tolist()
+        for name, value, limit in (("lon", lon[i], LON_MAX), ("lat", lat[i], LAT_MAX))
+        if (problem := coordinate_problem(float(value), limit))
+    ]
+
+
+def validate_rects(rects: F64) -> list[Violation]:
+    """Paths `queries[i].region.<side>` of the bad rows of float64[n, 4], in row order."""
+    bad = ~(np.abs(rects) <= np.array(_RECT_LIMITS)).all(1) | ~(rects[:, 1] <= rects[:, 3])
+    problems: list[Violation] = []
+    for i in np.flatnonzero(bad).tolist():
+        try:
+            Rect(*rects[i].tolist())
+        except InvalidArgument as error:
+            problems += [Violation(f"queries[{i}].{f}", d) for f, d in error.violations]
+    return problems
+
+
+def polygon_problem(geometry: object) -> str:
+    """What is wrong with a polygon or multipolygon; "" if nothing."""
+    if not isinstance(geometry, shapely.Polygon | shapely.MultiPolygon):
+        return f"expected a Polygon or MultiPolygon, got {type(geometry).__name__}"
+    if geometry.is_empty:
+        return "the polygon is empty"
+    n = int(shapely.get_num_coordinates(geometry))
+    if n > POLYGON_VERTICES:
+        return f"{n} vertices are more than the limit of {POLYGON_VERTICES}"
+    points = shapely.get_coordinates(geometry)
+    if not np.isfinite(points).all():
+        return "a coordinate is not finite"
+    for axis, name, limit in ((0, "longitude", LON_MAX), (1, "latitude", LAT_MAX)):
+        worst = float(points[np.argmax(np.abs(points[:, axis])), axis])
+        if abs(worst) > limit:
+            split = "; split a polygon that crosses the antimeridian (RFC 7946 3.1.9)"
+            text = f"{name} {worst} is not in [{-limit:g}, {limit:g}]"
+            return text + (split if axis == 0 else "")
+    if not geometry.is_valid:
+        return f"invalid polygon: {shapely.is_valid_reason(geometry)}"
+    return ""
+
+
+def _inverted(lat_min: float, lat_max: float) -> str:
+    return f"{lat_min} is above lat_max {lat_max}"
+
+
+def _floats(region: Rect | Circle) -> None:
+    """Fields as Python floats, -0.0 as 0.0, so that equal regions are the same value."""
+    for field in dataclasses.fields(region):
+        object.__setattr__(region, field.name, float(getattr(region, field.name)) + 0.0)
+
+
+def _boxes(lon_min: float, lat_min: float, lon_max: float, lat_max: float) -> F64:
+    out = np.empty((2, 4))
+    return out[: kernels.boxes_of(lon_min, lat_min, lon_max, lat_max, out)]
+
+
+def _rings(polygon: shapely.Polygon) -> list[list[list[float]]]:
+    rings = [polygon.exterior, *polygon.interiors]
+    return [shapely.get_coordinates(ring).tolist() for ring in rings]
+
+
+# --- columns --------------------------------------------------------------
+
+
+class PolygonCache:
+    """Prepared geometries by key (a query's handle), at most `size`, least recently used
+    out first. Keys are never reused for another geometry."""
+
+    def __init__(self, size: int = 4096) -> None:
+        self._size = size
+        self._held: OrderedDict[int, shapely.Geometry] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def get(self, key: int, geom: F64) -> shapely.Geometry:
+        """The geometry of a POLYGON row's `geom`, prepared."""
+        found = self._held.get(key)
+        if found is None:
+            found = _geometry(geom)
+            shapely.prepare(found)
+            self._held[key] = found
+            if len(self._held) > self._size:
+                self._held.popitem(last=False)
+        else:
+            self._held.move_to_end(key)
+        return found
+
+    def drop(self, key: int) -> None:
+        """Forget a deleted query's geometry, if it is held."""
+        self._held.pop(key, None)
+
+
+def verify(
+    shape: U8,
+    geom_off: I64,
+    geom: F64,
+    pick: I64,
+    lon: F64,
+    lat: F64,
+    polygons: PolygonCache | None = None,
+    keys: I64 | None = None,
+) -> Bool:
+    """Whether the region of query row pick[i] holds the point (lon[i], lat[i]), bool[m].
+
+    shape uint8[n], geom ragged as in QueryRows; pick int64[m], lon and lat float64[m]
+    degrees. With `polygons`, geometries stay prepared between calls under keys[row]
+    (int64[n], the handles).
+    """
+    out = np.empty(len(pick), np.uint8)
+    if kernels.verify_simple(shape, geom_off, geom, pick, lon, lat, out):
+        at = np.flatnonzero(out == 2)
+        rows, which = np.unique(pick[at], return_inverse=True)
+        held = PolygonCache(len(rows)) if polygons is None or keys is None else polygons
+        names = rows if keys is None else keys[rows]
+        known = np.empty(len(rows), object)
+        for i, (row, key) in enumerate(zip(rows.tolist(), names.tolist(), strict=True)):
+            known[i] = held.get(key, geom[geom_off[row] : geom_off[row + 1]])
+        out[at] = _polygons_hold(known[which], lon[at], lat[at])
+    return out.astype(np.bool_)
+
+
+def _polygons_hold(geometries: NDArray[np.object_], lon: F64, lat: F64) -> Bool:
+    """Whether geometries[i] covers the point i, for both names of the antimeridian and
+    every name of a pole."""
+    inside = np.asarray(shapely.intersects_xy(geometries, lon, lat))
+    edge = np.flatnonzero(np.abs(lon) == LON_MAX)
+    if len(edge):
+        inside[edge] |= shapely.intersects_xy(geometries[edge], -lon[edge], lat[edge])
+    pole = np.flatnonzero(np.abs(lat) == LAT_MAX)
+    if len(pole):
+        bounds = shapely.bounds(geometries[pole])
+        inside[pole] = np.where(lat[pole] > 0, bounds[:, 3], bounds[:, 1]) == lat[pole]
+    return inside
+
+
+def _geometry(geom: F64) -> shapely.Geometry:
+    return shapely.from_wkb(np.ascontiguousarray(geom[1:]).tobytes()[: int(geom[0])])
+
+
+def decode_region(shape: int, geom: F64) -> Region:
+    """The region of a row's shape and geometry."""
+    match Shape(shape):
+        case Shape.WORLD:
+            return World()
+        case Shape.RECT:
+            return Rect(*geom.tolist())
+        case Shape.CIRCLE:
+            return Circle(*geom.tolist())
+        case Shape.POLYGON:
+            return Polygon(_geometry(geom))
+
+
+# --- distances ------------------------------------------------------------
+
+
+def great_circle_km(lon1: F64, lat1: F64, lon2: F64, lat2: F64) -> F64:
+    """Great-circle distances in km, float64; the arguments broadcast."""
+    args = np.broadcast_arrays(*(np.asarray(a, np.float64) for a in (lon1, lat1, lon2, lat2)))
+    out = np.empty(args[0].shape)
+    kernels.haversine_all(*(np.ravel(a) for a in args), out.reshape(-1))
+    return out
+
+
+def square_km(lon: F64, lat: F64, side_km: F64) -> tuple[F64, F64, F64, F64]:
+    """Sides (lon_min, lat_min, lon_max, lat_max) in degrees, float64[n], of squares of
+    side_km around points, at the centre's latitude (algorithms.md 7.8). Cut at the
+    poles, at most the full longitude band wide, across the antimeridian where need be.
+    """
+    high = np.asarray(side_km, np.float64) / (2.0 * KM_PER_DEGREE)
+    wide = high / np.maximum(np.cos(np.radians(lat)), 1e-9)
+    band = wide >= LON_MAX
+    west, east = lon - wide, lon + wide
+    west = np.where(band, -LON_MAX, np.where(west < -LON_MAX, west + 360.0, west))
+    east = np.where(band, LON_MAX, np.where(east > LON_MAX, east - 360.0, east))
+    return west, np.maximum(lat - high, -LAT_MAX), east, np.minimum(lat + high, LAT_MAX)
