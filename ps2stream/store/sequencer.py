@@ -361,7 +361,8 @@ def _same(pool: QueryRows, a: I64, b: I64) -> NDArray[np.bool_]:
     left = split(*take_ragged(pool.source_off, pool.source, a))
     right = split(*take_ragged(pool.source_off, pool.source, b))
     same = np.fromiter(map(eq, left, right), np.bool_, len(a))
-    return np.logical_and(same, pool.session[a] == pool.session[b])
+    same &= pool.session[a] == pool.session[b]
+    return same
 
 
 def _without_source(rows: QueryRows, keep: NDArray[np.bool_]) -> QueryRows:

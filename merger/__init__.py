@@ -1,0 +1,1 @@
+"""Mergers: exact dedupe of matches, and their fan-out to sessions."""

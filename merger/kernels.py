@@ -1,0 +1,105 @@
+"""Kernels of the merger. Wrappers have validated all shapes; twins are in its tests."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from ps2stream.batch import I64, U8, U32
+
+
+@njit(cache=True, nogil=True)
+def distinct_pairs(row: U32, handle: I64, session: I64, rows: int) -> tuple[U32, I64, I64]:
+    """The distinct (row, handle) with their session, in this order; row < rows. Counting
+    sort by row, then each row's few handles."""
+    n = len(row)
+    start = np.zeros(rows + 1, np.int64)
+    for i in range(n):
+        start[row[i] + 1] += 1
+    for r in range(rows):
+        start[r + 1] += start[r]
+    fill = start[:-1].copy()
+    h = np.empty(n, np.int64)
+    s = np.empty(n, np.int64)
+    for i in range(n):
+        at = fill[row[i]]
+        h[at] = handle[i]
+        s[at] = session[i]
+        fill[row[i]] = at + 1
+    out_row = np.empty(n, np.uint32)
+    size = 0
+    for r in range(rows):
+        a = start[r]
+        b = start[r + 1]
+        if b - a > 32:
+            order = np.argsort(h[a:b])
+            h[a:b] = h[a:b][order]
+            s[a:b] = s[a:b][order]
+        else:
+            for i in range(a + 1, b):
+                x = h[i]
+                y = s[i]
+                j = i
+                while j > a and h[j - 1] > x:
+                    h[j] = h[j - 1]
+                    s[j] = s[j - 1]
+                    j -= 1
+                h[j] = x
+                s[j] = y
+        for i in range(a, b):
+            if i > a and h[i] == h[size - 1]:
+                continue
+            out_row[size] = r
+            h[size] = h[i]
+            s[size] = s[i]
+            size += 1
+    return out_row[:size], h[:size], s[:size]
+
+
+@njit(cache=True, nogil=True)
+def runs(row: U32) -> tuple[I64, U32]:
+    """(the distinct values of a sorted column, for each element the index of its value)."""
+    value = np.empty(len(row), np.int64)
+    index = np.empty(len(row), np.uint32)
+    size = 0
+    for i in range(len(row)):
+        if i == 0 or row[i] != row[i - 1]:
+            value[size] = row[i]
+            size += 1
+        index[i] = size - 1
+    return value[:size], index
+
+
+@njit(cache=True, nogil=True)
+def take_bytes(off: I64, data: U8, rows: I64) -> tuple[I64, U8]:
+    """Rows of a string column as a new one."""
+    out_off = np.zeros(len(rows) + 1, np.int64)
+    for i in range(len(rows)):
+        out_off[i + 1] = out_off[i] + off[rows[i] + 1] - off[rows[i]]
+    out = np.empty(out_off[-1], np.uint8)
+    for i in range(len(rows)):
+        a = off[rows[i]]
+        out[out_off[i] : out_off[i + 1]] = data[a : off[rows[i] + 1]]
+    return out_off, out
+
+
+@njit(cache=True, nogil=True)
+def add_new(table: I64, used: int, handle: I64, start: int, new: I64) -> tuple[int, int, int]:
+    """Put handles (>= 1) from index `start` on into the open-addressing set `table` (a power
+    of two long, 0 = empty) and write those that were not in it to `new`. Stops at half load.
+    Returns (next index, elements in the table, how many are new)."""
+    mask = len(table) - 1
+    found = 0
+    i = start
+    while i < len(handle) and 2 * used < len(table):
+        h = handle[i]
+        at = ((np.uint64(h) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(20)) & np.uint64(mask)
+        while table[at] != 0 and table[at] != h:
+            at = (at + np.uint64(1)) & np.uint64(mask)
+        if table[at] == 0:
+            table[at] = h
+            used += 1
+            new[found] = h
+            found += 1
+        i += 1
+    return i, used, found

@@ -1,0 +1,103 @@
+"""The names of queries: handle -> the client's id, for the queries of a merger's sessions.
+
+Handles come in rising order, so a name is found by binary search in growing columns.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ps2stream.batch import I64, U8
+from ps2stream.merger.kernels import take_bytes
+
+MIN_COMPACT = 1_024
+
+
+class Snapshot(NamedTuple):
+    """Names as they stood: later additions and forgetting leave it as it is."""
+
+    handle: I64
+    start: I64
+    end: I64
+    data: U8
+
+    def of(self, handles: I64) -> tuple[I64, U8]:
+        """The ids of these handles as a string column. Raises KeyError for an unknown one."""
+        at = np.searchsorted(self.handle, handles)
+        known = at < len(self.handle)
+        known[known] = self.handle[at[known]] == handles[known]
+        if not known.all():
+            raise KeyError(f"no name for query {int(handles[~known][0])}")
+        where = np.stack([self.start[at], self.end[at]], axis=1).reshape(-1)
+        off, data = take_bytes(where, self.data, np.arange(0, len(where), 2))
+        return off, data
+
+
+class Names:
+    """Names of live queries, and of deleted ones until they are forgotten."""
+
+    def __init__(self) -> None:
+        self._handle = _Column(np.int64)
+        self._start = _Column(np.int64)
+        self._end = _Column(np.int64)
+        self._data = _Column(np.uint8)
+        self._alive = _Column(np.bool_)
+        self._dead = 0
+
+    def __len__(self) -> int:
+        return self._handle.size - self._dead
+
+    def add(self, handles: I64, off: I64, data: U8) -> None:
+        """Rising handles above all earlier ones, with their ids."""
+        base = self._data.size - int(off[0])
+        self._handle.append(handles)
+        self._start.append(off[:-1] + base)
+        self._end.append(off[1:] + base)
+        self._data.append(data[off[0] : off[-1]])
+        self._alive.append(np.ones(len(handles), np.bool_))
+
+    def forget(self, handles: I64) -> None:
+        """These names are needed no more."""
+        if not len(handles):
+            return
+        alive = self._alive.view()
+        at = np.searchsorted(self._handle.view(), handles)
+        self._dead += int(alive[at].sum())
+        alive[at] = False
+        if self._dead > MIN_COMPACT and 2 * self._dead > self._handle.size:
+            self._compact()
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(
+            self._handle.view(), self._start.view(), self._end.view(), self._data.view()
+        )
+
+    def _compact(self) -> None:
+        keep = np.flatnonzero(self._alive.view())
+        handles = self._handle.view()[keep]
+        off, data = self.snapshot().of(handles)
+        self.__init__()  # type: ignore[misc]
+        self.add(handles, off, data)
+
+
+class _Column:
+    """A column that grows by doubling; a view taken before keeps its values."""
+
+    def __init__(self, dtype: Any) -> None:
+        self.size = 0
+        self._buffer = np.zeros(1_024, dtype)
+
+    def append(self, values: NDArray[Any]) -> None:
+        end = self.size + len(values)
+        if end > len(self._buffer):
+            grown = np.zeros(max(end, 2 * len(self._buffer)), self._buffer.dtype)
+            grown[: self.size] = self.view()
+            self._buffer = grown
+        self._buffer[self.size : end] = values
+        self.size = end
+
+    def view(self) -> NDArray[Any]:
+        return self._buffer[: self.size]
