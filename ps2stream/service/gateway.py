@@ -10,9 +10,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple, Protocol
 
-from ps2stream.expr import Frequencies
 from ps2stream.messages import LookupReply, ObjectRows, QueryRows, SessionGrant, UpdateDecision
-from ps2stream.terms import Analyzer
+from ps2stream.terms import Analyzer, Frequencies
 
 Sink = Callable[[bytes | None], None]
 
@@ -65,9 +64,9 @@ class Gateway(Protocol):
         """Inserts and deletes, with the session's name and the request_id of each row.
         Resolved once every dispatcher has applied them."""
 
-    def publish(self, rows: ObjectRows) -> Publication:
-        """Accept a batch. Raises ResourceExhausted, with nothing accepted, when too many
-        batches are in flight."""
+    def publish(self, rows: ObjectRows, wait_s: float = 0.0) -> Publication:
+        """Accept a batch. Raises ResourceExhausted, with nothing accepted, when the
+        batches in flight stay at the limit for `wait_s` seconds."""
 
     def lookup(self, id: str | None, session: int, after: int, limit: int) -> Future[LookupReply]:
         """Live queries: the one named `id`, or at most `limit` with handle > `after`, of

@@ -95,7 +95,7 @@ class Credit(_message.Message):
     batches: _builtins.int
     bytes: _builtins.int
     ack: _builtins.int
-    """The highest session_seq that the client has dealt with."""
+    """The number (session_seq) of the last pair that the client has dealt with."""
     def __init__(
         self,
         *,
@@ -147,19 +147,23 @@ class Started(_message.Message):
 
     SESSION_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
     session: _builtins.int
     """The service's number of the session."""
     epoch: _builtins.int
     """Grows with every stream of the session."""
+    incarnation: _builtins.int
+    """While this stays the same, a pair keeps its number; else numbers begin anew."""
     def __init__(
         self,
         *,
         session: _builtins.int = ...,
         epoch: _builtins.int = ...,
+        incarnation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "incarnation", b"incarnation", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -176,7 +180,7 @@ class Gap(_message.Message):
     COUNT_FIELD_NUMBER: _builtins.int
     to: _builtins.int
     count: _builtins.int
-    """How many (query, object) pairs they held."""
+    """How many pairs were dropped."""
     def __init__(
         self,
         *,
@@ -213,7 +217,9 @@ class DeliverBatch(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     GAP_FIELD_NUMBER: _builtins.int
     session_seq: _builtins.int
-    """Gapless and growing within a session; a redelivered batch repeats its number."""
+    """The number of the first pair; the others follow on. Pairs of a session are numbered
+    from 1 without gaps, and a redelivered pair keeps its number.
+    """
     partition: _builtins.int
     @_builtins.property
     def new_handles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -243,7 +249,7 @@ class DeliverBatch(_message.Message):
     def text(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def gap(self) -> Global___Gap:
-        """Set alone, without pairs."""
+        """Set alone, without pairs; session_seq is then the number of the next pair."""
 
     def __init__(
         self,

@@ -137,8 +137,8 @@ class PubSubServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def PublishStream(self, request_iterator, context):
-        """Batches of objects; one answer a batch, in order. A bad batch is answered with its
-        errors and does not end the stream.
+        """Batches of objects; one answer a batch, in order. Refused rows and a full service are
+        answered and do not end the stream.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -49,8 +49,8 @@ class PubSubStub:
     Publish: _grpc.UnaryUnaryMultiCallable[_pubsub_pb2.PublishRequest, _pubsub_pb2.PublishResponse]
     """One batch of objects, taken whole or refused whole, unless allow_partial is set."""
     PublishStream: _grpc.StreamStreamMultiCallable[_pubsub_pb2.PublishStreamRequest, _pubsub_pb2.PublishStreamResponse]
-    """Batches of objects; one answer a batch, in order. A bad batch is answered with its
-    errors and does not end the stream.
+    """Batches of objects; one answer a batch, in order. Refused rows and a full service are
+    answered and do not end the stream.
     """
     Deliver: _grpc.StreamStreamMultiCallable[_delivery_pb2.DeliverRequest, _delivery_pb2.DeliverResponse]
     """All matches of one session. The client sends Start, then Credit as it goes."""
@@ -75,8 +75,8 @@ class PubSubAsyncStub(PubSubStub):
     Publish: _aio.UnaryUnaryMultiCallable[_pubsub_pb2.PublishRequest, _pubsub_pb2.PublishResponse]  # type: ignore[assignment]
     """One batch of objects, taken whole or refused whole, unless allow_partial is set."""
     PublishStream: _aio.StreamStreamMultiCallable[_pubsub_pb2.PublishStreamRequest, _pubsub_pb2.PublishStreamResponse]  # type: ignore[assignment]
-    """Batches of objects; one answer a batch, in order. A bad batch is answered with its
-    errors and does not end the stream.
+    """Batches of objects; one answer a batch, in order. Refused rows and a full service are
+    answered and do not end the stream.
     """
     Deliver: _aio.StreamStreamMultiCallable[_delivery_pb2.DeliverRequest, _delivery_pb2.DeliverResponse]  # type: ignore[assignment]
     """All matches of one session. The client sends Start, then Credit as it goes."""
@@ -146,8 +146,8 @@ class PubSubServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_pubsub_pb2.PublishStreamRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_pubsub_pb2.PublishStreamResponse], _abc.AsyncIterator[_pubsub_pb2.PublishStreamResponse]]:
-        """Batches of objects; one answer a batch, in order. A bad batch is answered with its
-        errors and does not end the stream.
+        """Batches of objects; one answer a batch, in order. Refused rows and a full service are
+        answered and do not end the stream.
         """
 
     @_abc_1.abstractmethod

@@ -1,0 +1,177 @@
+"""One Arrow record batch of a request as checked NumPy columns, without copying them.
+
+The bytes come from a stranger: the schema is looked at before the data, compressed
+buffers are refused (a small message must not unfold into a large one), and offsets and
+UTF-8 are validated before any view is handed out.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ps2stream.batch import F64, I64, U8, Array
+from ps2stream.errors import InvalidArgument, Violation
+
+STRING = "string or large_string"
+DOUBLE = "double"
+TIME = "timestamp, or int64 Unix milliseconds"
+_RECORD_BATCH = 3  # MessageHeader.RecordBatch
+_MILLISECONDS = {"s": 1000, "ms": 1, "us": -1000, "ns": -1_000_000}  # negative: divide
+
+
+def open_batch(
+    data: bytes, columns: Mapping[str, str], required: Sequence[str], field: str = "batch.arrow"
+) -> pa.RecordBatch:
+    """The one record batch of an Arrow IPC stream.
+
+    columns: the names that may occur, each with what is expected of it (STRING, DOUBLE,
+    TIME). Raises InvalidArgument, naming `field` and the column.
+    """
+    try:
+        source = pa.BufferReader(data)
+        with pa.ipc.open_stream(source) as reader:
+            schema = reader.schema
+        bad = _schema_violations(schema, columns, required, field)
+        if bad:
+            raise InvalidArgument(bad)
+        source.seek(0)
+        _refuse_compression(source, field)
+        source.seek(0)
+        with pa.ipc.open_stream(source) as reader:
+            batches = list(reader)
+        if len(batches) != 1:
+            raise InvalidArgument(
+                [Violation(field, f"expected one record batch, got {len(batches)}")]
+            )
+        batches[0].validate(full=True)
+    except (pa.ArrowException, OSError, ValueError, struct.error) as error:
+        raise InvalidArgument(
+            [Violation(field, f"is not an Arrow IPC stream of one record batch: {error}")]
+        ) from None
+    return batches[0]
+
+
+def strings(batch: pa.RecordBatch, name: str) -> tuple[I64, U8]:
+    """A string column as a ragged one; a null is empty."""
+    column = batch.column(name)
+    if column.null_count:
+        column = column.fill_null("")
+    wide = pa.types.is_large_string(column.type)
+    _, offsets, values = column.buffers()
+    n = len(column)
+    if n == 0 or offsets is None:
+        return np.zeros(n + 1, np.int64), np.zeros(0, np.uint8)
+    width = np.dtype(np.int64 if wide else np.int32)
+    raw = np.frombuffer(offsets, width, n + 1, column.offset * width.itemsize)
+    off = raw.astype(np.int64)
+    data = np.frombuffer(values, np.uint8) if values is not None else np.zeros(0, np.uint8)
+    data = data[off[0] : off[-1]]
+    return off - off[0], data
+
+
+def doubles(batch: pa.RecordBatch, name: str) -> F64:
+    """A float64 column; a null is NaN."""
+    column = batch.column(name)
+    if column.null_count:
+        column = column.fill_null(float("nan"))
+    return _fixed(column, np.float64)
+
+
+def times(batch: pa.RecordBatch, name: str, now_ms: int) -> I64:
+    """A time column in Unix ms; a null is `now_ms`. Raises InvalidArgument on overflow."""
+    column = batch.column(name)
+    factor = _MILLISECONDS[column.type.unit] if pa.types.is_timestamp(column.type) else 1
+    value = _fixed(column, np.int64)
+    absent = nulls(batch, name)
+    if factor > 1:
+        limit = np.iinfo(np.int64).max // factor
+        far = np.flatnonzero(((value > limit) | (value < -limit)) & ~absent)
+        if len(far):
+            raise InvalidArgument(
+                [Violation(f"batch.objects[{far[0]}].time", "is beyond 64-bit milliseconds")]
+            )
+        value = np.where(absent, 0, value) * factor
+    elif factor < 0:
+        value = value // -factor
+    return np.where(absent, now_ms, value) if absent.any() else value
+
+
+def nulls(batch: pa.RecordBatch, name: str) -> Array:
+    """bool[n]: which values are null."""
+    column = batch.column(name)
+    if not column.null_count:
+        return np.zeros(len(column), np.bool_)
+    found: Array = column.is_null().to_numpy(zero_copy_only=False)
+    return found
+
+
+def _fixed(column: pa.Array, dtype: type[np.generic]) -> Any:
+    width = np.dtype(dtype)
+    buffer = column.buffers()[1]
+    if buffer is None or len(column) == 0:
+        return np.zeros(len(column), width)
+    view = np.frombuffer(buffer, width, len(column), column.offset * width.itemsize)
+    return np.require(view, requirements="A")
+
+
+def _schema_violations(
+    schema: pa.Schema, columns: Mapping[str, str], required: Sequence[str], field: str
+) -> list[Violation]:
+    names = list(schema.names)
+    bad = [
+        Violation(f"{field}.{name}", f"missing column, expected {columns[name]}")
+        for name in required
+        if name not in names
+    ]
+    for name, kind in zip(names, schema.types, strict=True):
+        at = f"{field}.{name}"
+        if name not in columns:
+            bad.append(Violation(at, f"unknown column; there may be: {', '.join(columns)}"))
+        elif names.count(name) > 1:
+            bad.append(Violation(at, "the column occurs more than once"))
+        elif not _is(kind, columns[name]):
+            bad.append(Violation(at, f"wrong column type, expected {columns[name]}, got {kind}"))
+    return bad
+
+
+def _is(kind: pa.DataType, expected: str) -> bool:
+    if expected == STRING:
+        return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+    if expected == DOUBLE:
+        return bool(pa.types.is_float64(kind))
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_int64(kind))
+
+
+def _refuse_compression(source: pa.BufferReader, field: str) -> None:
+    """Reads the heads of the messages (flatbuffers, Arrow's Message.fbs); a RecordBatch
+    whose fourth field is set has compressed buffers."""
+    for message in pa.ipc.MessageReader.open_stream(source):
+        head = memoryview(message.metadata)
+        (root,) = struct.unpack_from("<I", head, 0)
+        kind = _slot(head, root, 1)
+        if kind is None or head[kind] != _RECORD_BATCH:
+            continue
+        body = _slot(head, root, 2)
+        if body is not None:
+            (table,) = struct.unpack_from("<I", head, body)
+            if _slot(head, body + table, 3) is not None:
+                raise InvalidArgument([Violation(field, "compressed buffers are not taken")])
+
+
+def _slot(head: memoryview, table: int, index: int) -> int | None:
+    """Where field `index` of a flatbuffers table lies; None when it is absent."""
+    (back,) = struct.unpack_from("<i", head, table)
+    vtable = table - back
+    if vtable < 0:
+        raise struct.error("bad table")
+    (size,) = struct.unpack_from("<H", head, vtable)
+    at = 4 + 2 * index
+    if at >= size:
+        return None
+    (offset,) = struct.unpack_from("<H", head, vtable + at)
+    return table + offset if offset else None

@@ -1,0 +1,96 @@
+"""What the handlers share: parsing, deadlines, pipelined streams."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import TypeVar
+
+import grpc
+from google.protobuf.message import DecodeError, Message
+
+from ps2stream.errors import InvalidArgument, Unavailable, Violation
+from ps2stream.limits import BATCH_BYTES
+
+M = TypeVar("M", bound=Message)
+T = TypeVar("T")
+PATIENCE_S = 60.0
+PIPELINE = 8
+"""Batches of one stream that may wait for their answers."""
+
+
+def parse(kind: type[M], data: bytes, limit: int, name: str) -> M:
+    """The message in `data`. Raises InvalidArgument when it is none, or over `limit` bytes
+    (`name` in the error)."""
+    if len(data) > limit:
+        problem = f"{len(data)} bytes are over the limit {name} {limit}"
+        raise InvalidArgument([Violation("request", problem)])
+    try:
+        return kind.FromString(data)
+    except (DecodeError, UnicodeDecodeError):
+        problem = f"is not a {kind.DESCRIPTOR.full_name}"
+        raise InvalidArgument([Violation("request", problem)]) from None
+
+
+def parse_batch(kind: type[M], data: bytes) -> M:
+    """A message that carries a batch; the batch is at most BATCH_BYTES, so is all of it."""
+    return parse(kind, data, BATCH_BYTES, "batch_bytes")
+
+
+def wait(future: Future[T], context: grpc.ServicerContext) -> T:
+    """The future's result within the call's deadline. Raises TimeoutError at the deadline,
+    Unavailable when there is none and nothing comes."""
+    left = context.time_remaining()
+    try:
+        return future.result(PATIENCE_S if left is None else min(left, PATIENCE_S))
+    except TimeoutError:
+        if left is not None and left <= PATIENCE_S:
+            raise TimeoutError("the deadline has passed; the update may still be done") from None
+        raise Unavailable(f"no answer within {PATIENCE_S:g} s") from None
+
+
+def in_time(context: grpc.ServicerContext) -> None:
+    """Raises TimeoutError when the caller no longer waits for the answer."""
+    left = context.time_remaining()
+    if left is not None and left <= 0:
+        raise TimeoutError("the deadline has passed; nothing was done")
+
+
+def pipelined(
+    requests: Iterator[bytes], begin: Callable[[bytes], Callable[[], bytes]]
+) -> Iterator[bytes]:
+    """Answers in order, with up to PIPELINE requests under way.
+
+    `begin` starts a request on a thread that reads ahead; what it returns waits for the
+    answer on the caller's. An error ends the stream after the answers before it.
+    """
+    pending: queue.Queue[Callable[[], bytes] | Exception | None] = queue.Queue(PIPELINE)
+    gone = threading.Event()
+
+    def put(item: Callable[[], bytes] | Exception | None) -> None:
+        while not gone.is_set():
+            try:
+                return pending.put(item, timeout=0.5)
+            except queue.Full:
+                continue
+
+    def read() -> None:
+        try:
+            for request in requests:
+                put(begin(request))
+                if gone.is_set():
+                    return
+            put(None)
+        except Exception as error:  # noqa: BLE001
+            put(error)
+
+    threading.Thread(target=read, daemon=True, name="ps2stream-read-ahead").start()
+    try:
+        while (item := pending.get()) is not None:
+            if isinstance(item, Exception):
+                raise item
+            yield item()
+    finally:
+        gone.set()

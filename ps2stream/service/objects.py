@@ -1,0 +1,145 @@
+"""Published objects, as messages or as Arrow, to checked and analysed columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from ps2stream.batch import F64, I64, U8, Array, strings_to_column, take_ragged
+from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.limits import BATCH_BYTES, ID_BYTES, LAT_MAX, LON_MAX, TEXT_BYTES
+from ps2stream.messages import ObjectRows
+from ps2stream.service import arrow
+from ps2stream.space import coordinate_problem
+from ps2stream.terms import Analyzer
+from ps2stream.v1 import object_pb2, query_pb2
+
+INVALID = query_pb2.ROW_CODE_INVALID_ARGUMENT
+COLUMNS = {
+    "lon": arrow.DOUBLE,
+    "lat": arrow.DOUBLE,
+    "text": arrow.STRING,
+    "id": arrow.STRING,
+    "time": arrow.TIME,
+}
+REQUIRED = ("lon", "lat", "text")
+
+
+class Refusal(NamedTuple):
+    """A row that cannot be taken."""
+
+    row: int
+    field: str
+    description: str
+    code: query_pb2.RowCode.ValueType = INVALID
+
+    def to_proto(self) -> query_pb2.RowError:
+        return query_pb2.RowError(
+            row=self.row, code=self.code, field=self.field, description=self.description
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Objects:
+    """n objects as they came. id, text ragged UTF-8; time ms; lon, lat degrees, NaN where
+    absent."""
+
+    id_off: I64
+    id: U8
+    time: I64
+    lon: F64
+    lat: F64
+    text_off: I64
+    text: U8
+
+    def __len__(self) -> int:
+        return len(self.lon)
+
+    def refusals(self) -> list[Refusal]:
+        """What is wrong with which row, in row order."""
+        out: list[Refusal] = []
+        for name, value, limit in (("lon", self.lon, LON_MAX), ("lat", self.lat, LAT_MAX)):
+            for i in np.flatnonzero(~(np.abs(value) <= limit)).tolist():
+                out.append(Refusal(i, name, coordinate_problem(float(value[i]), limit)))
+        for name, off, bound in (
+            ("id", self.id_off, ID_BYTES),
+            ("text", self.text_off, TEXT_BYTES),
+        ):
+            size = np.diff(off)
+            for i in np.flatnonzero(size > bound).tolist():
+                problem = f"{size[i]} bytes are over the limit {name}_bytes {bound}"
+                out.append(Refusal(i, name, problem))
+        return sorted(out)
+
+    def take(self, rows: Array) -> Objects:
+        """These rows, in this order."""
+        return Objects(
+            *take_ragged(self.id_off, self.id, rows),
+            self.time[rows],
+            self.lon[rows],
+            self.lat[rows],
+            *take_ragged(self.text_off, self.text, rows),
+        )
+
+    def analyse(self, analyzer: Analyzer) -> ObjectRows:
+        """With the terms of each text."""
+        term_off, term = analyzer.analyse(self.text_off, self.text)
+        return ObjectRows(
+            self.id_off,
+            self.id,
+            self.time,
+            self.lon,
+            self.lat,
+            self.text_off,
+            self.text,
+            term_off,
+            term,
+        )
+
+
+def read_objects(batch: object_pb2.ObjectBatch, now_ms: int) -> Objects:
+    """The columns of a batch. Raises InvalidArgument for what is wrong with it as a whole."""
+    size = batch.ByteSize()
+    if size > BATCH_BYTES:
+        problem = f"{size} bytes are over the limit batch_bytes {BATCH_BYTES}"
+        raise InvalidArgument([Violation("batch", problem)])
+    if batch.objects and batch.arrow:
+        raise InvalidArgument([Violation("batch", "holds both objects and arrow; send one")])
+    found = _from_arrow(batch.arrow, now_ms) if batch.arrow else _from_messages(batch, now_ms)
+    if not len(found):
+        raise InvalidArgument([Violation("batch", "holds no object")])
+    return found
+
+
+def _from_arrow(data: bytes, now_ms: int) -> Objects:
+    batch = arrow.open_batch(data, COLUMNS, REQUIRED)
+    n = batch.num_rows
+    names = batch.schema.names
+    if "id" in names:
+        id_off, id_ = arrow.strings(batch, "id")
+    else:
+        id_off, id_ = np.zeros(n + 1, np.int64), np.zeros(0, np.uint8)
+    time = arrow.times(batch, "time", now_ms) if "time" in names else np.full(n, now_ms)
+    return Objects(
+        id_off,
+        id_,
+        time,
+        arrow.doubles(batch, "lon"),
+        arrow.doubles(batch, "lat"),
+        *arrow.strings(batch, "text"),
+    )
+
+
+def _from_messages(batch: object_pb2.ObjectBatch, now_ms: int) -> Objects:
+    rows = batch.objects
+    n = len(rows)
+    nan = float("nan")
+    return Objects(
+        *strings_to_column(o.id for o in rows),
+        np.fromiter((o.time_ms if o.HasField("time_ms") else now_ms for o in rows), np.int64, n),
+        np.fromiter((o.lon if o.HasField("lon") else nan for o in rows), np.float64, n),
+        np.fromiter((o.lat if o.HasField("lat") else nan for o in rows), np.float64, n),
+        *strings_to_column(o.text for o in rows),
+    )

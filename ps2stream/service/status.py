@@ -1,0 +1,114 @@
+"""Errors to gRPC status codes with google.rpc details; nothing leaves as UNKNOWN."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from typing import NoReturn
+
+import grpc
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
+from google.rpc import error_details_pb2, status_pb2
+from grpc_status import rpc_status
+
+from ps2stream.errors import (
+    AlreadyExists,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    Ps2StreamError,
+    ResourceExhausted,
+    Unavailable,
+)
+
+log = logging.getLogger("ps2stream.service")
+
+CODES: dict[type[Ps2StreamError], grpc.StatusCode] = {
+    InvalidArgument: grpc.StatusCode.INVALID_ARGUMENT,
+    AlreadyExists: grpc.StatusCode.ALREADY_EXISTS,
+    NotFound: grpc.StatusCode.NOT_FOUND,
+    ResourceExhausted: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    FailedPrecondition: grpc.StatusCode.FAILED_PRECONDITION,
+    Unavailable: grpc.StatusCode.UNAVAILABLE,
+}
+MAX_VIOLATIONS = 64
+"""A status travels in HTTP/2 trailers, which clients take up to 8 KiB of."""
+MAX_DESCRIPTION = 256
+_ROOM = 5 << 10
+
+Behaviour = Callable[[bytes, grpc.ServicerContext], bytes]
+StreamBehaviour = Callable[[Iterator[bytes], grpc.ServicerContext], Iterable[bytes]]
+
+
+def to_status(error: Exception) -> status_pb2.Status:
+    """The status that a client gets for `error`; INTERNAL for what is not ours."""
+    if isinstance(error, TimeoutError):
+        return _status(grpc.StatusCode.DEADLINE_EXCEEDED, str(error) or "the deadline has passed")
+    for kind, code in CODES.items():
+        if isinstance(error, kind):
+            return _status(code, str(error), *_details(error))
+    return _status(grpc.StatusCode.INTERNAL, "internal error; the service's log has the details")
+
+
+def abort(context: grpc.ServicerContext, error: Exception) -> NoReturn:
+    """End the call with the status of `error`; a bug is logged here."""
+    if not isinstance(error, Ps2StreamError | TimeoutError):
+        log.error("a call failed", exc_info=error)
+    context.abort_with_status(rpc_status.to_status(to_status(error)))
+
+
+def unary(behaviour: Behaviour) -> Behaviour:
+    """Make a handler's errors its status."""
+
+    def handle(request: bytes, context: grpc.ServicerContext) -> bytes:
+        try:
+            return behaviour(request, context)
+        except Exception as error:  # noqa: BLE001
+            abort(context, error)
+
+    return handle
+
+
+def streaming(behaviour: StreamBehaviour) -> StreamBehaviour:
+    """Make a streaming handler's errors its status."""
+
+    def handle(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        try:
+            yield from behaviour(requests, context)
+        except Exception as error:  # noqa: BLE001
+            if not context.is_active():
+                return  # the client went away; nobody is there to be told
+            abort(context, error)
+
+    return handle
+
+
+def _status(code: grpc.StatusCode, message: str, *details: Message) -> status_pb2.Status:
+    if len(message) > 1024:
+        message = message[:1023] + "…"
+    packed = []
+    for detail in details:
+        packed.append(AnyMessage())
+        packed[-1].Pack(detail)
+    return status_pb2.Status(code=code.value[0], message=message, details=packed)
+
+
+def _details(error: Exception) -> list[Message]:
+    if isinstance(error, InvalidArgument):
+        found = error_details_pb2.BadRequest()
+        size = 0
+        for field, description in error.violations[:MAX_VIOLATIONS]:
+            if len(description) > MAX_DESCRIPTION:
+                description = description[: MAX_DESCRIPTION - 1] + "…"
+            size += len(field.encode()) + len(description.encode())
+            if size > _ROOM:
+                break
+            found.field_violations.add(field=field, description=description)
+        return [found]
+    if isinstance(error, ResourceExhausted):
+        delay = Duration()
+        delay.FromMilliseconds(error.retry_after_ms)
+        return [error_details_pb2.RetryInfo(retry_delay=delay)]
+    return []
