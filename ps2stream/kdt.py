@@ -13,7 +13,7 @@ import numpy as np
 
 from ps2stream.batch import F64, U32
 
-UNEVEN = 1.5  # a split that leaves a worker more than this times its share is no split
+UNEVEN = 1.3  # a split that leaves a worker more than this times its share is no split
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +40,17 @@ def kd_tree(load: F64, workers: int) -> Kdt:
     """Divide a grid of loads (float64[rows, columns], >= 0) among `workers`.
 
     Each split takes the line that divides the load most evenly per worker; of equally
-    good ones, the most central line across the longer side. Where no line is within
-    UNEVEN of even - a hot cell - the workers share the rectangle by text instead.
+    good ones, the most central line across the longer side. Where every line leaves some
+    worker above UNEVEN times its share of the whole - a hot cell - the workers share the
+    rectangle by text instead.
     """
     # A little load everywhere: empty land is divided too, and no sum is zero.
     smooth = load + max(load.mean(), 1.0) * 1e-6
-    return _divide(smooth, 0, 0, tuple(range(workers)))
+    return _divide(smooth * workers / smooth.sum(), 0, 0, tuple(range(workers)))
 
 
 def _divide(load: F64, row: int, column: int, workers: tuple[int, ...]) -> Kdt:
+    """`load` in fair shares of one worker; row and column are those of its first cell."""
     m = len(workers)
     if m == 1:
         return Part(workers)
@@ -56,11 +58,11 @@ def _divide(load: F64, row: int, column: int, workers: tuple[int, ...]) -> Kdt:
     for axis in (1, 0) if load.shape[1] >= load.shape[0] else (0, 1):
         if load.shape[axis] < 2:
             continue
-        share = np.cumsum(load.sum(axis=1 - axis))
-        share = share[:-1] / share[-1]
-        k = np.clip(np.rint(share * m), 1, m - 1)
-        heaviest = m * np.maximum(share / k, (1 - share) / (m - k))
-        i = int(np.argmin(heaviest + 0.1 * np.abs(share - 0.5)))
+        below = np.cumsum(load.sum(axis=1 - axis))
+        below, total = below[:-1], below[-1]
+        k = np.clip(np.rint(below / total * m), 1, m - 1)
+        heaviest = np.maximum(below / k, (total - below) / (m - k))
+        i = int(np.argmin(heaviest + 0.1 * np.abs(below / total - 0.5)))
         found = (float(heaviest[i]), axis, i + 1, int(k[i]))
         if best is None or found[0] < best[0] - 0.01:
             best = found

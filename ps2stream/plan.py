@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -203,7 +204,9 @@ def save_plan(plan: RoutingPlan, path: str | Path) -> None:
     """Write the plan as JSON with its format version and checksum."""
     body = plan.to_dict()
     document = {"format": FORMAT, "checksum": _checksum(body), "plan": body}
-    Path(path).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    # A run of cells on one line, for the eye.
+    text = re.sub(r"\[\s+(\d+),\s+(\d+)\s+\]", r"[\1, \2]", json.dumps(document, indent=1))
+    Path(path).write_text(text + "\n", encoding="utf-8")
 
 
 def load_plan(
