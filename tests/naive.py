@@ -206,8 +206,9 @@ def inside(region: Mapping[str, Any] | None, lon: float, lat: float) -> bool:
             return any(west <= x <= east for x in lons)
         return any(x >= west or x <= east for x in lons)
     if region["type"] == "Circle":
-        return great_circle_km(lon, lat, region["lon"], region["lat"]) <= region["radius_km"]
-    area = shapely.geometry.shape(region)
+        away = great_circle_km(lon, lat, region["lon"], region["lat"])
+        return away <= float(region["radius_km"])
+    area = shapely.geometry.shape(dict(region))
     if abs(lat) == 90:
         return bool(area.intersects(shapely.LineString([(-180, lat), (180, lat)])))
     return any(bool(area.covers(shapely.Point(x, lat))) for x in lons)

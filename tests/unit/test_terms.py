@@ -1,0 +1,193 @@
+"""Text analysis: the kernels equal `tokens`, and `tokens` equals the semantics."""
+
+from __future__ import annotations
+
+import hashlib
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from ps2stream import fold
+from ps2stream.batch import strings_to_column
+from ps2stream.errors import InvalidArgument
+from ps2stream.terms import TOP, Analysis, Analyzer, Frequencies
+from tests import naive
+
+PLAIN = Analyzer(Analysis(salt=7))
+ENGLISH = Analyzer(Analysis(salt=7, stemmer="english", stop_words="en"))
+
+HOSTILE = [
+    "",
+    "\x00a\x7fb\x1f",
+    "Don't #storm @Storm STORM under_score",
+    "👨‍👩‍👧🇨🇭🇩🇪🇨 1️⃣abc12️⃣ *️⃣ ❤️❤ 👍🏽x🏽 ☃\u0301",
+    "e\u0301 é e\u034f\u0301 \u0301 a\u00adb \u200d\ufe0f",
+    "漢字カナｶﾞラーメン ไทย ที่ ລາວ ខ្មែរ မြန်မာ 한국어 각",
+    "\ud800a\ud83d\udc4d",
+    "ŒUVRE ß ŉ ﷺ ½ ™ ℹ️ … Σίσυφος İstanbul ǅ ᾳ\u0345\u0301",
+    "x" * 127 + "é" + "y" * 9,
+    "é" * 200 + " " + "👍" + "\u200d👍" * 60,
+    "a" * 129 + " " + "a" * 128,
+    " ".join(f"t{i}" for i in range(10_000)),
+    "\u0600👍 \u0d4e👍 \u1160\u3164x\u115f",
+]
+PARTS = [
+    *"aB_9 #*-()é\u0301\ufe0f\u200d\u20e3👍🏽🇨☃©漢กำ\u0e33…’\u00ad\u034f한ᅡᆨ½ﬁ\ud800\U000e0067",
+    "foo",
+    "AND",
+]
+texts = st.one_of(
+    st.text(max_size=40),
+    st.lists(st.sampled_from(PARTS), max_size=30).map("".join),
+    st.text(st.characters(max_codepoint=0x2E7F, exclude_categories=()), max_size=40),
+    st.text(st.characters(min_codepoint=0x1F000, max_codepoint=0x1FBFF), max_size=20),
+)
+
+
+def analysed(analyzer: Analyzer, rows: list[str]) -> list[list[int]]:
+    off, term = analyzer.analyse(*strings_to_column(rows))
+    assert off.dtype == np.int64
+    assert term.dtype == np.uint64
+    return [term[a:b].tolist() for a, b in pairwise(off)]
+
+
+def by_tokens(analyzer: Analyzer, text: str) -> list[int]:
+    return sorted({*analyzer.hash_terms(analyzer.tokens(text)).tolist(), int(TOP)})
+
+
+@pytest.mark.parametrize("analyzer", [PLAIN, ENGLISH], ids=["plain", "english"])
+def test_hostile_rows_in_one_batch(analyzer: Analyzer) -> None:
+    assert analysed(analyzer, HOSTILE) == [by_tokens(analyzer, t) for t in HOSTILE]
+    assert analysed(analyzer, []) == []
+    assert analysed(analyzer, [""]) == [[int(TOP)]]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_tokens_are_those_of_the_semantics(text: str) -> None:
+    assert set(PLAIN.tokens(text)) == naive.tokens(text)
+
+
+@given(st.lists(texts, max_size=5))
+@example(["a👍", "👍\u0301", "é", "x\ufe0f"])
+@settings(max_examples=300, deadline=None)
+def test_the_kernel_equals_the_tokens_and_the_semantics(rows: list[str]) -> None:
+    assert analysed(PLAIN, rows) == [by_tokens(PLAIN, t) for t in rows]
+    for t in rows:
+        found = PLAIN.tokens(t)
+        assert set(found) == naive.tokens(t)
+        assert len(found) == len(set(found))
+    assert analysed(ENGLISH, rows) == [by_tokens(ENGLISH, t) for t in rows]
+
+
+@given(texts)
+@settings(max_examples=300, deadline=None)
+def test_a_token_analyses_into_itself(text: str) -> None:
+    for analyzer in (PLAIN, ENGLISH):
+        for token in analyzer.tokens(text):
+            assert analyzer.tokens(token) == [token]
+
+
+def test_every_character_takes_the_same_way_in_the_kernel() -> None:
+    rows = [f"a{chr(c)}b {chr(c)}" for c in [*range(0xD800), *range(0xE000, 0x20000)][::7]]
+    rows += [f"a{chr(c)}b {chr(c)}" for c in [*range(0x600), *range(0x2000, 0x2C00)]]
+    off, term = PLAIN.analyse(*strings_to_column(rows))
+    for i, text in enumerate(rows):
+        assert term[off[i] : off[i + 1]].tolist() == by_tokens(PLAIN, text), ascii(text)
+
+
+@given(st.binary(max_size=60))
+@settings(max_examples=200, deadline=None)
+def test_damaged_utf8_separates(data: bytes) -> None:
+    off = np.array([0, len(data)], np.int64)
+    _, term = PLAIN.analyse(off, np.frombuffer(data, np.uint8))
+    assert term.tolist() == by_tokens(PLAIN, data.decode("utf-8", "replace"))
+
+
+def test_rows_of_a_slice_of_a_column() -> None:
+    off, data = strings_to_column(["drop me", "keep é", "漢 b"])
+    out_off, term = PLAIN.analyse(off[1:], data)
+    assert term[: out_off[1]].tolist() == by_tokens(PLAIN, "keep é")
+    assert term[out_off[1] :].tolist() == by_tokens(PLAIN, "漢 b")
+
+
+def naive_hash(salt: int, token: str) -> int:
+    """The twin of the hash kernel: multilinear over 32-bit words, then a bijection."""
+    data = token.encode()[:128]
+    raw = hashlib.shake_256(b"ps2stream terms %d" % salt).digest(8 * 68)
+    keys = [int.from_bytes(raw[i : i + 8], "little") for i in range(0, len(raw), 8)]
+    a, b = keys[66], keys[67]
+    for i in range(0, len(data), 4):
+        word = int.from_bytes(data[i : i + 4], "little")
+        a += keys[i // 2] * word
+        b += keys[i // 2 + 1] * word
+    a += keys[64] * len(data)
+    b += keys[65] * len(data)
+    h = (a >> 32) % 2**32 << 32 | (b >> 32) % 2**32
+    h = (h ^ h >> 32) * 0xD6E8FEB86659FD93 % 2**64
+    h ^= h >> 32
+    return h ^ 2 if h in (0, int(TOP), 2**64 - 1) else h
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=200)))
+@settings(max_examples=100, deadline=None)
+def test_the_hash_equals_its_twin(tokens: list[str]) -> None:
+    assert PLAIN.hash_terms(tokens).tolist() == [naive_hash(7, t) for t in tokens]
+
+
+def test_hashes_depend_on_the_salt_and_do_not_collide() -> None:
+    tokens = [f"{a}{b}" for a in range(300) for b in ("", "a", "ab", "abc" * 40)]
+    one = PLAIN.hash_terms(tokens)
+    other = Analyzer(Analysis(salt=8)).hash_terms(tokens)
+    assert len(np.unique(one)) == len(set(tokens))
+    assert not np.intersect1d(one, other).size
+
+
+def test_stemming_and_stop_words() -> None:
+    assert ENGLISH.tokens("The rivers are flooding the FLOODED river") == ["river", "flood"]
+    assert ENGLISH.tokens("the and of") == []
+
+
+def test_frequencies() -> None:
+    counts = {f"t{i}": i for i in range(1000)} | {"é": 5}
+    frequencies = Frequencies.of(counts, PLAIN)
+    asked = ["t3", "é", "unseen", "t999"]
+    assert frequencies.lookup(PLAIN.hash_terms(asked)).tolist() == [3, 5, 0, 999]
+    assert [frequencies.get(t) for t in asked] == [3, 5, 0, 999]
+    assert Frequencies.of({}, PLAIN).lookup(np.array([TOP])).tolist() == [0]
+
+
+def test_the_settings_travel_and_have_a_fingerprint() -> None:
+    one = Analysis(salt=1 << 63, stemmer="german", stop_words="de")
+    assert Analysis.from_dict(one.to_dict()) == one
+    assert one.regex_unicode == fold.unicode_version()
+    prints = {
+        Analysis(salt=s, stemmer=m, stop_words=w).fingerprint()
+        for s in (1, 2)
+        for m in (None, "german")
+        for w in (None, "de")
+    }
+    assert len(prints) == 8
+    assert all(len(p) == 64 for p in prints)
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"salt": -1}, "analysis.salt"),
+        ({"salt": 1 << 64}, "analysis.salt"),
+        ({"salt": True}, "analysis.salt"),
+        ({"stemmer": "klingon"}, "analysis.stemmer"),
+        ({"stop_words": "english"}, "analysis.stop_words"),
+        ({"regex_unicode": ""}, "analysis.regex_unicode"),
+        ({"stemer": "english"}, "analysis.stemer"),
+    ],
+)
+def test_bad_settings_name_the_field(change: dict[str, object], field: str) -> None:
+    with pytest.raises(InvalidArgument) as error:
+        Analysis.from_dict(Analysis(salt=1).to_dict() | change)
+    assert [v.field for v in error.value.violations] == [field]
+    with pytest.raises(InvalidArgument, match=r"analysis\.salt: missing"):
+        Analysis.from_dict({"regex_unicode": "1"})
