@@ -1,0 +1,75 @@
+"""Small query updates for the tests of the ledger and the sequencer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ps2stream.batch import U8, column_to_strings, strings_to_column
+from ps2stream.messages import Applied, Kind, QueryRows, UpdateRequest
+
+Row = tuple[Kind, str, str, str, str]  # kind, id, session name, source, request id
+
+
+def query_rows(rows: Sequence[Row], lsn: int = 0) -> QueryRows:
+    """Rows whose ragged columns differ by row; a body is told from its source. With `lsn`,
+    numbered from there, each its own handle."""
+    n = len(rows)
+    number = np.arange(lsn, lsn + n) if lsn else np.zeros(n, np.int64)
+    size = np.array([len(r[3]) % 4 + 1 for r in rows], np.int64)
+    off = np.concatenate([[0], np.cumsum(size)])
+    seed = np.repeat([sum(map(ord, r[3])) for r in rows], size)
+    id_off, ids = strings_to_column(r[1] for r in rows)
+    source_off, source = strings_to_column(r[3] for r in rows)
+    return QueryRows(
+        kind=np.array([r[0] for r in rows], np.uint8),
+        lsn=number,
+        handle=number,
+        session=np.ones(n, np.int64),
+        id_off=id_off,
+        id=ids,
+        form=size.astype(np.uint8) % 3,
+        post=size.astype(np.uint64),
+        term_off=off,
+        term=seed.astype(np.uint64),
+        prog_off=off,
+        prog=seed.astype(np.int16),
+        box_off=4 * off,
+        box=np.repeat(seed, 4).astype(np.float64),
+        shape=size.astype(np.uint8) % 4,
+        geom_off=off,
+        geom=seed.astype(np.float64),
+        source_off=source_off,
+        source=source,
+    )
+
+
+def packed(rows: QueryRows) -> U8:
+    return np.frombuffer(rows.encode(), np.uint8)
+
+
+def update(rows: Sequence[Row], seq: int = 1, dispatcher: int = 0) -> UpdateRequest:
+    return UpdateRequest(
+        dispatcher,
+        seq,
+        packed(query_rows(rows)),
+        *strings_to_column(r[2] for r in rows),
+        *strings_to_column(r[4] for r in rows),
+    )
+
+
+def insert(id: str, source: str = "body", session: str = "s") -> Row:
+    return Kind.INSERT, id, session, source, ""
+
+
+def delete(id: str, session: str = "", request: str = "") -> Row:
+    return Kind.DELETE, id, session, "", request
+
+
+def applied(rows: Sequence[Row], lsn: int, owner: int = 0) -> Applied:
+    return Applied(lsn, lsn + len(rows) - 1, owner, packed(query_rows(rows, lsn)))
+
+
+def ids_of(rows: QueryRows) -> list[str]:
+    return column_to_strings(rows.id_off, rows.id)
