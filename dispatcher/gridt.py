@@ -89,7 +89,7 @@ class Gridt:
     @property
     def levels(self) -> list[int]:
         """Levels of the grid on which some query lives; objects probe these alone."""
-        return np.flatnonzero(self._used[:ALL]).tolist()  # type: ignore[no-any-return]
+        return np.flatnonzero(self._used[:ALL]).tolist()
 
     def expand(self, rows: QueryRows) -> Tags:
         """The tags of inserts or deletes: cells of the bounding boxes times posting terms."""

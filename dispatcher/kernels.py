@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from ps2stream.batch import F64, I64, U8, U32, U64
+from ps2stream.batch import F64, I64, U32, U64
 from ps2stream.unit_kernels import LEVEL_SHIFT, U16, find, mix, pack
 
 ALL = 16  # index of `used`

@@ -142,11 +142,12 @@ class RouterMachine:
             text_off=rows.text_off,
             text=rows.text,
         )
-        out: list[Out] = [Send(Address("merger", i), payload) for i in range(self.mergers)]
-        for worker, *columns in shares:
-            self.counters.routed += len(columns[0])
+        out = self._to_mergers(payload)
+        for share in shares:
+            self.counters.routed += len(share.row)
+            columns = (share.row, share.lon, share.lat, share.term_off, share.term)
             routed = RoutedObjects(self.index, batch, lsn, watermark, expected, *columns)
-            out.append(Send(Address("worker", worker), routed))
+            out.append(Send(Address("worker", share.worker), routed))
         return batch, lsn, out
 
     def update(self, request: UpdateRequest) -> list[Out]:
@@ -179,7 +180,7 @@ class RouterMachine:
             return []
         self._told = self.watermark
         frame = Watermark(self.index, self._told)
-        return self._broadcast("worker", frame) + self._broadcast("merger", frame)
+        return self._to_workers(frame) + self._to_mergers(frame)
 
     # --- objects ------------------------------------------------------------
 
@@ -235,7 +236,7 @@ class RouterMachine:
         )
         none, blank = np.zeros(len(rows) + 1, np.int64), np.zeros(0, np.uint8)
         bare = rows.replace(id_off=none, id=blank, source_off=none, source=blank)
-        out = self._broadcast("merger", names)
+        out = self._to_mergers(names)
         for worker, share in enumerate(self.gridt.split(tags)):
             held = _column(bare if len(share.row) == len(rows) else bare.take(share.row))
             update = WorkerUpdates(*head, held, share.off, share.cell, share.term)
@@ -248,9 +249,10 @@ class RouterMachine:
             out.append(Reply(heapq.heappop(self._decided)[2]))
         return out
 
-    def _broadcast(self, role: str, frame: Frame) -> list[Out]:
-        if role == "worker":
-            return [Send(Address("worker", i), frame) for i in range(self.workers)]
+    def _to_workers(self, frame: Frame) -> list[Out]:
+        return [Send(Address("worker", i), frame) for i in range(self.workers)]
+
+    def _to_mergers(self, frame: Frame) -> list[Out]:
         return [Send(Address("merger", i), frame) for i in range(self.mergers)]
 
 

@@ -1,3 +1,4 @@
+# mypy: disallow-untyped-decorators=False
 """Kernels over units (place, term) -> worker: the open-addressing table of H1 and H2.
 
 A table is a uint64[2^k, 2] of 16-byte records, so that a probe touches one cache line:
@@ -47,7 +48,7 @@ def scale(h: np.uint64, n: np.uint64) -> np.uint64:
 
 
 @njit(cache=True, nogil=True)
-def find(table: U64, place: np.uint64, term: np.uint64) -> int:
+def find(table: U64, place: np.uint64, term: np.uint64) -> np.int64:
     """The slot of a unit, or -1 - (the empty slot where it would go)."""
     mask = np.uint64(len(table) - 1)
     slot = mix(place, term) & mask

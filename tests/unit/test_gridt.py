@@ -80,9 +80,7 @@ def naive_tags(rows: QueryRows, first: H1) -> list[list[tuple[int, int, int]]]:
 
 
 def listed(tags: Tags) -> list[list[tuple[int, int, int]]]:
-    flat = list(
-        zip(tags.cell.tolist(), tags.term.tolist(), tags.worker.tolist(), strict=True)
-    )
+    flat = list(zip(tags.cell.tolist(), tags.term.tolist(), tags.worker.tolist(), strict=True))
     return [flat[a:b] for a, b in zip(tags.off[:-1], tags.off[1:], strict=True)]
 
 
@@ -111,7 +109,9 @@ def test_counts_are_those_of_a_dictionary(first: H1, rows: list[Row], data: st.D
 
 def test_the_table_grows_and_shrinks_without_losing_a_unit() -> None:
     cells = np.zeros(CELLS, np.uint32)
-    gridt = Gridt(H1(3, cells, [HashedLeaf((0, 1, 2), np.empty(0, np.uint64), np.empty(0, np.uint16))]), GRID)
+    gridt = Gridt(
+        H1(3, cells, [HashedLeaf((0, 1, 2), np.empty(0, np.uint64), np.empty(0, np.uint16))]), GRID
+    )
     rng = np.random.default_rng(5)
     n = 30_000
     cell = rng.integers(0, CELLS, n).astype(np.uint32)
@@ -159,7 +159,9 @@ def test_routing_is_that_of_a_dictionary(
         assert s.lon.tolist() == lon[at].tolist()
         assert s.lat.tolist() == lat[at].tolist()
         assert s.term_off[0] == 0
-        got = [tuple(s.term[a:b].tolist()) for a, b in zip(s.term_off, s.term_off[1:], strict=False)]
+        got = [
+            tuple(s.term[a:b].tolist()) for a, b in zip(s.term_off, s.term_off[1:], strict=False)
+        ]
         assert got == [terms[i] for i in at]
 
 
@@ -198,9 +200,7 @@ def test_each_worker_is_told_its_own_tags(first: H1, rows: list[Row]) -> None:
     shares = gridt.split(tags)
     assert len(shares) == first.workers
     for worker, share in enumerate(shares):
-        want = {
-            i: [(c, t) for c, t, w in r if w == worker] for i, r in enumerate(listed(tags))
-        }
+        want = {i: [(c, t) for c, t, w in r if w == worker] for i, r in enumerate(listed(tags))}
         pairs = list(zip(share.cell.tolist(), share.term.tolist(), strict=True))
         got = {
             i: pairs[a:b]

@@ -100,7 +100,11 @@ def test_h1_is_its_definition() -> None:
 
 
 def test_a_file_gives_the_plan_back(tmp_path: Path) -> None:
-    for plan in (mixed_plan(), text_plan(ANALYSIS, GRID, 3, {"a": 2}), built_in_plan(ANALYSIS, GRID, 7)):
+    for plan in (
+        mixed_plan(),
+        text_plan(ANALYSIS, GRID, 3, {"a": 2}),
+        built_in_plan(ANALYSIS, GRID, 7),
+    ):
         save_plan(plan, tmp_path / "plan.json")
         again = load_plan(tmp_path / "plan.json", ANALYSIS, plan.workers)
         assert again.to_dict() == plan.to_dict()
