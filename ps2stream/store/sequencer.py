@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from itertools import compress, islice, repeat
-from operator import eq
+from operator import eq, itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -237,7 +237,10 @@ class SequencerMachine:
             settle(lsn),
             out,
             {name: k for name, k in fresh.items() if k in used},
-            {key: int(final[value - base - 1]) for key, value in done.items()},
+            {
+                key: int(final[value - base - 1])
+                for key, value in sorted(done.items(), key=itemgetter(1))
+            },
         )
 
     def _numbers(

@@ -1,0 +1,297 @@
+"""The sequencer against a row-by-row twin, over restarts and failing stores."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ps2stream.batch import column_to_strings
+from ps2stream.errors import Unavailable
+from ps2stream.messages import (
+    Address,
+    Applied,
+    AppliedAck,
+    Kind,
+    LookupReply,
+    LookupRequest,
+    QueryRows,
+    Send,
+    SessionGrant,
+    SessionRequest,
+    Status,
+    UpdateDecision,
+    Visible,
+)
+from ps2stream.store import registry
+from ps2stream.store.memory import MemoryStore
+from ps2stream.store.sequencer import SequencerMachine
+from tests.unit.updates import Row, delete, ids_of, insert, query_rows, update
+
+OK, EXISTS, MISSING = Status.OK, Status.ALREADY_EXISTS, Status.NOT_FOUND
+
+
+class Twin:
+    """What semantics.md says, a row at a time."""
+
+    def __init__(self) -> None:
+        self.lsn = 0
+        self.live: dict[str, tuple[int, str, str]] = {}  # id: handle, session, source
+        self.deleted: dict[tuple[str, str], int] = {}
+        self.log: list[tuple[int, int, int, str]] = []  # lsn, kind, handle, id
+
+    def decide(self, row: Row) -> tuple[Status, int]:
+        kind, id, session, source, request = row
+        now = self.live.get(id)
+        if kind == Kind.INSERT:
+            if now is not None:
+                return (OK, now[0]) if now[1:] == (session, source) else (EXISTS, 0)
+            self.lsn += 1
+            self.live[id] = (self.lsn, session, source)
+            self.log.append((self.lsn, kind, self.lsn, id))
+            return OK, self.lsn
+        if request and (id, request) in self.deleted:
+            return OK, self.deleted[id, request]
+        if now is None or (session and session != now[1]):
+            return MISSING, 0
+        self.lsn += 1
+        del self.live[id]
+        if request:
+            self.deleted[id, request] = self.lsn
+        self.log.append((self.lsn, kind, now[0], id))
+        return OK, self.lsn
+
+
+def answers(sends: Sequence[Send]) -> list[tuple[Status, int]]:
+    out: list[tuple[Status, int]] = []
+    for send in sends:
+        if isinstance(send.frame, UpdateDecision):
+            out += zip(map(Status, send.frame.status), send.frame.lsn.tolist(), strict=True)
+    return out
+
+
+def applied_rows(sends: Sequence[Send], dispatcher: int = 0) -> list[tuple[Applied, QueryRows]]:
+    to = Address("dispatcher", dispatcher)
+    frames = [s.frame for s in sends if s.to == to and isinstance(s.frame, Applied)]
+    return [(f, QueryRows.decode(f.rows.data)) for f in frames]
+
+
+IDS = st.sampled_from("abcdef")
+ROWS = st.one_of(
+    st.builds(insert, IDS, st.sampled_from(["x", "yy"]), st.sampled_from(["s", "t", ""])),
+    st.builds(delete, IDS, st.sampled_from(["", "s", "t", "new"]), st.sampled_from(["", "p", "q"])),
+)
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    st.lists(st.lists(st.lists(ROWS, max_size=8), min_size=1, max_size=3), max_size=8), st.data()
+)
+def test_it_decides_as_the_twin_does(commits: list[list[list[Row]]], data: st.DataObject) -> None:
+    twin, store = Twin(), MemoryStore()
+    machine = SequencerMachine(2, store)
+    log: list[tuple[int, int, int, str]] = []
+    for requests in commits:
+        want = [twin.decide(row) for row in itertools.chain(*requests)]
+        sends = machine.append([update(rows, seq, seq % 2) for seq, rows in enumerate(requests)])
+        assert answers(sends) == want
+        assert [s.to.index for s in sends if isinstance(s.frame, UpdateDecision)] == [
+            seq % 2 for seq in range(len(requests))
+        ]
+        for frame, rows in applied_rows(sends):
+            assert (frame.lsn_from, frame.owner) == (len(log) + 1, 0)
+            log += zip(
+                rows.lsn.tolist(),
+                rows.kind.tolist(),
+                rows.handle.tolist(),
+                ids_of(rows),
+                strict=True,
+            )
+            assert frame.lsn_to == len(log)
+        assert log == twin.log
+        if data.draw(st.booleans()):
+            machine = SequencerMachine(2, store)
+    assert machine.live == len(twin.live)
+    found = [rows for _, rows in applied_rows(machine.start())]
+    live = [
+        (h, i) for rows in found for h, i in zip(rows.handle.tolist(), ids_of(rows), strict=True)
+    ]
+    assert live == sorted((h, i) for i, (h, _, _) in twin.live.items())
+
+
+def test_a_delete_carries_its_insert_but_not_the_source() -> None:
+    machine = SequencerMachine(1, MemoryStore())
+    rows = [insert(str(i), "body" * i) for i in range(1, 9)]
+    machine.append([update(rows)])
+    sends = machine.append([update([delete("5"), insert("9"), delete("2")])])
+    [(_, out)] = applied_rows(sends)
+    assert ids_of(out) == ["5", "9", "2"]
+    assert out.kind.tolist() == [Kind.DELETE, Kind.INSERT, Kind.DELETE]
+    assert out.lsn.tolist() == [9, 10, 11]
+    assert out.handle.tolist() == [5, 10, 2]
+    assert column_to_strings(out.source_off, out.source) == ["", "body", ""]
+    want = query_rows([insert("5", "body" * 5), insert("9"), insert("2", "body" * 2)])
+    for name in ("id", "term", "prog", "box", "geom"):
+        np.testing.assert_array_equal(getattr(out, name), getattr(want, name))
+        np.testing.assert_array_equal(getattr(out, name + "_off"), getattr(want, name + "_off"))
+    for name in ("form", "post", "shape"):
+        np.testing.assert_array_equal(getattr(out, name), getattr(want, name))
+
+
+def test_a_late_retry_of_a_delete_spares_the_new_query() -> None:
+    machine = SequencerMachine(1, MemoryStore())
+    rows = [insert("a"), delete("a", request="r"), insert("a")]
+    assert answers(machine.append([update(rows)])) == [(OK, 1), (OK, 2), (OK, 3)]
+    assert answers(machine.append([update([delete("a", request="r")])])) == [(OK, 2)]
+    assert machine.live == 1
+
+
+def test_remembered_requests_are_bounded_also_after_a_restart() -> None:
+    store = MemoryStore()
+    machine = SequencerMachine(1, store, recent=3)
+    for i in range(9):
+        machine.append([update([insert(str(i)), delete(str(i), request="r")])])
+    for _ in range(2):
+        asked = [update([delete(str(i), request="r") for i in range(9)])]
+        assert [s for s, _ in answers(machine.append(asked))] == [MISSING] * 6 + [OK] * 3
+        machine = SequencerMachine(1, store, recent=3)
+    assert len(list(store.requests())) <= 5
+
+
+def test_start_covers_every_lsn_and_owners_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ps2stream.store.sequencer.REPLAY_ROWS", 10)
+    store = MemoryStore()
+    machine = SequencerMachine(2, store)
+    assert machine.start() == []
+    machine.append([update([insert(str(i)) for i in range(35)])])
+    machine.append([update([delete(str(i)) for i in range(0, 35, 2)])])
+    machine = SequencerMachine(2, store)
+    sends = machine.start()
+    frames = applied_rows(sends, 1)
+    assert len(sends) == 2 * len(frames)
+    at = 0
+    for turn, (frame, rows) in enumerate(frames):
+        assert (frame.lsn_from, frame.owner) == (at + 1, turn % 2)
+        assert ((frame.lsn_from <= rows.lsn) & (rows.lsn <= frame.lsn_to)).all()
+        at = frame.lsn_to
+    assert at == machine.lsn == 53
+    assert [i for _, rows in frames for i in ids_of(rows)] == [str(i) for i in range(1, 35, 2)]
+    [(after, _)] = applied_rows(machine.append([update([insert("new")])]))
+    assert (after.lsn_from, after.lsn_to) == (54, 54)
+
+
+def test_start_when_all_queries_are_gone() -> None:
+    store = MemoryStore()
+    SequencerMachine(1, store).append([update([insert("a"), delete("a")])])
+    [(frame, rows)] = applied_rows(SequencerMachine(1, store).start())
+    assert (frame.lsn_from, frame.lsn_to, len(rows)) == (1, 2, 0)
+
+
+def test_visible_is_what_every_dispatcher_has() -> None:
+    machine = SequencerMachine(3, MemoryStore())
+    assert machine.on(AppliedAck(0, 5)) == machine.on(AppliedAck(1, 3)) == []
+    sends = machine.on(AppliedAck(2, 4))
+    assert [s.to.index for s in sends] == [0, 1, 2]
+    assert all(isinstance(s.frame, Visible) and s.frame.lsn == 3 for s in sends)
+    assert machine.on(AppliedAck(2, 9)) == machine.on(AppliedAck(1, 1)) == []
+
+
+def granted(machine: SequencerMachine, name: str) -> int:
+    [send] = machine.on(SessionRequest(1, 7, np.frombuffer(name.encode(), np.uint8)))
+    assert isinstance(send.frame, SessionGrant)
+    assert (send.to.index, send.frame.seq) == (1, 7)
+    return send.frame.session
+
+
+def test_sessions_keep_their_numbers() -> None:
+    store = MemoryStore()
+    machine = SequencerMachine(2, store)
+    machine.append([update([insert("a", session="s"), insert("b", session="ß")])])
+    numbers = [granted(machine, n) for n in ("s", "ß", "new", "s")]
+    assert len(set(numbers)) == 3
+    assert min(numbers) >= 1
+    assert numbers[0] == numbers[3]
+    # A refused insert makes no session.
+    machine.append([update([insert("a", session="refused")])])
+    assert len(store.sessions()) == 3
+    machine = SequencerMachine(2, store)
+    assert [granted(machine, n) for n in ("s", "ß", "new")] == numbers[:3]
+
+
+def looked_up(machine: SequencerMachine, **ask: object) -> tuple[list[str], list[str], int, int]:
+    values: dict[str, object] = {"session": 0, "after": 0, "limit": 100, "id": ""} | ask
+    values["id"] = np.frombuffer(str(values["id"]).encode(), np.uint8)
+    [send] = machine.on(LookupRequest(0, 1, **values))  # type: ignore[arg-type]
+    reply = send.frame
+    assert isinstance(reply, LookupReply)
+    rows = QueryRows.decode(reply.rows.data)
+    return ids_of(rows), column_to_strings(reply.name_off, reply.name), reply.more, reply.live
+
+
+def test_look_up() -> None:
+    machine = SequencerMachine(1, MemoryStore())
+    machine.append([update([insert(str(i), session="st"[i % 2]) for i in range(10)])])
+    machine.append([update([delete("4")])])
+    assert looked_up(machine, id="3") == (["3"], ["t"], 0, 9)
+    assert looked_up(machine, id="4") == ([], [], 0, 9)
+    assert looked_up(machine, limit=3) == (["0", "1", "2"], ["s", "t", "s"], 1, 9)
+    assert looked_up(machine, limit=3, after=3)[0] == ["3", "5", "6"]
+    assert looked_up(machine, limit=9)[2] == 0
+    number = granted(SequencerMachine(2, MemoryStore()), "s")
+    assert looked_up(machine, session=number, limit=2) == (["0", "2"], ["s", "s"], 1, 9)
+    assert looked_up(machine, session=number, after=3) == (["6", "8"], ["s", "s"], 0, 9)
+    assert looked_up(machine, after=10)[0] == []
+
+
+class Broken(MemoryStore):
+    def commit(self, *_: object, **__: object) -> None:
+        raise Unavailable("broken")
+
+
+def test_a_failing_store_changes_nothing() -> None:
+    store = Broken()
+    machine = SequencerMachine(2, store)
+    sends = machine.append([update([insert("a"), delete("b")]), update([insert("c")], 2, 1)])
+    assert answers(sends) == [(Status.UNAVAILABLE, 0)] * 3
+    assert len(sends) == 2
+    assert (machine.live, machine.lsn) == (0, 0)
+    assert granted(machine, "s") == 0
+    assert looked_up(machine) == ([], [], 0, 0)
+
+
+# --- the registry ------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.data())
+def test_chunks_keep_exactly_the_live_rows(data: st.DataObject) -> None:
+    old, registry.CHUNK = registry.CHUNK, 16
+    try:
+        live: dict[str, int] = {}
+        queries, lsn = registry.Registry(), 1
+        for _ in range(data.draw(st.integers(1, 12))):
+            gone = data.draw(st.lists(st.sampled_from(sorted(live)), unique=True)) if live else []
+            fresh = data.draw(st.integers(0 if gone else 1, 12))
+            rows = [insert(f"{lsn}-{i}", "z" * (i % 5)) for i in range(fresh)]
+            rows += [delete(i) for i in gone]
+            columns = query_rows(rows, lsn)
+            handle = columns.handle.copy()
+            handle[fresh:] = [live.pop(i) for i in gone]
+            queries.apply(columns.replace(handle=handle))
+            live.update({row[1]: lsn + i for i, row in enumerate(rows[:fresh])})
+            lsn += len(rows)
+            assert len(queries) == len(live)
+            batches = list(queries.batches(5))
+            assert max(map(len, batches), default=0) <= 5
+            kept = [i for rows in batches for i in ids_of(rows)]
+            assert kept == sorted(live, key=live.__getitem__)
+            asked = data.draw(st.permutations(sorted(live)))
+            found = queries.rows(queries.handles([i.encode() for i in asked]))
+            assert ids_of(found) == asked
+        assert sum(len(c.live) for c in queries._chunks) <= 2 * len(live)
+    finally:
+        registry.CHUNK = old
