@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -104,3 +104,21 @@ CHECKS: dict[str, Callable[[Any], Any]] = {
     "lat": _degrees("lat"),
     "text": _text_of,
 }
+
+
+def paced(
+    parts: Iterable[Any],
+    rate: float | None,
+    clock: Callable[[], float],
+    sleep: Callable[[float], None],
+) -> Iterator[Any]:
+    """The record batches, each not before its turn at `rate` rows a second.
+
+    A late batch does not shift the turns of later ones. None: as fast as they are taken.
+    """
+    began, done = clock(), 0
+    for part in parts:
+        if rate is not None and (wait := began + done / rate - clock()) > 0:
+            sleep(wait)
+        yield part
+        done += len(part)

@@ -1,0 +1,57 @@
+"""The `ps2stream` program."""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+from ps2stream import __version__
+from ps2stream.commands.output import EPILOG, Program
+
+# name -> (module, attribute): imported when used, so that --help is quick.
+COMMANDS = {
+    "serve": ("serve", "serve"),
+    "insert": ("queries", "insert"),
+    "delete": ("queries", "delete"),
+    "list": ("queries", "list_queries"),
+    "publish": ("publish", "publish"),
+    "subscribe": ("subscribe", "subscribe"),
+    "status": ("status", "status"),
+    "demo": ("demo", "demo"),
+    "bench": ("bench", "bench"),
+}
+
+
+class Lazy(Program):
+    """Loads the module of a command when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, name = COMMANDS[cmd_name]
+        command = getattr(importlib.import_module(f"ps2stream.commands.{module}"), name)
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.group(
+    cls=Lazy,
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 96},
+)
+@click.version_option(__version__, prog_name="ps2stream")
+def main() -> None:
+    """Publish/subscribe over streams of geo-tagged text.
+
+    Start a service with `serve`, tell it your standing interests with `insert` ("these
+    words, in this area"), `publish` posts, and `subscribe` to the matches. `demo` shows all
+    of it at once.
+    """
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""What all commands share: --json, --server, the two streams, errors and exit codes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+from rich.console import Console
+
+from ps2stream import errors
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+FAILED = 1
+CODES: tuple[tuple[type[errors.Ps2StreamError], int, str], ...] = (
+    (errors.InvalidArgument, 2, "invalid_argument"),
+    (errors.NotFound, 3, "not_found"),
+    (errors.AlreadyExists, 4, "already_exists"),
+    (errors.Unavailable, 5, "unavailable"),
+    (errors.ResourceExhausted, 6, "resource_exhausted"),
+    (errors.FailedPrecondition, 7, "failed_precondition"),
+    (errors.DataDirectoryError, 8, "data_directory"),
+    (errors.PlanError, 9, "plan"),
+)
+EPILOG = (
+    "\b\nExit codes: 0 done; 1 failed; 2 bad arguments or input; 3 no such query; 4 the id is\n"
+    "taken; 5 the service is unreachable; 6 the service is full; 7 not possible now; 8 bad data\n"
+    "directory; 9 bad plan; 130 interrupted."
+)
+
+
+class Output:
+    """Results go to standard output, progress and errors to standard error."""
+
+    def __init__(self) -> None:
+        self.json = False
+
+    def say(self, line: str) -> None:
+        """A line for people; silent with --json."""
+        if not self.json:
+            click.echo(line)
+
+    def emit(self, value: dict[str, Any], line: str | None = None) -> None:
+        """A result: one JSON object a line with --json, else `line`."""
+        if self.json:
+            click.echo(json.dumps(value, ensure_ascii=False))
+        elif line is not None:
+            click.echo(line)
+
+    def progress(self) -> Console:
+        """The console of progress bars: standard error; quiet with --json or when it is
+        not a terminal."""
+        return Console(stderr=True, quiet=self.json or not sys.stderr.isatty())
+
+    def error(self, error: errors.Ps2StreamError) -> int:
+        """Say it in one line; returns the exit code."""
+        code, name = next(
+            ((code, name) for kind, code, name in CODES if isinstance(error, kind)),
+            (FAILED, "failed"),
+        )
+        message = " ".join(str(error).split())
+        if self.json:
+            body: dict[str, Any] = {"code": name, "message": message}
+            if isinstance(error, errors.InvalidArgument):
+                body["violations"] = [v._asdict() for v in error.violations]
+            click.echo(json.dumps({"error": body}, ensure_ascii=False), err=True)
+        else:
+            click.echo(f"ps2stream: {message}", err=True)
+        return code
+
+
+pass_output = click.make_pass_decorator(Output, ensure=True)
+
+
+def json_option(command: F) -> F:
+    """--json, kept in the Output."""
+
+    def keep(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+        ctx.find_root().ensure_object(Output).json |= value
+
+    return click.option(
+        "--json",
+        is_flag=True,
+        expose_value=False,
+        callback=keep,
+        is_eager=True,
+        help="Print one JSON object a line; errors too, on standard error.",
+    )(command)
+
+
+def server_option(command: F) -> F:
+    """--server, where the service listens."""
+    return click.option(
+        "--server",
+        default="127.0.0.1:7077",
+        envvar="PS2STREAM_SERVER",
+        show_default=True,
+        show_envvar=True,
+        metavar="HOST:PORT",
+        help="A dispatcher of the running service.",
+    )(command)
+
+
+class Program(click.Group):
+    """Turns the package's errors into one line and an exit code."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except errors.Ps2StreamError as error:
+            ctx.exit(ctx.ensure_object(Output).error(error))
+        except KeyboardInterrupt:
+            ctx.exit(130)

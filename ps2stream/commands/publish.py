@@ -1,0 +1,114 @@
+"""`ps2stream publish`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import click
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+from ps2stream.commands.output import Output, json_option, pass_output, server_option
+from ps2stream.errors import Ps2StreamError
+from ps2stream.posts import paced
+
+
+@click.command()
+@click.argument("file")
+@click.option(
+    "--format",
+    "format",
+    type=click.Choice(["jsonl", "csv", "parquet"]),
+    help="Of FILE; by default its suffix tells, and - is jsonl.",
+)
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Objects a second.")
+@click.option("--limit", type=click.IntRange(min=1), help="Stop after this many objects.")
+@click.option(
+    "--batch",
+    type=click.IntRange(1, 10_000),
+    default=1000,
+    show_default=True,
+    help="Objects a request; 1 sends each line of a live pipe at once.",
+)
+@server_option
+@json_option
+@pass_output
+def publish(
+    output: Output,
+    /,
+    file: str,
+    format: str | None,
+    rate: float | None,
+    limit: int | None,
+    batch: int,
+    server: str,
+) -> None:
+    """Publish the posts of FILE: JSON lines, CSV or Parquet; - is standard input.
+
+    A post has lat, lon and text, and perhaps id and time (Unix milliseconds or ISO 8601);
+    latitude, longitude, lng, ts and timestamp are understood too. A bad value ends the
+    command with its file, line and column; what was published before it stays published.
+
+    \b
+      ps2stream publish posts.parquet --rate 5000
+      echo '{"lat": 51.5, "lon": -0.1, "text": "flood by the river"}' | ps2stream publish -
+    """
+    from ps2stream.client import Client
+    from ps2stream.readers import read_posts, row_count
+
+    total = row_count(file, format)
+    if total is not None and limit is not None:
+        total = min(total, limit)
+    done, began = 0, time.monotonic()
+    bar = Progress(
+        TextColumn("publishing"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=output.progress(),
+    )
+    try:
+        with Client(server) as client, bar:
+            task = bar.add_task("publish", total=total)
+            posts = _limited(read_posts(file, format, batch), limit)
+            for part in paced(posts, rate, time.monotonic, time.sleep):
+                client.publish_arrow(part)
+                done += len(part)
+                bar.update(task, completed=done)
+    except Ps2StreamError:
+        output.emit(_summary(done, began), f"published {done:,} objects before the error")
+        raise
+    summary = _summary(done, began)
+    output.emit(
+        summary,
+        f"published {done:,} objects in {summary['seconds']:.1f} s "
+        f"({summary['objects_per_second']:,.0f}/s)",
+    )
+
+
+def _limited(parts: Iterator[Any], limit: int | None) -> Iterator[Any]:
+    left = limit
+    for part in parts:
+        if left is None:
+            yield part
+            continue
+        yield part.slice(0, left)
+        left -= min(left, len(part))
+        if not left:
+            return
+
+
+def _summary(done: int, began: float) -> dict[str, Any]:
+    seconds = time.monotonic() - began
+    return {
+        "published": done,
+        "seconds": round(seconds, 3),
+        "objects_per_second": round(done / max(seconds, 1e-9), 1),
+    }

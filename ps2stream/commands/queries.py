@@ -1,0 +1,132 @@
+"""`ps2stream insert`, `delete`, `list`."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+import click
+
+from ps2stream.commands.output import Output, json_option, pass_output, server_option
+from ps2stream.commands.regions import of_record, parse_region, region_options
+from ps2stream.errors import InvalidArgument, NotFound, Violation
+
+BATCH = 1000
+
+
+@click.command()
+@click.argument("id", required=False)
+@click.argument("expression", required=False)
+@region_options
+@click.option("--session", default="default", show_default=True, help="Who gets the matches.")
+@click.option("--file", metavar="FILE", help="Insert every line of a JSON lines file; - for stdin.")
+@server_option
+@json_option
+@pass_output
+def insert(
+    output: Output,
+    /,
+    id: str | None,
+    expression: str | None,
+    rect: str | None,
+    circle: str | None,
+    polygon: str | None,
+    session: str,
+    file: str | None,
+    server: str,
+) -> None:
+    """Insert the query ID, or every query of a file.
+
+    EXPRESSION is keywords with AND, OR and parentheses; words side by side mean AND. The
+    area is one of --rect, --circle and --polygon; without one it is the whole world, without
+    an expression any text in the area matches.
+
+    \b
+      ps2stream insert thames 'flood AND (river OR creek)' --circle -0.12,51.5,30
+      ps2stream insert calm --rect 8,47,9,48
+      ps2stream insert --file queries.jsonl
+
+    A line of the file is {"id": ..., "expression": ..., "region": ...} with a region of
+    {"rect": [lon_min, lat_min, lon_max, lat_max]}, {"circle": [lon, lat, km]} or GeoJSON.
+    Repeating an insert is harmless; another query under a taken id is refused.
+    """
+    from ps2stream.client import Client
+
+    if file is not None:
+        if id is not None or rect or circle or polygon:
+            raise _bad("--file", "takes ids, expressions and regions from the file alone")
+        _insert_file(output, file, session, server)
+        return
+    if id is None:
+        raise _bad("id", "give an ID and an EXPRESSION, or --file")
+    region = parse_region(rect, circle, polygon)
+    with Client(server) as client:
+        lsn = client.insert(id, expression or "", region, session=session)
+    output.emit({"id": id, "lsn": lsn}, f"inserted {id} (LSN {lsn})")
+
+
+def _insert_file(output: Output, file: str, session: str, server: str) -> None:
+    from ps2stream.client import Client
+    from ps2stream.readers import read_queries
+
+    rows = (
+        (record["id"], record.get("expression", ""), of_record(where, record.get("region")))
+        for where, record in read_queries(file)
+    )
+    done = 0
+    with Client(server) as client:
+        while batch := list(islice(rows, BATCH)):
+            client.insert_many(batch, session=session)
+            done += len(batch)
+    output.emit({"inserted": done}, f"inserted {done:,} queries")
+
+
+@click.command()
+@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@server_option
+@json_option
+@pass_output
+def delete(output: Output, /, ids: tuple[str, ...], server: str) -> None:
+    """Delete queries. Objects published from then on no longer match them.
+
+    Goes through all IDs; exit code 3 if one of them was not live.
+    """
+    from ps2stream.client import Client
+
+    missing: NotFound | None = None
+    with Client(server) as client:
+        for id in ids:
+            try:
+                lsn = client.delete(id)
+            except NotFound as error:
+                missing = error
+                continue
+            output.emit({"id": id, "lsn": lsn}, f"deleted {id} (LSN {lsn})")
+    if missing is not None:
+        raise missing
+
+
+@click.command("list")
+@click.option("--session", help="Only the queries of this session.")
+@click.option("--limit", type=click.IntRange(min=1), help="At most this many.")
+@server_option
+@json_option
+@pass_output
+def list_queries(output: Output, /, session: str | None, limit: int | None, server: str) -> None:
+    """List live queries in the order of their insertion."""
+    from ps2stream.client import Client
+
+    with Client(server) as client:
+        for query in islice(client.list(session), limit):
+            body: dict[str, Any] = {
+                "id": query.id,
+                "session": query.session,
+                "expression": query.expression,
+                "region": query.region.to_json() if query.region is not None else None,
+            }
+            where = "everywhere" if body["region"] is None else str(body["region"])
+            output.emit(body, f"{query.id}  {query.session}  {query.expression or '-'}  {where}")
+
+
+def _bad(field: str, description: str) -> InvalidArgument:
+    return InvalidArgument([Violation(field, description)])

@@ -1,0 +1,100 @@
+"""Regions on the command line: --rect, --circle, --polygon."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from ps2stream import geojson
+from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.space import Circle, Rect, Region
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def region_options(command: F) -> F:
+    """The three options, of which one may be given."""
+    for name, metavar, text in (
+        ("--polygon", "FILE", "A GeoJSON file with a Polygon or MultiPolygon."),
+        ("--circle", "LON,LAT,KM", "A centre in degrees and a radius in kilometres."),
+        (
+            "--rect",
+            "LON_MIN,LAT_MIN,LON_MAX,LAT_MAX",
+            "A rectangle in degrees; LON_MIN > LON_MAX crosses the antimeridian.",
+        ),
+    ):
+        command = click.option(name, metavar=metavar, help=text)(command)
+    return command
+
+
+def parse_region(rect: str | None, circle: str | None, polygon: str | None) -> Region | None:
+    """The region of the one option given; None without any. Raises InvalidArgument."""
+    given = [
+        name
+        for name, value in (("--rect", rect), ("--circle", circle), ("--polygon", polygon))
+        if value
+    ]
+    if len(given) > 1:
+        raise _bad("region", f"{' and '.join(given)} exclude each other")
+    if rect:
+        return Rect(*_numbers("--rect", rect, 4))
+    if circle:
+        return Circle(*_numbers("--circle", circle, 3))
+    return read_polygon(Path(polygon)) if polygon else None
+
+
+def read_polygon(path: Path) -> Region:
+    """A GeoJSON geometry, or a Feature or one-feature FeatureCollection around it."""
+    try:
+        value = json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise _bad("--polygon", f"cannot read {path}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise _bad("--polygon", f"{path} is not JSON: {error}") from None
+    if isinstance(value, dict) and value.get("type") == "FeatureCollection":
+        features = value.get("features")
+        if not isinstance(features, list) or len(features) != 1:
+            raise _bad("--polygon", f"{path}: expected a collection of exactly one feature")
+        value = features[0]
+    if isinstance(value, dict) and value.get("type") == "Feature":
+        value = value.get("geometry")
+    if not isinstance(value, dict) or value.get("type") not in ("Polygon", "MultiPolygon"):
+        raise _bad("--polygon", f"{path}: expected a GeoJSON Polygon or MultiPolygon")
+    return geojson.from_json(value)
+
+
+def of_record(where: str, value: Any) -> Region | None:
+    """The region of a line of a query file; its errors name the line."""
+    if value is None:
+        return None
+    try:
+        if isinstance(value, dict) and "type" not in value and len(value) == 1:
+            ((key, numbers),) = value.items()
+            sizes = {"rect": 4, "circle": 3}
+            if key in sizes and isinstance(numbers, list) and len(numbers) == sizes[key]:
+                return Rect(*numbers) if key == "rect" else Circle(*numbers)
+        return geojson.from_json(value)
+    except InvalidArgument as error:
+        raise InvalidArgument(
+            [Violation(f"{where} {v.field}", v.description) for v in error.violations]
+        ) from None
+    except TypeError:
+        raise _bad(f"{where} region", "expected numbers") from None
+
+
+def _numbers(option: str, text: str, count: int) -> list[float]:
+    try:
+        numbers = [float(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if len(numbers) != count:
+        raise _bad(option, f"expected {count} numbers with commas between, got {text!r}")
+    return numbers
+
+
+def _bad(field: str, description: str) -> InvalidArgument:
+    return InvalidArgument([Violation(field, description)])

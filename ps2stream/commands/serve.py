@@ -1,0 +1,79 @@
+"""`ps2stream serve`."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import click
+from pydantic.fields import FieldInfo
+
+from ps2stream import __version__, config, log
+from ps2stream.commands.output import Output, json_option, pass_output
+from ps2stream.errors import Unavailable
+
+CHECK_S = 5.0  # how often the actors are asked whether one has stopped
+
+
+def _settings_options(command: Any) -> Any:
+    """One option a setting, so that flags and file never differ."""
+    for name, field in reversed(config.Settings.model_fields.items()):
+        command = click.option(
+            "--" + name.replace("_", "-"), metavar=_metavar(field), help=_help(field)
+        )(command)
+    return command
+
+
+def _metavar(field: FieldInfo) -> str:
+    if field.annotation is int:
+        return "NUMBER"
+    return "PATH" if field.annotation in (Path, Path | None) else "TEXT"
+
+
+def _help(field: FieldInfo) -> str:
+    text = (field.description or "")[:1].upper() + (field.description or "")[1:]
+    default = field.default if field.default_factory is None else None
+    return f"{text}.  [default: {default}]" if default is not None else f"{text}."
+
+
+@click.command()
+@_settings_options
+@click.option("--config", "file", type=click.Path(path_type=Path), metavar="FILE",
+              envvar="PS2STREAM_CONFIG", show_envvar=True, help="Settings in TOML.")  # fmt: skip
+@click.option("--verbose", is_flag=True, help="Log at level debug.")
+@json_option
+@pass_output
+def serve(output: Output, /, file: Path | None, verbose: bool, **flags: Any) -> None:
+    """Run the service on this machine until interrupted.
+
+    Settings come from, in rising order: defaults, a TOML file (--config), the environment
+    (PS2STREAM_PORT=7100), the options below. Queries are kept in the data directory and
+    match again after a restart.
+    """
+    from ps2stream.cluster.service import start
+
+    log.configure(logging.DEBUG if verbose else logging.INFO, as_json=output.json)
+    settings = config.load(flags, config=file)
+    done = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: done.set())
+    with start(settings) as service:
+        output.emit(
+            {
+                "event": "ready",
+                "version": __version__,
+                "targets": service.targets,
+                "data_dir": str(settings.data_dir),
+                "runtime": settings.runtime,
+            },
+            f"ps2stream {__version__} listens on {', '.join(service.targets)}; "
+            f"queries are kept in {settings.data_dir}; stop it with Ctrl-C",
+        )
+        while not done.wait(CHECK_S):
+            for name, status in service.status().items():
+                if failure := status.get("failure"):
+                    raise Unavailable(f"{name} has stopped: {failure}")
+    output.emit({"event": "stopped"}, "stopped")

@@ -1,0 +1,39 @@
+"""`ps2stream subscribe`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any
+
+import click
+
+from ps2stream.commands.output import Output, json_option, pass_output, server_option
+
+
+@click.command()
+@click.argument("session", default="default")
+@click.option("--limit", type=click.IntRange(min=1), help="Stop after this many matches.")
+@click.option("--text/--no-text", default=True, help="With the objects' texts, or without.")
+@server_option
+@json_option
+@pass_output
+def subscribe(output: Output, /, session: str, limit: int | None, text: bool, server: str) -> None:
+    """Print the matches of SESSION as they come, until interrupted.
+
+    A session is a named subscriber (`default` when none is named); its matches are kept,
+    up to a quota, while nobody listens. The newest listener takes a session over.
+    """
+    from ps2stream.client import Client
+
+    with Client(server) as client, client.subscribe(session, text=text) as matches:
+        for match in islice(matches, limit):
+            body = _body(match)
+            at = datetime.fromtimestamp(match.time / 1000, UTC).isoformat(" ", "seconds")
+            line = f"{at}  {match.query_id}  {match.lon:.4f},{match.lat:.4f}  {match.text or ''}"
+            output.emit(body, line)
+
+
+def _body(match: Any) -> dict[str, Any]:
+    names = ("query_id", "object_id", "offset", "time", "lon", "lat", "text")
+    return {name: getattr(match, name) for name in names}
