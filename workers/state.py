@@ -21,6 +21,7 @@ from ps2stream.messages import (
     QueryRows,
     RoutedObjects,
     Send,
+    Watermark,
     WorkerUpdates,
 )
 from ps2stream.workers.gi2 import GI2
@@ -75,6 +76,9 @@ class WorkerMachine:
             self._pass(frame.dispatcher, frame.watermark)
             heapq.heappush(self._early, (frame.lsn_from, next(self._ticket), frame))
             return self._advance()
+        if isinstance(frame, Watermark):
+            self._pass(frame.dispatcher, frame.watermark)
+            return []
         raise TypeError(f"a worker takes no {type(frame).__name__}")
 
     def _pass(self, dispatcher: int, watermark: int) -> None:
