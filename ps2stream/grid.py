@@ -72,9 +72,7 @@ class Grid:
         n = len(box_off) - 1
         level = np.empty(n, np.uint8)
         off = np.empty(n + 1, np.int64)
-        kernels.cover_sizes(
-            box_off, box, self.lon_bits, self.lat_bits, self.max_cells, level, off
-        )
+        kernels.cover_sizes(box_off, box, self.lon_bits, self.lat_bits, self.max_cells, level, off)
         out = np.empty(off[-1], np.uint32)
         kernels.cover_cells(box_off, box, self.lon_bits, self.lat_bits, level, off, out)
         return off, out

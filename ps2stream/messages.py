@@ -94,7 +94,7 @@ class QueryRows(Frame):
     form Form; post bit i set = term i is in P(q); term sorted unique hashes (at most
     64, ragged); prog ragged postfix; box ragged, four values a box: lon_min, lat_min,
     lon_max, lat_max, lon_min <= lon_max, one or two boxes; shape Shape; geom ragged;
-    source canonical JSON of expression and region (GetQuery and sameness).
+    source the canonical query in bytes, see queries.py (GetQuery and sameness).
     """
 
     KIND = 1
@@ -128,9 +128,7 @@ class QueryRows(Frame):
         """These rows, in this order, as new columns."""
         out = {f: getattr(self, f)[rows] for f in self.FLAT}
         for f in self.RAGGED:
-            out[f + "_off"], out[f] = take_ragged(
-                getattr(self, f + "_off"), getattr(self, f), rows
-            )
+            out[f + "_off"], out[f] = take_ragged(getattr(self, f + "_off"), getattr(self, f), rows)
         return QueryRows(**out)
 
     def replace(self, **columns: object) -> QueryRows:
@@ -165,9 +163,7 @@ def no_queries() -> QueryRows:
     }
     return QueryRows(
         **{
-            f.name: np.zeros(
-                1 if f.name.endswith("_off") else 0, empty.get(f.name, np.int64)
-            )
+            f.name: np.zeros(1 if f.name.endswith("_off") else 0, empty.get(f.name, np.int64))
             for f in dataclasses.fields(QueryRows)
         }
     )

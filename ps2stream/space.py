@@ -9,21 +9,29 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections import OrderedDict
 from typing import Any, ClassVar
 
 import numpy as np
 import shapely
-from numpy.typing import NDArray
 
 from ps2stream import space_kernels as kernels
 from ps2stream.batch import F64, I64, U8
 from ps2stream.errors import InvalidArgument, Violation
-from ps2stream.limits import LAT_MAX, LON_MAX, POLYGON_VERTICES, RADIUS_KM
+from ps2stream.limits import LAT_MAX, LON_MAX, RADIUS_KM
 from ps2stream.messages import Shape
+from ps2stream.polygons import (
+    Bool,
+    Geometry,
+    PolygonCache,
+    decode,
+    encode,
+    normal_form,
+    polygon_problem,
+    polygon_rings,
+    polygons_hold,
+)
 from ps2stream.space_kernels import EARTH_KM
 
-Bool = NDArray[np.bool_]
 KM_PER_DEGREE = EARTH_KM * math.pi / 180.0
 # Outward, in radians: above the error of the haversine near the antipode, sqrt(2^-53).
 _MARGIN = 1e-7
@@ -158,7 +166,7 @@ class Polygon:
     borders and hole borders are inside. Kept in normal form: two dimensions, rings and
     parts in a fixed order, shells counter-clockwise (RFC 7946). Raises InvalidArgument."""
 
-    geometry: shapely.Polygon | shapely.MultiPolygon
+    geometry: Geometry
 
     SHAPE: ClassVar[Shape] = Shape.POLYGON
 
@@ -166,18 +174,14 @@ class Polygon:
         problem = polygon_problem(self.geometry)
         if problem:
             raise InvalidArgument([Violation("region.coordinates", problem)])
-        plane = shapely.transform(shapely.force_2d(self.geometry), lambda xy: xy + 0.0)
-        normal = shapely.reverse(shapely.normalize(plane))  # GEOS has shells clockwise
-        object.__setattr__(self, "geometry", normal)
+        object.__setattr__(self, "geometry", normal_form(self.geometry))
 
     def shape(self) -> Shape:
         return self.SHAPE
 
     def geom(self) -> F64:
         """The length of its WKB in bytes, then the WKB, eight bytes an element."""
-        wkb = shapely.to_wkb(self.geometry, byte_order=1)
-        words = np.frombuffer(wkb + bytes(-len(wkb) % 8), np.float64)
-        return np.concatenate([[float(len(wkb))], words])
+        return encode(self.geometry)
 
     def boxes(self) -> F64:
         """float64[k, 4], k 1 or 2: the bounding box."""
@@ -185,14 +189,14 @@ class Polygon:
 
     def contains(self, lon: float, lat: float) -> bool:
         one = np.array([self.geometry], object)
-        return bool(_polygons_hold(one, np.array([float(lon)]), np.array([float(lat)]))[0])
+        return bool(polygons_hold(one, np.array([float(lon)]), np.array([float(lat)]))[0])
 
     def to_json(self) -> dict[str, Any]:
         """GeoJSON."""
-        geometry = self.geometry
-        if isinstance(geometry, shapely.Polygon):
-            return {"type": "Polygon", "coordinates": _rings(geometry)}
-        return {"type": "MultiPolygon", "coordinates": [_rings(p) for p in geometry.geoms]}
+        parts = [polygon_rings(p) for p in shapely.get_parts(self.geometry)]
+        if isinstance(self.geometry, shapely.Polygon):
+            return {"type": "Polygon", "coordinates": parts[0]}
+        return {"type": "MultiPolygon", "coordinates": parts}
 
 
 Region = World | Rect | Circle | Polygon
@@ -223,39 +227,16 @@ def validate_points(lon: F64, lat: F64) -> list[Violation]:
     ]
 
 
-def validate_rects(rects: F64) -> list[Violation]:
-    """Paths `queries[i].region.<side>` of the bad rows of float64[n, 4], in row order."""
+def rect_problems(rects: F64) -> list[tuple[int, str, str]]:
+    """(row, `region.<side>`, description) of the bad rows of float64[n, 4], in row order."""
     bad = ~(np.abs(rects) <= np.array(_RECT_LIMITS)).all(1) | ~(rects[:, 1] <= rects[:, 3])
-    problems: list[Violation] = []
-    for i in np.flatnonzero(bad).tolist():
+    problems: list[tuple[int, str, str]] = []
+    for row in np.flatnonzero(bad).tolist():
         try:
-            Rect(*rects[i].tolist())
+            Rect(*rects[row].tolist())
         except InvalidArgument as error:
-            problems += [Violation(f"queries[{i}].{f}", d) for f, d in error.violations]
+            problems += [(row, field, text) for field, text in error.violations]
     return problems
-
-
-def polygon_problem(geometry: object) -> str:
-    """What is wrong with a polygon or multipolygon; "" if nothing."""
-    if not isinstance(geometry, shapely.Polygon | shapely.MultiPolygon):
-        return f"expected a Polygon or MultiPolygon, got {type(geometry).__name__}"
-    if geometry.is_empty:
-        return "the polygon is empty"
-    n = int(shapely.get_num_coordinates(geometry))
-    if n > POLYGON_VERTICES:
-        return f"{n} vertices are more than the limit of {POLYGON_VERTICES}"
-    points = shapely.get_coordinates(geometry)
-    if not np.isfinite(points).all():
-        return "a coordinate is not finite"
-    for axis, name, limit in ((0, "longitude", LON_MAX), (1, "latitude", LAT_MAX)):
-        worst = float(points[np.argmax(np.abs(points[:, axis])), axis])
-        if abs(worst) > limit:
-            split = "; split a polygon that crosses the antimeridian (RFC 7946 3.1.9)"
-            text = f"{name} {worst} is not in [{-limit:g}, {limit:g}]"
-            return text + (split if axis == 0 else "")
-    if not geometry.is_valid:
-        return f"invalid polygon: {shapely.is_valid_reason(geometry)}"
-    return ""
 
 
 def _inverted(lat_min: float, lat_max: float) -> str:
@@ -273,41 +254,7 @@ def _boxes(lon_min: float, lat_min: float, lon_max: float, lat_max: float) -> F6
     return out[: kernels.boxes_of(lon_min, lat_min, lon_max, lat_max, out)]
 
 
-def _rings(polygon: shapely.Polygon) -> list[list[list[float]]]:
-    rings = [polygon.exterior, *polygon.interiors]
-    return [shapely.get_coordinates(ring).tolist() for ring in rings]
-
-
 # --- columns --------------------------------------------------------------
-
-
-class PolygonCache:
-    """Prepared geometries by key (a query's handle), at most `size`, least recently used
-    out first. Keys are never reused for another geometry."""
-
-    def __init__(self, size: int = 4096) -> None:
-        self._size = size
-        self._held: OrderedDict[int, shapely.Geometry] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._held)
-
-    def get(self, key: int, geom: F64) -> shapely.Geometry:
-        """The geometry of a POLYGON row's `geom`, prepared."""
-        found = self._held.get(key)
-        if found is None:
-            found = _geometry(geom)
-            shapely.prepare(found)
-            self._held[key] = found
-            if len(self._held) > self._size:
-                self._held.popitem(last=False)
-        else:
-            self._held.move_to_end(key)
-        return found
-
-    def drop(self, key: int) -> None:
-        """Forget a deleted query's geometry, if it is held."""
-        self._held.pop(key, None)
 
 
 def verify(
@@ -335,26 +282,8 @@ def verify(
         known = np.empty(len(rows), object)
         for i, (row, key) in enumerate(zip(rows.tolist(), names.tolist(), strict=True)):
             known[i] = held.get(key, geom[geom_off[row] : geom_off[row + 1]])
-        out[at] = _polygons_hold(known[which], lon[at], lat[at])
+        out[at] = polygons_hold(known[which], lon[at], lat[at])
     return out.astype(np.bool_)
-
-
-def _polygons_hold(geometries: NDArray[np.object_], lon: F64, lat: F64) -> Bool:
-    """Whether geometries[i] covers the point i, for both names of the antimeridian and
-    every name of a pole."""
-    inside = np.asarray(shapely.intersects_xy(geometries, lon, lat))
-    edge = np.flatnonzero(np.abs(lon) == LON_MAX)
-    if len(edge):
-        inside[edge] |= shapely.intersects_xy(geometries[edge], -lon[edge], lat[edge])
-    pole = np.flatnonzero(np.abs(lat) == LAT_MAX)
-    if len(pole):
-        bounds = shapely.bounds(geometries[pole])
-        inside[pole] = np.where(lat[pole] > 0, bounds[:, 3], bounds[:, 1]) == lat[pole]
-    return inside
-
-
-def _geometry(geom: F64) -> shapely.Geometry:
-    return shapely.from_wkb(np.ascontiguousarray(geom[1:]).tobytes()[: int(geom[0])])
 
 
 def decode_region(shape: int, geom: F64) -> Region:
@@ -367,7 +296,7 @@ def decode_region(shape: int, geom: F64) -> Region:
         case Shape.CIRCLE:
             return Circle(*geom.tolist())
         case Shape.POLYGON:
-            return Polygon(_geometry(geom))
+            return Polygon(decode(geom))
 
 
 # --- distances ------------------------------------------------------------
@@ -375,9 +304,10 @@ def decode_region(shape: int, geom: F64) -> Region:
 
 def great_circle_km(lon1: F64, lat1: F64, lon2: F64, lat2: F64) -> F64:
     """Great-circle distances in km, float64; the arguments broadcast."""
-    args = np.broadcast_arrays(*(np.asarray(a, np.float64) for a in (lon1, lat1, lon2, lat2)))
-    out = np.empty(args[0].shape)
-    kernels.haversine_all(*(np.ravel(a) for a in args), out.reshape(-1))
+    a, b, c, d = np.broadcast_arrays(lon1, lat1, lon2, lat2)
+    out = np.empty(a.shape)
+    flat = [np.ravel(x).astype(np.float64) for x in (a, b, c, d)]
+    kernels.haversine_all(flat[0], flat[1], flat[2], flat[3], out.reshape(-1))
     return out
 
 

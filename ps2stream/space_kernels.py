@@ -8,6 +8,7 @@ and a pole is one point (semantics.md, Space): both count as longitude -180 here
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -44,12 +45,10 @@ def cell_at(lon: float, lat: float, lon_bits: int, lat_bits: int, level: int) ->
 
 
 @njit(cache=True, nogil=True)
-def cell_bounds(
-    tag_cell: int, lon_bits: int, lat_bits: int
-) -> tuple[float, float, float, float]:
+def cell_bounds(tag_cell: int, lon_bits: int, lat_bits: int) -> tuple[float, float, float, float]:
     """(lon0, lat0, width, height) of a cell in degrees, exact. A point that rounds up to
     a border lies in the upper cell, so clamp offsets to 0..width and 0..height."""
-    tag = np.int64(tag_cell)
+    tag: Any = np.int64(tag_cell)
     level = tag >> LEVEL_SHIFT
     lon_left = max(lon_bits - 2 * level, 0)
     lat_left = max(lat_bits - 2 * level, 0)
@@ -129,7 +128,7 @@ def cover_cells(
 ) -> None:
     """Fill the cells of each query, ascending, each once, after `cover_sizes`."""
     for q in range(len(level)):
-        lv = np.int64(level[q])
+        lv: Any = np.int64(level[q])
         lon_shift = min(2 * lv, lon_bits)
         first, second = _spans(box_off, box, q, lon_bits, lat_bits)
         a = _raised(first, lon_shift, min(2 * lv, lat_bits))
@@ -139,7 +138,7 @@ def cover_cells(
         at = off[q]
         for row in range(min(a[2], b[2]), max(a[3], b[3]) + 1):
             base = lv << LEVEL_SHIFT | row << (lon_bits - lon_shift)
-            next_col = np.int64(0)
+            next_col = 0
             if a[2] <= row <= a[3]:
                 for col in range(a[0], a[1] + 1):
                     out[at] = np.uint32(base | col)
@@ -152,9 +151,7 @@ def cover_cells(
 
 
 @njit(cache=True, nogil=True)
-def boxes_of(
-    lon_min: float, lat_min: float, lon_max: float, lat_max: float, out: F64
-) -> int:
+def boxes_of(lon_min: float, lat_min: float, lon_max: float, lat_max: float, out: F64) -> int:
     """Fill out[2, 4] with the boxes of a rectangle and return how many there are.
 
     They hold both names of the meridian of 180 degrees and all names of a pole, so that
@@ -262,3 +259,21 @@ def verify_simple(
             out[i] = 2
             left += 1
     return left
+
+
+@njit(cache=True, nogil=True)
+def write_sources(
+    shape: U8, geom_off: I64, geom: U8, text_off: I64, text: U8, off: I64, out: U8
+) -> None:
+    """Row i of `out`: its shape, the bytes of its geometry (geom_off counts float64
+    elements, `geom` is their bytes), its canonical text. `off` is filled already."""
+    for i in range(len(shape)):
+        at = off[i]
+        out[at] = shape[i]
+        at += 1
+        for k in range(8 * geom_off[i], 8 * geom_off[i + 1]):
+            out[at] = geom[k]
+            at += 1
+        for k in range(text_off[i], text_off[i + 1]):
+            out[at] = text[k]
+            at += 1
