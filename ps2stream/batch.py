@@ -139,10 +139,7 @@ def decode(data: bytes | memoryview) -> Frame:
 
 def strings_to_column(values: Iterable[str | bytes]) -> tuple[I64, U8]:
     """(offsets int64[n + 1], utf-8 bytes uint8[]); lone surrogates are kept as WTF-8."""
-    raw = [
-        v if isinstance(v, bytes) else v.encode("utf-8", "surrogatepass")
-        for v in values
-    ]
+    raw = [v if isinstance(v, bytes) else v.encode("utf-8", "surrogatepass") for v in values]
     off = np.zeros(len(raw) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, raw), np.int64, len(raw)), out=off[1:])
     return off, np.frombuffer(b"".join(raw), np.uint8)
@@ -152,10 +149,7 @@ def column_to_strings(off: I64, data: U8) -> list[str]:
     """The inverse of `strings_to_column`; damaged UTF-8 becomes U+FFFD."""
     raw = data.tobytes()
     at = off.tolist()
-    return [
-        raw[a:b].decode("utf-8", "replace")
-        for a, b in zip(at[:-1], at[1:], strict=True)
-    ]
+    return [raw[a:b].decode("utf-8", "replace") for a, b in zip(at[:-1], at[1:], strict=True)]
 
 
 def take_ragged(off: I64, data: Array, rows: Array) -> tuple[I64, Array]:
@@ -172,12 +166,8 @@ def concat_ragged(parts: Sequence[tuple[I64, Array]]) -> tuple[I64, Array]:
     """Several ragged columns end to end; at least one part."""
     starts = np.cumsum([0, *(int(off[-1] - off[0]) for off, _ in parts)])
     offs = [np.zeros(1, np.int64)]
-    offs += [
-        off[1:] - off[0] + s for (off, _), s in zip(parts, starts[:-1], strict=True)
-    ]
-    return np.concatenate(offs), np.concatenate(
-        [d[off[0] : off[-1]] for off, d in parts]
-    )
+    offs += [off[1:] - off[0] + s for (off, _), s in zip(parts, starts[:-1], strict=True)]
+    return np.concatenate(offs), np.concatenate([d[off[0] : off[-1]] for off, d in parts])
 
 
 def row_of(off: I64) -> I64:

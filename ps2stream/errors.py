@@ -22,9 +22,7 @@ class InvalidArgument(Ps2StreamError):
 
     def __init__(self, violations: Sequence[Violation]) -> None:
         self.violations = tuple(violations)
-        super().__init__(
-            "; ".join(f"{v.field}: {v.description}" for v in self.violations)
-        )
+        super().__init__("; ".join(f"{v.field}: {v.description}" for v in self.violations))
 
 
 class AlreadyExists(Ps2StreamError):
