@@ -16,7 +16,7 @@ from ps2stream.cluster.edge import DispatcherEdge, Stream
 from ps2stream.cluster.topology import Topology
 from ps2stream.messages import Address, Send, UpdateRequest
 from ps2stream.ports import Store
-from ps2stream.v1 import pubsub_pb2
+from ps2stream.v1 import delivery_pb2
 
 SEQUENCER = Address("sequencer", 0)
 
@@ -34,7 +34,7 @@ class Mailbox:
     def __call__(self, data: bytes | None) -> None:
         if data is None:
             return
-        batch = pubsub_pb2.DeliverResponse.FromString(data).batch
+        batch = delivery_pb2.DeliverResponse.FromString(data).batch
         self.names.update(zip(batch.new_handles, batch.new_query_ids, strict=True))
         self.gaps += batch.gap.count
         for i, (handle, row) in enumerate(zip(batch.pair_handles, batch.pair_objects, strict=True)):
