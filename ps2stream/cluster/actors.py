@@ -65,7 +65,7 @@ class Shell:
             return
         try:
             work()
-        except Exception:
+        except Exception:  # noqa: BLE001 - whatever it is, it ends this shell
             self.failure = traceback.format_exc()
             log.critical("%s stopped: %s", self.name, self.failure)
 

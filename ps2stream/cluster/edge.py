@@ -239,7 +239,8 @@ class DispatcherEdge:
             else:
                 held[1](frame.data.tobytes())
         elif isinstance(frame, UpdateDecision | SessionGrant | LookupReply):
-            if (future := self._waiting.pop(frame.seq, None)) is not None:
+            future = self._waiting.pop(frame.seq, None)
+            if future is not None:
                 future.set_result(frame)
 
 

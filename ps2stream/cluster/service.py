@@ -85,8 +85,6 @@ def start(settings: Settings, plan: RoutingPlan | None = None) -> Service:
     `plan` overrides `settings.plan`. Raises DataDirectoryError, PlanError, InvalidArgument
     (a port in use, a refused address) or Unavailable; what was started is stopped again.
     """
-    if plan is None and settings.plan is not None:
-        plan = load_plan(settings.plan)
     plan = fitted_plan(settings, plan)
     topology = Topology(
         plan,
@@ -104,14 +102,17 @@ def fitted_plan(settings: Settings, plan: RoutingPlan | None) -> RoutingPlan:
     """The plan under the analysis settings of the data directory; without a plan the
     built-in one. A new directory takes the plan's settings, or its own and a random salt.
 
-    A plan carries term strings, so its salt may differ from the directory's. Raises
+    A plan carries term strings, and a plan file no salt, so its salt may differ from the directory's. Raises
     PlanError or DataDirectoryError when stemmer, stop words or character data do.
     """
+    if plan is None and settings.plan is not None:
+        plan = load_plan(settings.plan)
     recorded = recorded_analysis(settings.data_dir)
     if recorded is not None:
         analysis = Analysis.from_dict(json.loads(recorded))
     elif plan is not None:
-        analysis = plan.analysis
+        salt = plan.analysis.salt or secrets.randbits(63)
+        analysis = dataclasses.replace(plan.analysis, salt=salt)
     else:
         analysis = Analysis(
             salt=secrets.randbits(63), stemmer=settings.stemmer, stop_words=settings.stop_words

@@ -16,7 +16,7 @@ from ps2stream.messages import Address
 from ps2stream.plan import RoutingPlan
 from ps2stream.ports import Store
 from ps2stream.store.sequencer import SequencerMachine
-from ps2stream.terms import Analyzer
+from ps2stream.terms import Analysis, Analyzer
 from ps2stream.workers.state import WorkerMachine
 
 
@@ -33,7 +33,7 @@ class Topology:
     def __reduce__(self) -> tuple[object, ...]:
         # A plan's maps are read-only views, which do not pickle; its dictionary does.
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return _topology, (values | {"plan": self.plan.to_dict()},)
+        return _topology, (values | {"plan": self.plan.to_dict()}, self.plan.analysis)
 
     @property
     def workers(self) -> int:
@@ -84,5 +84,5 @@ class Topology:
         return SequencerMachine(self.dispatchers, store)
 
 
-def _topology(values: dict[str, Any]) -> Topology:
-    return Topology(**values | {"plan": RoutingPlan.from_dict(values["plan"])})
+def _topology(values: dict[str, Any], analysis: Analysis) -> Topology:
+    return Topology(**values | {"plan": RoutingPlan.from_dict(values["plan"], analysis)})

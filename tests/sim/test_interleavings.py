@@ -84,15 +84,17 @@ class History:
 
     queries: dict[int, naive.Query] = field(default_factory=dict)  # handle -> query
     born: dict[int, int] = field(default_factory=dict)
-    died: dict[int, int] = field(default_factory=dict)
-    live: dict[str, int] = field(default_factory=dict)
+    deletes: list[tuple[str, int]] = field(default_factory=list)  # id, LSN
     objects: list[tuple[str, int, naive.Obj]] = field(default_factory=list)
 
     def expected(self) -> dict[str, Counter[tuple[str, str]]]:
         found: dict[str, Counter[tuple[str, str]]] = {s: Counter() for s in SESSIONS}
+        died: dict[int, int] = {}
+        for name, lsn in self.deletes:  # ends the youngest of that id before it
+            died[max(h for h, q in self.queries.items() if q.id == name and h < lsn)] = lsn
         for name, lsn, obj in self.objects:
             for handle, query in self.queries.items():
-                if self.born[handle] <= lsn < self.died.get(handle, lsn + 1) and naive.matches(
+                if self.born[handle] <= lsn < died.get(handle, lsn + 1) and naive.matches(
                     query, obj
                 ):
                     found[query.session][query.id, name] += 1
@@ -168,7 +170,7 @@ class World_:  # noqa: N801 - the region is called World
         self.collect()
         done = edge.publish(rows)
         # Visibility: all that was acknowledged before, to anyone, counts (contract.md 1).
-        known = max([0, *self.history.born.values(), *self.history.died.values()])
+        known = max([0, *self.history.born.values(), *(lsn for _, lsn in self.history.deletes)])
         assert done.lsn >= known
         for name, a, x, y in zip(names, texts, lons, lats, strict=True):
             self.history.objects.append((name, done.lsn, naive.Obj(x, y, a)))
@@ -190,12 +192,8 @@ class World_:  # noqa: N801 - the region is called World
                     self.history.born[lsn] = lsn
                 assert self.history.queries[lsn].id == what[1].id
             else:
-                self.history.died[self.handle_at(what[1], lsn)] = lsn
+                self.history.deletes.append((what[1], lsn))
         self.open = waiting
-
-    def handle_at(self, name: str, lsn: int) -> int:
-        """The handle that a delete at `lsn` ended: the youngest of that id before it."""
-        return max(h for h, q in self.history.queries.items() if q.id == name and h < lsn)
 
     def restart(self) -> None:
         self.rest()
