@@ -13,9 +13,11 @@ import numpy as np
 from ps2stream.batch import F64, I64, U8, U32, U64, Array
 from ps2stream.grid import Grid
 from ps2stream.messages import QueryRows
-from ps2stream.space import verify
+from ps2stream.space import PolygonCache, verify
 from ps2stream.workers import kernels as km
+from ps2stream.workers import layout as kl
 from ps2stream.workers import posting_kernels as kp
+from ps2stream.workers import purge_kernels as kd
 from ps2stream.workers.index import IndexStats, Matches
 
 _FIRST = 1 << 10  # entries of new arrays
@@ -42,6 +44,13 @@ def _grown(array: Array, size: int) -> Array:
     return out
 
 
+def _sealed(array: Array) -> Array:
+    """A read-only view: kernels are compiled for one type of input, not for two."""
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
 class GI2:
     """Implements `Index` over the cells of `grid`. All capacities grow as needed."""
 
@@ -58,13 +67,14 @@ class GI2:
         self._general: U8 = np.zeros(_FIRST, np.uint8)
         self._left: U32 = np.zeros(_FIRST, np.uint32)
         self._dead: U64 = np.zeros(_FIRST // _BITS, np.uint64)
-        self._level_postings = np.zeros(kp.LEVELS, np.int64)
-        self._state: I64 = np.zeros(kp.STATE, np.int64)
-        self._state[kp.RUN_TOP] = 1  # offset 0 means none
-        self._state[kp.POOL_TOP] = kp.POOL_UNIT
-        self._state[kp.SLOT_FREE] = -1
+        self._level_postings = np.zeros(kl.LEVELS, np.int64)
+        self._state: I64 = np.zeros(kl.STATE, np.int64)
+        self._state[kl.RUN_TOP] = 1  # offset 0 means none
+        self._state[kl.POOL_TOP] = kl.POOL_UNIT
+        self._state[kl.SLOT_FREE] = -1
         self._waiting: deque[tuple[I64, I64]] = deque()  # (delete LSNs ascending, slots)
         self._tombstones = 0  # waiting ones
+        self._polygons = PolygonCache()
         self._hits: U32 = np.zeros((0, 5), np.uint32)
         self._head = np.zeros(km.HEADS, np.int32)
         self._follow = np.zeros(1, np.int32)
@@ -91,12 +101,18 @@ class GI2:
     ) -> None:
         state = self._state
         self._reserve(stop - start, int(tag_off[stop] - tag_off[start]))
-        state[kp.ROW], state[kp.TAG], state[kp.SLOT] = start, tag_off[start], -1
-        while True:
-            need = kp.insert_rows(
+        state[kl.ROW], state[kl.TAG], state[kl.SLOT] = start, tag_off[start], -1
+        columns = [
+            _sealed(c)
+            for c in (
                 rows.kind[:stop], rows.handle, rows.session, rows.form, rows.post,
                 rows.term_off, rows.term, rows.prog_off, rows.prog, rows.box_off, rows.box,
                 rows.shape, rows.geom_off, rows.geom, tag_off, tag_cell, tag_term,
+            )
+        ]  # fmt: skip
+        while True:
+            need = kp.insert_rows(
+                *columns,
                 self._lon_bits, self._lat_bits, self._table, _BITS - _log2(len(self._table)),
                 self._runs, self._run_free, self._slots, self._slots.view(np.int64),
                 self._general, self._left, self._places, _BITS - _log2(len(self._places)),
@@ -108,33 +124,33 @@ class GI2:
             if need == kp.GROW_RUNS:
                 self._runs = _grown(self._runs, len(self._runs) + (64 << 10))
             else:
-                row = int(state[kp.ROW])
+                row = int(state[kl.ROW])
                 words = sum(
                     int(off[row + 1] - off[row])
                     for off in (rows.term_off, rows.prog_off, rows.geom_off)
                 )
-                self._pool = _grown(self._pool, len(self._pool) + 2 * (words + 2 * kp.POOL_UNIT))
+                self._pool = _grown(self._pool, len(self._pool) + 2 * (words + 2 * kl.POOL_UNIT))
 
     def _reserve(self, rows: int, tags: int) -> None:
         """Room for this many more queries and tags in everything but runs and pool."""
         state = self._state
-        tags += int(state[kp.TABLE_USED])
+        tags += int(state[kl.TABLE_USED])
         if 8 * tags > 5 * len(self._table):
             bits = _log2(8 * tags // 5) + 1
             table: U64 = np.zeros((1 << bits, 2), np.uint64)
             kp.rehash(self._table, table, _BITS - bits)
             self._table = table
-        held = int(state[kp.LIVE]) + rows
+        held = int(state[kl.LIVE]) + rows
         if 4 * held > 3 * len(self._places):
             bits = _log2(4 * held // 3) + 1
             places: U32 = np.zeros(1 << bits, np.uint32)
             kp.replace_places(self._places, places, _BITS - bits, self._slots.view(np.int64))
             self._places = places
-        top = int(state[kp.SLOT_TOP]) + rows
+        top = int(state[kl.SLOT_TOP]) + rows
         if top > len(self._slots):
             size = -(-max(top, len(self._slots) * 3 // 2) // _BITS) * _BITS
-            if size > kp.SLOT_MASK:
-                raise MemoryError(f"a worker holds at most {kp.SLOT_MASK} queries")
+            if size > kl.SLOT_MASK:
+                raise MemoryError(f"a worker holds at most {kl.SLOT_MASK} queries")
             slots = _lines(size)
             slots[: len(self._slots)] = self._slots
             self._slots = slots
@@ -147,8 +163,8 @@ class GI2:
         if len(handles) == 0:
             return
         slots = np.empty(len(handles), np.int64)
-        kp.delete_handles(
-            handles, lsns, self._places, _BITS - _log2(len(self._places)),
+        kd.delete_handles(
+            _sealed(handles), _sealed(lsns), self._places, _BITS - _log2(len(self._places)),
             self._slots.view(np.int64), self._state, slots,
         )  # fmt: skip
         known = slots >= 0
@@ -162,17 +178,17 @@ class GI2:
         while self._waiting and self._waiting[0][0][0] <= watermark:
             lsns, slots = self._waiting.popleft()
             ripe = int(np.searchsorted(lsns, watermark, "right"))
-            kp.mark_dead(slots[:ripe], self._dead, self._state)
+            kd.mark_dead(slots[:ripe], self._dead, self._state)
             self._tombstones -= ripe
             if ripe < len(lsns):
                 self._waiting.appendleft((lsns[ripe:], slots[ripe:]))
 
     def sweep(self, budget: int) -> int:
         """Purge the next `budget` lists, if any deleted query may go; postings removed."""
-        if self._state[kp.PURGEABLE] == 0:
+        if self._state[kl.PURGEABLE] == 0:
             return 0
         return int(
-            kp.sweep_table(
+            kd.sweep_table(
                 budget, self._table, _BITS - _log2(len(self._table)), self._runs,
                 self._run_free, self._dead, self._left, self._slots.view(np.int64),
                 self._general, self._pool, self._pool_free, self._level_postings, self._state,
@@ -183,6 +199,7 @@ class GI2:
 
     def match(self, lsn: int, lon: F64, lat: F64, term_off: I64, term: U64) -> Matches:
         """As-of matching of a batch; see `Index.match`."""
+        lon, lat, term_off, term = map(_sealed, (lon, lat, term_off, term))
         levels = np.flatnonzero(self._level_postings)
         resume = np.zeros(4, np.int64)
         if len(lon) and len(levels):
@@ -223,19 +240,20 @@ class GI2:
     def _exact(self, found: Matches, block: I64, lon: F64, lat: F64) -> Matches:
         """Drop the pairs whose circle or polygon does not hold the object."""
         at = np.flatnonzero(block)
-        blocks, pick = np.unique(block[at], return_inverse=True)
-        head = self._pool[blocks + kp.P_HEAD]
-        start = blocks + kp.P_TERM + (head >> 24 & 255).astype(np.int64)
+        blocks, first, pick = np.unique(block[at], return_index=True, return_inverse=True)
+        head = self._pool[blocks + kl.P_HEAD]
+        start = blocks + kl.P_TERM + (head >> 24 & 255).astype(np.int64)
         start += (head >> 32).astype(np.int64)
-        size = (self._pool[blocks + kp.P_GEOM] & ((1 << 48) - 1)).astype(np.int64)
+        size = (self._pool[blocks + kl.P_GEOM] & ((1 << 48) - 1)).astype(np.int64)
         off = np.zeros(len(blocks) + 1, np.int64)
         np.cumsum(size, out=off[1:])
         where = np.arange(off[-1], dtype=np.int64) + np.repeat(start - off[:-1], size)
         geom = self._pool.view(np.float64)[where]
         row = found.row[at]
         inside = verify(
-            (head >> 8 & 255).astype(np.uint8), off, geom, pick.astype(np.int64), lon[row], lat[row]
-        )
+            (head >> 8 & 255).astype(np.uint8), off, geom, pick.astype(np.int64),
+            lon[row], lat[row], self._polygons, found.handle[at[first]],
+        )  # fmt: skip
         keep = np.ones(len(block), np.bool_)
         keep[at] = inside
         return Matches(found.row[keep], found.handle[keep], found.session[keep])
@@ -246,8 +264,8 @@ class GI2:
         held = (self._table, self._places, self._runs, self._pool, self._slots,
                 self._general, self._left, self._dead)  # fmt: skip
         return IndexStats(
-            live=int(state[kp.LIVE]),
-            tombstones=self._tombstones + int(state[kp.PURGEABLE]),
-            postings=int(state[kp.POSTINGS]),
+            live=int(state[kl.LIVE]),
+            tombstones=self._tombstones + int(state[kl.PURGEABLE]),
+            postings=int(state[kl.POSTINGS]),
             bytes=sum(int(a.nbytes) for a in held),
         )

@@ -17,8 +17,8 @@ import numpy as np
 from numba import njit
 
 from ps2stream.messages import PROG_AND, Form, Shape
-from ps2stream.space_kernels import cell_at
-from ps2stream.workers.posting_kernels import (
+from ps2stream.space_kernels import cell_at, in_rect
+from ps2stream.workers.layout import (
     ALL,
     ANY,
     CELL_BITS,
@@ -28,6 +28,8 @@ from ps2stream.workers.posting_kernels import (
     GENERAL,
     HANDLE,
     LEN_MASK,
+    LOW,
+    NONE,
     P_BOX,
     P_HEAD,
     P_POST,
@@ -37,13 +39,14 @@ from ps2stream.workers.posting_kernels import (
     SESSION,
     SLOT_BITS,
     SLOT_MASK,
-    drop_posting,
     home,
     is_dead,
+    lines,
     prefetch,
     steps,
     within,
 )
+from ps2stream.workers.purge_kernels import drop_posting
 
 BLOCK = 64  # objects a block: its hits and candidates stay in the second-level cache
 HEADS = 1024  # chains of an object's keyword look-up
@@ -54,8 +57,6 @@ R_OBJECT, R_HIT, R_HITS, R_OUT = 0, 1, 2, 3
 
 _FORM_ALL, _FORM_ANY, _AND = int(Form.ALL), int(Form.ANY), PROG_AND
 _RECT = int(Shape.RECT)
-_LOW = np.uint64(0xFFFFFFFF)
-_NONE = np.uint64(0)
 
 
 @njit(inline="always")
@@ -66,8 +67,8 @@ def _probe(o0, o1, lon, lat, term_off, term, levels, lon_bits, lat_bits, table, 
     for o in range(o0, o1):
         for k in range(levels.shape[0]):
             level = levels[k]
-            columns = 1 << (lon_bits - 2 * level)
-            rows = 1 << (lat_bits - 2 * level)
+            columns = lines(lon_bits, level)
+            rows = lines(lat_bits, level)
             line = np.int64(cell_at(lon[o], lat[o], lon_bits, lat_bits, level)) & CELL_MASK
             cell = np.uint32(level << CELL_BITS | line)
             x = within(steps(lon[o], 180.0, columns * 65536.0 / 360.0), line % columns)
@@ -88,10 +89,10 @@ def _probe(o0, o1, lon, lat, term_off, term, levels, lon_bits, lat_bits, table, 
         cell = np.uint64(hits[k, 4])
         while True:
             word = table[at, 1]
-            if word == _NONE:
+            if word == NONE:
                 break
             if table[at, 0] == key and word >> np.uint64(32) == cell:
-                run = np.int64(word & _LOW)
+                run = np.int64(word & LOW)
                 prefetch(runs, run)
                 prefetch(runs, run + 16)
                 hits[found, 0] = hits[k, 0]
@@ -214,7 +215,7 @@ def _same(term, a0, a1, j, low):
     """Whether the object holds the keyword with the high half of its term j - 1 and
     this low half: almost always that very term, else another with the same high half."""
     found = term[a0 + j - 1]
-    return found & _LOW == low or _has(term, a0, a1, (found & ~_LOW) | low)
+    return found & LOW == low or _has(term, a0, a1, (found & ~LOW) | low)
 
 
 @njit(cache=True, nogil=True)
@@ -226,7 +227,7 @@ def satisfies(pool, at, key, term, a, b, stack):
     n = np.int64(word) >> 24 & 255
     size = np.int64(word) >> 32
     post = pool[at + P_POST]
-    bits = _NONE
+    bits = NONE
     first = -1
     for i in range(n):
         if _has(term, a, b, pool[at + P_TERM + i]):
@@ -281,12 +282,15 @@ def _verify(
                 inside = pool_f[b] <= x <= pool_f[b + 2] and pool_f[b + 1] <= y <= pool_f[b + 3]
             if word >> 8 & 255 > _RECT:
                 shape = rest
+            elif inside and word >> 16 & 255 > 1:  # two boxes may hold more than the rectangle
+                g = rest + P_TERM + (word >> 24 & 255) + (word >> 32)
+                inside = in_rect(pool_f[g], pool_f[g + 1], pool_f[g + 2], pool_f[g + 3], x, y)
         if not inside or not (slots_i[slot, HANDLE] <= lsn < slots_i[slot, DELETED]):
             continue
         if mode != FREE:
             a0, a1 = term_off[o], term_off[o + 1]
             ja, jb = np.int64(cands[c, 2]), np.int64(cands[c, 3])
-            la = np.uint64(rest) & _LOW
+            la = np.uint64(rest) & LOW
             lb = np.uint64(rest) >> np.uint64(32)
             if mode == ALL:
                 if not (_same(term, a0, a1, ja, la) and _same(term, a0, a1, jb, lb)):

@@ -11,7 +11,7 @@ import pytest
 from ps2stream.batch import F64, I64, U64
 from ps2stream.grid import Grid
 from ps2stream.messages import NEVER, PROG_AND, PROG_OR, Form, Kind, QueryRows, Shape
-from ps2stream.space_kernels import cell_at
+from ps2stream.space_kernels import boxes_of, cell_at
 from ps2stream.workers.gi2 import GI2
 
 GRID = Grid(5, 4)
@@ -29,10 +29,11 @@ class Query:
     form: Form
     terms: list[int]
     post: int
-    boxes: list[tuple[float, float, float, float]]
+    boxes: list[tuple[float, ...]]
     level: int = 0
     prog: list[int] = field(default_factory=list)
-    circle: tuple[float, float, float] | None = None
+    rect: tuple[float, ...] = ()
+    circle: tuple[float, ...] = ()
     deleted: int = NEVER
     tags: set[tuple[int, int]] = field(default_factory=set)
 
@@ -53,8 +54,9 @@ class Query:
 
     def emits(self, lsn: int, x: float, y: float, terms: set[int]) -> bool:
         inside = any(a <= x <= c and b <= y <= d for a, b, c, d in self.boxes)
-        if self.circle and not _in_circle(self.circle, x, y):
-            return False
+        inside = inside and (
+            _in_circle(self.circle, x, y) if self.circle else _in_rect(self.rect, x, y)
+        )
         posted = [t for i, t in enumerate(self.terms) if self.post >> i & 1 and t in terms]
         tag = self.level << 28 | _cell(x, y, self.level)
         return (
@@ -65,7 +67,15 @@ class Query:
         )
 
 
-def _in_circle(circle: tuple[float, float, float], x: float, y: float) -> bool:
+def _in_rect(rect: tuple[float, ...], x: float, y: float) -> bool:
+    a, b, c, d = rect
+    names = {x, -x} if abs(x) == 180 else {x}
+    columns = [(a, c)] if a <= c else [(a, 180.0), (-180.0, c)]
+    beside = abs(y) == 90 or any(lo <= v <= hi for v in names for lo, hi in columns)
+    return b <= y <= d and beside
+
+
+def _in_circle(circle: tuple[float, ...], x: float, y: float) -> bool:
     lon, lat, radius = circle
     a, b, c, d = np.radians([lon, lat, x, y])
     h = np.sin((d - b) / 2) ** 2 + np.cos(b) * np.cos(d) * np.sin((c - a) / 2) ** 2
@@ -79,8 +89,7 @@ def _cell(x: float, y: float, level: int) -> int:
 def _touched(query: Query) -> set[int]:
     """Tags of the cells that the boxes touch, found by sampling their corners and
     every cell line between."""
-    columns = 1 << (GRID.lon_bits - 2 * query.level)
-    rows = 1 << (GRID.lat_bits - 2 * query.level)
+    columns, rows = GRID.columns(query.level), GRID.rows(query.level)
     out = set()
     for a, b, c, d in query.boxes:
         xs = [a, c, *(v for v in np.arange(columns + 1) * 360 / columns - 180 if a <= v <= c)]
@@ -109,15 +118,17 @@ def _query(rng: np.random.Generator, handle: int) -> Query:
         prog = [0]
         for i in range(1, n):
             prog += [i, int(rng.choice([PROG_AND, PROG_OR]))]
-    boxes = []
-    for _ in range(int(rng.choice([1, 1, 1, 2]))):
-        (a, b), (c, d) = _position(rng), _position(rng)
-        boxes.append((min(a, c), min(b, d), max(a, c), max(b, d)))
-    circle = None
-    if rng.random() < 0.2:
-        circle = (*_position(rng), float(rng.uniform(100, 5000)))
-    level = int(rng.choice([0, 0, 1, 2]))
-    query = Query(handle, form, terms, post, boxes, level, prog, circle)
+    (x0, y0), (x1, y1) = _position(rng), _position(rng)
+    if x0 > x1 and rng.random() < 0.7:
+        x0, x1 = x1, x0
+    rect = (x0, min(y0, y1), x1, max(y0, y1))
+    room = np.empty((2, 4))
+    boxes = [tuple(b) for b in room[: boxes_of(*rect, room)].tolist()]
+    circle = (*_position(rng), float(rng.uniform(100, 5000))) if rng.random() < 0.2 else ()
+    if circle:
+        boxes = [(-180.0, -90.0, 180.0, 90.0)]
+    level = int(rng.choice([0, 0, 1, 2, 3]))
+    query = Query(handle, form, terms, post, boxes, level, prog, rect, circle)
     posted = [t for i, t in enumerate(terms) if post >> i & 1]
     tags = list(itertools.product(sorted(_touched(query)), posted))
     query.tags = {t for t in tags if rng.random() < 0.9}  # the rest is at other workers
@@ -134,7 +145,7 @@ def _columns(queries: list[Query]) -> tuple[QueryRows, I64, np.ndarray, U64]:
     term_off, term = ragged([q.terms for q in queries], np.uint64)
     prog_off, prog = ragged([q.prog for q in queries], np.int16)
     box_off, box = ragged([[v for b in q.boxes for v in b] for q in queries], np.float64)
-    geom_off, geom = ragged([list(q.circle or ()) for q in queries], np.float64)
+    geom_off, geom = ragged([list(q.circle or q.rect) for q in queries], np.float64)
     nothing, none = ragged([[]] * n, np.uint8)
     rows = QueryRows(
         kind=np.full(n, Kind.INSERT, np.uint8),
@@ -224,7 +235,10 @@ def test_equals_the_definition_while_queries_come_and_go(seed: int) -> None:
 
 
 def test_room_grows_without_losing_a_match() -> None:
-    queries = [Query(i + 1, Form.ALL, [5], 1, [(-1.0, -1.0, 1.0, 1.0)]) for i in range(20_000)]
+    queries = [
+        Query(i + 1, Form.ALL, [5], 1, [(-1.0, -1.0, 1.0, 1.0)], rect=(-1.0, -1.0, 1.0, 1.0))
+        for i in range(20_000)
+    ]
     for q in queries:
         q.tags = {(c, 5) for c in _touched(q)}
     index = GI2(GRID)

@@ -1,0 +1,1 @@
+"""Workloads and measurements (speed.md; algorithms.md 1.10)."""

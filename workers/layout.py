@@ -1,0 +1,159 @@
+"""Memory layout of GI2, and the small functions that its kernels share.
+
+Everything is a flat array that can be grown by copying (speed.md, what it takes, 3):
+
+table   uint64[2^k, 2]: word 0 the term hash, word 1 = cell << 32 | run; 0 = empty.
+        Both are whole, so a hit is exact: no posting is met under a wrong tag.
+runs    uint32[]: a run of class c is a head (c << 27 | length) and room for 2^c
+        postings of five words: x0 | x1 << 16, y0 | y1 << 16, mode << 30 | slot, and the
+        high halves of up to two other keywords. The rectangle is in 1/65536 of the cell.
+slots   one 64-byte line a query (float64 and int64 views of the same memory): rectangle,
+        handle (= insert LSN), delete LSN, session, and the low halves of the keywords
+        whose high halves stand in the postings - or, in mode GENERAL, a pool offset.
+pool    uint64[]: blocks for what does not fit: second box, long expressions, geometry.
+places  uint32[2^k]: open addressing, handle -> slot + 1.
+"""
+
+# mypy: allow-untyped-decorators, allow-untyped-defs
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+ALL, ANY, GENERAL, FREE = 0, 1, 2, 3  # modes: what is left to check of the expression
+POSTING = 5  # words
+SLOT_BITS = 30
+SLOT_MASK = (1 << SLOT_BITS) - 1
+LEN_BITS = 27
+LEN_MASK = (1 << LEN_BITS) - 1
+CELL_BITS = 28
+CELL_MASK = (1 << CELL_BITS) - 1
+LEVELS = 16
+
+# slot columns
+HANDLE, DELETED, SESSION, REST = 4, 5, 6, 7
+
+# pool block: head words, then terms, program, geometry
+P_HEAD, P_POST, P_GEOM, P_BOX, P_TERM = 0, 1, 2, 3, 7
+POOL_UNIT = 8  # words of the smallest block
+
+# state vector (int64)
+TABLE_USED, RUN_TOP, SLOT_TOP, SLOT_FREE, POOL_TOP = 0, 1, 2, 3, 4
+LIVE, PURGEABLE, POSTINGS, CURSOR, ROW, TAG, SLOT = 5, 6, 7, 8, 9, 10, 11
+STATE = 12
+
+LOW = np.uint64(0xFFFFFFFF)
+_C1 = np.uint64(0x9E3779B97F4A7C15)
+_C2 = np.uint64(0xD6E8FEB86659FD93)
+NONE = np.uint64(0)
+
+
+@intrinsic
+def prefetch(_context: Any, array: Any, index: Any) -> Any:
+    """Ask the CPU for the cache line of array[index] (first axis), without waiting."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = signature.args[0]
+        value = context.make_array(kind)(context, builder, args[0])
+        at = [args[1]] + [context.get_constant(types.intp, 0)] * (kind.ndim - 1)
+        where = cgutils.get_item_pointer(context, builder, kind, value, at, wraparound=False)
+        byte = ir.IntType(8).as_pointer()
+        i32 = ir.IntType(32)
+        call = cgutils.get_or_insert_function(
+            builder.module,
+            ir.FunctionType(ir.VoidType(), [byte, i32, i32, i32]),
+            "llvm.prefetch.p0",
+        )
+        builder.call(call, [builder.bitcast(where, byte), i32(0), i32(3), i32(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), codegen
+
+
+@njit(inline="always")
+def home(term, cell, shift):
+    """Where a tag belongs in the table: the top bits of a mix of both."""
+    return np.int64(((term ^ (np.uint64(cell) * _C1)) * _C2) >> np.uint64(shift))
+
+
+@njit(inline="always")
+def place(handle, shift):
+    """Where a handle belongs in `places`."""
+    return np.int64((np.uint64(handle) * _C1) >> np.uint64(shift))
+
+
+@njit(inline="always")
+def steps(degrees, offset, scale):
+    """Degrees as whole steps of 1/65536 cell from the grid's corner. Monotone, also in
+    floating point, and that is all that exactness needs: a <= b gives steps(a) <= steps(b)."""
+    return np.int64(np.floor((degrees + offset) * scale))
+
+
+@njit(inline="always")
+def within(step, line):
+    """A step relative to the cell in column or row `line`, clamped to 16 bits."""
+    return np.uint32(min(max(step - (line << 16), 0), 65535))
+
+
+@njit(inline="always")
+def take_run(runs, run_free, state, cls):
+    """A free run of class cls, or -1 when the array must grow."""
+    at = np.int64(run_free[cls])
+    if at != 0:
+        run_free[cls] = runs[at]
+        return at
+    at = state[RUN_TOP]
+    size = 1 + (POSTING << cls)
+    if at + size > runs.shape[0]:
+        return np.int64(-1)
+    state[RUN_TOP] = at + size
+    return at
+
+
+@njit(inline="always")
+def give_run(runs, run_free, at, cls):
+    runs[at] = np.uint32(run_free[cls])
+    run_free[cls] = at
+
+
+@njit(cache=True, nogil=True)
+def find_place(places, shift, slots_i, handle):
+    """Position in `places` of a handle, or of the empty place where it would go."""
+    mask = places.shape[0] - 1
+    at = place(handle, shift)
+    while places[at] != 0 and slots_i[np.int64(places[at]) - 1, HANDLE] != handle:
+        at = (at + 1) & mask
+    return at
+
+
+@njit(cache=True, nogil=True)
+def take_pool(pool, pool_free, state, words):
+    """(offset, class) of a block of at least `words`, or (-1, class)."""
+    cls = 0
+    while (POOL_UNIT << cls) < words:
+        cls += 1
+    at = pool_free[cls]
+    if at != 0:
+        pool_free[cls] = np.int64(pool[at])
+        return at, cls
+    at = state[POOL_TOP]
+    if at + (POOL_UNIT << cls) > pool.shape[0]:
+        return np.int64(-1), cls
+    state[POOL_TOP] = at + (POOL_UNIT << cls)
+    return at, cls
+
+
+@njit(inline="always")
+def is_dead(dead, slot):
+    return (dead[slot >> 6] >> np.uint64(slot & 63)) & np.uint64(1) != 0
+
+
+@njit(inline="always")
+def lines(bits, level):
+    """Columns or rows of a level."""
+    return 1 << max(bits - 2 * level, 0)
