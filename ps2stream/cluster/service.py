@@ -102,7 +102,7 @@ def fitted_plan(settings: Settings, plan: RoutingPlan | None) -> RoutingPlan:
     """The plan under the analysis settings of the data directory; without a plan the
     built-in one. A new directory takes the plan's settings, or its own and a random salt.
 
-    A plan carries term strings, and a plan file no salt, so its salt may differ from the directory's. Raises
+    A plan carries term strings and a plan file no salt, so theirs may differ. Raises
     PlanError or DataDirectoryError when stemmer, stop words or character data do.
     """
     if plan is None and settings.plan is not None:

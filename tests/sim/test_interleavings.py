@@ -101,7 +101,7 @@ class History:
         return found
 
 
-class World_:  # noqa: N801 - the region is called World
+class World_:
     """One service, restarted now and then, its subscribers, and the history."""
 
     def __init__(self, rng: random.Random) -> None:
