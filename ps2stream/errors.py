@@ -24,6 +24,9 @@ class InvalidArgument(Ps2StreamError):
         self.violations = tuple(violations)
         super().__init__("; ".join(f"{v.field}: {v.description}" for v in self.violations))
 
+    def __reduce__(self) -> tuple[type[InvalidArgument], tuple[tuple[Violation, ...]]]:
+        return type(self), (self.violations,)
+
 
 class AlreadyExists(Ps2StreamError):
     """The id is taken by another query."""

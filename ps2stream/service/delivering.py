@@ -1,0 +1,162 @@
+"""Deliver: relays a session's encoded batches, unparsed, from the gateway to the stream."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+
+import grpc
+
+from ps2stream.errors import FailedPrecondition, InvalidArgument, Unavailable, Violation
+from ps2stream.limits import REQUEST_BYTES, SESSION_BYTES
+from ps2stream.service.calls import parse, wait
+from ps2stream.service.gateway import Gateway, Sink, Stream
+from ps2stream.v1 import delivery_pb2
+
+CREDIT_BATCHES = 256
+CREDIT_BYTES = 1 << 20
+MAX_CREDIT_BATCHES = 4096
+MAX_CREDIT_BYTES = 8 << 20
+"""Credits bound what waits here for a slow stream."""
+
+Inbox = queue.SimpleQueue[bytes | Exception | None]
+
+
+class Delivering:
+    """All Deliver streams of this server. `incarnation` tells clients whether numbers of
+    pairs go on or begin anew."""
+
+    def __init__(self, gateway: Gateway, incarnation: int) -> None:
+        self._gateway = gateway
+        self._incarnation = incarnation
+        self._open: set[Inbox] = set()
+        self._stopping = False
+
+    def deliver(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        """The handler; ends with FAILED_PRECONDITION when another stream takes over."""
+        start = _start(next(requests, b""))
+        inbox: Inbox = queue.SimpleQueue()
+
+        def sink(data: bytes | None) -> None:
+            inbox.put(_TAKEN_OVER if data is None else data)
+
+        if not context.add_callback(lambda: inbox.put(None)):
+            return
+        self._open.add(inbox)
+        try:
+            if self._stopping:
+                raise _stopping()
+            yield from self._relay(self._attach(start, sink, context), requests, inbox)
+        finally:
+            self._open.discard(inbox)
+
+    def stop(self) -> None:
+        """End all streams with UNAVAILABLE, so that clients look for another server."""
+        self._stopping = True
+        for inbox in tuple(self._open):
+            inbox.put(_stopping())
+
+    def _attach(
+        self, start: delivery_pb2.Start, sink: Sink, context: grpc.ServicerContext
+    ) -> Stream:
+        fields = start.fields.text | start.fields.position << 1 | start.fields.time << 2
+        attaching = self._gateway.attach(
+            start.session,
+            fields,
+            start.credit_batches or CREDIT_BATCHES,
+            start.credit_bytes or CREDIT_BYTES,
+            sink,
+        )
+        try:
+            return wait(attaching, context)
+        except Exception:
+            attaching.add_done_callback(_close_late)
+            raise
+
+    def _relay(self, stream: Stream, requests: Iterator[bytes], inbox: Inbox) -> Iterator[bytes]:
+        flow = _Flow(stream)
+        threading.Thread(
+            target=flow.read, args=(requests, inbox), daemon=True, name="ps2stream-credits"
+        ).start()
+        try:
+            started = delivery_pb2.Started(
+                session=stream.session, epoch=stream.epoch, incarnation=self._incarnation
+            )
+            yield delivery_pb2.DeliverResponse(started=started).SerializeToString()
+            while (item := inbox.get()) is not None:
+                if isinstance(item, Exception):
+                    raise item
+                flow.sent_batches += 1
+                flow.sent_bytes += len(item)
+                yield item
+        finally:
+            stream.close()
+
+
+class _Flow:
+    """Passes credits on, never more than what was sent: the bound is the Start's."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self.sent_batches = 0
+        self.sent_bytes = 0
+        self._credited_batches = 0
+        self._credited_bytes = 0
+
+    def read(self, requests: Iterator[bytes], inbox: Inbox) -> None:
+        """Until the client ends its side, which ends the stream."""
+        try:
+            for data in requests:
+                request = parse(delivery_pb2.DeliverRequest, data, REQUEST_BYTES, "request_bytes")
+                if request.WhichOneof("event") != "credit":
+                    raise _invalid("event", "expected a credit after the start")
+                self._pass_on(request.credit)
+        except grpc.RpcError:
+            pass
+        except Exception as error:  # noqa: BLE001
+            inbox.put(error)
+        inbox.put(None)
+
+    def _pass_on(self, credit: delivery_pb2.Credit) -> None:
+        batches = min(credit.batches, self.sent_batches - self._credited_batches)
+        size = min(credit.bytes, self.sent_bytes - self._credited_bytes)
+        self._credited_batches += batches
+        self._credited_bytes += size
+        self._stream.credit(batches, size, min(credit.ack, (1 << 63) - 1))
+
+
+def _start(data: bytes) -> delivery_pb2.Start:
+    request = parse(delivery_pb2.DeliverRequest, data, REQUEST_BYTES, "request_bytes")
+    if request.WhichOneof("event") != "start":
+        raise _invalid("event", "the first message must be a start")
+    start = request.start
+    size = len(start.session.encode())
+    if not 0 < size <= SESSION_BYTES:
+        raise _invalid("start.session", f"expected 1 to {SESSION_BYTES} bytes, got {size}")
+    for name, value, limit in (
+        ("credit_batches", start.credit_batches, MAX_CREDIT_BATCHES),
+        ("credit_bytes", start.credit_bytes, MAX_CREDIT_BYTES),
+    ):
+        if value > limit:
+            raise _invalid(f"start.{name}", f"{value} is over the limit {limit}")
+    if start.cursor:
+        raise FailedPrecondition("a cursor is not yet available: deliveries are not kept")
+    return start
+
+
+def _close_late(attaching: Future[Stream]) -> None:
+    if not attaching.cancelled() and attaching.exception() is None:
+        attaching.result().close()
+
+
+def _invalid(field: str, problem: str) -> InvalidArgument:
+    return InvalidArgument([Violation(field, problem)])
+
+
+def _stopping() -> Unavailable:
+    return Unavailable("the service is stopping")
+
+
+_TAKEN_OVER = FailedPrecondition("another stream has taken the session over")

@@ -1,0 +1,108 @@
+"""Publish and PublishStream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+import grpc
+import numpy as np
+
+from ps2stream.errors import FailedPrecondition, InvalidArgument, ResourceExhausted, Violation
+from ps2stream.service.calls import in_time, parse_batch
+from ps2stream.service.gateway import Gateway, Publication
+from ps2stream.service.objects import Refusal, read_objects
+from ps2stream.v1 import object_pb2, pubsub_pb2
+
+STREAM_WAIT_S = 5.0
+"""How long a full service holds a PublishStream back before it refuses the batch."""
+UNARY_WAIT_S = 0.05
+
+Request = pubsub_pb2.PublishRequest | pubsub_pb2.PublishStreamRequest
+Answer = TypeVar("Answer", pubsub_pb2.PublishResponse, pubsub_pb2.PublishStreamResponse)
+Level = object_pb2.PublishLevel.ValueType
+
+
+class Taken(NamedTuple):
+    """What became of a batch; `at` is None where nothing of it was accepted."""
+
+    level: Level
+    at: Publication | None
+    accepted: int
+    refused: list[Refusal]
+
+
+class Publishing:
+    """Batches of objects into the gateway."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self.shed = 0
+        """Objects of level NONE that were dropped because the service was full."""
+
+    def publish(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+        request = parse_batch(pubsub_pb2.PublishRequest, data)
+        in_time(context)
+        taken = self._take(request, UNARY_WAIT_S)
+        if taken.refused and not request.allow_partial:
+            raise InvalidArgument(
+                [
+                    Violation(f"batch.objects[{r.row}].{r.field}", r.description)
+                    for r in taken.refused
+                ]
+            )
+        return _answer(pubsub_pb2.PublishResponse(), taken).SerializeToString()
+
+    def begin(self, data: bytes) -> Callable[[], bytes]:
+        """One batch of a PublishStream, for `pipelined`."""
+        request = parse_batch(pubsub_pb2.PublishStreamRequest, data)
+        answer = pubsub_pb2.PublishStreamResponse()
+        try:
+            _answer(answer, self._take(request, STREAM_WAIT_S))
+        except ResourceExhausted as error:
+            answer.retry_after_ms = error.retry_after_ms
+        return answer.SerializeToString
+
+    def _take(self, request: Request, wait_s: float) -> Taken:
+        level = effective(request.level)
+        if request.producer or request.seq:
+            raise FailedPrecondition("producer and seq are not yet available")
+        objects = read_objects(request.batch, self._gateway.clock_ms())
+        refused = objects.refusals()
+        if refused:
+            if not request.allow_partial:
+                return Taken(level, None, 0, refused)
+            good = np.ones(len(objects), np.bool_)
+            good[[r.row for r in refused]] = False
+            if not good.any():
+                return Taken(level, None, 0, refused)
+            objects = objects.take(np.flatnonzero(good))
+        rows = objects.analyse(self._gateway.analyzer)
+        try:
+            at = self._gateway.publish(rows, wait_s)
+        except ResourceExhausted:
+            if level != object_pb2.PUBLISH_LEVEL_NONE:
+                raise
+            self.shed += len(rows)
+            return Taken(level, None, 0, refused)
+        return Taken(level, at, len(rows), refused)
+
+
+def effective(level: Level) -> Level:
+    """The level that holds for the one asked for. Raises for a level that is not there."""
+    if level == object_pb2.PUBLISH_LEVEL_UNSPECIFIED:
+        return object_pb2.PUBLISH_LEVEL_ACCEPTED
+    if level == object_pb2.PUBLISH_LEVEL_DURABLE:
+        raise FailedPrecondition("level DURABLE is not yet available; use ACCEPTED or NONE")
+    if level not in (object_pb2.PUBLISH_LEVEL_ACCEPTED, object_pb2.PUBLISH_LEVEL_NONE):
+        raise InvalidArgument([Violation("level", f"there is no level {level}")])
+    return level
+
+
+def _answer(answer: Answer, taken: Taken) -> Answer:
+    answer.level = taken.level
+    answer.accepted = taken.accepted
+    if taken.at is not None:
+        answer.partition, answer.first_offset, answer.lsn = taken.at
+    answer.refused.extend(r.to_proto() for r in taken.refused)
+    return answer

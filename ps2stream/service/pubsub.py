@@ -1,0 +1,255 @@
+"""The service ps2stream.v1.PubSub: raw requests in, raw answers out.
+
+Handlers take and give bytes, so that a malformed request is ours to answer and that
+deliveries pass unparsed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+import grpc
+
+from ps2stream.errors import (
+    AlreadyExists,
+    InvalidArgument,
+    NotFound,
+    ResourceExhausted,
+    Unavailable,
+    Violation,
+)
+from ps2stream.limits import ID_BYTES, REQUEST_BYTES, SESSION_BYTES
+from ps2stream.messages import QueryRows, Status, UpdateDecision
+from ps2stream.service import standing
+from ps2stream.service.calls import in_time, parse, parse_batch, pipelined, wait
+from ps2stream.service.delivering import Delivering
+from ps2stream.service.gateway import Gateway
+from ps2stream.service.objects import Refusal
+from ps2stream.service.publishing import Publishing
+from ps2stream.service.status import StreamBehaviour, streaming, unary
+from ps2stream.v1 import pubsub_pb2, query_pb2
+
+SERVICE = "ps2stream.v1.PubSub"
+PAGE = 100
+MAX_PAGE = 1000
+PAGE_BYTES = 2 << 20
+"""A page of long queries is cut short, so that it stays below what clients take."""
+
+
+class PubSub:
+    """Queries and objects in, matches out. At most `max_streams` streams at a time."""
+
+    def __init__(self, gateway: Gateway, incarnation: int, max_streams: int) -> None:
+        self._gateway = gateway
+        self._slots = threading.BoundedSemaphore(max_streams)
+        self._max_streams = max_streams
+        self.publishing = Publishing(gateway)
+        self.delivering = Delivering(gateway, incarnation)
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        """What a gRPC server is given."""
+        calls = {
+            "InsertQuery": self._insert,
+            "DeleteQuery": self._delete,
+            "GetQuery": self._get,
+            "ListQueries": self._list,
+            "Publish": self.publishing.publish,
+        }
+        streams: dict[str, StreamBehaviour] = {
+            "InsertQueries": lambda requests, context: pipelined(
+                requests, lambda data: self._begin_insert(data, context)
+            ),
+            "DeleteQueries": lambda requests, context: pipelined(
+                requests, lambda data: self._begin_delete(data, context)
+            ),
+            "PublishStream": lambda requests, _: pipelined(requests, self.publishing.begin),
+            "Deliver": self.delivering.deliver,
+        }
+        handlers = {
+            name: grpc.unary_unary_rpc_method_handler(unary(f)) for name, f in calls.items()
+        }
+        handlers |= {
+            name: grpc.stream_stream_rpc_method_handler(streaming(self._counted(f)))
+            for name, f in streams.items()
+        }
+        return grpc.method_handlers_generic_handler(SERVICE, handlers)
+
+    def _counted(self, behaviour: StreamBehaviour) -> StreamBehaviour:
+        def handle(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+            if not self._slots.acquire(blocking=False):
+                raise ResourceExhausted(
+                    f"{self._max_streams} streams are open, the limit (streams)", 1000
+                )
+            try:
+                yield from behaviour(requests, context)
+            finally:
+                self._slots.release()
+
+        return handle
+
+    # --- one query ------------------------------------------------------------
+
+    def _insert(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+        request = parse(pubsub_pb2.InsertQueryRequest, data, REQUEST_BYTES, "request_bytes")
+        _check_size("request_id", request.request_id, 0, ID_BYTES)
+        found = standing.read_query(request.query, self._gateway)
+        in_time(context)
+        decision = self._decide(found.rows, found.sessions, request.request_id, context)
+        lsn = _only(decision, request.query.id)
+        return pubsub_pb2.InsertQueryResponse(lsn=lsn).SerializeToString()
+
+    def _delete(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+        request = parse(pubsub_pb2.DeleteQueryRequest, data, REQUEST_BYTES, "request_bytes")
+        _check_size("id", request.id, 1, ID_BYTES)
+        _check_size("request_id", request.request_id, 0, ID_BYTES)
+        in_time(context)
+        rows = standing.deletes([request.id])
+        lsn = _only(self._decide(rows, [""], request.request_id, context), request.id)
+        return pubsub_pb2.DeleteQueryResponse(lsn=lsn).SerializeToString()
+
+    def _get(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+        request = parse(pubsub_pb2.GetQueryRequest, data, REQUEST_BYTES, "request_bytes")
+        _check_size("id", request.id, 1, ID_BYTES)
+        reply = wait(self._gateway.lookup(request.id, 0, 0, 1), context)
+        found = standing.describe(reply)
+        if not found:
+            raise NotFound(f"there is no query {request.id!r}")
+        query, handle = found[0]
+        return pubsub_pb2.GetQueryResponse(query=query, lsn=handle).SerializeToString()
+
+    def _list(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+        request = parse(pubsub_pb2.ListQueriesRequest, data, REQUEST_BYTES, "request_bytes")
+        _check_size("session", request.session, 0, SESSION_BYTES)
+        if request.page_size < 0:
+            raise _invalid("page_size", f"{request.page_size} is negative")
+        size = min(request.page_size or PAGE, MAX_PAGE)
+        after = _after(request.page_token)
+        session = 0
+        if request.session:
+            session = wait(self._gateway.session(request.session), context).session
+        reply = wait(self._gateway.lookup(None, session, after, size), context)
+        answer = pubsub_pb2.ListQueriesResponse(total_live=reply.live)
+        found = standing.describe(reply)
+        total = 0
+        for at, (query, handle) in enumerate(found):
+            answer.queries.append(query)
+            total += query.ByteSize()
+            more = reply.more or at + 1 < len(found)
+            if more and (total > PAGE_BYTES or at + 1 == len(found)):
+                answer.next_page_token = str(handle)
+                break
+        return answer.SerializeToString()
+
+    # --- many queries ---------------------------------------------------------
+
+    def _begin_insert(self, data: bytes, context: grpc.ServicerContext) -> Callable[[], bytes]:
+        request = parse_batch(pubsub_pb2.InsertQueriesRequest, data)
+        _check_size("request_id", request.request_id, 0, ID_BYTES)
+        found = standing.read_queries(request.batch, self._gateway)
+        answer = pubsub_pb2.InsertQueriesResponse()
+        return self._begin(
+            answer, found.n, found.at, found.rows, found.sessions, request.request_id,
+            found.refused, context,
+        )  # fmt: skip
+
+    def _begin_delete(self, data: bytes, context: grpc.ServicerContext) -> Callable[[], bytes]:
+        request = parse_batch(pubsub_pb2.DeleteQueriesRequest, data)
+        _check_size("request_id", request.request_id, 0, ID_BYTES)
+        if not request.ids:
+            raise _invalid("ids", "holds no id")
+        ids = list(request.ids)
+        refused = [
+            Refusal(i, "id", f"expected 1 to {ID_BYTES} bytes, got {size}")
+            for i, id_ in enumerate(ids)
+            if not 0 < (size := len(id_.encode())) <= ID_BYTES
+        ]
+        bad = {r.row for r in refused}
+        at = [i for i in range(len(ids)) if i not in bad]
+        rows = standing.deletes([ids[i] for i in at])
+        answer = pubsub_pb2.DeleteQueriesResponse()
+        return self._begin(
+            answer, len(ids), at, rows, [""] * len(at), request.request_id, refused, context
+        )
+
+    def _begin(
+        self,
+        answer: pubsub_pb2.InsertQueriesResponse | pubsub_pb2.DeleteQueriesResponse,
+        n: int,
+        at: Sequence[int],
+        rows: QueryRows,
+        sessions: Sequence[str],
+        request_id: str,
+        refused: list[Refusal],
+        context: grpc.ServicerContext,
+    ) -> Callable[[], bytes]:
+        """Ask for the good rows, which stand at `at` of the n; the answer comes later."""
+        deciding = self._gateway.update(rows, sessions, [request_id] * len(at)) if len(at) else None
+
+        def finish() -> bytes:
+            lsns = [0] * n
+            errors = list(refused)
+            if deciding is not None:
+                decision = wait(deciding, context)
+                statuses = decision.status.tolist()
+                if Status.UNAVAILABLE in statuses:
+                    raise Unavailable("the ledger could not be written; nothing was done")
+                for i, status, lsn in zip(at, statuses, decision.lsn.tolist(), strict=True):
+                    if status == Status.OK:
+                        lsns[i] = lsn
+                    else:
+                        errors.append(_row_error(i, status))
+            answer.lsns.extend(lsns)
+            answer.errors.extend(e.to_proto() for e in sorted(errors))
+            return answer.SerializeToString()
+
+        return finish
+
+    def _decide(
+        self,
+        rows: QueryRows,
+        sessions: Sequence[str],
+        request_id: str,
+        context: grpc.ServicerContext,
+    ) -> UpdateDecision:
+        return wait(self._gateway.update(rows, sessions, [request_id] * len(rows)), context)
+
+
+def _only(decision: UpdateDecision, id: str) -> int:
+    """The LSN of the one row. Raises what its status says."""
+    match int(decision.status[0]):
+        case Status.OK:
+            return int(decision.lsn[0])
+        case Status.ALREADY_EXISTS:
+            raise AlreadyExists(f"query {id!r} {_EXISTS}")
+        case Status.NOT_FOUND:
+            raise NotFound(f"there is no query {id!r}")
+        case _:
+            raise Unavailable("the ledger could not be written; nothing was done")
+
+
+_EXISTS = "exists with another expression, region or session"
+
+
+def _row_error(row: int, status: int) -> Refusal:
+    if status == Status.ALREADY_EXISTS:
+        return Refusal(row, "id", f"the query {_EXISTS}", query_pb2.ROW_CODE_ALREADY_EXISTS)
+    return Refusal(row, "id", "there is no such query", query_pb2.ROW_CODE_NOT_FOUND)
+
+
+def _after(token: str) -> int:
+    if not token:
+        return 0
+    if not (token.isascii() and token.isdigit() and len(token) <= 18):
+        raise _invalid("page_token", "is not a next_page_token of this service")
+    return int(token)
+
+
+def _check_size(field: str, value: str, low: int, high: int) -> None:
+    size = len(value.encode())
+    if not low <= size <= high:
+        raise _invalid(field, f"expected {low} to {high} bytes, got {size}")
+
+
+def _invalid(field: str, problem: str) -> InvalidArgument:
+    return InvalidArgument([Violation(field, problem)])

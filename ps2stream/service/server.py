@@ -1,0 +1,120 @@
+"""The gRPC server: one port, PubSub, Admin, health and reflection.
+
+server = serve(gateway, "127.0.0.1", 7077)
+...
+server.stop(1.0)
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import logging
+import os
+import socket
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.limits import BATCH_BYTES
+from ps2stream.service import admin, pubsub
+from ps2stream.service.gateway import Gateway
+
+log = logging.getLogger("ps2stream.service")
+
+MAX_STREAMS = 1024
+UNARY_THREADS = 16
+"""Threads beyond those that streams can take, so that unary calls always find one."""
+OPTIONS: list[tuple[str, int]] = [
+    ("grpc.so_reuseport", 0),  # else two servers would share a port unnoticed
+    # Above batch_bytes, so that a slightly larger batch gets our error, which names the limit.
+    ("grpc.max_receive_message_length", BATCH_BYTES + (1 << 20)),
+    ("grpc.max_send_message_length", 64 << 20),
+    ("grpc.max_metadata_size", 16 << 10),
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    ("grpc.http2.max_ping_strikes", 2),
+]
+
+
+class Server:
+    """A running server on `port`."""
+
+    def __init__(self, gateway: Gateway, host: str, port: int) -> None:
+        self._pubsub = pubsub.PubSub(gateway, gateway.clock_ms(), MAX_STREAMS)
+        status = admin.Admin(gateway, lambda: {"shed_objects": float(self._pubsub.publishing.shed)})
+        self._health = health.HealthServicer()
+        self._server = grpc.server(
+            ThreadPoolExecutor(MAX_STREAMS + UNARY_THREADS, thread_name_prefix="ps2stream-grpc"),
+            options=OPTIONS,
+        )
+        self._server.add_generic_rpc_handlers((self._pubsub.handler(), status.handler()))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        names = (pubsub.SERVICE, admin.SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, self._server)
+        self.port = _bind(self._server, host, port)
+        self._server.start()
+        for name in ("", pubsub.SERVICE, admin.SERVICE):
+            self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+
+    def stop(self, grace: float = 1.0) -> None:
+        """Refuse new calls, end the Deliver streams, let others finish for `grace` seconds."""
+        self._health.enter_graceful_shutdown()
+        stopped = self._server.stop(grace)
+        self._pubsub.delivering.stop()
+        stopped.wait()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Until the server has stopped; True when it still runs after `timeout` seconds."""
+        return bool(self._server.wait_for_termination(timeout))
+
+
+def serve(gateway: Gateway, host: str, port: int) -> Server:
+    """Start serving `gateway`; port 0 picks a free one. Raises InvalidArgument, naming host
+    or port, for an address that cannot be served and for a port in use."""
+    server = Server(gateway, host, port)
+    log.info("serving on %s:%d", host, server.port)
+    return server
+
+
+def _bind(server: grpc.Server, host: str, port: int) -> int:
+    host, family = _loopback(host)
+    with socket.socket(family, socket.SOCK_STREAM) as probe:  # gRPC's own error does not say why
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise _invalid("port", f"{port} on {host} is in use") from None
+            raise _invalid("port", f"{host}:{port}: {os.strerror(error.errno or 0)}") from None
+    address = f"[{host}]:{port}" if family == socket.AF_INET6 else f"{host}:{port}"
+    try:
+        return server.add_insecure_port(address)
+    except RuntimeError as error:
+        raise _invalid("port", f"{port} on {host} cannot be opened: {error}") from None
+
+
+def _loopback(host: str) -> tuple[str, socket.AddressFamily]:
+    """A loopback address and its family; any other is refused, for want of TLS."""
+    if host == "localhost":
+        host = "127.0.0.1"
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        raise _invalid("host", f"{host!r} is not an IP address or localhost") from None
+    if not address.is_loopback:
+        raise _invalid(
+            "host",
+            f"{host} is not a loopback address, which needs TLS; TLS is not yet available, "
+            "use 127.0.0.1",
+        )
+    return host, socket.AF_INET if address.version == 4 else socket.AF_INET6
+
+
+def _invalid(field: str, problem: str) -> InvalidArgument:
+    return InvalidArgument([Violation(field, problem)])

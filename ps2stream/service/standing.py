@@ -1,0 +1,221 @@
+"""Queries of requests, as messages or as Arrow, to the columns of inserts, and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ps2stream import geojson
+from ps2stream.batch import I64, U8, column_to_strings, strings_to_column, take_ragged
+from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.expr import compile_column
+from ps2stream.limits import BATCH_BYTES, SESSION_BYTES
+from ps2stream.messages import LookupReply, QueryRows, no_queries
+from ps2stream.queries import RectColumns, Regions, build_rows, check_rows, delete_rows
+from ps2stream.queries import describe as describe_source
+from ps2stream.service import arrow
+from ps2stream.service.gateway import Gateway
+from ps2stream.service.objects import Refusal
+from ps2stream.space import RECT_FIELDS, Circle, Rect, Region, World
+from ps2stream.v1 import query_pb2
+
+COLUMNS = {
+    "id": arrow.STRING,
+    "expression": arrow.STRING,
+    **dict.fromkeys(RECT_FIELDS, arrow.DOUBLE),
+}
+_NOWHERE = Rect(0.0, 0.0, 0.0, 0.0)
+"""Stands for a bad region, so that the other fields of its row are checked too."""
+
+
+class Inserts(NamedTuple):
+    """The good rows of n, which stand `at` there, their sessions, and the refused ones."""
+
+    n: int
+    at: list[int]
+    rows: QueryRows
+    sessions: list[str]
+    refused: list[Refusal]
+
+
+class _Queries(NamedTuple):
+    """Queries as they came."""
+
+    id: tuple[I64, U8]
+    expression: tuple[I64, U8]
+    regions: Regions
+    sessions: list[str]
+    refused: list[Refusal]
+
+    def take(self, at: I64) -> _Queries:
+        if isinstance(self.regions, RectColumns):
+            sides = (getattr(self.regions, f)[at] for f in RECT_FIELDS)
+            regions: Regions = RectColumns(*sides, self.regions.is_world()[at])
+        else:
+            regions = [self.regions[i] for i in at]
+        return _Queries(
+            take_ragged(*self.id, at),
+            take_ragged(*self.expression, at),
+            regions,
+            [self.sessions[i] for i in at],
+            [],
+        )
+
+
+def read_query(query: query_pb2.Query, gateway: Gateway) -> Inserts:
+    """One insert. Raises InvalidArgument with paths below `query`."""
+    found = _inserts(_from_messages([query], ""), gateway)
+    if found.refused:
+        raise InvalidArgument([Violation(f"query.{r.field}", r.description) for r in found.refused])
+    return found
+
+
+def read_queries(batch: query_pb2.QueryBatch, gateway: Gateway) -> Inserts:
+    """The inserts of a batch. Raises InvalidArgument for what is wrong with it as a whole."""
+    size = batch.ByteSize()
+    if size > BATCH_BYTES:
+        raise _invalid("batch", f"{size} bytes are over the limit batch_bytes {BATCH_BYTES}")
+    if batch.queries and batch.arrow:
+        raise _invalid("batch", "holds both queries and arrow; send one")
+    if batch.arrow:
+        if problem := _session_problem(batch.session):
+            raise _invalid("batch.session", problem)
+        found = _from_arrow(batch.arrow, batch.session)
+    else:
+        found = _from_messages(batch.queries, batch.session)
+    if not found.sessions:
+        raise _invalid("batch", "holds no query")
+    return _inserts(found, gateway)
+
+
+def deletes(ids: Sequence[str]) -> QueryRows:
+    """Deletes of these ids, which have been checked."""
+    return delete_rows(strings_to_column(ids))
+
+
+def describe(reply: LookupReply) -> list[tuple[query_pb2.Query, int]]:
+    """Each query found, in canonical form, and its handle."""
+    rows = QueryRows.decode(reply.rows.data)
+    sources = rows.source.tobytes()
+    at = rows.source_off.tolist()
+    out = []
+    for id_, session, handle, a, b in zip(
+        column_to_strings(rows.id_off, rows.id),
+        column_to_strings(reply.name_off, reply.name),
+        rows.handle.tolist(),
+        at[:-1],
+        at[1:],
+        strict=True,
+    ):
+        expression, region = describe_source(sources[a:b])
+        query = query_pb2.Query(id=id_, expression=expression, session=session)
+        if region is None:
+            pass
+        elif region["type"] == "Rect":
+            query.region.rectangle.CopyFrom(
+                query_pb2.Rectangle(**{f: region[f] for f in RECT_FIELDS})
+            )
+        elif region["type"] == "Circle":
+            query.region.circle.CopyFrom(
+                query_pb2.Circle(**{f: region[f] for f in ("lon", "lat", "radius_km")})
+            )
+        else:
+            query.region.geojson = json.dumps(region, separators=(",", ":"))
+        out.append((query, handle))
+    return out
+
+
+def _inserts(found: _Queries, gateway: Gateway) -> Inserts:
+    """Compile all; when some are bad, the good ones again by themselves."""
+    n = len(found.sessions)
+    compiled = compile_column(*found.expression, gateway.analyzer, gateway.frequencies)
+    refused = found.refused + [Refusal(*p) for p in check_rows(found.id, compiled, found.regions)]
+    if not refused:
+        rows = build_rows(found.id, compiled, found.regions)
+        return Inserts(n, list(range(n)), rows, found.sessions, [])
+    at = np.setdiff1d(np.arange(n), [r.row for r in refused])
+    refused.sort()
+    if not len(at):
+        return Inserts(n, [], no_queries(), [], refused)
+    good = _inserts(found.take(at), gateway)
+    return Inserts(n, at.tolist(), good.rows, good.sessions, refused)
+
+
+def _from_arrow(data: bytes, session: str) -> _Queries:
+    batch = arrow.open_batch(data, COLUMNS, tuple(COLUMNS))
+    sides = [arrow.doubles(batch, f) for f in RECT_FIELDS]
+    world = np.logical_and.reduce([arrow.nulls(batch, f) for f in RECT_FIELDS])
+    return _Queries(
+        arrow.strings(batch, "id"),
+        arrow.strings(batch, "expression"),
+        RectColumns(*sides, world),
+        [session] * batch.num_rows,
+        [],
+    )
+
+
+def _from_messages(queries: Sequence[query_pb2.Query], session: str) -> _Queries:
+    sessions = [q.session or session for q in queries]
+    regions: list[Region] = []
+    refused: list[Refusal] = []
+    for row, query in enumerate(queries):
+        if problem := _session_problem(sessions[row]):
+            refused.append(Refusal(row, "session", problem))
+        try:
+            regions.append(_region(query))
+        except InvalidArgument as error:
+            refused += [Refusal(row, v.field, v.description) for v in error.violations]
+            regions.append(_NOWHERE)
+    return _Queries(
+        strings_to_column(q.id for q in queries),
+        strings_to_column(q.expression for q in queries),
+        regions,
+        sessions,
+        refused,
+    )
+
+
+def _region(query: query_pb2.Query) -> Region:
+    if not query.HasField("region"):
+        return World()
+    match query.region.WhichOneof("shape"):
+        case "rectangle":
+            return Rect(*_numbers(query.region.rectangle, RECT_FIELDS))
+        case "circle":
+            return Circle(*_numbers(query.region.circle, ("lon", "lat", "radius_km")))
+        case "geojson":
+            return _polygon(query.region.geojson)
+        case _:
+            raise _invalid("region", "has no shape")
+
+
+def _numbers(shape: query_pb2.Rectangle | query_pb2.Circle, names: Sequence[str]) -> list[float]:
+    missing = [n for n in names if not shape.HasField(n)]  # type: ignore[arg-type]
+    if missing:
+        raise InvalidArgument([Violation(f"region.{n}", "is missing") for n in missing])
+    return [getattr(shape, n) for n in names]
+
+
+def _polygon(text: str) -> Region:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _invalid("region.geojson", f"is not JSON: {error}") from None
+    if not isinstance(value, dict) or value.get("type") not in ("Polygon", "MultiPolygon"):
+        raise _invalid("region.geojson", "expected a GeoJSON Polygon or MultiPolygon")
+    try:
+        return geojson.from_json(value)
+    except OverflowError:
+        raise _invalid("region.geojson", "a number is too large") from None
+
+
+def _session_problem(session: str) -> str:
+    size = len(session.encode())
+    return "" if 0 < size <= SESSION_BYTES else f"expected 1 to {SESSION_BYTES} bytes, got {size}"
+
+
+def _invalid(field: str, problem: str) -> InvalidArgument:
+    return InvalidArgument([Violation(field, problem)])
