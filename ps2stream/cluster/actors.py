@@ -13,6 +13,7 @@ import json
 import logging
 import queue
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -70,7 +71,7 @@ class Shell:
             log.critical("%s stopped: %s", self.name, self.failure)
 
     def status(self) -> dict[str, Any]:
-        return {"failure": self.failure}
+        return {"failure": self.failure, "cpu_seconds": time.process_time()}
 
 
 class MachineShell(Shell):

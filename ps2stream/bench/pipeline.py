@@ -1,0 +1,247 @@
+"""`ps2stream bench pipeline`: the whole service, gRPC in and gRPC out, and print JSON.
+
+Three phases on one service: load the queries; *saturated*, in which publisher and
+updater send as fast as they are answered; *half load*, open loop at half the rate that
+was reached: a batch's latency counts from the moment it was meant to be sent, whether
+the sender was late or not, to the arrival of each delivery of its objects. Publisher and
+subscriber are processes of their own, so that their CPU is told apart. Objects, inserts
+and deletes come 10 : 1 : 1, all as Arrow or bulk batches, through the public API.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import multiprocessing
+import os
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ps2stream.batch import F64, I64, column_to_strings
+from ps2stream.bench import workload
+from ps2stream.bench.publisher import Interval, Job, publish
+from ps2stream.bench.subscriber import Receipt, subscribe
+from ps2stream.cluster.service import Service, start
+from ps2stream.config import Settings
+from ps2stream.plan import built_in_plan
+from ps2stream.terms import Analysis, Analyzer
+
+SAMPLE_EVERY = 20_011  # offsets; each sampled object is checked against brute force
+SETTLE_S = 60.0
+
+
+def run_pipeline(
+    queries: int = 1_000_000,
+    group: str = "q1",
+    source: str = "synthetic",
+    mo: float | None = None,
+    seconds: float = 10.0,
+    batch: int = 1024,
+    latency_batch: int = 512,
+    seed: int = 1,
+    workers: int | None = None,
+    mergers: int = 1,
+    max_in_flight: int = 16,
+    runtime: str = "ray",
+) -> dict[str, Any]:
+    """Measure; JSON-able. `mo` scales the squares' sides so that the sample of the engine
+    benchmark gives about so many matches per object."""
+    analysis = Analysis(salt=seed)
+    analyzer = Analyzer(analysis)
+    updates = int(seconds * 80_000)
+    load = workload.make(source, group, queries, updates, batch * 100, seed, analyzer)
+    if mo is not None:
+        from ps2stream.bench.engine import tuned
+
+        load = tuned(load, analyzer, mo)
+    with tempfile.TemporaryDirectory(prefix="ps2s-bench-") as folder:
+        settings = Settings(
+            port=0,
+            data_dir=Path(folder) / "data",
+            mergers=mergers,
+            max_in_flight=max_in_flight,
+            session_quota=1 << 30,
+            runtime=runtime,  # type: ignore[arg-type]
+            **({} if workers is None else {"workers": workers}),
+        )
+        plan = built_in_plan(
+            analysis, load.grid, settings.workers, (load.posts.lon, load.posts.lat), load.counts
+        )
+        with start(settings, plan) as service:
+            found = _Run(service, load, batch, latency_batch, seconds, seed).measure()
+    return {
+        "benchmark": "pipeline",
+        "settings": {
+            "queries": queries,
+            "group": group,
+            "workload": source,
+            "batch": batch,
+            "latency_batch": latency_batch,
+            "seconds": seconds,
+            "seed": seed,
+            "workers": settings.workers,
+            "mergers": mergers,
+            "dispatchers": 1,
+            "max_in_flight": max_in_flight,
+            "runtime": runtime,
+            "level": "ACCEPTED",
+            "cores": os.cpu_count(),
+        },
+        **found,
+    }
+
+
+@dataclasses.dataclass
+class _Run:
+    service: Service
+    load: workload.Workload
+    batch: int
+    latency_batch: int
+    seconds: float
+    seed: int
+
+    def measure(self) -> dict[str, Any]:
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        heard, said = context.Pipe()
+        target = self.service.targets[0]
+        job = Job(
+            target, self.load.posts, self.load.expressions(), self.load.interests.rect,
+            self.load.interests.death, self.load.start, self.batch,
+        )  # fmt: skip
+        processes = [
+            context.Process(target=subscribe, args=(target, "bench", said, SAMPLE_EVERY)),
+            context.Process(target=publish, args=(job, theirs)),
+        ]
+        for process in processes:
+            process.start()
+        try:
+            heard.recv()
+            loaded: Interval = ours.recv()
+            before = self._cpu()
+            ours.send((self.seconds, None, self.batch))
+            full: Interval = ours.recv()
+            full_receipt = self._settled(heard, full)
+            after = self._cpu()
+            rate = full.tuples / full_receipt.span(full.began)
+            ours.send((self.seconds, rate / 2, self.latency_batch))
+            half: Interval = ours.recv()
+            half_receipt = self._settled(heard, half)
+            ours.send(None)
+            heard.send(None)
+        finally:
+            for process in processes:
+                process.join(5)
+                process.terminate()
+        latency = half_receipt.latency(half)
+        return {
+            "load": {"inserts_per_second": self.load.start / loaded.elapsed},
+            "saturated": {
+                "tuples_per_second": rate,
+                "objects": full.objects,
+                "inserts": full.inserts,
+                "deletes": full.deletes,
+                "matches_per_object": full_receipt.pairs / max(full.objects, 1),
+                "cpu_us_per_tuple": {
+                    name: (after[name] - before[name]) / full.tuples * 1e6 for name in after
+                }
+                | {
+                    "publisher": full.cpu / full.tuples * 1e6,
+                    "subscriber": full_receipt.cpu / full.tuples * 1e6,
+                },
+            },
+            "half_load": {
+                "tuples_per_second": half.tuples / half.elapsed,
+                "matches_per_object": half_receipt.pairs / max(half.objects, 1),
+                "latency_ms": {
+                    f"p{p:g}": float(np.percentile(latency, p)) for p in (50, 90, 99, 99.9)
+                }
+                if len(latency)
+                else {},
+            },
+            "gaps": full_receipt.gaps + half_receipt.gaps,
+            "verified": self._verify([full, half], [full_receipt, half_receipt]),
+        }
+
+    def _settled(self, heard: Any, interval: Interval) -> Receipt:
+        """Wait until every batch is complete, then take what the subscriber got."""
+        deadline = time.monotonic() + SETTLE_S
+        while self.service.status()["dispatcher-0"]["in_flight"] and time.monotonic() < deadline:
+            time.sleep(0.005)
+        heard.send(interval.first_offset)
+        receipt: Receipt = heard.recv()
+        return receipt
+
+    def _cpu(self) -> dict[str, float]:
+        """CPU seconds so far of each actor, and of Ray's own daemons together."""
+        spent = {
+            name: status["cpu_seconds"]
+            for name, status in self.service.status().items()
+            if "cpu_seconds" in status
+        }
+        return spent | {"ray_daemons": _daemons_cpu()}
+
+    def _verify(self, intervals: list[Interval], receipts: list[Receipt]) -> dict[str, int]:
+        """Sampled objects whose delivered handles differ from brute force over the words."""
+        checked = wrong = 0
+        last = intervals[-1]
+        words = [
+            set(e.replace(" AND ", " ").replace(" OR ", " ").split())
+            for e in self.load.expressions()
+        ]
+        texts = column_to_strings(self.load.posts.text_off, self.load.posts.text)
+        analyzer = Analyzer(Analysis(salt=0))
+        rect, every = self.load.interests.rect, self.load.interests.every
+        for interval, receipt in zip(intervals, receipts, strict=True):
+            for offset, lsn, row in interval.sampled(SAMPLE_EVERY):
+                said = set(analyzer.tokens(texts[row]))
+                lon, lat = self.load.posts.lon[row], self.load.posts.lat[row]
+                live = np.flatnonzero((last.born <= lsn) & (last.born > 0) & (lsn < last.died))
+                near = live[_inside(rect[live], lon, lat)]
+                want = sorted(
+                    int(last.born[q])
+                    for q in near.tolist()
+                    if (words[q] <= said if every[q] else words[q] & said)
+                )
+                checked += 1
+                wrong += want != sorted(receipt.sample.get(offset, []))
+        return {"sampled": checked, "wrong": wrong}
+
+
+def _inside(rect: F64, lon: float, lat: float) -> I64:
+    east, west = lon >= rect[:, 0], lon <= rect[:, 2]
+    beside = np.where(rect[:, 0] > rect[:, 2], east | west, east & west)
+    found: I64 = beside & (lat >= rect[:, 1]) & (lat <= rect[:, 3])
+    return found
+
+
+def _daemons_cpu() -> float:
+    """CPU seconds of raylet and gcs_server among the children of this process."""
+    tick = os.sysconf("SC_CLK_TCK")
+    total = 0.0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            text = stat.read_text()
+        except OSError:
+            continue
+        name = text[text.index("(") + 1 : text.rindex(")")]
+        fields = text[text.rindex(")") + 2 :].split()
+        if name in ("raylet", "gcs_server") and int(fields[1]) == os.getpid():
+            total += (int(fields[11]) + int(fields[12])) / tick
+    return total
+
+
+def summary(found: Mapping[str, Any]) -> str:
+    """One line for people."""
+    full, half = found["saturated"], found["half_load"]
+    latency = half["latency_ms"]
+    return (
+        f"{full['tuples_per_second']:,.0f} tuples/s at {full['matches_per_object']:.1f} m/o; "
+        f"at half load p50 {latency.get('p50', float('nan')):.1f} ms, "
+        f"p99 {latency.get('p99', float('nan')):.1f} ms; "
+        f"verified {found['verified']['sampled']}, wrong {found['verified']['wrong']}"
+    )
