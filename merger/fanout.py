@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from ps2stream.batch import F64, I64, U32
-from ps2stream.merger.kernels import runs, take_bytes
+from ps2stream.merger.kernels import runs, take_spans
 from ps2stream.merger.names import Snapshot
 from ps2stream.messages import Payload
 from ps2stream.wire import Deliver, StringColumn
@@ -68,8 +68,7 @@ class Entry:
         if self.own_names is None:
             raise ValueError("an entry has lost its names")
         known, (off, data) = self.own_names
-        out: StringColumn = take_bytes(off, data, np.searchsorted(known, handles))
-        return out
+        return take((off, data), np.searchsorted(known, handles))
 
     def deliver(self, fields: int, new: I64) -> Deliver:
         """The batch for a stream that asked for `fields` and needs the `new` handles named."""
@@ -87,6 +86,13 @@ class Entry:
             time_ms=self.time if fields & FIELD_TIME else None,
             text=self.text if fields & FIELD_TEXT else None,
         )
+
+
+def take(column: StringColumn, rows: I64) -> StringColumn:
+    """Rows of a string column as a new one."""
+    off, data = column
+    out: StringColumn = take_spans(off[:-1], off[1:], data, rows)
+    return out
 
 
 def by_session(row: U32, handle: I64, session: I64) -> Iterator[tuple[int, U32, I64]]:
@@ -120,11 +126,11 @@ def entries(payload: Payload, row: U32, handle: I64, first: int, names: Snapshot
                 index=index,
                 partition=payload.dispatcher,
                 offset=payload.batch + rows,
-                id=take_bytes(payload.id_off, payload.id, rows),
+                id=take((payload.id_off, payload.id), rows),
                 time=payload.time[rows],
                 lon=payload.lon[rows],
                 lat=payload.lat[rows],
-                text=take_bytes(payload.text_off, payload.text, rows),
+                text=take((payload.text_off, payload.text), rows),
                 names=names,
             )
         )

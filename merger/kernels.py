@@ -71,16 +71,15 @@ def runs(row: U32) -> tuple[I64, U32]:
 
 
 @njit(cache=True, nogil=True)
-def take_bytes(off: I64, data: U8, rows: I64) -> tuple[I64, U8]:
-    """Rows of a string column as a new one."""
-    out_off = np.zeros(len(rows) + 1, np.int64)
+def take_spans(start: I64, end: I64, data: U8, rows: I64) -> tuple[I64, U8]:
+    """The byte strings data[start[r]:end[r]] of the rows, as a string column."""
+    off = np.zeros(len(rows) + 1, np.int64)
     for i in range(len(rows)):
-        out_off[i + 1] = out_off[i] + off[rows[i] + 1] - off[rows[i]]
-    out = np.empty(out_off[-1], np.uint8)
+        off[i + 1] = off[i] + end[rows[i]] - start[rows[i]]
+    out = np.empty(off[-1], np.uint8)
     for i in range(len(rows)):
-        a = off[rows[i]]
-        out[out_off[i] : out_off[i + 1]] = data[a : off[rows[i] + 1]]
-    return out_off, out
+        out[off[i] : off[i + 1]] = data[start[rows[i]] : end[rows[i]]]
+    return off, out
 
 
 @njit(cache=True, nogil=True)

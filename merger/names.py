@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ps2stream.batch import I64, U8
-from ps2stream.merger.kernels import take_bytes
+from ps2stream.merger.kernels import take_spans
 
 MIN_COMPACT = 1_024
 
@@ -31,8 +31,7 @@ class Snapshot(NamedTuple):
         known[known] = self.handle[at[known]] == handles[known]
         if not known.all():
             raise KeyError(f"no name for query {int(handles[~known][0])}")
-        where = np.stack([self.start[at], self.end[at]], axis=1).reshape(-1)
-        off, data = take_bytes(where, self.data, np.arange(0, len(where), 2))
+        off, data = take_spans(self.start, self.end, self.data, at)
         return off, data
 
 

@@ -154,7 +154,9 @@ class Session:
             if isinstance(item, Gap):
                 batch = _gap_alone(item)
             else:
-                batch = item.deliver(stream.fields, stream.known.learn(item.handle))
+                # Sorted, the names are found several times as fast.
+                new = np.sort(stream.known.learn(item.handle))
+                batch = item.deliver(stream.fields, new)
             data = np.frombuffer(deliver_batch(batch), np.uint8)
             self._sent.append(item)
             stream.batches -= 1

@@ -13,8 +13,7 @@ import numpy as np
 
 from ps2stream.batch import I64, Frame
 from ps2stream.merger.dedup import WINDOW, Pending, Window
-from ps2stream.merger.fanout import by_session, entries
-from ps2stream.merger.kernels import take_bytes
+from ps2stream.merger.fanout import by_session, entries, take
 from ps2stream.merger.names import Names
 from ps2stream.merger.sessions import Session
 from ps2stream.messages import (
@@ -127,7 +126,7 @@ class MergerMachine:
             mine = now.session % self._mergers == self._index
             inserts = np.flatnonzero(mine & (now.kind == Kind.INSERT))
             deletes = np.flatnonzero(mine & (now.kind == Kind.DELETE))
-            self._names.add(now.handle[inserts], *take_bytes(now.id_off, now.id, inserts))
+            self._names.add(now.handle[inserts], *take((now.id_off, now.id), inserts))
             if len(deletes):
                 self._deleted.append((now.lsn[deletes], now.handle[deletes]))
             self._applied = now.lsn_to

@@ -59,13 +59,13 @@ class Registry:
 
     def rows(self, handles: I64) -> QueryRows:
         """The insert rows of live handles, in this order (handles must be live)."""
-        parts = [c.rows.take(at) for c, at, _ in self._find(handles)]
-        if not parts:
+        found = list(self._find(handles))
+        if not found:
             return no_queries()
-        rows = QueryRows.concat(parts)
-        if len(parts) == 1:
+        rows = QueryRows.concat([chunk.rows.take(at) for chunk, at, _ in found])
+        if len(found) == 1:
             return rows
-        order = np.concatenate([which for _, _, which in self._find(handles)])
+        order = np.concatenate([which for _, _, which in found])
         back = np.empty(len(order), np.int64)
         back[order] = np.arange(len(order))
         return rows.take(back)

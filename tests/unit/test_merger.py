@@ -515,9 +515,9 @@ def test_runs(values: list[int]) -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.text(), min_size=1), st.data())
-def test_take_bytes(values: list[str], data: st.DataObject) -> None:
+def test_take(values: list[str], data: st.DataObject) -> None:
     rows = data.draw(st.lists(st.integers(0, len(values) - 1)))
-    out = kernels.take_bytes(*strings_to_column(values), np.array(rows, np.int64))
+    out = fanout.take(strings_to_column(values), np.array(rows, np.int64))
     assert column_to_strings(*out) == [values[i] for i in rows]
 
 
