@@ -173,3 +173,10 @@ def concat_ragged(parts: Sequence[tuple[I64, Array]]) -> tuple[I64, Array]:
 def row_of(off: I64) -> I64:
     """For each element of a ragged column, the row that it belongs to."""
     return np.repeat(np.arange(len(off) - 1, dtype=np.int64), np.diff(off))
+
+
+def sealed(array: Array) -> Array:
+    """A contiguous read-only view: kernels are compiled for one type, not for two."""
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view

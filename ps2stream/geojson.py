@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -54,7 +55,7 @@ def _numbers(value: Mapping[str, Any], names: tuple[str, ...]) -> list[float]:
     ]
     if problems:
         raise InvalidArgument(problems)
-    return [float(value[name]) for name in names]
+    return [_float(value[name]) for name in names]
 
 
 def _polygon(value: object, path: str, seen: int) -> tuple[shapely.Polygon, int]:
@@ -72,9 +73,11 @@ def _polygon(value: object, path: str, seen: int) -> tuple[shapely.Polygon, int]
             pair = isinstance(point, list | tuple) and len(point) >= 2
             if not pair or not all(map(_is_number, point)):
                 raise _invalid(f"{where}[{j}]", "expected [longitude, latitude]")
+            if not all(math.isfinite(_float(x)) for x in point):
+                raise _invalid(f"{where}[{j}]", "a coordinate is not finite")
         if list(points[0][:2]) != list(points[-1][:2]):
             raise _invalid(where, "the ring is not closed: first and last position differ")
-        rings.append([(float(p[0]), float(p[1])) for p in points])
+        rings.append([(_float(p[0]), _float(p[1])) for p in points])
     if not rings:
         raise _invalid(path, "the polygon is empty")
     return shapely.Polygon(rings[0], rings[1:]), seen
@@ -88,6 +91,13 @@ def _array(value: object, path: str) -> list[Any] | tuple[Any, ...]:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _float(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # an integer of hundreds of digits
+        return math.inf
 
 
 def _invalid(path: str, problem: str) -> InvalidArgument:

@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 
 from ps2stream import space_kernels as kernels
-from ps2stream.batch import F64, I64, U32
+from ps2stream.batch import F64, I64, U32, sealed
 from ps2stream.errors import InvalidArgument, Violation
 
 _BITS_MAX = 14  # an axis: 28 bits a cell, eight levels
@@ -62,7 +62,7 @@ class Grid:
         """Tag cells uint32[n] (level << 28 | row * columns + column) of valid points,
         float64[n] degrees."""
         out = np.empty(len(lon), np.uint32)
-        kernels.cells(lon, lat, self.lon_bits, self.lat_bits, level, out)
+        kernels.cells(sealed(lon), sealed(lat), self.lon_bits, self.lat_bits, level, out)
         return out
 
     def cover(self, box_off: I64, box: F64) -> tuple[I64, U32]:
@@ -70,6 +70,7 @@ class Grid:
         one level, ascending, each once. Boxes as in QueryRows, closed: a box that ends on
         a border touches the next cell too."""
         n = len(box_off) - 1
+        box_off, box = sealed(box_off), sealed(box)
         level = np.empty(n, np.uint8)
         off = np.empty(n + 1, np.int64)
         kernels.cover_sizes(box_off, box, self.lon_bits, self.lat_bits, self.max_cells, level, off)

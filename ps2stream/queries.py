@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ps2stream import space_kernels as kernels
-from ps2stream.batch import F64, I64, U8
+from ps2stream.batch import F64, I64, U8, sealed
 from ps2stream.errors import InvalidArgument, Violation
 from ps2stream.expr import CompiledColumn
 from ps2stream.limits import ID_BYTES
@@ -212,9 +212,9 @@ def _sources(shape: U8, geom: tuple[I64, F64], text: StringColumn) -> StringColu
     off = np.zeros(len(shape) + 1, np.int64)
     np.cumsum(1 + 8 * np.diff(geom[0]) + np.diff(text[0]), out=off[1:])
     out = np.empty(off[-1], np.uint8)
-    kernels.write_sources(
-        shape, geom[0], geom[1].astype("<f8", copy=False).view(np.uint8), *text, off, out
-    )
+    words = np.ascontiguousarray(geom[1], "<f8").view(np.uint8)
+    geom_off, text_off, canonical = sealed(geom[0]), sealed(text[0]), sealed(text[1])
+    kernels.write_sources(shape, geom_off, words, text_off, canonical, off, out)
     return off, out
 
 

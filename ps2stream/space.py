@@ -15,7 +15,7 @@ import numpy as np
 import shapely
 
 from ps2stream import space_kernels as kernels
-from ps2stream.batch import F64, I64, U8
+from ps2stream.batch import F64, I64, U8, sealed
 from ps2stream.errors import InvalidArgument, Violation
 from ps2stream.limits import LAT_MAX, LON_MAX, RADIUS_KM
 from ps2stream.messages import Shape
@@ -274,6 +274,8 @@ def verify(
     (int64[n], the handles).
     """
     out = np.empty(len(pick), np.uint8)
+    shape, geom_off, geom, pick = sealed(shape), sealed(geom_off), sealed(geom), sealed(pick)
+    lon, lat = sealed(lon), sealed(lat)
     if kernels.verify_simple(shape, geom_off, geom, pick, lon, lat, out):
         at = np.flatnonzero(out == 2)
         rows, which = np.unique(pick[at], return_inverse=True)
