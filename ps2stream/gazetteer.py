@@ -108,12 +108,13 @@ def seeds_of(batch: Any, analyzer: Analyzer) -> list[Seed]:
 
 def make_query(random: np.random.Generator, seeds: Sequence[Seed]) -> MadeQuery:
     """Words of one post, an area around another (or the same, which is likelier to match)."""
-    post = seeds[random.integers(len(seeds))]
-    words = list(dict.fromkeys(random.choice(post.tokens, min(3, len(post.tokens)))))
+    post = seeds[int(random.integers(len(seeds)))]
+    drawn = random.choice(post.tokens, min(3, len(post.tokens)))
+    words = list(dict.fromkeys(drawn.tolist()))
     expression = _expression(random, words)
     if len(words) > 1 and random.random() < 0.1:
         return MadeQuery(expression, None)
-    place = post if random.random() < 0.5 else seeds[random.integers(len(seeds))]
+    place = post if random.random() < 0.5 else seeds[int(random.integers(len(seeds)))]
     region = _region(random, place.lon, place.lat)
     # Region-only queries match every post of a place; keep them few and small.
     if random.random() < 0.02:
@@ -153,5 +154,6 @@ def _region(random: np.random.Generator, lon: float, lat: float) -> Region:
         (lon + size / 2 * math.cos(a), lat + size / 2 * math.sin(a))
         for a in np.linspace(0.0, 2.0 * math.pi, 6, endpoint=False)
     ]
-    limits = shapely.box(-180.0, -90.0, 180.0, 90.0)
-    return Polygon(shapely.intersection(shapely.Polygon(ring), limits))
+    return Polygon(
+        shapely.Polygon([(min(max(x, -180.0), 180.0), min(max(y, -90.0), 90.0)) for x, y in ring])
+    )

@@ -110,7 +110,7 @@ def paced(
     parts: Iterable[Any],
     rate: float | None,
     clock: Callable[[], float],
-    sleep: Callable[[float], None],
+    sleep: Callable[[float], object],
 ) -> Iterator[Any]:
     """The record batches, each not before its turn at `rate` rows a second.
 

@@ -54,8 +54,8 @@ class Difference:
 class Oracle:
     """Remembers every query that was acknowledged, and judges deliveries."""
 
-    def __init__(self, stemmer: str | None = None, stop_words: str | None = None) -> None:
-        self._analyzer = Analyzer(Analysis(salt=0, stemmer=stemmer, stop_words=stop_words))
+    def __init__(self, analysis: Analysis) -> None:
+        self._analyzer = Analyzer(analysis)
         self._queries: list[Watched] = []
         self._live: dict[str, Watched] = {}
 

@@ -112,5 +112,8 @@ class Program(click.Group):
             return super().invoke(ctx)
         except errors.Ps2StreamError as error:
             ctx.exit(ctx.ensure_object(Output).error(error))
+        except TimeoutError as error:
+            found = errors.Unavailable(str(error) or "the service did not answer in time")
+            ctx.exit(ctx.ensure_object(Output).error(found))
         except KeyboardInterrupt:
             ctx.exit(130)

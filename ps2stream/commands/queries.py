@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ps2stream.commands.output import Output, json_option, pass_output, server_option
+from ps2stream.commands.output import FAILED, Output, json_option, pass_output, server_option
 from ps2stream.commands.regions import of_record, parse_region, region_options
 from ps2stream.errors import InvalidArgument, NotFound, Violation
 
@@ -48,7 +48,8 @@ def insert(
 
     A line of the file is {"id": ..., "expression": ..., "region": ...} with a region of
     {"rect": [lon_min, lat_min, lon_max, lat_max]}, {"circle": [lon, lat, km]} or GeoJSON.
-    Repeating an insert is harmless; another query under a taken id is refused.
+    Good lines are inserted, refused ones reported (exit code 1). Repeating an insert is
+    harmless; another query under a taken id is refused.
     """
     from ps2stream.client import Client
 
@@ -66,19 +67,28 @@ def insert(
 
 
 def _insert_file(output: Output, file: str, session: str, server: str) -> None:
+    from ps2stream.api import Refused
     from ps2stream.client import Client
     from ps2stream.readers import read_queries
 
     rows = (
-        (record["id"], record.get("expression", ""), of_record(where, record.get("region")))
+        (
+            where,
+            (record["id"], record.get("expression", ""), of_record(where, record.get("region"))),
+        )
         for where, record in read_queries(file)
     )
-    done = 0
+    done, bad = 0, list[str]()
     with Client(server) as client:
         while batch := list(islice(rows, BATCH)):
-            client.insert_many(batch, session=session)
-            done += len(batch)
-    output.emit({"inserted": done}, f"inserted {done:,} queries")
+            refused: list[Refused] = []
+            client.insert_many([row for _, row in batch], session=session, refused=refused)
+            done += len(batch) - len(refused)
+            bad += [f"{batch[r.row][0]}: {r.error}" for r in refused]
+    output.emit({"inserted": done, "refused": bad}, f"inserted {done:,} queries")
+    if bad:
+        output.say("\n".join(bad))
+        raise SystemExit(FAILED)
 
 
 @click.command()

@@ -29,7 +29,7 @@ def subscribe(output: Output, /, session: str, limit: int | None, text: bool, se
     with Client(server) as client, client.subscribe(session, text=text) as matches:
         for match in islice(matches, limit):
             body = _body(match)
-            at = datetime.fromtimestamp(match.time / 1000, UTC).isoformat(" ", "seconds")
+            at = datetime.fromtimestamp((match.time or 0) / 1000, UTC).isoformat(" ", "seconds")
             line = f"{at}  {match.query_id}  {match.lon:.4f},{match.lat:.4f}  {match.text or ''}"
             output.emit(body, line)
 

