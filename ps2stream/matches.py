@@ -169,9 +169,9 @@ class Receiver:
             found = found.after(self._last)
         return found
 
-    def took(self, matches: Matches) -> None:
-        """The subscriber has dealt with this batch."""
-        self._last = max(self._last, matches.last)
+    def took(self, number: int) -> None:
+        """The subscriber has dealt with everything up to this pair."""
+        self._last = max(self._last, number)
 
     def credit(self, *, flush: bool = False) -> bytes | None:
         """A message that grants what was taken, once it is a quarter of the window."""

@@ -72,7 +72,8 @@ def pipelined(
     def put(item: Callable[[], bytes] | Exception | None) -> None:
         while not gone.is_set():
             try:
-                return pending.put(item, timeout=0.5)
+                pending.put(item, timeout=0.5)
+                return
             except queue.Full:
                 continue
 

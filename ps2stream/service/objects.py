@@ -61,8 +61,10 @@ class Objects:
         """What is wrong with which row, in row order."""
         out: list[Refusal] = []
         for name, value, limit in (("lon", self.lon, LON_MAX), ("lat", self.lat, LAT_MAX)):
-            for i in np.flatnonzero(~(np.abs(value) <= limit)).tolist():
-                out.append(Refusal(i, name, coordinate_problem(float(value[i]), limit)))
+            out += [
+                Refusal(i, name, coordinate_problem(float(value[i]), limit))
+                for i in np.flatnonzero(~(np.abs(value) <= limit)).tolist()
+            ]
         for name, off, bound in (
             ("id", self.id_off, ID_BYTES),
             ("text", self.text_off, TEXT_BYTES),
