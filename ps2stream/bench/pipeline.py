@@ -52,7 +52,7 @@ def run_pipeline(
     benchmark gives about so many matches per object."""
     analysis = Analysis(salt=seed)
     analyzer = Analyzer(analysis)
-    updates = int(seconds * 80_000)
+    updates = min(int(seconds * 60_000), 600_000)
     load = workload.make(source, group, queries, updates, batch * 100, seed, analyzer)
     if mo is not None:
         from ps2stream.bench.engine import tuned
