@@ -282,16 +282,20 @@ class AsyncSubscription:
         """The next message; None when the subscription has been closed."""
         if self._call is None and not self._closed:
             await self._connect()
-        while not self._closed:
+        while not self._ended():
             try:
                 return await _answer(self._call)
             except (Ps2StreamError, TimeoutError) as error:
-                if self._closed:
+                if self._ended():
                     break
                 if not (self._reconnect and isinstance(error, Unavailable)):
                     raise
                 await self._again(error)
         return None
+
+    def _ended(self) -> bool:
+        """Whether `close` was called, perhaps while something was awaited."""
+        return self._closed
 
     async def _again(self, error: Exception) -> None:
         """Open the stream again; gives up after `timeout` seconds."""

@@ -184,7 +184,7 @@ class Client:
         return self._channel.stream_stream(PUBSUB + name)
 
     def _call(self, name: str, request: Message, kind: type[A], *, repeatable: bool = True) -> A:
-        call = self._channel.unary_unary(name if name.startswith("/") else PUBSUB + name)
+        call: Any = self._channel.unary_unary(name if name.startswith("/") else PUBSUB + name)
         data = request.SerializeToString()
         return kind.FromString(self._retried(lambda left: call(data, timeout=left), repeatable))
 

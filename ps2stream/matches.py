@@ -34,7 +34,8 @@ class Match(NamedTuple):
     text: str | None
 
 
-class Gap(NamedTuple):
+@dataclasses.dataclass(frozen=True, slots=True)
+class Gap:
     """Pairs `first`..`last` were dropped by the service because nobody took them in time."""
 
     first: int

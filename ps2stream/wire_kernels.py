@@ -9,7 +9,7 @@ from ps2stream.batch import I64, U8, U32
 BAD = -1
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def scan(data: U8, at: int, end: int, field: U8, start: I64, stop: I64) -> int:
     """Where the fields of the message data[at:end] lie, in order; how many there are, or
     BAD. Of a number, stop - start is 0 and start its value; fixed-width fields that are not
@@ -49,7 +49,7 @@ def scan(data: U8, at: int, end: int, field: U8, start: I64, stop: I64) -> int:
     return n
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def get_varints(data: U8, at: int, end: int, out: U32) -> int:
     """Read uint32 varints of data[at:end]; how many there are, or BAD when they are cut
     short, too large or too many for `out`."""

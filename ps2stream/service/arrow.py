@@ -79,7 +79,8 @@ def doubles(batch: pa.RecordBatch, name: str) -> F64:
     column = batch.column(name)
     if column.null_count:
         column = column.fill_null(float("nan"))
-    return _fixed(column, np.float64)
+    found: F64 = _fixed(column, np.float64)
+    return found
 
 
 def times(batch: pa.RecordBatch, name: str, now_ms: int) -> I64:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import grpc
 import numpy as np
@@ -20,7 +20,7 @@ UNARY_WAIT_S = 0.05
 
 Request = pubsub_pb2.PublishRequest | pubsub_pb2.PublishStreamRequest
 Answer = TypeVar("Answer", pubsub_pb2.PublishResponse, pubsub_pb2.PublishStreamResponse)
-Level = object_pb2.PublishLevel.ValueType
+Level: TypeAlias = object_pb2.PublishLevel.ValueType
 
 
 class Taken(NamedTuple):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import grpc
 
@@ -66,7 +67,7 @@ class PubSub:
             "PublishStream": lambda requests, _: pipelined(requests, self.publishing.begin),
             "Deliver": self.delivering.deliver,
         }
-        handlers = {
+        handlers: dict[str, Any] = {
             name: grpc.unary_unary_rpc_method_handler(unary(f)) for name, f in calls.items()
         }
         handlers |= {

@@ -52,8 +52,14 @@ class _Queries(NamedTuple):
 
     def take(self, at: I64) -> _Queries:
         if isinstance(self.regions, RectColumns):
-            sides = (getattr(self.regions, f)[at] for f in RECT_FIELDS)
-            regions: Regions = RectColumns(*sides, self.regions.is_world()[at])
+            old = self.regions
+            regions: Regions = RectColumns(
+                old.lon_min[at],
+                old.lat_min[at],
+                old.lon_max[at],
+                old.lat_max[at],
+                old.is_world()[at],
+            )
         else:
             regions = [self.regions[i] for i in at]
         return _Queries(
@@ -146,12 +152,12 @@ def _inserts(found: _Queries, gateway: Gateway) -> Inserts:
 
 def _from_arrow(data: bytes, session: str) -> _Queries:
     batch = arrow.open_batch(data, COLUMNS, tuple(COLUMNS))
-    sides = [arrow.doubles(batch, f) for f in RECT_FIELDS]
+    lon_min, lat_min, lon_max, lat_max = (arrow.doubles(batch, f) for f in RECT_FIELDS)
     world = np.logical_and.reduce([arrow.nulls(batch, f) for f in RECT_FIELDS])
     return _Queries(
         arrow.strings(batch, "id"),
         arrow.strings(batch, "expression"),
-        RectColumns(*sides, world),
+        RectColumns(lon_min, lat_min, lon_max, lat_max, world),
         [session] * batch.num_rows,
         [],
     )
