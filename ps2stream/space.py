@@ -32,6 +32,24 @@ from ps2stream.polygons import (
 )
 from ps2stream.space_kernels import EARTH_KM
 
+__all__ = [
+    "KM_PER_DEGREE",
+    "RECT_FIELDS",
+    "Circle",
+    "Polygon",
+    "PolygonCache",
+    "Rect",
+    "Region",
+    "World",
+    "coordinate_problem",
+    "decode_region",
+    "great_circle_km",
+    "rect_problems",
+    "square_km",
+    "validate_points",
+    "verify",
+]
+
 KM_PER_DEGREE = EARTH_KM * math.pi / 180.0
 # Outward, in radians: above the error of the haversine near the antipode, sqrt(2^-53).
 _MARGIN = 1e-7

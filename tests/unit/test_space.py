@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from ps2stream.errors import InvalidArgument
 from ps2stream.geojson import from_json
 from ps2stream.limits import POLYGON_VERTICES, RADIUS_KM
-from ps2stream.polygons import PolygonCache
 from ps2stream.space import (
     KM_PER_DEGREE,
     Circle,
     Polygon,
+    PolygonCache,
     Rect,
     Region,
     World,
