@@ -8,6 +8,7 @@ ragged column likewise (CSR).
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Self
@@ -149,7 +150,7 @@ def column_to_strings(off: I64, data: U8) -> list[str]:
     """The inverse of `strings_to_column`; damaged UTF-8 becomes U+FFFD."""
     raw = data.tobytes()
     at = off.tolist()
-    return [raw[a:b].decode("utf-8", "replace") for a, b in zip(at[:-1], at[1:], strict=True)]
+    return [raw[a:b].decode("utf-8", "replace") for a, b in itertools.pairwise(at)]
 
 
 def take_ragged(off: I64, data: Array, rows: Array) -> tuple[I64, Array]:

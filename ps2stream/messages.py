@@ -33,7 +33,7 @@ NEVER = np.iinfo(np.int64).max  # delete_lsn of a live query
 
 class Address(NamedTuple):
     role: Role
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs
 
 
 class Send(NamedTuple):

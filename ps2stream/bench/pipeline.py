@@ -20,13 +20,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ps2stream.batch import F64, I64, column_to_strings
+from ps2stream.batch import F64, column_to_strings
 from ps2stream.bench import workload
 from ps2stream.bench.publisher import Interval, Job, publish
 from ps2stream.bench.subscriber import Receipt, subscribe
 from ps2stream.cluster.service import Service, start
-from ps2stream.config import Settings
+from ps2stream.config import Settings, default_workers
 from ps2stream.plan import built_in_plan
 from ps2stream.terms import Analysis, Analyzer
 
@@ -57,7 +58,7 @@ def run_pipeline(
     if mo is not None:
         from ps2stream.bench.engine import tuned
 
-        load = tuned(load, analyzer, mo)
+        load, _ = tuned(load, mo, analyzer, analyzer.analyse(load.posts.text_off, load.posts.text))
     with tempfile.TemporaryDirectory(prefix="ps2s-bench-") as folder:
         settings = Settings(
             port=0,
@@ -65,8 +66,8 @@ def run_pipeline(
             mergers=mergers,
             max_in_flight=max_in_flight,
             session_quota=1 << 30,
-            runtime=runtime,  # type: ignore[arg-type]
-            **({} if workers is None else {"workers": workers}),
+            runtime=runtime,
+            workers=default_workers() if workers is None else workers,
         )
         plan = built_in_plan(
             analysis, load.grid, settings.workers, (load.posts.lon, load.posts.lat), load.counts
@@ -212,10 +213,10 @@ class _Run:
         return {"sampled": checked, "wrong": wrong}
 
 
-def _inside(rect: F64, lon: float, lat: float) -> I64:
+def _inside(rect: F64, lon: float, lat: float) -> NDArray[np.bool_]:
     east, west = lon >= rect[:, 0], lon <= rect[:, 2]
     beside = np.where(rect[:, 0] > rect[:, 2], east | west, east & west)
-    found: I64 = beside & (lat >= rect[:, 1]) & (lat <= rect[:, 3])
+    found: NDArray[np.bool_] = beside & (lat >= rect[:, 1]) & (lat <= rect[:, 3])
     return found
 
 

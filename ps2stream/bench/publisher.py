@@ -219,7 +219,7 @@ class _Publisher:
 
     def _prepare(self, first: int, size: int) -> None:
         """Encode outside the measured time."""
-        send, self.objects.send = self.objects.send, lambda _: None  # type: ignore[method-assign]
+        send, self.objects.send = self.objects.send, lambda request: None  # type: ignore[method-assign]
         try:
             self.publish(first, size)
         finally:

@@ -44,7 +44,8 @@ class Receipt:
         offset = np.concatenate(self.offsets)
         at = np.repeat(self.at, [len(o) for o in self.offsets])
         batch = np.searchsorted(interval.offsets, offset, "right") - 1
-        return (at - interval.intended[batch]) * 1e3
+        late: F64 = (at - interval.intended[batch]) * 1e3
+        return late
 
 
 def subscribe(target: str, session: str, pipe: Connection, every: int) -> None:
@@ -72,7 +73,7 @@ def subscribe(target: str, session: str, pipe: Connection, every: int) -> None:
 
     options = [("grpc.max_receive_message_length", 64 << 20)]
     with grpc.insecure_channel(target, options=options) as channel:
-        stream = channel.stream_stream(
+        stream: Any = channel.stream_stream(
             "/ps2stream.v1.PubSub/Deliver",
             request_serializer=pb.DeliverRequest.SerializeToString,
         )

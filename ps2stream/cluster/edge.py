@@ -17,7 +17,6 @@ import numpy as np
 
 from ps2stream.batch import Frame, strings_to_column
 from ps2stream.errors import ResourceExhausted
-from ps2stream.expr import Frequencies
 from ps2stream.messages import (
     Address,
     Attach,
@@ -36,7 +35,8 @@ from ps2stream.messages import (
     UpdateRequest,
 )
 from ps2stream.service.gateway import Publication, Sink
-from ps2stream.terms import Analyzer
+from ps2stream.service.gateway import Stream as StreamPort
+from ps2stream.terms import Analyzer, Frequencies
 
 Post = Callable[[list[Send]], None]
 
@@ -156,10 +156,10 @@ class DispatcherEdge:
 
     def attach(
         self, session: str, fields: int, credit_batches: int, credit_bytes: int, sink: Sink
-    ) -> Future[Stream]:
+    ) -> Future[StreamPort]:
         """Open the session's Deliver stream here. `sink` gets encoded DeliverResponses,
         then None when another stream has taken the session over; it must not block."""
-        done: Future[Stream] = Future()
+        done: Future[StreamPort] = Future()
 
         def granted(grant: Future[SessionGrant]) -> None:
             if error := grant.exception():

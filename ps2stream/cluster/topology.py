@@ -10,13 +10,12 @@ import dataclasses
 from typing import Any
 
 from ps2stream.dispatcher.router import RouterMachine
-from ps2stream.expr import Frequencies
 from ps2stream.merger.state import MergerMachine
 from ps2stream.messages import Address
 from ps2stream.plan import RoutingPlan
 from ps2stream.ports import Store
 from ps2stream.store.sequencer import SequencerMachine
-from ps2stream.terms import Analysis, Analyzer
+from ps2stream.terms import Analysis, Analyzer, Frequencies
 from ps2stream.workers.state import WorkerMachine
 
 

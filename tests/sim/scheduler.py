@@ -7,16 +7,21 @@ requests share a commit. Nothing is lost here; crashes are restarts of everythin
 
 from __future__ import annotations
 
+import functools
 import random
 from collections import defaultdict, deque
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from ps2stream.batch import decode
-from ps2stream.cluster.edge import DispatcherEdge, Stream
+from ps2stream.cluster.edge import DispatcherEdge
 from ps2stream.cluster.topology import Topology
+from ps2stream.merger.state import MergerMachine
 from ps2stream.messages import Address, Send, UpdateRequest
 from ps2stream.ports import Store
+from ps2stream.service.gateway import Stream
 from ps2stream.v1 import delivery_pb2
+from ps2stream.workers.state import WorkerMachine
 
 SEQUENCER = Address("sequencer", 0)
 
@@ -30,6 +35,9 @@ class Mailbox:
     seqs: list[int] = field(default_factory=list)
     gaps: int = 0
     stream: Stream | None = None
+
+    def attached(self, future: Future[Stream]) -> None:
+        self.stream = future.result()
 
     def __call__(self, data: bytes | None) -> None:
         if data is None:
@@ -56,7 +64,7 @@ class Sim:
         self.frequencies = topology.frequencies(self.analyzer)
         self.sequencer = topology.sequencer(store)
         self.pending: list[UpdateRequest] = []
-        self.machines = {
+        self.machines: dict[Address, WorkerMachine | MergerMachine] = {
             **{Address("worker", i): topology.worker(i) for i in range(topology.workers)},
             **{Address("merger", i): topology.merger(i) for i in range(topology.mergers)},
         }
@@ -65,7 +73,7 @@ class Sim:
                 topology.router(i, self.analyzer),
                 self.analyzer,
                 self.frequencies,
-                lambda sends, i=i: self.post(Address("dispatcher", i), sends),
+                functools.partial(self.post, Address("dispatcher", i)),
                 lambda: self.now_ms,
             )
             for i in range(topology.dispatchers)

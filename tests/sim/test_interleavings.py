@@ -71,7 +71,11 @@ def some_plan(rng: random.Random) -> RoutingPlan:
     if kind == 1:
         return text_plan(ANALYSIS, grid, workers, {"flood": workers - 1})
     every = tuple(range(workers))
-    leaves = [Space(rng.randrange(workers)), Text(every, {"river": 0}), Text(every)]
+    leaves: list[Space | Text] = [
+        Space(rng.randrange(workers)),
+        Text(every, {"river": 0}),
+        Text(every),
+    ]
     cells = np.array(
         [rng.randrange(3) for _ in range(1 << (grid.lon_bits + grid.lat_bits))], np.uint32
     )
@@ -126,7 +130,7 @@ class World_:
         for name, box in self.boxes.items():
             edge = self.rng.choice(self.sim.edges)
             future = edge.attach(name, 7, self.rng.choice([1, 256]), 1 << 20, box)
-            future.add_done_callback(lambda f, box=box: setattr(box, "stream", f.result()))
+            future.add_done_callback(box.attached)
         self.sim.settle()
 
     def insert(self) -> None:
