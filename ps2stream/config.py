@@ -29,34 +29,42 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    host: str = Field("127.0.0.1", min_length=1, description="address to listen on")
+    host: str = Field(default="127.0.0.1", min_length=1, description="address to listen on")
     port: int = Field(
-        7077,
+        default=7077,
         ge=0,
         le=65535,
         description="port of the first dispatcher, the others follow; 0 picks free ones",
     )
-    data_dir: Path = Field(Path("ps2stream-data"), description="where the ledger is kept")
-    dispatchers: int = Field(1, ge=1, le=64, description="dispatchers, each with a gRPC port")
+    data_dir: Path = Field(default=Path("ps2stream-data"), description="where the ledger is kept")
+    dispatchers: int = Field(
+        default=1, ge=1, le=64, description="dispatchers, each with a gRPC port"
+    )
     workers: int = Field(
         default_factory=default_workers, ge=1, le=1024, description="workers: max(1, cores - 2)"
     )
-    mergers: int = Field(1, ge=1, le=64, description="mergers")
-    plan: Path | None = Field(None, description="routing plan file; none: the built-in plan")
+    mergers: int = Field(default=1, ge=1, le=64, description="mergers")
+    plan: Path | None = Field(
+        default=None, description="routing plan file; none: the built-in plan"
+    )
     stemmer: str | None = Field(
-        None, description="Snowball language, fixed when the data directory is made"
+        default=None, description="Snowball language, fixed when the data directory is made"
     )
     stop_words: str | None = Field(
-        None, description="language whose stop words are ignored (en), fixed as the stemmer is"
+        default=None,
+        description="language whose stop words are ignored (en), fixed as the stemmer is",
     )
     session_quota: int = Field(
-        16 << 20, ge=1 << 16, description="bytes of backlog a session may hold before a GAP"
+        default=16 << 20, ge=1 << 16, description="bytes of backlog a session may hold before a GAP"
     )
     max_in_flight: int = Field(
-        64, ge=1, le=65536, description="batches a dispatcher accepts before it refuses more"
+        default=64,
+        ge=1,
+        le=65536,
+        description="batches a dispatcher accepts before it refuses more",
     )
     runtime: Literal["ray", "local"] = Field(
-        "ray", description="Ray actors, or everything in one process"
+        default="ray", description="Ray actors, or everything in one process"
     )
 
     @model_validator(mode="after")

@@ -19,7 +19,7 @@ def bench() -> None:
 
 def _workload_options(command: F) -> F:
     for option in (
-        click.option("--seed", type=int, default=1, show_default=True),
+        click.option("--seed", type=int, default=1, show_default=True, help="Of the workload."),
         click.option(
             "--mo",
             type=click.FloatRange(min=0, min_open=True),
@@ -53,8 +53,12 @@ def _workload_options(command: F) -> F:
 
 @bench.command()
 @_workload_options
-@click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True)
-@click.option("--against", metavar="FILE", help="Run this engine.py beside it; give the ratio.")
+@click.option(
+    "--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Measured runs."
+)
+@click.option(
+    "--against", metavar="FILE", help="The yardstick's engine.py: run it too, print the ratio."
+)
 @json_option
 @pass_output
 def engine(

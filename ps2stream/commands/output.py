@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from rich.console import Console
 
 from ps2stream import errors
+
+if TYPE_CHECKING:
+    from ps2stream.client import Client
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -37,6 +40,13 @@ class Output:
 
     def __init__(self) -> None:
         self.json = False
+        self.timeout = 10.0
+
+    def connect(self, server: str) -> Client:
+        """A client of the service, with the timeout asked for."""
+        from ps2stream.client import Client
+
+        return Client(server, timeout=self.timeout)
 
     def say(self, line: str) -> None:
         """A line for people; silent with --json."""
@@ -92,7 +102,20 @@ def json_option(command: F) -> F:
 
 
 def server_option(command: F) -> F:
-    """--server, where the service listens."""
+    """--server, where the service listens, and --timeout, kept in the Output."""
+
+    def keep(ctx: click.Context, _: click.Parameter, value: float) -> None:
+        ctx.find_root().ensure_object(Output).timeout = value
+
+    command = click.option(
+        "--timeout",
+        type=click.FloatRange(min=0, min_open=True),
+        default=10.0,
+        show_default=True,
+        expose_value=False,
+        callback=keep,
+        help="Seconds to wait for an answer.",
+    )(command)
     return click.option(
         "--server",
         default="127.0.0.1:7077",

@@ -60,7 +60,6 @@ def publish(
       ps2stream publish posts.parquet --rate 5000
       echo '{"lat": 51.5, "lon": -0.1, "text": "flood by the river"}' | ps2stream publish -
     """
-    from ps2stream.client import Client
     from ps2stream.readers import read_posts, row_count
 
     total = row_count(file, format)
@@ -75,7 +74,7 @@ def publish(
         console=output.progress(),
     )
     try:
-        with Client(server) as client, bar:
+        with output.connect(server) as client, bar:
             task = bar.add_task("publish", total=total)
             posts = _limited(read_posts(file, format, batch), limit)
             for part in paced(posts, rate, time.monotonic, time.sleep):

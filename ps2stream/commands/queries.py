@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ps2stream.commands.output import FAILED, Output, json_option, pass_output, server_option
-from ps2stream.commands.regions import of_record, parse_region, region_options
+from ps2stream.commands.regions import of_record, parse_region, region_options, shown
 from ps2stream.errors import InvalidArgument, NotFound, Violation
 
 BATCH = 1000
@@ -51,8 +51,6 @@ def insert(
     Good lines are inserted, refused ones reported (exit code 1). Repeating an insert is
     harmless; another query under a taken id is refused.
     """
-    from ps2stream.client import Client
-
     if file is not None:
         if id is not None or rect or circle or polygon:
             raise _bad("--file", "takes ids, expressions and regions from the file alone")
@@ -61,14 +59,13 @@ def insert(
     if id is None:
         raise _bad("id", "give an ID and an EXPRESSION, or --file")
     region = parse_region(rect, circle, polygon)
-    with Client(server) as client:
+    with output.connect(server) as client:
         lsn = client.insert(id, expression or "", region, session=session)
     output.emit({"id": id, "lsn": lsn}, f"inserted {id} (LSN {lsn})")
 
 
 def _insert_file(output: Output, file: str, session: str, server: str) -> None:
     from ps2stream.api import Refused
-    from ps2stream.client import Client
     from ps2stream.readers import read_queries
 
     rows = (
@@ -79,7 +76,7 @@ def _insert_file(output: Output, file: str, session: str, server: str) -> None:
         for where, record in read_queries(file)
     )
     done, bad = 0, list[str]()
-    with Client(server) as client:
+    with output.connect(server) as client:
         while batch := list(islice(rows, BATCH)):
             refused: list[Refused] = []
             client.insert_many([row for _, row in batch], session=session, refused=refused)
@@ -101,10 +98,8 @@ def delete(output: Output, /, ids: tuple[str, ...], server: str) -> None:
 
     Goes through all IDs; exit code 3 if one of them was not live.
     """
-    from ps2stream.client import Client
-
     missing: NotFound | None = None
-    with Client(server) as client:
+    with output.connect(server) as client:
         for id in ids:
             try:
                 lsn = client.delete(id)
@@ -124,9 +119,7 @@ def delete(output: Output, /, ids: tuple[str, ...], server: str) -> None:
 @pass_output
 def list_queries(output: Output, /, session: str | None, limit: int | None, server: str) -> None:
     """List live queries in the order of their insertion."""
-    from ps2stream.client import Client
-
-    with Client(server) as client:
+    with output.connect(server) as client:
         for query in islice(client.list(session), limit):
             body: dict[str, Any] = {
                 "id": query.id,
@@ -134,8 +127,8 @@ def list_queries(output: Output, /, session: str | None, limit: int | None, serv
                 "expression": query.expression,
                 "region": query.region.to_json() if query.region is not None else None,
             }
-            where = "everywhere" if body["region"] is None else str(body["region"])
-            output.emit(body, f"{query.id}  {query.session}  {query.expression or '-'}  {where}")
+            words = query.expression or "(any text)"
+            output.emit(body, f"{query.id}  {query.session}  {words}  {shown(query.region)}")
 
 
 def _bad(field: str, description: str) -> InvalidArgument:

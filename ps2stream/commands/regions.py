@@ -11,7 +11,7 @@ import click
 
 from ps2stream import geojson
 from ps2stream.errors import InvalidArgument, Violation
-from ps2stream.space import Circle, Rect, Region
+from ps2stream.space import Circle, Polygon, Rect, Region
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -45,6 +45,18 @@ def parse_region(rect: str | None, circle: str | None, polygon: str | None) -> R
     if circle:
         return Circle(*_numbers("--circle", circle, 3))
     return read_polygon(Path(polygon)) if polygon else None
+
+
+def shown(region: Region | None) -> str:
+    """A region in the words of the options."""
+    match region:
+        case Rect():
+            return f"rect {','.join(f'{v:g}' for v in region.geom())}"
+        case Circle(lon, lat, km):
+            return f"circle {lon:g},{lat:g},{km:g}"
+        case Polygon():
+            return f"polygon within {','.join(f'{v:g}' for v in region.geometry.bounds)}"
+    return "everywhere"
 
 
 def read_polygon(path: Path) -> Region:

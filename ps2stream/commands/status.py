@@ -16,9 +16,7 @@ def status(output: Output, /, server: str) -> None:
 
     Exit code 5 when nothing answers.
     """
-    from ps2stream.client import Client
-
-    with Client(server) as client:
+    with output.connect(server) as client:
         found = client.status()
     width = max(map(len, found))
     output.emit(found, "\n".join(f"{name:{width}}  {value}" for name, value in found.items()))

@@ -24,9 +24,7 @@ def subscribe(output: Output, /, session: str, limit: int | None, text: bool, se
     A session is a named subscriber (`default` when none is named); its matches are kept,
     up to a quota, while nobody listens. The newest listener takes a session over.
     """
-    from ps2stream.client import Client
-
-    with Client(server) as client, client.subscribe(session, text=text) as matches:
+    with output.connect(server) as client, client.subscribe(session, text=text) as matches:
         for match in islice(matches, limit):
             body = _body(match)
             at = datetime.fromtimestamp((match.time or 0) / 1000, UTC).isoformat(" ", "seconds")

@@ -86,3 +86,11 @@ def test_log_lines_are_json() -> None:
         logging.getLogger("ps2stream").handlers.clear()
         logging.getLogger("ps2stream").propagate = True
     assert (line["level"], line["message"], line["lsn"]) == ("info", "hello you", 5)
+
+
+def test_the_docs_list_every_setting_with_its_default(root: Path) -> None:
+    text = (root / "docs" / "configuration.md").read_text("utf-8")
+    for name, field in config.Settings.model_fields.items():
+        default = "max(1, cores - 2)" if name == "workers" else field.default
+        shown = "none" if default is None else f"`{default}`"
+        assert f"| `{name}` | {shown} |" in text

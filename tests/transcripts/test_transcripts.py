@@ -1,0 +1,87 @@
+"""Replays the transcripts of this folder: `$` begins a command, what follows is its output.
+
+A command runs in this process against a service of its own. Understood besides ps2stream:
+`printf '...' | ps2stream ...` for standard input and `printf '...' > file`. Output may hold
+`<...>` for text that differs from run to run, on a line of its own for many lines; `[3]` at the end is the exit code.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from ps2stream.cli import main
+from ps2stream.cluster.service import start
+from ps2stream.config import Settings
+
+FOLDER = Path(__file__).parent
+NAMES = sorted(path.name for path in FOLDER.glob("*.txt"))
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A service in this process; the working directory is empty."""
+    settings = Settings(port=0, data_dir=tmp_path / "data", workers=2, runtime="local")
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    with start(settings) as service:
+        monkeypatch.setenv("PS2STREAM_SERVER", service.targets[0])
+        yield service.targets[0]
+
+
+def steps(text: str) -> Iterator[tuple[str, str]]:
+    """(command, expected output) of a transcript; lines before the first are prose."""
+    for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+        command, _, output = part.partition("\n")
+        yield command, output.strip()
+
+
+def run(command: str) -> str:
+    words = shlex.split(command)
+    given = ""
+    if words[0] == "printf":
+        given = words[1].encode().decode("unicode_escape").encode("latin-1").decode()
+        if words[2] == ">":
+            Path(words[3]).write_text(given, "utf-8")
+            return ""
+        assert words[2] == "|", command
+        words = words[3:]
+    assert words[0] == "ps2stream", command
+    result = CliRunner().invoke(main, words[1:], input=given, terminal_width=96)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.output + (f"[{result.exit_code}]" if result.exit_code else "")
+
+
+def pattern(expected: str) -> str:
+    lines = expected.split("\n")
+    found = [".+?".join(map(re.escape, line.split("<...>"))) for line in lines]
+    return "\n".join("(?s:.+?)" if part == ".+?" else part for part in found)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.usefixtures("server")
+def test_transcript(name: str) -> None:
+    for command, expected in steps((FOLDER / name).read_text("utf-8")):
+        got = run(command).strip()
+        assert re.fullmatch(pattern(expected), got), f"$ {command}\n{got}\n-- expected:\n{expected}"
+
+
+def test_a_service_that_is_not_there() -> None:
+    result = CliRunner().invoke(main, ["status", "--server", "127.0.0.1:1", "--timeout", "0.5"])
+    assert result.exit_code == 5
+    assert len(result.output.splitlines()) == 1
+
+
+def test_bad_settings_are_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "ps2stream.toml"
+    file.write_text("prot = 1\n")
+    result = CliRunner().invoke(main, ["serve", "--config", str(file)])
+    assert result.exit_code == 2
+    assert result.output.startswith(f"ps2stream: prot: unknown setting (from {file})")
+    assert len(result.output.splitlines()) == 1
