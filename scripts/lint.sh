@@ -33,5 +33,5 @@ else
 fi
 
 say "generated code is what protos/ generates"
-sh scripts/protos.sh
+PYTHON="$bin/python" sh scripts/protos.sh
 git diff --exit-code -- ps2stream/v1

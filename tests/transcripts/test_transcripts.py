@@ -1,8 +1,9 @@
 """Replays the transcripts of this folder: `$` begins a command, what follows is its output.
 
 A command runs in this process against a service of its own. Understood besides ps2stream:
-`printf '...' | ps2stream ...` for standard input and `printf '...' > file`. Output may hold
-`<...>` for text that differs from run to run, on a line of its own for many lines; `[3]` at the end is the exit code.
+`printf '...' | ps2stream ...` for standard input and `printf '...' > file`. `<...>` stands
+for text that differs from run to run, on a line of its own for many lines; `[3]` at the end
+is the exit code.
 """
 
 from __future__ import annotations
