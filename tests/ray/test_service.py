@@ -75,8 +75,11 @@ class Reader(threading.Thread):
 def quiet(service: Service) -> None:
     """Until no batch is under way at any dispatcher."""
     deadline = time.monotonic() + 60
-    while any(s.get("in_flight") for s in (found := service.status()).values()):
-        assert not [s["failure"] for s in found.values() if s["failure"]]
+    while True:
+        found = service.status().values()
+        assert not [s["failure"] for s in found if s["failure"]]
+        if not any(s.get("in_flight") for s in found):
+            return
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
