@@ -13,6 +13,7 @@ import logging
 import queue
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, count
@@ -50,9 +51,12 @@ class Client:
         self.target = target
         self._timeout = timeout
         self._channel = grpc.insecure_channel(target, options=api.CHANNEL_OPTIONS)
+        self._subscriptions: weakref.WeakSet[Subscription] = weakref.WeakSet()
 
     def close(self) -> None:
         """End the connection and every subscription on it."""
+        for subscription in tuple(self._subscriptions):
+            subscription.close()
         self._channel.close()
 
     def __enter__(self) -> Self:
@@ -171,7 +175,9 @@ class Client:
         returns. The newest stream of a session wins: an older one raises FailedPrecondition.
         With `reconnect` a lost connection is taken up again."""
         receiver = Receiver(session, text=text, position=position, time=time)
-        return Subscription(self._stream("Deliver"), receiver, reconnect, self._timeout)
+        made = Subscription(self._stream("Deliver"), receiver, reconnect, self._timeout)
+        self._subscriptions.add(made)
+        return made
 
     def status(self) -> dict[str, Any]:
         """What the dispatcher knows: version, live_queries, in_flight, counters."""
@@ -262,6 +268,7 @@ class Subscription:
         self._timeout = timeout
         self._closed = threading.Event()
         self._lock = threading.Lock()
+        self._reading = threading.Lock()
         self._shown = 0  # the last pair handed out, not yet known to be taken
         self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._connect()
@@ -295,10 +302,15 @@ class Subscription:
                 self._outbox.put(last)
             self._outbox.put(None)
             call = self._call
-        deadline = time.monotonic() + 0.5
-        while call.is_active() and time.monotonic() < deadline:
-            time.sleep(0.005)
-        call.cancel()
+        limit = threading.Timer(0.5, call.cancel)
+        limit.start()
+        with self._reading:  # if another thread reads, it reads to the end
+            try:
+                for _ in call:  # what is still under way comes again to the next stream
+                    pass
+            except grpc.RpcError:
+                log.debug("the stream ended before its last acknowledgement")
+        limit.cancel()
 
     def __iter__(self) -> Iterator[Match]:
         for batch in self._batches():
@@ -327,7 +339,8 @@ class Subscription:
         """The next message; None when the subscription has been closed."""
         while not self._closed.is_set():
             try:
-                return _answer(self._call)
+                with self._reading:
+                    return _answer(self._call)
             except (Ps2StreamError, TimeoutError) as error:
                 self._outbox.put(None)
                 if self._closed.is_set():

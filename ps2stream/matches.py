@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+from google.protobuf.message import DecodeError
 
 from ps2stream.batch import F64, I64, U8, U32, U64
 from ps2stream.errors import Ps2StreamError
@@ -196,6 +197,13 @@ class Receiver:
 def read_batch(data: bytes, names: dict[int, str]) -> Matches:
     """The Matches of an encoded DeliverResponse; adds the new names of queries to `names`.
     Raises Ps2StreamError when it is malformed."""
+    try:
+        return _read(data, names)
+    except (ValueError, DecodeError) as error:
+        raise _malformed() from error
+
+
+def _read(data: bytes, names: dict[int, str]) -> Matches:
     raw = np.frombuffer(data, np.uint8)
     field, start, stop = _fields(raw)
     of = {int(f): np.flatnonzero(field == f) for f in np.unique(field)}

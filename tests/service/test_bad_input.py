@@ -1,0 +1,266 @@
+"""Whatever arrives: the right status, the field named, never UNKNOWN."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+import pyarrow as pa
+import pytest
+from google.rpc import error_details_pb2
+from grpc_status import rpc_status
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ps2stream.api import to_ipc
+from ps2stream.v1 import delivery_pb2, object_pb2, pubsub_pb2, query_pb2
+
+Code = grpc.StatusCode
+UNARY = ("InsertQuery", "DeleteQuery", "GetQuery", "ListQueries", "Publish")
+STREAMS = ("InsertQueries", "DeleteQueries", "PublishStream", "Deliver")
+
+
+@pytest.fixture(scope="module")
+def call(target: str) -> Iterator[Callable[[str, bytes], Any]]:
+    """Calls a method with raw bytes; gives (code, violations by field, message)."""
+    with grpc.insecure_channel(target) as opened:
+        channel: Any = opened
+
+        def run(name: str, data: bytes) -> tuple[grpc.StatusCode, dict[str, str], str]:
+            path = f"/ps2stream.v1.PubSub/{name}"
+            try:
+                if name in UNARY:
+                    channel.unary_unary(path)(data, timeout=60)
+                else:
+                    list(channel.stream_stream(path)(iter([data]), timeout=60))
+            except grpc.RpcError as error:
+                status = rpc_status.from_call(error)
+                found = {}
+                for detail in status.details if status else ():
+                    bad = error_details_pb2.BadRequest()
+                    if detail.Unpack(bad):
+                        found = {v.field: v.description for v in bad.field_violations}
+                return error.code(), found, error.details() or ""
+            return Code.OK, {}, ""
+
+        yield run
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(name=st.sampled_from(UNARY + STREAMS), data=st.binary(max_size=200))
+def test_random_bytes(call: Any, name: str, data: bytes) -> None:
+    code, _, _ = call(name, data)
+    assert code in (Code.OK, Code.INVALID_ARGUMENT, Code.NOT_FOUND, Code.FAILED_PRECONDITION)
+
+
+def query(**fields: Any) -> bytes:
+    fields = {"id": "q", "expression": "word", "session": "s"} | fields
+    message = query_pb2.Query(**fields)
+    return pubsub_pb2.InsertQueryRequest(query=message).SerializeToString()
+
+
+def rectangle(*sides: float | None) -> query_pb2.Region:
+    names = ("lon_min", "lat_min", "lon_max", "lat_max")
+    given_ = {n: s for n, s in zip(names, sides, strict=True) if s is not None}
+    return query_pb2.Region(rectangle=query_pb2.Rectangle(**given_))
+
+
+def geojson(text: str) -> query_pb2.Region:
+    return query_pb2.Region(geojson=text)
+
+
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "problem"),
+    [
+        ({"id": ""}, "query.id", "0 bytes are not in 1..128"),
+        ({"id": "x" * 129}, "query.id", "129 bytes"),
+        ({"session": ""}, "query.session", "expected 1 to 128 bytes"),
+        ({"session": "x" * 129}, "query.session", "expected 1 to 128 bytes"),
+        ({"expression": "("}, "query.expression", "column 2"),
+        ({"expression": "NOT word"}, "query.expression", "NOT is reserved"),
+        ({"expression": '"word"'}, "query.expression", "reserved"),
+        ({"expression": "!!!"}, "query.expression", "nothing to search for"),
+        ({"expression": ""}, "query.expression", "an expression or a region"),
+        ({"expression": "(" * 9 + "a" + ")" * 9}, "query.expression", "depth"),
+        ({"expression": " ".join(f"t{i}" for i in range(65))}, "query.expression", "terms"),
+        ({"expression": "a" * 8193}, "query.expression", "bytes"),
+        ({"region": rectangle(0, NAN, 1, 1)}, "query.region.lat_min", "not finite"),
+        ({"region": rectangle(0, 0, INF, 1)}, "query.region.lon_max", "not finite"),
+        ({"region": rectangle(-181, 0, 1, 1)}, "query.region.lon_min", "-181"),
+        ({"region": rectangle(0, 2, 1, 1)}, "query.region.lat_min", "above"),
+        ({"region": rectangle(0, 2, None, 3)}, "query.region.lon_max", "is missing"),
+        ({"region": query_pb2.Region()}, "query.region", "no shape"),
+        (
+            {"region": query_pb2.Region(circle=query_pb2.Circle(lon=0, lat=0, radius_km=0))},
+            "query.region.radius_km",
+            "above 0",
+        ),
+        ({"region": geojson("[" * 30000)}, "query.region.geojson", "not JSON"),
+        ({"region": geojson('{"type":"Point"}')}, "query.region.geojson", "expected a GeoJSON"),
+        (
+            {"region": geojson('{"type":"Polygon","coordinates":[[[0,0],[1,1],[1,0]]]}')},
+            "query.region.coordinates[0]",
+            "at least 4",
+        ),
+        (
+            {
+                "region": geojson(
+                    '{"type":"Polygon","coordinates":[[[0,0],[1' + "0" * 400 + ",1],[1,0],[0,0]]]}"
+                )
+            },
+            "query.region.coordinates[0][1]",
+            "",
+        ),
+    ],
+)
+def test_bad_queries(call: Any, fields: dict[str, Any], field: str, problem: str) -> None:
+    code, violations, _ = call("InsertQuery", query(**fields))
+    assert code == Code.INVALID_ARGUMENT
+    assert problem in violations[field]
+
+
+def test_oversized_requests_name_the_limit(call: Any) -> None:
+    data = query(expression="word " * 20_000)
+    code, violations, _ = call("InsertQuery", data)
+    assert code == Code.INVALID_ARGUMENT
+    assert "request_bytes 65536" in violations["request"]
+    row = object_pb2.Object(lon=0, lat=0, text="x" * 60_000)
+    batch = object_pb2.ObjectBatch(objects=[row] * 72)
+    data = pubsub_pb2.PublishRequest(batch=batch).SerializeToString()
+    code, violations, _ = call("Publish", data)
+    assert code == Code.INVALID_ARGUMENT
+    assert "batch_bytes 4194304" in violations["request"]
+    assert call("Publish", data * 2)[0] == Code.RESOURCE_EXHAUSTED
+
+
+def publish(batch: object_pb2.ObjectBatch, **fields: Any) -> bytes:
+    return pubsub_pb2.PublishRequest(batch=batch, **fields).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("row", "field", "problem"),
+    [
+        ({"lat": 0, "text": "a"}, "lon", "not finite"),
+        ({"lon": 0, "lat": -90.001, "text": "a"}, "lat", "-90.001"),
+        ({"lon": 0, "lat": 0, "id": "x" * 129}, "id", "id_bytes 128"),
+        ({"lon": 0, "lat": 0, "text": "x" * 65_537}, "text", "text_bytes 65536"),
+    ],
+)
+def test_bad_objects(call: Any, row: dict[str, Any], field: str, problem: str) -> None:
+    good = object_pb2.Object(lon=0, lat=0)
+    batch = object_pb2.ObjectBatch(objects=[good, object_pb2.Object(**row)])
+    code, violations, _ = call("Publish", publish(batch))
+    assert code == Code.INVALID_ARGUMENT
+    assert problem in violations[f"batch.objects[1].{field}"]
+
+
+def test_empty_and_ambiguous_batches(call: Any) -> None:
+    for name in ("Publish", "PublishStream", "InsertQueries", "DeleteQueries"):
+        assert call(name, b"")[0] == Code.INVALID_ARGUMENT
+    both = object_pb2.ObjectBatch(objects=[object_pb2.Object()], arrow=b"x")
+    assert "send one" in call("Publish", publish(both))[1]["batch"]
+
+
+def test_what_is_not_yet_available_is_refused(call: Any) -> None:
+    batch = object_pb2.ObjectBatch(objects=[object_pb2.Object(lon=0, lat=0)])
+    level = object_pb2.PUBLISH_LEVEL_DURABLE
+    for data in (publish(batch, level=level), publish(batch, producer="p", seq=1)):
+        code, _, message = call("Publish", data)
+        assert code == Code.FAILED_PRECONDITION
+        assert "not yet available" in message
+    start = delivery_pb2.Start(session="s", cursor=b"x")
+    data = delivery_pb2.DeliverRequest(start=start).SerializeToString()
+    assert call("Deliver", data)[0] == Code.FAILED_PRECONDITION
+    assert call("Publish", publish(batch, level=99))[1] == {"level": "there is no level 99"}
+
+
+def test_a_deliver_stream_starts_with_a_start(call: Any) -> None:
+    credit = delivery_pb2.DeliverRequest(credit=delivery_pb2.Credit(batches=1))
+    assert "must be a start" in call("Deliver", credit.SerializeToString())[1]["event"]
+    huge = delivery_pb2.Start(session="s", credit_bytes=1 << 40)
+    data = delivery_pb2.DeliverRequest(start=huge).SerializeToString()
+    assert "over the limit" in call("Deliver", data)[1]["start.credit_bytes"]
+
+
+def test_page_tokens_and_sizes(call: Any) -> None:
+    for request, field in (
+        (pubsub_pb2.ListQueriesRequest(page_token="x"), "page_token"),
+        (pubsub_pb2.ListQueriesRequest(page_size=-1), "page_size"),
+    ):
+        code, violations, _ = call("ListQueries", request.SerializeToString())
+        assert code == Code.INVALID_ARGUMENT
+        assert field in violations
+
+
+# --- Arrow --------------------------------------------------------------------
+
+
+def table(**columns: Any) -> pa.RecordBatch:
+    base: dict[str, Any] = {"lon": [0.0], "lat": [0.0], "text": ["a"]}
+    return pa.RecordBatch.from_pydict(base | columns)
+
+
+def ipc(batch: pa.RecordBatch, copies: int = 1, compression: str | None = None) -> bytes:
+    sink = io.BytesIO()
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
+        for _ in range(copies):
+            writer.write_batch(batch)
+    return sink.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("data", "field", "problem"),
+    [
+        (b"junk", "batch.arrow", "not an Arrow IPC stream"),
+        (to_ipc(table())[:-40], "batch.arrow", ""),
+        (to_ipc(table(lon=["0"])), "batch.arrow.lon", "expected double, got string"),
+        (to_ipc(table(text=[1])), "batch.arrow.text", "expected string or large_string"),
+        (to_ipc(table(time=[1.5])), "batch.arrow.time", "expected timestamp"),
+        (to_ipc(table(tme=[1])), "batch.arrow.tme", "unknown column"),
+        (to_ipc(table().drop_columns(["lat"])), "batch.arrow.lat", "missing column"),
+        (to_ipc(table(lon=pa.array([None], pa.float64()))), "batch.objects[0].lon", "finite"),
+        (ipc(table(), copies=2), "batch.arrow", "expected one record batch, got 2"),
+        (ipc(table(), copies=0), "batch.arrow", "expected one record batch, got 0"),
+        (ipc(table(text=["a" * 9999]), compression="zstd"), "batch.arrow", "compressed"),
+        (to_ipc(table().slice(0, 0)), "batch", "holds no object"),
+    ],
+)
+def test_bad_arrow(call: Any, data: bytes, field: str, problem: str) -> None:
+    code, violations, _ = call("Publish", publish(object_pb2.ObjectBatch(arrow=data)))
+    assert code == Code.INVALID_ARGUMENT
+    assert problem in violations[field]
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(at=st.integers(0, 10_000), byte=st.integers(0, 255), cut=st.integers(0, 10_000))
+def test_damaged_arrow(call: Any, at: int, byte: int, cut: int) -> None:
+    data = bytearray(to_ipc(table(lon=[1.0] * 3, lat=[2.0] * 3, text=["a", "", "ccc"])))
+    data[at % len(data)] = byte
+    if cut < 2000:
+        del data[cut % len(data) :]
+    code, _, _ = call("Publish", publish(object_pb2.ObjectBatch(arrow=bytes(data))))
+    assert code in (Code.OK, Code.INVALID_ARGUMENT)
+
+
+def test_queries_as_arrow(call: Any, target: str) -> None:
+    sides = {n: pa.array([0.0, None, 5.0], pa.float64()) for n in ("lon_min", "lat_min")}
+    sides |= {n: pa.array([1.0, None, None], pa.float64()) for n in ("lon_max", "lat_max")}
+    batch = pa.RecordBatch.from_pydict(
+        {"id": ["ar1", "ar2", "ar3"], "expression": ["a", "b", "c"], **sides}
+    )
+    message = pubsub_pb2.InsertQueriesRequest(
+        batch=query_pb2.QueryBatch(arrow=to_ipc(batch), session="ar")
+    )
+    with grpc.insecure_channel(target) as channel:
+        method: Any = channel.stream_stream("/ps2stream.v1.PubSub/InsertQueries")
+        (data,) = method(iter([message.SerializeToString()]), timeout=10)
+    answer = pubsub_pb2.InsertQueriesResponse.FromString(data)
+    assert [lsn > 0 for lsn in answer.lsns] == [True, True, False]
+    assert {e.field for e in answer.errors} == {"region.lon_max", "region.lat_max"}
+    assert {e.row for e in answer.errors} == {2}
