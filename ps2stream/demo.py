@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from ps2stream.client import Client
 from ps2stream.errors import FailedPrecondition, Unavailable
-from ps2stream.gazetteer import Seed, made_posts, make_query, seeds_of
+from ps2stream.gazetteer import Seed, distinctive, made_posts, make_query, seeds_of
 from ps2stream.posts import SCHEMA, paced
 from ps2stream.readers import read_posts
 from ps2stream.tally import Published, Tally
@@ -33,6 +33,7 @@ KEPT_OBJECTS = 500_000  # published objects that are remembered for the sample
 PUBLISH_S = 0.05  # a batch is what comes in this time
 CHURN_S = 0.1
 DRAIN_S = 60.0
+WARM_UP_S = 300.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,10 +94,10 @@ class Demo:
         with Client(self._target) as client:
             receiver = self._thread(self._receive, client)
             self._insert(client, seeds, self.options.queries)
+            self._warm_up(client, posts)
             churner = self._thread(self._churn, client, seeds)
+            began = time.monotonic()
             try:
-                self._publish_one(client, next(posts), due=math.nan)  # warms the service up
-                began = time.monotonic()
                 self._publish(client, posts, began)
             finally:
                 self._stopping.set()
@@ -134,7 +135,14 @@ class Demo:
             seeds += seeds_of(head[-1], self._analyzer)
         if not seeds:
             raise FailedPrecondition(f"the posts of {self.options.input} hold no words")
-        return seeds, chain(head, posts)
+        return distinctive(seeds), chain(head, posts)
+
+    def _warm_up(self, client: Client, posts: Iterator[Any]) -> None:
+        """Every way through the service once: on first use it compiles its kernels."""
+        for _ in range(2):
+            self._publish_one(client, next(posts), due=math.nan)
+            self._idle(client, time.monotonic() + WARM_UP_S)
+            self._delete_one(client)
 
     def _publish(self, client: Client, posts: Iterator[Any], began: float) -> None:
         rate, seconds = self.options.rate, self.options.seconds
@@ -181,11 +189,14 @@ class Demo:
             if count:
                 self._insert(client, seeds, count)
             for _ in range(count):
-                at = int(self._query_random.integers(len(self._live)))
-                self._live[at], self._live[-1] = self._live[-1], self._live[at]
-                id = self._live.pop()
-                self._oracle.deleted(id, client.delete(id))
-                self.deleted += 1
+                self._delete_one(client)
+
+    def _delete_one(self, client: Client) -> None:
+        at = int(self._query_random.integers(len(self._live)))
+        self._live[at], self._live[-1] = self._live[-1], self._live[at]
+        id = self._live.pop()
+        self._oracle.deleted(id, client.delete(id))
+        self.deleted += 1
 
     def _clean(self, client: Client) -> None:
         """Leave no query behind on a service that was there before."""
@@ -200,14 +211,18 @@ class Demo:
         more query and one object for it then make a match that comes after all of them.
         """
         deadline = time.monotonic() + DRAIN_S
-        while client.status()["in_flight"]:
-            self._check(deadline)
-            time.sleep(0.05)
+        self._idle(client, deadline)
         client.insert(self._end, self._end_word, None, session=self.session)
         row = {"id": ["end"], "time": [None], "lon": [0.0], "lat": [0.0], "text": [self._end_word]}
         client.publish_arrow(pa.RecordBatch.from_pydict(row, schema=SCHEMA))
         while not self._ended.wait(0.1):
             self._check(deadline)
+
+    def _idle(self, client: Client, deadline: float) -> None:
+        """Wait until every published batch has been matched everywhere."""
+        while client.status()["in_flight"]:
+            self._check(deadline)
+            time.sleep(0.02)
 
     @property
     def _end_word(self) -> str:
@@ -217,7 +232,7 @@ class Demo:
         if self._failure is not None:
             raise self._failure
         if time.monotonic() > deadline:
-            raise Unavailable(f"the last matches have not come within {DRAIN_S:.0f} s")
+            raise Unavailable("the service has not matched what was published in time")
 
     def _thread(self, work: Callable[..., None], *args: Any) -> threading.Thread:
         def guarded() -> None:

@@ -8,6 +8,7 @@ drawn from a generator that the caller seeds.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -104,6 +105,15 @@ def seeds_of(batch: Any, analyzer: Analyzer) -> list[Seed]:
         for text, lon, lat in rows
     )
     return [seed for seed in seeds if seed.tokens]
+
+
+def distinctive(seeds: Sequence[Seed], share: float = 0.02) -> list[Seed]:
+    """The seeds without words that stand in more than this share of them, since half the
+    stream would match; all of them where nothing would be left."""
+    count = Counter(token for seed in seeds for token in set(seed.tokens))
+    limit = max(2.0, share * len(seeds))
+    rare = (Seed([t for t in s.tokens if count[t] <= limit], s.lon, s.lat) for s in seeds)
+    return [seed for seed in rare if seed.tokens] or list(seeds)
 
 
 def make_query(random: np.random.Generator, seeds: Sequence[Seed]) -> MadeQuery:

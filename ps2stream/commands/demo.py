@@ -132,7 +132,10 @@ def _service(output: Output, settings: config.Settings, server: str | None) -> I
         own = settings.model_copy(
             update={"data_dir": Path(folder) / "data", "session_quota": 256 << 20}
         )
-        output.say(f"starting a service ({own.runtime}) with a temporary data directory")
+        output.say(
+            f"starting a service ({own.runtime}) with a temporary data directory; the first "
+            "run on a machine compiles its kernels, which takes up to a minute"
+        )
         with start(own) as service:
             output.say(f"it listens on {', '.join(service.targets)}")
             yield service.targets[0]
