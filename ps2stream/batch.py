@@ -8,6 +8,7 @@ ragged column likewise (CSR).
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import struct
 from collections.abc import Iterable, Sequence
@@ -66,7 +67,7 @@ class Frame:
         Frame._by_kind[cls.KIND] = cls
         schema: list[tuple[str, np.dtype[Any] | None]] = []
         for klass in reversed(cls.__mro__):
-            for name, note in klass.__dict__.get("__annotations__", {}).items():
+            for name, note in inspect.get_annotations(klass).items():
                 if note == "int":
                     schema.append((name, None))
                 elif note in _ANNOTATED:
