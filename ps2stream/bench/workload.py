@@ -172,7 +172,8 @@ def _kinds(group: str, lon: F64, lat: F64, rng: np.random.Generator) -> Array:
         return np.full(len(lon), 1 if group == "q1" else 2)
     column = np.searchsorted(np.linspace(lon.min(), lon.max(), 11)[1:-1], lon)
     row = np.searchsorted(np.linspace(lat.min(), lat.max(), 11)[1:-1], lat)
-    return rng.integers(1, 3, 100)[row * 10 + column]
+    kind: Array = rng.integers(1, 3, 100)[row * 10 + column]
+    return kind
 
 
 def _keywords(counts: F64, kind: Array, rng: np.random.Generator) -> tuple[Array, U8]:
@@ -205,7 +206,8 @@ def _deaths(queries: int, updates: int, rng: np.random.Generator) -> I64:
         whole = rng.normal(queries, queries / 5, len(age))
         life = np.concatenate([life, (whole - age)[whole > age]])
     later = np.arange(1, updates + 1) + rng.normal(queries, queries / 5, updates)
-    return np.maximum(np.concatenate([life[:queries], later]), 1).astype(np.int64)
+    death: I64 = np.maximum(np.concatenate([life[:queries], later]), 1).astype(np.int64)
+    return death
 
 
 def _rects(square: F64) -> F64:

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -29,7 +30,7 @@ def posts(tweets: Path, n: int) -> list[tuple[str, float, float]]:
     return [(row["text"], row["lon"], row["lat"]) for row in table]
 
 
-def some_query(rng: random.Random, made: list[tuple[str, float, float]]) -> tuple[str, dict | None]:
+def some_query(rng: random.Random, made: list[tuple[str, float, float]]) -> tuple[str, dict[str, Any] | None]:
     """Words of one post, a place near another; sometimes no words, sometimes no place."""
     text, lon, lat = rng.choice(made)
     words = sorted(naive.tokens(text)) or ["http"]
