@@ -30,7 +30,9 @@ def posts(tweets: Path, n: int) -> list[tuple[str, float, float]]:
     return [(row["text"], row["lon"], row["lat"]) for row in table]
 
 
-def some_query(rng: random.Random, made: list[tuple[str, float, float]]) -> tuple[str, dict[str, Any] | None]:
+def some_query(
+    rng: random.Random, made: list[tuple[str, float, float]]
+) -> tuple[str, dict[str, Any] | None]:
     """Words of one post, a place near another; sometimes no words, sometimes no place."""
     text, lon, lat = rng.choice(made)
     words = sorted(naive.tokens(text)) or ["http"]
