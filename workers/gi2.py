@@ -24,10 +24,8 @@ _FIRST = 1 << 10  # entries of new arrays
 _LINE = 8  # words of a slot: 64 bytes
 _CHUNK = 1 << 16  # rows an insert call handles between checks of capacity
 _BITS = 64
-
-
-def _log2(n: int) -> int:
-    return n.bit_length() - 1
+_FULL, _EMPTY = 0.55, 0.4  # load at which a table grows, and to which: misses cost probes
+_GROWTH = 1.25  # of the other arrays
 
 
 def _lines(n: int) -> F64:
@@ -38,8 +36,8 @@ def _lines(n: int) -> F64:
 
 
 def _grown(array: Array, size: int) -> Array:
-    """A copy with zeros behind, at least half as long again."""
-    out = np.zeros(max(size, len(array) * 3 // 2), array.dtype)
+    """A copy with zeros behind, a quarter longer or more."""
+    out = np.zeros(max(size, int(len(array) * _GROWTH)), array.dtype)
     out[: len(array)] = array
     return out
 
@@ -57,7 +55,7 @@ class GI2:
     def __init__(self, grid: Grid) -> None:
         self._lon_bits = grid.lon_bits
         self._lat_bits = grid.lat_bits
-        self._table: U64 = np.zeros((_FIRST, 2), np.uint64)
+        self._table: U64 = _lines(_FIRST // kl.BUCKET).view(np.uint64)
         self._places: U32 = np.zeros(_FIRST, np.uint32)
         self._runs: U32 = np.zeros(_FIRST * 8, np.uint32)
         self._run_free = np.zeros(32, np.int64)
@@ -113,9 +111,9 @@ class GI2:
         while True:
             need = kp.insert_rows(
                 *columns,
-                self._lon_bits, self._lat_bits, self._table, _BITS - _log2(len(self._table)),
+                self._lon_bits, self._lat_bits, self._table,
                 self._runs, self._run_free, self._slots, self._slots.view(np.int64),
-                self._general, self._left, self._places, _BITS - _log2(len(self._places)),
+                self._general, self._left, self._places,
                 self._pool, self._pool.view(np.float64), self._pool_free,
                 self._level_postings, state,
             )  # fmt: skip
@@ -135,20 +133,18 @@ class GI2:
         """Room for this many more queries and tags in everything but runs and pool."""
         state = self._state
         tags += int(state[kl.TABLE_USED])
-        if 8 * tags > 5 * len(self._table):
-            bits = _log2(8 * tags // 5) + 1
-            table: U64 = np.zeros((1 << bits, 2), np.uint64)
-            kp.rehash(self._table, table, _BITS - bits)
+        if tags > _FULL * len(self._table) * kl.BUCKET:
+            table = _lines(int(tags / _EMPTY) // kl.BUCKET + 1).view(np.uint64)
+            kp.rehash(self._table, table)
             self._table = table
         held = int(state[kl.LIVE]) + rows
-        if 4 * held > 3 * len(self._places):
-            bits = _log2(4 * held // 3) + 1
-            places: U32 = np.zeros(1 << bits, np.uint32)
-            kp.replace_places(self._places, places, _BITS - bits, self._slots.view(np.int64))
+        if held > _FULL * len(self._places):
+            places: U32 = np.zeros(int(held / _EMPTY), np.uint32)
+            kp.replace_places(self._places, places, self._slots.view(np.int64))
             self._places = places
         top = int(state[kl.SLOT_TOP]) + rows
         if top > len(self._slots):
-            size = -(-max(top, len(self._slots) * 3 // 2) // _BITS) * _BITS
+            size = -(-max(top, int(len(self._slots) * _GROWTH)) // _BITS) * _BITS
             if size > kl.SLOT_MASK:
                 raise MemoryError(f"a worker holds at most {kl.SLOT_MASK} queries")
             slots = _lines(size)
@@ -164,7 +160,7 @@ class GI2:
             return
         slots = np.empty(len(handles), np.int64)
         kd.delete_handles(
-            _sealed(handles), _sealed(lsns), self._places, _BITS - _log2(len(self._places)),
+            _sealed(handles), _sealed(lsns), self._places,
             self._slots.view(np.int64), self._state, slots,
         )  # fmt: skip
         known = slots >= 0
@@ -189,7 +185,7 @@ class GI2:
             return 0
         return int(
             kd.sweep_table(
-                budget, self._table, _BITS - _log2(len(self._table)), self._runs,
+                budget, self._table, self._runs,
                 self._run_free, self._dead, self._left, self._slots.view(np.int64),
                 self._general, self._pool, self._pool_free, self._level_postings, self._state,
             )
@@ -213,7 +209,7 @@ class GI2:
             while True:
                 need = km.match_block(
                     resume, lsn, lon, lat, term_off, term, levels, self._lon_bits,
-                    self._lat_bits, self._table, _BITS - _log2(len(self._table)), self._runs,
+                    self._lat_bits, self._table, self._runs,
                     self._slots, self._slots.view(np.int64), self._dead, self._left,
                     self._general, self._pool, self._pool.view(np.float64), self._pool_free,
                     self._level_postings, self._state, self._hits, self._head, self._follow,

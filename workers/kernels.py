@@ -39,6 +39,9 @@ from ps2stream.workers.layout import (
     SESSION,
     SLOT_BITS,
     SLOT_MASK,
+    after,
+    find_in,
+    find_tag,
     home,
     is_dead,
     lines,
@@ -57,12 +60,13 @@ R_OBJECT, R_HIT, R_HITS, R_OUT = 0, 1, 2, 3
 
 _FORM_ALL, _FORM_ANY, _AND = int(Form.ALL), int(Form.ANY), PROG_AND
 _RECT = int(Shape.RECT)
+_KNOWN = np.uint32(0xFFFFFFFF)  # in the place of a cell: its level would be 15
 
 
 @njit(inline="always")
-def _probe(o0, o1, lon, lat, term_off, term, levels, lon_bits, lat_bits, table, shift, runs, hits):
+def _probe(o0, o1, lon, lat, term_off, term, levels, lon_bits, lat_bits, table, runs, hits):
     """Fill hits (object | level << 28, term, run, x | y << 16, cell); their number."""
-    mask = table.shape[0] - 1
+    size = table.shape[0]
     keys = 0
     for o in range(o0, o1):
         for k in range(levels.shape[0]):
@@ -74,7 +78,7 @@ def _probe(o0, o1, lon, lat, term_off, term, levels, lon_bits, lat_bits, table, 
             x = within(steps(lon[o], 180.0, columns * 65536.0 / 360.0), line % columns)
             y = within(steps(lat[o], 90.0, rows * 65536.0 / 180.0), line // columns)
             for t in range(term_off[o], term_off[o + 1]):
-                at = home(term[t], cell, shift)
+                at = home(term[t], cell, size)
                 prefetch(table, at)
                 hits[keys, 0] = np.uint32(o | level << CELL_BITS)
                 hits[keys, 1] = np.uint32(t)
@@ -82,26 +86,32 @@ def _probe(o0, o1, lon, lat, term_off, term, levels, lon_bits, lat_bits, table, 
                 hits[keys, 3] = x | y << np.uint32(16)
                 hits[keys, 4] = cell
                 keys += 1
-    found = 0
     for k in range(keys):
         at = np.int64(hits[k, 2])
-        key = term[hits[k, 1]]
-        cell = np.uint64(hits[k, 4])
-        while True:
-            word = table[at, 1]
-            if word == NONE:
-                break
-            if table[at, 0] == key and word >> np.uint64(32) == cell:
-                run = np.int64(word & LOW)
-                prefetch(runs, run)
-                prefetch(runs, run + 16)
-                hits[found, 0] = hits[k, 0]
-                hits[found, 1] = hits[k, 1]
-                hits[found, 2] = np.uint32(run)
-                hits[found, 3] = hits[k, 3]
-                found += 1
-                break
-            at = (at + 1) & mask
+        word, room = find_in(table, at, term[hits[k, 1]], np.uint64(hits[k, 4]))
+        if word == NONE and not room:  # one in six at the usual load: look on, but later
+            at = after(at, size)
+            prefetch(table, at)
+            hits[k, 2] = np.uint32(at)
+            continue
+        run = np.int64(word & LOW)
+        prefetch(runs, run)
+        hits[k, 2] = np.uint32(run)
+        hits[k, 4] = _KNOWN
+    found = 0
+    for k in range(keys):
+        run = np.int64(hits[k, 2])
+        if hits[k, 4] != _KNOWN:
+            cell = np.uint64(hits[k, 4])
+            run = np.int64(find_tag(table, run, term[hits[k, 1]], cell)[1] & LOW)
+            prefetch(runs, run)
+        if run != 0:
+            prefetch(runs, run + 16)
+            hits[found, 0] = hits[k, 0]
+            hits[found, 1] = hits[k, 1]
+            hits[found, 2] = np.uint32(run)
+            hits[found, 3] = hits[k, 3]
+            found += 1
     return found
 
 
@@ -313,7 +323,7 @@ def _verify(
 @njit(cache=True, nogil=True)
 def match_block(
     resume, lsn, lon, lat, term_off, term, levels, lon_bits, lat_bits,
-    table, shift, runs, slots_f, slots_i, dead, left, general, pool, pool_f, pool_free,
+    table, runs, slots_f, slots_i, dead, left, general, pool, pool_f, pool_free,
     level_postings, state, hits, head, follow, cands, stack, row, handle, session, block,
 ):  # fmt: skip
     """Match the objects from `resume` on; MATCHED, or which buffer must grow first."""
@@ -322,7 +332,7 @@ def match_block(
             o0 = resume[R_OBJECT]
             o1 = min(o0 + BLOCK, lon.shape[0])
             resume[R_HITS] = _probe(o0, o1, lon, lat, term_off, term, levels, lon_bits,
-                                    lat_bits, table, shift, runs, hits)  # fmt: skip
+                                    lat_bits, table, runs, hits)  # fmt: skip
             resume[R_HIT] = 0
             resume[R_OBJECT] = o1
         while resume[R_HIT] < resume[R_HITS]:

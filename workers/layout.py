@@ -2,8 +2,9 @@
 
 Everything is a flat array that can be grown by copying (speed.md, what it takes, 3):
 
-table   uint64[2^k, 2]: word 0 the term hash, word 1 = cell << 32 | run; 0 = empty.
-        Both are whole, so a hit is exact: no posting is met under a wrong tag.
+table   uint64[n, 8]: buckets of one cache line, four tags each. Columns 0-3 hold term
+        hashes, 4-7 cell << 32 | run, 0 = empty, filled from the left. A tag that finds
+        its bucket full goes to the next. Terms and cells are whole, so a hit is exact.
 runs    uint32[]: a run of class c is a head (c << 27 | length) and room for 2^c
         postings of five words: x0 | x1 << 16, y0 | y1 << 16, mode << 30 | slot, and the
         high halves of up to two other keywords. The rectangle is in 1/65536 of the cell.
@@ -11,7 +12,7 @@ slots   one 64-byte line a query (float64 and int64 views of the same memory): r
         handle (= insert LSN), delete LSN, session, and the low halves of the keywords
         whose high halves stand in the postings - or, in mode GENERAL, a pool offset.
 pool    uint64[]: blocks for what does not fit: second box, long expressions, geometry.
-places  uint32[2^k]: open addressing, handle -> slot + 1.
+places  uint32[n]: open addressing, handle -> slot + 1.
 """
 
 # mypy: allow-untyped-decorators, allow-untyped-defs
@@ -34,6 +35,7 @@ LEN_MASK = (1 << LEN_BITS) - 1
 CELL_BITS = 28
 CELL_MASK = (1 << CELL_BITS) - 1
 LEVELS = 16
+BUCKET = 4
 
 # slot columns
 HANDLE, DELETED, SESSION, REST = 4, 5, 6, 7
@@ -76,15 +78,61 @@ def prefetch(_context: Any, array: Any, index: Any) -> Any:
 
 
 @njit(inline="always")
-def home(term, cell, shift):
-    """Where a tag belongs in the table: the top bits of a mix of both."""
-    return np.int64(((term ^ (np.uint64(cell) * _C1)) * _C2) >> np.uint64(shift))
+def home(term, cell, size):
+    """Where a tag belongs in a table of `size` entries, any size below 2^32."""
+    mixed = ((term ^ (np.uint64(cell) * _C1)) * _C2) >> np.uint64(32)
+    return np.int64((mixed * np.uint64(size)) >> np.uint64(32))
 
 
 @njit(inline="always")
-def place(handle, shift):
+def find_in(table, at, key, cell):
+    """(word cell << 32 | run of a tag in this bucket or 0, whether the bucket has room).
+    All four are compared without a branch."""
+    word = NONE
+    for i in range(BUCKET):
+        w = table[at, BUCKET + i]
+        if (table[at, i] == key) & (w >> np.uint64(32) == cell):
+            word |= w  # of cell 0, an old key may still stand beside an empty word
+    return word, table[at, 2 * BUCKET - 1] == NONE
+
+
+@njit(inline="always")
+def find_tag(table, at, key, cell):
+    """(bucket, word) of a tag, from bucket `at` on; word 0 and a bucket with room if it
+    is not there."""
+    while True:
+        word, room = find_in(table, at, key, cell)
+        if word != NONE or room:
+            return at, word
+        at = after(at, table.shape[0])
+
+
+@njit(inline="always")
+def held_in(table, at):
+    """Tags in a bucket."""
+    n = 0
+    while n < BUCKET and table[at, BUCKET + n] != NONE:
+        n += 1
+    return n
+
+
+@njit(inline="always")
+def place(handle, size):
     """Where a handle belongs in `places`."""
-    return np.int64((np.uint64(handle) * _C1) >> np.uint64(shift))
+    mixed = (np.uint64(handle) * _C1) >> np.uint64(32)
+    return np.int64((mixed * np.uint64(size)) >> np.uint64(32))
+
+
+@njit(inline="always")
+def after(at, size):
+    """The next position of open addressing."""
+    return at + 1 if at + 1 < size else 0
+
+
+@njit(inline="always")
+def apart(to, start, size):
+    """Steps from `start` on to `to`."""
+    return to - start if to >= start else to - start + size
 
 
 @njit(inline="always")
@@ -122,12 +170,12 @@ def give_run(runs, run_free, at, cls):
 
 
 @njit(cache=True, nogil=True)
-def find_place(places, shift, slots_i, handle):
+def find_place(places, slots_i, handle):
     """Position in `places` of a handle, or of the empty place where it would go."""
-    mask = places.shape[0] - 1
-    at = place(handle, shift)
+    size = places.shape[0]
+    at = place(handle, size)
     while places[at] != 0 and slots_i[np.int64(places[at]) - 1, HANDLE] != handle:
-        at = (at + 1) & mask
+        at = after(at, size)
     return at
 
 

@@ -10,6 +10,7 @@ from ps2stream.messages import NEVER, Form, Kind, Shape
 from ps2stream.workers.layout import (
     ALL,
     ANY,
+    BUCKET,
     CELL_BITS,
     CELL_MASK,
     DELETED,
@@ -37,8 +38,11 @@ from ps2stream.workers.layout import (
     SLOT_TOP,
     TABLE_USED,
     TAG,
+    after,
     find_place,
+    find_tag,
     give_run,
+    held_in,
     home,
     lines,
     place,
@@ -56,30 +60,28 @@ DONE, GROW_RUNS, GROW_POOL = 0, 1, 2
 
 
 @njit(cache=True, nogil=True)
-def rehash(old, table, shift):
+def rehash(old, table):
     """Put the tags of `old` into the larger, empty `table`."""
-    mask = table.shape[0] - 1
     for i in range(old.shape[0]):
-        word = old[i, 1]
-        if word == NONE:
-            continue
-        at = home(old[i, 0], word >> np.uint64(32), shift)
-        while table[at, 1] != NONE:
-            at = (at + 1) & mask
-        table[at, 0] = old[i, 0]
-        table[at, 1] = word
+        for j in range(held_in(old, i)):
+            key, word = old[i, j], old[i, BUCKET + j]
+            cell = word >> np.uint64(32)
+            at, _ = find_tag(table, home(key, cell, table.shape[0]), key, cell)
+            column = held_in(table, at)
+            table[at, column] = key
+            table[at, BUCKET + column] = word
 
 
 @njit(cache=True, nogil=True)
-def replace_places(old, places, shift, slots_i):
+def replace_places(old, places, slots_i):
     """Put the handles of `old` into the larger, empty `places`."""
-    mask = places.shape[0] - 1
+    size = places.shape[0]
     for i in range(old.shape[0]):
         if old[i] == 0:
             continue
-        at = place(slots_i[np.int64(old[i]) - 1, HANDLE], shift)
+        at = place(slots_i[np.int64(old[i]) - 1, HANDLE], size)
         while places[at] != 0:
-            at = (at + 1) & mask
+            at = after(at, size)
         places[at] = old[i]
 
 
@@ -87,14 +89,14 @@ def replace_places(old, places, shift, slots_i):
 def insert_rows(
     kind, handle, session, form, post, term_off, term, prog_off, prog, box_off, box,
     shape, geom_off, geom, tag_off, tag_cell, tag_term, lon_bits, lat_bits,
-    table, table_shift, runs, run_free, slots_f, slots_i, general, left,
-    places, place_shift, pool, pool_f, pool_free, level_postings, state,
+    table, runs, run_free, slots_f, slots_i, general, left,
+    places, pool, pool_f, pool_free, level_postings, state,
 ):  # fmt: skip
     """Insert rows from state[ROW], state[TAG] on; DONE, or what must grow first.
 
     `table`, `slots` and `places` have room for all rows; `runs` and `pool` perhaps not.
     """
-    mask = table.shape[0] - 1
+    size = table.shape[0]
     while state[ROW] < kind.shape[0]:
         r = state[ROW]
         t0, t1, g0 = tag_off[r], tag_off[r + 1], term_off[r]
@@ -112,7 +114,7 @@ def insert_rows(
                 (form[r] == _FORM_ALL and alone) or (form[r] == _FORM_ANY and post[r] == every)
             )
         if state[SLOT] < 0:  # the row is not begun
-            where = find_place(places, place_shift, slots_i, handle[r])
+            where = find_place(places, slots_i, handle[r])
             if kind[r] != _INSERT or t0 == t1 or places[where] != 0:
                 state[ROW] = r + 1
                 state[TAG] = t1
@@ -165,20 +167,20 @@ def insert_rows(
         while state[TAG] < t1:
             tag = state[TAG]
             cell, key = tag_cell[tag], tag_term[tag]
-            at = home(key, cell, table_shift)
-            while table[at, 1] != NONE and (
-                table[at, 0] != key or table[at, 1] >> np.uint64(32) != cell
-            ):
-                at = (at + 1) & mask
-            if table[at, 1] == NONE:
+            at = home(key, cell, size)
+            at, word = find_tag(table, at, key, np.uint64(cell))
+            column = 0
+            if word == NONE:
                 run = take_run(runs, run_free, state, 0)
                 if run < 0:
                     return GROW_RUNS
                 runs[run] = 0
-                table[at, 0] = key
-                table[at, 1] = np.uint64(cell) << np.uint64(32) | np.uint64(run)
+                column = held_in(table, at)
+                word = np.uint64(cell) << np.uint64(32) | np.uint64(run)
+                table[at, column] = key
+                table[at, BUCKET + column] = word
                 state[TABLE_USED] += 1
-            run = np.int64(table[at, 1] & LOW)
+            run = np.int64(word & LOW)
             cls = np.int64(runs[run]) >> LEN_BITS
             length = np.int64(runs[run]) & LEN_MASK
             if length == 1 << cls:
@@ -190,7 +192,9 @@ def insert_rows(
                 give_run(runs, run_free, run, cls)
                 run = new
                 cls += 1
-                table[at, 1] = np.uint64(cell) << np.uint64(32) | np.uint64(run)
+                while table[at, BUCKET + column] != word:
+                    column += 1
+                table[at, BUCKET + column] = np.uint64(cell) << np.uint64(32) | np.uint64(run)
             runs[run] = np.uint32(cls << LEN_BITS | (length + 1))
             p = run + 1 + length * POSTING
             level = np.int64(cell) >> CELL_BITS

@@ -7,6 +7,7 @@ import numpy as np
 from numba import njit
 
 from ps2stream.workers.layout import (
+    BUCKET,
     CELL_BITS,
     CURSOR,
     DELETED,
@@ -24,8 +25,11 @@ from ps2stream.workers.layout import (
     SLOT_FREE,
     SLOT_MASK,
     TABLE_USED,
+    after,
+    apart,
     find_place,
     give_run,
+    held_in,
     home,
     is_dead,
     place,
@@ -33,11 +37,11 @@ from ps2stream.workers.layout import (
 
 
 @njit(cache=True, nogil=True)
-def delete_handles(handles, lsns, places, place_shift, slots_i, state, out):
+def delete_handles(handles, lsns, places, slots_i, state, out):
     """Set the delete LSNs and forget the handles; out[i] = slot, or -1 if unknown."""
-    mask = places.shape[0] - 1
+    size = places.shape[0]
     for i in range(handles.shape[0]):
-        at = find_place(places, place_shift, slots_i, handles[i])
+        at = find_place(places, slots_i, handles[i])
         if places[at] == 0:
             out[i] = -1
             continue
@@ -46,13 +50,13 @@ def delete_handles(handles, lsns, places, place_shift, slots_i, state, out):
         out[i] = slot
         state[LIVE] -= 1
         gap = at
-        at = (at + 1) & mask
+        at = after(at, size)
         while places[at] != 0:  # close the gap: Knuth 6.4 R
-            want = place(slots_i[np.int64(places[at]) - 1, HANDLE], place_shift)
-            if (at - want) & mask >= (at - gap) & mask:
+            want = place(slots_i[np.int64(places[at]) - 1, HANDLE], size)
+            if apart(at, want, size) >= apart(at, gap, size):
                 places[gap] = places[at]
                 gap = at
-            at = (at + 1) & mask
+            at = after(at, size)
         places[gap] = 0
 
 
@@ -93,18 +97,45 @@ def drop_posting(
 
 
 @njit(cache=True, nogil=True)
+def _remove_tag(table, b, i):
+    """Take tag i out of bucket b; what went past b because it was full moves up."""
+    size = table.shape[0]
+    while True:
+        n = held_in(table, b)
+        table[b, i], table[b, BUCKET + i] = table[b, n - 1], table[b, BUCKET + n - 1]
+        table[b, BUCKET + n - 1] = NONE
+        if n < BUCKET:
+            return
+        full, found, p, j = True, False, b, 0
+        while full and not found:
+            p = after(p, size)
+            m = held_in(table, p)
+            full = m == BUCKET
+            for k in range(m):
+                want = home(table[p, k], table[p, BUCKET + k] >> np.uint64(32), size)
+                if apart(p, want, size) >= apart(p, b, size):
+                    found, j = True, k
+                    break
+        if not found:
+            return
+        table[b, n - 1], table[b, BUCKET + n - 1] = table[p, j], table[p, BUCKET + j]
+        b, i = p, j
+
+
+@njit(cache=True, nogil=True)
 def sweep_table(
-    budget, table, table_shift, runs, run_free, dead, left, slots_i, general, pool,
+    budget, table, runs, run_free, dead, left, slots_i, general, pool,
     pool_free, level_postings, state,
 ):  # fmt: skip
-    """Purge the lists of the next `budget` table entries; how many postings went."""
-    mask = table.shape[0] - 1
+    """Purge the lists of the next `budget` places in the table; how many postings went."""
+    size = BUCKET * table.shape[0]
     before = state[POSTINGS]
-    at = state[CURSOR] & mask
-    for _ in range(min(budget, table.shape[0] + state[TABLE_USED])):  # removals stay in place
-        word = table[at, 1]
+    at = state[CURSOR] % size
+    for _ in range(min(budget, size + state[TABLE_USED])):  # a removal stays in its place
+        bucket, column = at // BUCKET, at % BUCKET
+        word = table[bucket, BUCKET + column]
         if word == NONE:
-            at = (at + 1) & mask
+            at = after(at, size)
             continue
         run = np.int64(word & LOW)
         level = np.int64(word >> np.uint64(32)) >> CELL_BITS
@@ -116,19 +147,10 @@ def sweep_table(
             else:
                 i += 1
         if np.int64(runs[run]) & LEN_MASK != 0:
-            at = (at + 1) & mask
+            at = after(at, size)
             continue
         give_run(runs, run_free, run, np.int64(runs[run]) >> LEN_BITS)
         state[TABLE_USED] -= 1
-        gap = at
-        probe = (at + 1) & mask
-        while table[probe, 1] != NONE:
-            want = home(table[probe, 0], table[probe, 1] >> np.uint64(32), table_shift)
-            if (probe - want) & mask >= (probe - gap) & mask:
-                table[gap, 0] = table[probe, 0]
-                table[gap, 1] = table[probe, 1]
-                gap = probe
-            probe = (probe + 1) & mask
-        table[gap, 1] = NONE
+        _remove_tag(table, bucket, column)
     state[CURSOR] = at
     return before - state[POSTINGS]
