@@ -7,6 +7,7 @@ arrays, grows them, and keeps the queue of deletes that wait for the watermark.
 from __future__ import annotations
 
 from collections import deque
+from typing import Any
 
 import numpy as np
 
@@ -109,14 +110,14 @@ class GI2:
             )
         ]  # fmt: skip
         while True:
-            need = kp.insert_rows(
+            arguments: Any = (
                 *columns,
-                self._lon_bits, self._lat_bits, self._table,
-                self._runs, self._run_free, self._slots, self._slots.view(np.int64),
-                self._general, self._left, self._places,
-                self._pool, self._pool.view(np.float64), self._pool_free,
+                self._lon_bits, self._lat_bits, self._table, self._runs, self._run_free,
+                self._slots, self._slots.view(np.int64), self._general, self._left,
+                self._places, self._pool, self._pool.view(np.float64), self._pool_free,
                 self._level_postings, state,
             )  # fmt: skip
+            need = kp.insert_rows(*arguments)
             if need == kp.DONE:
                 return
             if need == kp.GROW_RUNS:

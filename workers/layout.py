@@ -15,7 +15,7 @@ pool    uint64[]: blocks for what does not fit: second box, long expressions, ge
 places  uint32[n]: open addressing, handle -> slot + 1.
 """
 
-# mypy: allow-untyped-decorators, allow-untyped-defs
+# mypy: allow-untyped-decorators, allow-untyped-defs, allow-untyped-calls
 from __future__ import annotations
 
 from typing import Any

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -244,18 +245,26 @@ def matches_per_object(load: Workload, analyzer: Analyzer, objects: tuple[I64, U
 
 def tuned(
     load: Workload, mo: float, analyzer: Analyzer, objects: tuple[I64, U64]
-) -> tuple[Workload, float]:
-    """The workload with the sides of its squares scaled by bisection, so that an object
-    has about `mo` matches; and the factor. Sides stay within 1/64 and 64 times."""
-    low, high = -6.0, 6.0  # exponents of two
-    for _ in range(10):
-        middle = (low + high) / 2
-        if matches_per_object(load.scaled(2.0**middle), analyzer, objects) < mo:
-            low = middle
-        else:
-            high = middle
-    factor = 2.0 ** ((low + high) / 2)
-    return load.scaled(factor), factor
+) -> tuple[Workload, dict[str, float]]:
+    """The workload changed by bisection so that an object has about `mo` matches, and how.
+
+    First the sides of the squares, by a factor within 1/4 and 4; where that is not enough,
+    the keyword skew too (`Workload.scaled`), within -1 and 2.
+    """
+
+    def bisect(low: float, high: float, at: Callable[[float], Workload]) -> float:
+        for _ in range(9):
+            middle = (low + high) / 2
+            if matches_per_object(at(middle), analyzer, objects) < mo:
+                low = middle
+            else:
+                high = middle
+        return (low + high) / 2
+
+    side, skew = 2.0 ** bisect(-2, 2, lambda power: load.scaled(2.0**power)), 1.0
+    if not 0.26 < side < 3.9:
+        skew = bisect(-1, 2, lambda power: load.scaled(side, power))
+    return load.scaled(side, skew), {"side_factor": side, "keyword_skew": skew}
 
 
 def yardstick_rate(path: str, queries: int) -> dict[str, float]:
@@ -293,16 +302,16 @@ def run_engine(
     """Measure; a JSON-able account with every setting. One run more comes first, unmeasured.
 
     workload: "synthetic", "yardstick" or a file of posts. mo: matches per object to tune
-    to, by scaling the squares' sides. against: a yardstick's engine.py, run before and
+    to (see `tuned`). against: a yardstick's engine.py, run before and
     after; `ratio` is the median rate over the mean of its two.
     """
     analyzer = Analyzer(Analysis(salt=seed))
     updates = (runs + 1) * ROUNDS * UPDATES
     load = make(workload, group, queries, updates, ROUNDS * BATCH, seed, analyzer)
     objects, tokenised = _analysed(load.posts, analyzer)
-    factor = 1.0
+    tuning = {"side_factor": 1.0, "keyword_skew": 1.0}
     if mo is not None:
-        load, factor = tuned(load, mo, analyzer, objects)
+        load, tuning = tuned(load, mo, analyzer, objects)
     before = yardstick_rate(against, queries) if against else None
     engine = Engine(load, analyzer, objects)
     inserts = engine.fill()
@@ -317,7 +326,7 @@ def run_engine(
             "group": group,
             "workload": workload,
             "mo": mo,
-            "side_factor": factor,
+            **tuning,
             "runs": runs,
             "seed": seed,
             "batch": BATCH,
@@ -345,7 +354,11 @@ def run_engine(
 @click.command()
 @click.option("--queries", default="1e6", help="Live queries.", show_default=True)
 @click.option("--group", type=click.Choice(GROUPS), default="q1", show_default=True)
-@click.option("--mo", type=float, help="Scale the squares to this many matches per object.")
+@click.option(
+    "--mo",
+    type=float,
+    help="Tune the squares, then the keywords, to this many matches per object.",
+)
 @click.option(
     "--workload",
     default="synthetic",

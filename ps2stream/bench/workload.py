@@ -69,7 +69,9 @@ class Workload:
     words: list[str]
     counts: dict[str, int]
     grid: Grid
-    square: F64  # [n, 3] lon, lat and side in km; empty where squares cannot be scaled
+    square: F64  # [n, 3] lon, lat and side in km; empty where queries are given
+    kind: Array  # of each query: 1 of Q1, 2 of Q2
+    seed: int
 
     def expressions(self) -> list[str]:
         """The queries' keyword expressions in the query language."""
@@ -82,14 +84,17 @@ class Workload:
             )
         ]
 
-    def scaled(self, factor: float) -> Workload:
-        """The same queries with sides `factor` times as long. Raises ValueError for a
-        workload whose squares are given."""
+    def scaled(self, side: float, skew: float = 1.0) -> Workload:
+        """The same queries with sides `side` times as long, and with keywords drawn by
+        (frequency ** skew): above 1 commoner words, below rarer ones. Raises ValueError
+        for a workload whose queries are given."""
         if not len(self.square):
-            raise ValueError("the yardstick's squares are given: they cannot be scaled")
-        square = self.square * np.array([1.0, 1.0, factor])
+            raise ValueError("the yardstick's queries are given: they cannot be scaled")
+        square = self.square * np.array([1.0, 1.0, side])
         rect = _rects(square)
-        interests = dataclasses.replace(self.interests, rect=rect)
+        counts = np.array([self.counts[w] for w in self.words], np.float64)
+        word, every = _keywords(counts**skew, self.kind, _keyword_rng(self.seed))
+        interests = dataclasses.replace(self.interests, rect=rect, word=word, every=every)
         return dataclasses.replace(self, interests=interests, square=square, grid=_grid(rect))
 
 
@@ -115,7 +120,7 @@ def make(
     at = rng.integers(0, len(lon), n)
     kind = _kinds(group, lon[at], lat[at], rng)
     side = rng.uniform(1.0, np.where(kind == 1, 50.0, 100.0))
-    word, every = _keywords(np.array([c for _, c in ranked], np.float64), kind, rng)
+    word, every = _keywords(np.array([c for _, c in ranked], np.float64), kind, _keyword_rng(seed))
     square = np.stack([lon[at], lat[at], side], axis=1)
     rect = _rects(square)
     interests = Interests(word, every, rect, _deaths(queries, updates, rng))
@@ -127,6 +132,8 @@ def make(
         counts=dict(counts),
         grid=_grid(rect),
         square=square,
+        kind=kind,
+        seed=seed,
     )
 
 
@@ -174,6 +181,10 @@ def _kinds(group: str, lon: F64, lat: F64, rng: np.random.Generator) -> Array:
     row = np.searchsorted(np.linspace(lat.min(), lat.max(), 11)[1:-1], lat)
     kind: Array = rng.integers(1, 3, 100)[row * 10 + column]
     return kind
+
+
+def _keyword_rng(seed: int) -> np.random.Generator:
+    return np.random.default_rng([seed, 1])
 
 
 def _keywords(counts: F64, kind: Array, rng: np.random.Generator) -> tuple[Array, U8]:
@@ -273,6 +284,8 @@ def _yardstick(group: str, queries: int, updates: int, posts: int) -> Workload:
         counts={w: _VOCABULARY - i for i, w in enumerate(names)},
         grid=Grid(9, 8),
         square=np.zeros((0, 3)),
+        kind=np.full(keep, 1 if group == "q1" else 2),
+        seed=0,
     )
 
 
