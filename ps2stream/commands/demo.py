@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import signal
 import tempfile
 import threading
 import time
@@ -19,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ps2stream import config
-from ps2stream.commands.output import FAILED, Output, json_option, pass_output
+from ps2stream.commands.output import FAILED, Output, json_option, on_interrupt, pass_output
 
 if TYPE_CHECKING:
     from ps2stream.demo import Demo
@@ -111,9 +110,7 @@ def demo(
         output.say(f"replaying {input} at {rate:,.0f} objects a second")
     with _service(output, settings, server) as target:
         run = Demo(target, options, secrets.token_hex(4))
-        signal.signal(signal.SIGINT, lambda *_: run.stop())
-        signal.signal(signal.SIGTERM, lambda *_: run.stop())
-        with _display(output, run):
+        with on_interrupt(run.stop), _display(output, run):
             summary = run.run()
     output.emit(summary, _summary(summary))
     if summary["equal"] != summary["sampled"] or not summary["sampled"]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import click
 from pydantic.fields import FieldInfo
 
 from ps2stream import __version__, config, log
-from ps2stream.commands.output import Output, json_option, pass_output
+from ps2stream.commands.output import Output, json_option, on_interrupt, pass_output
 from ps2stream.errors import Unavailable
 
 CHECK_S = 5.0  # how often the actors are asked whether one has stopped
@@ -58,9 +57,7 @@ def serve(output: Output, /, file: Path | None, verbose: bool, **flags: Any) -> 
     log.configure(logging.DEBUG if verbose else logging.INFO, as_json=output.json)
     settings = config.load(flags, config=file)
     done = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: done.set())
-    with start(settings) as service:
+    with on_interrupt(done.set), start(settings) as service:
         output.emit(
             {
                 "event": "ready",
