@@ -82,12 +82,12 @@ def publish(
                 done += len(part)
                 bar.update(task, completed=done)
     except Ps2StreamError:
-        output.emit(_summary(done, began), f"published {done:,} objects before the error")
+        output.emit(_summary(done, began), f"published {_objects(done)} before the error")
         raise
     summary = _summary(done, began)
     output.emit(
         summary,
-        f"published {done:,} objects in {summary['seconds']:.1f} s "
+        f"published {_objects(done)} in {summary['seconds']:.1f} s "
         f"({summary['objects_per_second']:,.0f}/s)",
     )
 
@@ -102,6 +102,10 @@ def _limited(parts: Iterator[Any], limit: int | None) -> Iterator[Any]:
         left -= min(left, len(part))
         if not left:
             return
+
+
+def _objects(count: int) -> str:
+    return f"{count:,} object{'s' * (count != 1)}"
 
 
 def _summary(done: int, began: float) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """Replays the transcripts of this folder: `$` begins a command, what follows is its output.
 
 A command runs in this process against a service of its own. Understood besides ps2stream:
-`printf '...' | ps2stream ...` for standard input and `printf '...' > file`. `<...>` stands
-for text that differs from run to run, on a line of its own for many lines; `[3]` at the end
-is the exit code.
+`printf '...' | ps2stream ...` (or echo) for standard input, `printf '...' > file`. `<...>`
+stands for text that differs from run to run, on a line of its own for many lines; `[3]` at
+the end is the exit code.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def steps(text: str) -> Iterator[tuple[str, str]]:
 def run(command: str) -> str:
     words = shlex.split(command)
     given = ""
-    if words[0] == "printf":
-        given = words[1].encode().decode("unicode_escape").encode("latin-1").decode()
+    if words[0] in ("printf", "echo"):
+        given = words[1].replace("\\n", "\n") + "\n" * (words[0] == "echo")
         if words[2] == ">":
             Path(words[3]).write_text(given, "utf-8")
             return ""
@@ -71,6 +71,27 @@ def test_transcript(name: str) -> None:
     for command, expected in steps((FOLDER / name).read_text("utf-8")):
         got = run(command).strip()
         assert re.fullmatch(pattern(expected), got), f"$ {command}\n{got}\n-- expected:\n{expected}"
+
+
+@pytest.mark.usefixtures("server")
+def test_the_tour_of_the_readme(root: Path) -> None:
+    """Everything but the rate is as the README says."""
+    text = (root / "README.md").read_text("utf-8")
+    blocks = re.findall(r"```console\n(.*?)```", text, re.DOTALL)
+    told = [step for block in blocks for step in steps(block)]
+    assert len(told) > 4
+    for command, expected in told:
+        wanted = re.sub(r"in [\d.]+ s \([\d,]+/s\)", "in <...> s (<...>/s)", expected)
+        assert re.fullmatch(pattern(wanted), run(command).strip()), command
+
+
+def test_the_python_of_the_readme(
+    root: Path, server: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (root / "README.md").read_text("utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec(compile(code.replace("localhost:7077", server), "README.md", "exec"), {})
+    assert capsys.readouterr().out == "Best espresso in town\n"
 
 
 def test_a_service_that_is_not_there() -> None:
