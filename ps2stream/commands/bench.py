@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from ps2stream.commands.output import Output, json_option, pass_output
+from ps2stream.commands.output import FAILED, Output, json_option, pass_output
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -75,7 +75,7 @@ def engine(
     """One worker's index on one core, in this process: 5 objects to 1 update.
 
     Tells tuples (objects and updates), objects and inserts a second, matches an object,
-    bytes a query, and tokenisation apart.
+    bytes a query, and tokenisation apart. Exit code 1 if sampled matches were wrong.
     """
     from ps2stream.bench.engine import run_engine
 
@@ -88,7 +88,7 @@ def engine(
         runs=runs,
         seed=seed,
     )
-    output.emit(found, _lines(found))
+    _show(output, found)
 
 
 @bench.command()
@@ -115,14 +115,23 @@ def pipeline(
     """The whole service on this machine: gRPC publish in, Ray actors, gRPC delivery out.
 
     Tells tuples a second, latency at half load from the intended send time, CPU
-    microseconds a tuple by process, and matches an object.
+    microseconds a tuple by process, and matches an object. Exit code 1 if sampled matches
+    were wrong.
     """
     from ps2stream.bench.pipeline import run_pipeline
 
     found = run_pipeline(
         queries=queries, group=group, source=workload, mo=mo, seed=seed, seconds=seconds
     )
+    _show(output, found)
+
+
+def _show(output: Output, found: dict[str, Any]) -> None:
+    """A measurement of wrong matches is worth nothing: exit code 1."""
     output.emit(found, _lines(found))
+    verified = found["verified"]
+    if verified.get("different") or verified.get("wrong"):
+        raise SystemExit(FAILED)
 
 
 def _lines(found: dict[str, Any]) -> str:
