@@ -29,6 +29,7 @@ from ps2stream.batch import F64
 from ps2stream.cluster.actors import TICK_S, DispatcherShell, MachineShell, SequencerShell
 from ps2stream.cluster.local import LocalRuntime
 from ps2stream.cluster.topology import Topology
+from ps2stream.cluster.warm import warm
 from ps2stream.config import Settings
 from ps2stream.errors import DataDirectoryError, PlanError, Unavailable
 from ps2stream.grid import Grid
@@ -93,6 +94,7 @@ def start(settings: Settings, plan: RoutingPlan | None = None) -> Service:
         max_in_flight=settings.max_in_flight,
         session_quota=settings.session_quota,
     )
+    warm(topology)
     if settings.runtime == "local":
         return LocalService(settings, topology)
     return RayService(settings, topology)
