@@ -24,6 +24,7 @@ from ps2stream.batch import (
     Array,
     column_to_strings,
     concat_ragged,
+    sealed,
     strings_to_column,
     take_ragged,
 )
@@ -44,7 +45,7 @@ from ps2stream.boolean import (
 )
 from ps2stream.limits import EXPRESSION_BYTES, EXPRESSION_DEPTH, EXPRESSION_TERMS
 from ps2stream.messages import PROG_AND, PROG_OR, Form
-from ps2stream.terms import ASCII_FOLD, Analyzer, Frequencies, sealed
+from ps2stream.terms import ASCII_FOLD, Analyzer, Frequencies
 
 __all__ = [
     "And",

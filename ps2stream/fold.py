@@ -8,7 +8,7 @@ written without spaces, or a maximal run of letters, marks, numbers and undersco
 
 from __future__ import annotations
 
-from unicodedata import normalize, unidata_version
+from unicodedata import combining, normalize, unidata_version
 
 import regex
 
@@ -20,13 +20,17 @@ WORD = r"[\p{L}\p{M}\p{N}_]"
 IGNORABLE = r"\p{Default_Ignorable_Code_Point}"
 
 _KEYCAP_TAIL = r"\uFE0F?\u20E3"
-_EMOJI = rf"[0-9#*]{_KEYCAP_TAIL}|(?={PICTOGRAPH})\X"
+# \X would look back over a whole run of regional indicators at each of them.
+_FLAG = r"\p{RI}{1,2}[\p{GCB=Extend}\p{GCB=ZWJ}\p{GCB=SpacingMark}]*+"
+_EMOJI = rf"[0-9#*]{_KEYCAP_TAIL}|{_FLAG}|(?={PICTOGRAPH})\X"
 _FLAGS = regex.VERSION1
 _TOKEN = regex.compile(
     rf"{_EMOJI}|[{SPACELESS}&&{WORD}]"
     rf"|(?:[{WORD}--{SPACELESS}--[0-9]]|[0-9](?!{_KEYCAP_TAIL}))++",
     _FLAGS,
 )
+# What decomposes into marks alone, though three vowels and two sound marks are none.
+_MARKS = regex.compile(r"[\P{ccc=0}\u0F73\u0F75\u0F81\uFF9E\uFF9F]{32,}", _FLAGS)
 _ANY_IGNORABLE = regex.compile(IGNORABLE, _FLAGS)
 _EMOJI_OR_IGNORABLE = regex.compile(rf"({_EMOJI})|{IGNORABLE}+", _FLAGS)
 
@@ -39,13 +43,19 @@ def unicode_version() -> str:
 def fold(text: str) -> str:
     """The folded text: idempotent, and free of ignorable characters outside emoji."""
     while True:
-        text = normalize("NFKC", normalize("NFKC", text).casefold())
+        text = normalize("NFKC", normalize("NFKC", _MARKS.sub(_ordered, text)).casefold())
         if _ANY_IGNORABLE.search(text) is None:
             return text
         kept = _EMOJI_OR_IGNORABLE.sub(r"\1", text)
         if kept == text:
             return text
         text = kept
+
+
+def _ordered(marks: regex.Match[str]) -> str:
+    """The marks in canonical order, which `normalize` would take quadratic time to find."""
+    parts = "".join(normalize("NFKD", c) for c in marks[0])
+    return "".join(sorted(parts, key=combining))
 
 
 def cut(token: str) -> str:

@@ -25,15 +25,15 @@ from ps2stream.batch import (
     U8,
     U32,
     U64,
-    Array,
     column_to_strings,
+    sealed,
     strings_to_column,
     take_ragged,
 )
 from ps2stream.errors import InvalidArgument, Violation
 from ps2stream.text_kernels import TOP
 
-__all__ = ["ASCII_FOLD", "TOP", "Analysis", "Analyzer", "Frequencies", "sealed"]
+__all__ = ["ASCII_FOLD", "TOP", "Analysis", "Analyzer", "Frequencies"]
 
 _MEMO = 1 << 18  # entries of an analyser's memo; dropped as a whole when full
 
@@ -155,6 +155,8 @@ class Analyzer:
                 if stem == term:
                     break
                 term = stem
+            else:  # a chain of suffixes; its end would be another term than its middle
+                term = token
             if term in self._stops:
                 term = None
             elif list(fold.split(term)) != [term]:
@@ -237,13 +239,6 @@ class Frequencies:
         """int64[n]: the counts of term hashes."""
         found: I64 = kernels.probe_all(self.table_term, self.table_count, sealed(term))
         return found
-
-
-def sealed(array: Array) -> Array:
-    """A read-only view: kernels are compiled for one type, not for two."""
-    view = np.ascontiguousarray(array).view()
-    view.flags.writeable = False
-    return view
 
 
 def _ascii_fold() -> U8:

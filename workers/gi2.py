@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ps2stream.batch import F64, I64, U8, U32, U64, Array
+from ps2stream.batch import F64, I64, U8, U32, U64, Array, sealed
 from ps2stream.grid import Grid
 from ps2stream.messages import QueryRows
 from ps2stream.space import PolygonCache, verify
@@ -41,13 +41,6 @@ def _grown(array: Array, size: int) -> Array:
     out = np.zeros(max(size, int(len(array) * _GROWTH)), array.dtype)
     out[: len(array)] = array
     return out
-
-
-def _sealed(array: Array) -> Array:
-    """A read-only view: kernels are compiled for one type of input, not for two."""
-    view = np.ascontiguousarray(array).view()
-    view.flags.writeable = False
-    return view
 
 
 class GI2:
@@ -102,7 +95,7 @@ class GI2:
         self._reserve(stop - start, int(tag_off[stop] - tag_off[start]))
         state[kl.ROW], state[kl.TAG], state[kl.SLOT] = start, tag_off[start], -1
         columns = [
-            _sealed(c)
+            sealed(c)
             for c in (
                 rows.kind[:stop], rows.handle, rows.session, rows.form, rows.post,
                 rows.term_off, rows.term, rows.prog_off, rows.prog, rows.box_off, rows.box,
@@ -161,7 +154,7 @@ class GI2:
             return
         slots = np.empty(len(handles), np.int64)
         kd.delete_handles(
-            _sealed(handles), _sealed(lsns), self._places,
+            sealed(handles), sealed(lsns), self._places,
             self._slots.view(np.int64), self._state, slots,
         )  # fmt: skip
         known = slots >= 0
@@ -196,7 +189,7 @@ class GI2:
 
     def match(self, lsn: int, lon: F64, lat: F64, term_off: I64, term: U64) -> Matches:
         """As-of matching of a batch; see `Index.match`."""
-        lon, lat, term_off, term = map(_sealed, (lon, lat, term_off, term))
+        lon, lat, term_off, term = map(sealed, (lon, lat, term_off, term))
         levels = np.flatnonzero(self._level_postings)
         resume = np.zeros(4, np.int64)
         if len(lon) and len(levels):

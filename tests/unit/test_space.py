@@ -187,7 +187,8 @@ def test_equal_polygons_are_one_value() -> None:
     hole = [(1, 1), (1, 2), (2, 2), (2, 1)]
     a = Polygon(shapely.Polygon([(0, 0), (5, 0), (5, 5), (0, 5)], [hole]))
     b = Polygon(shapely.Polygon([(5, 5, 9), (5, -0.0, 9), (0, 0, 9), (0, 5, 9)], [hole[::-1]]))
-    assert a == b
+    twice = [(0, 0), (0, 0), (5, 0), (5, 5), (5, 5), (5, 5), (0, 5), (-0.0, -0.0)]
+    assert a == b == Polygon(shapely.Polygon(twice, [hole])) == decode_region(a.shape(), a.geom())
     assert hash(a) == hash(b)
     assert a.geom().tolist() == b.geom().tolist()
     shell, inner = (shapely.LinearRing(ring) for ring in a.to_json()["coordinates"])
@@ -276,6 +277,13 @@ def test_refused(make: Any, field: str, problem: str) -> None:
         make()
     paths = {v.field: v.description for v in caught.value.violations}
     assert problem in paths["region" + (f".{field}" if field else "")]
+
+
+def test_a_degenerate_polygon_is_refused_without_a_warning() -> None:
+    edge = 89.99999999999999
+    ring = [(edge, 0), (edge, 1), (90, 1e-300), (1e-300, 5e-324), (edge, 1e-300)]
+    with pytest.raises(InvalidArgument, match="invalid polygon"):
+        Polygon(shapely.Polygon(ring))
 
 
 def test_points_and_rect_columns_name_each_bad_field() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import unicodedata
 from itertools import pairwise
 
 import numpy as np
@@ -33,6 +34,9 @@ HOSTILE = [
     "a" * 129 + " " + "a" * 128,
     " ".join(f"t{i}" for i in range(10_000)),
     "\u0600👍 \u0d4e👍 \u1160\u3164x\u115f",
+    "a" + "\u0301\u0316" * 40 + "\u034f\u0301\u0316" * 40 + "b" + "\uff9e\u0f73\u0316\u0344" * 20,
+    "🇨🇭" * 41 + "🇩" + "🇨\u0301🇭🇩" * 9 + "\u0600🇨🇭🇩 x🇨\u200d👍",
+    "\u2139" * 40 + " " + "\ufb01" * 40,
 ]
 PARTS = [
     *"aB_9 #*-()é\u0301\ufe0f\u200d\u20e3👍🏽🇨☃©漢กำ\u0e33…’\u00ad\u034f한ᅡᆨ½ﬁ\ud800\U000e0067",
@@ -68,6 +72,24 @@ def test_hostile_rows_in_one_batch(analyzer: Analyzer) -> None:
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_tokens_are_those_of_the_semantics(text: str) -> None:
     assert set(PLAIN.tokens(text)) == naive.tokens(text)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_tokens_analyse_into_themselves(text: str) -> None:
+    for analyzer in (PLAIN, ENGLISH, *(Analyzer(Analysis(7, s)) for s in ("french", "turkish"))):
+        for token in analyzer.tokens(text)[:50]:
+            assert analyzer.tokens(token) == [token]
+
+
+def test_marks_in_a_long_run_are_ordered_before_they_are_normalised() -> None:
+    """`normalize` alone sorts them in quadratic time."""
+    for marks in ("\u0301\u0316", "\uff9e\u0301\u0f73", "\u0344\u0316\u0315"):
+        run = marks * 20
+        (match,) = fold._MARKS.finditer("e" + run + "b")
+        ordered = fold._ordered(match)
+        assert match[0] == run
+        assert ordered == unicodedata.normalize("NFKD", run)
+    assert not fold._MARKS.search("e" + "\u0301\u0316" * 15)
 
 
 @given(st.lists(texts, max_size=5))
