@@ -4,6 +4,8 @@ A batch (dispatcher, batch) is processed once, when its Payload and `expected` w
 answers are there. Within it equal (query, object) pairs collapse. Afterwards it is
 remembered until the dispatcher's watermark has passed its LSN; then the highest such
 batch number stands for all of them, because a dispatcher's LSNs rise with its batches.
+Where no watermark rises, the oldest done batches are forgotten without that: a repeat of
+one would be delivered again, but a batch that is merely late is never taken for done.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ class Window:
     def __init__(self, size: int = WINDOW) -> None:
         self.watermark = 0
         self._size = size
-        self._floor = -1  # every batch up to here is done, unless it is pending
+        self._floor = -1  # every batch up to here is done
         self._pending: dict[int, Pending] = {}
         self._done: set[int] = set()
         self._order: deque[tuple[int, int]] = deque()  # (lsn, batch) of those in _done
@@ -93,14 +95,14 @@ class Window:
             self._forget()
         return out
 
-    def advance(self, watermark: int) -> bool:
-        """The dispatcher will send nothing below this LSN; whether that is news."""
-        if watermark <= self.watermark:
-            return False
-        self.watermark = watermark
-        while self._order and self._order[0][0] < watermark:
-            self._forget()
-        return True
+    def advance(self, watermark: int) -> None:
+        """The dispatcher will send nothing below this LSN, and all below it is done."""
+        self.watermark = max(self.watermark, watermark)
+        before = self._floor
+        while self._order and self._order[0][0] < self.watermark:
+            self._floor = max(self._floor, self._forget())
+        if self._floor > before:  # what still waits below it are repeats
+            self._pending = {b: p for b, p in self._pending.items() if b > self._floor}
 
     def _open(self, batch: int) -> Pending | None:
         pending = self._pending.get(batch)
@@ -108,7 +110,7 @@ class Window:
             pending = self._pending[batch] = Pending()
         return pending
 
-    def _forget(self) -> None:
+    def _forget(self) -> int:
         _, batch = self._order.popleft()
         self._done.discard(batch)
-        self._floor = max(self._floor, batch)
+        return batch

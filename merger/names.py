@@ -59,11 +59,13 @@ class Names:
         self._alive.append(np.ones(len(handles), np.bool_))
 
     def forget(self, handles: I64) -> None:
-        """These names are needed no more."""
-        if not len(handles):
-            return
+        """These names, as far as they are kept, are needed no more."""
+        known = self._handle.view()
+        at = np.searchsorted(known, handles)
+        inside = at < len(known)
+        at = at[inside]
+        at = at[known[at] == handles[inside]]
         alive = self._alive.view()
-        at = np.searchsorted(self._handle.view(), handles)
         self._dead += int(alive[at].sum())
         alive[at] = False
         if self._dead > MIN_COMPACT and 2 * self._dead > self._handle.size:

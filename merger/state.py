@@ -135,8 +135,7 @@ class MergerMachine:
     def _advance(self, dispatcher: int, watermark: int) -> None:
         """Forget what no later batch can need: done batches, and the names of queries whose
         delete every dispatcher's watermark has reached."""
-        if not self._windows[dispatcher].advance(watermark):
-            return
+        self._windows[dispatcher].advance(watermark)
         lowest = min(window.watermark for window in self._windows)
         while self._deleted and self._deleted[0][0][0] <= lowest:
             lsn, handle = self._deleted.popleft()

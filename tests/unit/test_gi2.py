@@ -2,199 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
-from dataclasses import dataclass, field
-
 import numpy as np
 import pytest
 
-from ps2stream.batch import F64, I64, U64
-from ps2stream.grid import Grid
-from ps2stream.messages import NEVER, PROG_AND, PROG_OR, Form, Kind, QueryRows, Shape
-from ps2stream.space_kernels import boxes_of, cell_at
+from ps2stream.messages import NEVER, Form
 from ps2stream.workers.gi2 import GI2
-
-GRID = Grid(5, 4)
-# Equal high halves, equal low halves, zero and the largest: nothing may rest on a half.
-VOCABULARY = sorted(
-    {0, 1, 2**64 - 1, 2**32, 7 << 32, (7 << 32) + 1, (7 << 32) + 2, (9 << 32) + 1}
-    | {(i * 0x9E3779B97F4A7C15) % 2**64 for i in range(1, 13)}
+from tests.unit.postings import (
+    GRID,
+    VOCABULARY,
+    Query,
+    check,
+    columns,
+    objects,
+    random_query,
+    touched,
 )
-EDGES = [-180.0, -0.0, 0.0, 5e-324, 11.25, np.nextafter(11.25, 0), 22.5, 168.75, 180.0]
-
-
-@dataclass
-class Query:
-    handle: int
-    form: Form
-    terms: list[int]
-    post: int
-    boxes: list[tuple[float, ...]]
-    level: int = 0
-    prog: list[int] = field(default_factory=list)
-    rect: tuple[float, ...] = ()
-    circle: tuple[float, ...] = ()
-    deleted: int = NEVER
-    tags: set[tuple[int, int]] = field(default_factory=set)
-
-    def satisfied(self, terms: set[int]) -> bool:
-        has = [t in terms for t in self.terms]
-        if self.form == Form.ALL:
-            return all(has)
-        if self.form == Form.ANY:
-            return any(has)
-        stack: list[bool] = []
-        for op in self.prog:
-            if op >= 0:
-                stack.append(has[op])
-            else:
-                b, a = stack.pop(), stack.pop()
-                stack.append((a and b) if op == PROG_AND else (a or b))
-        return stack == [True]
-
-    def emits(self, lsn: int, x: float, y: float, terms: set[int]) -> bool:
-        inside = any(a <= x <= c and b <= y <= d for a, b, c, d in self.boxes)
-        inside = inside and (
-            _in_circle(self.circle, x, y) if self.circle else _in_rect(self.rect, x, y)
-        )
-        posted = [t for i, t in enumerate(self.terms) if self.post >> i & 1 and t in terms]
-        tag = self.level << 28 | _cell(x, y, self.level)
-        return (
-            inside
-            and self.handle <= lsn < self.deleted
-            and self.satisfied(terms)
-            and (tag, posted[0]) in self.tags
-        )
-
-
-def _in_rect(rect: tuple[float, ...], x: float, y: float) -> bool:
-    a, b, c, d = rect
-    names = {x, -x} if abs(x) == 180 else {x}
-    columns = [(a, c)] if a <= c else [(a, 180.0), (-180.0, c)]
-    beside = abs(y) == 90 or any(lo <= v <= hi for v in names for lo, hi in columns)
-    return b <= y <= d and beside
-
-
-def _in_circle(circle: tuple[float, ...], x: float, y: float) -> bool:
-    lon, lat, radius = circle
-    a, b, c, d = np.radians([lon, lat, x, y])
-    h = np.sin((d - b) / 2) ** 2 + np.cos(b) * np.cos(d) * np.sin((c - a) / 2) ** 2
-    return bool(2 * 6371.0088 * np.arcsin(np.sqrt(min(h, 1.0))) <= radius)
-
-
-def _cell(x: float, y: float, level: int) -> int:
-    return int(cell_at(x, y, GRID.lon_bits, GRID.lat_bits, level)) & ((1 << 28) - 1)
-
-
-def _touched(query: Query) -> set[int]:
-    """Tags of the cells that the boxes touch, found by sampling their corners and
-    every cell line between."""
-    columns, rows = GRID.columns(query.level), GRID.rows(query.level)
-    out = set()
-    for a, b, c, d in query.boxes:
-        xs = [a, c, *(v for v in np.arange(columns + 1) * 360 / columns - 180 if a <= v <= c)]
-        ys = [b, d, *(v for v in np.arange(rows + 1) * 180 / rows - 90 if b <= v <= d)]
-        out |= {query.level << 28 | _cell(x, y, query.level) for x in xs for y in ys}
-    return out
-
-
-def _position(rng: np.random.Generator) -> tuple[float, float]:
-    x = float(rng.choice(EDGES) if rng.random() < 0.5 else rng.uniform(-30, 30))
-    y = float(
-        rng.choice([-90.0, -0.0, 11.25, 90.0]) if rng.random() < 0.4 else rng.uniform(-30, 30)
-    )
-    return x, y
-
-
-def _query(rng: np.random.Generator, handle: int) -> Query:
-    n = int(rng.choice([1, 1, 2, 2, 3, 3, 4, 6]))
-    terms = sorted(rng.choice(np.array(VOCABULARY, np.uint64), n, replace=False).tolist())
-    form = Form(int(rng.choice([0, 0, 1, 1, 2])))
-    prog: list[int] = []
-    post = (1 << n) - 1
-    if form == Form.ALL and rng.random() < 0.8:
-        post = 1 << int(rng.integers(n))
-    if form == Form.PROGRAM:
-        prog = [0]
-        for i in range(1, n):
-            prog += [i, int(rng.choice([PROG_AND, PROG_OR]))]
-    (x0, y0), (x1, y1) = _position(rng), _position(rng)
-    if x0 > x1 and rng.random() < 0.7:
-        x0, x1 = x1, x0
-    rect = (x0, min(y0, y1), x1, max(y0, y1))
-    room = np.empty((2, 4))
-    boxes = [tuple(b) for b in room[: boxes_of(*rect, room)].tolist()]
-    circle = (*_position(rng), float(rng.uniform(100, 5000))) if rng.random() < 0.2 else ()
-    if circle:
-        boxes = [(-180.0, -90.0, 180.0, 90.0)]
-    level = int(rng.choice([0, 0, 1, 2, 3]))
-    query = Query(handle, form, terms, post, boxes, level, prog, rect, circle)
-    posted = [t for i, t in enumerate(terms) if post >> i & 1]
-    tags = list(itertools.product(sorted(_touched(query)), posted))
-    query.tags = {t for t in tags if rng.random() < 0.9}  # the rest is at other workers
-    return query
-
-
-def _columns(queries: list[Query]) -> tuple[QueryRows, I64, np.ndarray, U64]:
-    def ragged(parts: list[list], dtype: type) -> tuple[I64, np.ndarray]:  # type: ignore[type-arg]
-        off = np.cumsum([0, *map(len, parts)]).astype(np.int64)
-        return off, np.array([v for p in parts for v in p], dtype)
-
-    n = len(queries)
-    handle = np.array([q.handle for q in queries], np.int64)
-    term_off, term = ragged([q.terms for q in queries], np.uint64)
-    prog_off, prog = ragged([q.prog for q in queries], np.int16)
-    box_off, box = ragged([[v for b in q.boxes for v in b] for q in queries], np.float64)
-    geom_off, geom = ragged([list(q.circle or q.rect) for q in queries], np.float64)
-    nothing, none = ragged([[]] * n, np.uint8)
-    rows = QueryRows(
-        kind=np.full(n, Kind.INSERT, np.uint8),
-        lsn=handle,
-        handle=handle,
-        session=handle * 3,
-        id_off=nothing,
-        id=none,
-        form=np.array([q.form for q in queries], np.uint8),
-        post=np.array([q.post for q in queries], np.uint64),
-        term_off=term_off,
-        term=term,
-        prog_off=prog_off,
-        prog=prog,
-        box_off=box_off,
-        box=box,
-        shape=np.array([Shape.CIRCLE if q.circle else Shape.RECT for q in queries], np.uint8),
-        geom_off=geom_off,
-        geom=geom,
-        source_off=nothing,
-        source=none,
-    )
-    tags = [sorted(q.tags) for q in queries]
-    tag_off, cell = ragged([[c for c, _ in t] for t in tags], np.uint32)
-    return rows, tag_off, cell, ragged([[t for _, t in g] for g in tags], np.uint64)[1]
-
-
-def _objects(rng: np.random.Generator, n: int) -> tuple[F64, F64, I64, U64]:
-    at = np.array([_position(rng) for _ in range(n)], np.float64).reshape(n, 2)
-    sizes = rng.choice([0, 1, 3, 8, len(VOCABULARY)], n)
-    rows = [np.sort(rng.choice(np.array(VOCABULARY, np.uint64), k, replace=False)) for k in sizes]
-    off = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    return at[:, 0].copy(), at[:, 1].copy(), off, np.concatenate([*rows, np.zeros(0, np.uint64)])
-
-
-def _check(index: GI2, queries: list[Query], lsn: int, objects: tuple[F64, F64, I64, U64]) -> int:
-    lon, lat, off, term = objects
-    found = index.match(lsn, lon, lat, off, term)
-    assert (found.session == found.handle * 3).all()
-    got = sorted(zip(found.row.tolist(), found.handle.tolist(), strict=True))
-    texts = [set(term[off[i] : off[i + 1]].tolist()) for i in range(len(lon))]
-    want = sorted(
-        (i, q.handle)
-        for i, text in enumerate(texts)
-        for q in queries
-        if q.satisfied(text) and q.emits(lsn, float(lon[i]), float(lat[i]), text)
-    )
-    assert got == want
-    return len(got)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -203,9 +25,9 @@ def test_equals_the_definition_while_queries_come_and_go(seed: int) -> None:
     index, queries, lsn, watermark, pairs = GI2(GRID), [], 0, 0, 0
     history: list[Query] = []
     for _ in range(25):
-        new = [_query(rng, lsn + i + 1) for i in range(int(rng.integers(0, 30)))]
+        new = [random_query(rng, lsn + i + 1) for i in range(int(rng.integers(0, 30)))]
         lsn += len(new)
-        index.insert(*_columns(new))
+        index.insert(*columns(new))
         queries += new
         history += new
         gone = [q for q in queries if rng.random() < 0.25]
@@ -219,7 +41,7 @@ def test_equals_the_definition_while_queries_come_and_go(seed: int) -> None:
         )
         index.sweep(int(rng.integers(0, 300)))
         as_of = int(rng.integers(watermark, lsn + 1))
-        pairs += _check(index, history, as_of, _objects(rng, 20))
+        pairs += check(index, history, as_of, objects(rng, 20))
         if rng.random() < 0.6:
             watermark = int(rng.integers(watermark, lsn + 1))
             index.purge(watermark)
@@ -240,9 +62,9 @@ def test_room_grows_without_losing_a_match() -> None:
         for i in range(20_000)
     ]
     for q in queries:
-        q.tags = {(c, 5) for c in _touched(q)}
+        q.tags = {(c, 5) for c in touched(q)}
     index = GI2(GRID)
-    index.insert(*_columns(queries))
+    index.insert(*columns(queries))
     n = 10
     found = index.match(
         20_000, np.zeros(n), np.zeros(n), np.arange(n + 1), np.full(n, 5, np.uint64)
@@ -251,43 +73,27 @@ def test_room_grows_without_losing_a_match() -> None:
     assert len(found.row) == 20_000 * n
 
 
-def test_slots_are_reused_but_old_postings_stay_dead() -> None:
-    index, rng = GI2(GRID), np.random.default_rng(3)
-    held = 0
-    for round_ in range(30):
-        queries = [_query(rng, round_ * 1000 + i + 1) for i in range(100)]
-        index.insert(*_columns(queries))
-        lsn = round_ * 1000 + 500
-        _check(index, queries, lsn, _objects(rng, 5))
-        index.delete(np.array([q.handle for q in queries], np.int64), np.full(100, lsn, np.int64))
-        index.purge(lsn)
-        index.sweep(1 << 20)
-        assert index.stats().live == index.stats().tombstones == 0
-        held = held or index.stats().bytes
-        assert index.stats().bytes <= 3 * held
-
-
 def test_ten_thousand_terms_and_empty_batches() -> None:
     index, rng = GI2(GRID), np.random.default_rng(1)
-    queries = [_query(rng, i + 1) for i in range(50)]
+    queries = [random_query(rng, i + 1) for i in range(50)]
     empty = (np.zeros(0), np.zeros(0), np.zeros(1, np.int64), np.zeros(0, np.uint64))
     assert len(index.match(9, *empty).row) == 0
-    index.insert(*_columns([]))
+    index.insert(*columns([]))
     index.delete(np.zeros(0, np.int64), np.zeros(0, np.int64))
-    index.insert(*_columns(queries))
+    index.insert(*columns(queries))
     assert len(index.match(50, *empty).row) == 0
     many = np.unique(
         np.concatenate([rng.integers(0, 2**64, 10_000, np.uint64), np.array(VOCABULARY, np.uint64)])
     )
     off = np.array([0, len(many), len(many)], np.int64)
-    assert _check(index, queries, 50, (np.full(2, 11.25), np.full(2, 11.25), off, many)) > 0
+    assert check(index, queries, 50, (np.full(2, 11.25), np.full(2, 11.25), off, many)) > 0
 
 
 def test_a_repeated_insert_changes_nothing() -> None:
     index, rng = GI2(GRID), np.random.default_rng(2)
-    queries = [_query(rng, i + 1) for i in range(40)]
-    index.insert(*_columns(queries))
+    queries = [random_query(rng, i + 1) for i in range(40)]
+    index.insert(*columns(queries))
     before = index.stats()[:3]
-    index.insert(*_columns(queries))
+    index.insert(*columns(queries))
     assert index.stats()[:3] == before
-    _check(index, queries, 40, _objects(rng, 30))
+    check(index, queries, 40, objects(rng, 30))

@@ -19,6 +19,7 @@ from ps2stream.messages import (
     RoutedObjects,
     Send,
     Shape,
+    Watermark,
     WorkerUpdates,
     no_queries,
 )
@@ -163,6 +164,30 @@ def test_postings_go_only_when_all_dispatchers_have_passed_the_delete() -> None:
     worker.on(objects(3, dispatcher=1, watermark=3))
     worker.on(updates(span=(4, 4), dispatcher=0, watermark=1))  # a late one lowers nothing
     assert worker.watermark == 3
+    assert worker.stats()[:3] == (0, 0, 0)
+
+
+def test_a_delete_that_every_watermark_had_passed_goes_at_once() -> None:
+    worker = WorkerMachine(0, 2, 1, GRID)
+    worker.on(updates((INS, 1, 1)))
+    for dispatcher in (0, 1):
+        worker.on(Watermark(dispatcher, 2))
+    worker.on(updates((DEL, 2, 1)))
+    assert worker.stats()[:3] == (0, 0, 0)
+
+
+def test_many_tombstones_force_a_sweep() -> None:
+    worker = WorkerMachine(0, 1, 1, Grid(9, 8, max_cells=1 << 17))  # a posting in every cell
+    lists = 1 << 17
+    query = rows((INS, 1, 1))
+    off, cell = Grid(9, 8, max_cells=lists).cover(query.box_off, query.box)
+    packed = np.frombuffer(query.encode(), np.uint8)
+    term = np.full(lists, TERM, np.uint64)
+    worker.on(WorkerUpdates(1, 1, 0, 0, packed, off, cell, term))
+    assert worker.stats().postings == lists
+    worker.on(updates((DEL, 2, 1), watermark=2))
+    for lsn in range(3, 20):
+        worker.on(updates(span=(lsn, lsn)))
     assert worker.stats()[:3] == (0, 0, 0)
 
 
