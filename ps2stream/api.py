@@ -28,11 +28,13 @@ from ps2stream.errors import (
     Unavailable,
     Violation,
 )
+from ps2stream.limits import BATCH_BYTES
 from ps2stream.space import RECT_FIELDS, Circle, Polygon, Rect, Region, World
 from ps2stream.v1 import admin_pb2, object_pb2, pubsub_pb2, query_pb2
 
 DEFAULT_TARGET = "localhost:7077"
 QUERY_BATCH = 1000
+BULK_BYTES = BATCH_BYTES // 2
 DETAILS_KEY = "grpc-status-details-bin"
 CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", 256 << 20),
@@ -115,12 +117,17 @@ def query_to_proto(query: Any, session: str = "") -> query_pb2.Query:
         values = query
     else:
         values = dict(zip(("id", "expression", "region"), query, strict=False))
-    return query_pb2.Query(
-        id=values["id"],
-        expression=values.get("expression") or "",
-        region=region_to_proto(values.get("region")),
-        session=values.get("session") or session,
-    )
+    if "id" not in values:
+        raise _invalid("query.id", "is missing")
+    try:
+        return query_pb2.Query(
+            id=values["id"],
+            expression=values.get("expression") or "",
+            region=region_to_proto(values.get("region")),
+            session=values.get("session") or session,
+        )
+    except (TypeError, ValueError, OverflowError) as error:
+        raise _invalid("query", str(error)) from None
 
 
 def query_of(message: query_pb2.Query) -> Query:
@@ -147,13 +154,26 @@ def insert_request(
 def insert_batches(
     queries: Iterable[Any], session: str
 ) -> Iterator[pubsub_pb2.InsertQueriesRequest]:
-    """Requests of at most QUERY_BATCH queries."""
-    rows = (query_to_proto(q, session) for q in queries)
-    while part := list(islice(rows, QUERY_BATCH)):
+    """Requests of at most QUERY_BATCH queries and BULK_BYTES bytes."""
+    for part in _parts(query_to_proto(q, session) for q in queries):
         yield pubsub_pb2.InsertQueriesRequest(
             batch=query_pb2.QueryBatch(queries=part, session=session),
             request_id=new_request_id(),
         )
+
+
+def _parts(rows: Iterable[query_pb2.Query]) -> Iterator[list[query_pb2.Query]]:
+    part: list[query_pb2.Query] = []
+    size = 0
+    for row in rows:
+        more = row.ByteSize()
+        if part and (len(part) == QUERY_BATCH or size + more > BULK_BYTES):
+            yield part
+            part, size = [], 0
+        part.append(row)
+        size += more
+    if part:
+        yield part
 
 
 def delete_batches(ids: Iterable[str]) -> Iterator[pubsub_pb2.DeleteQueriesRequest]:
@@ -350,6 +370,8 @@ def error_of(code: str, message: str, details: bytes | None) -> Exception:
             retry = error_details_pb2.RetryInfo()
             if any(detail.Unpack(retry) for detail in status.details):
                 return ResourceExhausted(message, retry.retry_delay.ToMilliseconds())
+            if "larger than max" in message:  # gRPC's own refusal, which no retry can help
+                return _invalid("request", message)
             return ResourceExhausted(message, 0)
         case "DEADLINE_EXCEEDED":
             return TimeoutError(message)

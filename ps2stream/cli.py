@@ -7,7 +7,7 @@ import importlib
 import click
 
 from ps2stream import __version__
-from ps2stream.commands.output import EPILOG, Program
+from ps2stream.commands.output import EPILOG, Program, json_option
 
 # name -> (module, attribute): imported when used, so that --help is quick.
 COMMANDS = {
@@ -44,6 +44,7 @@ class Lazy(Program):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 96},
 )
 @click.version_option(__version__, prog_name="ps2stream")
+@json_option
 def main() -> None:
     """Publish/subscribe over streams of geo-tagged text.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.limits import ID_BYTES, LAT_MAX, LON_MAX, TEXT_BYTES
 
 SCHEMA = pa.schema(
     [
@@ -26,7 +29,9 @@ NAMES = {
     "lat": ("lat", "latitude"),
     "text": ("text",),
 }
-LIMIT = {"lon": 180.0, "lat": 90.0}
+LIMIT = {"lon": LON_MAX, "lat": LAT_MAX}
+MAX_BYTES = {"id": ID_BYTES, "text": TEXT_BYTES}
+_WHOLE = re.compile(r"\s*[+-]?[0-9]{1,30}\s*")
 _TIME = "Unix milliseconds or an ISO 8601 time"
 
 
@@ -50,14 +55,21 @@ def no_column(where: str, name: str, names: list[str]) -> InvalidArgument:
 def _text_of(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(f"expected a string, got {short(value)}")
-    # A lone surrogate has no UTF-8; it matches no letter, so U+FFFD separates as it does.
-    return value.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+    return _fitting(value, "text")
 
 
 def _id_of(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise ValueError(f"expected a string or an integer, got {short(value)}")
-    return _text_of(str(value))
+    return _fitting(str(value), "id")
+
+
+def _fitting(text: str, name: str) -> str:
+    # A lone surrogate has no UTF-8; it matches no letter, so U+FFFD separates as it does.
+    data = text.encode("utf-8", "surrogatepass")
+    if len(data) > MAX_BYTES[name]:
+        raise ValueError(f"expected at most {MAX_BYTES[name]} bytes, got {len(data)}")
+    return data.decode("utf-8", "replace")
 
 
 def _degrees(name: str) -> Callable[[Any], float]:
@@ -68,7 +80,7 @@ def _degrees(name: str) -> Callable[[Any], float]:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise ValueError(f"{expected}, got {short(value)}")
         try:
-            number = float(value)
+            number = float(value) if "_" not in str(value) else math.nan
         except (ValueError, OverflowError):
             raise ValueError(f"{expected}, got {short(value)}") from None
         if not -limit <= number <= limit:
@@ -81,13 +93,11 @@ def _degrees(name: str) -> Callable[[Any], float]:
 def _time_of(value: Any) -> int | None:
     if value is None:
         return None
+    if isinstance(value, str) and _WHOLE.fullmatch(value):
+        value = int(value)
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63:
         return value
     if isinstance(value, str):
-        try:
-            return int(value)
-        except ValueError:
-            pass
         try:
             moment = datetime.fromisoformat(value)
         except ValueError:

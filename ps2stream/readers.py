@@ -14,17 +14,20 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from itertools import islice
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import IO, Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ps2stream.posts import CHECKS, LIMIT, NAMES, SCHEMA, bad, no_column, short
+from ps2stream.posts import CHECKS, LIMIT, MAX_BYTES, NAMES, SCHEMA, bad, no_column, short
 
 Format = Literal["jsonl", "csv", "parquet"]
+MAX_LINE = 1 << 20  # bytes
+PART_BYTES = 2 << 20  # of a record batch, well below what a request may carry
 SUFFIXES: dict[str, Format] = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
@@ -44,17 +47,17 @@ def format_of(path: str, given: str | None = None) -> Format:
 
 
 def read_posts(path: str, format: str | None = None, batch: int = 1000) -> Iterator[Any]:
-    """Record batches of `SCHEMA` with at most `batch` rows each.
+    """Record batches of `SCHEMA` with at most `batch` rows and PART_BYTES bytes each.
 
     Raises InvalidArgument, naming the file, the line (Parquet: the row, from 0), the
     column, what was expected and what was found.
     """
     kind = format_of(path, format)
     with _opened(path) as file:
-        if kind == "parquet":
-            yield from _parquet(path, file, batch)
-        else:
-            yield from _text(path, kind, file, batch)
+        parquet = kind == "parquet"
+        parts = _parquet(path, file, batch) if parquet else _text(path, kind, file, batch)
+        for part in parts:
+            yield from _sized(part)
 
 
 def row_count(path: str, format: str | None = None) -> int | None:
@@ -66,22 +69,32 @@ def row_count(path: str, format: str | None = None) -> int | None:
 
 
 def read_queries(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(`file:line`, object) of each line of a JSON lines file of queries.
-
-    An object has `id`, and `expression`, `region` (GeoJSON, {"rect": [...]} or
-    {"circle": [...]}), or both; other keys are refused.
-    """
+    """(`file:line`, object) of each line of a JSON lines file of queries. Raises
+    InvalidArgument at a line that is no JSON object."""
     with _opened(path) as file:
         for line, record in _json_lines(path, file):
-            where = f"{path}:{line}"
-            if unknown := sorted(set(record) - {"id", "expression", "region"}):
-                raise bad(where, f"unknown key {unknown[0]!r}; expected id, expression, region")
-            if not isinstance(record.get("id"), str) or not record["id"]:
-                raise bad(f"{where} id", f"expected a string, got {record.get('id')!r}")
-            if not isinstance(record.get("expression", ""), str):
-                got = record["expression"]
-                raise bad(f"{where} expression", f"expected a string, got {got!r}")
-            yield where, record
+            yield f"{path}:{line}", record
+
+
+def check_query(where: str, record: dict[str, Any]) -> None:
+    """Raises InvalidArgument unless the object has a string `id` and at most `expression`,
+    `region` and `session` besides, as `list --json` prints them; null is absent."""
+    known = ("id", "expression", "region", "session")
+    if unknown := sorted(set(record) - set(known)):
+        raise bad(where, f"unknown key {unknown[0]!r}; expected {', '.join(known)}")
+    for name in ("id", "expression", "session"):
+        value = record.get(name)
+        if not (isinstance(value, str) or (value is None and name != "id")):
+            raise bad(f"{where} {name}", f"expected a string, got {short(value)}")
+
+
+def _sized(part: Any) -> Iterator[Any]:
+    half = len(part) // 2
+    if part.nbytes <= PART_BYTES or not half:
+        yield part
+        return
+    yield from _sized(part.slice(0, half))
+    yield from _sized(part.slice(half))
 
 
 # --- text formats -----------------------------------------------------------
@@ -106,7 +119,7 @@ def _text(path: str, kind: Format, file: IO[bytes], batch: int) -> Iterator[Any]
 
 
 def _json_lines(path: str, file: IO[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
-    for line, raw in enumerate(file, 1):
+    for line, raw in enumerate(_lines(path, file), 1):
         if not raw.strip():
             continue
         try:
@@ -118,14 +131,27 @@ def _json_lines(path: str, file: IO[bytes]) -> Iterator[tuple[int, dict[str, Any
         yield line, record
 
 
+def _lines(path: str, file: IO[bytes]) -> Iterator[bytes]:
+    for line in count(1):
+        raw = file.readline(MAX_LINE + 1)
+        if len(raw) > MAX_LINE:
+            raise bad(f"{path}:{line}", f"expected a line of at most {MAX_LINE} bytes")
+        if not raw:
+            return
+        yield raw
+
+
 def _csv_lines(path: str, file: IO[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
-    lines = (raw.decode("utf-8" if at else "utf-8-sig") for at, raw in enumerate(file))
+    lines = (
+        raw.decode("utf-8" if at else "utf-8-sig") for at, raw in enumerate(_lines(path, file))
+    )
     reader = csv.reader(lines, strict=True)
     try:
         head = next(reader, [])
         for name in ("lon", "lat", "text"):
             if not set(head) & set(NAMES[name]):
                 raise no_column(f"{path}:1", name, head)
+        _once(f"{path}:1", head)
         for row in reader:
             if not row:
                 continue
@@ -137,8 +163,16 @@ def _csv_lines(path: str, file: IO[bytes]) -> Iterator[tuple[int, dict[str, Any]
                 for alias in NAMES[name]:
                     record[alias] = record.get(alias) or None
             yield reader.line_num, record
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise bad(f"{path}:{reader.line_num + 1}", f"expected CSV in UTF-8: {error}") from None
+    except csv.Error as error:
+        raise bad(f"{path}:{max(1, reader.line_num)}", f"expected CSV: {error}") from None
+    except UnicodeDecodeError as error:
+        raise bad(f"{path}:{reader.line_num + 1}", f"expected UTF-8: {error}") from None
+
+
+def _once(where: str, names: list[str]) -> None:
+    for name in chain.from_iterable(NAMES.values()):
+        if names.count(name) > 1:
+            raise bad(where, f"expected one column {name}, got {names.count(name)}")
 
 
 def _pick(record: dict[str, Any], name: str) -> Any:
@@ -163,10 +197,17 @@ def _parquet(path: str, file: IO[bytes], batch: int) -> Iterator[Any]:
     with _parquet_file(path, source) as parquet:
         columns = _parquet_columns(path, parquet.schema_arrow)
         start = 0
-        for part in parquet.iter_batches(batch, columns=list(columns.values())):
+        for part in _parquet_batches(path, parquet, batch, columns):
             out = [_column(path, name, columns, part, start) for name in SCHEMA.names]
             start += len(part)
             yield pa.RecordBatch.from_arrays(out, schema=SCHEMA)
+
+
+def _parquet_batches(path: str, parquet: Any, batch: int, columns: dict[str, str]) -> Iterator[Any]:
+    try:
+        yield from parquet.iter_batches(batch, columns=list(columns.values()))
+    except (pa.ArrowException, OSError) as error:
+        raise bad(path, f"expected a Parquet file that is whole: {error}") from None
 
 
 def _is_string(kind: Any) -> bool:
@@ -179,6 +220,7 @@ def _is_number(kind: Any) -> bool:
 
 def _parquet_columns(path: str, schema: Any) -> dict[str, str]:
     """The file's column for each of ours. Raises on a wrong type."""
+    _once(path, schema.names)
     found = {
         name: alias
         for name, aliases in NAMES.items()
@@ -225,9 +267,15 @@ def _column(path: str, name: str, columns: dict[str, str], part: Any, start: int
     if name in LIMIT:
         numbers = out.to_numpy(zero_copy_only=False)
         wrong |= ~(np.abs(numbers) <= LIMIT[name])
+    else:
+        size = pc.binary_length(out).fill_null(0).to_numpy(zero_copy_only=False)
+        wrong |= size > MAX_BYTES[name]
     if wrong.any():
         row = int(wrong.argmax())
-        limit = f"degrees in [-{LIMIT[name]:g}, {LIMIT[name]:g}]" if name in LIMIT else "a value"
+        if name in LIMIT:
+            limit = f"degrees in [-{LIMIT[name]:g}, {LIMIT[name]:g}]"
+        else:
+            limit = f"at most {MAX_BYTES[name]} bytes" if out[row].is_valid else "a value"
         got = short(values[row].as_py())
         raise bad(f"{path} row {start + row} {columns[name]}", f"expected {limit}, got {got}")
     return out

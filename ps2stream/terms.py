@@ -30,7 +30,7 @@ from ps2stream.batch import (
     strings_to_column,
     take_ragged,
 )
-from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.errors import FailedPrecondition, InvalidArgument, Violation
 from ps2stream.text_kernels import TOP
 
 __all__ = ["ASCII_FOLD", "TOP", "Analysis", "Analyzer", "Frequencies"]
@@ -115,9 +115,17 @@ def _stop_words(language: str) -> frozenset[str]:
 
 
 class Analyzer:
-    """Analyses by the settings. Safe for several threads; the hash keys come of the salt."""
+    """Analyses by the settings. Safe for several threads; the hash keys come of the salt.
+
+    Raises FailedPrecondition when the settings were fixed with other character data."""
 
     def __init__(self, analysis: Analysis) -> None:
+        if analysis.regex_unicode != (installed := fold.unicode_version()):
+            raise FailedPrecondition(
+                f"analysis.regex_unicode: fixed as {analysis.regex_unicode!r}, but "
+                f"{installed!r} is installed, which may find other words in the same text; "
+                "install those versions again, or make a new data directory"
+            )
         self.analysis = analysis
         digest = hashlib.shake_256(b"ps2stream terms %d" % analysis.salt).digest(8 * kernels.KEYS)
         self.keys: U64 = np.frombuffer(digest, "<u8").astype(np.uint64)

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from ps2stream.commands.output import FAILED, Output, json_option, pass_output
+from ps2stream.commands.output import FAILED, Finite, Output, json_option, pass_output
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -22,7 +22,7 @@ def _workload_options(command: F) -> F:
         click.option("--seed", type=int, default=1, show_default=True, help="Of the workload."),
         click.option(
             "--mo",
-            type=click.FloatRange(min=0, min_open=True),
+            type=Finite(min=0, min_open=True),
             help="Scale the regions until an object has about this many matches.",
         ),
         click.option(
@@ -95,7 +95,7 @@ def engine(
 @_workload_options
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Finite(min=0, min_open=True),
     default=10.0,
     show_default=True,
     help="Of full load; half load for the latency takes as long again.",

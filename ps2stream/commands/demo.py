@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ps2stream import config
-from ps2stream.commands.output import FAILED, Output, json_option, on_interrupt, pass_output
+from ps2stream.commands.output import FAILED, Finite, Output, json_option, on_interrupt, pass_output
 
 if TYPE_CHECKING:
     from ps2stream.demo import Demo
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 @click.option("--format", type=click.Choice(["jsonl", "csv", "parquet"]), help="Of the file.")
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0),
+    type=Finite(min=0),
     default=30.0,
     show_default=True,
     help="Length of the stream; 0: until Ctrl-C.",
 )
 @click.option(
     "--rate",
-    type=click.FloatRange(min=1),
+    type=Finite(min=1),
     default=2000.0,
     show_default=True,
     help="Objects a second.",
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--churn",
-    type=click.FloatRange(min=0),
+    type=Finite(min=0),
     default=20.0,
     show_default=True,
     help="Inserts, and as many deletes, a second while it runs.",

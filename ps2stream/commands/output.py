@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from ps2stream.client import Client
 
 F = TypeVar("F", bound=Callable[..., Any])
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 FAILED = 1
 CODES: tuple[tuple[type[errors.Ps2StreamError], int, str], ...] = (
@@ -73,7 +76,7 @@ class Output:
             ((code, name) for kind, code, name in CODES if isinstance(error, kind)),
             (FAILED, "failed"),
         )
-        message = " ".join(str(error).split())
+        message = printable(" ".join(str(error).split()))
         if self.json:
             body: dict[str, Any] = {"code": name, "message": message}
             if isinstance(error, errors.InvalidArgument):
@@ -82,6 +85,21 @@ class Output:
         else:
             click.echo(f"ps2stream: {message}", err=True)
         return code
+
+
+class Finite(click.FloatRange):
+    """A range of floats without nan and infinity, which compare with no bound."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = super().convert(value, param, ctx)
+        if not math.isfinite(found):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return found
+
+
+def printable(text: str) -> str:
+    """Text of strangers on one line, without power over the terminal."""
+    return _CONTROL.sub(" ", text)
 
 
 @contextmanager
@@ -121,9 +139,15 @@ def server_option(command: F) -> F:
     def keep(ctx: click.Context, _: click.Parameter, value: float) -> None:
         ctx.find_root().ensure_object(Output).timeout = value
 
+    def check(ctx: click.Context, param: click.Parameter, value: str) -> str:
+        host, _, port = value.rpartition(":")
+        if not (host and port.isdecimal() and 0 < int(port) < 1 << 16):
+            raise click.BadParameter(f"expected HOST:PORT, got {value!r}", ctx, param)
+        return value
+
     command = click.option(
         "--timeout",
-        type=click.FloatRange(min=0, min_open=True),
+        type=Finite(min=0, min_open=True),
         default=10.0,
         show_default=True,
         expose_value=False,
@@ -137,6 +161,7 @@ def server_option(command: F) -> F:
         show_default=True,
         show_envvar=True,
         metavar="HOST:PORT",
+        callback=check,
         help="A dispatcher of the running service.",
     )(command)
 
@@ -145,12 +170,26 @@ class Program(click.Group):
     """Turns the package's errors into one line and an exit code."""
 
     def invoke(self, ctx: click.Context) -> Any:
+        output = ctx.ensure_object(Output)
+        # Wrong arguments are found before a command's own --json is read.
+        as_json = output.json or "--json" in ctx.args
         try:
             return super().invoke(ctx)
+        except click.UsageError as error:
+            if not as_json:
+                raise
+            output.json = True
+            ctx.exit(output.error(_wrong(error.format_message())))
+        except UnicodeEncodeError as error:
+            ctx.exit(output.error(_wrong(f"{error.object!r} is not Unicode text")))
         except errors.Ps2StreamError as error:
-            ctx.exit(ctx.ensure_object(Output).error(error))
+            ctx.exit(output.error(error))
         except TimeoutError as error:
             found = errors.Unavailable(str(error) or "the service did not answer in time")
-            ctx.exit(ctx.ensure_object(Output).error(found))
+            ctx.exit(output.error(found))
         except KeyboardInterrupt:
             ctx.exit(130)
+
+
+def _wrong(problem: str) -> errors.InvalidArgument:
+    return errors.InvalidArgument([errors.Violation("arguments", problem)])

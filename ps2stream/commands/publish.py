@@ -15,7 +15,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from ps2stream.commands.output import Output, json_option, pass_output, server_option
+from ps2stream.commands.output import Finite, Output, json_option, pass_output, server_option
 from ps2stream.errors import Ps2StreamError
 from ps2stream.posts import paced
 
@@ -28,7 +28,7 @@ from ps2stream.posts import paced
     type=click.Choice(["jsonl", "csv", "parquet"]),
     help="Of FILE; by default its suffix tells, and - is jsonl.",
 )
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Objects a second.")
+@click.option("--rate", type=Finite(min=0, min_open=True), help="Objects a second.")
 @click.option("--limit", type=click.IntRange(min=1), help="Stop after this many objects.")
 @click.option(
     "--batch",

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ps2stream.commands.output import FAILED, Output, json_option, pass_output, server_option
+from ps2stream.commands.output import (
+    FAILED,
+    Output,
+    json_option,
+    pass_output,
+    printable,
+    server_option,
+)
 from ps2stream.commands.regions import of_record, parse_region, region_options, shown
 from ps2stream.errors import InvalidArgument, NotFound, Violation
+
+if TYPE_CHECKING:
+    from ps2stream.api import Query
 
 BATCH = 1000
 
@@ -46,13 +57,14 @@ def insert(
       ps2stream insert calm --rect 8,47,9,48
       ps2stream insert --file queries.jsonl
 
-    A line of the file is {"id": ..., "expression": ..., "region": ...} with a region of
-    {"rect": [lon_min, lat_min, lon_max, lat_max]}, {"circle": [lon, lat, km]} or GeoJSON.
-    Good lines are inserted, refused ones reported (exit code 1). Repeating an insert is
+    A line of the file is {"id": ..., "expression": ..., "region": ..., "session": ...} with
+    a region of {"rect": [lon_min, lat_min, lon_max, lat_max]}, {"circle": [lon, lat, km]} or
+    GeoJSON; what `list --json` prints can be inserted again. Good lines are inserted, refused
+    ones reported (exit code 1). Repeating an insert is
     harmless; another query under a taken id is refused.
     """
     if file is not None:
-        if id is not None or rect or circle or polygon:
+        if any(value is not None for value in (id, rect, circle, polygon)):
             raise _bad("--file", "takes ids, expressions and regions from the file alone")
         _insert_file(output, file, session, server)
         return
@@ -68,24 +80,47 @@ def _insert_file(output: Output, file: str, session: str, server: str) -> None:
     from ps2stream.api import Refused
     from ps2stream.readers import read_queries
 
-    rows = (
-        (
-            where,
-            (record["id"], record.get("expression", ""), of_record(where, record.get("region"))),
-        )
-        for where, record in read_queries(file)
-    )
     done, bad = 0, list[str]()
+    places: list[str] = []  # of the queries that were made and not yet sent
+    broken: list[InvalidArgument] = []  # what ended the reading
+
+    def good() -> Iterator[Query]:
+        try:
+            for where, record in read_queries(file):
+                try:
+                    query = _query(where, record)
+                except InvalidArgument as error:
+                    bad.append(str(error))
+                    continue
+                places.append(where)
+                yield query
+        except InvalidArgument as error:
+            broken.append(error)
+
+    rows = good()
     with output.connect(server) as client:
         while batch := list(islice(rows, BATCH)):
             refused: list[Refused] = []
-            client.insert_many([row for _, row in batch], session=session, refused=refused)
+            client.insert_many(batch, session=session, refused=refused)
             done += len(batch) - len(refused)
-            bad += [f"{batch[r.row][0]}: {r.error}" for r in refused]
+            bad += [f"{places[r.row]}: {r.error}" for r in refused]
+            places.clear()
     output.emit({"inserted": done, "refused": bad}, f"inserted {done:,} queries")
+    for line in bad:
+        output.say(printable(line))
+    if broken:
+        raise broken[0]
     if bad:
-        output.say("\n".join(bad))
         raise SystemExit(FAILED)
+
+
+def _query(where: str, record: dict[str, Any]) -> Query:
+    from ps2stream.api import Query
+    from ps2stream.readers import check_query
+
+    check_query(where, record)
+    region = of_record(where, record.get("region"))
+    return Query(record["id"], record.get("expression") or "", region, record.get("session") or "")
 
 
 @click.command()
@@ -128,7 +163,8 @@ def list_queries(output: Output, /, session: str | None, limit: int | None, serv
                 "region": query.region.to_json() if query.region is not None else None,
             }
             words = query.expression or "(any text)"
-            output.emit(body, f"{query.id}  {query.session}  {words}  {shown(query.region)}")
+            line = f"{query.id}  {query.session}  {words}  {shown(query.region)}"
+            output.emit(body, printable(line))
 
 
 def _bad(field: str, description: str) -> InvalidArgument:

@@ -11,6 +11,7 @@ import click
 
 from ps2stream import geojson
 from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.posts import short
 from ps2stream.space import Circle, Polygon, Rect, Region
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -36,15 +37,15 @@ def parse_region(rect: str | None, circle: str | None, polygon: str | None) -> R
     given = [
         name
         for name, value in (("--rect", rect), ("--circle", circle), ("--polygon", polygon))
-        if value
+        if value is not None
     ]
     if len(given) > 1:
         raise _bad("region", f"{' and '.join(given)} exclude each other")
-    if rect:
+    if rect is not None:
         return Rect(*_numbers("--rect", rect, 4))
-    if circle:
+    if circle is not None:
         return Circle(*_numbers("--circle", circle, 3))
-    return read_polygon(Path(polygon)) if polygon else None
+    return read_polygon(Path(polygon)) if polygon is not None else None
 
 
 def shown(region: Region | None) -> str:
@@ -88,14 +89,16 @@ def of_record(where: str, value: Any) -> Region | None:
             ((key, numbers),) = value.items()
             sizes = {"rect": 4, "circle": 3}
             if key in sizes and isinstance(numbers, list) and len(numbers) == sizes[key]:
+                if not all(type(n) in (int, float) for n in numbers):
+                    raise _bad(f"region.{key}", f"expected numbers, got {short(numbers)}")
                 return Rect(*numbers) if key == "rect" else Circle(*numbers)
         return geojson.from_json(value)
     except InvalidArgument as error:
         raise InvalidArgument(
             [Violation(f"{where} {v.field}", v.description) for v in error.violations]
         ) from None
-    except TypeError:
-        raise _bad(f"{where} region", "expected numbers") from None
+    except OverflowError:
+        raise _bad(f"{where} region", "a number is too large") from None
 
 
 def _numbers(option: str, text: str, count: int) -> list[float]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
 
 import click
 
-from ps2stream.commands.output import Output, json_option, pass_output, server_option
+from ps2stream.commands.output import Output, json_option, pass_output, printable, server_option
+
+_EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 @click.command()
@@ -26,10 +28,16 @@ def subscribe(output: Output, /, session: str, limit: int | None, text: bool, se
     """
     with output.connect(server) as client, client.subscribe(session, text=text) as matches:
         for match in islice(matches, limit):
-            body = _body(match)
-            at = datetime.fromtimestamp((match.time or 0) / 1000, UTC).isoformat(" ", "seconds")
-            line = f"{at}  {match.query_id}  {match.lon:.4f},{match.lat:.4f}  {match.text or ''}"
-            output.emit(body, line)
+            place = f"{match.lon:.4f},{match.lat:.4f}"
+            line = f"{_moment(match.time or 0)}  {match.query_id}  {place}  {match.text or ''}"
+            output.emit(_body(match), printable(line))
+
+
+def _moment(ms: int) -> str:
+    try:
+        return (_EPOCH + timedelta(milliseconds=ms)).isoformat(" ", "seconds")
+    except OverflowError:  # a publisher may say any 64-bit time
+        return f"{ms} ms"
 
 
 def _body(match: Any) -> dict[str, Any]:

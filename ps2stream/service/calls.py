@@ -51,6 +51,11 @@ def wait(future: Future[T], context: grpc.ServicerContext) -> T:
         raise Unavailable(f"no answer within {PATIENCE_S:g} s") from None
 
 
+def no_session() -> Unavailable:
+    """What a session without a number means."""
+    return Unavailable("the ledger could not be written; the session was not made")
+
+
 def in_time(context: grpc.ServicerContext) -> None:
     """Raises TimeoutError when the caller no longer waits for the answer."""
     left = context.time_remaining()

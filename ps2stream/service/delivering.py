@@ -11,7 +11,7 @@ import grpc
 
 from ps2stream.errors import FailedPrecondition, InvalidArgument, Unavailable, Violation
 from ps2stream.limits import REQUEST_BYTES, SESSION_BYTES
-from ps2stream.service.calls import parse, wait
+from ps2stream.service.calls import no_session, parse, wait
 from ps2stream.service.gateway import Gateway, Sink, Stream
 from ps2stream.v1 import delivery_pb2
 
@@ -70,10 +70,14 @@ class Delivering:
             sink,
         )
         try:
-            return wait(attaching, context)
+            stream = wait(attaching, context)
         except Exception:
             attaching.add_done_callback(_close_late)
             raise
+        if not stream.session:
+            stream.close()
+            raise no_session()
+        return stream
 
     def _relay(self, stream: Stream, requests: Iterator[bytes], inbox: Inbox) -> Iterator[bytes]:
         flow = _Flow(stream)

@@ -14,7 +14,7 @@ import pytest
 
 from ps2stream.errors import InvalidArgument
 from ps2stream.posts import SCHEMA
-from ps2stream.readers import read_posts, read_queries, row_count
+from ps2stream.readers import MAX_LINE, PART_BYTES, check_query, read_posts, read_queries, row_count
 
 ROWS: list[dict[str, Any]] = [
     {"id": "a", "time": 1000, "lon": 8.5, "lat": 47.25, "text": "flood, river"},
@@ -135,7 +135,18 @@ def test_bad_csv(tmp_path: Path) -> None:
     assert error(word) == f"{word}:4 lat: expected degrees in [-90, 90], got 'one'"
     latin = tmp_path / "d.csv"
     latin.write_bytes(head.encode() + b"z\xfcrich,1,2\n")
-    assert "expected CSV in UTF-8" in error(str(latin))
+    assert f"{latin}:2: expected UTF-8" in error(str(latin))
+    twice = write(tmp_path / "f.csv", "lat,lat,lon,text\n1,2,3,x\n")
+    assert error(twice) == f"{twice}:1: expected one column lat, got 2"
+    open_ = write(tmp_path / "g.csv", head + 'x,1,2\n"never closed,1,2\n')
+    assert error(open_).startswith(f"{open_}:3: expected CSV")
+    for row, name in (
+        ("1,2,x," + "9" * 25, "time"),
+        ("1,2,x,-9223372036854775809", "time"),
+        ("1_0,2,x,0", "lat"),
+    ):
+        path = write(tmp_path / "h.csv", f"lat,lon,text,time\n{row}\n")
+        assert f"{path}:2 {name}: expected" in error(path)
     assert "expected a column" in error(write(tmp_path / "e.csv", ""))
 
 
@@ -157,9 +168,40 @@ def test_bad_parquet(tmp_path: Path) -> None:
     for change, wanted in cases:
         pq.write_table(pa.table(good | change), path)
         assert error(path) == f"{path} {wanted}"
+    pq.write_table(pa.table(good | {"text": ["a", "x" * 65_537]}), path)
+    assert "row 1 text: expected at most 65536 bytes, got 'x" in error(path)
+    pq.write_table(pa.table(good), path)
+    raw = bytearray(Path(path).read_bytes())
+    raw[4:40] = b"\xff" * 36
+    Path(path).write_bytes(raw)
+    assert "expected a Parquet file that is whole" in error(path)
     pq.write_table(pa.table({"key": [1]}), path)
     assert "expected a column lon or lng or longitude; there are: key" in error(path)
     assert "expected a Parquet file" in error(write(tmp_path / "y.parquet", "not parquet"))
+
+
+def test_what_is_over_a_limit_names_its_line(tmp_path: Path) -> None:
+    start = '{"lat": 1, "lon": 1, "text": "a"}\n'
+    for bad_line, problem in (
+        ({"text": "x" * 65_537}, "text: expected at most 65536 bytes, got 65537"),
+        ({"text": "é" * 32_769}, "text: expected at most 65536 bytes, got 65538"),
+        ({"id": "i" * 129}, "id: expected at most 128 bytes, got 129"),
+        ({"time": 1 << 63}, "time: expected Unix milliseconds"),
+        ({"text": "x" * MAX_LINE}, f": expected a line of at most {MAX_LINE} bytes"),
+    ):
+        line = json.dumps({"lat": 1, "lon": 1, "text": "a"} | bad_line, ensure_ascii=False)
+        path = write(tmp_path / "x.jsonl", start + line)
+        assert f"{path}:2" in error(path)
+        assert problem in error(path)
+
+
+def test_batches_of_long_texts_stay_below_what_a_request_may_carry(tmp_path: Path) -> None:
+    line = json.dumps({"lat": 1, "lon": 1, "text": "word " * 12_000})
+    path = write(tmp_path / "x.jsonl", f"{line}\n" * 100)
+    parts = list(read_posts(path))
+    assert all(0 < part.nbytes <= PART_BYTES for part in parts)
+    found = [row["id"] for part in parts for row in part.to_pylist()]
+    assert found == [str(i) for i in range(100)]
 
 
 def test_unknown_files_and_formats(tmp_path: Path) -> None:
@@ -171,13 +213,16 @@ def test_unknown_files_and_formats(tmp_path: Path) -> None:
 def test_queries(tmp_path: Path) -> None:
     path = write(tmp_path / "q.jsonl", '{"id": "a", "expression": "flood"}\n')
     assert list(read_queries(path)) == [(f"{path}:1", {"id": "a", "expression": "flood"})]
+    check_query("here", {"id": "a", "expression": None, "region": None, "session": "s"})
     for line, wanted in [
         ('{"id": 5, "expression": "x"}', "q.jsonl:1 id: expected a string, got 5"),
         ('{"id": "a", "words": "x"}', "unknown key 'words'; expected id, expression, region"),
+        ("{}", "q.jsonl:1 id: expected a string, got null"),
         ('{"id": "a", "expression": 1}', "q.jsonl:1 expression: expected a string, got 1"),
     ]:
+        ((where, record),) = read_queries(write(tmp_path / "q.jsonl", line))
         with pytest.raises(InvalidArgument, match=r"q\.jsonl:1") as caught:
-            list(read_queries(write(tmp_path / "q.jsonl", line)))
+            check_query(where, record)
         assert wanted in str(caught.value)
 
 

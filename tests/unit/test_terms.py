@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ps2stream import fold
 from ps2stream.batch import strings_to_column
-from ps2stream.errors import InvalidArgument
+from ps2stream.errors import FailedPrecondition, InvalidArgument
 from ps2stream.terms import TOP, Analysis, Analyzer, Frequencies
 from tests import naive
 
@@ -213,3 +213,9 @@ def test_bad_settings_name_the_field(change: dict[str, object], field: str) -> N
     assert [v.field for v in error.value.violations] == [field]
     with pytest.raises(InvalidArgument, match=r"analysis\.salt: missing"):
         Analysis.from_dict({"regex_unicode": "1"})
+
+
+def test_other_character_data_is_refused() -> None:
+    old = Analysis(salt=7, regex_unicode="regex 2001.1, folding 3.0")
+    with pytest.raises(FailedPrecondition, match=r"fixed as 'regex 2001.*is installed"):
+        Analyzer(old)
