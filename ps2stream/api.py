@@ -272,7 +272,7 @@ def receipt_of(
 ) -> Receipt:
     names = {v: k for k, v in LEVELS.items()}
     return Receipt(
-        names[answer.level],
+        names.get(answer.level, ""),
         answer.partition,
         answer.first_offset,
         answer.accepted,

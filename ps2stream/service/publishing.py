@@ -60,6 +60,7 @@ class Publishing:
         try:
             _answer(answer, self._take(request, STREAM_WAIT_S))
         except ResourceExhausted as error:
+            answer.level = effective(request.level)
             answer.retry_after_ms = error.retry_after_ms
         return answer.SerializeToString
 

@@ -1,0 +1,257 @@
+"""When the ledger cannot be written, the service is full, or a subscriber is slow."""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2
+from grpc_status import rpc_status
+
+from ps2stream import Client
+from ps2stream.cluster.local import LocalRuntime
+from ps2stream.cluster.service import fitted_plan, start
+from ps2stream.cluster.topology import Topology
+from ps2stream.config import Settings
+from ps2stream.errors import ResourceExhausted, Unavailable
+from ps2stream.matches import Matches
+from ps2stream.service.gateway import Publication
+from ps2stream.service.server import serve
+from ps2stream.store.memory import MemoryStore
+from ps2stream.v1 import delivery_pb2, object_pb2, pubsub_pb2
+
+ROW = {"lon": 0.0, "lat": 0.0, "text": "word"}
+
+
+class Disk(MemoryStore):
+    """A ledger whose disk may be full."""
+
+    full = False
+
+    def commit(self, *args: Any, **options: Any) -> None:
+        if self.full:
+            raise Unavailable("the disk is full")
+        super().commit(*args, **options)
+
+
+class Busy:
+    """A dispatcher that is full for the next `refusals` batches."""
+
+    def __init__(self, edge: Any) -> None:
+        self._edge = edge
+        self.refusals = 0
+
+    def publish(self, rows: Any, wait_s: float = 0.0) -> Publication:
+        if self.refusals:
+            self.refusals -= 1
+            raise ResourceExhausted("publish: 64 batches are in flight, the limit", 10)
+        found: Publication = self._edge.publish(rows, wait_s)
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._edge, name)
+
+
+@contextmanager
+def running(tmp_path: Path, quota: int = 1 << 16) -> Iterator[tuple[str, Disk, Any]]:
+    settings = Settings(runtime="local", workers=1, data_dir=tmp_path / "data")
+    disk = Disk()
+    runtime = LocalRuntime(Topology(fitted_plan(settings, None), session_quota=quota), disk)
+    edge: Any = Busy(runtime.edges[0])
+    server = serve(edge, "127.0.0.1", 0)
+    try:
+        yield f"127.0.0.1:{server.port}", disk, edge
+    finally:
+        server.stop(0)
+
+
+def start_of(session: str, batches: int = 0, size: int = 0) -> bytes:
+    begin = delivery_pb2.Start(session=session, credit_batches=batches, credit_bytes=size)
+    return delivery_pb2.DeliverRequest(start=begin).SerializeToString()
+
+
+def test_a_full_disk_is_unavailable_and_loses_nothing(tmp_path: Path) -> None:
+    with running(tmp_path) as (target, disk, _), Client(target, timeout=1) as client:
+        client.insert("kept", "word", session="s")
+        disk.full = True
+        with pytest.raises(Unavailable, match="ledger could not be written"):
+            client.insert("new", "word")
+        with pytest.raises(Unavailable, match="ledger could not be written"):
+            client.insert_many([("new", "word")])
+        with pytest.raises(Unavailable, match="ledger could not be written"):
+            client.delete("kept")
+        with pytest.raises(Unavailable, match="ledger could not be written"):
+            client.subscribe("another", reconnect=False)
+        with client.subscribe("s") as matches:
+            client.publish([ROW])
+            assert next(iter(matches)).query_id == "kept"
+        assert client.status()["streams"] == 0
+        disk.full = False
+        client.insert("new", "word", session="another")
+        with client.subscribe("another") as matches:
+            client.publish([ROW])
+            assert next(iter(matches)).query_id == "new"
+        assert [q.id for q in client.list()] == ["kept", "new"]
+
+
+def test_a_full_service_is_tried_again(tmp_path: Path) -> None:
+    with running(tmp_path) as (target, _, busy), Client(target, timeout=30) as client:
+        busy.refusals = 3
+        assert client.publish([ROW]).accepted == 1
+        assert busy.refusals == 0
+        busy.refusals = 1
+        receipts = list(client.publish_stream([[ROW], [ROW]], in_flight=1))
+        assert [(r.accepted, r.retry_after_ms) for r in receipts] == [(0, 10), (1, 0)]
+        busy.refusals = 1
+        assert client.publish([ROW], level="none").accepted == 0
+        assert client.status()["shed_objects"] == 1
+
+
+def test_a_full_service_says_when_to_come_again(tmp_path: Path) -> None:
+    batch = object_pb2.ObjectBatch(objects=[object_pb2.Object(**ROW)])
+    data = pubsub_pb2.PublishRequest(batch=batch).SerializeToString()
+    with running(tmp_path) as (target, _, busy), grpc.insecure_channel(target) as channel:
+        busy.refusals = 1
+        call: Any = channel.unary_unary("/ps2stream.v1.PubSub/Publish")
+        with pytest.raises(grpc.RpcError) as caught:
+            call(data)
+        status = rpc_status.from_call(caught.value)
+        retry = error_details_pb2.RetryInfo()
+        assert status.code == grpc.StatusCode.RESOURCE_EXHAUSTED.value[0]
+        assert status.details[0].Unpack(retry)
+        assert retry.retry_delay.ToMilliseconds() == 10
+
+
+def test_giving_up_names_the_full_service(tmp_path: Path) -> None:
+    with running(tmp_path) as (target, _, busy), Client(target, timeout=0.5) as client:
+        busy.refusals = 1_000_000
+        with pytest.raises(ResourceExhausted, match="in flight, the limit"):
+            client.publish([ROW])
+
+
+def whole(batches: Iterator[Matches], last: int) -> tuple[int, int]:
+    """(pairs delivered, pairs in gaps) up to pair `last`; every number occurs once."""
+    expected, pairs, lost = 1, 0, 0
+    for batch in batches:
+        first = batch.gap.first if batch.gap is not None else batch.first
+        assert first == expected
+        expected = batch.last + 1
+        if batch.gap is not None:
+            assert batch.gap.count == batch.last - first + 1
+            lost += batch.gap.count
+        else:
+            pairs += len(batch)
+        if batch.last == last:
+            return pairs, lost
+    raise AssertionError("the stream ended early")
+
+
+def test_nobody_listens_until_the_backlog_is_full(tmp_path: Path) -> None:
+    with running(tmp_path) as (target, _, _), Client(target) as client:
+        client.insert("q", "word", session="away")
+        for _ in range(40):
+            client.publish([{**ROW, "text": "word " * 1000}])
+        with client.subscribe("away") as matches:
+            pairs, lost = whole(matches.batches(), 40)
+        assert pairs
+        assert lost == matches.missed == 40 - pairs
+
+
+def test_a_slow_subscriber_sees_a_gap_and_holds_nobody_up(tmp_path: Path) -> None:
+    with running(tmp_path) as (target, _, _), Client(target) as client:
+        client.insert("slow", "word", session="slow")
+        client.insert("quick", "word", session="quick")
+        slow, quick = client.subscribe("slow"), client.subscribe("quick")
+        taken = quick.batches()
+        for _ in range(400):  # twice the credits of 1 MiB
+            client.publish([{**ROW, "text": "word " * 1000}])
+            next(taken)
+        assert quick.missed == 0
+        pairs, lost = whole(slow.batches(), 400)
+        assert pairs + lost == 400
+        assert lost == slow.missed > 0
+        slow.close()
+        quick.close()
+
+
+def test_no_more_is_sent_than_credits_allow(tmp_path: Path) -> None:
+    with running(tmp_path) as (target, _, _), Client(target) as client:
+        client.insert("q", "word", session="c")
+        upward: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        upward.put(start_of("c", batches=2))
+        with grpc.insecure_channel(target) as channel:
+            method: Any = channel.stream_stream("/ps2stream.v1.PubSub/Deliver")
+            call = method(iter(upward.get, None), timeout=60)
+            event = delivery_pb2.DeliverResponse.FromString
+            assert event(next(call)).HasField("started")
+            for _ in range(5):
+                client.publish([ROW])
+            numbers = [event(next(call)).batch.session_seq for _ in range(2)]
+            huge = delivery_pb2.Credit(batches=2**32 - 1, bytes=2**64 - 1, ack=2)
+            upward.put(delivery_pb2.DeliverRequest(credit=huge).SerializeToString())
+            # Credits beyond what was sent count for nothing: two more, and no third.
+            numbers += [event(next(call)).batch.session_seq for _ in range(2)]
+            upward.put(None)
+            assert not list(call)
+        assert numbers == [1, 2, 3, 4]
+        with client.subscribe("c") as matches:
+            assert next(matches.batches()).first == 3
+
+
+def test_cancelled_streams_leave_nothing_behind(tmp_path: Path) -> None:
+    with running(tmp_path) as (target, _, _), Client(target) as client:
+        with grpc.insecure_channel(target) as channel:
+            for i in range(50):
+                method: Any = channel.stream_stream("/ps2stream.v1.PubSub/Deliver")
+                forever: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+                forever.put(start_of(f"s{i}"))
+                call = method(iter(forever.get, None))
+                next(call)
+                call.cancel()
+                forever.put(None)
+        deadline = time.monotonic() + 30
+        while client.status()["streams"] and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert client.status()["streams"] == 0
+
+
+def test_a_bulk_insert_lives_through_a_restart(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    settings = Settings(runtime="local", port=port, workers=1, data_dir=tmp_path / "data")
+    service = start(settings)
+
+    def rows() -> Iterator[tuple[str, str]]:
+        nonlocal service
+        for i in range(20_000):
+            if i in (7_000, 16_000):
+                service.stop()
+                service = start(settings)
+            yield f"q{i}", f"word{i}"
+
+    try:
+        with Client(f"127.0.0.1:{port}", timeout=60) as client:
+            lsns = client.insert_many(rows())
+            assert lsns == list(range(1, 20_001))
+            assert [q.id for q in client.list(page_size=1000)] == [f"q{i}" for i in range(20_000)]
+
+            def ids() -> Iterator[str]:
+                nonlocal service
+                for i in range(20_000):
+                    if i == 9_000:
+                        service.stop()
+                        service = start(settings)
+                    yield f"q{i}"
+
+            assert client.delete_many(ids()) == list(range(20_001, 40_001))
+            assert list(itertools.islice(client.list(), 1)) == []
+    finally:
+        service.stop()
