@@ -10,8 +10,7 @@ async with AsyncClient("localhost:7077") as client:
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -20,16 +19,18 @@ import grpc.aio
 import pyarrow as pa
 from google.protobuf.message import Message
 
-from ps2stream import api
-from ps2stream.api import Places, Query, Receipt, Refused
-from ps2stream.errors import Ps2StreamError, Unavailable
-from ps2stream.matches import Match, Matches, Receiver
+from ps2stream import answers, api
+from ps2stream.aio_subscription import AsyncSubscription, next_answer, rpc_error
+from ps2stream.answers import Receipt, Refused
+from ps2stream.api import Places, Query
+from ps2stream.errors import Ps2StreamError
+from ps2stream.matches import Receiver
 from ps2stream.v1 import admin_pb2, pubsub_pb2
 
 __all__ = ["AsyncClient", "AsyncSubscription"]
 
-log = logging.getLogger("ps2stream.client")
 A = TypeVar("A", bound=Message)
+V = TypeVar("V")
 PUBSUB = "/ps2stream.v1.PubSub/"
 ADMIN = "/ps2stream.v1.Admin/"
 
@@ -75,12 +76,10 @@ class AsyncClient:
         refused: list[Refused] | None = None,
     ) -> list[int]:
         """Insert queries; their LSNs. Bad ones go to `refused`, or raise without it."""
-        answers = api.BulkAnswers()
+        bulk = answers.BulkAnswers()
         for request in api.insert_batches(queries, session):
-            answers.add(
-                await self._once("InsertQueries", request, pubsub_pb2.InsertQueriesResponse)
-            )
-        return answers.result(refused)
+            bulk.add(await self._once("InsertQueries", request, pubsub_pb2.InsertQueriesResponse))
+        return bulk.result(refused)
 
     async def delete(self, id: str) -> int:
         """Delete a query; the LSN of that. NotFound when there is none."""
@@ -91,18 +90,16 @@ class AsyncClient:
         self, ids: Iterable[str], *, refused: list[Refused] | None = None
     ) -> list[int]:
         """Delete queries; the LSNs. Unknown ids go to `refused`, or raise without it."""
-        answers = api.BulkAnswers()
+        bulk = answers.BulkAnswers()
         for request in api.delete_batches(ids):
-            answers.add(
-                await self._once("DeleteQueries", request, pubsub_pb2.DeleteQueriesResponse)
-            )
-        return answers.result(refused)
+            bulk.add(await self._once("DeleteQueries", request, pubsub_pb2.DeleteQueriesResponse))
+        return bulk.result(refused)
 
     async def get(self, id: str) -> Query:
         """A live query, in canonical form. NotFound when there is none."""
         request = pubsub_pb2.GetQueryRequest(id=id)
         answer = await self._call("GetQuery", request, pubsub_pb2.GetQueryResponse)
-        return api.query_of(answer.query)
+        return answers.query_of(answer.query)
 
     async def list(
         self, session: str | None = None, *, page_size: int = 500
@@ -115,7 +112,7 @@ class AsyncClient:
             )
             page = await self._call("ListQueries", request, pubsub_pb2.ListQueriesResponse)
             for query in page.queries:
-                yield api.query_of(query)
+                yield answers.query_of(query)
             token = page.next_page_token
             if not token:
                 return
@@ -128,13 +125,39 @@ class AsyncClient:
         """Publish one batch: rows, columns or a record batch."""
         request = api.publish_request(objects, level, allow_partial)
         answer = await self._call("Publish", request, pubsub_pb2.PublishResponse, repeatable=False)
-        return api.receipt_of(answer)
+        return answers.receipt_of(answer)
 
     async def publish_arrow(
         self, batch: pa.RecordBatch, *, level: str = "accepted", allow_partial: bool = False
     ) -> Receipt:
         """Publish one record batch: lon, lat, text and perhaps id and time."""
         return await self.publish(batch, level=level, allow_partial=allow_partial)
+
+    async def publish_stream(
+        self,
+        batches: Iterable[Any] | AsyncIterable[Any],
+        *,
+        level: str = "accepted",
+        allow_partial: bool = False,
+        in_flight: int = 8,
+    ) -> AsyncIterator[Receipt]:
+        """Publish batch after batch, `in_flight` of them without an answer; a receipt for
+        each, in order. One with `retry_after_ms` was not accepted: the service was full."""
+        call = self._stream("PublishStream")()
+        unanswered = 0
+        try:
+            async for batch in _each(batches):
+                request = api.publish_stream_request(batch, level, allow_partial)
+                await _write(call, request.SerializeToString())
+                unanswered += 1
+                if unanswered >= in_flight:
+                    yield await _receipt(call)
+                    unanswered -= 1
+            await call.done_writing()
+            for _ in range(unanswered):
+                yield await _receipt(call)
+        finally:
+            call.cancel()
 
     # --- matches --------------------------------------------------------------
 
@@ -156,7 +179,7 @@ class AsyncClient:
         """What the dispatcher knows: version, live_queries, in_flight, counters."""
         request = admin_pb2.GetStatusRequest()
         answer = await self._call(f"{ADMIN}GetStatus", request, admin_pb2.GetStatusResponse)
-        return api.status_of(answer)
+        return answers.status_of(answer)
 
     # --- calls ----------------------------------------------------------------
 
@@ -178,7 +201,7 @@ class AsyncClient:
             call = self._stream(name)(timeout=left)
             await call.write(data)
             await call.done_writing()
-            return await _answer(call)
+            return await next_answer(call)
 
         return kind.FromString(await self._retried(attempt, True))
 
@@ -192,150 +215,30 @@ class AsyncClient:
             try:
                 return await attempt(max(0.001, deadline - loop.time()))
             except (grpc.aio.AioRpcError, Ps2StreamError) as error:
-                found = _error(error) if isinstance(error, grpc.aio.AioRpcError) else error
-                pause = api.pause_before(found, count, repeatable)
+                found = rpc_error(error) if isinstance(error, grpc.aio.AioRpcError) else error
+                pause = answers.pause_before(found, count, repeatable)
                 if pause is None or loop.time() + pause >= deadline:
                     raise found from None
             await asyncio.sleep(pause)
             count += 1
 
 
-class AsyncSubscription:
-    """Matches of one session, as they come. Iterate over it, or over `batches()`. A batch
-    counts as taken when the next one is asked for."""
-
-    def __init__(self, stub: Any, receiver: Receiver, reconnect: bool, timeout: float) -> None:
-        self._stub = stub
-        self._receiver = receiver
-        self._reconnect = reconnect
-        self._timeout = timeout
-        self._call: Any = None
-        self._closed = False
-        self._shown = 0  # the last pair handed out, not yet known to be taken
-
-    @property
-    def missed(self) -> int:
-        """Pairs that the service had to drop because nobody took them in time."""
-        return self._receiver.missed
-
-    async def __aenter__(self) -> Self:
-        await self._connect()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if kind is not None:
-            self._shown = 0  # its handling may have failed
-        await self.close()
-
-    async def close(self) -> None:
-        """Acknowledge what was handed out and end the stream."""
-        if self._closed:
-            return
-        self._closed = True
-        call = self._call
-        if call is None or call.done():
-            return
-        self._receiver.took(self._shown)
-        try:
-            if (last := self._receiver.credit(flush=True)) is not None:
-                await call.write(last)
-            await call.done_writing()
-            async with asyncio.timeout(0.5):
-                while await call.read() is not grpc.aio.EOF:
-                    pass
-        except (grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError):
-            log.debug("the stream ended before its last acknowledgement")
-        call.cancel()
-
-    async def __aiter__(self) -> AsyncIterator[Match]:
-        async for batch in self._batches():
-            for number, match in enumerate(batch, batch.first):
-                self._shown = number
-                yield match
-
-    async def batches(self) -> AsyncIterator[Matches]:
-        """Whole batches as columns; also those that hold only a gap."""
-        async for batch in self._batches():
-            self._shown = batch.last
-            yield batch
-
-    async def _batches(self) -> AsyncIterator[Matches]:
-        while (data := await self._next()) is not None:
-            found = self._receiver.on(data)
-            if found is not None:
-                if found.gap is not None:
-                    log.warning("%d matches were dropped: nobody took them", found.gap.count)
-                yield found
-                self._receiver.took(found.last)
-            if (credit := self._receiver.credit()) is not None:
-                try:
-                    await self._call.write(credit)
-                except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-                    continue  # the next read says why
-
-    async def _next(self) -> bytes | None:
-        """The next message; None when the subscription has been closed."""
-        if self._call is None and not self._closed:
-            await self._connect()
-        while not self._ended():
-            try:
-                return await _answer(self._call)
-            except (Ps2StreamError, TimeoutError) as error:
-                if self._ended():
-                    break
-                if not (self._reconnect and isinstance(error, Unavailable)):
-                    raise
-                await self._again(error)
-        return None
-
-    def _ended(self) -> bool:
-        """Whether `close` was called, perhaps while something was awaited."""
-        return self._closed
-
-    async def _again(self, error: Exception) -> None:
-        """Open the stream again; gives up after `timeout` seconds."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._timeout
-        count = 0
-        while True:
-            pause = api.pause_before(error, count, True)
-            if pause is None or loop.time() + pause >= deadline:
-                raise error
-            await asyncio.sleep(pause)
-            count += 1
-            if self._closed:
-                return
-            try:
-                await self._connect()
-                return
-            except Unavailable as again:
-                error = again
-
-    async def _connect(self) -> None:
-        self._call = self._stub()
-        try:
-            await self._call.write(self._receiver.start())
-        except grpc.aio.AioRpcError as error:
-            raise _error(error) from None
-        self._receiver.on(await _answer(self._call))
+async def _each(values: Iterable[V] | AsyncIterable[V]) -> AsyncIterator[V]:
+    if isinstance(values, AsyncIterable):
+        async for value in values:
+            yield value
+    else:
+        for value in values:
+            yield value
 
 
-async def _answer(call: Any) -> bytes:
-    """The next answer of a stream. Raises its status, or Unavailable at its end."""
+async def _write(call: Any, data: bytes) -> None:
     try:
-        data = await call.read()
-    except grpc.aio.AioRpcError as error:
-        raise _error(error) from None
-    if data is grpc.aio.EOF:
-        raise Unavailable("the service ended the stream")
-    return bytes(data)
+        await call.write(data)
+    except asyncio.InvalidStateError:
+        await next_answer(call)  # the stream has ended; its status says why
 
 
-def _error(error: grpc.aio.AioRpcError) -> Exception:
-    trailing: dict[str, Any] = dict(error.trailing_metadata() or ())
-    return api.error_of(error.code().name, error.details() or "", trailing.get(api.DETAILS_KEY))
+async def _receipt(call: Any) -> Receipt:
+    data = await next_answer(call)
+    return answers.receipt_of(pubsub_pb2.PublishStreamResponse.FromString(data))

@@ -1,4 +1,4 @@
-"""What both clients share: values, requests made of them, answers and errors read.
+"""What both clients share: values, and the requests made of them.
 
 Nothing here talks to anyone.
 """
@@ -11,31 +11,22 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
-from google.protobuf.message import DecodeError
-from google.rpc import error_details_pb2, status_pb2
 
 from ps2stream import geojson
 from ps2stream.errors import (
-    AlreadyExists,
-    FailedPrecondition,
     InvalidArgument,
-    NotFound,
-    Ps2StreamError,
-    ResourceExhausted,
-    Unavailable,
     Violation,
 )
 from ps2stream.limits import BATCH_BYTES
 from ps2stream.space import RECT_FIELDS, Circle, Polygon, Rect, Region, World
-from ps2stream.v1 import admin_pb2, object_pb2, pubsub_pb2, query_pb2
+from ps2stream.v1 import object_pb2, pubsub_pb2, query_pb2
 
 DEFAULT_TARGET = "localhost:7077"
 QUERY_BATCH = 1000
 BULK_BYTES = BATCH_BYTES // 2
-DETAILS_KEY = "grpc-status-details-bin"
 CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", 256 << 20),
     ("grpc.max_send_message_length", 256 << 20),
@@ -62,28 +53,6 @@ class Query:
     expression: str = ""
     region: Region | None = None
     session: str = ""
-
-
-class Refused(NamedTuple):
-    """A row of a batch that was not taken: its index, and an error as the service gives it
-    for a single one."""
-
-    row: int
-    error: Ps2StreamError
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Receipt:
-    """Where a batch was accepted: object i of the accepted has offset `first_offset + i` in
-    `partition` and is matched as of `lsn`. `level` is the one that held."""
-
-    level: str
-    partition: int
-    first_offset: int
-    accepted: int
-    lsn: int
-    refused: tuple[Refused, ...] = ()
-    retry_after_ms: int = 0
 
 
 # --- queries --------------------------------------------------------------
@@ -130,20 +99,6 @@ def query_to_proto(query: Any, session: str = "") -> query_pb2.Query:
         raise _invalid("query", str(error)) from None
 
 
-def query_of(message: query_pb2.Query) -> Query:
-    """A query as the service shows it."""
-    region: Region | None = None
-    match message.region.WhichOneof("shape"):
-        case "rectangle":
-            region = Rect(*(getattr(message.region.rectangle, f) for f in RECT_FIELDS))
-        case "circle":
-            circle = message.region.circle
-            region = Circle(circle.lon, circle.lat, circle.radius_km)
-        case "geojson":
-            region = geojson.from_json(json.loads(message.region.geojson))
-    return Query(message.id, message.expression, region, message.session)
-
-
 def insert_request(
     id: str, expression: str, region: Places, session: str
 ) -> pubsub_pb2.InsertQueryRequest:
@@ -188,49 +143,6 @@ def new_request_id() -> str:
     return uuid.uuid4().hex
 
 
-class BulkAnswers:
-    """Collects the answers of a bulk call."""
-
-    def __init__(self) -> None:
-        self.lsns: list[int] = []
-        self.refused: list[Refused] = []
-
-    def add(
-        self, answer: pubsub_pb2.InsertQueriesResponse | pubsub_pb2.DeleteQueriesResponse
-    ) -> None:
-        """The next answer."""
-        self.refused += refusals(answer.errors, "queries", len(self.lsns))
-        self.lsns += answer.lsns
-
-    def result(self, refused: list[Refused] | None) -> list[int]:
-        """The LSN of each row; 0 where it was refused. Without a list to put them into,
-        refused rows raise InvalidArgument, else AlreadyExists or NotFound."""
-        if refused is not None:
-            refused += self.refused
-        elif self.refused:
-            invalid = [r.error for r in self.refused if isinstance(r.error, InvalidArgument)]
-            if invalid:
-                raise InvalidArgument([v for e in invalid for v in e.violations])
-            raise self.refused[0].error
-        return self.lsns
-
-
-def refusals(errors: Iterable[query_pb2.RowError], name: str, base: int = 0) -> tuple[Refused, ...]:
-    """The rows that a batch refused; paths in the errors begin with `name[row]`."""
-    out = []
-    for e in errors:
-        row = base + e.row
-        error: Ps2StreamError
-        if e.code == query_pb2.ROW_CODE_ALREADY_EXISTS:
-            error = AlreadyExists(f"{name}[{row}]: {e.description}")
-        elif e.code == query_pb2.ROW_CODE_NOT_FOUND:
-            error = NotFound(f"{name}[{row}]: {e.description}")
-        else:
-            error = _invalid(f"{name}[{row}].{e.field}", e.description)
-        out.append(Refused(row, error))
-    return tuple(out)
-
-
 # --- objects --------------------------------------------------------------
 
 
@@ -265,21 +177,6 @@ def to_ipc(batch: pa.RecordBatch) -> bytes:
         writer.write_batch(batch)
     data: bytes = sink.getvalue().to_pybytes()
     return data
-
-
-def receipt_of(
-    answer: pubsub_pb2.PublishResponse | pubsub_pb2.PublishStreamResponse,
-) -> Receipt:
-    names = {v: k for k, v in LEVELS.items()}
-    return Receipt(
-        names.get(answer.level, ""),
-        answer.partition,
-        answer.first_offset,
-        answer.accepted,
-        answer.lsn,
-        refusals(answer.refused, "objects"),
-        answer.retry_after_ms if isinstance(answer, pubsub_pb2.PublishStreamResponse) else 0,
-    )
 
 
 def _level(level: str) -> object_pb2.PublishLevel.ValueType:
@@ -331,72 +228,6 @@ def milliseconds(time: int | datetime) -> int:
     if time.tzinfo is None:
         raise ValueError(f"time {time.isoformat()} has no time zone")
     return round(time.timestamp() * 1000)
-
-
-# --- status and errors ----------------------------------------------------
-
-
-def status_of(answer: admin_pb2.GetStatusResponse) -> dict[str, Any]:
-    """A flat dict; whole numbers as int."""
-    out: dict[str, Any] = {
-        "version": answer.version,
-        "plan_version": answer.plan_version,
-        "dispatcher": answer.dispatcher,
-        "live_queries": answer.live_queries,
-        "streams": answer.streams,
-        "in_flight": answer.in_flight,
-    }
-    for name, value in sorted(answer.counters.items()):
-        out[name] = int(value) if value.is_integer() else value
-    return out
-
-
-def error_of(code: str, message: str, details: bytes | None) -> Exception:
-    """The exception for a gRPC status: code by name, `details` the google.rpc.Status."""
-    status = status_pb2.Status()
-    if details:
-        try:
-            status = status_pb2.Status.FromString(details)
-        except DecodeError:
-            status = status_pb2.Status(message=message)
-    match code:
-        case "INVALID_ARGUMENT":
-            bad = error_details_pb2.BadRequest()
-            for detail in status.details:
-                detail.Unpack(bad)
-            found = [Violation(v.field, v.description) for v in bad.field_violations]
-            return InvalidArgument(found or [Violation("request", message)])
-        case "RESOURCE_EXHAUSTED":
-            retry = error_details_pb2.RetryInfo()
-            if any(detail.Unpack(retry) for detail in status.details):
-                return ResourceExhausted(message, retry.retry_delay.ToMilliseconds())
-            if "larger than max" in message:  # gRPC's own refusal, which no retry can help
-                return _invalid("request", message)
-            return ResourceExhausted(message, 0)
-        case "DEADLINE_EXCEEDED":
-            return TimeoutError(message)
-    kinds: dict[str, type[Ps2StreamError]] = {
-        "ALREADY_EXISTS": AlreadyExists,
-        "NOT_FOUND": NotFound,
-        "FAILED_PRECONDITION": FailedPrecondition,
-        "UNAVAILABLE": Unavailable,
-    }
-    kind = kinds.get(code)
-    return kind(message) if kind else Ps2StreamError(f"{code}: {message}")
-
-
-def pause_before(error: Exception, attempt: int, repeatable: bool) -> float | None:
-    """Seconds to wait before trying again; None when trying again makes no sense.
-
-    A full service has accepted nothing, so any call may be repeated; after UNAVAILABLE only
-    one that is `repeatable` without doing its work twice.
-    """
-    backoff = min(2.0, 0.05 * 2.0 ** min(attempt, 10))
-    if isinstance(error, ResourceExhausted) and error.retry_after_ms:
-        return max(backoff, error.retry_after_ms / 1000)
-    if isinstance(error, Unavailable) and repeatable:
-        return backoff
-    return None
 
 
 def _invalid(field: str, problem: str) -> InvalidArgument:

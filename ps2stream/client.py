@@ -9,14 +9,12 @@ with Client("localhost:7077") as client:
 
 from __future__ import annotations
 
-import logging
 import queue
-import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, count
+from itertools import chain
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -24,15 +22,16 @@ import grpc
 import pyarrow as pa
 from google.protobuf.message import Message
 
-from ps2stream import api
-from ps2stream.api import Places, Query, Receipt, Refused
-from ps2stream.errors import Ps2StreamError, ResourceExhausted, Unavailable
-from ps2stream.matches import Match, Matches, Receiver
+from ps2stream import answers, api
+from ps2stream.answers import Receipt, Refused
+from ps2stream.api import Places, Query
+from ps2stream.errors import ResourceExhausted, Unavailable
+from ps2stream.matches import Receiver
+from ps2stream.subscription import Subscription, next_answer, rpc_error
 from ps2stream.v1 import admin_pb2, pubsub_pb2
 
 __all__ = ["Client", "Subscription"]
 
-log = logging.getLogger("ps2stream.client")
 A = TypeVar("A", bound=Message)
 PUBSUB = "/ps2stream.v1.PubSub/"
 ADMIN = "/ps2stream.v1.Admin/"
@@ -89,11 +88,11 @@ class Client:
     ) -> list[int]:
         """Insert queries, each a Query, a mapping, or (id, expression[, region]); their LSNs.
         All good ones are inserted; bad ones go to `refused`, or raise without it."""
-        answers = api.BulkAnswers()
+        bulk = answers.BulkAnswers()
         requests = api.insert_batches(queries, session)
         for answer in self._bulk("InsertQueries", requests, pubsub_pb2.InsertQueriesResponse):
-            answers.add(answer)
-        return answers.result(refused)
+            bulk.add(answer)
+        return bulk.result(refused)
 
     def delete(self, id: str) -> int:
         """Delete a query; the LSN of that. NotFound when there is none."""
@@ -102,16 +101,16 @@ class Client:
 
     def delete_many(self, ids: Iterable[str], *, refused: list[Refused] | None = None) -> list[int]:
         """Delete queries; the LSNs. Unknown ids go to `refused`, or raise without it."""
-        answers = api.BulkAnswers()
+        bulk = answers.BulkAnswers()
         requests = api.delete_batches(ids)
         for answer in self._bulk("DeleteQueries", requests, pubsub_pb2.DeleteQueriesResponse):
-            answers.add(answer)
-        return answers.result(refused)
+            bulk.add(answer)
+        return bulk.result(refused)
 
     def get(self, id: str) -> Query:
         """A live query, in canonical form. NotFound when there is none."""
         request = pubsub_pb2.GetQueryRequest(id=id)
-        return api.query_of(self._call("GetQuery", request, pubsub_pb2.GetQueryResponse).query)
+        return answers.query_of(self._call("GetQuery", request, pubsub_pb2.GetQueryResponse).query)
 
     def list(self, session: str | None = None, *, page_size: int = 500) -> Iterator[Query]:
         """Live queries in the order of their insertion, of one session or of all."""
@@ -121,7 +120,7 @@ class Client:
                 session=session or "", page_size=page_size, page_token=token
             )
             page = self._call("ListQueries", request, pubsub_pb2.ListQueriesResponse)
-            yield from map(api.query_of, page.queries)
+            yield from map(answers.query_of, page.queries)
             token = page.next_page_token
             if not token:
                 return
@@ -136,7 +135,7 @@ class Client:
         `allow_partial`."""
         request = api.publish_request(objects, level, allow_partial)
         answer = self._call("Publish", request, pubsub_pb2.PublishResponse, repeatable=False)
-        return api.receipt_of(answer)
+        return answers.receipt_of(answer)
 
     def publish_arrow(
         self, batch: pa.RecordBatch, *, level: str = "accepted", allow_partial: bool = False
@@ -158,7 +157,7 @@ class Client:
             api.publish_stream_request(b, level, allow_partial).SerializeToString() for b in batches
         )
         for data in self._windowed("PublishStream", requests, in_flight):
-            yield api.receipt_of(pubsub_pb2.PublishStreamResponse.FromString(data))
+            yield answers.receipt_of(pubsub_pb2.PublishStreamResponse.FromString(data))
 
     # --- matches --------------------------------------------------------------
 
@@ -182,7 +181,9 @@ class Client:
     def status(self) -> dict[str, Any]:
         """What the dispatcher knows: version, live_queries, in_flight, counters."""
         request = admin_pb2.GetStatusRequest()
-        return api.status_of(self._call(f"{ADMIN}GetStatus", request, admin_pb2.GetStatusResponse))
+        return answers.status_of(
+            self._call(f"{ADMIN}GetStatus", request, admin_pb2.GetStatusResponse)
+        )
 
     # --- calls ----------------------------------------------------------------
 
@@ -205,11 +206,11 @@ class Client:
                 outbox.put(request)
                 unanswered += 1
                 if unanswered >= window:
-                    yield _answer(call)
+                    yield next_answer(call)
                     unanswered -= 1
             outbox.put(None)
             for _ in range(unanswered):
-                yield _answer(call)
+                yield next_answer(call)
         finally:
             outbox.put(None)
             call.cancel()
@@ -235,7 +236,7 @@ class Client:
                     tries, deadline = 0, time.monotonic() + self._timeout
                 return
             except (Unavailable, ResourceExhausted) as error:
-                pause = api.pause_before(error, tries, True)
+                pause = answers.pause_before(error, tries, True)
                 if pause is None or time.monotonic() + pause >= deadline:
                     raise
             time.sleep(pause)
@@ -248,149 +249,9 @@ class Client:
             try:
                 return attempt(max(0.001, deadline - time.monotonic()))
             except grpc.RpcError as error:
-                found = _error(error)
-                pause = api.pause_before(found, tries, repeatable)
+                found = rpc_error(error)
+                pause = answers.pause_before(found, tries, repeatable)
                 if pause is None or time.monotonic() + pause >= deadline:
                     raise found from None
             time.sleep(pause)
             tries += 1
-
-
-class Subscription:
-    """Matches of one session, as they come. Iterate over it, or over `batches()`; close it
-    from any thread to end the iteration. A batch counts as taken when the next one is asked
-    for; what was not taken comes again to the session's next stream."""
-
-    def __init__(self, stub: Any, receiver: Receiver, reconnect: bool, timeout: float) -> None:
-        self._stub = stub
-        self._receiver = receiver
-        self._reconnect = reconnect
-        self._timeout = timeout
-        self._closed = threading.Event()
-        self._lock = threading.Lock()
-        self._reading = threading.Lock()
-        self._shown = 0  # the last pair handed out, not yet known to be taken
-        self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._connect()
-
-    @property
-    def missed(self) -> int:
-        """Pairs that the service had to drop because nobody took them in time."""
-        return self._receiver.missed
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if kind is not None:
-            self._shown = 0  # its handling may have failed
-        self.close()
-
-    def close(self) -> None:
-        """Acknowledge what was handed out and end the stream."""
-        if self._closed.is_set():
-            return
-        self._closed.set()
-        with self._lock:
-            self._receiver.took(self._shown)
-            if (last := self._receiver.credit(flush=True)) is not None:
-                self._outbox.put(last)
-            self._outbox.put(None)
-            call = self._call
-        limit = threading.Timer(0.5, call.cancel)
-        limit.start()
-        with self._reading:  # if another thread reads, it reads to the end
-            try:
-                for _ in call:  # what is still under way comes again to the next stream
-                    pass
-            except grpc.RpcError:
-                log.debug("the stream ended before its last acknowledgement")
-        limit.cancel()
-
-    def __iter__(self) -> Iterator[Match]:
-        for batch in self._batches():
-            for number, match in enumerate(batch, batch.first):
-                self._shown = number
-                yield match
-
-    def batches(self) -> Iterator[Matches]:
-        """Whole batches as columns; also those that hold only a gap."""
-        for batch in self._batches():
-            self._shown = batch.last
-            yield batch
-
-    def _batches(self) -> Iterator[Matches]:
-        while (data := self._next()) is not None:
-            found = self._receiver.on(data)
-            if found is not None:
-                if found.gap is not None:
-                    log.warning("%d matches were dropped: nobody took them", found.gap.count)
-                yield found
-                self._receiver.took(found.last)
-            if (credit := self._receiver.credit()) is not None:
-                self._outbox.put(credit)
-
-    def _next(self) -> bytes | None:
-        """The next message; None when the subscription has been closed."""
-        while not self._closed.is_set():
-            try:
-                with self._reading:
-                    return _answer(self._call)
-            except (Ps2StreamError, TimeoutError) as error:
-                self._outbox.put(None)
-                if self._closed.is_set():
-                    break
-                if not (self._reconnect and isinstance(error, Unavailable)):
-                    raise
-                self._again(error)
-        return None
-
-    def _again(self, error: Exception) -> None:
-        """Open the stream again; gives up after `timeout` seconds."""
-        deadline = time.monotonic() + self._timeout
-        for attempt in count():
-            pause = api.pause_before(error, attempt, True)
-            if pause is None or time.monotonic() + pause >= deadline:
-                raise error
-            if self._closed.wait(pause):
-                return
-            try:
-                self._connect()
-                return
-            except Unavailable as again:
-                error = again
-
-    def _connect(self) -> None:
-        with self._lock:
-            self._outbox.put(None)  # lets go of the thread that sent for the last stream
-            self._outbox = queue.SimpleQueue()
-            self._outbox.put(self._receiver.start())
-            self._call = self._stub(iter(self._outbox.get, None))
-        try:
-            self._receiver.on(_answer(self._call))
-        except Exception:
-            self._outbox.put(None)
-            raise
-
-
-def _answer(call: Any) -> bytes:
-    """The next answer of a stream. Raises its status, or Unavailable at its end."""
-    try:
-        return bytes(next(call))
-    except StopIteration:
-        raise Unavailable("the service ended the stream") from None
-    except grpc.RpcError as error:
-        raise _error(error) from None
-
-
-def _error(error: Any) -> Exception:
-    trailing = {m.key: m.value for m in error.trailing_metadata() or ()}
-    details = trailing.get(api.DETAILS_KEY)
-    return api.error_of(
-        error.code().name, error.details() or "", details if isinstance(details, bytes) else None
-    )

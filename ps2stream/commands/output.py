@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import re
@@ -187,6 +188,10 @@ class Program(click.Group):
         except TimeoutError as error:
             found = errors.Unavailable(str(error) or "the service did not answer in time")
             ctx.exit(output.error(found))
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                raise  # click ends quietly when the reader of a pipe goes away
+            ctx.exit(output.error(errors.Ps2StreamError(str(error))))
         except KeyboardInterrupt:
             ctx.exit(130)
 

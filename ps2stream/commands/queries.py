@@ -77,7 +77,7 @@ def insert(
 
 
 def _insert_file(output: Output, file: str, session: str, server: str) -> None:
-    from ps2stream.api import Refused
+    from ps2stream.answers import Refused
     from ps2stream.readers import read_queries
 
     done, bad = 0, list[str]()

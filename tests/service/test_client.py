@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 
 from ps2stream import AsyncClient, Client
-from ps2stream.api import Query, Refused
+from ps2stream.answers import Refused
+from ps2stream.api import Query
 from ps2stream.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
 from ps2stream.space import Circle, Polygon, Rect
 
@@ -196,6 +197,12 @@ def test_the_asynchronous_client_does_the_same(target: str) -> None:
                     found.append(match.query_id)
                     if len(found) == 2:
                         break
+            row = {"lon": 0, "lat": 0, "text": "none"}
+            receipts = [r async for r in client.publish_stream([[row]] * 20, in_flight=3)]
+            first = receipts[0].first_offset
+            assert [r.first_offset for r in receipts] == list(range(first, first + 20))
+            with pytest.raises(InvalidArgument, match="holds no object"):
+                _ = [r async for r in client.publish_stream([[]])]
             with pytest.raises(NotFound):
                 await client.delete("none")
             await client.delete_many(["a1", "a2", "a3"])

@@ -28,7 +28,7 @@ from ps2stream.service.server import serve
 from ps2stream.store.memory import MemoryStore
 from ps2stream.v1 import delivery_pb2, object_pb2, pubsub_pb2
 
-ROW = {"lon": 0.0, "lat": 0.0, "text": "word"}
+ROW: dict[str, Any] = {"lon": 0.0, "lat": 0.0, "text": "word"}
 
 
 class Disk(MemoryStore):
