@@ -73,9 +73,14 @@ def any_of(args: Sequence[Expr]) -> Expr:
 
 def terms_of(expr: Expr) -> frozenset[str]:
     """Every term that occurs."""
-    if isinstance(expr, Term):
-        return frozenset((expr.text,))
-    return frozenset().union(*map(terms_of, expr.args))
+    found: set[str] = set()
+    parts = [expr]
+    for part in parts:  # grows as it goes
+        if isinstance(part, Term):
+            found.add(part.text)
+        else:
+            parts.extend(part.args)
+    return frozenset(found)
 
 
 @lru_cache(maxsize=1024)
@@ -123,7 +128,10 @@ class _Expansion:
         for mask in sorted(masks, key=int.bit_count):
             if not self.spend(len(kept)):
                 return None
-            if not any(k & mask == k for k in kept):
+            for k in kept:
+                if k & mask == k:
+                    break
+            else:
                 kept.append(mask)
                 if len(kept) > EXPRESSION_CONJUNCTS:
                     return None

@@ -102,8 +102,8 @@ class _Parser:
     """Recursive descent, at most EXPRESSION_DEPTH deep."""
 
     def __init__(self, source: str, tokens: Callable[[str], Sequence[str]]) -> None:
-        self.lexemes = [(m[0], m.start() + 1) for m in _LEXEME.finditer(source)]
-        self.lexemes.append(("", len(source) + 1))
+        self.source = source
+        self.lexemes = [*_LEXEME.findall(source), ""]
         self.at = 0
         self.depth = 0
         self.tokens = tokens
@@ -112,14 +112,18 @@ class _Parser:
 
     def parse(self) -> Expr:
         tree = self.either()
-        lexeme, column = self.lexemes[self.at]
-        if lexeme:
-            raise ExpressionError(column, "unmatched )")
+        if self.lexemes[self.at]:
+            raise self.error(self.at, "unmatched )")
         return tree
+
+    def error(self, at: int, message: str, offset: int = 0) -> ExpressionError:
+        """`message` about a place in lexeme number `at`."""
+        starts = [m.start() for m in _LEXEME.finditer(self.source)]
+        return ExpressionError([*starts, len(self.source)][at] + offset + 1, message)
 
     def either(self) -> Expr:
         args = [self.every()]
-        while self.lexemes[self.at][0] == "OR":
+        while self.lexemes[self.at] == "OR":
             self.at += 1
             args.append(self.every())
         return any_of(args)
@@ -127,7 +131,7 @@ class _Parser:
     def every(self) -> Expr:
         args = [self.factor()]
         while True:
-            lexeme = self.lexemes[self.at][0]
+            lexeme = self.lexemes[self.at]
             if lexeme == "AND":
                 self.at += 1
             elif lexeme in ("", ")", "OR"):
@@ -135,35 +139,34 @@ class _Parser:
             args.append(self.factor())
 
     def factor(self) -> Expr:
-        lexeme, column = self.lexemes[self.at]
+        at = self.at
+        lexeme = self.lexemes[at]
         if lexeme in ("", ")", "AND", "OR"):
-            raise ExpressionError(column, "expected a keyword" + (f", not {lexeme}" * bool(lexeme)))
+            raise self.error(at, "expected a keyword" + (f", not {lexeme}" * bool(lexeme)))
         self.at += 1
         if lexeme != "(":
-            return self.keyword(lexeme, column)
+            return self.known.get(lexeme) or self.keyword(lexeme, at)
         self.depth += 1
         if self.depth > EXPRESSION_DEPTH:
-            raise ExpressionError(column, f"nested over {EXPRESSION_DEPTH} deep (limit: depth)")
+            raise self.error(at, f"nested over {EXPRESSION_DEPTH} deep (limit: depth)")
         tree = self.either()
-        if self.lexemes[self.at][0] != ")":
-            raise ExpressionError(column, "this ( is not closed")
+        if self.lexemes[self.at] != ")":
+            raise self.error(at, "this ( is not closed")
         self.at += 1
         self.depth -= 1
         return tree
 
-    def keyword(self, word: str, column: int) -> Expr:
-        if word in self.known:
-            return self.known[word]
+    def keyword(self, word: str, at: int) -> Expr:
         if word == "NOT":
-            raise ExpressionError(column, "NOT is reserved")
+            raise self.error(at, "NOT is reserved")
         if reserved := _RESERVED.search(word):
-            raise ExpressionError(column + reserved.start(), f"{reserved[0]} is reserved")
+            raise self.error(at, f"{reserved[0]} is reserved", reserved.start())
         found = self.tokens(word)
         if not found:
-            raise ExpressionError(column, f"the keyword {word[:40]!r} has nothing to search for")
+            raise self.error(at, f"the keyword {word[:40]!r} has nothing to search for")
         self.terms.update(found)
         if len(self.terms) > EXPRESSION_TERMS:
-            raise ExpressionError(column, f"over {EXPRESSION_TERMS} distinct terms (limit: terms)")
+            raise self.error(at, f"over {EXPRESSION_TERMS} distinct terms (limit: terms)")
         self.known[word] = tree = all_of([Term(t) for t in found])
         return tree
 

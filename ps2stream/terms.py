@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass, field
 from functools import cache
 from types import MappingProxyType
 from typing import Any
-from unicodedata import combining, decomposition
 
 import numpy as np
 import regex
@@ -267,7 +266,8 @@ def _simple_characters() -> tuple[U8, U32, U8]:
 
     (kind uint8[n], fold_off uint32[n + 1], folded uint8[]) by code point: Latin, Greek,
     Cyrillic, Hebrew and Arabic letters, punctuation and plain pictographs. A character
-    that combines, joins, prepends or may be the second of a composed pair is COMPLEX.
+    that combines, joins or prepends is COMPLEX; only such a one is the second of a
+    composed pair.
     """
     size = 0x1FB00
     simple = [*range(0x80, 0x2E80), *range(0xFE00, 0xFE10), *range(0x1F000, size)]
@@ -276,11 +276,6 @@ def _simple_characters() -> tuple[U8, U32, U8]:
         r"\p{GCB=Extend}\p{GCB=ZWJ}\p{GCB=SpacingMark}\p{GCB=Prepend}\p{GCB=V}\p{GCB=T}]",
         regex.VERSION1,
     )
-    second = {
-        int(pair[1], 16)
-        for pair in (decomposition(chr(c)).split() for c in range(0x110000))
-        if len(pair) == 2 and not pair[0].startswith("<")
-    }
     word = regex.compile(f"{fold.WORD}+", regex.VERSION1)
     some_word = regex.compile(fold.WORD, regex.VERSION1)
     picture = regex.compile(fold.PICTOGRAPH, regex.VERSION1)
@@ -292,7 +287,7 @@ def _simple_characters() -> tuple[U8, U32, U8]:
         text = fold.fold(c)
         if code in modifiers:
             kind[code], folded[code] = kernels.MODIFIER, c.encode()
-        elif complex_.search(c + text) or any(combining(x) or ord(x) in second for x in text):
+        elif complex_.search(c + text):
             continue
         elif picture.search(text):
             if text == c:

@@ -76,7 +76,7 @@ def test_every_list_is_found_again_until_it_is_empty(seed: int) -> None:
 def test_slots_are_reused_but_old_postings_stay_dead() -> None:
     index, rng = GI2(GRID), np.random.default_rng(3)
     held = 0
-    for round_ in range(30):
+    for round_ in range(60):
         queries = [random_query(rng, round_ * 1000 + i + 1) for i in range(100)]
         index.insert(*columns(queries))
         lsn = round_ * 1000 + 500
@@ -85,5 +85,5 @@ def test_slots_are_reused_but_old_postings_stay_dead() -> None:
         index.purge(lsn)
         index.sweep(1 << 20)
         assert index.stats().live == index.stats().tombstones == 0
-        held = held or index.stats().bytes
-        assert index.stats().bytes <= 3 * held
+        held = held if round_ > 10 else index.stats().bytes
+    assert index.stats().bytes <= 1.3 * held

@@ -99,6 +99,16 @@ def test_h1_is_its_definition() -> None:
     assert fallback[[0, 3]].min() > 1800
 
 
+def test_h1_holds_every_listed_term() -> None:
+    terms = {f"w{i}": i % 3 for i in range(1_000)}
+    leaves = Text((3,), terms), Text((3,), {t: (w + 1) % 3 for t, w in terms.items()})
+    plan = RoutingPlan(4, ANALYSIS, GRID, leaves, np.arange(CELLS, dtype=np.uint32) % 2)
+    hashes = ANALYZER.hash_terms([*terms, "other"])
+    for cell in (0, 1):
+        owner = plan.compile(ANALYZER).owners(np.full(1_001, cell, np.uint32), hashes)
+        assert owner.tolist() == [*((w + cell) % 3 for w in terms.values()), 3]
+
+
 def test_a_file_gives_the_plan_back(tmp_path: Path) -> None:
     for plan in (
         mixed_plan(),

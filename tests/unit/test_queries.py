@@ -125,6 +125,12 @@ def test_every_bad_field_is_named() -> None:
     ]
 
 
+def test_a_bad_expression_is_one_problem_even_without_a_region() -> None:
+    problems = check_rows(strings_to_column(["a"]), compiled("("), [World()])
+    assert [(p.row, p.field) for p in problems] == [(0, "expression")]
+    assert "column 2" in problems[0].description
+
+
 def test_lengths_must_agree() -> None:
     with pytest.raises(ValueError, match="2 ids, 1 expressions, 1 regions"):
         build_rows(strings_to_column(["a", "b"]), compiled("a"), [World()])

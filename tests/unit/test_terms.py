@@ -153,6 +153,17 @@ def naive_hash(salt: int, token: str) -> int:
     return h ^ 2 if h in (0, int(TOP), 2**64 - 1) else h
 
 
+@pytest.mark.parametrize("reserved", [int(TOP), 0, 2**64 - 1])
+def test_no_token_has_a_reserved_hash(reserved: int) -> None:
+    before = (reserved ^ reserved >> 32) * pow(0xD6E8FEB86659FD93, -1, 2**64) % 2**64
+    before ^= before >> 32
+    chosen = Analyzer(Analysis(salt=7))
+    chosen.keys = np.zeros_like(chosen.keys)
+    chosen.keys[-2:] = before & 0xFFFFFFFF00000000, before << 32 & 0xFFFFFFFF00000000
+    assert chosen.hash_terms(["storm"]).tolist() == [reserved ^ 2]
+    assert analysed(chosen, ["storm é"]) == [sorted([reserved ^ 2, int(TOP)])]
+
+
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=200)))
 @settings(max_examples=100, deadline=None)
 def test_the_hash_equals_its_twin(tokens: list[str]) -> None:
@@ -219,3 +230,9 @@ def test_other_character_data_is_refused() -> None:
     old = Analysis(salt=7, regex_unicode="regex 2001.1, folding 3.0")
     with pytest.raises(FailedPrecondition, match=r"fixed as 'regex 2001.*is installed"):
         Analyzer(old)
+
+
+def test_a_stem_that_is_a_stop_word_is_stopped_and_one_that_is_no_token_is_not_taken() -> None:
+    assert ENGLISH.tokens("aed rivers") == ["river"]
+    porter = Analyzer(Analysis(salt=7, stemmer="porter"))
+    assert porter.tokens("s") == ["s"]  # its stem is empty
