@@ -74,6 +74,10 @@ class Subscription:
                     pass
             except grpc.RpcError:
                 log.debug("the stream ended before its last acknowledgement")
+            except ValueError:  # Ctrl-C interrupted a read, which leaves it under way
+                ended = threading.Event()
+                if call.add_callback(ended.set):
+                    ended.wait()
         limit.cancel()
 
     def __iter__(self) -> Iterator[Match]:

@@ -28,6 +28,16 @@ def serve(folder: Path, *options: str) -> subprocess.Popen[str]:
     )
 
 
+def program(target: str, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "ps2stream.cli", *arguments, "--server", target],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).resolve().parents[2],
+    )
+
+
 def stop(process: subprocess.Popen[str]) -> list[dict[str, Any]]:
     process.send_signal(signal.SIGTERM)
     out, _ = process.communicate(timeout=60)
@@ -75,6 +85,36 @@ def test_a_port_in_use_is_one_clear_error(tmp_path: Path) -> None:
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (2, "")
     assert str(port) in json.loads(err.splitlines()[-1])["error"]["message"]
+
+
+def test_a_subscriber_is_interrupted_or_loses_its_reader(tmp_path: Path) -> None:
+    process = serve(tmp_path, "--port", "0")
+    try:
+        target = ready(process)
+        with Client(target) as client:
+            client.insert("a", "flood")
+            row = {"lon": 0, "lat": 0, "text": "flood"}
+            client.publish([{**row, "id": "1"}])
+            listening = program(target, "subscribe", "--json")
+            assert listening.stdout is not None
+            assert json.loads(listening.stdout.readline())["object_id"] == "1"
+            client.publish([{**row, "id": "2"}])
+            assert json.loads(listening.stdout.readline())["object_id"] == "2"
+            listening.send_signal(signal.SIGINT)
+            assert listening.communicate(timeout=60) == ("", "")
+            assert listening.returncode == 130
+            client.publish([{**row, "id": "3"}, {**row, "id": "4"}])
+            listening = program(target, "subscribe")
+            assert listening.stdout is not None
+            assert listening.stderr is not None
+            assert "flood" in listening.stdout.readline()
+            listening.stdout.close()
+            client.publish([{**row, "id": "5"}] * 3)
+            listening.wait(60)
+            assert listening.stderr.read() == ""
+            listening.stderr.close()
+    finally:
+        stop(process)
 
 
 def demo(*options: str) -> Result:
