@@ -59,6 +59,7 @@ class Demo:
     def __init__(self, target: str, options: Options, name: str) -> None:
         self.options = options
         self.session = f"demo-{name}"
+        self.phase = "reading posts"  # what is being done, for people
         self.inserted = self.deleted = self.missed = 0
         self.tally = Tally(KEPT_OBJECTS)
         self.recent: deque[Any] = deque(maxlen=12)  # the newest matches
@@ -93,8 +94,11 @@ class Demo:
         seeds, posts = self._seeds(posts)
         with Client(self._target) as client:
             receiver = self._thread(self._receive, client)
+            self.phase = f"inserting {self.options.queries:,} queries"
             self._insert(client, seeds, self.options.queries)
+            self.phase = "warming up: what was not compiled before is compiled now"
             self._warm_up(client, posts)
+            self.phase = "streaming"
             churner = self._thread(self._churn, client, seeds)
             began = time.monotonic()
             try:
@@ -103,8 +107,10 @@ class Demo:
                 self._stopping.set()
                 churner.join(DRAIN_S)
             seconds = time.monotonic() - began
+            self.phase = "waiting for the last matches"
             self._drain(client)
             receiver.join(DRAIN_S)
+            self.phase = f"comparing {self.options.sample:,} objects with brute force"
             summary = self._summary(seconds)
             self._clean(client)
         return summary

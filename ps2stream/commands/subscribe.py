@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
 
 import click
 
+from ps2stream import log
 from ps2stream.commands.output import Output, json_option, pass_output, printable, server_option
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
@@ -24,8 +26,10 @@ def subscribe(output: Output, /, session: str, limit: int | None, text: bool, se
     """Print the matches of SESSION as they come, until interrupted.
 
     A session is a named subscriber (`default` when none is named); its matches are kept,
-    up to a quota, while nobody listens. The newest listener takes a session over.
+    up to a quota, while nobody listens; standard error tells how many were dropped. The
+    newest listener takes a session over.
     """
+    log.configure(logging.WARNING, as_json=output.json)  # tells of gaps
     with output.connect(server) as client, client.subscribe(session, text=text) as matches:
         for match in islice(matches, limit):
             place = f"{match.lon:.4f},{match.lat:.4f}"

@@ -148,6 +148,17 @@ def test_a_gap_is_counted() -> None:
     assert receiver.missed == 9
 
 
+def test_a_gap_over_pairs_that_were_taken_counts_the_others() -> None:
+    receiver = Receiver("s")
+    receiver.took(4)
+    gap = delivery_pb2.Gap(**{"from": 1, "to": 9, "count": 9})
+    found = receiver.on(encode(delivery_pb2.DeliverBatch(session_seq=10, gap=gap)))
+    assert found is not None
+    assert (found.gap, receiver.missed) == (Gap(5, 9, 5), 5)
+    receiver.took(9)
+    assert receiver.on(encode(delivery_pb2.DeliverBatch(session_seq=10, gap=gap))) is None
+
+
 def test_large_indexes() -> None:
     n = 70_000
     batch = delivery_pb2.DeliverBatch(
