@@ -129,6 +129,9 @@ class PubSub:
         session = 0
         if request.session:
             session = wait(self._gateway.session(request.session), context).session
+            if not session:  # never seen: no query, and 0 would mean all of them
+                live = wait(self._gateway.lookup(None, 0, 0, 1), context).live
+                return pubsub_pb2.ListQueriesResponse(total_live=live).SerializeToString()
         reply = wait(self._gateway.lookup(None, session, after, size), context)
         answer = pubsub_pb2.ListQueriesResponse(total_live=reply.live)
         found = standing.describe(reply)

@@ -90,6 +90,7 @@ def test_a_full_disk_is_unavailable_and_loses_nothing(tmp_path: Path) -> None:
             client.delete("kept")
         with pytest.raises(Unavailable, match="ledger could not be written"):
             client.subscribe("another", reconnect=False)
+        assert list(client.list("another")) == []
         with client.subscribe("s") as matches:
             client.publish([ROW])
             assert next(iter(matches)).query_id == "kept"
