@@ -139,7 +139,7 @@ def entries(payload: Payload, row: U32, handle: I64, first: int, names: Snapshot
 
 
 def _cuts(payload: Payload, row: U32) -> list[slice]:
-    """Slices of the pairs whose deliveries stay small; an object is never cut."""
+    """Slices of the pairs whose deliveries stay small; an object of many pairs may recur."""
     n = len(row)
     if 40 * n + len(payload.id) + len(payload.text) + 48 * len(payload.time) <= MAX_BYTES:
         return [slice(0, n)]

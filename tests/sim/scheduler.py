@@ -1,8 +1,10 @@
 """A seeded scheduler that owns the network: the real machines, random delays.
 
 Every ordered pair of machines has one FIFO link, as Ray actors have. A step takes
-the head of a random link, as bytes. The sequencer commits when it likes, so several
-requests share a commit. Nothing is lost here; crashes are restarts of everything.
+the head of a random link, as bytes; in half of the runs links have a rank that holds
+for a while, so that some starve until all others are empty. The sequencer commits when
+it likes, so several requests share a commit. Nothing is lost here; crashes are restarts
+of everything.
 """
 
 from __future__ import annotations
@@ -59,6 +61,8 @@ class Sim:
     def __init__(self, topology: Topology, store: Store, rng: random.Random) -> None:
         self.rng = rng
         self.links: dict[tuple[Address, Address], deque[bytes]] = defaultdict(deque)
+        self.ranked = rng.random() < 0.5
+        self.rank: dict[tuple[Address, Address], float] = defaultdict(rng.random)
         self.now_ms = 1_700_000_000_000
         self.analyzer = topology.analyzer()
         self.frequencies = topology.frequencies(self.analyzer)
@@ -94,7 +98,9 @@ class Sim:
             return True
         if not ready:
             return False
-        link = self.rng.choice(ready)
+        link = max(ready, key=self.rank.__getitem__) if self.ranked else self.rng.choice(ready)
+        if self.rng.random() < 0.01:
+            self.rank.clear()
         frame = decode(self.links[link].popleft())
         to = link[1]
         if to.role == "dispatcher":

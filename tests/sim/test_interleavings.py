@@ -63,7 +63,7 @@ def some_region(rng: random.Random) -> Region:
 
 def some_plan(rng: random.Random) -> RoutingPlan:
     workers = rng.randint(1, 4)
-    grid = Grid(rng.choice([4, 9]), rng.choice([3, 8]), max_cells=rng.choice([1, 4, 64]))
+    grid = Grid(rng.choice([0, 4, 9]), rng.choice([0, 3, 8]), max_cells=rng.choice([1, 4, 64]))
     kind = rng.randrange(3)
     if kind == 0:
         sample = np.array([-74.0, 0.0, 12.5]), np.array([40.7, 0.0, -33.0])

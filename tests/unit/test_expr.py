@@ -178,6 +178,13 @@ def test_an_expansion_stops_at_its_budget(source: str) -> None:
     assert over or expansion.left >= 0
 
 
+def test_what_is_over_the_budget_is_not_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
+    expr = parse("(a OR b) (c OR d) (e OR f) (g OR h)", ANALYZER.tokens)
+    assert len(boolean.conjuncts.__wrapped__(expr) or ()) == 16
+    monkeypatch.setattr(boolean, "_WORK", 50)
+    assert boolean.conjuncts.__wrapped__(expr) is None
+
+
 def test_many_conjuncts_are_not_expanded() -> None:
     pairs = [f"({LETTERS[i]} {LETTERS[j]})" for i in range(13) for j in range(i)]
     for n, expanded in ((64, True), (65, False)):
