@@ -10,6 +10,7 @@ of the query's insert; times are Unix ms; positions are degrees.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Literal, NamedTuple
 
@@ -22,6 +23,7 @@ from ps2stream.batch import (
     U8,
     U32,
     U64,
+    Array,
     Frame,
     concat_ragged,
     take_ragged,
@@ -137,14 +139,18 @@ class QueryRows(Frame):
     @classmethod
     def concat(cls, parts: list[QueryRows]) -> QueryRows:
         """Several batches end to end; at least one."""
-        if len(parts) == 1:
-            return parts[0]
-        out = {f: np.concatenate([getattr(p, f) for p in parts]) for f in cls.FLAT}
-        for f in cls.RAGGED:
-            out[f + "_off"], out[f] = concat_ragged(
-                [(getattr(p, f + "_off"), getattr(p, f)) for p in parts]
-            )
-        return cls(**out)
+        return cls(**concat_columns(cls.FLAT, cls.RAGGED, parts))
+
+
+def concat_columns(
+    flat: Sequence[str], ragged: Sequence[str], parts: Sequence[Frame]
+) -> dict[str, Array]:
+    """The named columns of several batches, end to end."""
+    out = {f: np.concatenate([getattr(p, f) for p in parts]) for f in flat}
+    for f in ragged:
+        columns = [(getattr(p, f + "_off"), getattr(p, f)) for p in parts]
+        out[f + "_off"], out[f] = concat_ragged(columns)
+    return out
 
 
 def no_queries() -> QueryRows:
@@ -185,8 +191,16 @@ class ObjectRows(Frame):
     term_off: I64
     term: U64
 
+    FLAT = ("time", "lon", "lat")
+    RAGGED = ("id", "text", "term")
+
     def __len__(self) -> int:
         return len(self.lon)
+
+    @classmethod
+    def concat(cls, parts: list[ObjectRows]) -> ObjectRows:
+        """Several batches end to end; at least one."""
+        return cls(**concat_columns(cls.FLAT, cls.RAGGED, parts))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

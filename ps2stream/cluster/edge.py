@@ -16,10 +16,12 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from ps2stream.batch import Frame, strings_to_column
+from ps2stream.cluster.intake import Intake
 from ps2stream.errors import ResourceExhausted
 from ps2stream.messages import (
     Address,
     Attach,
+    Completed,
     Credit,
     Delivery,
     Detach,
@@ -56,21 +58,45 @@ class Router(Protocol):
     def tick(self) -> list[Send | Reply]: ...
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(eq=False)
 class Stream:
-    """One Deliver stream of a session; a later stream of the same session ends it."""
+    """One Deliver stream of a session; a later stream of the same session ends it.
+
+    Credits are gathered until they are a quarter of the window, or for one tick.
+    """
 
     edge: DispatcherEdge
     session: int
     epoch: int
+    sink: Sink
+    window_batches: int
+    window_bytes: int
+    _batches: int = 0
+    _bytes: int = 0
+    _ack: int = 0
+    _told: int = 0
 
     def credit(self, batches: int, size: int, ack: int) -> None:
         """The client took `batches` batches of `size` bytes, and acknowledges `ack`."""
-        self.edge.to_merger(Credit(self.session, self.epoch, batches, size, ack))
+        with self.edge.lock:
+            self._batches += batches
+            self._bytes += size
+            self._ack = max(self._ack, ack)
+            if 4 * self._batches >= self.window_batches or 4 * self._bytes >= self.window_bytes:
+                self.flush()
+
+    def flush(self) -> None:
+        """Tell the merger what was gathered."""
+        if self._batches or self._bytes or self._ack > self._told:
+            self._told = self._ack
+            self.edge.to_merger(
+                Credit(self.session, self.epoch, self._batches, self._bytes, self._ack)
+            )
+            self._batches = self._bytes = 0
 
     def close(self) -> None:
         """The stream is gone: what comes now goes to the session's backlog."""
-        self.edge.drop(self.session, self.epoch)
+        self.edge.drop(self)
 
 
 class DispatcherEdge:
@@ -94,11 +120,14 @@ class DispatcherEdge:
         self.frequencies = frequencies
         self.clock_ms = clock_ms
         self._post = post
-        self._lock = lock or threading.RLock()
-        self._room = threading.Condition(self._lock)
+        self.lock = lock or threading.RLock()
+        self._room = threading.Condition(self.lock)
+        self._intake = Intake()
+        self._updates: list[UpdateRequest] = []  # not yet passed on
+        self._undecided = 0
         self._seq = 0
         self._waiting: dict[int, Future[Any]] = {}
-        self._sinks: dict[int, tuple[int, Sink]] = {}
+        self._streams: dict[int, Stream] = {}
         self._epoch = clock_ms() << 10  # above every epoch of an earlier process
 
     # --- from the service -------------------------------------------------
@@ -109,37 +138,36 @@ class DispatcherEdge:
         """Inserts and deletes; the future resolves once every dispatcher applied them."""
         name_off, name = strings_to_column(names)
         request_off, request = strings_to_column(request_ids)
-        with self._lock:
+        with self.lock:
             seq, future = self._expect()
             encoded = np.frombuffer(rows.encode(), np.uint8)
-            self._out(
-                self.machine.update(
-                    UpdateRequest(
-                        self.machine.index, seq, encoded, name_off, name, request_off, request
-                    )
+            self._updates.append(
+                UpdateRequest(
+                    self.machine.index, seq, encoded, name_off, name, request_off, request
                 )
             )
+            self._ask()
         return cast("Future[UpdateDecision]", future)
 
-    def publish(self, rows: ObjectRows, wait_s: float = 0.0) -> Publication:
-        """Stamp and route a batch. Raises ResourceExhausted, with nothing accepted,
-        when the batches in flight stay at the limit for `wait_s` seconds."""
+    def publish(self, rows: ObjectRows, wait_s: float = 0.0) -> Future[Publication]:
+        """Take a batch in; the future resolves once it is routed, and until then its
+        `cancel()` takes it back. It is ResourceExhausted, with nothing accepted, when as
+        many batches as may be under way keep waiting for `wait_s` seconds."""
         with self._room:
             limit = self.machine.max_in_flight
-            if self.machine.in_flight >= limit and not self._room.wait_for(
-                lambda: self.machine.in_flight < limit, wait_s
-            ):
-                raise ResourceExhausted(
-                    f"publish: {limit} batches are in flight, the limit (max_in_flight)"
-                )
-            offset, lsn, out = self.machine.publish(rows)
-            self._out(out)
-        return Publication(self.machine.index, offset, lsn)
+            if not self._room.wait_for(lambda: len(self._intake) < limit, wait_s):
+                full: Future[Publication] = Future()
+                problem = f"publish: {limit} batches are waiting, the limit (max_in_flight)"
+                full.set_exception(ResourceExhausted(problem))
+                return full
+            future = self._intake.add(rows)
+            self._route()
+        return future
 
     def lookup(self, id: str | None, session: int, after: int, limit: int) -> Future[LookupReply]:
         """Live queries: the one named `id`, or a page in handle order."""
         raw = np.frombuffer((id or "").encode("utf-8", "surrogatepass"), np.uint8)
-        with self._lock:
+        with self.lock:
             seq, future = self._expect()
             request = LookupRequest(self.machine.index, seq, session, after, limit, raw)
             self._out([Send(Address("sequencer", 0), request)])
@@ -148,7 +176,7 @@ class DispatcherEdge:
     def session(self, name: str) -> Future[SessionGrant]:
         """The number of the session of this name, made if new."""
         raw = np.frombuffer(name.encode("utf-8", "surrogatepass"), np.uint8)
-        with self._lock:
+        with self.lock:
             seq, future = self._expect()
             request = SessionRequest(self.machine.index, seq, raw)
             self._out([Send(Address("sequencer", 0), request)])
@@ -166,14 +194,15 @@ class DispatcherEdge:
                 done.set_exception(error)
                 return
             number = grant.result().session
-            with self._lock:
+            with self.lock:
                 self._epoch = max(self._epoch + 1, self.clock_ms() << 10)
                 epoch = self._epoch
-                old = self._sinks.get(number)
-                self._sinks[number] = (epoch, sink)
+                old = self._streams.get(number)
+                stream = Stream(self, number, epoch, sink, credit_batches, credit_bytes)
+                self._streams[number] = stream
                 if old is not None:
-                    old[1](None)
-                done.set_result(Stream(self, number, epoch))
+                    old.sink(None)
+                done.set_result(stream)
                 self.to_merger(
                     Attach(number, epoch, self.machine.index, fields, credit_batches, credit_bytes)
                 )
@@ -183,10 +212,10 @@ class DispatcherEdge:
 
     def status(self) -> dict[str, Any]:
         """What this dispatcher knows of itself."""
-        with self._lock:
+        with self.lock:
             return {
                 "in_flight": self.machine.in_flight,
-                "streams": len(self._sinks),
+                "streams": len(self._streams),
                 **counters_of(self.machine),
             }
 
@@ -194,27 +223,54 @@ class DispatcherEdge:
 
     def on(self, frame: Frame) -> None:
         """One message from another machine."""
-        with self._room:
+        with self.lock:
             self._out(self.machine.on(frame))
-            if self.machine.in_flight < self.machine.max_in_flight:
-                self._room.notify_all()
+            if isinstance(frame, UpdateDecision):
+                self._undecided -= 1
+                self._ask()
+            elif isinstance(frame, Completed):
+                self._route()
 
     def tick(self) -> None:
-        """Periodic work of the machine (watermarks of an idle dispatcher)."""
-        with self._lock:
+        """Periodic work: gathered credits, watermarks of an idle dispatcher."""
+        with self.lock:
+            for stream in self._streams.values():
+                stream.flush()
             self._out(self.machine.tick())
 
     def to_merger(self, frame: Attach | Credit | Detach) -> None:
         """Session control goes to the session's one merger."""
-        with self._lock:
+        with self.lock:
             self._post([Send(Address("merger", frame.session % self.machine.mergers), frame)])
 
-    def drop(self, session: int, epoch: int) -> None:
+    def drop(self, stream: Stream) -> None:
         """Forget a stream and tell the merger."""
-        with self._lock:
-            if self._sinks.get(session, (0, None))[0] == epoch:
-                del self._sinks[session]
-            self.to_merger(Detach(session, epoch))
+        with self.lock:
+            if self._streams.get(stream.session) is stream:
+                del self._streams[stream.session]
+            stream.flush()
+            self.to_merger(Detach(stream.session, stream.epoch))
+
+    def _route(self) -> None:
+        """Route what waits, as far as it is to leave now."""
+        while self.machine.in_flight < self.machine.max_in_flight and (
+            taken := self._intake.take(self.machine.in_flight)
+        ):
+            rows = ObjectRows.concat([waiting.rows for waiting in taken])
+            offset, lsn, out = self.machine.publish(rows)
+            self._out(out)
+            for waiting in taken:
+                waiting.future.set_result(Publication(self.machine.index, offset, lsn))
+                offset += len(waiting.rows)
+            self._room.notify_all()
+
+    def _ask(self) -> None:
+        """Pass updates on; those that come while the sequencer is busy leave together."""
+        if self._undecided or not self._updates:
+            return
+        updates, self._updates = self._updates, []
+        self._undecided = len(updates)
+        self._out([out for update in updates for out in self.machine.update(update)])
 
     def _expect(self) -> tuple[int, Future[Any]]:
         self._seq += 1
@@ -230,14 +286,14 @@ class DispatcherEdge:
 
     def _answer(self, frame: Frame) -> None:
         if isinstance(frame, Delivery):
-            held = self._sinks.get(frame.session)
-            if held is None or held[0] != frame.epoch:
+            stream = self._streams.get(frame.session)
+            if stream is None or stream.epoch != frame.epoch:
                 return
             if frame.closed:
-                del self._sinks[frame.session]
-                held[1](None)
+                del self._streams[frame.session]
+                stream.sink(None)
             else:
-                held[1](frame.data.tobytes())
+                stream.sink(frame.data.tobytes())
         elif isinstance(frame, UpdateDecision | SessionGrant | LookupReply):
             future = self._waiting.pop(frame.seq, None)
             if future is not None:

@@ -64,9 +64,10 @@ class Gateway(Protocol):
         """Inserts and deletes, with the session's name and the request_id of each row.
         Resolved once every dispatcher has applied them."""
 
-    def publish(self, rows: ObjectRows, wait_s: float = 0.0) -> Publication:
-        """Accept a batch. Raises ResourceExhausted, with nothing accepted, when the
-        batches in flight stay at the limit for `wait_s` seconds."""
+    def publish(self, rows: ObjectRows, wait_s: float = 0.0) -> Future[Publication]:
+        """Take a batch in; the future resolves once it is routed, and until then its
+        `cancel()` takes it back. It is ResourceExhausted, with nothing accepted, when as
+        many batches as may be under way keep waiting for `wait_s` seconds."""
 
     def lookup(self, id: str | None, session: int, after: int, limit: int) -> Future[LookupReply]:
         """Live queries: the one named `id`, or at most `limit` with handle > `after`, of

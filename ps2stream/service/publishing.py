@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import NamedTuple, TypeAlias, TypeVar
 
 import grpc
@@ -16,7 +17,7 @@ from ps2stream.v1 import object_pb2, pubsub_pb2
 
 STREAM_WAIT_S = 5.0
 """How long a full service holds a PublishStream back before it refuses the batch."""
-UNARY_WAIT_S = 0.05
+UNARY_WAIT_S = 0.25
 
 Request = pubsub_pb2.PublishRequest | pubsub_pb2.PublishStreamRequest
 Answer = TypeVar("Answer", pubsub_pb2.PublishResponse, pubsub_pb2.PublishStreamResponse)
@@ -43,7 +44,7 @@ class Publishing:
     def publish(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         request = parse_batch(pubsub_pb2.PublishRequest, data)
         in_time(context)
-        taken = self._take(request, UNARY_WAIT_S)
+        taken = self._take(request, UNARY_WAIT_S)()
         if taken.refused and not request.allow_partial:
             raise InvalidArgument(
                 [
@@ -56,37 +57,56 @@ class Publishing:
     def begin(self, data: bytes) -> Callable[[], bytes]:
         """One batch of a PublishStream, for `pipelined`."""
         request = parse_batch(pubsub_pb2.PublishStreamRequest, data)
-        answer = pubsub_pb2.PublishStreamResponse()
-        try:
-            _answer(answer, self._take(request, STREAM_WAIT_S))
-        except ResourceExhausted as error:
-            answer.level = effective(request.level)
-            answer.retry_after_ms = error.retry_after_ms
-        return answer.SerializeToString
+        taking = self._take(request, STREAM_WAIT_S)
 
-    def _take(self, request: Request, wait_s: float) -> Taken:
+        def finish() -> bytes:
+            answer = pubsub_pb2.PublishStreamResponse()
+            try:
+                _answer(answer, taking())
+            except ResourceExhausted as error:
+                answer.level = effective(request.level)
+                answer.retry_after_ms = error.retry_after_ms
+            return answer.SerializeToString()
+
+        return finish
+
+    def _take(self, request: Request, wait_s: float) -> Callable[[], Taken]:
+        """Hand the good rows to the gateway; what is returned waits until they are routed."""
         level = effective(request.level)
         if request.producer or request.seq:
             raise FailedPrecondition("producer and seq are not yet available")
         objects = read_objects(request.batch, self._gateway.clock_ms())
         refused = objects.refusals()
         if refused:
-            if not request.allow_partial:
-                return Taken(level, None, 0, refused)
             good = np.ones(len(objects), np.bool_)
             good[[r.row for r in refused]] = False
-            if not good.any():
-                return Taken(level, None, 0, refused)
+            if not request.allow_partial or not good.any():
+                return lambda: Taken(level, None, 0, refused)
             objects = objects.take(np.flatnonzero(good))
         rows = objects.analyse(self._gateway.analyzer)
-        try:
-            at = self._gateway.publish(rows, wait_s)
-        except ResourceExhausted:
-            if level != object_pb2.PUBLISH_LEVEL_NONE:
-                raise
-            self.shed += len(rows)
-            return Taken(level, None, 0, refused)
-        return Taken(level, at, len(rows), refused)
+        routing = self._gateway.publish(rows, wait_s)
+
+        def finish() -> Taken:
+            try:
+                return Taken(level, _routed(routing, wait_s), len(rows), refused)
+            except ResourceExhausted:
+                if level != object_pb2.PUBLISH_LEVEL_NONE:
+                    raise
+                self.shed += len(rows)
+                return Taken(level, None, 0, refused)
+
+        return finish
+
+
+def _routed(routing: Future[Publication], wait_s: float) -> Publication:
+    """Where the batch was accepted. Raises ResourceExhausted, with nothing accepted, when
+    it still waits after `wait_s` seconds."""
+    try:
+        return routing.result(wait_s)
+    except TimeoutError:
+        if routing.cancel():
+            raise ResourceExhausted(f"publish: not routed within {wait_s:g} s") from None
+        return routing.result()
 
 
 def effective(level: Level) -> Level:

@@ -16,11 +16,13 @@ from hypothesis import strategies as st
 
 from ps2stream.batch import strings_to_column
 from ps2stream.cluster.topology import Topology
+from ps2stream.errors import ResourceExhausted
 from ps2stream.expr import compile_column
 from ps2stream.grid import Grid
 from ps2stream.messages import ObjectRows, Status, UpdateDecision
 from ps2stream.plan import RoutingPlan, Space, Text, built_in_plan, text_plan
 from ps2stream.queries import build_rows, delete_rows
+from ps2stream.service.gateway import Publication
 from ps2stream.space import Circle, Polygon, Rect, Region, World
 from ps2stream.store.memory import MemoryStore
 from ps2stream.terms import Analysis
@@ -114,7 +116,7 @@ class World_:
         self.history = History()
         self.delivered: dict[str, list[tuple[str, str]]] = {s: [] for s in SESSIONS}
         self.open: list[tuple[Future[UpdateDecision], Any]] = []
-        self.serial = 0
+        self.serial = self.published = self.answered = 0
         self.start()
 
     def start(self) -> None:
@@ -122,7 +124,7 @@ class World_:
             some_plan(self.rng),
             dispatchers=self.rng.randint(1, 3),
             mergers=self.rng.randint(1, 2),
-            max_in_flight=10_000,
+            max_in_flight=self.rng.choice([1, 3, 10_000]),
             session_quota=64 << 20,
         )
         self.sim = Sim(topology, self.store, self.rng)
@@ -172,12 +174,21 @@ class World_:
             id_off, ids, np.zeros(size, np.int64), lon, lat, text_off, text, term_off, term
         )
         self.collect()
-        done = edge.publish(rows)
         # Visibility: all that was acknowledged before, to anyone, counts (contract.md 1).
         known = max([0, *self.history.born.values(), *(lsn for _, lsn in self.history.deletes)])
-        assert done.lsn >= known
-        for name, a, x, y in zip(names, texts, lons, lats, strict=True):
-            self.history.objects.append((name, done.lsn, naive.Obj(x, y, a)))
+        objects = [naive.Obj(x, y, a) for a, x, y in zip(texts, lons, lats, strict=True)]
+
+        def accepted(done: Future[Publication]) -> None:
+            if isinstance(done.exception(), ResourceExhausted):
+                self.answered += 1
+                return  # nothing was accepted
+            lsn = done.result().lsn
+            assert lsn >= known
+            self.history.objects += [(name, lsn, o) for name, o in zip(names, objects, strict=True)]
+            self.answered += 1
+
+        edge.publish(rows).add_done_callback(accepted)
+        self.published += 1
 
     def collect(self) -> None:
         """Read the answers that have come."""
@@ -207,6 +218,7 @@ class World_:
         self.sim.settle()
         self.collect()
         assert not self.open
+        assert self.answered == self.published
         for name, box in self.boxes.items():
             self.delivered[name] += box.pairs
             assert box.gaps == 0
