@@ -1,77 +1,82 @@
-"""Ray shells: each moves bytes between Ray and one machine, and holds no logic.
+"""Ray shells: each moves bytes between its links and one machine, and holds no logic.
 
-Plain synchronous actors without retries keep the order of each caller. Messages
-are frames in `bytes`; one call carries all that an event sends to one peer. Matches
-flow at hundreds of messages a second, so calls return nothing (`num_returns=0`).
-An exception in a machine is a bug that must not be passed over: the shell logs it,
-keeps it for `status()`, and takes no further message.
+Ray calls an actor to wire it up, start, look at and stop it; its messages come on a
+thread of their own. An exception in a machine is a bug that must not be passed over:
+the shell logs it, keeps it for `status()`, and takes no further message.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import queue
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ps2stream.batch import Frame, decode
 from ps2stream.cluster.edge import DispatcherEdge, counters_of, wall_clock_ms
+from ps2stream.cluster.links import Links
 from ps2stream.cluster.topology import Topology
-from ps2stream.messages import Address, Send, UpdateRequest
+from ps2stream.messages import Address, UpdateRequest
 from ps2stream.store.ledger import Ledger
 
 log = logging.getLogger("ps2stream.cluster")
-Peers = dict[Address, Any]
 TICK_S = 0.1
 
 
-class Links:
-    """Actor handles by address, and the one way to send."""
-
-    def __init__(self) -> None:
-        self._calls: dict[Address, Any] = {}
-
-    def connect(self, peers: Peers) -> None:
-        self._calls = {a: h.on.options(num_returns=0) for a, h in peers.items()}
-
-    def post(self, sends: list[Send]) -> None:
-        """Encode and send; what goes to one peer travels in one call."""
-        by_peer: dict[Address, list[bytes]] = {}
-        for to, frame in sends:
-            by_peer.setdefault(to, []).append(frame.encode())
-        for to, frames in by_peer.items():
-            self._calls[to].remote(*frames)
-
-
 class Shell:
-    """What all four actors share: links, failure, status."""
+    """What all four actors share: links, the thread that receives, failure, status."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.links = Links()
         self.failure = ""
+        self._stopping = threading.Event()
+        self._receiver = threading.Thread(target=self._receive, daemon=True, name=f"{name}-inbox")
 
-    def connect(self, peers: Peers) -> None:
-        """Handles of every actor; called once before any message."""
-        self.links.connect(peers)
+    def bind(self, folder: Path) -> str:
+        """Open the inbox in `folder`; its endpoint."""
+        return self.links.bind(folder, self.name)
 
-    def guard(self, work: Callable[[], None]) -> None:
-        """Run one event; after a bug this shell refuses all further ones."""
-        if self.failure:
-            return
-        try:
-            work()
-        except Exception:  # noqa: BLE001 - whatever it is, it ends this shell
-            self.failure = traceback.format_exc()
-            log.critical("%s stopped: %s", self.name, self.failure)
+    def connect(self, endpoints: Mapping[Address, str]) -> None:
+        """The endpoints of every actor; called once, before any message."""
+        self.links.connect(endpoints)
+
+    def start(self) -> int:
+        """Take messages from now on."""
+        self._receiver.start()
+        return 0
+
+    def stop(self) -> None:
+        """Take no further message, once the one under way is done."""
+        self._stopping.set()
+        if self._receiver.is_alive():
+            self._receiver.join()
+        self.links.close()
+
+    def handle(self, frames: list[Frame]) -> None:
+        """Messages of one peer, in order."""
+        raise NotImplementedError
 
     def status(self) -> dict[str, Any]:
         return {"failure": self.failure, "cpu_seconds": time.process_time()}
+
+    def receive(self) -> list[Frame]:
+        """The next messages of one peer; none after a while without."""
+        return [decode(data) for data in self.links.receive()]
+
+    def _receive(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                frames = self.receive()
+                if frames and not self.failure:
+                    self.handle(frames)
+            except Exception:  # noqa: BLE001 - whatever it is, it ends this shell
+                self.failure = traceback.format_exc()
+                log.critical("%s stopped: %s", self.name, self.failure)
 
 
 class MachineShell(Shell):
@@ -81,14 +86,9 @@ class MachineShell(Shell):
         super().__init__(name)
         self.machine: Any = getattr(topology, address.role)(address.index)
 
-    def on(self, *frames: bytes) -> None:
-        """Messages of one peer, in order."""
-
-        def work() -> None:
-            for data in frames:
-                self.links.post(self.machine.on(decode(data)))
-
-        self.guard(work)
+    def handle(self, frames: list[Frame]) -> None:
+        for frame in frames:
+            self.links.post(self.machine.on(frame))
 
     def status(self) -> dict[str, Any]:
         return super().status() | counters_of(self.machine)
@@ -101,55 +101,35 @@ class SequencerShell(Shell):
         super().__init__(name)
         self._ledger = Ledger.open(data_dir, json.dumps(topology.plan.analysis.to_dict()))
         self.machine = topology.sequencer(self._ledger)
-        self._inbox: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, daemon=True, name=name)
 
     def start(self) -> int:
         """Replay the ledger to everyone; the LSN that they will have applied."""
-        self.guard(lambda: self.links.post(self.machine.start()))
-        self._thread.start()
+        self.links.post(self.machine.start())
+        super().start()
         return int(self.machine.lsn)
 
-    def on(self, *frames: bytes) -> None:
-        for data in frames:
-            self._inbox.put(decode(data))
+    def receive(self) -> list[Frame]:
+        frames = data = self.links.receive()
+        while data:
+            data = self.links.receive(wait=False)
+            frames = frames + data
+        return [decode(data) for data in frames]
+
+    def handle(self, frames: list[Frame]) -> None:
+        requests = [f for f in frames if isinstance(f, UpdateRequest)]
+        if requests:
+            self.links.post(self.machine.append(requests))
+        for frame in frames:
+            if not isinstance(frame, UpdateRequest):
+                self.links.post(self.machine.on(frame))
 
     def stop(self) -> None:
         """Commit what is queued and close the ledger."""
-        self._inbox.put(None)
-        if self._thread.is_alive():
-            self._thread.join()
+        super().stop()
         self._ledger.close()
 
     def status(self) -> dict[str, Any]:
         return super().status() | counters_of(self.machine)
-
-    def _run(self) -> None:
-        for events in self._drains():
-            self.guard(lambda events=events: self._handle(events))  # type: ignore[misc]
-
-    def _drains(self) -> Iterator[list[Frame]]:
-        while True:
-            event = self._inbox.get()
-            events: list[Frame] = []
-            while event is not None:
-                events.append(event)
-                try:
-                    event = self._inbox.get_nowait()
-                except queue.Empty:
-                    break
-            if events:
-                yield events
-            if event is None:
-                return
-
-    def _handle(self, events: list[Frame]) -> None:
-        requests = [e for e in events if isinstance(e, UpdateRequest)]
-        if requests:
-            self.links.post(self.machine.append(requests))
-        for event in events:
-            if not isinstance(event, UpdateRequest):
-                self.links.post(self.machine.on(event))
 
 
 class DispatcherShell(Shell):
@@ -166,14 +146,10 @@ class DispatcherShell(Shell):
             wall_clock_ms,
         )
         self._server: Any = None
-        self._ticking = threading.Event()
 
-    def on(self, *frames: bytes) -> None:
-        def work() -> None:
-            for data in frames:
-                self.edge.on(decode(data))
-
-        self.guard(work)
+    def handle(self, frames: list[Frame]) -> None:
+        for frame in frames:
+            self.edge.on(frame)
 
     def applied(self) -> int:
         """The LSN that this dispatcher's gridt has applied."""
@@ -189,13 +165,13 @@ class DispatcherShell(Shell):
 
     def stop(self) -> None:
         """Take no new calls, let running ones finish for a moment."""
-        self._ticking.set()
         if self._server is not None:
             self._server.stop(1.0)
+        super().stop()  # a straggling handler finds the links closed
 
     def status(self) -> dict[str, Any]:
         return super().status() | self.edge.status()
 
     def _tick(self) -> None:
-        while not self._ticking.wait(TICK_S):
-            self.guard(self.edge.tick)
+        while not self._stopping.wait(TICK_S):
+            self.edge.tick()

@@ -43,12 +43,9 @@ NAMESPACE = "ps2stream"
 READY_S = 300.0
 STOP_ORDER = ("dispatcher", "sequencer", "worker", "merger")
 
-# Read once, when Ray starts its processes. Task events grow the GCS without bound at
-# hundreds of calls a second, and a batch must travel inline, not through the object
-# store, which costs three times as much a hop.
+# Read once, when Ray starts its processes. Task events grow the GCS without bound.
 RAY_ENVIRONMENT = {
     "RAY_task_events_report_interval_ms": "0",
-    "RAY_max_direct_call_object_size": str(8 << 20),
     "RAY_DEDUP_LOGS": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
@@ -193,6 +190,7 @@ class RayService(Service):
         import ray
 
         self._ray = ray
+        self._sockets = Path(tempfile.mkdtemp(prefix="ps2s-"))
         self._temp: Path | None = None
         self._actors: dict[Address, Any] = {}
         if not ray.is_initialized():
@@ -230,6 +228,7 @@ class RayService(Service):
                     log.warning("%s-%d did not stop cleanly: %s", *address, error)
             ray.kill(actor)
         self._actors = {}
+        shutil.rmtree(self._sockets, ignore_errors=True)
         if self._temp is not None:
             ray.shutdown()
             shutil.rmtree(self._temp, ignore_errors=True)
@@ -255,6 +254,9 @@ class RayService(Service):
 
     def _actors_of(self, settings: Settings, topology: Topology) -> tuple[list[Any], int]:
         ray = self._ray
+        here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+            ray.get_runtime_context().get_node_id(), soft=False
+        )
 
         def remote(shell: type, address: Address, *args: object) -> Any:
             name = f"{address.role}-{address.index}"
@@ -262,6 +264,7 @@ class RayService(Service):
                 name=name,
                 namespace=NAMESPACE,
                 num_cpus=0,
+                scheduling_strategy=here,
                 max_task_retries=0,
                 enable_task_events=False,
             )
@@ -276,8 +279,10 @@ class RayService(Service):
             else:
                 remote(MachineShell, address, address, topology)
         try:
-            ray.get([a.connect.remote(self._actors) for a in self._actors.values()])
-            replayed = ray.get(self._actors[Address("sequencer", 0)].start.remote())
+            bound = ray.get([a.bind.remote(self._sockets) for a in self._actors.values()])
+            endpoints = dict(zip(self._actors, bound, strict=True))
+            ray.get([a.connect.remote(endpoints) for a in self._actors.values()])
+            replayed = max(ray.get([a.start.remote() for a in self._actors.values()]))
         except ray.exceptions.RayActorError as error:
             raise Unavailable(f"an actor did not start: {error}") from error
         except ray.exceptions.RayTaskError as error:

@@ -1,0 +1,183 @@
+"""Joining of publications, and what the edge does with them."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ps2stream.batch import Frame, strings_to_column
+from ps2stream.cluster.edge import DispatcherEdge
+from ps2stream.cluster.intake import EAGER, ROWS, TEXT_BYTES, Intake
+from ps2stream.errors import ResourceExhausted
+from ps2stream.messages import (
+    Address,
+    Completed,
+    Credit,
+    Detach,
+    ObjectRows,
+    Send,
+    SessionGrant,
+    UpdateDecision,
+    UpdateRequest,
+)
+from ps2stream.queries import delete_rows
+from ps2stream.service.gateway import Publication
+from ps2stream.terms import Analysis, Analyzer, Frequencies
+
+
+def rows(n: int, text: str = "flood") -> ObjectRows:
+    ids = strings_to_column([str(i) for i in range(n)])
+    texts = strings_to_column([text] * n)
+    terms = np.arange(n + 1), np.full(n, 7, np.uint64)
+    return ObjectRows(*ids, np.zeros(n, np.int64), np.zeros(n), np.zeros(n), *texts, *terms)
+
+
+def sizes(intake: Intake, in_flight: int) -> list[int]:
+    return [len(waiting.rows) for waiting in intake.take(in_flight)]
+
+
+def test_a_batch_alone_leaves_at_once_and_one_among_others_waits() -> None:
+    intake = Intake()
+    intake.add(rows(3))
+    assert sizes(intake, EAGER) == []
+    assert sizes(intake, EAGER - 1) == [3]
+    assert len(intake) == 0
+
+
+def test_those_that_waited_leave_together_up_to_the_bounds() -> None:
+    intake = Intake()
+    for n in (ROWS // 2, ROWS // 2, 1):
+        intake.add(rows(n))
+    assert sizes(intake, 100) == [ROWS // 2, ROWS // 2]
+    assert sizes(intake, 100) == []
+    intake.add(rows(2, "x" * (TEXT_BYTES // 2)))
+    assert sizes(intake, 100) == [1, 2]
+
+
+def test_what_was_cancelled_does_not_leave() -> None:
+    intake = Intake()
+    intake.add(rows(1)).cancel()
+    kept = intake.add(rows(2))
+    assert sizes(intake, 0) == [2]
+    assert not kept.cancel()
+
+
+class Router:
+    """Records; a batch is under way until `Completed`."""
+
+    index = 0
+    mergers = 1
+    max_in_flight = 3
+
+    def __init__(self) -> None:
+        self.batches: list[int] = []
+        self.open = 0
+        self.asked = 0
+
+    @property
+    def in_flight(self) -> int:
+        return self.open
+
+    def publish(self, rows: ObjectRows) -> tuple[int, int, list[Any]]:
+        offset = sum(self.batches)
+        self.batches.append(len(rows))
+        self.open += 1
+        return offset, 5, []
+
+    def update(self, request: UpdateRequest) -> list[Any]:
+        self.asked += 1
+        return [Send(Address("sequencer", 0), request)]
+
+    def on(self, frame: Frame) -> list[Any]:
+        self.open -= isinstance(frame, Completed)
+        return []
+
+    def tick(self) -> list[Any]:
+        return []
+
+
+class Desk:
+    def __init__(self) -> None:
+        self.router = Router()
+        self.sent: list[Send] = []
+        self.posts = 0
+        analyzer = Analyzer(Analysis(salt=1))
+        self.edge = DispatcherEdge(
+            self.router, analyzer, Frequencies.of({}, analyzer), self.post, lambda: 1
+        )
+
+    def post(self, sends: list[Send]) -> None:
+        self.posts += bool(sends)
+        self.sent += sends
+
+    def credits(self) -> list[Credit]:
+        return [s.frame for s in self.sent if isinstance(s.frame, Credit)]
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def test_joined_publications_keep_their_own_offsets(desk: Desk) -> None:
+    futures = [desk.edge.publish(rows(n)) for n in (4, 2, 3, 1)]
+    assert [f.done() for f in futures] == [True, True, False, False]
+    desk.edge.on(Completed(0, np.zeros(1, np.int64)))
+    assert desk.router.batches == [4, 2, 4]
+    assert [f.result() for f in futures] == [
+        Publication(0, 0, 5), Publication(0, 4, 5), Publication(0, 6, 5), Publication(0, 9, 5),
+    ]  # fmt: skip
+
+
+def test_a_full_edge_refuses_with_nothing_accepted(desk: Desk) -> None:
+    futures = [desk.edge.publish(rows(1)) for _ in range(2 + 3)]
+    refused = desk.edge.publish(rows(1))
+    assert isinstance(refused.exception(), ResourceExhausted)
+    assert "max_in_flight" in str(refused.exception())
+    desk.edge.on(Completed(0, np.zeros(1, np.int64)))
+    assert all(f.done() for f in futures)
+    assert desk.router.batches == [1, 1, 3]
+
+
+def test_updates_leave_together_while_the_sequencer_is_busy(desk: Desk) -> None:
+    one = delete_rows(strings_to_column(["q"]))
+    futures: list[Future[UpdateDecision]] = [desk.edge.update(one, [""], [""]) for _ in range(3)]
+    assert (desk.router.asked, desk.posts) == (1, 1)
+    desk.edge.on(UpdateDecision(1, np.zeros(1, np.uint8), np.ones(1, np.int64)))
+    assert (desk.router.asked, desk.posts) == (3, 2)
+    assert not any(f.done() for f in futures)  # the router answers, once they are visible
+
+
+def attached(desk: Desk, batches: int, size: int) -> Any:
+    future = desk.edge.attach("s", 0, batches, size, lambda _: None)
+    desk.edge._answer(SessionGrant(1, 9))
+    return future.result()
+
+
+def test_credits_gather_to_a_quarter_of_the_window(desk: Desk) -> None:
+    stream = attached(desk, 8, 1 << 20)
+    stream.credit(1, 10, 3)
+    assert desk.credits() == []
+    stream.credit(1, 10, 2)
+    assert [(c.batches, c.bytes, c.ack) for c in desk.credits()] == [(2, 20, 3)]
+    stream.credit(1, 1 << 18, 4)
+    assert [(c.batches, c.bytes, c.ack) for c in desk.credits()][1:] == [(1, 1 << 18, 4)]
+
+
+def test_a_window_of_one_is_credited_at_once(desk: Desk) -> None:
+    attached(desk, 1, 1 << 20).credit(1, 10, 1)
+    assert len(desk.credits()) == 1
+
+
+def test_a_tick_and_the_end_tell_what_was_gathered_once(desk: Desk) -> None:
+    stream = attached(desk, 100, 1 << 20)
+    stream.credit(1, 10, 1)
+    desk.edge.tick()
+    desk.edge.tick()
+    stream.credit(0, 0, 7)
+    stream.close()
+    assert [(c.batches, c.bytes, c.ack) for c in desk.credits()] == [(1, 10, 1), (0, 0, 7)]
+    assert isinstance(desk.sent[-1].frame, Detach)
