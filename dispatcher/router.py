@@ -75,6 +75,7 @@ class RouterMachine:
         h1: H1,
         grid: Grid,
         max_in_flight: int,
+        plan_version: int = 0,
     ) -> None:
         if h1.workers != workers:
             raise ValueError(f"the plan has {h1.workers} workers, the service {workers}")
@@ -83,6 +84,7 @@ class RouterMachine:
         self.workers = workers
         self.mergers = mergers
         self.max_in_flight = max_in_flight
+        self.plan_version = plan_version
         self.gridt = Gridt(h1, grid)
         self.counters = Counters()
         self._applied = 0

@@ -69,6 +69,7 @@ class Session:
         self.stream: Stream | None = None
         self._epoch = 0  # the highest that was opened or closed
         self._acked = 0
+        self._taken = 0  # the highest number that a stream was sent
         self._sent: deque[Item] = deque()  # not acknowledged
         self._backlog: deque[Item] = deque()  # not sent
         self._lapsed: Gap | None = None  # sent, not acknowledged, no longer held
@@ -112,7 +113,7 @@ class Session:
 
     def credit(self, credit: Credit) -> list[Send]:
         """Let go of what is acknowledged; with a current epoch, send on."""
-        self._acked = max(self._acked, min(credit.ack, self.next_seq - 1))
+        self._acked = max(self._acked, min(credit.ack, self._taken))
         if self._lapsed is not None and self._lapsed.last <= self._acked:
             self._lapsed = None
         for queue in (self._sent, self._backlog):
@@ -159,6 +160,7 @@ class Session:
                 batch = item.deliver(stream.fields, new)
             data = np.frombuffer(deliver_batch(batch), np.uint8)
             self._sent.append(item)
+            self._taken = max(self._taken, item.last)
             stream.batches -= 1
             stream.bytes -= len(data)
             out.append(

@@ -261,17 +261,20 @@ class Visible(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SessionRequest(Frame):
-    """dispatcher -> sequencer: the number of the session of this name (made if new)."""
+    """dispatcher -> sequencer: the number of the session of this name. `make` = 1: a new
+    name gets one."""
 
     KIND = 15
     dispatcher: int
     seq: int
+    make: int
     name: U8
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SessionGrant(Frame):
-    """sequencer -> dispatcher: the answer to SessionRequest."""
+    """sequencer -> dispatcher: the answer to SessionRequest; 0: there is no such session, or
+    it could not be made."""
 
     KIND = 16
     seq: int

@@ -88,7 +88,8 @@ class _Stream:
         self._rest = threading.Condition()
         self._on = on
         self._answers = call(iter(self._requests.get, None))
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
     def send(self, request: Any) -> None:
         self._room.acquire()
@@ -100,6 +101,11 @@ class _Stream:
         with self._rest:
             if not self._rest.wait_for(lambda: self._open == 0, 120):
                 raise TimeoutError("the service left requests unanswered for 120 s")
+
+    def close(self) -> None:
+        """Before the channel closes: an open stream ends with an error."""
+        self._requests.put(None)
+        self._reader.join(10)
 
     def _read(self) -> None:
         for answer in self._answers:
@@ -256,6 +262,8 @@ def publish(job: Job, pipe: Connection) -> None:
         pipe.send(loading)
         while (asked := pipe.recv()) is not None:
             pipe.send(publisher.phase(*asked))
+        for stream in (publisher.objects, publisher.inserts, publisher.deletes):
+            stream.close()
 
 
 def _ipc(batch: pa.RecordBatch) -> bytes:

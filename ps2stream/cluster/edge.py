@@ -49,6 +49,7 @@ class Router(Protocol):
     index: int
     mergers: int
     max_in_flight: int
+    plan_version: int
 
     @property
     def in_flight(self) -> int: ...
@@ -173,12 +174,12 @@ class DispatcherEdge:
             self._out([Send(Address("sequencer", 0), request)])
         return cast("Future[LookupReply]", future)
 
-    def session(self, name: str) -> Future[SessionGrant]:
-        """The number of the session of this name, made if new."""
+    def session(self, name: str, make: bool = False) -> Future[SessionGrant]:
+        """The number of the session of this name, made if new and `make`; else 0."""
         raw = np.frombuffer(name.encode("utf-8", "surrogatepass"), np.uint8)
         with self.lock:
             seq, future = self._expect()
-            request = SessionRequest(self.machine.index, seq, raw)
+            request = SessionRequest(self.machine.index, seq, int(make), raw)
             self._out([Send(Address("sequencer", 0), request)])
         return cast("Future[SessionGrant]", future)
 
@@ -207,13 +208,15 @@ class DispatcherEdge:
                     Attach(number, epoch, self.machine.index, fields, credit_batches, credit_bytes)
                 )
 
-        self.session(session).add_done_callback(granted)
+        self.session(session, make=True).add_done_callback(granted)
         return done
 
     def status(self) -> dict[str, Any]:
         """What this dispatcher knows of itself."""
         with self.lock:
             return {
+                "dispatcher": self.machine.index,
+                "plan_version": self.machine.plan_version,
                 "in_flight": self.machine.in_flight,
                 "streams": len(self._streams),
                 **counters_of(self.machine),

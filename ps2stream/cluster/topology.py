@@ -65,6 +65,7 @@ class Topology:
             h1=self.plan.compile(analyzer),
             grid=self.plan.grid,
             max_in_flight=self.max_in_flight,
+            plan_version=self.plan.version,
         )
 
     def worker(self, index: int) -> WorkerMachine:

@@ -73,8 +73,9 @@ class Gateway(Protocol):
         """Live queries: the one named `id`, or at most `limit` with handle > `after`, of
         `session` (0: of all)."""
 
-    def session(self, name: str) -> Future[SessionGrant]:
-        """The number of the session of this name."""
+    def session(self, name: str, make: bool = False) -> Future[SessionGrant]:
+        """The number of the session of this name; 0 when there is none. With `make` a new
+        name gets one, and 0 says that it could not be made durable."""
 
     def attach(
         self, session: str, fields: int, credit_batches: int, credit_bytes: int, sink: Sink

@@ -322,10 +322,10 @@ class SequencerMachine:
         return [Send(self._everyone[ask.dispatcher], reply)]
 
     def _grant(self, ask: SessionRequest) -> list[Send]:
-        """Number 0 says that a new session could not be made durable."""
+        """Number 0 says that there is none, or that it could not be made durable."""
         name = ask.name.tobytes()
         number = self._sessions.get(name, 0)
-        if not number:
+        if not number and ask.make:
             number = self._top + 1
             try:
                 self._store.commit([], [(number, name)])

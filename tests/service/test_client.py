@@ -8,6 +8,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
+import grpc
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -17,6 +18,7 @@ from ps2stream.answers import Refused
 from ps2stream.api import Query
 from ps2stream.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
 from ps2stream.space import Circle, Polygon, Rect
+from ps2stream.v1 import delivery_pb2
 
 SQUARE = {"type": "Polygon", "coordinates": [[[0, 0], [2, 0], [2, 2], [0, 2], [0, 0]]]}
 
@@ -154,6 +156,25 @@ def test_partial_batches_and_levels(client: Client) -> None:
         client.publish(rows[:1], level="durable")
     with pytest.raises(InvalidArgument, match="'maybe' is none of"):
         client.publish(rows[:1], level="maybe")
+
+
+def test_status_names_the_plan_and_the_dispatcher(client: Client) -> None:
+    found = client.status()
+    assert (found["plan_version"], found["dispatcher"]) == ("1", 0)
+
+
+def test_looking_at_an_unknown_session_makes_none(client: Client) -> None:
+    def number(session: str) -> int:
+        upward = delivery_pb2.DeliverRequest(start=delivery_pb2.Start(session=session))
+        with grpc.insecure_channel(client.target) as channel:
+            method: Any = channel.stream_stream("/ps2stream.v1.PubSub/Deliver")
+            first = next(method(iter([upward.SerializeToString()]), timeout=60))
+        return int(delivery_pb2.DeliverResponse.FromString(first).started.session)
+
+    before = number("known")
+    assert list(client.list("never-seen-1")) == []
+    assert list(client.list("never-seen-2")) == []
+    assert number("the next one") == before + 1
 
 
 def test_the_newest_stream_takes_the_session_over(client: Client) -> None:

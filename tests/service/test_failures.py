@@ -7,6 +7,7 @@ import queue
 import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -49,11 +50,14 @@ class Busy:
         self._edge = edge
         self.refusals = 0
 
-    def publish(self, rows: Any, wait_s: float = 0.0) -> Publication:
+    def publish(self, rows: Any, wait_s: float = 0.0) -> Future[Publication]:
+        found: Future[Publication] = Future()
         if self.refusals:
             self.refusals -= 1
-            raise ResourceExhausted("publish: 64 batches are in flight, the limit", 10)
-        found: Publication = self._edge.publish(rows, wait_s)
+            problem = "publish: 64 batches are in flight, the limit"
+            found.set_exception(ResourceExhausted(problem, 10))
+        else:
+            found = self._edge.publish(rows, wait_s)
         return found
 
     def __getattr__(self, name: str) -> Any:

@@ -71,6 +71,7 @@ class Router:
     index = 0
     mergers = 1
     max_in_flight = 3
+    plan_version = 1
 
     def __init__(self) -> None:
         self.batches: list[int] = []

@@ -164,6 +164,17 @@ def test_an_acknowledgement_of_what_is_not_numbered_yet_lets_nothing_go() -> Non
     assert r.clients[1].gapless()
 
 
+def test_an_acknowledgement_of_what_was_not_sent_lets_nothing_go() -> None:
+    r = rig()
+    r.send(inserts(1, [1]), attach(1, batches=1))
+    for b in (0, 4, 8):
+        r.send(*one_batch(b, [(0, 1, 1)], 1))
+    r.send(Credit(1, 1, 0, 0, 3))
+    r.send(Credit(1, 1, 9, 0, 3))
+    assert sorted(r.clients[1].pairs) == [1, 2, 3]
+    assert r.clients[1].gapless()
+
+
 def test_what_lapsed_and_was_acknowledged_is_no_gap() -> None:
     r = rig(session_quota_bytes=20_000)
     r.send(inserts(1, [1]), attach(1))

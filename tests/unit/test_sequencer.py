@@ -201,7 +201,7 @@ def test_visible_is_what_every_dispatcher_has() -> None:
 
 
 def granted(machine: SequencerMachine, name: str) -> int:
-    [send] = machine.on(SessionRequest(1, 7, np.frombuffer(name.encode(), np.uint8)))
+    [send] = machine.on(SessionRequest(1, 7, 1, np.frombuffer(name.encode(), np.uint8)))
     assert isinstance(send.frame, SessionGrant)
     assert (send.to.index, send.frame.seq) == (1, 7)
     return send.frame.session
