@@ -61,7 +61,7 @@ class Settings(BaseModel):
         default=64,
         ge=1,
         le=65536,
-        description="batches under way in a dispatcher, and as many that wait, before it refuses more",
+        description="batches under way in a dispatcher, and as many waiting, until it refuses",
     )
     runtime: Literal["ray", "local"] = Field(
         default="ray", description="Ray actors, or everything in one process"
