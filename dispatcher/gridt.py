@@ -27,7 +27,7 @@ from ps2stream.dispatcher.kernels import (
 )
 from ps2stream.grid import Grid
 from ps2stream.h1 import H1
-from ps2stream.messages import QueryRows
+from ps2stream.rows import QueryRows
 from ps2stream.unit_kernels import U16, empty_table
 
 

@@ -24,13 +24,10 @@ from ps2stream.messages import (
     AppliedAck,
     Completed,
     Delivery,
-    Kind,
     LookupReply,
     MergerQueries,
-    ObjectRows,
     Out,
     Payload,
-    QueryRows,
     Reply,
     RoutedObjects,
     Send,
@@ -41,6 +38,7 @@ from ps2stream.messages import (
     Watermark,
     WorkerUpdates,
 )
+from ps2stream.rows import Kind, ObjectRows, QueryRows
 
 SEQUENCER = Address("sequencer", 0)
 

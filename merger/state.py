@@ -22,13 +22,13 @@ from ps2stream.messages import (
     Completed,
     Credit,
     Detach,
-    Kind,
     MatchBatch,
     MergerQueries,
     Payload,
     Send,
     Watermark,
 )
+from ps2stream.rows import Kind
 
 
 class MergerMachine:

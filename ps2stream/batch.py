@@ -49,7 +49,7 @@ class FrameError(ValueError):
 
 
 class Frame:
-    """Base of all messages. Subclasses are frozen dataclasses with a unique KIND.
+    """Base of all messages and row tables. Subclasses are frozen dataclasses with a unique KIND.
 
     Field annotations are `int` or one of the column aliases of this module.
     """

@@ -44,7 +44,7 @@ from ps2stream.boolean import (
     terms_of,
 )
 from ps2stream.limits import EXPRESSION_BYTES, EXPRESSION_DEPTH, EXPRESSION_TERMS
-from ps2stream.messages import PROG_AND, PROG_OR, Form
+from ps2stream.rows import PROG_AND, PROG_OR, Form
 from ps2stream.terms import ASCII_FOLD, Analyzer, Frequencies
 
 __all__ = [
@@ -177,7 +177,7 @@ class _Parser:
 @dataclass(frozen=True, slots=True, eq=False)
 class Compiled:
     """What workers match with. term uint64[k] sorted unique; bit i of post = term i is
-    in P(q); prog int16[], postfix, empty unless form is PROGRAM (messages.py)."""
+    in P(q); prog int16[], postfix, empty unless form is PROGRAM (rows.py)."""
 
     form: Form
     term: U64
@@ -221,7 +221,7 @@ def _emit(expr: Expr, index: dict[str, int], prog: list[int]) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledColumn:
-    """n compiled expressions, columns as in messages.QueryRows; canonical is UTF-8.
+    """n compiled expressions, columns as in rows.QueryRows; canonical is UTF-8.
 
     A row of `errors` (row, error) has no terms.
     """

@@ -11,7 +11,7 @@ from numba import njit
 
 from ps2stream.batch import I64, U8, U64
 from ps2stream.limits import EXPRESSION_BYTES, EXPRESSION_TERMS, TOKEN_BYTES
-from ps2stream.messages import Form
+from ps2stream.rows import Form
 from ps2stream.text_kernels import TOP, probe, token_hash
 
 _ALL = np.uint8(Form.ALL)

@@ -18,8 +18,8 @@ from ps2stream.batch import F64, I64, U8, sealed
 from ps2stream.errors import InvalidArgument, Violation
 from ps2stream.expr import CompiledColumn
 from ps2stream.limits import ID_BYTES
-from ps2stream.messages import Kind, QueryRows, Shape
 from ps2stream.polygons import Bool
+from ps2stream.rows import Kind, QueryRows, Shape
 from ps2stream.space import RECT_FIELDS, Region, decode_region, rect_problems
 
 StringColumn = tuple[I64, U8]  # offsets int64[n + 1], UTF-8 bytes

@@ -18,7 +18,6 @@ from ps2stream import space_kernels as kernels
 from ps2stream.batch import F64, I64, U8, sealed
 from ps2stream.errors import InvalidArgument, Violation
 from ps2stream.limits import LAT_MAX, LON_MAX, RADIUS_KM
-from ps2stream.messages import Shape
 from ps2stream.polygons import (
     Bool,
     Geometry,
@@ -30,6 +29,7 @@ from ps2stream.polygons import (
     polygon_rings,
     polygons_hold,
 )
+from ps2stream.rows import Shape
 from ps2stream.space_kernels import EARTH_KM
 
 __all__ = [

@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 
 from ps2stream.batch import F64, I64, U8, U32
-from ps2stream.messages import Shape
+from ps2stream.rows import Shape
 
 LEVEL_SHIFT = 28  # tag_cell = level << 28 | row * columns + column
 CELL_MASK = (1 << LEVEL_SHIFT) - 1

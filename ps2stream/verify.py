@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 
 from ps2stream.expr import Expr, parse, satisfies
-from ps2stream.messages import NEVER
+from ps2stream.rows import NEVER
 from ps2stream.space import Region
 from ps2stream.terms import Analysis, Analyzer
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from ps2stream.batch import F64, I64, U32, U64
-from ps2stream.messages import QueryRows
+from ps2stream.rows import QueryRows
 
 
 class Matches(NamedTuple):
@@ -32,7 +32,7 @@ class IndexStats(NamedTuple):
 
 
 class Index(Protocol):
-    """The queries of one worker. Single-threaded; LSNs in the sense of messages.py."""
+    """The queries of one worker. Single-threaded; LSNs in the sense of rows.py."""
 
     def insert(self, rows: QueryRows, tag_off: I64, tag_cell: U32, tag_term: U64) -> None:
         """Store the inserts among `rows` under their tags (ragged; cells as in

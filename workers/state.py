@@ -14,16 +14,8 @@ import numpy as np
 
 from ps2stream.batch import Frame, take_ragged
 from ps2stream.grid import Grid
-from ps2stream.messages import (
-    Address,
-    Kind,
-    MatchBatch,
-    QueryRows,
-    RoutedObjects,
-    Send,
-    Watermark,
-    WorkerUpdates,
-)
+from ps2stream.messages import Address, MatchBatch, RoutedObjects, Send, Watermark, WorkerUpdates
+from ps2stream.rows import Kind, QueryRows
 from ps2stream.workers.gi2 import GI2
 from ps2stream.workers.index import Index, IndexStats
 

@@ -27,7 +27,7 @@ from ps2stream.bench.workload import GROUPS, Posts, Workload, make
 from ps2stream.dispatcher.kernels import expand_tags, tag_sizes
 from ps2stream.expr import compile_column
 from ps2stream.grid import Grid
-from ps2stream.messages import Kind, QueryRows, Shape
+from ps2stream.rows import Kind, QueryRows, Shape
 from ps2stream.space_kernels import rect_boxes
 from ps2stream.terms import Analysis, Analyzer, Frequencies
 from ps2stream.workers.gi2 import GI2

@@ -27,8 +27,6 @@ from ps2stream.messages import (
     Detach,
     LookupReply,
     LookupRequest,
-    ObjectRows,
-    QueryRows,
     Reply,
     Send,
     SessionGrant,
@@ -36,6 +34,7 @@ from ps2stream.messages import (
     UpdateDecision,
     UpdateRequest,
 )
+from ps2stream.rows import ObjectRows, QueryRows
 from ps2stream.service.gateway import Publication, Sink
 from ps2stream.service.gateway import Stream as StreamPort
 from ps2stream.terms import Analyzer, Frequencies

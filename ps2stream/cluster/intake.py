@@ -11,7 +11,7 @@ from collections import deque
 from concurrent.futures import Future
 from typing import NamedTuple
 
-from ps2stream.messages import ObjectRows
+from ps2stream.rows import ObjectRows
 from ps2stream.service.gateway import Publication
 
 EAGER = 2

@@ -15,8 +15,8 @@ from ps2stream.batch import strings_to_column
 from ps2stream.cluster.local import LocalRuntime
 from ps2stream.cluster.topology import Topology
 from ps2stream.expr import compile_column
-from ps2stream.messages import ObjectRows
 from ps2stream.queries import build_rows, delete_rows
+from ps2stream.rows import ObjectRows
 from ps2stream.space import Rect
 from ps2stream.store.memory import MemoryStore
 

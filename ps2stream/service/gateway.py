@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple, Protocol
 
-from ps2stream.messages import LookupReply, ObjectRows, QueryRows, SessionGrant, UpdateDecision
+from ps2stream.messages import LookupReply, SessionGrant, UpdateDecision
+from ps2stream.rows import ObjectRows, QueryRows
 from ps2stream.terms import Analyzer, Frequencies
 
 Sink = Callable[[bytes | None], None]

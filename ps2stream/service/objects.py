@@ -10,7 +10,7 @@ import numpy as np
 from ps2stream.batch import F64, I64, U8, Array, strings_to_column, take_ragged
 from ps2stream.errors import InvalidArgument, Violation
 from ps2stream.limits import BATCH_BYTES, ID_BYTES, LAT_MAX, LON_MAX, TEXT_BYTES
-from ps2stream.messages import ObjectRows
+from ps2stream.rows import ObjectRows
 from ps2stream.service import arrow
 from ps2stream.space import coordinate_problem
 from ps2stream.terms import Analyzer

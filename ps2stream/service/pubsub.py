@@ -21,7 +21,8 @@ from ps2stream.errors import (
     Violation,
 )
 from ps2stream.limits import ID_BYTES, REQUEST_BYTES, SESSION_BYTES
-from ps2stream.messages import QueryRows, Status, UpdateDecision
+from ps2stream.messages import Status, UpdateDecision
+from ps2stream.rows import QueryRows
 from ps2stream.service import standing
 from ps2stream.service.calls import in_time, parse, parse_batch, pipelined, wait
 from ps2stream.service.delivering import Delivering

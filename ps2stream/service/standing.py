@@ -13,9 +13,10 @@ from ps2stream.batch import I64, U8, column_to_strings, strings_to_column, take_
 from ps2stream.errors import InvalidArgument, Violation
 from ps2stream.expr import compile_column
 from ps2stream.limits import BATCH_BYTES, SESSION_BYTES
-from ps2stream.messages import LookupReply, QueryRows, no_queries
+from ps2stream.messages import LookupReply
 from ps2stream.queries import RectColumns, Regions, build_rows, check_rows, delete_rows
 from ps2stream.queries import describe as describe_source
+from ps2stream.rows import QueryRows, no_queries
 from ps2stream.service import arrow
 from ps2stream.service.gateway import Gateway
 from ps2stream.service.objects import Refusal

@@ -21,8 +21,9 @@ import numpy as np
 
 from ps2stream.batch import I64, FrameError
 from ps2stream.errors import DataDirectoryError, Unavailable
-from ps2stream.messages import Applied, Kind, QueryRows
+from ps2stream.messages import Applied
 from ps2stream.ports import DeleteRequests
+from ps2stream.rows import Kind, QueryRows
 
 FORMAT = 1
 MIN_COMPACT = 10_000  # rows; below, a rewrite is not worth it

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ps2stream.batch import I64, U8
-from ps2stream.messages import Kind, QueryRows, no_queries
+from ps2stream.rows import Kind, QueryRows, no_queries
 
 CHUNK = 65_536  # rows
 

@@ -22,10 +22,8 @@ from ps2stream.messages import (
     Address,
     Applied,
     AppliedAck,
-    Kind,
     LookupReply,
     LookupRequest,
-    QueryRows,
     Send,
     SessionGrant,
     SessionRequest,
@@ -33,9 +31,9 @@ from ps2stream.messages import (
     UpdateDecision,
     UpdateRequest,
     Visible,
-    no_queries,
 )
 from ps2stream.ports import DeleteRequests, Store
+from ps2stream.rows import Kind, QueryRows, no_queries
 from ps2stream.store.registry import Registry, split
 
 REPLAY_ROWS = 16_384

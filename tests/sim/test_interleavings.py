@@ -19,9 +19,10 @@ from ps2stream.cluster.topology import Topology
 from ps2stream.errors import ResourceExhausted
 from ps2stream.expr import compile_column
 from ps2stream.grid import Grid
-from ps2stream.messages import ObjectRows, Status, UpdateDecision
+from ps2stream.messages import Status, UpdateDecision
 from ps2stream.plan import RoutingPlan, Space, Text, built_in_plan, text_plan
 from ps2stream.queries import build_rows, delete_rows
+from ps2stream.rows import ObjectRows
 from ps2stream.service.gateway import Publication
 from ps2stream.space import Circle, Polygon, Rect, Region, World
 from ps2stream.store.memory import MemoryStore

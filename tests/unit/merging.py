@@ -9,16 +9,8 @@ import numpy as np
 
 from ps2stream.batch import Frame, strings_to_column
 from ps2stream.merger.state import MergerMachine
-from ps2stream.messages import (
-    Attach,
-    Completed,
-    Delivery,
-    Kind,
-    MatchBatch,
-    MergerQueries,
-    Payload,
-    Send,
-)
+from ps2stream.messages import Attach, Completed, Delivery, MatchBatch, MergerQueries, Payload, Send
+from ps2stream.rows import Kind
 from ps2stream.v1 import delivery_pb2
 
 MANY = 1 << 40

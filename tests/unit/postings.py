@@ -9,7 +9,7 @@ import numpy as np
 
 from ps2stream.batch import F64, I64, U64
 from ps2stream.grid import Grid
-from ps2stream.messages import NEVER, PROG_AND, PROG_OR, Form, Kind, QueryRows, Shape
+from ps2stream.rows import NEVER, PROG_AND, PROG_OR, Form, Kind, QueryRows, Shape
 from ps2stream.space_kernels import boxes_of, cell_at
 from ps2stream.workers.gi2 import GI2
 

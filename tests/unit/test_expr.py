@@ -18,7 +18,7 @@ from ps2stream.expr import (
     satisfies,
     terms_of,
 )
-from ps2stream.messages import PROG_AND, PROG_OR, Form
+from ps2stream.rows import PROG_AND, PROG_OR, Form
 from ps2stream.terms import TOP, Analysis, Analyzer, Frequencies
 from tests import naive
 

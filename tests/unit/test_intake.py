@@ -17,13 +17,13 @@ from ps2stream.messages import (
     Completed,
     Credit,
     Detach,
-    ObjectRows,
     Send,
     SessionGrant,
     UpdateDecision,
     UpdateRequest,
 )
 from ps2stream.queries import delete_rows
+from ps2stream.rows import ObjectRows
 from ps2stream.service.gateway import Publication
 from ps2stream.terms import Analysis, Analyzer, Frequencies
 

@@ -15,8 +15,9 @@ import pytest
 
 from ps2stream.batch import strings_to_column
 from ps2stream.errors import DataDirectoryError, Unavailable
-from ps2stream.messages import Applied, QueryRows
+from ps2stream.messages import Applied
 from ps2stream.ports import DeleteRequests, Store
+from ps2stream.rows import QueryRows
 from ps2stream.store import ledger as module
 from ps2stream.store.ledger import Ledger
 from ps2stream.store.memory import MemoryStore

@@ -6,12 +6,8 @@ import numpy as np
 import pytest
 
 from ps2stream.merger import fanout
-from ps2stream.messages import (
-    Address,
-    Completed,
-    Kind,
-    Watermark,
-)
+from ps2stream.messages import Address, Completed, Watermark
+from ps2stream.rows import Kind
 from tests.unit.merging import (
     attach,
     inserts,

@@ -6,10 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ps2stream.batch import Frame
-from ps2stream.messages import (
-    Credit,
-    Detach,
-)
+from ps2stream.messages import Credit, Detach
 from tests.unit.merging import (
     MANY,
     Client,

@@ -5,11 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ps2stream.merger import fanout
-from ps2stream.messages import (
-    Credit,
-    Detach,
-    Kind,
-)
+from ps2stream.messages import Credit, Detach
+from ps2stream.rows import Kind
 from tests.unit.merging import (
     MANY,
     attach,

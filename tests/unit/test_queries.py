@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from ps2stream.batch import column_to_strings, strings_to_column
 from ps2stream.errors import InvalidArgument
 from ps2stream.expr import CompiledColumn, compile_column
-from ps2stream.messages import Kind, QueryRows, Shape
 from ps2stream.queries import (
     RectColumns,
     RowProblem,
@@ -24,6 +23,7 @@ from ps2stream.queries import (
     describe,
     source_to_json,
 )
+from ps2stream.rows import Kind, QueryRows, Shape
 from ps2stream.space import Circle, Polygon, Rect, Region, World, decode_region
 from ps2stream.terms import Analysis, Analyzer, Frequencies
 from tests.unit.regions import rects, regions

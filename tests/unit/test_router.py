@@ -19,14 +19,11 @@ from ps2stream.messages import (
     AppliedAck,
     Completed,
     Delivery,
-    Kind,
     LookupReply,
     MatchBatch,
     MergerQueries,
-    ObjectRows,
     Out,
     Payload,
-    QueryRows,
     Reply,
     RoutedObjects,
     Send,
@@ -36,8 +33,8 @@ from ps2stream.messages import (
     Visible,
     Watermark,
     WorkerUpdates,
-    no_queries,
 )
+from ps2stream.rows import Kind, ObjectRows, QueryRows, no_queries
 from tests.unit.routing import Row, object_rows, query_rows
 
 GRID = Grid(lon_bits=5, lat_bits=4)

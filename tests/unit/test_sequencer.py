@@ -16,10 +16,8 @@ from ps2stream.messages import (
     Address,
     Applied,
     AppliedAck,
-    Kind,
     LookupReply,
     LookupRequest,
-    QueryRows,
     Send,
     SessionGrant,
     SessionRequest,
@@ -27,6 +25,7 @@ from ps2stream.messages import (
     UpdateDecision,
     Visible,
 )
+from ps2stream.rows import Kind, QueryRows
 from ps2stream.store import registry
 from ps2stream.store.memory import MemoryStore
 from ps2stream.store.sequencer import SequencerMachine

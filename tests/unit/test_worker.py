@@ -12,17 +12,13 @@ from ps2stream.grid import Grid
 from ps2stream.messages import (
     Address,
     Completed,
-    Form,
-    Kind,
     MatchBatch,
-    QueryRows,
     RoutedObjects,
     Send,
-    Shape,
     Watermark,
     WorkerUpdates,
-    no_queries,
 )
+from ps2stream.rows import Form, Kind, QueryRows, Shape, no_queries
 from ps2stream.workers.state import WorkerMachine
 
 GRID = Grid(4, 3)

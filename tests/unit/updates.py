@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ps2stream.batch import U8, column_to_strings, strings_to_column
-from ps2stream.messages import Applied, Kind, QueryRows, UpdateRequest
+from ps2stream.messages import Applied, UpdateRequest
+from ps2stream.rows import Kind, QueryRows
 
 Row = tuple[Kind, str, str, str, str]  # kind, id, session name, source, request id
 
