@@ -2,10 +2,11 @@
 
 Three phases on one service: load the queries; *saturated*, in which publisher and
 updater send as fast as they are answered; *half load*, open loop at half the rate that
-was reached: a batch's latency counts from the moment it was meant to be sent, whether
-the sender was late or not, to the arrival of each delivery of its objects. Publisher and
-subscriber are processes of their own, so that their CPU is told apart. Objects, inserts
-and deletes come 10 : 1 : 1, all as Arrow or bulk batches, through the public API.
+was reached, or at a given rate: a batch's latency counts from the moment it was meant to
+be sent, whether the sender was late or not, to the arrival of each delivery of its
+objects. Publisher and subscriber are processes of their own, so that their CPU is told
+apart. Objects, inserts and deletes come 10 : 1 : 1, all as Arrow or bulk batches, through
+the public API.
 """
 
 from __future__ import annotations
@@ -42,15 +43,16 @@ def run_pipeline(
     mo: float | None = None,
     seconds: float = 10.0,
     batch: int = 1024,
-    latency_batch: int = 512,
+    rate: float | None = None,
     seed: int = 1,
     workers: int | None = None,
     mergers: int = 1,
     max_in_flight: int = 16,
     runtime: str = "ray",
 ) -> dict[str, Any]:
-    """Measure; JSON-able. `mo` scales the squares' sides so that the sample of the engine
-    benchmark gives about so many matches per object."""
+    """Measure; JSON-able. `rate`: tuples a second of the latency phase. `mo` scales the
+    squares' sides so that the sample of the engine benchmark gives about so many matches
+    per object."""
     analysis = Analysis(salt=seed)
     analyzer = Analyzer(analysis)
     updates = min(int(seconds * 60_000), 600_000)
@@ -73,7 +75,7 @@ def run_pipeline(
             analysis, load.grid, settings.workers, (load.posts.lon, load.posts.lat), load.counts
         )
         with start(settings, plan) as service:
-            found = _Run(service, load, batch, latency_batch, seconds, seed).measure()
+            found = _Run(service, load, batch, rate, seconds, seed).measure()
     return {
         "benchmark": "pipeline",
         "settings": {
@@ -81,7 +83,6 @@ def run_pipeline(
             "group": group,
             "workload": source,
             "batch": batch,
-            "latency_batch": latency_batch,
             "seconds": seconds,
             "seed": seed,
             "workers": settings.workers,
@@ -101,7 +102,7 @@ class _Run:
     service: Service
     load: workload.Workload
     batch: int
-    latency_batch: int
+    rate: float | None
     seconds: float
     seed: int
 
@@ -129,7 +130,7 @@ class _Run:
             full_receipt = self._settled(heard, full)
             after = self._cpu()
             rate = full.tuples / full_receipt.span(full.began)
-            ours.send((self.seconds, rate / 2, self.latency_batch))
+            ours.send((self.seconds, self.rate or rate / 2, self.batch))
             half: Interval = ours.recv()
             half_receipt = self._settled(heard, half)
             ours.send(None)

@@ -100,6 +100,18 @@ def engine(
     show_default=True,
     help="Of full load; half load for the latency takes as long again.",
 )
+@click.option(
+    "--batch",
+    type=click.IntRange(1, 8192),
+    default=1024,
+    show_default=True,
+    help="Objects of a publication.",
+)
+@click.option(
+    "--rate",
+    type=Finite(min=0, min_open=True),
+    help="Tuples a second of the latency phase.  [default: half of what was reached]",
+)
 @json_option
 @pass_output
 def pipeline(
@@ -111,6 +123,8 @@ def pipeline(
     mo: float | None,
     seed: int,
     seconds: float,
+    batch: int,
+    rate: float | None,
 ) -> None:
     """The whole service on this machine: gRPC publish in, Ray actors, gRPC delivery out.
 
@@ -121,7 +135,14 @@ def pipeline(
     from ps2stream.bench.pipeline import run_pipeline
 
     found = run_pipeline(
-        queries=queries, group=group, source=workload, mo=mo, seed=seed, seconds=seconds
+        queries=queries,
+        group=group,
+        source=workload,
+        mo=mo,
+        seed=seed,
+        seconds=seconds,
+        batch=batch,
+        rate=rate,
     )
     _show(output, found)
 

@@ -1,0 +1,91 @@
+"""Load: what a partition costs each worker (algorithms.md 1.3, 1.11).
+
+Costs are microseconds of the sample's period: candidates (an object met with a posting of
+a term that it has), copies of objects, postings inserted and deleted. `cells` sums the
+candidates over the units that a worker owns; `definition1` is the paper's literal product
+of all its objects and all its queries, which calls plans balanced that are not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+import numpy as np
+from numba import njit
+
+from ps2stream.batch import F64, I64
+from ps2stream.planner.statistics import I32, Statistics
+
+Kind = Literal["cells", "definition1"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Costs:
+    """c1 to c4 of Definition 1, microseconds: a candidate, an object, an insert and a delete
+    of a posting. The defaults were fitted once; `ps2stream calibrate` fits them anew."""
+
+    c1: float = 0.02
+    c2: float = 0.6
+    c3: float = 0.6
+    c4: float = 0.2
+
+
+def unit_load(stats: Statistics, costs: Costs) -> F64:
+    """Of each unit, without the copies of objects, float64[u]: a worker that owns some units
+    of a cell has their sum and `c2` for each object that has one of their terms."""
+    return costs.c1 * stats.o * stats.q + costs.c3 * stats.inserts + costs.c4 * stats.deletes
+
+
+def cell_load(stats: Statistics, costs: Costs) -> F64:
+    """Of each cell in one worker's hands, float64[c]."""
+    at = stats.unit_cell()
+    units = np.bincount(at, unit_load(stats, costs), stats.cells)
+    return units + costs.c2 * np.diff(stats.row_off) * stats.weight
+
+
+def copies(stats: Statistics, owner: I32, workers: int) -> F64:
+    """Objects that each worker is sent, float64[workers]; owner: of each unit."""
+    out = np.zeros(workers)
+    _copies(stats.row_off, stats.weight, stats.row_start, stats.row_unit, owner, out)
+    return out
+
+
+def worker_loads(
+    stats: Statistics, owner: I32, workers: int, costs: Costs, kind: Kind = "cells"
+) -> F64:
+    """L_i of each worker, float64[workers]; owner: of each unit, int32[u]."""
+    objects = copies(stats, owner, workers)
+
+    def of(values: F64) -> F64:
+        return np.bincount(owner, values, workers).astype(np.float64)
+
+    inserts = of(stats.inserts)
+    candidates = of(stats.o * stats.q) if kind == "cells" else objects * of(stats.q)
+    return (
+        costs.c1 * candidates + costs.c2 * objects + costs.c3 * inserts
+        + costs.c4 * of(stats.deletes)
+    )  # fmt: skip
+
+
+def balance(loads: F64) -> float:
+    """L_max / L_min; infinite where a worker has nothing to do."""
+    low = float(loads.min())
+    return float(loads.max()) / low if low > 0 else float("inf")
+
+
+def lower_bound(stats: Statistics, workers: int, costs: Costs) -> float:
+    """No partition has a slowest worker below this: no object copied twice, all balanced."""
+    return float(cell_load(stats, costs).sum()) / workers
+
+
+@njit(cache=True, nogil=True)
+def _copies(row_off: I64, weight: F64, row_start: I64, row_unit: I32, owner: I32, out: F64) -> None:
+    seen = np.full(len(out), -1, np.int64)
+    for cell in range(len(weight)):
+        for row in range(row_off[cell], row_off[cell + 1]):
+            for i in range(row_start[row], row_start[row + 1]):
+                worker = owner[row_unit[i]]
+                if seen[worker] != row:
+                    seen[worker] = row
+                    out[worker] += weight[cell]

@@ -1,0 +1,92 @@
+"""What a partitioning algorithm is given and gives: the one interface of all of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from ps2stream.batch import U32
+from ps2stream.kdt import Kdt
+from ps2stream.plan import Leaf, RoutingPlan, Space
+from ps2stream.planner.load import Costs, Kind, balance, lower_bound, worker_loads
+from ps2stream.planner.statistics import I32, Statistics
+from ps2stream.terms import Analysis, Analyzer
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """delta, eps, sigma, theta as in Algorithm 1 (algorithms.md 1.4, 1.11); theta 0 stands
+    for 16 leaves a worker. `progress` is told what is being done."""
+
+    costs: Costs = dataclasses.field(default_factory=Costs)
+    load: Kind = "cells"
+    delta: float = 0.5
+    eps: float = 0.02
+    sigma: float = 1.2
+    theta: int = 0
+    seed: int = 1
+    progress: Callable[[str], None] = lambda what: None
+
+    def leaves(self, workers: int) -> int:
+        """theta, the cap on the leaves."""
+        return self.theta or 16 * workers
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Partition:
+    """leaves; cells: the leaf number of each base-level cell of the grid, uint32[rows *
+    columns]; tree: where space was divided by lines; warnings: what could not be met."""
+
+    leaves: tuple[Leaf, ...]
+    cells: U32
+    tree: Kdt | None = None
+    warnings: tuple[str, ...] = ()
+
+
+class Algorithm(Protocol):
+    """Divides space and terms among workers 0..workers - 1."""
+
+    def __call__(self, stats: Statistics, workers: int, options: Options) -> Partition:
+        """Every cell of the grid and every term of every cell has one owner. Raises
+        PlanError where the sample does not allow what the algorithm needs."""
+
+
+def to_plan(
+    partition: Partition, stats: Statistics, workers: int, analysis: Analysis,
+    frequencies: Mapping[str, int],
+) -> RoutingPlan:  # fmt: skip
+    """The plan that compiles to the gridt of this partition."""
+    return RoutingPlan(
+        workers, analysis, stats.grid, partition.leaves, partition.cells, frequencies
+    )
+
+
+def owners(partition: Partition, stats: Statistics, workers: int, analyzer: Analyzer) -> I32:
+    """Of each unit the worker that the gridt of this partition gives it, int32[u]."""
+    plan = to_plan(partition, stats, workers, analyzer.analysis, {})
+    h1 = plan.compile(analyzer)
+    hashes = np.asarray(analyzer.hash_terms(stats.terms), np.uint64)
+    cell = stats.cell[stats.unit_cell()].astype(np.uint32)
+    return h1.owners(cell, hashes[stats.term]).astype(np.int32)
+
+
+def predicted(
+    partition: Partition, stats: Statistics, workers: int, options: Options, analyzer: Analyzer
+) -> dict[str, Any]:
+    """What the cost model says of a partition; JSON-able."""
+    owner = owners(partition, stats, workers, analyzer)
+    loads = worker_loads(stats, owner, workers, options.costs, options.load)
+    bound = lower_bound(stats, workers, options.costs)
+    return {
+        "load": options.load,
+        "costs": dataclasses.asdict(options.costs),
+        "loads": loads.tolist(),
+        "balance": balance(loads),
+        "slowest_over_bound": float(loads.max()) / bound if bound else 1.0,
+        "leaves": len(partition.leaves),
+        "text_leaves": sum(not isinstance(leaf, Space) for leaf in partition.leaves),
+        "warnings": list(partition.warnings),
+    }
