@@ -1,17 +1,17 @@
 """The embedded ledger: SQLite (apsw) in WAL mode, synced at every commit (contract.md 2).
 
 A row of `log` is one group commit: its LSN range, a CRC-32 and the encoded `Applied`.
-One process owns a data directory (flock). After an I/O error nothing more is written:
-what a failed fsync left on the disk is only known after a restart.
+The mark (directory.py) notices an end that got lost. After an I/O error nothing more is
+written: what a failed fsync left on the disk is only known after a restart.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import zlib
+from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Self
@@ -19,34 +19,37 @@ from typing import BinaryIO, Self
 import apsw
 import numpy as np
 
-from ps2stream.batch import I64, FrameError
+from ps2stream.batch import I64
 from ps2stream.errors import DataDirectoryError, Unavailable
 from ps2stream.messages import Applied
 from ps2stream.ports import DeleteRequests
 from ps2stream.rows import Kind, QueryRows
+from ps2stream.store.database import connect, reading
+from ps2stream.store.directory import Mark, lock
 
-FORMAT = 1
+FORMAT = 2  # 1 had no mark
 MIN_COMPACT = 10_000  # rows; below, a rewrite is not worth it
 
-_SCHEMA = """
-CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL, crc32 INTEGER NOT NULL);
-CREATE TABLE sessions
-    (number INTEGER PRIMARY KEY, name BLOB NOT NULL, crc32 INTEGER NOT NULL);
-CREATE TABLE requests
-    (lsn_to INTEGER PRIMARY KEY, crc32 INTEGER NOT NULL, blob BLOB NOT NULL);
-"""
-_LOG = """CREATE TABLE {} (lsn_from INTEGER PRIMARY KEY, lsn_to INTEGER NOT NULL,
-    crc32 INTEGER NOT NULL, blob BLOB NOT NULL)"""
+# Strict, so that quick_check looks at the types.
+_TABLES = {
+    "meta": "(key TEXT PRIMARY KEY, value TEXT NOT NULL, crc32 INTEGER NOT NULL) STRICT",
+    "sessions": "(number INTEGER PRIMARY KEY, name BLOB NOT NULL, crc32 INTEGER NOT NULL) STRICT",
+    "requests": "(lsn_to INTEGER PRIMARY KEY, crc32 INTEGER NOT NULL, blob BLOB NOT NULL) STRICT",
+    "log": "(lsn_from INTEGER PRIMARY KEY, lsn_to INTEGER NOT NULL, crc32 INTEGER NOT NULL, "
+    "blob BLOB NOT NULL) STRICT",
+}
 _READ = "SELECT lsn_from, lsn_to, crc32, blob FROM log ORDER BY lsn_from"
 
 
 class Ledger:
     """A Store in a data directory. Make one with `Ledger.open`; one thread at a time."""
 
-    def __init__(self, path: Path, lock: BinaryIO, db: apsw.Connection) -> None:
+    def __init__(self, path: Path, held: BinaryIO, mark: Mark, db: apsw.Connection) -> None:
         self.path = path
-        self._lock = lock
+        self._lock = held
+        self._mark = mark
         self._db = db
+        self._lsn = self._named = 0  # the last LSN, the number of sessions
         self._failed = ""
 
     @classmethod
@@ -54,32 +57,37 @@ class Ledger:
         """Open the data directory, or make it. `analysis` is the JSON of the text analysis
         settings, `created` a time for people to read.
 
-        Raises DataDirectoryError when it is in use, damaged, of a newer format, made with
-        other analysis settings, or no directory; it is left as it was then.
+        Raises DataDirectoryError when it is in use, damaged, of another format, made with
+        other analysis settings, or no directory; the ledger is left as it was then.
         """
         path = Path(path)
         with contextlib.ExitStack() as undo:
-            lock = _lock(path)
-            undo.callback(lock.close)
-            with _reading(path):
-                db = apsw.Connection(str(path / "ledger.db"))
+            held = undo.enter_context(lock(path))
+            mark = Mark(path)
+            undo.callback(mark.close)
+            with reading(path):
+                db = connect(path / "ledger.db")
                 undo.callback(db.close)
                 db.set_busy_timeout(5000)
-                ledger = cls(path, lock, db)
+                ledger = cls(path, held, mark, db)
                 if db.execute("SELECT count(*) FROM sqlite_schema").get == 0:
+                    mark.check(0, 0)
                     ledger._create(analysis, created)
+                if db.pragma("quick_check", 1) != "ok":
+                    raise DataDirectoryError(f"{path}: the ledger is damaged (quick_check)")
                 ledger._check_meta(analysis)
                 db.pragma("journal_mode", "wal")
                 db.pragma("synchronous", "full")
-                if db.pragma("quick_check", 1) != "ok":
-                    raise DataDirectoryError(f"{path}: the ledger is damaged (quick_check)")
+                ledger._check_content()
                 ledger.compact()
+                db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
             undo.pop_all()
         return ledger
 
     def close(self) -> None:
         """Release the directory; idempotent."""
         self._db.close()
+        self._mark.close()
         self._lock.close()
 
     def __enter__(self) -> Self:
@@ -91,7 +99,7 @@ class Ledger:
     # --- reading ---------------------------------------------------------------
 
     def sessions(self) -> list[tuple[int, bytes]]:
-        with _reading(self.path):
+        with reading(self.path):
             found = list(self._db.execute("SELECT number, name, crc32 FROM sessions"))
         for number, name, crc in found:
             self._check(crc == _crc_session(number, name), f"session {number}")
@@ -99,7 +107,7 @@ class Ledger:
 
     def replay(self) -> Iterator[Applied]:
         last = 0
-        with _reading(self.path):
+        with reading(self.path):
             for lsn_from, lsn_to, crc, blob in self._db.execute(_READ):
                 where = f"the log at LSN {lsn_from}"
                 self._check(zlib.crc32(blob) == crc, where)
@@ -110,12 +118,15 @@ class Ledger:
                 yield batch
 
     def requests(self) -> Iterator[DeleteRequests]:
-        with _reading(self.path):
+        with reading(self.path):
             for lsn, crc, blob in self._db.execute(
                 "SELECT lsn_to, crc32, blob FROM requests ORDER BY lsn_to"
             ):
-                self._check(zlib.crc32(blob) == crc, f"the requests at LSN {lsn}")
-                yield DeleteRequests.decode(blob)
+                where = f"the requests at LSN {lsn}"
+                self._check(zlib.crc32(blob) == crc, where)
+                seen = DeleteRequests.decode(blob)
+                self._check(int(seen.lsn[-1]) == lsn, where)
+                yield seen
 
     # --- writing ---------------------------------------------------------------
 
@@ -155,6 +166,10 @@ class Ledger:
             self._rollback()
             self._failed = str(error)
             raise Unavailable(f"the ledger cannot be written: {error}") from error
+        self._lsn = batches[-1].lsn_to if batches else self._lsn
+        self._named += len(sessions)
+        with contextlib.suppress(OSError):  # a mark that stays behind is true all the same
+            self._mark.set(self._lsn, self._named)
 
     def compact(self) -> bool:
         """Rewrite the log without deleted queries when more than half of its rows are dead;
@@ -171,7 +186,7 @@ class Ledger:
         run = self._db.execute
         try:
             run("BEGIN IMMEDIATE")
-            run(_LOG.format("compacted"))
+            run(f"CREATE TABLE compacted {_TABLES['log']}")
             for batch in self.replay():
                 self._write("compacted", _without(batch, deleted))
             run("DROP TABLE log")
@@ -201,8 +216,8 @@ class Ledger:
         db = self._db
         db.pragma("page_size", 16384)
         with db:
-            for statement in (_SCHEMA, _LOG.format("log")):
-                db.execute(statement)
+            for name, columns in _TABLES.items():
+                db.execute(f"CREATE TABLE {name} {columns}")
             for key, value in (
                 ("format", str(FORMAT)),
                 ("analysis", analysis),
@@ -211,16 +226,32 @@ class Ledger:
                 crc = zlib.crc32(value.encode())
                 db.execute("INSERT INTO meta VALUES (?, ?, ?)", (key, value, crc))
 
+    def _check_content(self) -> None:
+        """All tables, and that nothing acknowledged is missing at the end; the log itself is
+        read by `compact`."""
+        schema = "SELECT name, replace(sql, '\"', '') FROM sqlite_schema WHERE type = 'table'"
+        want = {name: f"CREATE TABLE {name} {columns}" for name, columns in _TABLES.items()}
+        self._check(dict(self._db.execute(schema)) == want, "the schema")
+        deque(self.requests(), maxlen=0)
+        self._named = len(self.sessions())
+        self._lsn = self._db.execute("SELECT ifnull(max(lsn_to), 0) FROM log").get
+        self._mark.check(self._lsn, self._named)
+        try:
+            self._mark.set(self._lsn, self._named, sync=True)
+        except OSError as error:
+            raise DataDirectoryError(f"{self.path} cannot be used: {error.strerror}") from error
+
     def _check_meta(self, analysis: str) -> None:
         meta: dict[str, str] = {}
         for key, value, crc in self._db.execute("SELECT key, value, crc32 FROM meta"):
             self._check(zlib.crc32(value.encode()) == crc, f"meta {key!r}")
             meta[key] = value
         self._check({"format", "analysis"} <= meta.keys() and meta["format"].isdigit(), "meta")
-        if int(meta["format"]) > FORMAT:
+        if (found := int(meta["format"])) != FORMAT:
+            age = "newer" if found > FORMAT else "older"
             raise DataDirectoryError(
-                f"{self.path} has format {meta['format']}, newer than {FORMAT}, the newest that "
-                "this version reads; use the version that wrote it, or another directory"
+                f"{self.path} has format {found}, {age} than {FORMAT}, the one that this version "
+                "reads; use the version that wrote it, or another directory"
             )
         if json.loads(meta["analysis"]) != json.loads(analysis):
             raise DataDirectoryError(
@@ -239,13 +270,18 @@ def recorded_analysis(path: str | os.PathLike[str]) -> str | None:
     file = Path(path) / "ledger.db"
     if not file.exists():
         return None
-    with _reading(Path(path)):
-        db = apsw.Connection(str(file), flags=apsw.SQLITE_OPEN_READWRITE)
+    with reading(Path(path)):
+        db = connect(file, apsw.SQLITE_OPEN_READWRITE)
         try:
-            found = db.execute("SELECT value FROM meta WHERE key = 'analysis'").get
+            found = db.execute("SELECT value, crc32 FROM meta WHERE key = 'analysis'").get
         finally:
             db.close()
-    return None if found is None else str(found)
+        if found is None:
+            return None
+        value, crc = found
+        if zlib.crc32(value.encode()) != crc:
+            raise ValueError("the checksum of the text analysis does not fit")
+    return str(value)
 
 
 def _without(batch: Applied, deleted: I64) -> Applied:
@@ -260,38 +296,3 @@ def _without(batch: Applied, deleted: I64) -> Applied:
 
 def _crc_session(number: int, name: bytes) -> int:
     return zlib.crc32(name, number & 0xFFFFFFFF)
-
-
-def _lock(path: Path) -> BinaryIO:
-    """The directory's lock file, held. Raises DataDirectoryError."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        lock = (path / "lock").open("a+b")
-    except FileExistsError as error:
-        raise DataDirectoryError(f"{path} is not a directory") from error
-    except OSError as error:
-        raise DataDirectoryError(f"{path} cannot be used: {error.strerror}") from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        lock.seek(0)
-        owner = lock.read(32).decode("ascii", "replace").strip()
-        lock.close()
-        raise DataDirectoryError(
-            f"{path} is in use by process {owner or 'unknown'}; stop it, or use another directory"
-        ) from error
-    lock.truncate(0)
-    lock.write(b"%d\n" % os.getpid())
-    lock.flush()
-    return lock
-
-
-@contextlib.contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """Damage, however SQLite or a frame reports it, becomes a DataDirectoryError."""
-    try:
-        yield
-    except (apsw.Error, FrameError, ValueError) as error:
-        raise DataDirectoryError(
-            f"{path}: the ledger cannot be read ({error}); it is damaged or not a ledger"
-        ) from error

@@ -93,15 +93,16 @@ def test_other_analysis_settings_are_refused(tmp_path: Path) -> None:
         assert len(list(store.replay())) == 3
 
 
-def test_a_newer_format_is_refused_and_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("other", "age"), [(9, "newer"), (1, "older")])
+def test_another_format_is_refused_and_left_alone(
+    other: int, age: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "FORMAT", 9)
+    monkeypatch.setattr(module, "FORMAT", other)
     with Ledger.open(tmp_path, ANALYSIS) as store:
         fill(store)
     monkeypatch.undo()
     before = (tmp_path / "ledger.db").read_bytes()
-    with pytest.raises(DataDirectoryError, match="format 9, newer than 1"):
+    with pytest.raises(DataDirectoryError, match=f"format {other}, {age} than 2"):
         Ledger.open(tmp_path, ANALYSIS)
     assert (tmp_path / "ledger.db").read_bytes() == before
 
@@ -158,6 +159,11 @@ def test_every_flipped_bit_in_a_blob_is_noticed(tmp_path: Path) -> None:
         "UPDATE meta SET value = '{' WHERE key = 'analysis'",
         "DELETE FROM meta",
         "DROP TABLE meta",
+        "DROP TABLE requests; CREATE TABLE requests (lsn_to, crc32, blob)",
+        "UPDATE requests SET lsn_to = 5",
+        "UPDATE requests SET crc32 = 5",
+        "DELETE FROM log WHERE lsn_from = 4",
+        "DELETE FROM sessions WHERE number = 7",
     ],
 )
 def test_missing_and_changed_rows_are_noticed(harm: str, tmp_path: Path) -> None:

@@ -1,0 +1,92 @@
+"""A data directory beside its database: its one owner, and the mark of how far it had come.
+
+SQLite takes a write-ahead log that is damaged or missing for one whose end was never
+written, and goes back to the last sound commit without a word. The mark tells the two
+apart: what it names had been acknowledged.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import zlib
+from pathlib import Path
+from typing import BinaryIO
+
+from ps2stream.errors import DataDirectoryError
+
+_BODY = struct.Struct("<qq")  # last LSN, number of sessions
+_HEAD = struct.Struct("<4sI")  # magic, CRC-32 of the body
+_MAGIC = b"PS2m"
+
+
+class Mark:
+    """The file `mark`: at least this much is durable. Written in place after a commit and
+    not synced then, so it may fall behind the database but never be ahead of it."""
+
+    def __init__(self, directory: Path) -> None:
+        """Opens it, or makes one that names nothing. Raises DataDirectoryError."""
+        self.path = directory / "mark"
+        try:
+            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise DataDirectoryError(f"{self.path} cannot be used: {error.strerror}") from error
+
+    def check(self, lsn: int, sessions: int) -> None:
+        """Raises DataDirectoryError if a database that ends at `lsn` and has this many
+        sessions lacks something, or if the mark cannot be read."""
+        raw = os.pread(self._file, 1 + _HEAD.size + _BODY.size, 0)
+        if not raw:
+            return
+        body = raw[_HEAD.size :]
+        if len(body) != _BODY.size or _HEAD.unpack_from(raw) != (_MAGIC, zlib.crc32(body)):
+            raise DataDirectoryError(
+                f"{self.path} is damaged: whether the ledger is whole cannot be known. Restore a "
+                "copy; to go on with what there is, remove this file"
+            )
+        known_lsn, known_sessions = _BODY.unpack(body)
+        if lsn < known_lsn or sessions < known_sessions:
+            raise DataDirectoryError(
+                f"{self.path.parent}: the end of the ledger is damaged or missing: it has LSN 1 to "
+                f"{lsn} and {sessions} sessions, and LSN {known_lsn} and {known_sessions} sessions "
+                f"were acknowledged. Restore a copy; to go on without the rest, remove {self.path}"
+            )
+
+    def set(self, lsn: int, sessions: int, sync: bool = False) -> None:
+        """The database has this much. Raises OSError."""
+        body = _BODY.pack(lsn, sessions)
+        os.pwrite(self._file, _HEAD.pack(_MAGIC, zlib.crc32(body)) + body, 0)
+        if sync:
+            os.fsync(self._file)
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+def lock(path: Path) -> BinaryIO:
+    """The directory's lock file, held; the directory is made if need be. Raises
+    DataDirectoryError."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        file = (path / "lock").open("a+b")
+    except FileExistsError as error:
+        raise DataDirectoryError(f"{path} is not a directory") from error
+    except OSError as error:
+        raise DataDirectoryError(f"{path} cannot be used: {error.strerror}") from error
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.seek(0)
+        owner = file.read(32).decode("ascii", "replace").strip()
+        file.close()
+        raise DataDirectoryError(
+            f"{path} is in use by process {owner or 'unknown'}; stop it, or use another directory"
+        ) from error
+    file.truncate(0)
+    file.write(b"%d\n" % os.getpid())
+    file.flush()
+    return file
