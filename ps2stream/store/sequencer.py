@@ -1,8 +1,8 @@
 """The sequencer: the one order of all query updates (contract.md 3).
 
-It has each row of the dispatchers' requests judged (decide.py), commits what is accepted as one group,
-and only then answers and sends the applied stream; `Visible` follows once every
-dispatcher has acknowledged.
+It has each row of the dispatchers' requests judged (decide.py), commits what is accepted
+as one group, and only then answers and sends the applied stream; `Visible` follows once
+every dispatcher has acknowledged.
 """
 
 from __future__ import annotations
