@@ -8,7 +8,6 @@ text is analysed before, and that rate is reported apart.
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 import subprocess
 import sys
@@ -19,12 +18,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-import click
 import numpy as np
 
 from ps2stream.batch import F64, I64, U32, U64, strings_to_column
-from ps2stream.bench.workload import GROUPS, Posts, Workload, make
+from ps2stream.bench.workload import Posts, Workload, make
 from ps2stream.dispatcher.kernels import expand_tags, tag_sizes
+from ps2stream.errors import InvalidArgument, Violation
 from ps2stream.expr import compile_column
 from ps2stream.grid import Grid
 from ps2stream.rows import Kind, QueryRows, Shape
@@ -268,12 +267,13 @@ def tuned(
 
 
 def yardstick_rate(path: str, queries: int) -> dict[str, float]:
-    """Run the yardstick engine in a process of its own. Raises RuntimeError when it does
+    """Run the yardstick engine in a process of its own. Raises InvalidArgument when it does
     not print what is expected."""
+    script = Path(path).resolve()
     with tempfile.TemporaryDirectory() as cache:
         done = subprocess.run(
-            [sys.executable, path, str(queries)],
-            cwd=Path(path).parent,
+            [sys.executable, str(script), str(queries)],
+            cwd=script.parent,
             env={"NUMBA_CACHE_DIR": cache, "PATH": "/usr/bin:/bin"},
             capture_output=True,
             text=True,
@@ -281,7 +281,8 @@ def yardstick_rate(path: str, queries: int) -> dict[str, float]:
         )
     found = re.search(r"([\d.]+) tuples/s min ([\d.]+) max ([\d.]+) m/o ([\d.]+)", done.stdout)
     if found is None:
-        raise RuntimeError(f"{path} printed no rate: {(done.stdout + done.stderr)[-300:]}")
+        said = (done.stdout + done.stderr)[-300:].strip()
+        raise InvalidArgument([Violation("against", f"{path} printed no rate: {said}")])
     names = ("tuples_per_second", "min", "max", "matches_per_object")
     return dict(zip(names, map(float, found.groups()), strict=True))
 
@@ -349,38 +350,3 @@ def run_engine(
         out["yardstick"] = {"before": before, "after": after}
         out["ratio"] = median(rates["tuples_per_second"]) / quiet
     return out
-
-
-@click.command()
-@click.option("--queries", default="1e6", help="Live queries.", show_default=True)
-@click.option("--group", type=click.Choice(GROUPS), default="q1", show_default=True)
-@click.option(
-    "--mo",
-    type=float,
-    help="Tune the squares, then the keywords, to this many matches per object.",
-)
-@click.option(
-    "--workload",
-    default="synthetic",
-    show_default=True,
-    help="synthetic, yardstick, or a file with text, lat and lon.",
-)
-@click.option("--against", type=click.Path(exists=True, dir_okay=False), help="Yardstick engine.py")
-@click.option("--runs", type=click.IntRange(1), default=5, show_default=True)
-@click.option("--seed", type=int, default=1, show_default=True)
-def main(
-    queries: str,
-    group: str,
-    mo: float | None,
-    workload: str,
-    against: str | None,
-    runs: int,
-    seed: int,
-) -> None:
-    """Measure the matching engine on one core and print JSON."""
-    result = run_engine(int(float(queries)), group, mo, workload, against, runs, seed)
-    click.echo(json.dumps(result, indent=2))
-
-
-if __name__ == "__main__":
-    main()

@@ -57,7 +57,10 @@ def _workload_options(command: F) -> F:
     "--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Measured runs."
 )
 @click.option(
-    "--against", metavar="FILE", help="The yardstick's engine.py: run it too, print the ratio."
+    "--against",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="The yardstick's engine.py: run it too, print the ratio.",
 )
 @json_option
 @pass_output
