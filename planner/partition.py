@@ -10,7 +10,7 @@ import numpy as np
 
 from ps2stream.batch import U32
 from ps2stream.kdt import Kdt
-from ps2stream.plan import Leaf, RoutingPlan, Space
+from ps2stream.plan import Leaf, RoutingPlan, Space, hash_units
 from ps2stream.planner.load import Costs, Kind, balance, lower_bound, worker_loads
 from ps2stream.planner.statistics import I32, Statistics
 from ps2stream.terms import Analysis, Analyzer
@@ -68,7 +68,7 @@ def owners(partition: Partition, stats: Statistics, workers: int, analyzer: Anal
     """Of each unit the worker that the gridt of this partition gives it, int32[u]."""
     plan = to_plan(partition, stats, workers, analyzer.analysis, {})
     h1 = plan.compile(analyzer)
-    hashes = np.asarray(analyzer.hash_terms(stats.terms), np.uint64)
+    hashes = hash_units(analyzer, stats.terms)
     cell = stats.cell[stats.unit_cell()].astype(np.uint32)
     return h1.owners(cell, hashes[stats.term]).astype(np.int32)
 

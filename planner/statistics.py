@@ -21,12 +21,21 @@ from numpy.typing import NDArray
 from ps2stream.batch import F64, I64
 from ps2stream.errors import PlanError
 from ps2stream.grid import Grid
+from ps2stream.plan import TOP_TERM
+
+__all__ = [
+    "I32",
+    "SIGNATURES",
+    "TOP_TERM",
+    "CellTable",
+    "SignatureTable",
+    "Statistics",
+    "UnitTable",
+]
 
 I32 = NDArray[np.int32]
 SIGNATURES = 512
 """Objects a cell that are kept as sets of units."""
-TOP_TERM = ""
-"""The pseudo-term of queries without words, as it stands in tables and plans."""
 
 
 class CellTable(NamedTuple):

@@ -19,15 +19,17 @@ from typing import Any
 
 import numpy as np
 
-from ps2stream.batch import F64, U32, row_of, strings_to_column
+from ps2stream.batch import F64, U32, U64, row_of, strings_to_column
 from ps2stream.errors import PlanError, Ps2StreamError
 from ps2stream.fold import unicode_version
 from ps2stream.grid import Grid
 from ps2stream.h1 import H1, HashedLeaf
 from ps2stream.kdt import flatten, kd_tree
-from ps2stream.terms import Analysis, Analyzer
+from ps2stream.terms import TOP, Analysis, Analyzer
 
 FORMAT = 1
+TOP_TERM = ""
+"""The pseudo-term of queries without words, as it stands in plans and tables."""
 MAX_WORKERS = 1024
 _FIELDS = frozenset(
     ("version", "base_version", "workers", "analysis", "grid", "leaves", "cells", "frequencies")
@@ -200,6 +202,12 @@ def text_plan(
     return RoutingPlan(workers, analysis, grid, (leaf,), cells, frequencies or {})
 
 
+def hash_units(analyzer: Analyzer, terms: Sequence[str]) -> U64:
+    """The hashes of posting terms, uint64[n]; of TOP_TERM it is TOP."""
+    top = np.fromiter((term == TOP_TERM for term in terms), np.bool_, len(terms))
+    return np.where(top, TOP, np.asarray(analyzer.hash_terms(terms), np.uint64))
+
+
 def save_plan(plan: RoutingPlan, path: str | Path) -> None:
     """Write the plan as JSON with its format version and checksum."""
     body = plan.to_dict()
@@ -269,7 +277,7 @@ def _hashed(number: int, leaf: Leaf, analyzer: Analyzer) -> HashedLeaf:
     if isinstance(leaf, Space):
         return HashedLeaf((leaf.worker,))
     terms = list(leaf.terms)
-    hashes = np.asarray(analyzer.hash_terms(terms), np.uint64)
+    hashes = hash_units(analyzer, terms)
     # A term analyses into itself, beside TOP; anything else listed would never be met.
     off, found = analyzer.analyse(*strings_to_column(terms))
     row = row_of(off)

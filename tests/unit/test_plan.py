@@ -16,6 +16,7 @@ from ps2stream.errors import PlanError
 from ps2stream.grid import Grid
 from ps2stream.kdt import Part, Split, flatten, kd_tree
 from ps2stream.plan import (
+    TOP_TERM,
     RoutingPlan,
     Space,
     Text,
@@ -107,6 +108,13 @@ def test_h1_holds_every_listed_term() -> None:
     for cell in (0, 1):
         owner = plan.compile(ANALYZER).owners(np.full(1_001, cell, np.uint32), hashes)
         assert owner.tolist() == [*((w + cell) % 3 for w in terms.values()), 3]
+
+
+def test_the_pseudo_term_of_queries_without_words_can_be_listed() -> None:
+    plan = text_plan(ANALYSIS, GRID, 4, {TOP_TERM: 3, "flood": 2})
+    hashes = np.append(ANALYZER.hash_terms(["flood"]), TOP)
+    owner = plan.compile(ANALYZER).owners(np.zeros(2, np.uint32), hashes)
+    assert owner.tolist() == [2, 3]
 
 
 def test_a_file_gives_the_plan_back(tmp_path: Path) -> None:
@@ -226,7 +234,7 @@ def test_a_foreign_service_is_refused(tmp_path: Path) -> None:
         load_plan(tmp_path / "plan.json", ANALYSIS, 4)
 
 
-@pytest.mark.parametrize("term", ["Flood", "don't", "", "flood river", " flood"])
+@pytest.mark.parametrize("term", ["Flood", "don't", " ", "flood river", " flood"])
 def test_a_term_that_no_text_holds_is_refused(term: str) -> None:
     with pytest.raises(PlanError, match="which the text analysis turns into"):
         text_plan(ANALYSIS, GRID, 2, {term: 1}).compile(ANALYZER)
