@@ -1,0 +1,196 @@
+"""hybrid+: space where it is cheap, text where a cell is too hot for one worker.
+
+Algorithm 1 chooses between space and text by similarity, node by node. Here the choice
+follows from the costs alone (algorithms.md 1.11): dividing cells among workers copies no
+object, dividing a cell's terms copies some, so text is split only in cells that are too
+heavy for one worker, and space is cut into tiles fine enough to balance what is left.
+
+1. Cells above `hot` of a worker's mean load are split by text into the fewest parts that
+   are light enough (hotspots.py); the parts go to workers, heaviest first.
+2. The rest is cut into tiles of at most `fine` of the mean (tiles.py). In tree order they
+   fill up the workers, each to the same level: every worker gets compact regions.
+3. A local search moves or swaps single tiles between the heaviest and the lightest worker.
+4. Of the plans for several `fine` and `hot` the one with the lightest slowest worker is
+   taken; within one per cent of it, the one with the fewest leaves.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+
+import numpy as np
+
+from ps2stream.batch import F64, I64, U32
+from ps2stream.plan import Leaf, Space, Text
+from ps2stream.planner.hotspots import MAX_PARTS, divide
+from ps2stream.planner.load import balance, cell_load, worker_loads
+from ps2stream.planner.partition import Options, Partition
+from ps2stream.planner.statistics import I32, Statistics
+from ps2stream.planner.tiles import Tile, tiles
+
+FINE = (0.02, 0.05, 0.1, 0.2)
+HOT = (0.5, 0.75, 1.0)
+MOVES = 500
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Draft:
+    """A plan in the making. tile_worker int64[tiles]; hot: cell index -> worker of each of
+    its units."""
+
+    tiles: list[Tile]
+    tile_worker: I64
+    hot: dict[int, I32]
+    owner: I32
+    loads: F64
+
+
+def hybrid_plus(stats: Statistics, workers: int, options: Options) -> Partition:
+    """The best predicted of twelve drafts."""
+    load = cell_load(stats, options.costs)
+    best: _Draft | None = None
+    for hot, fine in itertools.product(HOT, FINE):
+        options.progress(f"hybrid+: cells above {hot:g}, tiles of {fine:g} of the mean load")
+        draft = _draft(stats, workers, options, load, hot, fine)
+        if best is None or _better(draft, best):
+            best = draft
+    assert best is not None
+    warnings: tuple[str, ...] = ()
+    if (reached := balance(best.loads)) > options.sigma and workers > 1:
+        warnings = (f"balance {reached:.2f} is above sigma {options.sigma:g}",)
+    return _partition(stats, best, workers, warnings)
+
+
+def _better(a: _Draft, b: _Draft) -> bool:
+    slow, old = a.loads.max(), b.loads.max()
+    if slow < 0.99 * old:
+        return True
+    return bool(slow < 1.01 * old and len(a.tiles) + len(a.hot) < len(b.tiles) + len(b.hot))
+
+
+def _draft(
+    stats: Statistics, workers: int, options: Options, load: F64, hot: float, fine: float
+) -> _Draft:
+    mean = load.sum() / workers
+    parts: list[tuple[float, int, int]] = []  # load, cell index, part
+    split: dict[int, I32] = {}
+    hottest = np.flatnonzero(load > hot * mean).tolist() if workers > 1 else []
+    for cell in hottest:
+        part, totals = _light_enough(stats, cell, load[cell], hot * mean, workers, options)
+        if len(totals) > 1:
+            split[cell] = part
+            parts += [(float(t), cell, p) for p, t in enumerate(totals)]
+    level, placed = _place(parts, workers)
+    for cell, part in split.items():
+        split[cell] = np.array([placed[cell, p] for p in range(part.max() + 1)], np.int32)[part]
+    rows, columns = stats.grid.rows(), stats.grid.columns()
+    plane = np.zeros(rows * columns)
+    plane[stats.cell] = load
+    plane[stats.cell[list(split)]] = 0.0
+    square = plane.reshape(rows, columns)
+    found = tiles(square, fine * max(mean, 1e-9))
+    tile_load = np.array([square[t.top : t.bottom, t.left : t.right].sum() for t in found])
+    tile_worker = _balanced(tile_load, _filled(tile_load, level), level)
+    owner = _owners(stats, found, tile_worker, split)
+    loads = worker_loads(stats, owner, workers, options.costs, options.load)
+    return _Draft(found, tile_worker, split, owner, loads)
+
+
+def _light_enough(
+    stats: Statistics, cell: int, load: float, limit: float, workers: int, options: Options
+) -> tuple[I32, F64]:
+    """The fewest parts of a cell that are each below the limit, or the best there are."""
+    most = min(workers, MAX_PARTS, int(stats.unit_off[cell + 1] - stats.unit_off[cell]))
+    best = np.zeros(0, np.int32), np.array([load])
+    for parts in range(min(max(math.ceil(load / limit), 2), most), most + 1):
+        if parts < 2:
+            break
+        found = divide(stats, cell, parts, options.costs)
+        if found[1].max() < best[1].max():
+            best = found
+        if best[1].max() <= limit:
+            break
+    return best
+
+
+def _place(
+    parts: list[tuple[float, int, int]], workers: int
+) -> tuple[F64, dict[tuple[int, int], int]]:
+    """Longest processing time first: (load of each worker, worker of each (cell, part))."""
+    level = np.zeros(workers)
+    placed: dict[tuple[int, int], int] = {}
+    for load, cell, part in sorted(parts, key=lambda p: (-p[0], p[1], p[2])):
+        worker = int(np.argmin(level))
+        placed[cell, part] = worker
+        level[worker] += load
+    return level, placed
+
+
+def _filled(load: F64, level: F64) -> I64:
+    """Tiles in order to workers in order, each up to the same level: int64[tiles]."""
+    rising = np.sort(level)
+    total = load.sum()
+    for k in range(len(rising), 0, -1):
+        water = (total + rising[:k].sum()) / k
+        if water >= rising[k - 1]:
+            break
+    capacity = np.cumsum(np.maximum(water - level, 0.0))
+    middle = np.cumsum(load) - load / 2
+    return np.minimum(np.searchsorted(capacity, middle, "right"), len(level) - 1)
+
+
+def _balanced(load: F64, worker: I64, level: F64) -> I64:
+    """Local search: one move or swap at a time between the heaviest and the lightest."""
+    worker = worker.copy()
+    total = level + np.bincount(worker, load, len(level))
+    for _ in range(MOVES):
+        high, low = int(np.argmax(total)), int(np.argmin(total))
+        gap = total[high] - total[low]
+        if gap <= 0.01 * total.mean():
+            break
+        ours = np.flatnonzero((worker == high) & (load > 0))
+        theirs = np.flatnonzero(worker == low)
+        # Column 0: a move; the others: a swap for that tile of the lightest.
+        gain = load[ours][:, None] - np.r_[0.0, load[theirs]][None, :]
+        off = np.abs(gain - gap / 2)
+        if not off.size or off.min() >= gap / 2:
+            break
+        i, j = np.unravel_index(int(np.argmin(off)), off.shape)
+        worker[ours[i]] = low
+        if j:
+            worker[theirs[j - 1]] = high
+        total[high] -= gain[i, j]
+        total[low] += gain[i, j]
+    return worker
+
+
+def _cells(stats: Statistics, found: list[Tile], tile_worker: I64) -> I64:
+    """The worker of each cell of the grid, int64[rows * columns]."""
+    plane = np.empty((stats.grid.rows(), stats.grid.columns()), np.int64)
+    for tile, worker in zip(found, tile_worker.tolist(), strict=True):
+        plane[tile.top : tile.bottom, tile.left : tile.right] = worker
+    return plane.ravel()
+
+
+def _owners(stats: Statistics, found: list[Tile], tile_worker: I64, hot: dict[int, I32]) -> I32:
+    cell_worker = _cells(stats, found, tile_worker)[stats.cell].astype(np.int32)
+    owner: I32 = np.repeat(cell_worker, np.diff(stats.unit_off)).astype(np.int32)
+    for cell, worker in hot.items():
+        owner[stats.unit_off[cell] : stats.unit_off[cell + 1]] = worker
+    return owner
+
+
+def _partition(
+    stats: Statistics, draft: _Draft, workers: int, warnings: tuple[str, ...]
+) -> Partition:
+    """One space leaf a worker, one text leaf a hot cell."""
+    leaves: list[Leaf] = [Space(w) for w in range(workers)]
+    cells: U32 = _cells(stats, draft.tiles, draft.tile_worker).astype(np.uint32)
+    for cell, worker in sorted(draft.hot.items()):
+        cells[stats.cell[cell]] = len(leaves)
+        units = range(int(stats.unit_off[cell]), int(stats.unit_off[cell + 1]))
+        owner = dict(zip((stats.terms[stats.term[u]] for u in units), worker.tolist(), strict=True))
+        leaves.append(Text(tuple(sorted(set(worker.tolist()))), owner))
+    return Partition(tuple(leaves), cells, None, warnings)
