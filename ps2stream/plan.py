@@ -1,19 +1,15 @@
 """RoutingPlan: an immutable, versioned value that says which worker owns what.
 
-A plan is a file. It carries term *strings*, which are hashed with the service's salt when
-the plan is compiled, and the settings of the text analysis that its strings came out of,
+A plan is a file (plan_file.py). It carries term *strings*, which are hashed with the
+service's salt when the plan is compiled, and the settings of the text analysis that its strings came out of,
 without the salt: that stays with the data, and a plan may serve several services.
 Every way in which a plan can be wrong is a PlanError with the reason.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -27,7 +23,6 @@ from ps2stream.h1 import H1, HashedLeaf
 from ps2stream.kdt import flatten, kd_tree
 from ps2stream.terms import TOP, Analysis, Analyzer
 
-FORMAT = 1
 TOP_TERM = ""
 """The pseudo-term of queries without words, as it stands in plans and tables."""
 MAX_WORKERS = 1024
@@ -206,53 +201,6 @@ def hash_units(analyzer: Analyzer, terms: Sequence[str]) -> U64:
     """The hashes of posting terms, uint64[n]; of TOP_TERM it is TOP."""
     top = np.fromiter((term == TOP_TERM for term in terms), np.bool_, len(terms))
     return np.where(top, TOP, np.asarray(analyzer.hash_terms(terms), np.uint64))
-
-
-def save_plan(plan: RoutingPlan, path: str | Path) -> None:
-    """Write the plan as JSON with its format version and checksum."""
-    body = plan.to_dict()
-    document = {"format": FORMAT, "checksum": _checksum(body), "plan": body}
-    # A run of cells on one line, for the eye.
-    text = re.sub(r"\[\s+(\d+),\s+(\d+)\s+\]", r"[\1, \2]", json.dumps(document, indent=1))
-    Path(path).write_text(text + "\n", encoding="utf-8")
-
-
-def load_plan(
-    path: str | Path, analysis: Analysis | None = None, workers: int | None = None
-) -> RoutingPlan:
-    """Read a plan, to be used under the service's `analysis` (RoutingPlan.from_dict).
-
-    Raises PlanError: unreadable, damaged, newer, not a plan, made for another analysis or
-    another number of `workers`. A file without a checksum is one written by hand.
-    """
-    try:
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise PlanError(f"plan {path}: {error.strerror or error}") from None
-    except (ValueError, RecursionError) as error:
-        raise PlanError(f"plan {path}: not JSON: {error}") from None
-    if not isinstance(document, dict) or "format" not in document:
-        raise PlanError(f"plan {path}: not a plan: it has no field 'format'")
-    if document["format"] != FORMAT:
-        raise PlanError(f"plan {path}: format {document['format']!r}; this version reads {FORMAT}")
-    if unknown := sorted(set(document) - {"format", "checksum", "plan"}):
-        raise PlanError(f"plan {path}: unknown field {unknown[0]!r}")
-    body = document.get("plan")
-    if not isinstance(body, dict):
-        raise PlanError(f"plan {path}: the field 'plan' is missing")
-    if "checksum" in document and document["checksum"] != _checksum(body):
-        raise PlanError(f"plan {path}: damaged: the checksum does not fit the content")
-    try:
-        plan = RoutingPlan.from_dict(body, analysis)
-        plan.check(plan.analysis, workers)
-    except PlanError as error:
-        raise PlanError(f"{error} (in {path})") from None
-    return plan
-
-
-def _checksum(body: Mapping[str, Any]) -> str:
-    raw = json.dumps(body, sort_keys=True, separators=(",", ":")).encode("ascii")
-    return "sha256:" + hashlib.sha256(raw).hexdigest()
 
 
 def _cells_of(grid: Grid) -> int:

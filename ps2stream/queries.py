@@ -19,8 +19,9 @@ from ps2stream.errors import InvalidArgument, Violation
 from ps2stream.expr import CompiledColumn
 from ps2stream.limits import ID_BYTES
 from ps2stream.polygons import Bool
+from ps2stream.region_rows import decode_region
 from ps2stream.rows import Kind, QueryRows, Shape
-from ps2stream.space import RECT_FIELDS, Region, decode_region, rect_problems
+from ps2stream.space import RECT_FIELDS, Region, rect_problems
 
 StringColumn = tuple[I64, U8]  # offsets int64[n + 1], UTF-8 bytes
 

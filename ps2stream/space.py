@@ -15,14 +15,11 @@ import numpy as np
 import shapely
 
 from ps2stream import space_kernels as kernels
-from ps2stream.batch import F64, I64, U8, sealed
+from ps2stream.batch import F64
 from ps2stream.errors import InvalidArgument, Violation
 from ps2stream.limits import LAT_MAX, LON_MAX, RADIUS_KM
 from ps2stream.polygons import (
-    Bool,
     Geometry,
-    PolygonCache,
-    decode,
     encode,
     normal_form,
     polygon_problem,
@@ -37,17 +34,12 @@ __all__ = [
     "RECT_FIELDS",
     "Circle",
     "Polygon",
-    "PolygonCache",
     "Rect",
     "Region",
     "World",
     "coordinate_problem",
-    "decode_region",
-    "great_circle_km",
     "rect_problems",
     "square_km",
-    "validate_points",
-    "verify",
 ]
 
 KM_PER_DEGREE = EARTH_KM * math.pi / 180.0
@@ -234,17 +226,6 @@ def coordinate_problem(value: float, limit: float) -> str:
     return ""
 
 
-def validate_points(lon: F64, lat: F64) -> list[Violation]:
-    """Paths `objects[i].lon` and `objects[i].lat` of the bad positions, in row order."""
-    bad = ~(np.abs(lon) <= LON_MAX) | ~(np.abs(lat) <= LAT_MAX)
-    return [
-        Violation(f"objects[{i}].{name}", problem)
-        for i in np.flatnonzero(bad).tolist()
-        for name, value, limit in (("lon", lon[i], LON_MAX), ("lat", lat[i], LAT_MAX))
-        if (problem := coordinate_problem(float(value), limit))
-    ]
-
-
 def rect_problems(rects: F64) -> list[tuple[int, str, str]]:
     """(row, `region.<side>`, description) of the bad rows of float64[n, 4], in row order."""
     bad = ~(np.abs(rects) <= np.array(_RECT_LIMITS)).all(1) | ~(rects[:, 1] <= rects[:, 3])
@@ -272,63 +253,7 @@ def _boxes(lon_min: float, lat_min: float, lon_max: float, lat_max: float) -> F6
     return out[: kernels.boxes_of(lon_min, lat_min, lon_max, lat_max, out)]
 
 
-# --- columns --------------------------------------------------------------
-
-
-def verify(
-    shape: U8,
-    geom_off: I64,
-    geom: F64,
-    pick: I64,
-    lon: F64,
-    lat: F64,
-    polygons: PolygonCache | None = None,
-    keys: I64 | None = None,
-) -> Bool:
-    """Whether the region of query row pick[i] holds the point (lon[i], lat[i]), bool[m].
-
-    shape uint8[n], geom ragged as in QueryRows; pick int64[m], lon and lat float64[m]
-    degrees. With `polygons`, geometries stay prepared between calls under keys[row]
-    (int64[n], the handles).
-    """
-    out = np.empty(len(pick), np.uint8)
-    shape, geom_off, geom, pick = sealed(shape), sealed(geom_off), sealed(geom), sealed(pick)
-    lon, lat = sealed(lon), sealed(lat)
-    if kernels.verify_simple(shape, geom_off, geom, pick, lon, lat, out):
-        at = np.flatnonzero(out == 2)
-        rows, which = np.unique(pick[at], return_inverse=True)
-        held = PolygonCache(len(rows)) if polygons is None or keys is None else polygons
-        names = rows if keys is None else keys[rows]
-        known = np.empty(len(rows), object)
-        for i, (row, key) in enumerate(zip(rows.tolist(), names.tolist(), strict=True)):
-            known[i] = held.get(key, geom[geom_off[row] : geom_off[row + 1]])
-        out[at] = polygons_hold(known[which], lon[at], lat[at])
-    return out.astype(np.bool_)
-
-
-def decode_region(shape: int, geom: F64) -> Region:
-    """The region of a row's shape and geometry."""
-    match Shape(shape):
-        case Shape.WORLD:
-            return World()
-        case Shape.RECT:
-            return Rect(*geom.tolist())
-        case Shape.CIRCLE:
-            return Circle(*geom.tolist())
-        case Shape.POLYGON:
-            return Polygon(decode(geom))
-
-
-# --- distances ------------------------------------------------------------
-
-
-def great_circle_km(lon1: F64, lat1: F64, lon2: F64, lat2: F64) -> F64:
-    """Great-circle distances in km, float64; the arguments broadcast."""
-    a, b, c, d = np.broadcast_arrays(lon1, lat1, lon2, lat2)
-    out = np.empty(a.shape)
-    flat = [np.ravel(x).astype(np.float64) for x in (a, b, c, d)]
-    kernels.haversine_all(flat[0], flat[1], flat[2], flat[3], out.reshape(-1))
-    return out
+# --- squares --------------------------------------------------------------
 
 
 def square_km(lon: F64, lat: F64, side_km: F64) -> tuple[F64, F64, F64, F64]:

@@ -232,13 +232,6 @@ def haversine_km(lon1: float, lat1: float, lon2: float, lat2: float) -> float:
 
 
 @njit(cache=True, nogil=True)
-def haversine_all(lon1: F64, lat1: F64, lon2: F64, lat2: F64, out: F64) -> None:
-    """`haversine_km` of every pair."""
-    for i in range(len(out)):
-        out[i] = haversine_km(lon1[i], lat1[i], lon2[i], lat2[i])
-
-
-@njit(cache=True, nogil=True)
 def verify_simple(
     shape: U8, geom_off: I64, geom: F64, pick: I64, lon: F64, lat: F64, out: U8
 ) -> int:

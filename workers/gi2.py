@@ -13,8 +13,9 @@ import numpy as np
 
 from ps2stream.batch import F64, I64, U8, U32, U64, Array, sealed
 from ps2stream.grid import Grid
+from ps2stream.polygons import PolygonCache
+from ps2stream.region_rows import verify
 from ps2stream.rows import QueryRows
-from ps2stream.space import PolygonCache, verify
 from ps2stream.workers import kernels as km
 from ps2stream.workers import layout as kl
 from ps2stream.workers import posting_kernels as kp

@@ -34,7 +34,8 @@ from ps2stream.config import Settings
 from ps2stream.errors import DataDirectoryError, PlanError, Unavailable
 from ps2stream.grid import Grid
 from ps2stream.messages import Address
-from ps2stream.plan import RoutingPlan, built_in_plan, load_plan
+from ps2stream.plan import RoutingPlan, built_in_plan
+from ps2stream.plan_file import load_plan
 from ps2stream.store.ledger import Ledger, recorded_analysis
 from ps2stream.terms import Analysis, Analyzer
 

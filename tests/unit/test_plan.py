@@ -21,10 +21,9 @@ from ps2stream.plan import (
     Space,
     Text,
     built_in_plan,
-    load_plan,
-    save_plan,
     text_plan,
 )
+from ps2stream.plan_file import load_plan, save_plan
 from ps2stream.terms import TOP, Analysis, Analyzer
 
 ANALYSIS = Analysis(salt=42)

@@ -23,8 +23,9 @@ from ps2stream.queries import (
     describe,
     source_to_json,
 )
+from ps2stream.region_rows import decode_region
 from ps2stream.rows import Kind, QueryRows, Shape
-from ps2stream.space import Circle, Polygon, Rect, Region, World, decode_region
+from ps2stream.space import Circle, Polygon, Rect, Region, World
 from ps2stream.terms import Analysis, Analyzer, Frequencies
 from tests.unit.regions import rects, regions
 
