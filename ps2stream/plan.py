@@ -1,8 +1,9 @@
 """RoutingPlan: an immutable, versioned value that says which worker owns what.
 
 A plan is a file (plan_file.py). It carries term *strings*, which are hashed with the
-service's salt when the plan is compiled, and the settings of the text analysis that its strings came out of,
-without the salt: that stays with the data, and a plan may serve several services.
+service's salt when the plan is compiled, and the settings of the text analysis that its
+strings came out of, without the salt: that stays with the data, and a plan may serve
+several services.
 Every way in which a plan can be wrong is a PlanError with the reason.
 """
 
