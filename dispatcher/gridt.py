@@ -18,6 +18,7 @@ from ps2stream.dispatcher.kernels import (
     count_up,
     expand_tags,
     group_tags,
+    meet,
     rehash,
     scatter,
     select,
@@ -146,11 +147,7 @@ class Gridt:
         m = self.h1.workers
         n = len(lon)
         chosen = np.zeros((n, (m + 63) // 64), np.uint64)
-        if (levels := self.levels) and n:
-            cells = np.empty((len(levels), n), np.uint32)
-            for i, level in enumerate(levels):
-                cells[i] = self.grid.cells(lon, lat, level)
-            select(self._table, cells, term_off, term, chosen)
+        select(self._table, self._cells(lon, lat), term_off, term, chosen)
         row_n, term_n = np.zeros(m, np.int64), np.zeros(m, np.int64)
         discarded = share_sizes(chosen, term_off, row_n, term_n)
         selected = np.flatnonzero(row_n)
@@ -187,6 +184,18 @@ class Gridt:
             )
         return shares, discarded
 
+    def candidates(self, lon: F64, lat: F64, term_off: I64, term: U64) -> I64:
+        """Of each worker how many pairs of an object and a posting it would look at, were
+        these objects routed now, int64[workers]; columns as in `route`."""
+        met = np.zeros(self.h1.workers, np.int64)
+        meet(self._table, self._count, self._cells(lon, lat), term_off, term, met)
+        return met
+
+    @property
+    def bytes(self) -> int:
+        """Memory held by H1 and H2, slack included."""
+        return self.h1.bytes + self._table.nbytes + self._count.nbytes
+
     def counts(self) -> dict[tuple[int, int], tuple[int, int]]:
         """{(tag cell, term): (worker, live queries)}; for tests and inspection."""
         held = np.flatnonzero(self._table[:, 1])
@@ -196,6 +205,14 @@ class Gridt:
         return {
             (m >> 32, t): (m >> 16 & 0xFFFF, c) for t, m, c in zip(term, meta, count, strict=True)
         }
+
+    def _cells(self, lon: F64, lat: F64) -> U32:
+        """uint32[levels in use, n]: the tag cell of each point on each of them."""
+        levels = self.levels
+        cells = np.empty((len(levels), len(lon)), np.uint32)
+        for i, level in enumerate(levels):
+            cells[i] = self.grid.cells(lon, lat, level)
+        return cells
 
     def _grow(self) -> None:
         table = empty_table(len(self._table).bit_length())

@@ -159,6 +159,19 @@ def select(table: U64, cells: U32, term_off: I64, term: U64, chosen: U64) -> Non
 
 
 @njit(cache=True, nogil=True)
+def meet(table: U64, count: U32, cells: U32, term_off: I64, term: U64, met: I64) -> None:
+    """met[w] += for each object the live queries under those of its units that worker w
+    owns. cells: uint32[levels, n], as in `select`."""
+    for level in range(len(cells)):
+        for i in range(len(term_off) - 1):
+            place = np.uint64(cells[level, i])
+            for k in range(term_off[i], term_off[i + 1]):
+                slot = find(table, place, term[k])
+                if slot >= 0:
+                    met[(table[slot, 1] >> _S16) & _LOW16] += np.int64(count[slot])
+
+
+@njit(cache=True, nogil=True)
 def share_sizes(chosen: U64, term_off: I64, rows: I64, terms: I64) -> int:
     """rows[w], terms[w]: the objects chosen for worker w and their terms. Returns how
     many objects no worker wants."""

@@ -61,3 +61,9 @@ class H1:
             out,
         )
         return out
+
+    @property
+    def bytes(self) -> int:
+        """Memory held."""
+        held = (self._cells, self._text, self._off, self._worker, self._table)
+        return sum(int(a.nbytes) for a in held)

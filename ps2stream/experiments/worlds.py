@@ -1,0 +1,121 @@
+"""A stream cut in two: what a plan is made from, and what it is judged on.
+
+The stream of `bench.workload`, 10 objects to an insert and a delete, runs up to a moment T
+and on. The planner knows what a service would know at T: the objects and updates until
+then and the queries that stand. Judged is what comes after T: other objects, and the
+queries that stand at T as they come and go. Posting terms follow the frequencies before T.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+
+from ps2stream.batch import I64, U64, Array
+from ps2stream.bench.engine import query_rows
+from ps2stream.bench.workload import Workload, make
+from ps2stream.experiments.evaluate import Objects, Period, Round
+from ps2stream.experiments.sampling import statistics_of
+from ps2stream.planner.statistics import Statistics
+from ps2stream.rows import Kind
+from ps2stream.terms import Analysis, Analyzer, Frequencies
+
+UPDATE_EVERY = 10  # objects
+
+
+class Size(NamedTuple):
+    """queries that stand; objects before and after T; rounds that are judged."""
+
+    queries: int
+    planned: int
+    judged: int
+    rounds: int = 8
+
+
+QUICK = Size(20_000, 10_000, 20_000, 4)
+FULL = Size(200_000, 40_000, 100_000, 8)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class World:
+    """statistics and frequencies (of the terms, in the objects) are of before T."""
+
+    name: str
+    analyzer: Analyzer
+    statistics: Statistics
+    frequencies: dict[str, int]
+    period: Period
+
+
+def make_world(
+    name: str, source: str, group: str, size: Size, seed: int, rare: bool = False
+) -> World:
+    """source: "synthetic" or a file of posts; group q1, q2, q3. rare: every keyword, not
+    only one, is outside the 1% most frequent terms. Raises InvalidArgument for a bad file."""
+    analyzer = Analyzer(Analysis(salt=seed))
+    before, after = size.planned // UPDATE_EVERY, size.judged // UPDATE_EVERY
+    posts = size.planned + size.judged
+    load = make(source, group, size.queries, before + after, posts, seed, analyzer)
+    if rare:
+        load = _all_rare(load, seed)
+    off, term = analyzer.analyse(load.posts.text_off, load.posts.text)
+    cut = off[size.planned]
+    hashes = analyzer.hash_terms(load.words)
+    counts = _counts(load.words, hashes, term[:cut])
+    frequencies = Frequencies(counts, hashes[np.isin(hashes, term[:cut])])
+    rows = query_rows(load, analyzer, frequencies, 0, len(load.interests.every))
+
+    def objects(first: int, last: int) -> Objects:
+        part = off[first : last + 1]
+        lon, lat = load.posts.lon[first:last], load.posts.lat[first:last]
+        return Objects(lon, lat, part - part[0], term[part[0] : part[-1]])
+
+    number, death = np.arange(len(rows)), load.interests.death
+
+    def updates(first: int, last: int) -> tuple[Array, Array]:
+        """Numbers of the queries that inserts first + 1..last bring and end."""
+        here = (death > first) & (death <= last) & (number < load.start + last)
+        return number[load.start + first : load.start + last], np.flatnonzero(here)
+
+    came, gone = updates(0, before)
+    standing = np.flatnonzero((number < load.start + before) & (death > before))
+    live = rows.take(standing)
+    statistics = statistics_of(
+        load.grid, analyzer, dict(zip(hashes.tolist(), load.words, strict=True)), live,
+        rows.take(came), rows.take(gone), objects(0, size.planned),
+    )  # fmt: skip
+    edges = np.linspace(0, after, size.rounds + 1).astype(int).tolist()
+    marks = (size.planned + np.linspace(0, size.judged, size.rounds + 1)).astype(int).tolist()
+    rounds = []
+    for i in range(size.rounds):
+        came, gone = updates(before + edges[i], before + edges[i + 1])
+        deletes = rows.take(gone).replace(kind=np.full(len(gone), Kind.DELETE, np.uint8))
+        rounds.append(Round(rows.take(came), deletes, objects(marks[i], marks[i + 1])))
+    return World(name, analyzer, statistics, counts, Period(live, rounds))
+
+
+def _counts(words: list[str], hashes: U64, term: U64) -> dict[str, int]:
+    """How many objects of a sample hold each word; words that none holds are left out."""
+    found, count = np.unique(term, return_counts=True)
+    at = np.minimum(np.searchsorted(found, hashes), len(found) - 1)
+    held: I64 = np.where(found[at] == hashes, count[at], 0)
+    return {words[i]: int(held[i]) for i in np.flatnonzero(held).tolist()}
+
+
+def _all_rare(load: Workload, seed: int) -> Workload:
+    """The same queries, every keyword drawn from outside the 1% most frequent terms."""
+    count = np.array([load.counts[w] for w in load.words], np.float64)
+    first = max(len(count) // 100, 1)
+    mass = np.cumsum(count[first:] / count[first:].sum())
+    rng = np.random.default_rng([seed, 2])
+    old = load.interests.word
+    word = first + np.searchsorted(mass, rng.random(old.shape))
+    word = np.minimum(word, len(count) - 1).astype(np.int32)
+    word[old < 0] = -1
+    # A keyword that was drawn twice counts once.
+    word[:, 1][word[:, 1] == word[:, 0]] = -1
+    word[:, 2][(word[:, 2] == word[:, 0]) | (word[:, 2] == word[:, 1])] = -1
+    word = -np.sort(-word, axis=1)
+    return dataclasses.replace(load, interests=dataclasses.replace(load.interests, word=word))
