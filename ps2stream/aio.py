@@ -30,6 +30,7 @@ from ps2stream.v1 import admin_pb2, pubsub_pb2
 __all__ = ["AsyncClient", "AsyncSubscription"]
 
 A = TypeVar("A", bound=Message)
+T = TypeVar("T")
 V = TypeVar("V")
 PUBSUB = "/ps2stream.v1.PubSub/"
 ADMIN = "/ps2stream.v1.Admin/"
@@ -181,6 +182,17 @@ class AsyncClient:
         answer = await self._call(f"{ADMIN}GetStatus", request, admin_pb2.GetStatusResponse)
         return answers.status_of(answer)
 
+    async def sample(self) -> pa.Table:
+        """Some of the objects that the dispatcher lately accepted: id, time (Unix ms), lon,
+        lat (degrees), text, and weight, the objects that a row stands for."""
+        call: Any = self._channel.unary_stream(f"{ADMIN}SampleObjects")
+        request = admin_pb2.SampleObjectsRequest().SerializeToString()
+
+        async def attempt(left: float) -> list[bytes]:
+            return [data async for data in call(request, timeout=left)]
+
+        return answers.sample_of(await self._retried(attempt, True))
+
     # --- calls ----------------------------------------------------------------
 
     def _stream(self, name: str) -> Any:
@@ -205,9 +217,7 @@ class AsyncClient:
 
         return kind.FromString(await self._retried(attempt, True))
 
-    async def _retried(
-        self, attempt: Callable[[float], Awaitable[bytes]], repeatable: bool
-    ) -> bytes:
+    async def _retried(self, attempt: Callable[[float], Awaitable[T]], repeatable: bool) -> T:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._timeout
         count = 0

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
@@ -26,6 +27,16 @@ from ps2stream.space import RECT_FIELDS, Circle, Rect, Region
 from ps2stream.v1 import admin_pb2, pubsub_pb2, query_pb2
 
 DETAILS_KEY = "grpc-status-details-bin"
+SAMPLE = pa.schema(
+    [
+        ("id", pa.large_string()),
+        ("time", pa.int64()),
+        ("lon", pa.float64()),
+        ("lat", pa.float64()),
+        ("text", pa.large_string()),
+        ("weight", pa.float64()),
+    ]
+)
 
 
 class Refused(NamedTuple):
@@ -135,6 +146,16 @@ def status_of(answer: admin_pb2.GetStatusResponse) -> dict[str, Any]:
     for name, value in sorted(answer.counters.items()):
         out[name] = int(value) if value.is_integer() else value
     return out
+
+
+def sample_of(parts: Sequence[bytes]) -> pa.Table:
+    """The messages of SampleObjects as one table."""
+    batches = [
+        batch
+        for data in parts
+        for batch in pa.ipc.open_stream(admin_pb2.SampleObjectsResponse.FromString(data).arrow)
+    ]
+    return pa.Table.from_batches(batches, SAMPLE)
 
 
 def error_of(code: str, message: str, details: bytes | None) -> Exception:

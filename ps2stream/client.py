@@ -33,6 +33,7 @@ from ps2stream.v1 import admin_pb2, pubsub_pb2
 __all__ = ["Client", "Subscription"]
 
 A = TypeVar("A", bound=Message)
+T = TypeVar("T")
 PUBSUB = "/ps2stream.v1.PubSub/"
 ADMIN = "/ps2stream.v1.Admin/"
 BULK_WINDOW = 8
@@ -185,6 +186,14 @@ class Client:
             self._call(f"{ADMIN}GetStatus", request, admin_pb2.GetStatusResponse)
         )
 
+    def sample(self) -> pa.Table:
+        """Some of the objects that the dispatcher lately accepted: id, time (Unix ms), lon,
+        lat (degrees), text, and weight, the objects that a row stands for."""
+        call: Any = self._channel.unary_stream(f"{ADMIN}SampleObjects")
+        request = admin_pb2.SampleObjectsRequest().SerializeToString()
+        parts = self._retried(lambda left: list(call(request, timeout=left)), True)
+        return answers.sample_of(parts)
+
     # --- calls ----------------------------------------------------------------
 
     def _stream(self, name: str) -> Any:
@@ -242,7 +251,7 @@ class Client:
             time.sleep(pause)
             tries += 1
 
-    def _retried(self, attempt: Callable[[float], bytes], repeatable: bool) -> bytes:
+    def _retried(self, attempt: Callable[[float], T], repeatable: bool) -> T:
         deadline = time.monotonic() + self._timeout
         tries = 0
         while True:

@@ -63,6 +63,12 @@ class Settings(BaseModel):
         le=65536,
         description="batches under way in a dispatcher, and as many waiting, until it refuses",
     )
+    sample_objects: int = Field(
+        default=50_000,
+        ge=0,
+        le=1_000_000,
+        description="recent objects a dispatcher keeps for `plan --from-service`; 0: none",
+    )
     runtime: Literal["ray", "local"] = Field(
         default="ray", description="Ray actors, or everything in one process"
     )

@@ -144,6 +144,7 @@ class DispatcherShell(Shell):
             topology.frequencies(analyzer),
             self.links.post,
             wall_clock_ms,
+            reservoir=topology.reservoir(index),
         )
         self._server: Any = None
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from ps2stream.batch import Frame, strings_to_column
 from ps2stream.cluster.intake import Intake
+from ps2stream.dispatcher.reservoir import ObjectSample, Reservoir
 from ps2stream.errors import ResourceExhausted
 from ps2stream.messages import (
     Address,
@@ -114,7 +115,9 @@ class DispatcherEdge:
         post: Post,
         clock_ms: Callable[[], int],
         lock: threading.RLock | None = None,
+        reservoir: Reservoir | None = None,
     ) -> None:
+        self.reservoir = Reservoir(0) if reservoir is None else reservoir
         self.machine = machine
         self.analyzer = analyzer
         self.frequencies = frequencies
@@ -210,6 +213,11 @@ class DispatcherEdge:
         self.session(session, make=True).add_done_callback(granted)
         return done
 
+    def sample(self) -> ObjectSample:
+        """Some of the objects that were lately accepted here."""
+        with self.lock:
+            return self.reservoir.sample()
+
     def status(self) -> dict[str, Any]:
         """What this dispatcher knows of itself."""
         with self.lock:
@@ -261,6 +269,7 @@ class DispatcherEdge:
             rows = ObjectRows.concat([waiting.rows for waiting in taken])
             offset, lsn, out = self.machine.publish(rows)
             self._out(out)
+            self.reservoir.add(rows, self.clock_ms())
             for waiting in taken:
                 waiting.future.set_result(Publication(self.machine.index, offset, lsn))
                 offset += len(waiting.rows)

@@ -36,6 +36,7 @@ class LocalRuntime:
                 self._post,
                 wall_clock_ms,
                 self._lock,
+                topology.reservoir(i),
             )
             for i in range(topology.dispatchers)
         ]

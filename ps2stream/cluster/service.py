@@ -91,6 +91,7 @@ def start(settings: Settings, plan: RoutingPlan | None = None) -> Service:
         mergers=settings.mergers,
         max_in_flight=settings.max_in_flight,
         session_quota=settings.session_quota,
+        sample_objects=settings.sample_objects,
     )
     warm(topology)
     if settings.runtime == "local":

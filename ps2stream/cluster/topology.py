@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from ps2stream.dispatcher.reservoir import Reservoir
 from ps2stream.dispatcher.router import RouterMachine
 from ps2stream.merger.state import MergerMachine
 from ps2stream.messages import Address
@@ -28,6 +29,7 @@ class Topology:
     mergers: int = 1
     max_in_flight: int = 64
     session_quota: int = 4 << 20
+    sample_objects: int = 0
 
     def __reduce__(self) -> tuple[object, ...]:
         # A plan's maps are read-only views, which do not pickle; its dictionary does.
@@ -55,6 +57,9 @@ class Topology:
     def frequencies(self, analyzer: Analyzer) -> Frequencies:
         """The term statistics that posting terms are chosen by."""
         return Frequencies.of(self.plan.frequencies, analyzer)
+
+    def reservoir(self, index: int) -> Reservoir:
+        return Reservoir(self.sample_objects, seed=index)
 
     def router(self, index: int, analyzer: Analyzer) -> RouterMachine:
         return RouterMachine(

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from numbers import Real
+from typing import Any
 
 import grpc
+import numpy as np
+import pyarrow as pa
 
 from ps2stream import __version__
+from ps2stream.batch import I64, U8
+from ps2stream.dispatcher.reservoir import ObjectSample
 from ps2stream.limits import REQUEST_BYTES
 from ps2stream.service.calls import parse, wait
 from ps2stream.service.gateway import Gateway
-from ps2stream.service.status import unary
+from ps2stream.service.status import streaming, unary
 from ps2stream.v1 import admin_pb2
 
 SERVICE = "ps2stream.v1.Admin"
+SAMPLE_ROWS = 4096
+"""Objects of one message of SampleObjects."""
 
 
 class Admin:
@@ -27,8 +34,20 @@ class Admin:
     def handler(self) -> grpc.GenericRpcHandler:
         """What a gRPC server is given."""
         return grpc.method_handlers_generic_handler(
-            SERVICE, {"GetStatus": grpc.unary_unary_rpc_method_handler(unary(self._status))}
+            SERVICE,
+            {
+                "GetStatus": grpc.unary_unary_rpc_method_handler(unary(self._status)),
+                "SampleObjects": grpc.unary_stream_rpc_method_handler(streaming(self._sample)),
+            },
         )
+
+    def _sample(self, data: Any, context: grpc.ServicerContext) -> Iterator[bytes]:
+        parse(admin_pb2.SampleObjectsRequest, data, REQUEST_BYTES, "request_bytes")
+        found = self._gateway.sample()
+        for first in range(0, len(found.lon), SAMPLE_ROWS):
+            rows = np.arange(first, min(first + SAMPLE_ROWS, len(found.lon)))
+            answer = admin_pb2.SampleObjectsResponse(arrow=_arrow(found.take(rows)))
+            yield answer.SerializeToString()
 
     def _status(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         parse(admin_pb2.GetStatusRequest, data, REQUEST_BYTES, "request_bytes")
@@ -46,3 +65,23 @@ class Admin:
             if isinstance(value, Real):
                 answer.counters[name] = float(value)
         return answer.SerializeToString()
+
+
+def _arrow(sample: ObjectSample) -> bytes:
+    columns = {
+        "id": _strings(sample.id_off, sample.id),
+        "time": pa.array(sample.time),
+        "lon": pa.array(sample.lon),
+        "lat": pa.array(sample.lat),
+        "text": _strings(sample.text_off, sample.text),
+        "weight": pa.array(sample.weight),
+    }
+    batch = pa.RecordBatch.from_pydict(columns)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def _strings(off: I64, data: U8) -> pa.Array:
+    return pa.LargeStringArray.from_buffers(len(off) - 1, pa.py_buffer(off), pa.py_buffer(data))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple, Protocol
 
+from ps2stream.dispatcher.reservoir import ObjectSample
 from ps2stream.messages import LookupReply, SessionGrant, UpdateDecision
 from ps2stream.rows import ObjectRows, QueryRows
 from ps2stream.terms import Analyzer, Frequencies
@@ -84,6 +85,9 @@ class Gateway(Protocol):
         """Open the session's Deliver stream here. fields: bit 0 text, 1 position, 2 time.
         `sink` gets encoded DeliverResponses, then None when another stream has taken the
         session over; it must not block."""
+
+    def sample(self) -> ObjectSample:
+        """Some of the objects that were lately accepted."""
 
     def status(self) -> dict[str, Any]:
         """What the dispatcher knows of itself: numbers by name."""

@@ -97,3 +97,40 @@ class GetStatusResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
+
+@_typing.final
+class SampleObjectsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SampleObjectsRequest: _TypeAlias = SampleObjectsRequest  # noqa: Y015
+
+@_typing.final
+class SampleObjectsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ARROW_FIELD_NUMBER: _builtins.int
+    arrow: _builtins.bytes
+    """One Arrow IPC stream with one record batch: id, text (string), time (int64 Unix
+    milliseconds), lon, lat (double), and weight (double), the objects that a row stands for.
+    """
+    def __init__(
+        self,
+        *,
+        arrow: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arrow", b"arrow"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SampleObjectsResponse: _TypeAlias = SampleObjectsResponse  # noqa: Y015

@@ -40,6 +40,11 @@ class AdminStub(object):
                 request_serializer=ps2stream_dot_v1_dot_admin__pb2.GetStatusRequest.SerializeToString,
                 response_deserializer=ps2stream_dot_v1_dot_admin__pb2.GetStatusResponse.FromString,
                 _registered_method=True)
+        self.SampleObjects = channel.unary_stream(
+                '/ps2stream.v1.Admin/SampleObjects',
+                request_serializer=ps2stream_dot_v1_dot_admin__pb2.SampleObjectsRequest.SerializeToString,
+                response_deserializer=ps2stream_dot_v1_dot_admin__pb2.SampleObjectsResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServicer(object):
@@ -53,6 +58,13 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SampleObjects(self, request, context):
+        """Some of the objects that the dispatcher lately accepted, for the planner.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -60,6 +72,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.GetStatus,
                     request_deserializer=ps2stream_dot_v1_dot_admin__pb2.GetStatusRequest.FromString,
                     response_serializer=ps2stream_dot_v1_dot_admin__pb2.GetStatusResponse.SerializeToString,
+            ),
+            'SampleObjects': grpc.unary_stream_rpc_method_handler(
+                    servicer.SampleObjects,
+                    request_deserializer=ps2stream_dot_v1_dot_admin__pb2.SampleObjectsRequest.FromString,
+                    response_serializer=ps2stream_dot_v1_dot_admin__pb2.SampleObjectsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -90,6 +107,33 @@ class Admin(object):
             '/ps2stream.v1.Admin/GetStatus',
             ps2stream_dot_v1_dot_admin__pb2.GetStatusRequest.SerializeToString,
             ps2stream_dot_v1_dot_admin__pb2.GetStatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SampleObjects(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/ps2stream.v1.Admin/SampleObjects',
+            ps2stream_dot_v1_dot_admin__pb2.SampleObjectsRequest.SerializeToString,
+            ps2stream_dot_v1_dot_admin__pb2.SampleObjectsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -35,6 +35,8 @@ class AdminStub:
     def __new__(cls, channel: _aio.Channel) -> AdminAsyncStub: ...
     GetStatus: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetStatusRequest, _admin_pb2.GetStatusResponse]
     """What the dispatcher that answers knows."""
+    SampleObjects: _grpc.UnaryStreamMultiCallable[_admin_pb2.SampleObjectsRequest, _admin_pb2.SampleObjectsResponse]
+    """Some of the objects that the dispatcher lately accepted, for the planner."""
 
 @_typing.type_check_only
 class AdminAsyncStub(AdminStub):
@@ -43,6 +45,8 @@ class AdminAsyncStub(AdminStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetStatus: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetStatusRequest, _admin_pb2.GetStatusResponse]  # type: ignore[assignment]
     """What the dispatcher that answers knows."""
+    SampleObjects: _aio.UnaryStreamMultiCallable[_admin_pb2.SampleObjectsRequest, _admin_pb2.SampleObjectsResponse]  # type: ignore[assignment]
+    """Some of the objects that the dispatcher lately accepted, for the planner."""
 
 class AdminServicer(metaclass=_abc_1.ABCMeta):
     """Looking after the service."""
@@ -54,5 +58,13 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.GetStatusResponse, _abc.Awaitable[_admin_pb2.GetStatusResponse]]:
         """What the dispatcher that answers knows."""
+
+    @_abc_1.abstractmethod
+    def SampleObjects(
+        self,
+        request: _admin_pb2.SampleObjectsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_admin_pb2.SampleObjectsResponse], _abc.AsyncIterator[_admin_pb2.SampleObjectsResponse]]:
+        """Some of the objects that the dispatcher lately accepted, for the planner."""
 
 def add_AdminServicer_to_server(servicer: AdminServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,0 +1,128 @@
+"""A bounded sample of recent objects, for the planner.
+
+Every object has the same chance to be in it. When it is full, what is older than the
+window goes first; then the chance is halved, and with it the sample. When the stream
+slows down the chance doubles again, for what comes from then on: `weight` says how many
+objects each row stands for. A quiet stream keeps also what is older than the window.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+import numpy as np
+
+from ps2stream.batch import F64, I64, U8, concat_ragged, take_ragged
+from ps2stream.rows import ObjectRows
+
+WINDOW_MS = 600_000
+
+
+class ObjectSample(NamedTuple):
+    """n objects: ragged ids and texts, time in ms, degrees; weight: objects a row stands for."""
+
+    id_off: I64
+    id: U8
+    time: I64
+    lon: F64
+    lat: F64
+    text_off: I64
+    text: U8
+    weight: F64
+
+    def take(self, rows: I64) -> ObjectSample:
+        """These rows as new columns."""
+        return ObjectSample(
+            *take_ragged(self.id_off, self.id, rows),
+            self.time[rows],
+            self.lon[rows],
+            self.lat[rows],
+            *take_ragged(self.text_off, self.text, rows),
+            self.weight[rows],
+        )
+
+
+class _Chunk(NamedTuple):
+    """Rows of one batch; `ticket` is uniform in 0..chance, by which they are thinned."""
+
+    at_ms: int
+    ticket: F64
+    chance: float
+    rows: ObjectSample
+
+
+class Reservoir:
+    """At most `capacity` rows; a capacity of 0 keeps nothing."""
+
+    def __init__(self, capacity: int, seed: int = 0, window_ms: int = WINDOW_MS) -> None:
+        self._capacity = capacity
+        self._window = window_ms
+        self._rng = np.random.default_rng(seed)
+        self._chunks: deque[_Chunk] = deque()
+        self._chance = 1.0
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def add(self, rows: ObjectRows, now_ms: int) -> None:
+        """Objects that were accepted at this time."""
+        if not self._capacity:
+            return
+        if self._chance < 1:
+            self._forget(now_ms)
+            if 4 * self._size < self._capacity:
+                self._chance *= 2
+        ticket = self._rng.random(len(rows))
+        chosen = np.flatnonzero(ticket < self._chance)
+        if not len(chosen):
+            return
+        whole = ObjectSample(
+            rows.id_off, rows.id, rows.time, rows.lon, rows.lat, rows.text_off, rows.text,
+            np.full(len(rows), 1 / self._chance),
+        )  # fmt: skip
+        self._chunks.append(_Chunk(now_ms, ticket[chosen], self._chance, whole.take(chosen)))
+        self._size += len(chosen)
+        if self._size > self._capacity:
+            self._shrink(now_ms)
+
+    def sample(self) -> ObjectSample:
+        """What is held, oldest first."""
+        parts = [chunk.rows for chunk in self._chunks]
+        if not parts:
+            none, empty = np.zeros(1, np.int64), np.zeros(0)
+            blank = np.zeros(0, np.uint8)
+            return ObjectSample(none, blank, none[:0], empty, empty, none, blank, empty)
+        return ObjectSample(
+            *concat_ragged([(p.id_off, p.id) for p in parts]),
+            np.concatenate([p.time for p in parts]),
+            np.concatenate([p.lon for p in parts]),
+            np.concatenate([p.lat for p in parts]),
+            *concat_ragged([(p.text_off, p.text) for p in parts]),
+            np.concatenate([p.weight for p in parts]),
+        )
+
+    def _forget(self, now_ms: int) -> None:
+        while self._chunks and self._chunks[0].at_ms < now_ms - self._window:
+            self._size -= len(self._chunks.popleft().ticket)
+
+    def _shrink(self, now_ms: int) -> None:
+        self._forget(now_ms)
+        while self._size > self._capacity:
+            self._chance /= 2
+            self._chunks = deque(filter(_holds, (_thinned(c, self._chance) for c in self._chunks)))
+            self._size = sum(len(chunk.ticket) for chunk in self._chunks)
+
+
+def _holds(chunk: _Chunk) -> bool:
+    return len(chunk.ticket) > 0
+
+
+def _thinned(chunk: _Chunk, chance: float) -> _Chunk:
+    """The chunk as if its rows had come with this chance."""
+    if chunk.chance <= chance:
+        return chunk
+    keep = np.flatnonzero(chunk.ticket < chance)
+    rows = chunk.rows.take(keep)._replace(weight=np.full(len(keep), 1 / chance))
+    return _Chunk(chunk.at_ms, chunk.ticket[keep], chance, rows)

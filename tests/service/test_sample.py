@@ -1,0 +1,49 @@
+"""The sample of recent objects that the planner asks a running service for."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pyarrow as pa
+
+from ps2stream import AsyncClient, Client
+from ps2stream.answers import SAMPLE
+from ps2stream.cluster.service import start
+from ps2stream.config import Settings
+
+ROWS = [{"id": f"o{i}", "lon": i / 99, "lat": 1, "text": "é" * (i % 9)} for i in range(5000)]
+
+
+def settings(tmp_path: Path, objects: int) -> Settings:
+    return Settings(
+        runtime="local", port=0, workers=1, data_dir=tmp_path / "data", sample_objects=objects
+    )
+
+
+def test_a_sample_of_what_was_published(tmp_path: Path) -> None:
+    with (
+        start(settings(tmp_path, 10_000)) as service,
+        Client(service.targets[0], timeout=90) as client,
+    ):
+        assert client.sample().num_rows == 0
+        for first in range(0, len(ROWS), 500):
+            client.publish(ROWS[first : first + 500])
+        found = client.sample()
+        assert found.schema == SAMPLE
+        assert found.select(["id", "lon", "text"]).to_pylist() == [
+            {k: row[k] for k in ("id", "lon", "text")} for row in ROWS
+        ]
+        assert set(found["weight"].to_pylist()) == {1.0}
+        assert asyncio.run(_asked(service.targets[0])).equals(found)
+
+
+async def _asked(target: str) -> pa.Table:
+    async with AsyncClient(target) as client:
+        return await client.sample()
+
+
+def test_a_service_that_keeps_none_says_so_by_an_empty_sample(tmp_path: Path) -> None:
+    with start(settings(tmp_path, 0)) as service, Client(service.targets[0], timeout=90) as client:
+        client.publish(ROWS[:10])
+        assert client.sample().num_rows == 0

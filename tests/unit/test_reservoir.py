@@ -1,0 +1,69 @@
+"""The dispatchers' sample of recent objects."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ps2stream.batch import column_to_strings, strings_to_column
+from ps2stream.dispatcher.reservoir import Reservoir
+from ps2stream.rows import ObjectRows
+
+
+def rows(first: int, n: int) -> ObjectRows:
+    ids = strings_to_column([str(i) for i in range(first, first + n)])
+    texts = strings_to_column([f"text {i}" for i in range(first, first + n)])
+    at = np.arange(first, first + n, dtype=np.float64) / 1e6
+    return ObjectRows(
+        *ids, np.arange(first, first + n), at, -at, *texts, np.arange(n + 1), np.zeros(n, np.uint64)
+    )
+
+
+def test_a_few_objects_are_all_kept_whole() -> None:
+    reservoir = Reservoir(100)
+    reservoir.add(rows(0, 3), 10)
+    reservoir.add(rows(3, 2), 20)
+    found = reservoir.sample()
+    assert column_to_strings(found.id_off, found.id) == ["0", "1", "2", "3", "4"]
+    assert column_to_strings(found.text_off, found.text) == [f"text {i}" for i in range(5)]
+    assert found.time.tolist() == [0, 1, 2, 3, 4]
+    assert found.lon.tolist() == [i / 1e6 for i in range(5)]
+    assert found.lat.tolist() == [-i / 1e6 for i in range(5)]
+    assert found.weight.tolist() == [1.0] * 5
+
+
+def test_it_is_bounded_and_its_weights_add_up_to_the_stream() -> None:
+    reservoir, n = Reservoir(1000, seed=3), 200_000
+    for first in range(0, n, 500):
+        reservoir.add(rows(first, 500), first // 1000)
+        assert len(reservoir) <= 1000
+    found = reservoir.sample()
+    assert len(found.weight) == len(reservoir) > 400
+    assert found.weight.sum() == pytest.approx(n, rel=0.15)
+    # Early and late objects have the same chance.
+    assert np.mean(found.time) == pytest.approx(n / 2, rel=0.1)
+
+
+def test_what_is_older_than_the_window_goes_first() -> None:
+    reservoir = Reservoir(1000, window_ms=100)
+    reservoir.add(rows(0, 900), 0)
+    reservoir.add(rows(900, 900), 150)
+    assert reservoir.sample().time.tolist() == list(range(900, 1800))
+
+
+def test_after_a_flood_the_chance_rises_again() -> None:
+    reservoir = Reservoir(100, seed=4, window_ms=10)
+    for k in range(50):
+        reservoir.add(rows(1000 * k, 1000), k)
+    for k in range(200):
+        reservoir.add(rows(10**6 + 10 * k, 10), 10_000 + 50 * k)
+    found = reservoir.sample()
+    assert found.weight[-1] < 10
+    assert found.weight.max() <= 2048
+
+
+def test_a_capacity_of_nothing_keeps_nothing() -> None:
+    reservoir = Reservoir(0)
+    reservoir.add(rows(0, 3), 10)
+    assert len(reservoir) == 0
+    assert len(reservoir.sample().lon) == 0
