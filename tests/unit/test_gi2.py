@@ -73,6 +73,44 @@ def test_room_grows_without_losing_a_match() -> None:
     assert len(found.row) == 20_000 * n
 
 
+@pytest.mark.parametrize(
+    ("lists", "each", "room"), [(1, 4129, 4096), (41, 101, 4096), (4096, 2, 4096), (1, 4090, 8152)]
+)
+def test_nothing_is_written_beyond_a_full_buffer(lists: int, each: int, room: int) -> None:
+    """Candidates, or matches, come to a little more than the buffers hold, in one list or many;
+    what lies behind the buffers stays as it was."""
+    index = GI2(GRID)
+    assert len(index._cands) == 4096
+    terms = np.arange(1, lists + 1, dtype=np.uint64) << np.uint64(32)
+    box = (1.0, 1.0, 2.0, 2.0)
+    queries = [
+        Query(i + 1, Form.ALL, [int(terms[i % lists])], 1, [box], rect=box)
+        for i in range(lists * each)
+    ]
+    for q in queries:
+        q.tags = {(c, q.terms[0]) for c in touched(q)}
+    index.insert(*columns(queries))
+    beyond = {}
+    for name in ("_cands", "_row", "_handle", "_session"):
+        old = getattr(index, name)
+        size = 4096 if name == "_cands" else room
+        memory = np.full((size + 128, *old.shape[1:]), 99, old.dtype)
+        setattr(index, name, memory[:size])
+        beyond[name] = memory[size:]
+    n = 3
+    found = index.match(
+        len(queries),
+        np.full(n, 1.5),
+        np.full(n, 1.5),
+        np.arange(n + 1) * lists,
+        np.tile(terms, n),
+    )
+    assert len(set(zip(found.row.tolist(), found.handle.tolist(), strict=True))) == len(found.row)
+    assert len(found.row) == n * len(queries)
+    for name, memory in beyond.items():
+        assert (memory == 99).all(), name
+
+
 def test_ten_thousand_terms_and_empty_batches() -> None:
     index, rng = GI2(GRID), np.random.default_rng(1)
     queries = [random_query(rng, i + 1) for i in range(50)]

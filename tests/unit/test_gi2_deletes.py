@@ -5,8 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ps2stream.batch import U64
 from ps2stream.rows import Form
+from ps2stream.workers import layout
+from ps2stream.workers import purge_kernels as kd
 from ps2stream.workers.gi2 import GI2
+from ps2stream.workers.layout import BUCKET
 from tests.unit.postings import (
     GRID,
     Query,
@@ -71,6 +75,46 @@ def test_every_list_is_found_again_until_it_is_empty(seed: int) -> None:
         found = index.match(lsn, *point, terms)
         assert sorted(found.handle.tolist()) == (np.flatnonzero(alive) + 1).tolist()
         assert index.stats()[:3] == (alive.sum(), 0, alive.sum())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_tag_that_goes_hides_no_other(seed: int) -> None:
+    """Buckets overflow into the next, also over the end of the table."""
+    rng = np.random.default_rng(seed)
+    for _ in range(60):
+        size = int(rng.integers(2, 9))
+        table = np.zeros((size, 2 * BUCKET), np.uint64)
+        held: list[tuple[int, int]] = []
+        for run in range(1, size * BUCKET):  # one place stays empty
+            key, cell = int(rng.integers(2**64, dtype=np.uint64)), run
+            at, word = find(table, key, cell)
+            assert word == 0
+            column = int(np.count_nonzero(table[at, BUCKET:]))
+            table[at, column], table[at, BUCKET + column] = key, cell << 32 | run
+            held.append((key, cell))
+        while held:
+            key, cell = held.pop(int(rng.integers(len(held))))
+            at, word = find(table, key, cell)
+            column = int(np.flatnonzero(table[at, BUCKET:] == word)[0])
+            kd._remove_tag(table, at, column)
+            assert all(find(table, *tag)[1] == tag[1] << 32 | tag[1] for tag in held)
+            assert find(table, key, cell)[1] == 0
+        assert not table[:, BUCKET:].any()
+
+
+def find(table: U64, key: int, cell: int) -> tuple[int, int]:
+    """(bucket, word) of a tag as the index finds it, from its home on."""
+    at, size = int(layout.home(np.uint64(key), np.uint64(cell), len(table))), len(table)
+    for _ in range(size):
+        here = [
+            int(w)
+            for k, w in zip(table[at, :BUCKET], table[at, BUCKET:], strict=True)
+            if k == key and int(w) >> 32 == cell
+        ]
+        if here or not table[at, -1]:
+            return at, here[0] if here else 0
+        at = (at + 1) % size
+    raise AssertionError("no bucket with room")
 
 
 def test_slots_are_reused_but_old_postings_stay_dead() -> None:

@@ -183,6 +183,13 @@ def test_stemming_and_stop_words() -> None:
     assert ENGLISH.tokens("the and of") == []
 
 
+@pytest.mark.parametrize("word", ["unneeded", "exceeded", "randseed", "rivers"])
+def test_a_stem_analyses_into_itself(word: str) -> None:
+    """Snowball takes `unneeded` to `unneed`, that to `unne`, and that to `unn`."""
+    [term] = ENGLISH.tokens(word)
+    assert ENGLISH.tokens(term) == [term]
+
+
 def test_frequencies() -> None:
     counts = {f"t{i}": i for i in range(1000)} | {"é": 5}
     frequencies = Frequencies.of(counts, PLAIN)
