@@ -74,16 +74,21 @@ class Reservoir:
             self._forget(now_ms)
             if 4 * self._size < self._capacity:
                 self._chance *= 2
-        ticket = self._rng.random(len(rows))
-        chosen = np.flatnonzero(ticket < self._chance)
-        if not len(chosen):
+        count = self._rng.binomial(len(rows), self._chance)
+        if not count:
             return
-        whole = ObjectSample(
-            rows.id_off, rows.id, rows.time, rows.lon, rows.lat, rows.text_off, rows.text,
-            np.full(len(rows), 1 / self._chance),
-        )  # fmt: skip
-        self._chunks.append(_Chunk(now_ms, ticket[chosen], self._chance, whole.take(chosen)))
-        self._size += len(chosen)
+        chosen = np.sort(self._rng.choice(len(rows), count, replace=False, shuffle=False))
+        taken = ObjectSample(
+            *take_ragged(rows.id_off, rows.id, chosen),
+            rows.time[chosen],
+            rows.lon[chosen],
+            rows.lat[chosen],
+            *take_ragged(rows.text_off, rows.text, chosen),
+            np.full(count, 1 / self._chance),
+        )
+        ticket = self._rng.random(count) * self._chance
+        self._chunks.append(_Chunk(now_ms, ticket, self._chance, taken))
+        self._size += count
         if self._size > self._capacity:
             self._shrink(now_ms)
 
