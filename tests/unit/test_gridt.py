@@ -127,6 +127,19 @@ def test_the_table_grows_and_shrinks_without_losing_a_unit() -> None:
         gridt.retire(tags)
 
 
+def test_a_table_that_is_full_at_the_last_tag_grows_for_it() -> None:
+    none = np.empty(0, np.uint64), np.empty(0, np.uint16)
+    gridt = Gridt(H1(1, np.zeros(CELLS, np.uint32), [HashedLeaf((0,), *none)]), GRID)
+    for term in range(1, 3_001):  # one at a time, past 5/8 of 4096
+        one = np.array([term], np.uint64)
+        gridt.insert(Tags(np.arange(2), np.zeros(1, np.uint32), one, np.zeros(1, np.uint16)))
+    assert {t for _, t in gridt.counts()} == set(range(1, 3_001))
+    unknown = np.array([7000], np.uint64)
+    tags = Tags(np.arange(2), np.zeros(1, np.uint32), unknown, np.zeros(1, np.uint16))
+    with pytest.raises(GridtError, match="cell 0, term 7000"):  # also where it is the first
+        gridt.retire(tags)
+
+
 @settings(deadline=None, max_examples=60)
 @given(
     h1(),

@@ -56,7 +56,15 @@ def test_what_was_committed_is_read_back(where: str, tmp_path: Path) -> None:
             store = Ledger.open(tmp_path, '{"stop": true,  "stem": "english"}')
     store.commit([applied([insert("d")], 5)], requests=requests(5, "x", "y"), forget=5)
     assert [s.lsn.tolist() for s in store.requests()] == [[5]]
+    store.commit([applied([insert("e")], 6)], requests=requests(6, "x", "z"), forget=5)
+    assert [s.lsn.tolist() for s in store.requests()] == [[5], [6]]
     store.close()
+
+
+def test_every_commit_is_synced(tmp_path: Path) -> None:
+    for _ in range(2):
+        with Ledger.open(tmp_path, ANALYSIS) as store:
+            assert (store._db.pragma("journal_mode"), store._db.pragma("synchronous")) == ("wal", 2)
 
 
 def test_a_kill_after_commit_loses_nothing(tmp_path: Path) -> None:
@@ -157,6 +165,7 @@ def test_every_flipped_bit_in_a_blob_is_noticed(tmp_path: Path) -> None:
         "UPDATE log SET lsn_from = 0 WHERE lsn_from = 1",
         "UPDATE meta SET value = '1e' WHERE key = 'format'",
         "UPDATE meta SET value = '{' WHERE key = 'analysis'",
+        "UPDATE meta SET value = '3' WHERE key = 'format'",
         "DELETE FROM meta",
         "DROP TABLE meta",
         "DROP TABLE requests; CREATE TABLE requests (lsn_to, crc32, blob)",
@@ -172,7 +181,7 @@ def test_missing_and_changed_rows_are_noticed(harm: str, tmp_path: Path) -> None
     db = apsw.Connection(str(tmp_path / "ledger.db"))
     db.execute(harm)
     db.close()
-    with pytest.raises(DataDirectoryError):
+    with pytest.raises(DataDirectoryError, match="damaged"):
         Ledger.open(tmp_path, ANALYSIS)
 
 

@@ -152,11 +152,11 @@ def test_a_late_retry_of_a_delete_spares_the_new_query() -> None:
 def test_remembered_requests_are_bounded_also_after_a_restart() -> None:
     store = MemoryStore()
     machine = SequencerMachine(1, store, recent=3)
-    for i in range(9):
+    for i in range(10):
         machine.append([update([insert(str(i)), delete(str(i), request="r")])])
     for _ in range(2):
-        asked = [update([delete(str(i), request="r") for i in range(9)])]
-        assert [s for s, _ in answers(machine.append(asked))] == [MISSING] * 6 + [OK] * 3
+        asked = [update([delete(str(i), request="r") for i in range(10)])]
+        assert [s for s, _ in answers(machine.append(asked))] == [MISSING] * 7 + [OK] * 3
         machine = SequencerMachine(1, store, recent=3)
     assert len(list(store.requests())) <= 5
 
@@ -197,6 +197,10 @@ def test_visible_is_what_every_dispatcher_has() -> None:
     assert [s.to.index for s in sends] == [0, 1, 2]
     assert all(isinstance(s.frame, Visible) and s.frame.lsn == 3 for s in sends)
     assert machine.on(AppliedAck(2, 9)) == machine.on(AppliedAck(1, 1)) == []
+    assert machine.on(AppliedAck(0, 2)) == []  # an old one takes nothing back
+    assert {s.frame.lsn for s in machine.on(AppliedAck(1, 8)) if isinstance(s.frame, Visible)} == {
+        5
+    }
 
 
 def granted(machine: SequencerMachine, name: str) -> int:
@@ -214,8 +218,9 @@ def test_sessions_keep_their_numbers() -> None:
     assert len(set(numbers)) == 3
     assert min(numbers) >= 1
     assert numbers[0] == numbers[3]
-    # A refused insert makes no session.
+    # A refused insert makes no session, alone or beside one that is taken.
     machine.append([update([insert("a", session="refused")])])
+    machine.append([update([insert("a", session="refused"), insert("c", session="s")])])
     assert len(store.sessions()) == 3
     machine = SequencerMachine(2, store)
     assert [granted(machine, n) for n in ("s", "ß", "new")] == numbers[:3]
@@ -246,6 +251,16 @@ def test_look_up() -> None:
     assert looked_up(machine, after=10)[0] == []
 
 
+def test_a_page_that_ends_at_the_last_of_a_session_is_the_last() -> None:
+    machine = SequencerMachine(2, MemoryStore())
+    machine.append([update([insert(str(i), session="s") for i in range(8)])])
+    machine.append([update([insert("other", session="t")])])
+    number = granted(machine, "s")
+    assert looked_up(machine, session=number, limit=8)[2] == 0
+    assert looked_up(machine, session=number, limit=7)[2] == 1
+    assert looked_up(machine, limit=8)[2] == 1
+
+
 class Broken(MemoryStore):
     def commit(self, *_: object, **__: object) -> None:
         raise Unavailable("broken")
@@ -263,6 +278,32 @@ def test_a_failing_store_changes_nothing() -> None:
 
 
 # --- the registry ------------------------------------------------------------------
+
+
+def test_chunks_are_few_and_a_small_one_spares_the_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "CHUNK", 64)
+    queries = registry.Registry()
+
+    def add(lsn: int, n: int) -> None:
+        queries.apply(query_rows([insert(str(lsn + i)) for i in range(n)], lsn))
+
+    add(1, 32)
+    first = queries._chunks[0]
+    add(33, 1)
+    assert queries._chunks[0] is first
+    for lsn in range(34, 1025):
+        add(lsn, 1)
+    sizes = [len(c.live) for c in queries._chunks]
+    assert sum(sizes) == 1024
+    assert max(sizes) <= 64
+    assert len(sizes) <= 2 * 1024 // 64 + 6
+    gone = [i for i in range(1, 1025) if i % 16]  # what is left of two chunks fits in one
+    rows = query_rows([delete(str(i)) for i in gone], 1025)
+    queries.apply(rows.replace(handle=np.array(gone)))
+    assert len(queries._chunks) <= 4
+    assert [i for part in queries.batches(100) for i in ids_of(part)] == [
+        str(i) for i in range(16, 1025, 16)
+    ]
 
 
 @settings(deadline=None, max_examples=50)
