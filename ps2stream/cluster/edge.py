@@ -153,9 +153,6 @@ class DispatcherEdge:
         done: Future[StreamPort] = Future()
 
         def granted(grant: Future[SessionGrant]) -> None:
-            if error := grant.exception():
-                done.set_exception(error)
-                return
             number = grant.result().session
             with self.lock:
                 self._epoch = max(self._epoch + 1, self.clock_ms() << 10)

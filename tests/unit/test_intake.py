@@ -57,6 +57,18 @@ def test_those_that_waited_leave_together_up_to_the_bounds() -> None:
     assert sizes(intake, 100) == [1, 2]
 
 
+def test_enough_rows_or_text_leave_among_others_and_what_has_left_counts_no_more() -> None:
+    intake = Intake()
+    intake.add(rows(ROWS))
+    assert sizes(intake, 100) == [ROWS]
+    for _ in range(2):
+        intake.add(rows(1, "x" * TEXT_BYTES))
+    assert sizes(intake, 100) == [1]
+    assert sizes(intake, 100) == [1]
+    intake.add(rows(3))
+    assert sizes(intake, 100) == []
+
+
 def test_what_was_cancelled_does_not_leave() -> None:
     intake = Intake()
     intake.add(rows(1)).cancel()
