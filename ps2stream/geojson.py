@@ -42,6 +42,26 @@ def from_json(value: object) -> Region:
     raise _invalid("region.type", f"{kind!r} is none of {known}")
 
 
+def region_of(where: str, value: Any) -> Region:
+    """The region of a line of a query file: as `from_json`, or {"rect": [...]} or
+    {"circle": [...]}. Raises InvalidArgument naming the line."""
+    try:
+        if isinstance(value, dict) and "type" not in value and len(value) == 1:
+            ((key, numbers),) = value.items()
+            sizes = {"rect": 4, "circle": 3}
+            if key in sizes and isinstance(numbers, list) and len(numbers) == sizes[key]:
+                if not all(type(n) in (int, float) for n in numbers):
+                    raise _invalid(f"region.{key}", f"expected numbers, got {numbers!r:.60}")
+                return Rect(*numbers) if key == "rect" else Circle(*numbers)
+        return from_json(value)
+    except InvalidArgument as error:
+        raise InvalidArgument(
+            [Violation(f"{where} {v.field}", v.description) for v in error.violations]
+        ) from None
+    except OverflowError:
+        raise _invalid(f"{where} region", "a number is too large") from None
+
+
 def _numbers(value: Mapping[str, Any], names: tuple[str, ...]) -> list[float]:
     problems = [
         Violation(f"region.{name}", "is missing" if name not in value else "is not a number")

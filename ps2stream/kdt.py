@@ -7,7 +7,7 @@ are gridt lines, so that a cell lies in one leaf and the tree flattens to a map 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -34,6 +34,14 @@ class Split:
 
 
 Kdt = Part | Split
+
+
+def tree_to_dict(tree: Kdt) -> dict[str, Any]:
+    """JSON-able: {"workers": [...]} or {"axis", "at", "low", "high"}."""
+    if isinstance(tree, Part):
+        return {"workers": list(tree.workers)}
+    below = {"low": tree_to_dict(tree.low), "high": tree_to_dict(tree.high)}
+    return {"axis": tree.axis, "at": tree.at, **below}
 
 
 def kd_tree(load: F64, workers: int) -> Kdt:

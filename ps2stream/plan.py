@@ -28,8 +28,11 @@ TOP_TERM = ""
 """The pseudo-term of queries without words, as it stands in plans and tables."""
 MAX_WORKERS = 1024
 _FIELDS = frozenset(
-    ("version", "base_version", "workers", "analysis", "grid", "leaves", "cells", "frequencies")
-)
+    (
+        "version", "base_version", "workers", "analysis", "grid", "leaves", "cells",
+        "frequencies", "made",
+    )
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,8 @@ Leaf = Space | Text
 class RoutingPlan:
     """cells: the leaf number of each base-level cell, row-major, uint32[rows * columns].
     frequencies: how many objects of a sample hold a term; absent terms are the rarest.
-    base_version: the version that this plan was derived from, 0 for none."""
+    base_version: the version that this plan was derived from, 0 for none. made: how the
+    planner made it, for people; the service ignores it."""
 
     workers: int
     analysis: Analysis
@@ -67,6 +71,7 @@ class RoutingPlan:
     frequencies: Mapping[str, int] = field(default_factory=dict)
     version: int = 1
     base_version: int = 0
+    made: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         cells = np.array(self.cells, np.uint32)
@@ -74,6 +79,7 @@ class RoutingPlan:
         object.__setattr__(self, "cells", cells)
         object.__setattr__(self, "leaves", tuple(self.leaves))
         object.__setattr__(self, "frequencies", MappingProxyType(dict(self.frequencies)))
+        object.__setattr__(self, "made", MappingProxyType(dict(self.made)))
         if not 1 <= self.workers <= MAX_WORKERS:
             raise PlanError(f"plan: {self.workers} workers; 1 to {MAX_WORKERS} are possible")
         if not self.version > self.base_version >= 0:
@@ -130,7 +136,7 @@ class RoutingPlan:
             ],
             "cells": _runs(self.cells),
             "frequencies": dict(self.frequencies),
-        }
+        } | ({"made": dict(self.made)} if self.made else {})
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], analysis: Analysis | None = None) -> RoutingPlan:
@@ -155,6 +161,7 @@ class RoutingPlan:
                 frequencies={str(t): _whole(n) for t, n in data.get("frequencies", {}).items()},
                 version=_whole(data.get("version", 1)),
                 base_version=_whole(data.get("base_version", 0)),
+                made=data.get("made", {}),
             )
         except PlanError:
             raise

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -29,6 +30,8 @@ NAMES = {
     "lat": ("lat", "latitude"),
     "text": ("text",),
 }
+POSTS = tuple(NAMES[name] for name in ("lon", "lat", "text"))
+"""Names of the columns that a post cannot do without."""
 LIMIT = {"lon": LON_MAX, "lat": LAT_MAX}
 MAX_BYTES = {"id": ID_BYTES, "text": TEXT_BYTES}
 _WHOLE = re.compile(r"\s*[+-]?[0-9]{1,30}\s*")
@@ -46,10 +49,17 @@ def bad(field: str, description: str) -> InvalidArgument:
     return InvalidArgument([Violation(field, description)])
 
 
-def no_column(where: str, name: str, names: list[str]) -> InvalidArgument:
-    """A file without a column that must be there."""
-    wanted = " or ".join(NAMES[name])
-    return bad(where, f"expected a column {wanted}; there are: {', '.join(names) or 'none'}")
+def check_head(where: str, names: Sequence[str], need: Sequence[Sequence[str]] = ()) -> None:
+    """Raises InvalidArgument unless each needed column is there under one of its names, and
+    no column of a post is there twice."""
+    for choice in need:
+        if not set(choice) & set(names):
+            wanted = " or ".join(choice)
+            have = ", ".join(names) or "none"
+            raise bad(where, f"expected a column {wanted}; there are: {have}")
+    for name in chain.from_iterable(NAMES.values()):
+        if (times := list(names).count(name)) > 1:
+            raise bad(where, f"expected one column {name}, got {times}")
 
 
 def _text_of(value: Any) -> str:
@@ -114,6 +124,29 @@ CHECKS: dict[str, Callable[[Any], Any]] = {
     "lat": _degrees("lat"),
     "text": _text_of,
 }
+
+
+def of_records(rows: Iterable[tuple[str, Mapping[str, Any]]], first: int = 0) -> Any:
+    """A record batch of SCHEMA of (place, record); an absent id is the row's number, from
+    `first`. Raises InvalidArgument naming the place of a bad value."""
+    columns: dict[str, list[Any]] = {name: [] for name in SCHEMA.names}
+    for number, (where, record) in enumerate(rows, first):
+        for name, check in CHECKS.items():
+            value = _pick(record, name)
+            if value is None and name == "id":
+                value = str(number)
+            try:
+                columns[name].append(check(value))
+            except ValueError as error:
+                raise bad(f"{where} {name}", str(error)) from None
+    return pa.RecordBatch.from_pydict(columns, schema=SCHEMA)
+
+
+def _pick(record: Mapping[str, Any], name: str) -> Any:
+    for alias in NAMES[name]:
+        if (value := record.get(alias)) is not None:
+            return value
+    return None
 
 
 def paced(

@@ -58,6 +58,12 @@ class RectColumns:
             out[self.world] = _WORLD_BOX
         return out
 
+    def boxes(self) -> tuple[I64, F64]:
+        """The column `box` of QueryRows: ragged, four values a box."""
+        off, box = np.empty(len(self) + 1, np.int64), np.empty((2 * len(self), 4))
+        boxes = kernels.rect_boxes(self.rects(), off, box)
+        return off, box[:boxes].ravel()
+
     def is_world(self) -> Bool:
         return np.zeros(len(self), np.bool_) if self.world is None else self.world
 
@@ -200,13 +206,10 @@ def _rect_columns(columns: RectColumns) -> tuple[U8, tuple[I64, F64], tuple[I64,
     """shape, ragged geom, ragged box."""
     n = len(columns)
     rects, held = columns.rects(), ~columns.is_world()
-    box = np.empty((2 * n, 4))
-    box_off = np.empty(n + 1, np.int64)
-    boxes = kernels.rect_boxes(rects, box_off, box)
     geom_off = np.zeros(n + 1, np.int64)
     np.cumsum(held * 4, out=geom_off[1:])
     shape = np.where(held, np.uint8(Shape.RECT), np.uint8(Shape.WORLD))
-    return shape, (geom_off, rects[held].ravel()), (box_off, box[:boxes].ravel())
+    return shape, (geom_off, rects[held].ravel()), columns.boxes()
 
 
 def _sources(shape: U8, geom: tuple[I64, F64], text: StringColumn) -> StringColumn:

@@ -12,21 +12,21 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from itertools import chain, count, islice
+from itertools import count, islice
 from pathlib import Path
 from typing import IO, Any, Literal
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ps2stream.posts import CHECKS, LIMIT, MAX_BYTES, NAMES, SCHEMA, bad, no_column, short
+from ps2stream.post_columns import post_column, post_columns
+from ps2stream.posts import NAMES, POSTS, SCHEMA, bad, check_head, of_records, short
 
 Format = Literal["jsonl", "csv", "parquet"]
 MAX_LINE = 1 << 20  # bytes
+ROWS = 10_000  # of a batch of Parquet
 PART_BYTES = 2 << 20  # of a record batch, well below what a request may carry
 SUFFIXES: dict[str, Format] = {
     ".jsonl": "jsonl",
@@ -68,6 +68,24 @@ def row_count(path: str, format: str | None = None) -> int | None:
         return int(parquet.metadata.num_rows)
 
 
+def read_records(path: str, need: Sequence[Sequence[str]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(`file:line`, values by column) of each row of a file. need: columns that must be
+    there, each by one of several names. Raises InvalidArgument, naming file and line."""
+    kind = format_of(path)
+    with _opened(path) as file:
+        if kind != "parquet":
+            yield from _records(path, kind, file, need)
+            return
+        with _parquet_file(path, file) as parquet:
+            names = parquet.schema_arrow.names
+            check_head(path, names, need)
+            rows = 0
+            for part in _parquet_batches(path, parquet, ROWS, names):
+                for row, record in enumerate(part.to_pylist(), rows):
+                    yield f"{path} row {row}", record
+                rows += len(part)
+
+
 def read_queries(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """(`file:line`, object) of each line of a JSON lines file of queries. Raises
     InvalidArgument at a line that is no JSON object."""
@@ -101,21 +119,18 @@ def _sized(part: Any) -> Iterator[Any]:
 
 
 def _text(path: str, kind: Format, file: IO[bytes], batch: int) -> Iterator[Any]:
-    records = _csv_lines(path, file) if kind == "csv" else _json_lines(path, file)
+    records = _records(path, kind, file, POSTS)
     number = 0
     while rows := list(islice(records, batch)):
-        columns: dict[str, list[Any]] = {name: [] for name in SCHEMA.names}
-        for line, record in rows:
-            for name, check in CHECKS.items():
-                value = _pick(record, name)
-                if value is None and name == "id":
-                    value = str(number)
-                try:
-                    columns[name].append(check(value))
-                except ValueError as error:
-                    raise bad(f"{path}:{line} {name}", str(error)) from None
-            number += 1
-        yield pa.RecordBatch.from_pydict(columns, schema=SCHEMA)
+        yield of_records(rows, number)
+        number += len(rows)
+
+
+def _records(
+    path: str, kind: Format, file: IO[bytes], need: Sequence[Sequence[str]]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    lines = _csv_lines(path, file, need) if kind == "csv" else _json_lines(path, file)
+    return ((f"{path}:{line}", record) for line, record in lines)
 
 
 def _json_lines(path: str, file: IO[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -141,17 +156,16 @@ def _lines(path: str, file: IO[bytes]) -> Iterator[bytes]:
         yield raw
 
 
-def _csv_lines(path: str, file: IO[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
+def _csv_lines(
+    path: str, file: IO[bytes], need: Sequence[Sequence[str]]
+) -> Iterator[tuple[int, dict[str, Any]]]:
     lines = (
         raw.decode("utf-8" if at else "utf-8-sig") for at, raw in enumerate(_lines(path, file))
     )
     reader = csv.reader(lines, strict=True)
     try:
         head = next(reader, [])
-        for name in ("lon", "lat", "text"):
-            if not set(head) & set(NAMES[name]):
-                raise no_column(f"{path}:1", name, head)
-        _once(f"{path}:1", head)
+        check_head(f"{path}:1", head, need)
         for row in reader:
             if not row:
                 continue
@@ -169,19 +183,6 @@ def _csv_lines(path: str, file: IO[bytes]) -> Iterator[tuple[int, dict[str, Any]
         raise bad(f"{path}:{reader.line_num + 1}", f"expected UTF-8: {error}") from None
 
 
-def _once(where: str, names: list[str]) -> None:
-    for name in chain.from_iterable(NAMES.values()):
-        if names.count(name) > 1:
-            raise bad(where, f"expected one column {name}, got {names.count(name)}")
-
-
-def _pick(record: dict[str, Any], name: str) -> Any:
-    for alias in NAMES[name]:
-        if (value := record.get(alias)) is not None:
-            return value
-    return None
-
-
 # --- Parquet ------------------------------------------------------------------
 
 
@@ -195,90 +196,19 @@ def _parquet_file(path: str, file: IO[bytes]) -> Any:
 def _parquet(path: str, file: IO[bytes], batch: int) -> Iterator[Any]:
     source = file if file.seekable() else io.BytesIO(file.read())
     with _parquet_file(path, source) as parquet:
-        columns = _parquet_columns(path, parquet.schema_arrow)
+        columns = post_columns(path, parquet.schema_arrow)
         start = 0
-        for part in _parquet_batches(path, parquet, batch, columns):
-            out = [_column(path, name, columns, part, start) for name in SCHEMA.names]
+        for part in _parquet_batches(path, parquet, batch, list(columns.values())):
+            out = [post_column(path, name, columns, part, start) for name in SCHEMA.names]
             start += len(part)
             yield pa.RecordBatch.from_arrays(out, schema=SCHEMA)
 
 
-def _parquet_batches(path: str, parquet: Any, batch: int, columns: dict[str, str]) -> Iterator[Any]:
+def _parquet_batches(path: str, parquet: Any, batch: int, names: Sequence[str]) -> Iterator[Any]:
     try:
-        yield from parquet.iter_batches(batch, columns=list(columns.values()))
+        yield from parquet.iter_batches(batch, columns=list(names))
     except (pa.ArrowException, OSError) as error:
         raise bad(path, f"expected a Parquet file that is whole: {error}") from None
-
-
-def _is_string(kind: Any) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
-def _is_number(kind: Any) -> bool:
-    return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
-
-
-def _parquet_columns(path: str, schema: Any) -> dict[str, str]:
-    """The file's column for each of ours. Raises on a wrong type."""
-    _once(path, schema.names)
-    found = {
-        name: alias
-        for name, aliases in NAMES.items()
-        for alias in reversed(aliases)
-        if alias in schema.names
-    }
-    expected: dict[str, tuple[str, Callable[[Any], bool]]] = {
-        "id": ("strings or integers", lambda t: _is_string(t) or pa.types.is_integer(t)),
-        "time": (
-            "timestamps or integers (Unix ms)",
-            lambda t: pa.types.is_timestamp(t) or pa.types.is_integer(t),
-        ),
-        "lon": ("numbers", _is_number),
-        "lat": ("numbers", _is_number),
-        "text": ("strings", _is_string),
-    }
-    for name, (what, fits) in expected.items():
-        if name in found:
-            kind = schema.field(found[name]).type
-            kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-            if not fits(kind):
-                raise bad(f"{path} column {found[name]}", f"expected {what}, got {kind}")
-        elif name in ("lon", "lat", "text"):
-            raise no_column(path, name, schema.names)
-    return found
-
-
-def _column(path: str, name: str, columns: dict[str, str], part: Any, start: int) -> Any:
-    kind = SCHEMA.field(name).type
-    if name not in columns:
-        if name == "time":
-            return pa.nulls(len(part), kind)
-        return pa.array(np.arange(start, start + len(part))).cast(kind)
-    values = part.column(columns[name])
-    if pa.types.is_timestamp(values.type):
-        values = values.cast(pa.timestamp("ms"), safe=False)
-    try:
-        out = values.cast(kind)
-    except pa.ArrowInvalid as error:
-        raise bad(f"{path} column {columns[name]}", str(error)) from None
-    if name == "time":
-        return out
-    wrong = out.is_null().to_numpy(zero_copy_only=False)
-    if name in LIMIT:
-        numbers = out.to_numpy(zero_copy_only=False)
-        wrong |= ~(np.abs(numbers) <= LIMIT[name])
-    else:
-        size = pc.binary_length(out).fill_null(0).to_numpy(zero_copy_only=False)
-        wrong |= size > MAX_BYTES[name]
-    if wrong.any():
-        row = int(wrong.argmax())
-        if name in LIMIT:
-            limit = f"degrees in [-{LIMIT[name]:g}, {LIMIT[name]:g}]"
-        else:
-            limit = f"at most {MAX_BYTES[name]} bytes" if out[row].is_valid else "a value"
-        got = short(values[row].as_py())
-        raise bad(f"{path} row {start + row} {columns[name]}", f"expected {limit}, got {got}")
-    return out
 
 
 # --- shared -------------------------------------------------------------------

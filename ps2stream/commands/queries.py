@@ -16,7 +16,7 @@ from ps2stream.commands.output import (
     printable,
     server_option,
 )
-from ps2stream.commands.regions import of_record, parse_region, region_options, shown
+from ps2stream.commands.regions import parse_region, region_options, shown
 from ps2stream.errors import InvalidArgument, NotFound, Violation
 
 if TYPE_CHECKING:
@@ -116,10 +116,12 @@ def _insert_file(output: Output, file: str, session: str, server: str) -> None:
 
 def _query(where: str, record: dict[str, Any]) -> Query:
     from ps2stream.api import Query
+    from ps2stream.geojson import region_of
     from ps2stream.readers import check_query
 
     check_query(where, record)
-    region = of_record(where, record.get("region"))
+    given = record.get("region")
+    region = None if given is None else region_of(where, given)
     return Query(record["id"], record.get("expression") or "", region, record.get("session") or "")
 
 

@@ -11,7 +11,6 @@ import click
 
 from ps2stream import geojson
 from ps2stream.errors import InvalidArgument, Violation
-from ps2stream.posts import short
 from ps2stream.space import Circle, Polygon, Rect, Region
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -78,27 +77,6 @@ def read_polygon(path: Path) -> Region:
     if not isinstance(value, dict) or value.get("type") not in ("Polygon", "MultiPolygon"):
         raise _bad("--polygon", f"{path}: expected a GeoJSON Polygon or MultiPolygon")
     return geojson.from_json(value)
-
-
-def of_record(where: str, value: Any) -> Region | None:
-    """The region of a line of a query file; its errors name the line."""
-    if value is None:
-        return None
-    try:
-        if isinstance(value, dict) and "type" not in value and len(value) == 1:
-            ((key, numbers),) = value.items()
-            sizes = {"rect": 4, "circle": 3}
-            if key in sizes and isinstance(numbers, list) and len(numbers) == sizes[key]:
-                if not all(type(n) in (int, float) for n in numbers):
-                    raise _bad(f"region.{key}", f"expected numbers, got {short(numbers)}")
-                return Rect(*numbers) if key == "rect" else Circle(*numbers)
-        return geojson.from_json(value)
-    except InvalidArgument as error:
-        raise InvalidArgument(
-            [Violation(f"{where} {v.field}", v.description) for v in error.violations]
-        ) from None
-    except OverflowError:
-        raise _bad(f"{where} region", "a number is too large") from None
 
 
 def _numbers(option: str, text: str, count: int) -> list[float]:

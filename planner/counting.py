@@ -1,0 +1,176 @@
+"""What the planner counts in a batch: the same code under NumPy and on Spark's executors.
+
+Everything here takes one Arrow batch and gives counts per term or per unit;
+`planner/sample.py` and `planner/spark.py` add them up.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ps2stream.batch import F64, I64, U8, U64, Array, column_to_strings, row_of
+from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.expr import CompiledColumn, compile_column
+from ps2stream.grid import Grid
+from ps2stream.planner.statistics import TOP_TERM
+from ps2stream.posts import short
+from ps2stream.terms import Analyzer, Frequencies
+
+QUERIES = pa.schema(
+    [
+        ("id", pa.string()),
+        ("expression", pa.string()),
+        ("box", pa.binary()),  # float64: lon_min, lat_min, lon_max, lat_max; one box or two
+        ("live", pa.int64()),
+        ("inserts", pa.int64()),
+        ("deletes", pa.int64()),
+    ]
+)
+"""Standing queries, 0 or 1 each: live at the end of the period, inserted and deleted in it."""
+
+TERMS = pa.schema([("term", pa.string()), ("objects", pa.int64())])
+POSTINGS = pa.schema(
+    [
+        ("cell", pa.int64()),  # COARSE: the queries of coarser levels, with TOP_TERM
+        ("term", pa.string()),
+        ("live", pa.int64()),
+        ("inserts", pa.int64()),
+        ("deletes", pa.int64()),
+    ]
+)
+SIDES = pa.schema([("axis", pa.int64()), ("side", pa.int64()), ("queries", pa.int64())])
+COARSE = -1
+_STEPS = 16  # classes of a side's length, a doubling
+
+
+def ragged(column: Any, kind: Any = None) -> tuple[I64, U8]:
+    """An Arrow column of strings (or bytes: kind) without nulls as a ragged column."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    column = column.cast(kind or pa.large_string())
+    n, at = len(column), column.offset
+    _, off, data = column.buffers()
+    offsets = np.frombuffer(off, np.int64)[at : at + n + 1] if n else np.zeros(1, np.int64)
+    return offsets, np.frombuffer(data, np.uint8) if data else np.zeros(0, np.uint8)
+
+
+def object_terms(objects: Any, analyzer: Analyzer) -> Any:
+    """TERMS: how many objects of a batch (posts.SCHEMA) have each term."""
+    _, found = analyzer.analyse(*ragged(objects.column("text")))
+    term, count = np.unique(found, return_counts=True)
+    # Lines are apart, so that the tokens of the whole are those of its lines.
+    words = analyzer.tokens("\n".join(objects.column("text").to_pylist()))
+    at, held = find(term, analyzer.hash_terms(words))
+    return pa.table([np.array(words, object)[held], count[at[held]]], schema=TERMS)
+
+
+def sides(queries: Any) -> Any:
+    """SIDES: how many queries' boxes have about which width (axis 0) and height (axis 1),
+    in classes of 2^(side / 16) degrees. Queries of the whole world are left out."""
+    off, box = boxes(queries)
+    wide, high = np.zeros(len(off) - 1), np.zeros(len(off) - 1)
+    row = row_of(off // 4)
+    rects = box.reshape(-1, 4)
+    np.add.at(wide, row, rects[:, 2] - rects[:, 0])
+    np.maximum.at(high, row, rects[:, 3] - rects[:, 1])
+    some = (wide < 360.0) | (high < 180.0)
+    axes = []
+    for axis, length in enumerate((wide[some], high[some])):
+        side, count = np.unique(
+            np.rint(_STEPS * np.log2(np.maximum(length, 2.0**-20))).astype(np.int64),
+            return_counts=True,
+        )
+        axes.append((np.full(len(side), axis), side, count))
+    return pa.table([np.concatenate(column) for column in zip(*axes, strict=True)], schema=SIDES)
+
+
+def grid_of(table: Any) -> Grid:
+    """Grid.for_queries of the median box of all batches' SIDES, to a sixteenth of a doubling."""
+    medians = []
+    for axis in (0, 1):
+        mine = table["axis"].to_numpy() == axis
+        side, count = table["side"].to_numpy()[mine], table["queries"].to_numpy()[mine]
+        order = np.argsort(side)
+        held = np.cumsum(count[order])
+        if not len(held):
+            return Grid()
+        half = int(np.searchsorted(2 * held, held[-1]))
+        medians.append(2.0 ** (float(side[order][half]) / _STEPS))
+    return Grid.for_queries(*medians)
+
+
+def boxes(queries: Any) -> tuple[I64, F64]:
+    """The column `box` of a batch of QUERIES as in QueryRows: ragged float64."""
+    off, data = ragged(queries.column("box"), pa.large_binary())
+    return (off - off[0]) // 8, np.frombuffer(data[off[0] : off[-1]].tobytes(), np.float64)
+
+
+def postings(queries: Any, analyzer: Analyzer, frequencies: Frequencies, grid: Grid) -> Any:
+    """POSTINGS of a batch of QUERIES, by the service's own posting sets and covers.
+
+    Raises InvalidArgument naming the query of a bad expression.
+    """
+    compiled = compile_column(*ragged(queries.column("expression")), analyzer, frequencies)
+    if compiled.errors:
+        first, error = compiled.errors[0]
+        name = short(queries.column("id")[first].as_py())
+        raise InvalidArgument([Violation(f"query {name} expression", str(error))])
+    cell_off, cell = grid.cover(*boxes(queries))
+    level = cell[cell_off[:-1]] >> 28
+    term_off, number, words = _posted(compiled)
+    # Every posted term of a query in every cell of it.
+    n_cells = np.where(level == 0, np.diff(cell_off), 0)
+    pairs = n_cells * np.diff(term_off)
+    row = np.repeat(np.arange(len(pairs)), pairs)
+    k = np.arange(len(row)) - np.repeat(np.cumsum(pairs) - pairs, pairs)
+    at = cell[cell_off[row] + k % n_cells[row]].astype(np.int64)
+    names, of_number = _names(words, analyzer, compiled)
+    key = at * len(names) + of_number[number[term_off[row] + k // n_cells[row]]]
+    key, where = np.unique(key, return_inverse=True)
+    counts, coarse = [], []
+    for name in ("live", "inserts", "deletes"):
+        value = queries.column(name).to_numpy().astype(np.int64)
+        counts.append(np.bincount(where, value[row], len(key)).astype(np.int64))
+        coarse.append(int(value[level > 0].sum()))
+    table = pa.table(
+        [key // max(len(names), 1), np.array(names, object)[key % max(len(names), 1)], *counts],
+        schema=POSTINGS,
+    )
+    if any(coarse):
+        last = pa.table([[COARSE], [TOP_TERM], *([n] for n in coarse)], schema=POSTINGS)
+        table = pa.concat_tables([table, last])
+    return table
+
+
+def _posted(compiled: CompiledColumn) -> tuple[I64, I64, U64]:
+    """The terms of P(q) as a ragged column of numbers into the distinct hashes."""
+    row = row_of(compiled.term_off)
+    bit = (np.arange(len(row)) - compiled.term_off[row]).astype(np.uint64)
+    held = (compiled.post[row] >> bit) & np.uint64(1) == 1
+    off = np.zeros(len(compiled.form) + 1, np.int64)
+    np.cumsum(np.bincount(row[held], minlength=len(compiled.form)), out=off[1:])
+    words, number = np.unique(compiled.term[held], return_inverse=True)
+    return off, number.astype(np.int64), words
+
+
+def _names(hashes: U64, analyzer: Analyzer, compiled: CompiledColumn) -> tuple[list[str], I64]:
+    """(the terms with these hashes, in order of the strings; for each hash its place)."""
+    canonical = " ".join(column_to_strings(compiled.canonical_off, compiled.canonical))
+    words = {*canonical.replace("(", " ").replace(")", " ").split()} - {"AND", "OR"}
+    known = sorted(words)
+    at, held = find(hashes, analyzer.hash_terms(known))
+    name: list[str] = [TOP_TERM] * len(hashes)
+    for i in np.flatnonzero(held).tolist():
+        name[at[i]] = known[i]
+    names = sorted(set(name))
+    place = {word: i for i, word in enumerate(names)}
+    return names, np.fromiter(map(place.__getitem__, name), np.int64, len(name))
+
+
+def find(ordered: Array, wanted: Array) -> tuple[I64, Array]:
+    """(where each wanted value would be among the ordered ones, whether it is there)."""
+    at = np.minimum(np.searchsorted(ordered, wanted), max(len(ordered) - 1, 0))
+    return at, ordered[at] == wanted if len(ordered) else np.zeros(len(wanted), np.bool_)

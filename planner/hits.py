@@ -1,0 +1,134 @@
+"""Objects against units: how many have the term of each, and the few that stand for all.
+
+The same code under NumPy and on Spark's executors.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ps2stream.batch import F64, I64, U64, row_of, take_ragged
+from ps2stream.grid import Grid
+from ps2stream.plan import hash_units
+from ps2stream.planner.counting import find, ragged
+from ps2stream.planner.statistics import SIGNATURES
+from ps2stream.terms import Analyzer
+
+_MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+
+
+class Units:
+    """Finds the number of the unit of a cell and a term. cell int64[u], term[u]."""
+
+    def __init__(self, cell: I64, term: Sequence[str], analyzer: Analyzer) -> None:
+        words = sorted(set(term))
+        hashes = hash_units(analyzer, words)
+        of_word = dict(zip(words, hashes.tolist(), strict=True))
+        hashed = np.fromiter(map(of_word.__getitem__, term), np.uint64, len(term))
+        key = _key(cell, hashed)
+        self._order = np.argsort(key)
+        self._key, self._cell, self._term = (x[self._order] for x in (key, cell, hashed))
+
+    def __len__(self) -> int:
+        return len(self._key)
+
+    def find(self, cell: I64, term: U64) -> I64:
+        """Numbers, -1 for no such unit; int64[n]."""
+        if not len(self):
+            return np.full(len(cell), -1)
+        at, held = find(self._key, _key(cell, term))
+        held &= (self._cell[at] == cell) & (self._term[at] == term)
+        return np.where(held, self._order[at], -1)
+
+
+def _key(cell: I64, term: U64) -> U64:
+    return term ^ (cell.astype(np.uint64) * _ODD)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Signatures:
+    """Objects as sets of units. cell int64[n]; hash uint64[n]; unit ragged int64."""
+
+    cell: I64
+    hash: U64
+    unit_off: I64
+    unit: I64
+
+    def smallest(self) -> Signatures:
+        """The SIGNATURES objects of each cell with the smallest hashes, by cell and hash."""
+        order = np.lexsort((self.hash, self.cell))
+        cell = self.cell[order]
+        rank = np.arange(len(cell)) - np.searchsorted(cell, cell)
+        rows = order[rank < SIGNATURES]
+        return Signatures(
+            self.cell[rows], self.hash[rows], *take_ragged(self.unit_off, self.unit, rows)
+        )
+
+
+class Hits:
+    """Adds up batches of objects (posts.SCHEMA): how many are in each cell of `grid`, how
+    many have the term of each unit in its cell, and the signatures of those that have any.
+    """
+
+    KEEP = 1 << 17  # signatures, before they are cut to the smallest
+
+    def __init__(self, units: Units, analyzer: Analyzer, grid: Grid) -> None:
+        self._known, self._analyzer, self._grid = units, analyzer, grid
+        self.cells: I64 = np.zeros(grid.rows() * grid.columns(), np.int64)
+        self.units: I64 = np.zeros(len(units), np.int64)
+        self._parts: list[Signatures] = []
+        self._held = 0
+
+    def add(self, objects: Any) -> None:
+        """Counts a batch."""
+        lon, lat = (objects.column(name).to_numpy() + 0.0 for name in ("lon", "lat"))
+        cell = self._grid.cells(lon, lat, 0).astype(np.int64)
+        self.cells += np.bincount(cell, minlength=len(self.cells))
+        off, term = self._analyzer.analyse(*ragged(objects.column("text")))
+        row = row_of(off)
+        unit = self._known.find(cell[row], term)
+        hit = unit >= 0
+        self.units += np.bincount(unit[hit], minlength=len(self.units))
+        size = np.bincount(row[hit], minlength=len(lon))
+        rows = np.flatnonzero(size)
+        unit_off = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum(size[rows], out=unit_off[1:])
+        time = objects.column("time").fill_null(0).to_numpy()
+        hashed = _row_hash(lon, lat, time, off, term)
+        self._parts.append(Signatures(cell[rows], hashed[rows], unit_off, unit[hit]))
+        self._held += len(rows)
+        if self._held > self.KEEP:
+            self._parts = [self.signatures()]
+            # What cannot be cut further is not looked at again and again.
+            self._held = 0
+
+    def signatures(self) -> Signatures:
+        """The smallest so far."""
+        cell, hash, unit = (
+            np.concatenate([np.zeros(0, kind), *(getattr(p, name) for p in self._parts)])
+            for name, kind in (("cell", np.int64), ("hash", np.uint64), ("unit", np.int64))
+        )
+        off = np.zeros(len(cell) + 1, np.int64)
+        sizes = [np.zeros(0, np.int64), *(np.diff(p.unit_off) for p in self._parts)]
+        np.cumsum(np.concatenate(sizes), out=off[1:])
+        return Signatures(cell, hash, off, unit).smallest()
+
+
+def _row_hash(lon: F64, lat: F64, time: I64, off: I64, term: U64) -> U64:
+    """Of what an object is (place, time, terms), not of where it stands in a file."""
+    out: U64 = np.add.reduceat(_mixed(term), off[:-1]) if len(lon) else np.zeros(0, np.uint64)
+    for column in (lon, lat, time.astype(np.int64)):
+        out = _mixed(out + _ODD ^ np.ascontiguousarray(column).view(np.uint64))
+    return out
+
+
+def _mixed(x: U64) -> U64:
+    """The finaliser of splitmix64."""
+    x = (x ^ (x >> np.uint64(30))) * _MIX[0]
+    x = (x ^ (x >> np.uint64(27))) * _MIX[1]
+    return x ^ (x >> np.uint64(31))

@@ -1,0 +1,152 @@
+"""A sample as the tables of planner/statistics.py, by NumPy in one process.
+
+The twin of planner/spark.py: equal rows, in any order and in any files, give equal tables.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ps2stream.batch import F64, I64
+from ps2stream.errors import PlanError
+from ps2stream.grid import Grid
+from ps2stream.planner import counting
+from ps2stream.planner.hits import Hits, Signatures, Units
+from ps2stream.planner.statistics import CellTable, SignatureTable, Statistics, UnitTable
+from ps2stream.planner.updates import UPDATES, standing
+from ps2stream.posts import SCHEMA
+from ps2stream.terms import Analysis, Analyzer, Frequencies
+
+MAX_FREQUENCIES = 100_000
+"""Commonest terms of a sample, whose frequencies a plan keeps; all others are rarer."""
+BATCH = 50_000
+COUNTS = ("live", "inserts", "deletes")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Sample:
+    """stats, and the frequencies by which its posting sets were chosen. objects, live,
+    inserts, deletes: rows of the sample; live queries are those at its end. coarse: of
+    them, those that live on coarser levels of the grid, which no plan places: a hash
+    spreads them over all workers."""
+
+    stats: Statistics
+    frequencies: dict[str, int]
+    objects: int
+    live: int
+    inserts: int
+    deletes: int
+    coarse: int
+
+
+def posts(lon: F64, lat: F64, text: list[str], time: I64 | None = None) -> Any:
+    """Objects as an Arrow batch of posts.SCHEMA. lon, lat float64[n] degrees, valid; time
+    int64[n], Unix ms."""
+    n = len(lon)
+    times = pa.nulls(n, pa.int64()) if time is None else pa.array(time, pa.int64())
+    columns = [pa.nulls(n, pa.string()), times, pa.array(lon), pa.array(lat)]
+    return pa.record_batch([*columns, pa.array(text, pa.string())], SCHEMA)
+
+
+def take(
+    objects: Callable[[], Iterable[Any]],
+    updates: Iterable[Any],
+    analysis: Analysis,
+    grid: Grid | None = None,
+    progress: Callable[[str], None] = lambda what: None,
+) -> Sample:
+    """The sample of `objects()` (batches of posts.SCHEMA; gone through twice) and `updates`
+    (batches of updates.UPDATES). Without a grid, the one for the queries' median box.
+
+    Raises PlanError where there are no objects, InvalidArgument for a wrong expression.
+    """
+    analyzer = Analyzer(analysis)
+    progress("counting the terms of the objects")
+    parts = [counting.object_terms(batch, analyzer) for batch in objects()]
+    frequencies = commonest(_sum(parts, counting.TERMS, ["term"], ("objects",)))
+    progress("posting the queries")
+    queries = standing(pa.Table.from_batches(updates, UPDATES))
+    grid = grid or counting.grid_of(counting.sides(queries))
+    known = Frequencies.of(frequencies, analyzer)
+    parts = [
+        counting.postings(queries.slice(at, BATCH), analyzer, known, grid)
+        for at in range(0, len(queries), BATCH)
+    ]
+    postings = ordered(_sum(parts, counting.POSTINGS, ["cell", "term"], COUNTS))
+    progress("counting the objects of each cell and term")
+    hits = Hits(units_of(postings, analyzer), analyzer, grid)
+    for batch in objects():
+        hits.add(batch)
+    counts = {name: int(queries[name].to_numpy().sum()) for name in COUNTS}
+    cell = np.flatnonzero(hits.cells)
+    cells = CellTable(cell, hits.cells[cell].astype(np.float64))
+    return assemble(grid, frequencies, counts, postings, cells, hits.units, hits.signatures())
+
+
+def commonest(terms: Any) -> dict[str, int]:
+    """The frequencies of a table of TERMS: at most MAX_FREQUENCIES, by count and string."""
+    ordered = terms.sort_by([("objects", "descending"), ("term", "ascending")])
+    kept = ordered.slice(0, MAX_FREQUENCIES)
+    return dict(zip(kept["term"].to_pylist(), kept["objects"].to_pylist(), strict=True))
+
+
+def assemble(
+    grid: Grid,
+    frequencies: dict[str, int],
+    counts: dict[str, int],
+    postings: Any,
+    cells: CellTable,
+    unit_objects: I64,
+    signatures: Signatures,
+) -> Sample:
+    """The sample of tables that are summed up: counts of COUNTS; postings by cell and term,
+    as `ordered` gives them; unit_objects int64[u], of their units; signatures by unit number.
+    """
+    if not len(cells.cell):
+        raise PlanError("the sample has no objects")
+    coarse, units = parts_of(postings)
+    cell, term = units["cell"].to_numpy(), units["term"].to_pylist()
+    columns = (units[name].to_numpy().astype(np.float64) for name in COUNTS)
+    table = UnitTable(cell, term, unit_objects.astype(np.float64), *columns)
+    least = signatures.smallest()
+    at = least.unit_off.tolist()
+    named = [term[u] for u in least.unit.tolist()]
+    rows = SignatureTable(least.cell, [named[a:b] for a, b in itertools.pairwise(at)])
+    return Sample(
+        stats=Statistics.of(grid, cells, table, rows),
+        frequencies=frequencies,
+        objects=int(cells.objects.sum()),
+        coarse=int(coarse["live"].to_numpy().sum()),
+        **counts,
+    )
+
+
+def ordered(postings: Any) -> Any:
+    """A table of POSTINGS by cell and term: what numbers the units."""
+    return postings.sort_by([("cell", "ascending"), ("term", "ascending")])
+
+
+def parts_of(postings: Any) -> tuple[Any, Any]:
+    """(the rows of queries on coarser levels, the units)."""
+    coarse = int((postings["cell"].to_numpy() == counting.COARSE).sum())
+    return postings.slice(0, coarse), postings.slice(coarse)
+
+
+def units_of(postings: Any, analyzer: Analyzer) -> Units:
+    """Finds the units of ordered POSTINGS by their numbers."""
+    _, units = parts_of(postings)
+    return Units(units["cell"].to_numpy(), units["term"].to_pylist(), analyzer)
+
+
+def _sum(parts: list[Any], schema: Any, keys: list[str], values: tuple[str, ...]) -> Any:
+    table = pa.concat_tables([schema.empty_table(), *parts])
+    found = table.group_by(keys).aggregate([(name, "sum") for name in values])
+    return found.rename_columns([n.removesuffix("_sum") for n in found.column_names]).select(
+        schema.names
+    )
