@@ -9,9 +9,10 @@ heavy for one worker, and space is cut into tiles fine enough to balance what is
    are light enough (hotspots.py); the parts go to workers, heaviest first.
 2. The rest is cut into tiles of at most `fine` of the mean (tiles.py). In tree order they
    fill up the workers, each to the same level: every worker gets compact regions.
-3. A local search moves or swaps single tiles between the heaviest and the lightest worker.
+3. A local search moves single tiles until the workers are alike and their borders short
+   (local_search.py): a query on a border is stored on both sides.
 4. Of the plans for several `fine` and `hot` the one with the lightest slowest worker is
-   taken; within one per cent of it, the one with the fewest leaves.
+   taken; of those alike, the one with the fewest queries on borders.
 """
 
 from __future__ import annotations
@@ -26,25 +27,28 @@ from ps2stream.batch import F64, I64, U32
 from ps2stream.plan import Leaf, Space, Text
 from ps2stream.planner.hotspots import MAX_PARTS, divide
 from ps2stream.planner.load import balance, cell_load, worker_loads
+from ps2stream.planner.local_search import balanced, borders, rounded
 from ps2stream.planner.partition import Options, Partition
 from ps2stream.planner.statistics import I32, Statistics
 from ps2stream.planner.tiles import Tile, tiles
 
 FINE = (0.02, 0.05, 0.1, 0.2)
 HOT = (0.5, 0.75, 1.0)
-MOVES = 500
+SLACK = 0.02
+ROUNDS = 3
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Draft:
     """A plan in the making. tile_worker int64[tiles]; hot: cell index -> worker of each of
-    its units."""
+    its units; cut: the weight of its borders."""
 
     tiles: list[Tile]
     tile_worker: I64
     hot: dict[int, I32]
     owner: I32
     loads: F64
+    cut: float
 
 
 def hybrid_plus(stats: Statistics, workers: int, options: Options) -> Partition:
@@ -64,10 +68,11 @@ def hybrid_plus(stats: Statistics, workers: int, options: Options) -> Partition:
 
 
 def _better(a: _Draft, b: _Draft) -> bool:
-    slow, old = a.loads.max(), b.loads.max()
-    if slow < 0.99 * old:
-        return True
-    return bool(slow < 1.01 * old and len(a.tiles) + len(a.hot) < len(b.tiles) + len(b.hot))
+    """A lighter slowest worker; where that is alike, fewer queries on borders."""
+    slow, old = float(a.loads.max()), float(b.loads.max())
+    if min(slow, old) > (1 - SLACK) * max(slow, old):
+        return a.cut < b.cut
+    return slow < old
 
 
 def _draft(
@@ -92,10 +97,16 @@ def _draft(
     square = plane.reshape(rows, columns)
     found = tiles(square, fine * max(mean, 1e-9))
     tile_load = np.array([square[t.top : t.bottom, t.left : t.right].sum() for t in found])
-    tile_worker = _balanced(tile_load, _filled(tile_load, level), level)
+    queries = np.zeros(rows * columns)
+    queries[stats.cell] = np.bincount(stats.unit_cell(), stats.q, stats.cells)
+    edges = borders(found, queries.reshape(rows, columns))
+    tile_worker = _filled(tile_load, level)
+    for _ in range(ROUNDS):
+        tile_worker = balanced(tile_load, tile_worker, level, SLACK)
+        tile_worker = rounded(tile_load, tile_worker, level, edges, SLACK)
     owner = _owners(stats, found, tile_worker, split)
     loads = worker_loads(stats, owner, workers, options.costs, options.load)
-    return _Draft(found, tile_worker, split, owner, loads)
+    return _Draft(found, tile_worker, split, owner, loads, edges.cut(tile_worker))
 
 
 def _light_enough(
@@ -139,31 +150,6 @@ def _filled(load: F64, level: F64) -> I64:
     capacity = np.cumsum(np.maximum(water - level, 0.0))
     middle = np.cumsum(load) - load / 2
     return np.minimum(np.searchsorted(capacity, middle, "right"), len(level) - 1)
-
-
-def _balanced(load: F64, worker: I64, level: F64) -> I64:
-    """Local search: one move or swap at a time between the heaviest and the lightest."""
-    worker = worker.copy()
-    total = level + np.bincount(worker, load, len(level))
-    for _ in range(MOVES):
-        high, low = int(np.argmax(total)), int(np.argmin(total))
-        gap = total[high] - total[low]
-        if gap <= 0.01 * total.mean():
-            break
-        ours = np.flatnonzero((worker == high) & (load > 0))
-        theirs = np.flatnonzero(worker == low)
-        # Column 0: a move; the others: a swap for that tile of the lightest.
-        gain = load[ours][:, None] - np.r_[0.0, load[theirs]][None, :]
-        off = np.abs(gain - gap / 2)
-        if not off.size or off.min() >= gap / 2:
-            break
-        i, j = np.unravel_index(int(np.argmin(off)), off.shape)
-        worker[ours[i]] = low
-        if j:
-            worker[theirs[j - 1]] = high
-        total[high] -= gain[i, j]
-        total[low] += gain[i, j]
-    return worker
 
 
 def _cells(stats: Statistics, found: list[Tile], tile_worker: I64) -> I64:

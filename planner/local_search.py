@@ -1,0 +1,100 @@
+"""Local search over an assignment of tiles to workers: first balance, then short borders.
+
+A query on a border is stored on both sides, so the weight of a border is the number of
+queries that may lie across it: of two neighbouring cells, the fewer live postings.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ps2stream.batch import F64, I64
+from ps2stream.planner.tiles import Tile
+
+MOVES = 500
+PASSES = 20
+
+
+class Borders(NamedTuple):
+    """Neighbouring tiles: a, b int64[e], each pair in both directions, weight float64[e]."""
+
+    a: I64
+    b: I64
+    weight: F64
+
+    def cut(self, worker: I64) -> float:
+        """The weight of the borders between different workers."""
+        return float(self.weight[worker[self.a] != worker[self.b]].sum()) / 2
+
+
+def borders(tiles: list[Tile], queries: F64) -> Borders:
+    """Of tiles that cover the plane, float64[rows, columns] live postings a cell."""
+    label = np.empty(queries.shape, np.int64)
+    for i, tile in enumerate(tiles):
+        label[tile.top : tile.bottom, tile.left : tile.right] = i
+    beside = label[:, :-1], label[:, 1:], np.minimum(queries[:, :-1], queries[:, 1:])
+    below = label[:-1], label[1:], np.minimum(queries[:-1], queries[1:])
+    a = np.concatenate([beside[0].ravel(), below[0].ravel()])
+    b = np.concatenate([beside[1].ravel(), below[1].ravel()])
+    weight = np.concatenate([beside[2].ravel(), below[2].ravel()])
+    real = (a != b) & (weight > 0)
+    a, b, weight = a[real], b[real], weight[real]
+    pair, at = np.unique(
+        np.concatenate([a * len(tiles) + b, b * len(tiles) + a]), return_inverse=True
+    )
+    both = np.bincount(at, np.r_[weight, weight], len(pair)).astype(np.float64)
+    return Borders(pair // len(tiles), pair % len(tiles), both)
+
+
+def balanced(load: F64, worker: I64, level: F64, slack: float) -> I64:
+    """Move or swap one tile at a time between the heaviest and the lightest worker, until
+    they differ by `slack` of the mean. level: what each worker has besides the tiles."""
+    worker = worker.copy()
+    total = level + np.bincount(worker, load, len(level))
+    for _ in range(MOVES):
+        high, low = int(np.argmax(total)), int(np.argmin(total))
+        gap = total[high] - total[low]
+        if gap <= slack * total.mean():
+            break
+        ours = np.flatnonzero((worker == high) & (load > 0))
+        theirs = np.flatnonzero(worker == low)
+        # Column 0: a move; the others: a swap for that tile of the lightest.
+        gain = load[ours][:, None] - np.r_[0.0, load[theirs]][None, :]
+        off = np.abs(gain - gap / 2)
+        if not off.size or off.min() >= gap / 2:
+            break
+        i, j = np.unravel_index(int(np.argmin(off)), off.shape)
+        worker[ours[i]] = low
+        if j:
+            worker[theirs[j - 1]] = high
+        total[high] -= gain[i, j]
+        total[low] += gain[i, j]
+    return worker
+
+
+def rounded(load: F64, worker: I64, level: F64, edges: Borders, slack: float) -> I64:
+    """Give tiles to the worker that most of their border is with, as long as no worker
+    exceeds the heaviest, or the mean by `slack`."""
+    worker = worker.copy()
+    total = level + np.bincount(worker, load, len(level))
+    limit = max(float(total.max()), (1 + slack) * float(total.mean()))
+    start = np.searchsorted(edges.a, np.arange(len(load) + 1))
+    for _ in range(PASSES):
+        moved = False
+        for tile in range(len(load)):
+            around = slice(start[tile], start[tile + 1])
+            near = np.bincount(worker[edges.b[around]], edges.weight[around], len(level))
+            own = int(worker[tile])
+            at_home = near[own]
+            near[total + load[tile] > limit] = -1.0
+            best = int(np.argmax(near))
+            if near[best] > at_home:
+                total[own] -= load[tile]
+                total[best] += load[tile]
+                worker[tile] = best
+                moved = True
+        if not moved:
+            break
+    return worker
