@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -52,6 +52,12 @@ class Algorithm(Protocol):
     def __call__(self, stats: Statistics, workers: int, options: Options) -> Partition:
         """Every cell of the grid and every term of every cell has one owner. Raises
         PlanError where the sample does not allow what the algorithm needs."""
+
+
+def idle(owner: Iterable[int], workers: int) -> tuple[str, ...]:
+    """A warning where some workers own nothing."""
+    none = workers - len(set(owner))
+    return (f"{none} of {workers} workers have nothing to do",) if none else ()
 
 
 def to_plan(

@@ -1,0 +1,30 @@
+"""hash: every term to the worker that its hash says, in every cell."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ps2stream.batch import F64
+from ps2stream.kdt import Part
+from ps2stream.plan import Text
+from ps2stream.planner.partition import Options, Partition, idle
+from ps2stream.planner.statistics import I32, Statistics
+
+
+def hashing(stats: Statistics, workers: int, options: Options) -> Partition:
+    """Learns nothing from the sample."""
+    return _one_leaf(stats, Text(tuple(range(workers))))
+
+
+def everywhere(stats: Statistics, workers: int, owner: I32, load: F64) -> Partition:
+    """One map of terms to workers in all cells. owner, load: of each of `stats.terms`; a
+    term without load was learnt nothing about, and goes by hash as unknown ones do."""
+    known = np.flatnonzero(load > 0).tolist()
+    terms = {stats.terms[t]: int(owner[t]) for t in known}
+    warnings = idle(terms.values(), workers) if len(known) == len(stats.terms) else ()
+    return _one_leaf(stats, Text(tuple(range(workers)), terms), warnings)
+
+
+def _one_leaf(stats: Statistics, leaf: Text, warnings: tuple[str, ...] = ()) -> Partition:
+    cells = np.zeros(stats.grid.rows() * stats.grid.columns(), np.uint32)
+    return Partition((leaf,), cells, Part(leaf.workers), warnings)

@@ -1,0 +1,157 @@
+"""Algorithm 1: space and text divided together (PS2Stream, section IV; algorithms.md 1.4, 1.11).
+
+Where the page leaves room: text and space are compared by cost at every node, also in Nt,
+for the similarity of a large node says little; the first phase takes half of theta at most,
+so that there are always leaves left to balance with; the best partition seen is kept.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ps2stream.batch import F64
+from ps2stream.planner.load import balance
+from ps2stream.planner.merge import merge_nodes_into_partitions
+from ps2stream.planner.nodes import Node, Sample
+from ps2stream.planner.numbers import compute_number_partitions
+from ps2stream.planner.partition import Options, Partition
+from ps2stream.planner.similarity import simt
+from ps2stream.planner.split import Line, Lines, median_line, partition_node
+from ps2stream.planner.statistics import Statistics
+from ps2stream.planner.tree import assemble
+
+MAX_DEPTH = 20
+HOT = 0.8  # of a worker's mean load: a single cell above it is divided by terms in its turn
+FEW = 200  # objects and postings: too few to say whether words are alike
+
+
+class _Found(NamedTuple):
+    """Leaves, the worker of each, and the load of each worker."""
+
+    leaves: list[Node]
+    owner: list[int]
+    loads: F64
+
+
+def hybrid(stats: Statistics, workers: int, options: Options) -> Partition:
+    """The kdt-tree of Algorithm 1. A balance of sigma that cannot be met is a warning."""
+    sample = Sample(stats, options)
+    lines: Lines = {}
+    theta = max(options.leaves(workers), workers)
+    leaves = _similar(sample, options, theta // 2, lines)
+    options.progress(f"{len(leaves)} nodes by similarity of words")
+    leaves = _at_least(sample, leaves, workers, lines)
+    best: _Found | None = None
+    fixed: set[Node] = set()  # leaves that nothing divides
+    while True:
+        part, loads = merge_nodes_into_partitions(sample, leaves, workers)
+        if best is None or _better(loads, best):
+            best = _Found(leaves, part.tolist(), loads)
+        if _enough(loads, options) or len(leaves) >= theta:
+            break
+        if (divided := _divide_heaviest(sample, leaves, workers, lines, fixed)) is None:
+            break
+        leaves = divided
+        if len(leaves) % 16 == 0:
+            options.progress(f"{len(leaves)} leaves, balance {balance(loads):.2f}")
+    met = balance(best.loads) <= options.sigma
+    warnings = [] if met else [_unmet(stats, best, fixed, options)]
+    return assemble(sample, best.leaves, best.owner, lines, workers, warnings)
+
+
+def _similar(sample: Sample, options: Options, limit: int, lines: Lines) -> list[Node]:
+    """Lines 1-12: nodes whose words are alike (Ns), or do not become so by a line (Nt)."""
+    root = sample.root()
+    undecided, decided = [(root, simt(sample.stats, root))], list[Node]()
+    while undecided:
+        node, similarity = undecided.pop()
+        full = len(undecided) + len(decided) + 2 > limit
+        few = float(sample.stats.objects[node.cells].sum()) + node.queries < FEW
+        if similarity > options.delta or full or few or node.depth >= MAX_DEPTH:
+            decided.append(node)
+            continue
+        best: tuple[float, Line, list[tuple[Node, float]]] | None = None
+        for axis in (1, 0):
+            if (at := median_line(sample, node, axis)) is not None:
+                pair = [(n, simt(sample.stats, n)) for n in sample.cut(node, axis, at)]
+                low = min(s for _, s in pair)
+                if best is None or low < best[0]:
+                    best = (low, Line(axis, at), pair)
+        if best is None or similarity - best[0] < options.eps:
+            decided.append(node)
+        else:
+            lines[node.rect] = best[1]
+            undecided += best[2]
+    return decided
+
+
+def _at_least(sample: Sample, nodes: list[Node], m: int, lines: Lines) -> list[Node]:
+    """Lines 13-16: m leaves, if the nodes can be divided into so many."""
+    if len(nodes) >= m:
+        return nodes
+    if len(nodes) == 1:
+        leaves, drawn = partition_node(sample, nodes[0], m)
+        lines |= drawn
+        return leaves
+    room = m - len(nodes) + 1
+    tried = [[partition_node(sample, node, k) for k in range(1, room + 1)] for node in nodes]
+    # By cells the total does not fall with more parts; the squares say what they are for.
+    power = 1 if sample.product else 2
+    C = [[sum(n.load**power for n in parts) for parts, _ in row] for row in tried]
+    _, nums = compute_number_partitions(C, m)
+    leaves = []
+    for row, k in zip(tried, nums, strict=True):
+        parts, drawn = row[k - 1]
+        leaves += parts
+        lines |= drawn
+    return leaves
+
+
+def _divide_heaviest(
+    sample: Sample, leaves: list[Node], m: int, lines: Lines, fixed: set[Node]
+) -> list[Node] | None:
+    """Lines 25-26: the heaviest leaf that can be divided, in two; None if none can."""
+    order = np.argsort([-leaf.load for leaf in leaves], kind="stable").tolist()
+    hot = HOT * sum(leaf.load for leaf in leaves) / m
+    cool = [i for i in order if len(leaves[i].cells) == 1 and leaves[i].load < hot]
+    if not sample.product:  # lines copy no objects: they go before the terms of cool cells
+        order = [i for i in order if i not in set(cool)] + cool
+    for i in order:
+        if leaves[i] in fixed:
+            continue
+        parts, drawn = partition_node(sample, leaves[i], 2)
+        if len(parts) > 1:
+            lines |= drawn
+            return leaves[:i] + parts + leaves[i + 1 :]
+        fixed.add(leaves[i])
+    return None
+
+
+def _better(loads: F64, best: _Found) -> bool:
+    """A lighter heaviest worker; where that stays, a heavier lightest one."""
+    high, low = float(loads.max()), float(loads.min())
+    tie = abs(high - best.loads.max()) <= 1e-9 * high
+    return bool(low > best.loads.min() if tie else high < best.loads.max())
+
+
+def _enough(loads: F64, options: Options) -> bool:
+    """Within sigma; by cells also with hardly a better partition to come, for there more
+    leaves cost nothing but the time to find them."""
+    even = options.load == "definition1" or loads.max() <= (1 + options.eps) * loads.mean()
+    return bool(balance(loads) <= options.sigma and even)
+
+
+def _unmet(stats: Statistics, found: _Found, fixed: set[Node], options: Options) -> str:
+    heaviest = found.leaves[int(np.argmax([leaf.load for leaf in found.leaves]))]
+    why = "more leaves than theta would be needed"
+    if heaviest in fixed:
+        units = heaviest.units
+        term = stats.terms[stats.term[units[np.argmax((stats.o * stats.q)[units])]]]
+        cell = stats.cell[heaviest.cells[0]]
+        why = f"the posts with {term!r} in cell {cell} are more than an even share"
+    return (
+        f"the heaviest worker has {balance(found.loads):.3g} times the load of the lightest, "
+        f"above sigma = {options.sigma:g}: {why}"
+    )

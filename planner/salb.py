@@ -1,0 +1,111 @@
+"""Division of terms among parts, one term after the other, as SALB does (S3-TM, 2.2).
+
+Text splits of Algorithm 1 and the metric baseline share it: a term goes to the part where
+the new total load times the coefficient of variation of the parts' loads is least, and an
+object that several terms of a part share is counted there once.
+
+A load is `product * O * Q + copy * O + F`: of the objects and the queries of a part, and
+what its units bring alone.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from ps2stream.batch import F64, I64
+from ps2stream.planner.statistics import I32
+
+
+class Words(NamedTuple):
+    """Terms as SALB sees them: the rows (of `weight` objects each) that term t is in are
+    row[off[t]:off[t + 1]]; queries and fixed, float64[t], are its Q and F."""
+
+    off: I64
+    row: I64
+    weight: F64
+    queries: F64
+    fixed: F64
+
+
+def inverted(row_start: I64, row_unit: I32, rows: I64, word: I32, words: int) -> tuple[I64, I64]:
+    """(offsets int64[words + 1], positions in `rows`): where each word occurs. word: of
+    each unit, -1 for a unit that is none, int32[u]."""
+    off = np.zeros(words + 1, np.int64)
+    _count(row_start, row_unit, rows, word, off)
+    np.cumsum(off, out=off)
+    out = np.empty(off[-1], np.int64)
+    _place(row_start, row_unit, rows, word, off[:-1].copy(), out)
+    return off, out
+
+
+def divide(words: Words, order: I64, parts: int, product: float, copy: float, bias: float) -> I32:
+    """The part of each word, int32[t]: in the given order, each where (new total load) *
+    (bias + coefficient of variation) is least; of equals, where it adds least, then the
+    first. bias: 1 in text splits, 0 in S3-TM's SALB."""
+    part = np.zeros(len(words.queries), np.int32)
+    if parts > 1:
+        _divide(*words, order, parts, product, copy, bias, part)
+    return part
+
+
+@njit(cache=True, nogil=True)
+def _count(row_start: I64, row_unit: I32, rows: I64, word: I32, off: I64) -> None:
+    for row in rows:
+        for i in range(row_start[row], row_start[row + 1]):
+            w = word[row_unit[i]]
+            if w >= 0:
+                off[w + 1] += 1
+
+
+@njit(cache=True, nogil=True)
+def _place(row_start: I64, row_unit: I32, rows: I64, word: I32, at: I64, out: I64) -> None:
+    for n in range(len(rows)):
+        for i in range(row_start[rows[n]], row_start[rows[n] + 1]):
+            w = word[row_unit[i]]
+            if w >= 0:
+                out[at[w]] = n
+                at[w] += 1
+
+
+@njit(cache=True, nogil=True)
+def _divide(
+    off: I64, row: I64, weight: F64, queries: F64, fixed: F64,
+    order: I64, parts: int, product: float, copy: float, bias: float, part: I32,
+) -> None:  # fmt: skip
+    held = np.zeros((len(weight), parts), np.uint8)
+    o, q, load = np.zeros(parts), np.zeros(parts), np.zeros(parts)
+    seen = np.zeros(parts)
+    total = squares = 0.0
+    for t in order:
+        objects = 0.0
+        seen[:] = 0.0
+        for j in range(off[t], off[t + 1]):
+            r = row[j]
+            objects += weight[r]
+            for i in range(parts):
+                seen[i] += held[r, i] * weight[r]
+        best, least, least_added = -1, np.inf, np.inf
+        for i in range(parts):
+            new = objects - seen[i]
+            added = (
+                product * (o[i] * queries[t] + new * q[i] + new * queries[t])
+                + copy * new + fixed[t]
+            )  # fmt: skip
+            mean = (total + added) / parts
+            spread = (squares + added * (2.0 * load[i] + added)) / parts - mean * mean
+            cv = np.sqrt(max(spread, 0.0)) / mean if mean > 0 else 0.0
+            u = (total + added) * (bias + cv)
+            tie = abs(u - least) <= 1e-12 * least
+            if (u < least and not tie) or (tie and added < least_added):
+                best, least, least_added = i, u, added
+        part[t] = best
+        total += least_added
+        squares += least_added * (2.0 * load[best] + least_added)
+        load[best] += least_added
+        o[best] += objects - seen[best]
+        q[best] += queries[t]
+        for j in range(off[t], off[t + 1]):
+            held[row[j], best] = 1

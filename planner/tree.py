@@ -1,0 +1,58 @@
+"""From leaves of the kdt-tree with their workers to a Partition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ps2stream.kdt import Kdt, Part, Split, flatten
+from ps2stream.plan import Leaf, Space, Text
+from ps2stream.planner.nodes import Node, Rect, Sample
+from ps2stream.planner.partition import Partition, idle
+from ps2stream.planner.split import Lines
+
+
+def assemble(
+    sample: Sample,
+    nodes: Sequence[Node],
+    owner: Sequence[int],
+    lines: Lines,
+    workers: int,
+    warnings: Sequence[str] = (),
+) -> Partition:
+    """owner: the worker of each node. `lines` may hold more than the nodes came of: a line
+    that lies inside of a node is left out."""
+    found: dict[Rect, list[int]] = {}
+    for i, node in enumerate(nodes):
+        found.setdefault(node.rect, []).append(i)
+    leaves: list[Leaf] = []
+
+    def tree(rect: Rect) -> Kdt:
+        if rect in found:
+            parts = found[rect]
+            by = tuple(sorted({owner[i] for i in parts}))
+            leaves.append(_leaf(sample, [(nodes[i], owner[i]) for i in parts], by))
+            return Part(by)
+        axis, at = lines[rect]
+        if axis == 0:
+            low, high = tree(rect._replace(bottom=at)), tree(rect._replace(top=at))
+            return Split("lat", at, low, high)
+        low, high = tree(rect._replace(right=at)), tree(rect._replace(left=at))
+        return Split("lon", at, low, high)
+
+    grid = sample.stats.grid
+    kdt = tree(Rect(0, grid.rows(), 0, grid.columns()))
+    cells, _ = flatten(kdt, grid.rows(), grid.columns())
+    return Partition(tuple(leaves), cells, kdt, (*warnings, *idle(owner, workers)))
+
+
+def _leaf(sample: Sample, parts: list[tuple[Node, int]], by: tuple[int, ...]) -> Leaf:
+    """Terms that are not posted here go by hash over the leaf's workers."""
+    if len(by) == 1:
+        return Space(by[0])
+    terms: dict[str, int] = {}
+    names = sample.stats.terms
+    for node, worker in parts:
+        terms |= {names[t]: worker for t in np.unique(sample.stats.term[node.units]).tolist()}
+    return Text(by, terms)
