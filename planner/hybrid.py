@@ -14,7 +14,7 @@ import numpy as np
 from ps2stream.batch import F64
 from ps2stream.planner.load import balance
 from ps2stream.planner.merge import merge_nodes_into_partitions
-from ps2stream.planner.nodes import Node, Sample
+from ps2stream.planner.nodes import Model, Node
 from ps2stream.planner.numbers import compute_number_partitions
 from ps2stream.planner.partition import Options, Partition
 from ps2stream.planner.similarity import simt
@@ -37,45 +37,45 @@ class _Found(NamedTuple):
 
 def hybrid(stats: Statistics, workers: int, options: Options) -> Partition:
     """The kdt-tree of Algorithm 1. A balance of sigma that cannot be met is a warning."""
-    sample = Sample(stats, options)
+    model = Model(stats, options)
     lines: Lines = {}
     theta = max(options.leaves(workers), workers)
-    leaves = _similar(sample, options, theta // 2, lines)
+    leaves = _similar(model, options, theta // 2, lines)
     options.progress(f"{len(leaves)} nodes by similarity of words")
-    leaves = _at_least(sample, leaves, workers, lines)
+    leaves = _at_least(model, leaves, workers, lines)
     best: _Found | None = None
     fixed: set[Node] = set()  # leaves that nothing divides
     while True:
-        part, loads = merge_nodes_into_partitions(sample, leaves, workers)
+        part, loads = merge_nodes_into_partitions(model, leaves, workers)
         if best is None or _better(loads, best):
             best = _Found(leaves, part.tolist(), loads)
         if _enough(loads, options) or len(leaves) >= theta:
             break
-        if (divided := _divide_heaviest(sample, leaves, workers, lines, fixed)) is None:
+        if (divided := _divide_heaviest(model, leaves, workers, lines, fixed)) is None:
             break
         leaves = divided
         if len(leaves) % 16 == 0:
             options.progress(f"{len(leaves)} leaves, balance {balance(loads):.2f}")
     met = balance(best.loads) <= options.sigma
     warnings = [] if met else [_unmet(stats, best, fixed, options)]
-    return assemble(sample, best.leaves, best.owner, lines, workers, warnings)
+    return assemble(model, best.leaves, best.owner, lines, workers, warnings)
 
 
-def _similar(sample: Sample, options: Options, limit: int, lines: Lines) -> list[Node]:
+def _similar(model: Model, options: Options, limit: int, lines: Lines) -> list[Node]:
     """Lines 1-12: nodes whose words are alike (Ns), or do not become so by a line (Nt)."""
-    root = sample.root()
-    undecided, decided = [(root, simt(sample.stats, root))], list[Node]()
+    root = model.root()
+    undecided, decided = [(root, simt(model.stats, root))], list[Node]()
     while undecided:
         node, similarity = undecided.pop()
         full = len(undecided) + len(decided) + 2 > limit
-        few = float(sample.stats.objects[node.cells].sum()) + node.queries < FEW
+        few = float(model.stats.objects[node.cells].sum()) + node.queries < FEW
         if similarity > options.delta or full or few or node.depth >= MAX_DEPTH:
             decided.append(node)
             continue
         best: tuple[float, Line, list[tuple[Node, float]]] | None = None
         for axis in (1, 0):
-            if (at := median_line(sample, node, axis)) is not None:
-                pair = [(n, simt(sample.stats, n)) for n in sample.cut(node, axis, at)]
+            if (at := median_line(model, node, axis)) is not None:
+                pair = [(n, simt(model.stats, n)) for n in model.cut(node, axis, at)]
                 low = min(s for _, s in pair)
                 if best is None or low < best[0]:
                     best = (low, Line(axis, at), pair)
@@ -87,18 +87,18 @@ def _similar(sample: Sample, options: Options, limit: int, lines: Lines) -> list
     return decided
 
 
-def _at_least(sample: Sample, nodes: list[Node], m: int, lines: Lines) -> list[Node]:
+def _at_least(model: Model, nodes: list[Node], m: int, lines: Lines) -> list[Node]:
     """Lines 13-16: m leaves, if the nodes can be divided into so many."""
     if len(nodes) >= m:
         return nodes
     if len(nodes) == 1:
-        leaves, drawn = partition_node(sample, nodes[0], m)
+        leaves, drawn = partition_node(model, nodes[0], m)
         lines |= drawn
         return leaves
     room = m - len(nodes) + 1
-    tried = [[partition_node(sample, node, k) for k in range(1, room + 1)] for node in nodes]
+    tried = [[partition_node(model, node, k) for k in range(1, room + 1)] for node in nodes]
     # By cells the total does not fall with more parts; the squares say what they are for.
-    power = 1 if sample.product else 2
+    power = 1 if model.product else 2
     C = [[sum(n.load**power for n in parts) for parts, _ in row] for row in tried]
     _, nums = compute_number_partitions(C, m)
     leaves = []
@@ -110,18 +110,18 @@ def _at_least(sample: Sample, nodes: list[Node], m: int, lines: Lines) -> list[N
 
 
 def _divide_heaviest(
-    sample: Sample, leaves: list[Node], m: int, lines: Lines, fixed: set[Node]
+    model: Model, leaves: list[Node], m: int, lines: Lines, fixed: set[Node]
 ) -> list[Node] | None:
     """Lines 25-26: the heaviest leaf that can be divided, in two; None if none can."""
     order = np.argsort([-leaf.load for leaf in leaves], kind="stable").tolist()
     hot = HOT * sum(leaf.load for leaf in leaves) / m
     cool = [i for i in order if len(leaves[i].cells) == 1 and leaves[i].load < hot]
-    if not sample.product:  # lines copy no objects: they go before the terms of cool cells
+    if not model.product:  # lines copy no objects: they go before the terms of cool cells
         order = [i for i in order if i not in set(cool)] + cool
     for i in order:
         if leaves[i] in fixed:
             continue
-        parts, drawn = partition_node(sample, leaves[i], 2)
+        parts, drawn = partition_node(model, leaves[i], 2)
         if len(parts) > 1:
             lines |= drawn
             return leaves[:i] + parts + leaves[i + 1 :]
@@ -146,7 +146,9 @@ def _enough(loads: F64, options: Options) -> bool:
 def _unmet(stats: Statistics, found: _Found, fixed: set[Node], options: Options) -> str:
     heaviest = found.leaves[int(np.argmax([leaf.load for leaf in found.leaves]))]
     why = "more leaves than theta would be needed"
-    if heaviest in fixed:
+    if not stats.units:
+        why = "the sample has no queries"
+    elif heaviest in fixed:
         units = heaviest.units
         term = stats.terms[stats.term[units[np.argmax((stats.o * stats.q)[units])]]]
         cell = stats.cell[heaviest.cells[0]]

@@ -13,11 +13,11 @@ import numpy as np
 from numba import njit
 
 from ps2stream.batch import F64, I64
-from ps2stream.planner.nodes import Node, Sample
+from ps2stream.planner.nodes import Model, Node
 from ps2stream.planner.statistics import I32
 
 
-def merge_nodes_into_partitions(sample: Sample, leaves: Sequence[Node], m: int) -> tuple[I32, F64]:
+def merge_nodes_into_partitions(model: Model, leaves: Sequence[Node], m: int) -> tuple[I32, F64]:
     """(the partition of each leaf, int32[n]; the load of each partition, float64[m])."""
     load = np.array([leaf.load for leaf in leaves])
     order = np.lexsort((np.arange(len(leaves)), -load))
@@ -35,9 +35,9 @@ def merge_nodes_into_partitions(sample: Sample, leaves: Sequence[Node], m: int) 
         order,
         off,
         row.astype(np.int64),
-        sample.row_weight[shared],
-        sample.product,
-        sample.copy,
+        model.row_weight[shared],
+        model.product,
+        model.copy,
         part,
         loads,
     )

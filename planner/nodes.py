@@ -46,8 +46,8 @@ class Node:
     whole: bool = True
 
 
-class Sample:
-    """Statistics as Algorithm 1 uses them: loads by unit, and where everything lies."""
+class Model:
+    """Statistics with the loads of units, and where everything lies."""
 
     def __init__(self, stats: Statistics, options: Options) -> None:
         costs = options.costs

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps2stream.planner.nodes import UNSEEN, Node, Rect, Sample
+from ps2stream.planner.nodes import UNSEEN, Model, Node, Rect
 from ps2stream.planner.salb import Words, divide, inverted
 
 
@@ -31,46 +31,46 @@ def total(nodes: list[Node]) -> float:
     return sum(node.load for node in nodes)
 
 
-def median_line(sample: Sample, node: Node, axis: int) -> int | None:
+def median_line(model: Model, node: Node, axis: int) -> int | None:
     """The grid line nearest to the median of the node's objects (of its queries where it
     has no objects) across an axis; None where all its cells lie in one strip."""
     if not node.whole or len(node.cells) < 2:
         return None
-    strip = (sample.row_of, sample.column_of)[axis][node.cells]
+    strip = (model.row_of, model.column_of)[axis][node.cells]
     first = int(strip.min())
     if first == (last := int(strip.max())):
         return None
-    weight = sample.stats.objects[node.cells]
+    weight = model.stats.objects[node.cells]
     if not weight.any():
         weight = np.bincount(
-            np.searchsorted(node.cells, sample.unit_cell[node.units]),
-            sample.stats.q[node.units],
+            np.searchsorted(node.cells, model.unit_cell[node.units]),
+            model.stats.q[node.units],
             len(node.cells),
         ).astype(np.float64)
     below = np.cumsum(np.bincount(strip - first, weight, last - first + 1))[:-1]
     return first + 1 + int(np.argmin(np.abs(below - weight.sum() / 2)))
 
 
-def halves(sample: Sample, node: Node) -> tuple[Line, tuple[Node, Node]] | None:
+def halves(model: Model, node: Node) -> tuple[Line, tuple[Node, Node]] | None:
     """By the median line with the smaller total load, or of equals the more even one; None
     where no line divides the node's cells."""
     best: tuple[float, float, Line, tuple[Node, Node]] | None = None
     for axis in (1, 0):
-        if (at := median_line(sample, node, axis)) is None:
+        if (at := median_line(model, node, axis)) is None:
             continue
-        pair = sample.cut(node, axis, at)
+        pair = model.cut(node, axis, at)
         found = (total(list(pair)), max(n.load for n in pair), Line(axis, at), pair)
         if best is None or _less(found[0], best[0], found[1], best[1]):
             best = found
     return None if best is None else best[2:]
 
 
-def space_split(sample: Sample, node: Node, k: int, lines: Lines) -> list[Node]:
+def space_split(model: Model, node: Node, k: int, lines: Lines) -> list[Node]:
     """k parts, or as many as lines can make: the heaviest is halved again and again."""
     parts, whole = [node], [True]
     while len(parts) < k and any(whole):
         i = max((i for i in range(len(parts)) if whole[i]), key=lambda i: parts[i].load)
-        if (found := halves(sample, parts[i])) is None:
+        if (found := halves(model, parts[i])) is None:
             whole[i] = False
             continue
         line, pair = found
@@ -79,9 +79,9 @@ def space_split(sample: Sample, node: Node, k: int, lines: Lines) -> list[Node]:
     return parts
 
 
-def text_split(sample: Sample, node: Node, k: int) -> list[Node]:
+def text_split(model: Model, node: Node, k: int) -> list[Node]:
     """k parts of the node's terms over all its cells, or as many as there are terms."""
-    stats = sample.stats
+    stats = model.stats
     terms, word_of = np.unique(stats.term[node.units], return_inverse=True)
     n, k = len(terms), min(k, len(terms))
     if k < 2:
@@ -89,11 +89,11 @@ def text_split(sample: Sample, node: Node, k: int) -> list[Node]:
     word = np.full(stats.units, -1, np.int32)
     word[node.units] = word_of
     off, row = inverted(stats.row_start, stats.row_unit, node.rows, word, n)
-    columns = (stats.o, stats.q, sample.expected)
+    columns = (stats.o, stats.q, model.expected)
     o, q, f = (np.bincount(word_of, v[node.units], n).astype(np.float64) for v in columns)
-    words = Words(off, row, sample.row_weight[node.rows], q, f)
+    words = Words(off, row, model.row_weight[node.rows], q, f)
     order = np.lexsort((np.arange(n), -(q * (o + UNSEEN))))
-    part = divide(words, order, k, sample.product, sample.copy, 1.0)
+    part = divide(words, order, k, model.product, model.copy, 1.0)
     row_part = part[np.repeat(np.arange(n), np.diff(off))]
     nodes = []
     for i in range(k):
@@ -101,18 +101,18 @@ def text_split(sample: Sample, node: Node, k: int) -> list[Node]:
         if len(units):
             rows = node.rows[np.unique(row[row_part == i])]
             deeper = node.depth + 1
-            nodes.append(sample.node(node.rect, node.cells, units, rows, deeper, whole=False))
+            nodes.append(model.node(node.rect, node.cells, units, rows, deeper, whole=False))
     return nodes
 
 
-def partition_node(sample: Sample, node: Node, k: int) -> tuple[list[Node], Lines]:
+def partition_node(model: Model, node: Node, k: int) -> tuple[list[Node], Lines]:
     """At most k parts, and the lines that were drawn for them: by space or by text,
     whichever has the smaller total load. The node itself where it cannot be divided."""
     lines: Lines = {}
-    by_space = space_split(sample, node, k, lines)
-    if len(by_space) == k and not sample.product:
+    by_space = space_split(model, node, k, lines)
+    if len(by_space) == k and not model.product:
         return by_space, lines  # no division costs less
-    by_text = text_split(sample, node, k)
+    by_text = text_split(model, node, k)
     if len(by_text) < 2:
         return by_space, lines
     if len(by_space) < 2 or _less(total(by_text), total(by_space)):

@@ -8,13 +8,13 @@ import numpy as np
 
 from ps2stream.kdt import Kdt, Part, Split, flatten
 from ps2stream.plan import Leaf, Space, Text
-from ps2stream.planner.nodes import Node, Rect, Sample
+from ps2stream.planner.nodes import Model, Node, Rect
 from ps2stream.planner.partition import Partition, idle
 from ps2stream.planner.split import Lines
 
 
 def assemble(
-    sample: Sample,
+    model: Model,
     nodes: Sequence[Node],
     owner: Sequence[int],
     lines: Lines,
@@ -32,7 +32,7 @@ def assemble(
         if rect in found:
             parts = found[rect]
             by = tuple(sorted({owner[i] for i in parts}))
-            leaves.append(_leaf(sample, [(nodes[i], owner[i]) for i in parts], by))
+            leaves.append(_leaf(model, [(nodes[i], owner[i]) for i in parts], by))
             return Part(by)
         axis, at = lines[rect]
         if axis == 0:
@@ -41,18 +41,18 @@ def assemble(
         low, high = tree(rect._replace(right=at)), tree(rect._replace(left=at))
         return Split("lon", at, low, high)
 
-    grid = sample.stats.grid
+    grid = model.stats.grid
     kdt = tree(Rect(0, grid.rows(), 0, grid.columns()))
     cells, _ = flatten(kdt, grid.rows(), grid.columns())
     return Partition(tuple(leaves), cells, kdt, (*warnings, *idle(owner, workers)))
 
 
-def _leaf(sample: Sample, parts: list[tuple[Node, int]], by: tuple[int, ...]) -> Leaf:
+def _leaf(model: Model, parts: list[tuple[Node, int]], by: tuple[int, ...]) -> Leaf:
     """Terms that are not posted here go by hash over the leaf's workers."""
     if len(by) == 1:
         return Space(by[0])
     terms: dict[str, int] = {}
-    names = sample.stats.terms
+    names = model.stats.terms
     for node, worker in parts:
-        terms |= {names[t]: worker for t in np.unique(sample.stats.term[node.units]).tolist()}
+        terms |= {names[t]: worker for t in np.unique(model.stats.term[node.units]).tolist()}
     return Text(by, terms)

@@ -108,8 +108,7 @@ def _cut(
     np.cumsum(np.bincount(ends, minlength=words), out=off[1:])
     _, part = pymetis.part_graph(
         workers,
-        xadj=off.tolist(),
-        adjncy=np.concatenate([graph.high, graph.low])[order].tolist(),
+        pymetis.CSRAdjacency(off.tolist(), np.concatenate([graph.high, graph.low])[order].tolist()),
         eweights=whole(np.concatenate([weight, weight]))[order].tolist(),
         vweights=None if load is None else whole(load).tolist(),
         options=settings,

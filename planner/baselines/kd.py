@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ps2stream.planner.nodes import Sample
+from ps2stream.planner.nodes import Model
 from ps2stream.planner.partition import Options, Partition
 from ps2stream.planner.split import Lines, space_split
 from ps2stream.planner.statistics import Statistics
@@ -11,7 +11,7 @@ from ps2stream.planner.tree import assemble
 
 def kd(stats: Statistics, workers: int, options: Options) -> Partition:
     """Fewer leaves than workers where lines divide no further: a warning."""
-    sample = Sample(stats, options)
+    model = Model(stats, options)
     lines: Lines = {}
-    leaves = space_split(sample, sample.root(), workers, lines)
-    return assemble(sample, leaves, range(len(leaves)), lines, workers)
+    leaves = space_split(model, model.root(), workers, lines)
+    return assemble(model, leaves, range(len(leaves)), lines, workers)

@@ -1,0 +1,80 @@
+"""Hostile statistics for the tests of partitioning algorithms."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ps2stream.grid import Grid
+from ps2stream.planner.statistics import (
+    TOP_TERM,
+    CellTable,
+    SignatureTable,
+    Statistics,
+    UnitTable,
+)
+
+Unit = tuple[int, str, float, float, float, float]  # cell, term, o, q, inserts, deletes
+
+
+def tables(
+    grid: Grid, objects: dict[int, float], units: list[Unit], rows: list[tuple[int, list[str]]]
+) -> Statistics:
+    """From rows as a person would write them."""
+    cell, term, *counts = zip(*units, strict=True) if units else ([], [], [], [], [], [])
+    columns = (np.array(c, np.float64) for c in counts)
+    return Statistics.of(
+        grid,
+        CellTable(np.array(list(objects), np.int64), np.array(list(objects.values()), np.float64)),
+        UnitTable(np.array(cell, np.int64), list(term), *columns),
+        SignatureTable(np.array([c for c, _ in rows], np.int64), [t for _, t in rows]),
+    )
+
+
+def words(grid: Grid, rng: np.random.Generator, cells: list[int], count: int) -> Statistics:
+    """`count` objects with a few of twenty words over the given cells, and queries for
+    these words and without any; some units have no objects, some no live queries."""
+    vocabulary = [TOP_TERM, *(f"w{i}" for i in range(20))]
+    share = 1.0 / np.arange(2, 22)
+    posted = {c: {vocabulary[i] for i in rng.integers(0, 21, 8)} for c in cells}
+    at = [cells[int(i)] for i in rng.integers(0, len(cells), count) ** 2 % len(cells)]
+    rows, seen = [], {(c, t): 0.0 for c in cells for t in posted[c]}
+    for c in at:
+        drawn = rng.choice(vocabulary[1:], 4, p=share / share.sum()).tolist()
+        held = sorted({TOP_TERM, *drawn} & posted[c])
+        for term in held:
+            seen[c, term] += 1
+        rows += [(c, held)] * bool(held)
+    units = [(c, t, n, *rng.integers(0, 30, 3).astype(float)) for (c, t), n in seen.items()]
+    objects = {c: float(at.count(c)) for c in set(at)}
+    return tables(grid, objects, units, rows)
+
+
+def hostile(seed: int) -> dict[str, Statistics]:
+    """By name: what an algorithm may trip over."""
+    rng = np.random.default_rng(seed)
+    grid = Grid(4, 3, 16)
+    last = grid.rows() * grid.columns() - 1
+    cells = rng.choice(last + 1, 30, replace=False).tolist()
+    return {
+        "many cells": words(grid, rng, cells, 400),
+        "one point": words(grid, rng, [last], 60),
+        "two corners": words(grid, rng, [0, last], 60),
+        "one row": words(grid, rng, list(range(16, 32)), 200),
+        "grid of one cell": words(Grid(0, 0), rng, [0], 50),
+        "one unit": tables(
+            grid, {3: 5.0}, [(3, "storm", 5.0, 9.0, 1.0, 1.0)], [(3, ["storm"])] * 5
+        ),
+        "no queries": tables(grid, {1: 4.0, 9: 2.0}, [], []),
+        "no objects": tables(
+            grid, {}, [(c, t, 0.0, 3.0, 1.0, 0.0) for c in cells[:5] for t in ("a", "b")], []
+        ),
+        "only queries without words": tables(
+            grid, {1: 4.0, 9: 2.0}, [(c, TOP_TERM, 2.0, 5.0, 1.0, 1.0) for c in (1, 9)],
+            [(c, [TOP_TERM]) for c in (1, 1, 9, 9)],
+        ),
+        "nothing weighs anything": tables(grid, {}, [(5, "a", 0.0, 0.0, 0.0, 0.0)], []),
+        "no word meets another": tables(
+            grid, {5: 60.0}, [(5, f"w{i}", 2.0, 4.0, 0.0, 0.0) for i in range(30)],
+            [(5, [f"w{i}"]) for i in range(30)],
+        ),
+    }  # fmt: skip
