@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,6 +36,7 @@ SPOTS = [-180.0, 180.0, 179.99, -0.0, 0.0, 0.703125, 45.0, -73.9, -74.0, 12.5]
 LATS = [-90.0, 90.0, 0.0, -0.0, 40.7, 40.70001, 0.703125, -33.0, 89.9]
 SESSIONS = ["ann", "bob", "cy"]
 ANALYSIS = Analysis(salt=7)
+Plans = Callable[[random.Random], RoutingPlan]
 
 
 def some_expression(rng: random.Random) -> str:
@@ -111,8 +113,9 @@ class History:
 class World_:
     """One service, restarted now and then, its subscribers, and the history."""
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, plan: Plans) -> None:
         self.rng = rng
+        self.plan = plan
         self.store = MemoryStore()
         self.history = History()
         self.delivered: dict[str, list[tuple[str, str]]] = {s: [] for s in SESSIONS}
@@ -122,7 +125,7 @@ class World_:
 
     def start(self) -> None:
         topology = Topology(
-            some_plan(self.rng),
+            self.plan(self.rng),
             dispatchers=self.rng.randint(1, 3),
             mergers=self.rng.randint(1, 2),
             max_in_flight=self.rng.choice([1, 3, 10_000]),
@@ -228,9 +231,10 @@ class World_:
             )
 
 
-def run(seed: int, steps: int) -> None:
+def run(seed: int, steps: int, plan: Plans = some_plan) -> None:
+    """plan: asked at every start."""
     rng = random.Random(seed)
-    world = World_(rng)
+    world = World_(rng, plan)
     for _ in range(steps):
         action = rng.choices(
             [world.insert, world.delete, world.publish, world.restart, None],

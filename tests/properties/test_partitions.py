@@ -1,0 +1,135 @@
+"""Under the plan of every algorithm an object and the queries that it matches meet."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ps2stream.batch import strings_to_column
+from ps2stream.dispatcher.gridt import Gridt
+from ps2stream.expr import compile_column
+from ps2stream.grid import Grid
+from ps2stream.plan import RoutingPlan
+from ps2stream.planner.algorithms import ALGORITHMS
+from ps2stream.planner.partition import Options, to_plan
+from ps2stream.planner.sample import Sample, posts, take
+from ps2stream.planner.updates import of_records
+from ps2stream.queries import build_rows
+from ps2stream.space import Rect, Region, World
+from ps2stream.terms import Analyzer, Frequencies
+from tests import naive
+from tests.sim.test_interleavings import (
+    ANALYSIS,
+    LATS,
+    SPOTS,
+    WORDS,
+    run,
+    some_expression,
+    some_region,
+)
+
+ANALYZER = Analyzer(ANALYSIS)
+
+
+def some_posts(rng: random.Random, count: int) -> list[naive.Obj]:
+    """Half of them at the few spots where everything happens."""
+    return [
+        naive.Obj(
+            rng.choice([rng.choice(SPOTS), rng.uniform(-180, 180)]),
+            rng.choice([rng.choice(LATS), rng.uniform(-90, 90)]),
+            " ".join(rng.choices(WORDS, k=rng.randrange(6))),
+        )
+        for _ in range(count)
+    ]
+
+
+def some_queries(rng: random.Random, count: int) -> list[tuple[str, Region]]:
+    """Every tenth without words; small boxes too, so that cells differ."""
+    found: list[tuple[str, Region]] = []
+    for _ in range(count):
+        region = some_region(rng)
+        if rng.random() < 0.5:
+            lon, lat = rng.uniform(-180, 170), rng.uniform(-90, 80)
+            region = Rect(lon, lat, lon + rng.uniform(0, 10), lat + rng.uniform(0, 10))
+        wordless = rng.random() < 0.1 and not isinstance(region, World)
+        found.append(("" if wordless else some_expression(rng), region))
+    return found
+
+
+def some_sample(rng: random.Random, grid: Grid) -> Sample:
+    objects = some_posts(rng, 150)
+    batch = posts(
+        np.array([o.lon for o in objects]),
+        np.array([o.lat for o in objects]),
+        [o.text for o in objects],
+    )
+    records: list[tuple[str, dict[str, Any]]] = []
+    for i, (expression, region) in enumerate(some_queries(rng, 60)):
+        known = {"id": f"q{i}", "expression": expression, "region": region.to_json()}
+        records.append((f"query {i}", known | {"op": "live"}))
+    return take(lambda: [batch], [of_records(records)], ANALYSIS, grid)
+
+
+def learnt(name: str, rng: random.Random) -> RoutingPlan:
+    """What an algorithm makes of a random sample."""
+    grid = Grid(rng.choice([0, 4, 9]), rng.choice([0, 3, 8]), max_cells=rng.choice([1, 4, 64]))
+    sample = some_sample(rng, grid)
+    workers = rng.randint(1, 5)
+    load = rng.choice(["cells", "definition1"])
+    options = Options(load=load)  # type: ignore[arg-type]
+    partition = ALGORITHMS[name](sample.stats, workers, options)
+    return to_plan(partition, sample.stats, workers, ANALYSIS, sample.frequencies)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_an_object_and_a_query_that_it_matches_meet(name: str, seed: int) -> None:
+    """At a worker that gets the object and holds the query under one of its units."""
+    rng = random.Random(f"{name} {seed}")
+    plan = learnt(name, rng)
+    queries, objects = some_queries(rng, 80), some_posts(rng, 80)
+    gridt = Gridt(plan.compile(ANALYZER), plan.grid)
+    off, source = strings_to_column([expression for expression, _ in queries])
+    compiled = compile_column(off, source, ANALYZER, Frequencies.of(plan.frequencies, ANALYZER))
+    ids = strings_to_column([f"q{i}" for i in range(len(queries))])
+    tags = gridt.expand(build_rows(ids, compiled, [region for _, region in queries]))
+    gridt.insert(tags)
+    lon, lat = np.array([o.lon for o in objects]), np.array([o.lat for o in objects])
+    term_off, term = ANALYZER.analyse(*strings_to_column([o.text for o in objects]))
+    shares, _ = gridt.route(lon, lat, term_off, term)
+    gets: list[set[int]] = [set() for _ in objects]
+    for share in shares:
+        for row in share.row.tolist():
+            gets[row].add(share.worker)
+    at = [set(column.tolist()) for column in cells_of(plan.grid, lon, lat)]
+    met = 0
+    for i, (expression, region) in enumerate(queries):
+        query = naive.Query(f"q{i}", "s", expression, region.to_json())
+        held = range(int(tags.off[i]), int(tags.off[i + 1]))
+        for j, obj in enumerate(objects):
+            if not naive.matches(query, obj):
+                continue
+            terms = set(term[term_off[j] : term_off[j + 1]].tolist())
+            assert any(
+                int(tags.cell[k]) in at[j]
+                and int(tags.term[k]) in terms
+                and int(tags.worker[k]) in gets[j]
+                for k in held
+            ), (query, obj)
+            met += 1
+    assert met
+
+
+def cells_of(grid: Grid, lon: Any, lat: Any) -> Any:
+    """The cells of each point, one a level, uint32[n, levels]."""
+    return np.stack([grid.cells(lon, lat, level) for level in range(grid.levels)], axis=1)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_pipeline_delivers_what_brute_force_finds(name: str, seed: int) -> None:
+    """With inserts, deletes and restarts, each restart under another plan."""
+    run(10_000 + seed, 100, lambda rng: learnt(name, rng))
