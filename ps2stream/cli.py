@@ -20,6 +20,7 @@ COMMANDS = {
     "status": ("status", "status"),
     "demo": ("demo", "demo"),
     "bench": ("bench", "bench"),
+    "experiment": ("experiment", "experiment"),
 }
 
 

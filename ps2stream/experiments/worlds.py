@@ -13,12 +13,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps2stream.batch import I64, U64, Array
+from ps2stream.batch import Array, column_to_strings
 from ps2stream.bench.engine import query_rows
 from ps2stream.bench.workload import Workload, make
 from ps2stream.experiments.evaluate import Objects, Period, Round
-from ps2stream.experiments.sampling import statistics_of
+from ps2stream.planner.sample import Sample, posts, take
 from ps2stream.planner.statistics import Statistics
+from ps2stream.planner.updates import DELETE, INSERT, LIVE, of_rects
 from ps2stream.rows import Kind
 from ps2stream.terms import Analysis, Analyzer, Frequencies
 
@@ -31,11 +32,11 @@ class Size(NamedTuple):
     queries: int
     planned: int
     judged: int
-    rounds: int = 8
+    rounds: int = 4
 
 
-QUICK = Size(20_000, 10_000, 20_000, 4)
-FULL = Size(200_000, 40_000, 100_000, 8)
+QUICK = Size(20_000, 10_000, 20_000, 2)
+FULL = Size(200_000, 40_000, 100_000, 4)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -56,18 +57,16 @@ def make_world(
     only one, is outside the 1% most frequent terms. Raises InvalidArgument for a bad file."""
     analyzer = Analyzer(Analysis(salt=seed))
     before, after = size.planned // UPDATE_EVERY, size.judged // UPDATE_EVERY
-    posts = size.planned + size.judged
-    load = make(source, group, size.queries, before + after, posts, seed, analyzer)
+    objects = size.planned + size.judged
+    load = make(source, group, size.queries, before + after, objects, seed, analyzer)
     if rare:
         load = _all_rare(load, seed)
-    off, term = analyzer.analyse(load.posts.text_off, load.posts.text)
-    cut = off[size.planned]
-    hashes = analyzer.hash_terms(load.words)
-    counts = _counts(load.words, hashes, term[:cut])
-    frequencies = Frequencies(counts, hashes[np.isin(hashes, term[:cut])])
+    sample = _sample(load, size.planned, before, analyzer)
+    frequencies = Frequencies.of(sample.frequencies, analyzer)
     rows = query_rows(load, analyzer, frequencies, 0, len(load.interests.every))
+    off, term = analyzer.analyse(load.posts.text_off, load.posts.text)
 
-    def objects(first: int, last: int) -> Objects:
+    def stretch(first: int, last: int) -> Objects:
         part = off[first : last + 1]
         lon, lat = load.posts.lon[first:last], load.posts.lat[first:last]
         return Objects(lon, lat, part - part[0], term[part[0] : part[-1]])
@@ -79,29 +78,34 @@ def make_world(
         here = (death > first) & (death <= last) & (number < load.start + last)
         return number[load.start + first : load.start + last], np.flatnonzero(here)
 
-    came, gone = updates(0, before)
     standing = np.flatnonzero((number < load.start + before) & (death > before))
-    live = rows.take(standing)
-    statistics = statistics_of(
-        load.grid, analyzer, dict(zip(hashes.tolist(), load.words, strict=True)), live,
-        rows.take(came), rows.take(gone), objects(0, size.planned),
-    )  # fmt: skip
     edges = np.linspace(0, after, size.rounds + 1).astype(int).tolist()
     marks = (size.planned + np.linspace(0, size.judged, size.rounds + 1)).astype(int).tolist()
     rounds = []
     for i in range(size.rounds):
         came, gone = updates(before + edges[i], before + edges[i + 1])
         deletes = rows.take(gone).replace(kind=np.full(len(gone), Kind.DELETE, np.uint8))
-        rounds.append(Round(rows.take(came), deletes, objects(marks[i], marks[i + 1])))
-    return World(name, analyzer, statistics, counts, Period(live, rounds))
+        rounds.append(Round(rows.take(came), deletes, stretch(marks[i], marks[i + 1])))
+    period = Period(rows.take(standing), rounds)
+    return World(name, analyzer, sample.stats, sample.frequencies, period)
 
 
-def _counts(words: list[str], hashes: U64, term: U64) -> dict[str, int]:
-    """How many objects of a sample hold each word; words that none holds are left out."""
-    found, count = np.unique(term, return_counts=True)
-    at = np.minimum(np.searchsorted(found, hashes), len(found) - 1)
-    held: I64 = np.where(found[at] == hashes, count[at], 0)
-    return {words[i]: int(held[i]) for i in np.flatnonzero(held).tolist()}
+def _sample(load: Workload, objects: int, before: int, analyzer: Analyzer) -> Sample:
+    """What the planner is told: the first objects, and the updates of as many inserts."""
+    n = load.start + before
+    off = load.posts.text_off[: objects + 1]
+    texts = column_to_strings(off, load.posts.text)
+    batch = posts(load.posts.lon[:objects], load.posts.lat[:objects], texts)
+    inserted = np.maximum(np.arange(n) - load.start + 1, 0)
+    gone = np.flatnonzero(load.interests.death[:n] <= before)
+    row = np.concatenate([np.arange(n), gone])
+    time = np.concatenate([inserted, load.interests.death[gone]])
+    first = np.where(inserted > 0, INSERT, LIVE)
+    op = np.concatenate([first, np.full(len(gone), DELETE)])
+    expressions = load.expressions()
+    ids, said = [f"q{i}" for i in row.tolist()], [expressions[i] for i in row.tolist()]
+    updates = of_rects(ids, op, time, said, load.interests.rect[row])
+    return take(lambda: [batch], [updates], analyzer.analysis, load.grid)
 
 
 def _all_rare(load: Workload, seed: int) -> Workload:

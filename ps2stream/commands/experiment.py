@@ -1,0 +1,94 @@
+"""`ps2stream experiment`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ps2stream.commands.output import Output, json_option, pass_output
+from ps2stream.commands.shared_data import shared_file
+
+NAMES = ("f6", "f7", "f8", "f9", "f10", "f11", "salb")
+POSTS = "tweets_us_2021_2022.parquet"
+
+
+@click.command()
+@click.argument("name", type=click.Choice(NAMES))
+@click.option(
+    "--quick/--full",
+    default=True,
+    show_default=True,
+    help="A tenth of the size, in about a minute; or the size of docs/experiments.md.",
+)
+@click.option(
+    "--workers",
+    metavar="N[,N...]",
+    help="Numbers of workers, 1 to 256.  [default: 8; f11 and salb: several]",
+)
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Of all draws.")
+@click.option(
+    "--posts",
+    metavar="FILE|none",
+    help=f"Real posts; none: the synthetic stream alone.  [default: {POSTS} of PS2STREAM_DATA]",
+)
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("experiments"),
+    show_default=True,
+    help="Where NAME.json and NAME.png go.",
+)
+@json_option
+@pass_output
+def experiment(
+    output: Output,
+    /,
+    name: str,
+    quick: bool,
+    workers: str | None,
+    seed: int,
+    posts: str | None,
+    out: Path,
+) -> None:
+    """Repeat an experiment of the papers and say which of their orderings come out.
+
+    f6 baselines, f7 hybrid, f8 latency, f9 and f10 memory, f11 workers (PS2Stream's
+    figures); salb (S3-TM). Plans are made on one part of a stream and judged on another.
+    Every worker's share runs alone, one after the other, in this process: the slowest one
+    bounds the throughput. docs/experiments.md has what was measured.
+    """
+    from ps2stream.errors import InvalidArgument, Violation
+    from ps2stream.experiments.plans import Settings
+    from ps2stream.experiments.suite import EXPERIMENTS, run
+    from ps2stream.experiments.worlds import FULL, QUICK
+
+    given = shared_file(POSTS) if posts is None else None if posts == "none" else posts
+    settings = Settings(
+        size=QUICK if quick else FULL,
+        workers=_numbers(workers) if workers else EXPERIMENTS[name][not quick],
+        seed=seed,
+        posts=None if given is None else str(given),
+        progress=lambda what: output.progress().print(what),
+    )
+    report = run(name, settings)
+    try:
+        data, picture = report.save(out)
+    except OSError as error:
+        raise InvalidArgument(
+            [Violation("--out", f"cannot write to {out}: {error.strerror}")]
+        ) from None
+    files = {"json": str(data), "png": str(picture)}
+    output.emit(report.to_dict() | {"files": files}, f"{report.text()}\n\n{data}\n{picture}")
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    """Ascending numbers of workers. Raises InvalidArgument."""
+    from ps2stream.errors import InvalidArgument, Violation
+
+    parts = text.split(",")
+    if not all(part.strip().isdecimal() and 1 <= int(part) <= 256 for part in parts):
+        raise InvalidArgument(
+            [Violation("--workers", f"expected whole numbers from 1 to 256, got {text!r}")]
+        )
+    return tuple(sorted({int(part) for part in parts}))

@@ -1,0 +1,67 @@
+"""Figure 11: throughput by the number of workers."""
+
+from __future__ import annotations
+
+from ps2stream.experiments.plans import (
+    HYBRID,
+    KD,
+    METRIC,
+    PLUS,
+    Settings,
+    cases,
+    every,
+    ratios,
+    table,
+)  # fmt: skip
+from ps2stream.experiments.report import Chart, Report, Verdict, ordering
+
+NAMES = (HYBRID, PLUS, METRIC, KD)
+COLUMNS = (
+    "stream", "queries", "workers", "algorithm", "throughput", "kernel_throughput",
+    "balance", "copies",
+)  # fmt: skip
+
+
+def run(settings: Settings) -> Report:
+    """F11 for Q1, Q2 and Q3."""
+    rows, notes = every(settings, ("q1", "q2", "q3"), NAMES)
+    verdicts: list[Verdict] = []
+    low, high = min(settings.workers), max(settings.workers)
+    for stream, queries in cases(rows):
+        at = {"stream": stream, "queries": queries}
+        for workers in settings.workers:
+            claim = f"{stream} {queries}, {workers} workers: hybrid above metric and kd-tree"
+            found = ratios(rows, (HYBRID,), (METRIC, KD), workers=workers, **at)
+            verdicts.append(ordering(claim, found))
+        worst = {"Q1": METRIC, "Q2": KD}.get(queries)
+        if worst and low < high:
+            growth = {
+                label: {
+                    name: table(rows, column, workers=high, **at)[name]
+                    / table(rows, column, workers=low, **at)[name]
+                    for name in (HYBRID, METRIC, KD)
+                }
+                for label, column in (("modelled", "throughput"), ("kernel", "kernel_throughput"))
+            }
+            claim = f"{stream} {queries}: from {low} to {high} workers {worst} gains least"
+            found = {
+                label: min(g for name, g in of.items() if name != worst) / of[worst]
+                for label, of in growth.items()
+            }
+            verdicts.append(ordering(claim, found))
+    panels = {
+        f"{stream} {queries}": {
+            name: {
+                workers: table(rows, "throughput", stream=stream, queries=queries,
+                               workers=workers)[name]
+                for workers in settings.workers
+            }
+            for name in NAMES
+        }
+        for stream, queries in cases(rows)
+    }  # fmt: skip
+    return Report(
+        "f11", "throughput by workers, tuples/s", settings.to_dict(),
+        [*settings.notes(), *notes], COLUMNS, rows, verdicts,
+        Chart("lines", "tuples/s, modelled", panels),
+    )  # fmt: skip

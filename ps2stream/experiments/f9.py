@@ -1,0 +1,47 @@
+"""Figure 9: the memory of a dispatcher, its gridt (H1 and H2)."""
+
+from __future__ import annotations
+
+from ps2stream.experiments.plans import (
+    HYBRID,
+    KD,
+    METRIC,
+    PLUS,
+    Settings,
+    bars,
+    cases,
+    every,
+    table,
+)  # fmt: skip
+from ps2stream.experiments.report import Chart, Report, Verdict, at_most, ordering
+
+MB = 1e6
+COLUMNS = ("stream", "queries", "algorithm", "dispatcher_mb", "units")
+
+
+def run(settings: Settings) -> Report:
+    """F9 for Q1, Q2 and Q3."""
+    names = (HYBRID, PLUS, METRIC, KD)
+    rows, notes = every(settings, ("q1", "q2", "q3"), names)
+    for row in rows:
+        row["dispatcher_mb"] = row["dispatcher_bytes"] / MB
+    verdicts: list[Verdict] = []
+    by = {case: table(rows, "dispatcher_mb", stream=case[0], queries=case[1])
+          for case in cases(rows)}  # fmt: skip
+    for (stream, queries), found in by.items():
+        most = {name: found[name] for name in (HYBRID, METRIC, KD)}
+        verdicts.append(at_most(f"{stream} {queries}: MB", most, 1000, "all below 1000 MB"))
+        for other in (HYBRID, METRIC):
+            claim = f"{stream} {queries}: {other} above kd-tree"
+            verdicts.append(ordering(claim, {"MB": found[other] / found[KD]}))
+    for stream in settings.sources:
+        for other in ("Q1", "Q3"):
+            ratio = by[stream, "Q2"][HYBRID] / by[stream, other][HYBRID]
+            verdicts.append(ordering(f"{stream}: hybrid on Q2 above {other}", {"MB": ratio}))
+    notes.append(
+        "A unit of H2 has one owner under every plan, so the plans differ by H1's term maps."
+    )
+    return Report(
+        "f9", "memory of a dispatcher, MB", settings.to_dict(), [*settings.notes(), *notes],
+        COLUMNS, rows, verdicts, Chart("bars", "MB", bars(rows, {"gridt": "dispatcher_mb"})),
+    )  # fmt: skip

@@ -1,0 +1,151 @@
+"""What an experiment hands back: figures, verdicts on the paper's claims, a chart.
+
+A verdict is about an ordering, and about the ratio where the paper's numbers survive. A
+number that the texts at hand have lost is called "lost"; nothing is put in its place.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+LOST = "lost"
+TIE = 0.03
+"""Two figures closer than this are called equal."""
+
+
+class Verdict(NamedTuple):
+    """claim: what is said to be so; paper: its number or LOST, or "goal" for our own."""
+
+    claim: str
+    measured: str
+    paper: str
+    verdict: str
+
+
+class Chart(NamedTuple):
+    """panels: title -> series -> label (bars) or number (lines) -> value."""
+
+    kind: Literal["bars", "lines"]
+    unit: str
+    panels: Mapping[str, Mapping[str, Mapping[Any, float]]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """rows: one figure each, JSON-able; columns: those of them that are shown."""
+
+    name: str
+    title: str
+    settings: Mapping[str, Any]
+    notes: Sequence[str]
+    columns: Sequence[str]
+    rows: Sequence[Mapping[str, Any]]
+    verdicts: Sequence[Verdict]
+    chart: Chart
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able."""
+        return {
+            "experiment": self.name,
+            "title": self.title,
+            "settings": dict(self.settings),
+            "notes": list(self.notes),
+            "rows": [dict(row) for row in self.rows],
+            "verdicts": [verdict._asdict() for verdict in self.verdicts],
+        }
+
+    def text(self) -> str:
+        """For people."""
+        table = [list(self.columns)]
+        table += [[_shown(row.get(name, "")) for name in self.columns] for row in self.rows]
+        width = [max(map(len, column)) for column in zip(*table, strict=True)]
+        lines = [f"{self.name}: {self.title}", ""]
+        for row in table:
+            cells = (cell.rjust(w) for cell, w in zip(row, width, strict=True))
+            lines.append("  ".join(cells).rstrip())
+        lines += ["", *self.notes, ""]
+        for v in self.verdicts:
+            lines.append(f"{v.verdict:9} {v.claim}: {v.measured} (paper: {v.paper})")
+        return "\n".join(lines)
+
+    def save(self, folder: Path) -> tuple[Path, Path]:
+        """Write NAME.json and NAME.png. Raises OSError."""
+        folder.mkdir(parents=True, exist_ok=True)
+        data, picture = folder / f"{self.name}.json", folder / f"{self.name}.png"
+        data.write_text(json.dumps(self.to_dict(), indent=1) + "\n", "utf-8")
+        draw(self.chart, f"{self.name}: {self.title}", picture)
+        return data, picture
+
+
+def ordering(
+    claim: str, ratios: Mapping[str, float], paper: str = LOST, ratio: float | None = None
+) -> Verdict:
+    """On "A is above B": `ratios` are A over B by each way of measuring. holds: all are
+    above 1; reversed: all below; equal; mixed. ratio: the paper's, where it is known."""
+    signs = {_sign(value) for value in ratios.values()}
+    word = {1: "holds", 0: "equal", -1: "reversed"}[signs.pop()] if len(signs) == 1 else "mixed"
+    measured = ", ".join(f"{name} {value:.2f}x" for name, value in ratios.items())
+    if ratio is not None:
+        paper = f"{paper} = {ratio:.2f}x"
+        measured += f", {min(ratios.values()) / ratio:.2f} of the paper's ratio"
+    return Verdict(claim, measured, paper, word)
+
+
+def at_least(claim: str, ratios: Mapping[str, float], goal: float) -> Verdict:
+    """On a goal of our own for a ratio."""
+    measured = ", ".join(f"{name} {value:.2f}x" for name, value in ratios.items())
+    met = [value >= goal for value in ratios.values()]
+    word = "met" if all(met) else "partly" if any(met) else "missed"
+    return Verdict(f"{claim} at least {goal:g}x", measured, "our goal", word)
+
+
+def at_most(claim: str, values: Mapping[str, float], limit: float, paper: str) -> Verdict:
+    """On an upper limit."""
+    measured = ", ".join(f"{name} {value:,.2f}" for name, value in values.items())
+    met = [value <= limit for value in values.values()]
+    word = "met" if all(met) else "partly" if any(met) else "missed"
+    return Verdict(f"{claim} at most {limit:,g}", measured, paper, word)
+
+
+def draw(chart: Chart, title: str, path: Path) -> None:
+    """The chart as PNG. Raises OSError."""
+    from matplotlib.figure import Figure
+
+    panels = list(chart.panels.items())
+    columns = min(len(panels), 3)
+    rows = -(-len(panels) // columns)
+    figure = Figure(figsize=(5.2 * columns, 3.6 * rows + 0.6), layout="constrained")
+    figure.suptitle(title)
+    for i, (name, series) in enumerate(panels):
+        axes = figure.add_subplot(rows, columns, i + 1)
+        axes.set_title(name, fontsize=10)
+        axes.set_ylabel(chart.unit)
+        if chart.kind == "lines":
+            for label, points in series.items():
+                axes.plot(list(points), list(points.values()), marker="o", label=label)
+            axes.set_xscale("log", base=2)
+            axes.set_yscale("log")
+        else:
+            labels = list(next(iter(series.values())))
+            share = 0.8 / len(series)
+            for k, (label, values) in enumerate(series.items()):
+                at = [x + k * share for x in range(len(labels))]
+                axes.bar(at, [values[x] for x in labels], share, label=label)
+            middle = 0.4 - share / 2
+            axes.set_xticks([x + middle for x in range(len(labels))], labels, rotation=30)
+        axes.legend(fontsize=7)
+    figure.savefig(path, dpi=110)
+
+
+def _sign(ratio: float) -> int:
+    return 0 if abs(ratio - 1) < TIE else 1 if ratio > 1 else -1
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,0 +1,28 @@
+"""The experiments by name."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+
+from ps2stream.experiments.plans import Settings
+from ps2stream.experiments.report import Report
+
+# name -> numbers of workers, quick and full
+EXPERIMENTS: dict[str, tuple[Sequence[int], Sequence[int]]] = {
+    "f6": ((8,), (8,)),
+    "f7": ((8,), (8,)),
+    "f8": ((8,), (8,)),
+    "f9": ((8,), (8,)),
+    "f10": ((8,), (8,)),
+    "f11": ((2, 8), (2, 4, 8, 16, 32, 64)),
+    "salb": ((8, 64), (2, 4, 8, 16, 32, 64, 128, 256)),
+}
+
+
+def run(name: str, settings: Settings) -> Report:
+    """Run one of EXPERIMENTS. Raises InvalidArgument for a bad file of posts."""
+    module = importlib.import_module(f"ps2stream.experiments.{name}")
+    report = module.run(settings)
+    assert isinstance(report, Report)
+    return report
