@@ -10,6 +10,7 @@ from ps2stream.planner.baselines.kd import kd
 from ps2stream.planner.baselines.metric import metric
 from ps2stream.planner.baselines.rtree import rtree
 from ps2stream.planner.hybrid import hybrid
+from ps2stream.planner.hybrid_plus import hybrid_plus
 from ps2stream.planner.partition import Algorithm
 
 ALGORITHMS: dict[str, Algorithm] = {
@@ -25,4 +26,5 @@ ALGORITHMS: dict[str, Algorithm] = {
     "kdtree": kd,
     "rtree": rtree,
     "hybrid": hybrid,
+    "hybrid+": hybrid_plus,
 }

@@ -116,7 +116,7 @@ class Judgement:
             "dispatcher_bytes": self.dispatcher_bytes,
             "units": self.units,
             "worker_bytes": float(self.worker_bytes.mean()),
-            "workers": {
+            "each": {
                 "objects": self.objects.tolist(),
                 "candidates": self.candidates.tolist(),
                 "inserts": self.inserts.tolist(),

@@ -23,7 +23,7 @@ def run(settings: Settings) -> Report:
     rows, notes = every(settings, ("q1", "q2", "q3"), (HYBRID, PLUS, METRIC, KD))
     for row in rows:
         row["worker_mb"] = row["worker_bytes"] / 1e6
-        row["largest_mb"] = max(row["workers"]["bytes"]) / 1e6
+        row["largest_mb"] = max(row["each"]["bytes"]) / 1e6
     verdicts: list[Verdict] = []
     for stream, queries in cases(rows):
         found = table(rows, "worker_mb", stream=stream, queries=queries)

@@ -38,7 +38,7 @@ class Settings:
     seed: int = 1
     posts: str | None = None
     costs: Costs = dataclasses.field(default_factory=Costs)
-    repeats: int = 3
+    repeats: int = 5
     progress: Callable[[str], None] = lambda what: None
 
     @property

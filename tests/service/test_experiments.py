@@ -1,0 +1,54 @@
+"""`ps2stream experiment` end to end, quick and on the synthetic stream."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from ps2stream.cli import main
+from ps2stream.commands.experiment import NAMES
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    found = CliRunner().invoke(main, ["experiment", *arguments])
+    return found.exit_code, found.stdout, found.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_an_experiment_prints_rows_and_verdicts_and_draws(name: str, tmp_path: Path) -> None:
+    workers = "4,8" if name in ("f11", "salb") else "4"
+    code, out, err = run(
+        name, "--posts", "none", "--workers", workers, "--out", str(tmp_path), "--json"
+    )
+    assert code == 0, err
+    found: dict[str, Any] = json.loads(out)
+    assert found["rows"]
+    assert found["verdicts"]
+    assert not [note for note in found["notes"] if note.startswith("WRONG")]
+    assert json.loads((tmp_path / f"{name}.json").read_text())["rows"] == found["rows"]
+    assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_the_shared_posts_are_used_when_they_are_there(tweets: Path, tmp_path: Path) -> None:
+    code, out, err = run("f10", "--posts", str(tweets), "--out", str(tmp_path), "--json")
+    assert code == 0, err
+    assert json.loads(out)["settings"]["streams"] == ["tweets", "synthetic"]
+
+
+@pytest.mark.parametrize("workers", ["0", "8,x", "257", ","])
+def test_bad_numbers_of_workers_are_refused(workers: str) -> None:
+    code, _, err = run("f6", "--workers", workers)
+    assert code == 2
+    assert "--workers: expected whole numbers from 1 to 256" in err
+
+
+def test_a_missing_file_of_posts_is_named() -> None:
+    code, _, err = run("f6", "--posts", "nowhere.parquet")
+    assert code == 2
+    assert "nowhere.parquet" in err

@@ -1,0 +1,117 @@
+"""The experiments' arithmetic and verdicts; the commands are run in tests/service."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ps2stream.commands.experiment import NAMES
+from ps2stream.experiments import salb
+from ps2stream.experiments.f8 import lateness
+from ps2stream.experiments.report import Chart, Report, at_least, at_most, ordering
+from ps2stream.experiments.suite import EXPERIMENTS
+from ps2stream.experiments.topics import post_subscriptions, topic_subscriptions, topics
+
+
+def test_an_ordering_holds_when_every_measure_says_so() -> None:
+    assert ordering("a over b", {"modelled": 1.2, "kernel": 1.04}).verdict == "holds"
+    assert ordering("a over b", {"modelled": 1.01, "kernel": 0.98}).verdict == "equal"
+    assert ordering("a over b", {"modelled": 0.9, "kernel": 0.5}).verdict == "reversed"
+    assert ordering("a over b", {"modelled": 1.2, "kernel": 0.9}).verdict == "mixed"
+    assert ordering("a over b", {"modelled": 1.2, "kernel": 1.0}).verdict == "mixed"
+
+
+def test_a_lost_number_is_called_lost_and_a_known_one_compared() -> None:
+    assert ordering("a over b", {"modelled": 1.5}).paper == "lost"
+    found = ordering("a over b", {"modelled": 1.5, "kernel": 1.2}, "30 / 20", 1.5)
+    assert found.paper == "30 / 20 = 1.50x"
+    assert found.measured.endswith("0.80 of the paper's ratio")
+
+
+def test_goals_are_met_partly_or_missed() -> None:
+    assert at_least("x", {"a": 1.3, "b": 1.4}, 1.3).verdict == "met"
+    assert at_least("x", {"a": 1.3, "b": 1.2}, 1.3).verdict == "partly"
+    assert at_most("x", {"a": 1.4}, 1.3, "our goal").verdict == "missed"
+
+
+def test_a_report_is_written_as_json_and_png(tmp_path: Path) -> None:
+    chart = Chart("bars", "ms", {"one": {"model": {"a": 1.0, "b": 2.0}}})
+    verdicts = [ordering("a over b", {"model": 2.0})]
+    rows = [{"name": "a", "value": 12345.6}, {"name": "b", "value": 0.5}]
+    report = Report("x", "of tests", {"seed": 1}, ["a note"], ("name", "value"), rows, verdicts,
+                    chart)  # fmt: skip
+    data, picture = report.save(tmp_path / "new")
+    read = json.loads(data.read_text())
+    assert read["verdicts"][0]["verdict"] == "holds"
+    assert read["rows"] == rows
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert report.text().splitlines()[2:5] == ["name   value", "   a  12,346", "   b     0.5"]
+
+
+def test_every_experiment_has_a_command() -> None:
+    assert tuple(EXPERIMENTS) == NAMES
+
+
+def test_a_batch_waits_for_the_one_before_it() -> None:
+    # Worker 0 is done 3 s after the first leaves, 2 s after the second does; then idle.
+    late = lateness(np.array([[3.0, 0.5], [2.0, 0.5], [1.0, 0.0]]), np.array([9.0, 1.0, 10.0]))
+    assert late.tolist() == [[3.0, 0.5], [4.0, 0.5], [1.0, 0.0]]
+
+
+def random_posts(rng: np.random.Generator, rows: int = 60, words: int = 12) -> salb.Posts:
+    sets = [rng.choice(words, rng.integers(0, 5), replace=False) for _ in range(rows)]
+    return salb.Posts(np.r_[0, np.cumsum([len(s) for s in sets])], np.concatenate(sets))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_loads_of_nodes_are_counted_as_by_hand(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    posts, to = random_posts(rng), rng.integers(0, 4, 12)
+    want = [0, 0, 0, 0]
+    for i in range(len(posts.off) - 1):
+        for node in {int(to[w]) for w in posts.word[posts.off[i] : posts.off[i + 1]]}:
+            want[node] += 1
+    assert salb.load(posts, to, 4).tolist() == want
+
+
+def test_only_the_subscribed_words_are_left() -> None:
+    posts = salb.Posts(np.array([0, 2, 3, 5]), np.array([0, 1, 2, 1, 3]))
+    kept = posts.only(np.array([False, True, False, True]))
+    assert (kept.off.tolist(), kept.word.tolist()) == ([0, 1, 3], [1, 1, 3])
+
+
+def test_hot_words_are_cut_into_versions_and_others_are_not() -> None:
+    # Word 0 stands in all of 40 posts, words 1..40 in one each: the cap for 4 nodes is 10.
+    off = np.arange(0, 81, 2)
+    posts = salb.Posts(off, np.stack([np.zeros(40, np.int64), 1 + np.arange(40)], 1).ravel())
+    learnt, held, count = salb.split_hot(posts, posts, 41, 4, np.random.default_rng(1))
+    assert len(count) == 41 + 4
+    for found in (learnt, held):
+        assert set(found.word[::2].tolist()) == {41, 42, 43, 44}
+        assert found.word[1::2].tolist() == posts.word[1::2].tolist()
+
+
+def test_topics_are_words_that_occur_together() -> None:
+    rng = np.random.default_rng(3)
+    groups = rng.integers(0, 6, 2000)
+    rows = [g * 5 + rng.choice(5, 4, replace=False) for g in groups.tolist()]
+    off = np.arange(0, 8001, 4)
+    found = topics(off, np.concatenate(rows), 30)
+    assert sorted(sorted(t) for t in found) == [list(range(g * 5, g * 5 + 5)) for g in range(6)]
+    sub_off, word = topic_subscriptions(found, 200, rng)
+    for a, b in zip(sub_off[:-1].tolist(), sub_off[1:].tolist(), strict=True):
+        mine = word[a:b].tolist()
+        assert 1 <= len(set(mine)) == len(mine) <= 5
+        assert len({w // 5 for w in mine}) == 1
+
+
+def test_a_subscription_of_a_post_has_all_its_words() -> None:
+    posts = random_posts(np.random.default_rng(4))
+    sets = {tuple(posts.word[a:b].tolist()) for a, b in itertools.pairwise(posts.off)}
+    off, word = post_subscriptions(posts.off, posts.word, 100, np.random.default_rng(5))
+    mine = {tuple(word[a:b].tolist()) for a, b in itertools.pairwise(off)}
+    assert mine <= sets - {()}
