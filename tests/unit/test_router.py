@@ -264,6 +264,34 @@ def test_an_idle_dispatcher_tells_its_watermark_once() -> None:
     assert owner.tick() == []
 
 
+def test_what_an_open_batch_held_back_is_told_when_it_is_complete() -> None:
+    router = machine(mergers=1)
+    router.on(insert(1))
+    router.publish(posts(7))
+    router.on(insert(2))
+    assert router.watermark == 1
+    router.on(done(0, 0))
+    assert {f.watermark for _, f in sent(router.tick(), "worker", Watermark)} == {2}
+
+
+def test_repeats_of_updates_are_not_kept() -> None:
+    router = machine()
+    for lsn in (1, 2, 3):
+        router.on(insert(lsn))
+    for lsn in (1, 3):
+        router.on(insert(lsn))
+    assert not router._early
+    assert router.counters.inserts == 3
+
+
+def test_visible_never_falls() -> None:
+    router = machine()
+    router.on(Visible(5))
+    router.on(Visible(3))
+    decision = UpdateDecision(1, np.zeros(1, np.uint8), np.array([4]))
+    assert router.on(decision) == [Reply(decision)]
+
+
 def test_a_plan_for_another_number_of_workers_is_refused() -> None:
     h1 = H1(3, np.zeros(1 << 9, np.uint32), [HashedLeaf((0,))])
     with pytest.raises(ValueError, match="3 workers, the service 2"):
