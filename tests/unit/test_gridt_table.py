@@ -10,6 +10,7 @@ import pytest
 from ps2stream.dispatcher.gridt import Gridt, Tags
 from ps2stream.grid import Grid
 from ps2stream.h1 import H1, HashedLeaf
+from ps2stream.unit_kernels import mix
 from tests.unit.routing import Row, query_rows
 
 GRID = Grid(lon_bits=6, lat_bits=5)
@@ -43,7 +44,8 @@ def test_units_go_one_by_one_and_come_again_and_none_is_hidden(seed: int) -> Non
             model.update(zip(tags.cell[part].tolist(), tags.term[part].tolist(), strict=True))
         assert {unit: n for unit, (_, n) in gridt.counts().items()} == model
         for i in np.r_[rng.permutation(FULL), rng.permutation(FULL // 2)]:
-            gridt.retire(Tags(np.arange(2), *(c[i : i + 1] for c in tags[1:])))
+            one = slice(i, i + 1)
+            gridt.retire(Tags(np.arange(2), tags.cell[one], tags.term[one], tags.worker[one]))
         assert gridt.counts() == {}
 
 
@@ -91,6 +93,19 @@ def test_terms_of_one_cell_that_collide_are_told_apart() -> None:
     )
     assert sorted(row for s in shares for row in s.row.tolist()) == list(range(FULL))
     assert discarded == n - FULL
+
+
+def test_units_of_the_last_place_go_on_at_the_first() -> None:
+    gridt = empty()
+    zero = np.uint64(0)
+    last = [t for t in range(1, 40_000) if int(mix(zero, np.uint64(t))) & 4095 == 4095][:4]
+    cell, term = np.zeros(3, np.uint32), np.array(last[:3], np.uint64)
+    gridt.insert(Tags(np.arange(4), cell, term, gridt.h1.owners(cell, term)))
+    shares, discarded = gridt.route(
+        np.full(4, -179.0), np.full(4, -89.0), np.arange(5), np.array(last, np.uint64)
+    )
+    assert sorted(row for s in shares for row in s.row.tolist()) == [0, 1, 2]
+    assert discarded == 1
 
 
 def test_any_of_64_terms_may_be_posted() -> None:
