@@ -1,0 +1,122 @@
+"""A plan for people: what each worker has, what was predicted, and a map."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from ps2stream.batch import I64
+from ps2stream.plan import Leaf, RoutingPlan, Space
+from ps2stream.plan_file import load_plan
+
+
+class Emits(Protocol):
+    """Where results go (commands.output.Output)."""
+
+    def emit(self, value: dict[str, Any], line: str | None = None) -> None:
+        """One result: as JSON, or the line."""
+
+
+def show(
+    path: str,
+    output: Emits,
+    png: str | None = None,
+    objects: Sequence[str] = (),
+    queries: Sequence[str] = (),
+    outlines: str | None = None,
+) -> None:
+    """Print the plan of a file, and draw it into `png`: over the `outlines` of a GeoJSON
+    file, with the density of the objects and queries of these files. Raises PlanError for a
+    bad plan, InvalidArgument for other bad files, and for a picture that cannot be written.
+    """
+    plan = load_plan(path)
+    found = facts(plan)
+    if png is not None:
+        from ps2stream.planner.chart import draw, read_outlines, read_places
+
+        shapes = read_outlines(outlines) if outlines is not None else []
+        draw(plan, png, shapes, *read_places(objects, queries))
+        found["png"] = png
+    output.emit({"plan": path, **found}, text(found))
+
+
+def facts(plan: RoutingPlan) -> dict[str, Any]:
+    """JSON-able. Of each worker: leaves that are its own and that it shares, the cells of
+    both, terms listed for it, and its predicted load where the plan file has one."""
+    cells = np.bincount(plan.cells, minlength=len(plan.leaves))
+    loads = plan.made.get("predicted", {}).get("loads", [])
+    parts = [
+        {"worker": w, **_part(plan.leaves, cells, w)}
+        | ({"load": loads[w]} if w < len(loads) else {})
+        for w in range(plan.workers)
+    ]
+    made = {name: value for name, value in plan.made.items() if name != "tree"}
+    return {
+        "workers": plan.workers,
+        "version": plan.version,
+        "base_version": plan.base_version,
+        "grid": plan.grid.to_dict(),
+        "leaves": len(plan.leaves),
+        "text_leaves": sum(not isinstance(leaf, Space) for leaf in plan.leaves),
+        "frequencies": len(plan.frequencies),
+        "parts": parts,
+        **({"made": made} if made else {}),
+    }
+
+
+def _part(leaves: Sequence[Leaf], cells: I64, worker: int) -> dict[str, int]:
+    own = [n for n, leaf in enumerate(leaves) if isinstance(leaf, Space) and leaf.worker == worker]
+    text = [(n, leaf) for n, leaf in enumerate(leaves) if not isinstance(leaf, Space)]
+    listed = [sum(of == worker for of in leaf.terms.values()) for _, leaf in text]
+    shared = [
+        n for (n, leaf), terms in zip(text, listed, strict=True) if terms or worker in leaf.workers
+    ]
+    return {
+        "space_leaves": len(own),
+        "space_cells": int(cells[own].sum()),
+        "text_leaves": len(shared),
+        "text_cells": int(cells[shared].sum()),
+        "terms": sum(listed),
+    }
+
+
+def text(found: dict[str, Any]) -> str:
+    """The facts as lines."""
+    grid, made = found["grid"], found.get("made", {})
+    predicted = made.get("predicted", {})
+    lines = [
+        f"plan        version {found['version']}, {found['workers']} workers"
+        + (f", by {made['algorithm']}" if "algorithm" in made else ""),
+        f"grid        {1 << grid['lon_bits']:,} x {1 << grid['lat_bits']:,} cells",
+        f"leaves      {found['leaves']:,}, of them {found['text_leaves']:,} divided by text",
+    ]
+    if "balance" in predicted:
+        lines.append(
+            f"balance     slowest over fastest {_ratio(predicted['balance'])}, slowest over the "
+            f"lower bound {_ratio(predicted['slowest_over_bound'])} (predicted)"
+        )
+    else:
+        lines.append("balance     not known: the file does not say how the plan was made")
+    lines += [f"warning     {line}" for line in made.get("warnings", [])]
+    if "png" in found:
+        lines.append(f"map         {found['png']}")
+    head = ("worker", "space leaves", "cells", "text leaves", "cells", "terms listed", "load, s")
+    rows = [
+        (
+            f"{p['worker']}", f"{p['space_leaves']:,}", f"{p['space_cells']:,}",
+            f"{p['text_leaves']:,}", f"{p['text_cells']:,}", f"{p['terms']:,}",
+            f"{p['load'] / 1e6:.3f}" if "load" in p else "-",
+        )
+        for p in found["parts"]
+    ]  # fmt: skip
+    width = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    lines.append("")
+    for row in (head, *rows):
+        lines.append("  ".join(c.rjust(w) for c, w in zip(row, width, strict=True)))
+    return "\n".join(lines)
+
+
+def _ratio(value: float | None) -> str:
+    return "infinite" if value is None or value == float("inf") else f"{value:.2f}"

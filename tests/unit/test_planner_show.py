@@ -1,0 +1,120 @@
+"""A plan as it is shown: what each worker has, and its map."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ps2stream.errors import InvalidArgument, PlanError
+from ps2stream.grid import Grid
+from ps2stream.plan import RoutingPlan, Space, Text
+from ps2stream.plan_file import save_plan
+from ps2stream.planner.chart import Places, draw, read_outlines, window
+from ps2stream.planner.show import facts, show
+from ps2stream.terms import Analysis
+
+MADE = {
+    "algorithm": "hybrid",
+    "predicted": {"loads": [2e6, 1e6, 0.5e6], "balance": 4.0, "slowest_over_bound": 1.71},
+    "warnings": ["sigma 1.2 was not met"],
+}
+
+
+def plan(made: dict[str, Any] | None = None) -> RoutingPlan:
+    """4 x 2 cells: worker 0 has three, 1 has two; three are divided by text among 1 and 2."""
+    leaves = (Space(0), Text((1, 2), {"storm": 2, "flood": 0, "rain": 2}), Space(1))
+    cells = np.array([0, 0, 1, 1, 0, 2, 2, 1], np.uint32)
+    return RoutingPlan(
+        3, Analysis(salt=0), Grid(2, 1), leaves, cells, {"storm": 5}, made=made or {}
+    )
+
+
+class Said:
+    def __init__(self) -> None:
+        self.value: dict[str, Any] = {}
+        self.line = ""
+
+    def emit(self, value: dict[str, Any], line: str | None = None) -> None:
+        self.value, self.line = value, line or ""
+
+
+def test_the_parts_of_each_worker() -> None:
+    found = facts(plan(MADE))
+    names = ("space_leaves", "space_cells", "text_leaves", "text_cells", "terms", "load")
+    assert [[part[name] for name in names] for part in found["parts"]] == [
+        [1, 3, 1, 3, 1, 2e6],
+        [1, 2, 1, 3, 0, 1e6],
+        [0, 0, 1, 3, 2, 0.5e6],
+    ]
+    assert (found["leaves"], found["text_leaves"]) == (3, 1)
+
+
+def test_a_plan_is_told_with_its_warnings(tmp_path: Path) -> None:
+    save_plan(plan(MADE), tmp_path / "p.json")
+    said = Said()
+    show(str(tmp_path / "p.json"), said)
+    json.dumps(said.value)
+    assert "by hybrid" in said.line
+    assert "slowest over fastest 4.00, slowest over the lower bound 1.71" in said.line
+    assert "warning     sigma 1.2 was not met" in said.line
+    assert said.line.splitlines()[-3].split() == ["0", "1", "3", "1", "3", "1", "2.000"]
+
+
+def test_a_plan_written_by_hand_is_shown_without_predictions(root: Path) -> None:
+    said = Said()
+    show(str(root / "examples" / "plan-text.json"), said)
+    assert "not known" in said.line
+    assert said.line.splitlines()[-1].split()[-1] == "-"
+
+
+def test_a_map_colours_and_hatches(tmp_path: Path) -> None:
+    from matplotlib.image import imread
+
+    outline = np.array([[-170.0, -80.0], [170.0, -80.0], [0.0, 80.0], [-170.0, -80.0]])
+    some = Places(np.linspace(-170, 170, 50), np.linspace(-80, 80, 50))
+    pictures = []
+    for name, kept in (("text", plan()), ("space", only_space(plan()))):
+        draw(kept, str(tmp_path / name), [outline], some, some)
+        pictures.append(imread(tmp_path / name, format="png"))
+    assert len(np.unique(pictures[0].reshape(-1, 4), axis=0)) > 3
+    assert (pictures[0].shape != pictures[1].shape) or (pictures[0] != pictures[1]).any()
+
+
+def only_space(of: RoutingPlan) -> RoutingPlan:
+    leaves = (Space(0), Space(1), Space(1))
+    return RoutingPlan(3, of.analysis, of.grid, leaves, of.cells)
+
+
+def test_the_window_is_where_something_is() -> None:
+    west, south, east, north = window(plan(), Places(np.array([10.0, 20]), np.array([1.0, 2])))
+    assert west == pytest.approx(9.5, abs=0.1)
+    assert south == pytest.approx(0.5, abs=0.1)
+    assert north == pytest.approx(2.5, abs=0.1)
+    assert east == pytest.approx(20.5, abs=0.1)
+    everywhere = RoutingPlan(1, Analysis(salt=0), Grid(2, 1), (Space(0),), np.zeros(8, np.uint32))
+    assert window(everywhere) == (-180.0, -90.0, 180.0, 90.0)
+
+
+def test_the_shared_outlines_are_read(data: Path) -> None:
+    rings = read_outlines(str(data / "ne_110m_land.geojson"))
+    assert len(rings) > 100
+    assert len(read_outlines(str(data / "us_states.geojson"))) >= 50
+    assert all(ring.shape[1] == 2 for ring in rings)
+
+
+def test_bad_files_are_named(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text("{}")
+    save_plan(plan(), tmp_path / "p.json")
+    with pytest.raises(PlanError, match="not a plan"):
+        show(str(tmp_path / "x.json"), Said())
+    good = str(tmp_path / "p.json")
+    with pytest.raises(InvalidArgument, match=r"--outlines.*No such file"):
+        show(good, Said(), str(tmp_path / "m.png"), outlines=str(tmp_path / "none"))
+    with pytest.raises(InvalidArgument, match=r"--outlines.*expected GeoJSON"):
+        show(good, Said(), str(tmp_path / "m.png"), outlines=str(tmp_path / "x.json"))
+    with pytest.raises(InvalidArgument, match=r"--png: cannot write.*No such file"):
+        show(good, Said(), str(tmp_path / "no" / "m.png"))
