@@ -119,8 +119,8 @@ def window(plan: RoutingPlan, *places: Places) -> tuple[float, float, float, flo
     the cells of every leaf but the largest, else the world."""
     lon, lat = (np.concatenate([p[axis] for p in places] or [np.zeros(0)]) for axis in (0, 1))
     if len(lon):
-        west, east = np.quantile(lon, (0.005, 0.995))
-        south, north = np.quantile(lat, (0.005, 0.995))
+        west, east = np.quantile(lon, (0.02, 0.98))
+        south, north = np.quantile(lat, (0.02, 0.98))
     else:
         leaf = plan.cells.reshape(plan.grid.rows(), plan.grid.columns())
         at = np.argwhere(leaf != np.bincount(plan.cells).argmax())

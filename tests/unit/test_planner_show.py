@@ -91,10 +91,10 @@ def only_space(of: RoutingPlan) -> RoutingPlan:
 
 def test_the_window_is_where_something_is() -> None:
     west, south, east, north = window(plan(), Places(np.array([10.0, 20]), np.array([1.0, 2])))
-    assert west == pytest.approx(9.5, abs=0.1)
-    assert south == pytest.approx(0.5, abs=0.1)
-    assert north == pytest.approx(2.5, abs=0.1)
-    assert east == pytest.approx(20.5, abs=0.1)
+    assert west == pytest.approx(9.5, abs=0.3)
+    assert south == pytest.approx(0.5, abs=0.3)
+    assert north == pytest.approx(2.5, abs=0.3)
+    assert east == pytest.approx(20.5, abs=0.3)
     everywhere = RoutingPlan(1, Analysis(salt=0), Grid(2, 1), (Space(0),), np.zeros(8, np.uint32))
     assert window(everywhere) == (-180.0, -90.0, 180.0, 90.0)
 
