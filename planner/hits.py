@@ -52,10 +52,10 @@ def _key(cell: I64, term: U64) -> U64:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Signatures:
-    """Objects as sets of units. cell int64[n]; hash uint64[n]; unit ragged int64."""
+    """Objects as sets of units. cell, hash int64[n], hash >= 0; unit ragged int64."""
 
     cell: I64
-    hash: U64
+    hash: I64
     unit_off: I64
     unit: I64
 
@@ -111,7 +111,7 @@ class Hits:
         """The smallest so far."""
         cell, hash, unit = (
             np.concatenate([np.zeros(0, kind), *(getattr(p, name) for p in self._parts)])
-            for name, kind in (("cell", np.int64), ("hash", np.uint64), ("unit", np.int64))
+            for name, kind in (("cell", np.int64), ("hash", np.int64), ("unit", np.int64))
         )
         off = np.zeros(len(cell) + 1, np.int64)
         sizes = [np.zeros(0, np.int64), *(np.diff(p.unit_off) for p in self._parts)]
@@ -119,12 +119,12 @@ class Hits:
         return Signatures(cell, hash, off, unit).smallest()
 
 
-def _row_hash(lon: F64, lat: F64, time: I64, off: I64, term: U64) -> U64:
+def _row_hash(lon: F64, lat: F64, time: I64, off: I64, term: U64) -> I64:
     """Of what an object is (place, time, terms), not of where it stands in a file."""
     out: U64 = np.add.reduceat(_mixed(term), off[:-1]) if len(lon) else np.zeros(0, np.uint64)
     for column in (lon, lat, time.astype(np.int64)):
         out = _mixed(out + _ODD ^ np.ascontiguousarray(column).view(np.uint64))
-    return out
+    return (out >> np.uint64(1)).astype(np.int64)
 
 
 def _mixed(x: U64) -> U64:

@@ -69,7 +69,7 @@ def take(
     analyzer = Analyzer(analysis)
     progress("counting the terms of the objects")
     parts = [counting.object_terms(batch, analyzer) for batch in objects()]
-    frequencies = commonest(_sum(parts, counting.TERMS, ["term"], ("objects",)))
+    frequencies = commonest(summed(parts, counting.TERMS, ["term"], ("objects",)))
     progress("posting the queries")
     queries = standing(pa.Table.from_batches(updates, UPDATES))
     grid = grid or counting.grid_of(counting.sides(queries))
@@ -78,7 +78,7 @@ def take(
         counting.postings(queries.slice(at, BATCH), analyzer, known, grid)
         for at in range(0, len(queries), BATCH)
     ]
-    postings = ordered(_sum(parts, counting.POSTINGS, ["cell", "term"], COUNTS))
+    postings = ordered(summed(parts, counting.POSTINGS, ["cell", "term"], COUNTS))
     progress("counting the objects of each cell and term")
     hits = Hits(units_of(postings, analyzer), analyzer, grid)
     for batch in objects():
@@ -144,7 +144,8 @@ def units_of(postings: Any, analyzer: Analyzer) -> Units:
     return Units(units["cell"].to_numpy(), units["term"].to_pylist(), analyzer)
 
 
-def _sum(parts: list[Any], schema: Any, keys: list[str], values: tuple[str, ...]) -> Any:
+def summed(parts: list[Any], schema: Any, keys: list[str], values: tuple[str, ...]) -> Any:
+    """The sums of `values` by `keys` over several tables of a schema."""
     table = pa.concat_tables([schema.empty_table(), *parts])
     found = table.group_by(keys).aggregate([(name, "sum") for name in values])
     return found.rename_columns([n.removesuffix("_sum") for n in found.column_names]).select(

@@ -18,6 +18,7 @@ COMMANDS = {
     "publish": ("publish", "publish"),
     "subscribe": ("subscribe", "subscribe"),
     "status": ("status", "status"),
+    "plan": ("plan", "plan"),
     "demo": ("demo", "demo"),
     "bench": ("bench", "bench"),
     "experiment": ("experiment", "experiment"),

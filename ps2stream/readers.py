@@ -135,15 +135,19 @@ def _records(
 
 def _json_lines(path: str, file: IO[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
     for line, raw in enumerate(_lines(path, file), 1):
-        if not raw.strip():
-            continue
-        try:
-            record = json.loads(raw)
-        except (ValueError, RecursionError) as error:
-            raise bad(f"{path}:{line}", f"expected a JSON object a line: {error}") from None
-        if not isinstance(record, dict):
-            raise bad(f"{path}:{line}", f"expected a JSON object, got {short(record)}")
-        yield line, record
+        if raw.strip():
+            yield line, json_record(f"{path}:{line}", raw)
+
+
+def json_record(where: str, raw: str | bytes) -> dict[str, Any]:
+    """The object of a line of JSON. Raises InvalidArgument naming its place."""
+    try:
+        record = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise bad(where, f"expected a JSON object a line: {error}") from None
+    if not isinstance(record, dict):
+        raise bad(where, f"expected a JSON object, got {short(record)}")
+    return record
 
 
 def _lines(path: str, file: IO[bytes]) -> Iterator[bytes]:

@@ -30,6 +30,20 @@ if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
     fi
 fi
 
+# Spark, which plans, needs Java 17 with the module jdk.incubator.vector; nothing else does.
+java=${JAVA_HOME:+$JAVA_HOME/bin/}java
+if ! "$java" --list-modules 2>/dev/null | grep -q '^jdk.incubator.vector@\(1[7-9]\|[2-9]\)'; then
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+        say "installing openjdk-17-jre-headless, which Spark needs"
+        apt-get update -qq
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+            openjdk-17-jre-headless
+    else
+        say "Java 17 or newer is missing: ps2stream plan and its tests need it \
+(Debian: apt-get install openjdk-17-jre-headless)"
+    fi
+fi
+
 say "creating $venv with $("$python" --version)"
 rm -f "$venv/.ready"
 "$python" -m venv "$venv"

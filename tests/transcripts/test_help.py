@@ -53,3 +53,10 @@ def test_recipes_named_in_the_readme_exist(root: Path) -> None:
     named = re.findall(r"\bmake ([a-z]+)\b", (root / "README.md").read_text("utf-8"))
     assert named
     assert set(named) <= recipes | {"it", "up"}
+
+
+def test_plan_offers_every_algorithm() -> None:
+    from ps2stream.commands.plan import ALGORITHMS
+    from ps2stream.planner import algorithms
+
+    assert tuple(algorithms.ALGORITHMS) == ALGORITHMS

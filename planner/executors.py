@@ -1,0 +1,156 @@
+"""What Spark's executors run: Arrow batches in, Arrow batches out.
+
+Each function takes the batches of one partition. A refused row ends the job: its
+InvalidArgument travels as text in the error that Spark passes on.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, wraps
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.grid import Grid
+from ps2stream.planner import counting, updates
+from ps2stream.planner.hits import Hits, Units
+from ps2stream.planner.sample import COUNTS, summed
+from ps2stream.post_columns import post_column
+from ps2stream.posts import SCHEMA, of_records
+from ps2stream.readers import Format, json_record
+from ps2stream.terms import Analysis, Analyzer, Frequencies
+
+HITS = pa.schema(
+    [
+        ("cell", pa.int64()),  # with objects: of a cell; with hash and units: of a signature
+        ("unit", pa.int64()),  # with objects: of a unit, by its number
+        ("objects", pa.int64()),
+        ("hash", pa.int64()),
+        ("units", pa.list_(pa.int64())),
+    ]
+)
+Batches = Iterator[Any]
+_ROWS = 1 << 20  # of sums, before they are summed up again and, if still so many, passed on
+_REFUSED = re.compile(r"<refused>(\[.*?\])</refused>", re.DOTALL)
+
+analyzer_of = cache(Analyzer)
+
+
+def _refusing(function: Callable[..., Batches]) -> Callable[..., Batches]:
+    @wraps(function)
+    def run(*args: Any) -> Batches:
+        try:
+            yield from function(*args)
+        except InvalidArgument as error:
+            text = json.dumps([list(v) for v in error.violations])
+            raise ValueError(f"<refused>{text}</refused>") from None
+
+    return run
+
+
+def refused(text: str) -> InvalidArgument | None:
+    """The InvalidArgument that an executor's error text carries, if it does."""
+    found = _REFUSED.search(text)
+    if found is None:
+        return None
+    return InvalidArgument([Violation(*pair) for pair in json.loads(found[1])])
+
+
+@_refusing
+def read_objects(kind: Format, path: str, columns: dict[str, str], parts: Batches) -> Batches:
+    """posts.SCHEMA without ids; columns: the file's for each of ours (Parquet)."""
+    row = 0
+    for part in parts:
+        if kind == "parquet":
+            where = f"{path} (a partition)"
+            found = [post_column(where, name, columns, part, row) for name in SCHEMA.names[1:]]
+        else:
+            found = of_records(_records(kind, path, part, row)).columns[1:]
+        yield pa.record_batch([pa.nulls(len(found[0]), pa.string()), *found], SCHEMA)
+        row += len(part)
+
+
+@_refusing
+def read_updates(kind: Format, path: str, parts: Batches) -> Batches:
+    """updates.UPDATES."""
+    row = 0
+    for part in parts:
+        yield updates.of_records(_records(kind, path, part, row))
+        row += len(part)
+
+
+def _records(
+    kind: Format, path: str, part: Any, row: int
+) -> Iterable[tuple[str, Mapping[str, Any]]]:
+    for number, record in enumerate(part.to_pylist(), row):
+        where = f"{path} (a partition) row {number}"
+        if kind != "jsonl":
+            yield where, record
+        elif record["value"].strip():
+            yield where, json_record(f"{path} {record['value'][:60]!r}", record["value"])
+
+
+@_refusing
+def count_terms(analysis: Analysis, parts: Batches) -> Batches:
+    """counting.TERMS of objects."""
+    tables = (counting.object_terms(part, analyzer_of(analysis)) for part in parts)
+    return _summed(tables, counting.TERMS, ["term"], ("objects",))
+
+
+@_refusing
+def count_sides(parts: Batches) -> Batches:
+    """counting.SIDES of queries."""
+    for part in parts:
+        yield from counting.sides(part).to_batches()
+
+
+@_refusing
+def count_postings(analysis: Analysis, frequencies: Any, grid: Grid, parts: Batches) -> Batches:
+    """counting.POSTINGS of queries. frequencies: a broadcast of counts by term."""
+    analyzer = analyzer_of(analysis)
+    known = Frequencies.of(frequencies.value, analyzer)
+    tables = (counting.postings(part, analyzer, known, grid) for part in parts)
+    return _summed(tables, counting.POSTINGS, ["cell", "term"], COUNTS)
+
+
+@_refusing
+def count_hits(analysis: Analysis, units: Any, grid: Grid, parts: Batches) -> Batches:
+    """HITS of objects. units: a broadcast of Units."""
+    known: Units = units.value
+    hits = Hits(known, analyzer_of(analysis), grid)
+    for part in parts:
+        hits.add(part)
+    for name, counts in (("cell", hits.cells), ("unit", hits.units)):
+        number = np.flatnonzero(counts)
+        yield _filled(len(number), **{name: number, "objects": counts[number]})
+    found = hits.signatures()
+    lists = pa.ListArray.from_arrays(found.unit_off.astype(np.int32), found.unit)
+    yield _filled(len(found.cell), cell=found.cell, hash=found.hash, units=lists)
+
+
+def _filled(n: int, **columns: Any) -> Any:
+    """A batch of HITS, the columns that are not given null."""
+    given = [
+        pa.array(columns[field.name]) if field.name in columns else pa.nulls(n, field.type)
+        for field in HITS
+    ]
+    return pa.record_batch([pc.cast(a, k) for a, k in zip(given, HITS.types, strict=True)], HITS)
+
+
+def _summed(
+    tables: Iterable[Any], schema: Any, keys: list[str], values: tuple[str, ...]
+) -> Batches:
+    held: list[Any] = []
+    for table in tables:
+        held.append(table)
+        if sum(map(len, held)) > _ROWS:
+            held = [summed(held, schema, keys, values)]
+            if len(held[0]) > _ROWS // 2:
+                yield from held.pop().to_batches()
+    yield from summed(held, schema, keys, values).to_batches()

@@ -1,0 +1,141 @@
+"""The planning job: from files of objects and queries to a plan (`ps2stream plan`).
+
+The same under `spark-submit`; `numpy` does without Spark, in one process.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from ps2stream.errors import PlanError
+from ps2stream.grid import Grid
+from ps2stream.kdt import tree_to_dict
+from ps2stream.plan import RoutingPlan
+from ps2stream.planner import sample as twin
+from ps2stream.planner.algorithms import ALGORITHMS
+from ps2stream.planner.files import read_updates
+from ps2stream.planner.load import Costs
+from ps2stream.planner.partition import Options, predicted, to_plan
+from ps2stream.planner.sample import Sample
+from ps2stream.posts import bad
+from ps2stream.readers import read_posts
+from ps2stream.terms import Analysis, Analyzer
+
+Engine = Literal["spark", "numpy"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """objects, queries: files (Spark: also directories and URLs). updates: batches of
+    updates.UPDATES besides. Without a grid, the one for the queries' median box."""
+
+    objects: Sequence[str]
+    queries: Sequence[str] = ()
+    updates: Sequence[Any] = ()
+    workers: int = 8
+    algorithm: str = "hybrid+"
+    options: Options = dataclasses.field(default_factory=Options)
+    stemmer: str | None = None
+    stop_words: str | None = None
+    grid: Grid | None = None
+    engine: Engine = "spark"
+
+    @property
+    def analysis(self) -> Analysis:
+        """A plan carries no salt, so any will do."""
+        return Analysis(0, self.stemmer, self.stop_words)
+
+
+def run(job: Job) -> RoutingPlan:
+    """Read, count, partition. Raises InvalidArgument for bad input, PlanError for a sample
+    or options that no plan can be made of."""
+    if job.algorithm not in ALGORITHMS:
+        names = ", ".join(ALGORITHMS)
+        raise PlanError(f"algorithm {job.algorithm!r} is none of {names}")
+    if job.engine == "spark":
+        from ps2stream.planner import spark
+
+        progress = job.options.progress
+        progress("starting Spark")
+        with spark.session() as session:
+            sample = spark.take(
+                session, job.objects, job.queries, job.updates, job.analysis, job.grid, progress
+            )
+    else:
+        sample = _by_numpy(job)
+    return plan_of(sample, job)
+
+
+def plan_of(sample: Sample, job: Job) -> RoutingPlan:
+    """The plan for a sample: `made` says how it came about."""
+    options = job.options
+    options.progress(f"partitioning by {job.algorithm}: {sample.stats.units:,} units")
+    partition = ALGORITHMS[job.algorithm](sample.stats, job.workers, options)
+    plan = to_plan(partition, sample.stats, job.workers, job.analysis, sample.frequencies)
+    found = predicted(partition, sample.stats, job.workers, options, Analyzer(job.analysis))
+    warnings = [*found.pop("warnings"), *_warnings(sample, found["balance"], job)]
+    made = {
+        "algorithm": job.algorithm,
+        "options": {
+            name: getattr(options, name) for name in ("load", "delta", "eps", "sigma", "seed")
+        }
+        | {"theta": options.leaves(job.workers)},
+        "sample": {
+            name: getattr(sample, name)
+            for name in ("objects", "live", "inserts", "deletes", "coarse")
+        }
+        | {"cells": sample.stats.cells, "units": sample.stats.units},
+        "predicted": found,
+        "warnings": warnings,
+    }
+    if partition.tree is not None:
+        made["tree"] = tree_to_dict(partition.tree)
+    # As JSON gives it back, so that a plan equals itself after a file.
+    return dataclasses.replace(plan, made=json.loads(json.dumps(made)))
+
+
+def _warnings(sample: Sample, balance: float, job: Job) -> Iterator[str]:
+    if not sample.live + sample.inserts:
+        yield "no queries: the plan spreads the objects, which no worker will be sent"
+    elif not sample.stats.o.any():
+        yield "no object has a term that a query is posted under in its cell"
+    if balance > job.options.sigma:
+        yield (
+            f"the slowest worker has {balance:.2f} times the load of the fastest; "
+            f"sigma is {job.options.sigma:g}"
+        )
+    if sample.coarse:
+        yield (
+            f"{sample.coarse:,} of {sample.live:,} queries touch over "
+            f"{sample.stats.grid.max_cells} cells: they go to all workers by a hash, "
+            "whatever the plan"
+        )
+
+
+def _by_numpy(job: Job) -> Sample:
+    def objects() -> Iterator[Any]:
+        for path in job.objects:
+            yield from read_posts(path, batch=twin.BATCH)
+
+    updates = [*job.updates, *(batch for path in job.queries for batch in read_updates(path))]
+    return twin.take(objects, updates, job.analysis, job.grid, job.options.progress)
+
+
+def read_costs(path: str) -> Costs:
+    """c1 to c4 from what `ps2stream calibrate` wrote. Raises InvalidArgument."""
+    names = [field.name for field in dataclasses.fields(Costs)]
+    expected = f"expected a JSON object with numbers >= 0 for {', '.join(names)}"
+    try:
+        found = json.loads(Path(path).read_text("utf-8"))
+        values = [found[name] for name in names]
+    except OSError as error:
+        raise bad(path, f"cannot read it: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise bad(path, f"{expected}: {error}") from None
+    if not all(type(v) in (int, float) and 0 <= v < float("inf") for v in values):
+        raise bad(path, f"{expected}, got {values}")
+    return Costs(*(float(v) for v in values))
