@@ -26,7 +26,7 @@ import numpy as np
 from ps2stream.batch import F64, I64, U32
 from ps2stream.plan import Leaf, Space, Text
 from ps2stream.planner.hotspots import MAX_PARTS, divide
-from ps2stream.planner.load import balance, cell_load, worker_loads
+from ps2stream.planner.load import cell_load, worker_loads
 from ps2stream.planner.local_search import balanced, borders, rounded
 from ps2stream.planner.partition import Options, Partition
 from ps2stream.planner.statistics import I32, Statistics
@@ -61,10 +61,7 @@ def hybrid_plus(stats: Statistics, workers: int, options: Options) -> Partition:
         if best is None or _better(draft, best):
             best = draft
     assert best is not None
-    warnings: tuple[str, ...] = ()
-    if (reached := balance(best.loads)) > options.sigma and workers > 1:
-        warnings = (f"balance {reached:.2f} is above sigma {options.sigma:g}",)
-    return _partition(stats, best, workers, warnings)
+    return _partition(stats, best, workers)
 
 
 def _better(a: _Draft, b: _Draft) -> bool:
@@ -168,9 +165,7 @@ def _owners(stats: Statistics, found: list[Tile], tile_worker: I64, hot: dict[in
     return owner
 
 
-def _partition(
-    stats: Statistics, draft: _Draft, workers: int, warnings: tuple[str, ...]
-) -> Partition:
+def _partition(stats: Statistics, draft: _Draft, workers: int) -> Partition:
     """One space leaf a worker, one text leaf a hot cell."""
     leaves: list[Leaf] = [Space(w) for w in range(workers)]
     cells: U32 = _cells(stats, draft.tiles, draft.tile_worker).astype(np.uint32)
@@ -179,4 +174,4 @@ def _partition(
         units = range(int(stats.unit_off[cell]), int(stats.unit_off[cell + 1]))
         owner = dict(zip((stats.terms[stats.term[u]] for u in units), worker.tolist(), strict=True))
         leaves.append(Text(tuple(sorted(set(worker.tolist()))), owner))
-    return Partition(tuple(leaves), cells, None, warnings)
+    return Partition(tuple(leaves), cells)
