@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from ps2stream.commands.output import Finite, Output, json_option, pass_output, printable
+from ps2stream.commands.shared_data import shared_file
 from ps2stream.errors import InvalidArgument, Violation
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ ALGORITHMS = (
     "hash", "frequency", "hypergraph", "metric", "gC", "gFC", "gFCL", "gNFCL",
     "grid", "kdtree", "rtree", "hybrid", "hybrid+",
 )  # fmt: skip
+
+LAND = "ne_110m_land.geojson"
 
 
 @click.group(invoke_without_command=True)
@@ -149,7 +152,11 @@ def plan(
 @click.option("--png", metavar="FILE", help="Draw the plan as a map.")
 @click.option("--objects", metavar="FILE", multiple=True, help="Drawn as density.")
 @click.option("--queries", metavar="FILE", multiple=True, help="Drawn as density.")
-@click.option("--outlines", metavar="FILE", help="GeoJSON drawn behind the map.")
+@click.option(
+    "--outlines",
+    metavar="FILE",
+    help=f"GeoJSON drawn behind the map.  [default: {LAND} of PS2STREAM_DATA, if there]",
+)
 @json_option
 @pass_output
 def show(
@@ -164,7 +171,9 @@ def show(
     """Print leaves, parts, loads and balance of the plan FILE; draw it with --png."""
     from ps2stream.planner.show import show as shown
 
-    shown(file, output, png, objects, queries, outlines)
+    land = shared_file(LAND)
+    behind = outlines or (str(land) if land is not None else None)
+    shown(file, output, png, objects, queries, behind)
 
 
 class Telling:
