@@ -32,17 +32,22 @@ fi
 
 # Spark, which plans, needs Java 17 with the module jdk.incubator.vector; nothing else does.
 java=${JAVA_HOME:+$JAVA_HOME/bin/}java
-if ! "$java" --list-modules 2>/dev/null | grep -q '^jdk.incubator.vector@\(1[7-9]\|[2-9]\)'; then
-    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-        say "installing openjdk-17-jre-headless, which Spark needs"
-        apt-get update -qq
+has_java() {
+    "$java" --list-modules 2>/dev/null | grep -q '^jdk.incubator.vector@\(1[7-9]\|[2-9]\)'
+}
+install_java() { # Debian 12 has 17, Debian 13 has 21
+    apt-get update -qq
+    for package in openjdk-17-jre-headless openjdk-21-jre-headless; do
         DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-            openjdk-17-jre-headless
-    else
-        say "Java 17 or newer is missing: ps2stream plan and its tests need it \
-(Debian: apt-get install openjdk-17-jre-headless)"
-    fi
+            "$package" && return
+    done
+}
+if ! has_java && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    say "installing Java, which Spark needs"
+    install_java || true
 fi
+has_java || say "Java 17 or newer is missing: ps2stream plan and its tests need it \
+(Debian: apt-get install openjdk-17-jre-headless)"
 
 say "creating $venv with $("$python" --version)"
 rm -f "$venv/.ready"
