@@ -30,11 +30,13 @@ Engine = Literal["spark", "numpy"]
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """objects, queries: files (Spark: also directories and URLs). updates: batches of
-    updates.UPDATES besides. Without a grid, the one for the queries' median box."""
+    """objects, queries: files (Spark: also directories and URLs); posts, updates: batches of
+    posts.SCHEMA and updates.UPDATES besides. Without a grid, the one for the queries'
+    median box."""
 
-    objects: Sequence[str]
+    objects: Sequence[str] = ()
     queries: Sequence[str] = ()
+    posts: Sequence[Any] = ()
     updates: Sequence[Any] = ()
     workers: int = 8
     algorithm: str = "hybrid+"
@@ -62,9 +64,8 @@ def run(job: Job) -> RoutingPlan:
         progress = job.options.progress
         progress("starting Spark")
         with spark.session() as session:
-            sample = spark.take(
-                session, job.objects, job.queries, job.updates, job.analysis, job.grid, progress
-            )
+            files = spark.Files(job.objects, job.queries, job.posts, job.updates)
+            sample = spark.take(session, files, job.analysis, job.grid, progress)
     else:
         sample = _by_numpy(job)
     return plan_of(sample, job)
@@ -118,6 +119,7 @@ def _warnings(sample: Sample, balance: float, job: Job) -> Iterator[str]:
 
 def _by_numpy(job: Job) -> Sample:
     def objects() -> Iterator[Any]:
+        yield from job.posts
         for path in job.objects:
             yield from read_posts(path, batch=twin.BATCH)
 

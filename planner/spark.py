@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial, reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -101,24 +101,30 @@ def _gateway() -> Any:
             ) from None
 
 
+class Files(NamedTuple):
+    """Files of objects and of queries, and batches of posts.SCHEMA and UPDATES besides."""
+
+    objects: Sequence[str]
+    queries: Sequence[str]
+    posts: Sequence[Any] = ()
+    updates: Sequence[Any] = ()
+
+
 def take(
     spark: SparkSession,
-    objects: Sequence[str],
-    queries: Sequence[str],
-    updates: Sequence[Any],
+    files: Files,
     analysis: Analysis,
     grid: Grid | None = None,
     progress: Callable[[str], None] = lambda what: None,
 ) -> Sample:
-    """The sample of files of objects and queries, and of `updates` (batches of UPDATES)
-    besides. Without a grid, the one for the queries' median box.
+    """The sample of these files. Without a grid, the one for the queries' median box.
 
     Raises InvalidArgument for what cannot be read or is wrong, PlanError where there are
     no objects.
     """
     job = _Job(spark, analysis, progress)
     try:
-        return job.take(objects, queries, updates, grid)
+        return job.take(files, grid)
     except (PySparkException, Py4JJavaError) as error:
         if (found := on.refused(str(error))) is not None:
             raise found from None
@@ -135,23 +141,17 @@ class _Job:
         self._collected: dict[str, int] = {}
         self._held: list[DataFrame] = []
 
-    def take(
-        self,
-        objects: Sequence[str],
-        queries: Sequence[str],
-        updates: Sequence[Any],
-        grid: Grid | None,
-    ) -> Sample:
+    def take(self, files: Files, grid: Grid | None) -> Sample:
         spark, analysis = self._spark, self._analysis
-        posts = self._union([self._objects(path) for path in objects], SCHEMA)
+        read = [self._objects(path) for path in files.objects]
+        posts = self._union([*read, *self._given(files.posts, SCHEMA)], SCHEMA)
         self._progress("Spark: counting the terms of the objects")
         terms = _mapped(posts, partial(on.count_terms, analysis), counting.TERMS)
         top = _sums(terms, ["term"], ("objects",)).orderBy(F.desc("objects"), "term")
         frequencies = commonest(self._collect("terms", top.limit(MAX_FREQUENCIES), counting.TERMS))
         self._progress("Spark: posting the queries")
-        rows = [self._updates(path) for path in queries]
-        if updates:
-            rows.append(spark.createDataFrame(pa.Table.from_batches(updates, UPDATES)))
+        read = [self._updates(path) for path in files.queries]
+        rows = [*read, *self._given(files.updates, UPDATES)]
         held = self._persist(standing(self._union(rows, UPDATES)))
         totals = held.agg(*(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in COUNTS))
         counts = {name: int(n) for name, n in totals.collect()[0].asDict().items()}
@@ -244,6 +244,11 @@ class _Job:
         """Over all cores: a small file is one partition."""
         cores = self._spark.sparkContext.defaultParallelism
         return rows if rows.rdd.getNumPartitions() >= cores else rows.repartition(cores)
+
+    def _given(self, batches: Sequence[Any], schema: Any) -> list[DataFrame]:
+        if not batches:
+            return []
+        return [self._spark.createDataFrame(pa.Table.from_batches(batches, schema))]
 
     def _union(self, parts: list[DataFrame], schema: Any) -> DataFrame:
         if not parts:

@@ -19,6 +19,7 @@ COMMANDS = {
     "subscribe": ("subscribe", "subscribe"),
     "status": ("status", "status"),
     "plan": ("plan", "plan"),
+    "calibrate": ("calibrate", "calibrate"),
     "demo": ("demo", "demo"),
     "bench": ("bench", "bench"),
     "experiment": ("experiment", "experiment"),

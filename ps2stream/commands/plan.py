@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Self
 
 import click
@@ -14,8 +15,10 @@ from ps2stream.commands.shared_data import shared_file
 from ps2stream.errors import InvalidArgument, Violation
 
 if TYPE_CHECKING:
+    from ps2stream.api import Query
     from ps2stream.plan import RoutingPlan
 
+LISTED = 10_000
 # As in planner/algorithms.py, whose libraries --help does without.
 ALGORITHMS = (
     "hash", "frequency", "hypergraph", "metric", "gC", "gFC", "gFCL", "gNFCL",
@@ -30,6 +33,13 @@ LAND = "ne_110m_land.geojson"
     "--objects", metavar="FILE", multiple=True, help="A file of objects; may be given repeatedly."
 )
 @click.option("--queries", metavar="FILE", multiple=True, help="A file of queries; likewise.")
+@click.option(
+    "--from-service",
+    metavar="HOST:PORT",
+    multiple=True,
+    help="Take the live queries of a running service, and recent objects of this dispatcher; "
+    "give it for each dispatcher.",
+)
 @click.option(
     "--workers",
     type=click.IntRange(1, 1024),
@@ -93,6 +103,7 @@ def plan(
     /,
     objects: tuple[str, ...],
     queries: tuple[str, ...],
+    from_service: tuple[str, ...],
     path: str,
     costs: str | None,
     grid_bits: tuple[int, int] | None,
@@ -125,15 +136,20 @@ def plan(
     from ps2stream.planner.load import Costs
     from ps2stream.planner.partition import Options
 
-    if not objects:
-        raise InvalidArgument([Violation("--objects", "give at least one file of objects")])
+    if not (objects or from_service):
+        raise InvalidArgument(
+            [Violation("--objects", "give at least one file of objects, or --from-service")]
+        )
     with Telling(output) as tell:
+        posts, updates = _from_service(output, from_service, tell)
         settings = Options(
             costs=read_costs(costs) if costs is not None else Costs(), progress=tell, **options
         )
         job = Job(
             objects=objects,
             queries=queries,
+            posts=posts,
+            updates=updates,
             workers=workers,
             algorithm=algorithm,
             options=settings,
@@ -145,6 +161,31 @@ def plan(
         made = run(job)
     save_plan(made, path)
     output.emit({"plan": path, **_facts(made)}, _shown(path, made))
+
+
+def _from_service(
+    output: Output, targets: tuple[str, ...], tell: Telling
+) -> tuple[list[Any], list[Any]]:
+    """Recent objects of every dispatcher, and the live queries, as batches."""
+    from ps2stream.planner.updates import of_records
+    from ps2stream.posts import SCHEMA
+
+    posts: list[Any] = []
+    updates: list[Any] = []
+    for number, target in enumerate(targets):
+        with output.connect(target) as client:
+            tell(f"{target}: sampling recent objects")
+            posts += client.sample().select(SCHEMA.names).cast(SCHEMA).to_batches()
+            rows = client.list() if number == 0 else iter(())  # every dispatcher knows all
+            while some := list(islice(rows, LISTED)):
+                updates.append(of_records((f"{target}: {q.id}", _record(q)) for q in some))
+                tell(f"{target}: {sum(map(len, updates)):,} live queries")
+    return posts, updates
+
+
+def _record(query: Query) -> dict[str, Any]:
+    region = query.region.to_json() if query.region is not None else None
+    return {"id": query.id, "expression": query.expression, "region": region}
 
 
 @plan.command()

@@ -1,0 +1,35 @@
+"""The constants of Definition 1 from measured times, by non-negative least squares."""
+
+from __future__ import annotations
+
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+
+from ps2stream.batch import F64
+from ps2stream.planner.load import Costs
+
+
+class Fit(NamedTuple):
+    """costs in microseconds; error: the median of |predicted - measured| / measured."""
+
+    costs: Costs
+    error: float
+
+
+def fit(work: F64, microseconds: F64) -> Fit:
+    """Of runs: work float64[n, 4] (candidates, objects, postings inserted and deleted) that
+    took microseconds float64[n], > 0. Relative errors count, so that short runs do too."""
+    scaled = work / microseconds[:, None]
+    best, least = np.zeros(work.shape[1]), float(len(work))
+    # The best of the unconstrained fits of subsets that is not negative: four constants.
+    for size in range(1, work.shape[1] + 1):
+        for chosen in map(list, itertools.combinations(range(work.shape[1]), size)):
+            found, *_ = np.linalg.lstsq(scaled[:, chosen], np.ones(len(work)), rcond=None)
+            left = float(((scaled[:, chosen] @ found - 1.0) ** 2).sum())
+            if (found >= 0).all() and left < least:
+                best, least = np.zeros(work.shape[1]), left
+                best[chosen] = found
+    error = float(np.median(np.abs(scaled @ best - 1.0)))
+    return Fit(Costs(*best.tolist()), error)

@@ -1,0 +1,48 @@
+"""`ps2stream calibrate`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from ps2stream.commands.output import Output, json_option, pass_output
+from ps2stream.errors import Ps2StreamError
+
+
+@click.command()
+@click.option("--input", metavar="FILE", help="Posts to match; default: synthetic ones.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Of posts and queries.")
+@click.option(
+    "-o",
+    "--output",
+    "path",
+    metavar="FILE",
+    default="costs.json",
+    show_default=True,
+    help="Where to write c1 to c4.",
+)
+@json_option
+@pass_output
+def calibrate(output: Output, /, input: str | None, seed: int, path: str) -> None:
+    """Measure on this machine what a plan should count with.
+
+    Times the workers' index on several mixes of objects, candidates (an object met with a
+    posting of one of its terms), inserts and deletes, and fits the cost of each: c1 to c4
+    of the load model, in microseconds. Give the file to `plan --costs FILE`. Takes about a
+    minute of one core; run it on a machine like those of the workers, with nothing beside.
+    """
+    from ps2stream.bench import calibrate as bench
+
+    found = bench.calibrate(input or "synthetic", seed, progress=output.say)
+    try:
+        Path(path).write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+    except OSError as error:
+        raise Ps2StreamError(f"{path}: cannot write it: {error.strerror}") from None
+    c1, c2, c3, c4 = (found[name] for name in ("c1", "c2", "c3", "c4"))
+    output.emit(
+        {"costs": path, **found},
+        f"candidate {c1:.4f}, object {c2:.3f}, posting inserted {c3:.3f}, deleted {c4:.3f} us; "
+        f"median error {found['error']:.0%}; written to {path}",
+    )

@@ -1,0 +1,86 @@
+"""`plan --from-service`, then a service with that plan; `calibrate` and its file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from ps2stream.cli import main
+from ps2stream.client import Client
+from ps2stream.plan_file import load_plan
+from ps2stream.planner.calibrate import fit
+
+
+def run(*arguments: str, code: int = 0) -> Any:
+    result = CliRunner().invoke(main, [*arguments, "--json"])
+    assert result.exit_code == code, result.output + str(result.exception)
+    text = result.stdout if code == 0 else result.stderr
+    return json.loads(text.splitlines()[-1])
+
+
+def test_a_plan_from_a_running_service(client: Client, target: str, tmp_path: Path) -> None:
+    client.insert("p1", "flood AND river", [0, 0, 2, 2], session="p")
+    client.insert("p2", "storm OR 😀", [0.5, 0.5, 1.5, 1.5], session="p")
+    client.insert("p3", "storm", session="p")
+    client.publish(
+        [
+            {"lon": 0.1 * i, "lat": 1, "text": ["storm", "a river in flood", "😀"][i % 3]}
+            for i in range(20)
+        ]
+    )
+    path = tmp_path / "plan.json"
+    live = len(list(client.list()))
+    found = run(
+        "plan", "--from-service", target, "--engine", "numpy", "--workers", "2", "-o", str(path)
+    )
+    assert found["sample"]["live"] == live >= 3
+    assert found["sample"]["objects"] >= 20
+    assert found["sample"]["units"] > 0
+    plan = load_plan(path, workers=2)
+    assert plan.frequencies["storm"] >= 7
+    shown = run("plan", "show", str(path))
+    assert shown["workers"] == 2
+    assert shown["made"]["algorithm"] == "hybrid+"
+
+
+def test_nothing_to_plan_from(tmp_path: Path) -> None:
+    error = run("plan", code=2)["error"]
+    assert "give at least one file of objects, or --from-service" in error["message"]
+    costs = tmp_path / "costs.json"
+    for text in ("{", '{"c1": 1}', '{"c1": 1, "c2": 1, "c3": -1, "c4": 1}', "[]"):
+        costs.write_text(text, "utf-8")
+        error = run("plan", "--objects", "x.csv", "--costs", str(costs), code=2)["error"]
+        assert "expected a JSON object with numbers >= 0 for c1, c2, c3, c4" in error["message"]
+
+
+def test_fit_finds_the_constants_and_stays_above_zero() -> None:
+    rng = np.random.default_rng(1)
+    work = rng.integers(1, 1000, (40, 4)).astype(np.float64)
+    truth = np.array([0.02, 0.6, 1.5, 0.3])
+    costs, error = fit(work, work @ truth)
+    assert np.allclose([costs.c1, costs.c2, costs.c3, costs.c4], truth)
+    assert error < 1e-9
+    free = work @ np.array([0.02, 0.6, 1.5, 0.0]) - 0.001 * work[:, 3]
+    costs, _ = fit(work, free)
+    assert costs.c4 == 0.0
+    assert costs.c3 == pytest.approx(1.5, rel=0.01)
+
+
+@pytest.mark.slow
+def test_calibration_is_what_plan_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ps2stream.bench import calibrate as bench
+    from ps2stream.planner.job import read_costs
+
+    monkeypatch.setattr(bench, "OBJECTS", 2048)
+    monkeypatch.setattr(bench, "MIXES", ((500, "q1"), (900, "q2")))
+    path = tmp_path / "costs.json"
+    found = run("calibrate", "-o", str(path))
+    costs = read_costs(str(path))
+    assert costs.c1 == found["c1"] >= 0
+    assert {"candidates", "objects", "inserts", "deletes"} < set(found["measured"][0])
+    assert sum(row["candidates"] for row in found["measured"]) > 0
