@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -48,13 +49,13 @@ class Report:
     chart: Chart
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able."""
+        """JSON-able; an infinite balance (an idle worker) is null."""
         return {
             "experiment": self.name,
             "title": self.title,
             "settings": dict(self.settings),
             "notes": list(self.notes),
-            "rows": [dict(row) for row in self.rows],
+            "rows": [_finite(dict(row)) for row in self.rows],
             "verdicts": [verdict._asdict() for verdict in self.verdicts],
         }
 
@@ -139,6 +140,13 @@ def draw(chart: Chart, title: str, path: Path) -> None:
             axes.set_xticks([x + middle for x in range(len(labels))], labels, rotation=30)
         axes.legend(fontsize=7)
     figure.savefig(path, dpi=110)
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity."""
+    if isinstance(value, dict):
+        return {name: _finite(of) for name, of in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _sign(ratio: float) -> int:

@@ -41,13 +41,16 @@ def test_goals_are_met_partly_or_missed() -> None:
 def test_a_report_is_written_as_json_and_png(tmp_path: Path) -> None:
     chart = Chart("bars", "ms", {"one": {"model": {"a": 1.0, "b": 2.0}}})
     verdicts = [ordering("a over b", {"model": 2.0})]
-    rows = [{"name": "a", "value": 12345.6}, {"name": "b", "value": 0.5}]
+    rows = [
+        {"name": "a", "value": 12345.6, "balance": float("inf")},
+        {"name": "b", "value": 0.5, "balance": 1.0},
+    ]
     report = Report("x", "of tests", {"seed": 1}, ["a note"], ("name", "value"), rows, verdicts,
                     chart)  # fmt: skip
     data, picture = report.save(tmp_path / "new")
     read = json.loads(data.read_text())
     assert read["verdicts"][0]["verdict"] == "holds"
-    assert read["rows"] == rows
+    assert read["rows"] == [rows[0] | {"balance": None}, rows[1]]
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert report.text().splitlines()[2:5] == ["name   value", "   a  12,346", "   b     0.5"]
 
