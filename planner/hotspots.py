@@ -1,7 +1,9 @@
 """Text split of one cell: its terms divided among parts that share its load.
 
 The rule is PartitionNode's (algorithms.md 1.4) with SALB's count (2.2): terms by descending
-load, each to the part that is lightest with it, where an object counts once a part.
+load, each to the part that is lightest with it, where an object counts once a part. A term
+that no sampled object has is taken to be in half an object: free, all of them would go to
+one part, which then gets all that the sample did not foresee.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from numba import njit
 
 from ps2stream.batch import F64, I64
 from ps2stream.planner.load import Costs, unit_load
+from ps2stream.planner.nodes import UNSEEN
 from ps2stream.planner.statistics import I32, Statistics
 
 MAX_PARTS = 64
@@ -21,7 +24,7 @@ def divide(stats: Statistics, cell: int, parts: int, costs: Costs) -> tuple[I32,
     float64[parts]), microseconds. At most MAX_PARTS parts."""
     units = slice(int(stats.unit_off[cell]), int(stats.unit_off[cell + 1]))
     rows = slice(int(stats.row_off[cell]), int(stats.row_off[cell + 1]))
-    load = unit_load(stats, costs)[units]
+    load = unit_load(stats, costs)[units] + costs.c1 * UNSEEN * stats.q[units]
     start = stats.row_start[rows.start : rows.stop + 1]
     flat = stats.row_unit[start[0] : start[-1]] - units.start
     row = np.repeat(np.arange(rows.stop - rows.start), np.diff(start))

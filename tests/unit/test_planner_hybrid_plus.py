@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,7 @@ from ps2stream.planner.hotspots import divide
 from ps2stream.planner.hybrid_plus import hybrid_plus
 from ps2stream.planner.load import Costs, balance, cell_load, copies, lower_bound, worker_loads
 from ps2stream.planner.local_search import balanced, borders, rounded
+from ps2stream.planner.nodes import UNSEEN
 from ps2stream.planner.partition import Options, owners, predicted, to_plan
 from ps2stream.planner.statistics import (
     TOP_TERM,
@@ -97,7 +100,8 @@ def test_the_parts_of_a_cell_have_the_load_that_the_model_gives_them() -> None:
     stats = sample(3, 1, 30)
     part, loads = divide(stats, 0, 4, Costs())
     assert set(part.tolist()) == {0, 1, 2, 3}
-    assert loads == pytest.approx(worker_loads(stats, part, 4, Costs()))
+    foreseen = dataclasses.replace(stats, o=stats.o + UNSEEN)
+    assert loads == pytest.approx(worker_loads(foreseen, part, 4, Costs()))
     assert balance(loads) < 1.5
 
 
