@@ -39,7 +39,7 @@ class Job:
     posts: Sequence[Any] = ()
     updates: Sequence[Any] = ()
     workers: int = 8
-    algorithm: str = "hybrid+"
+    algorithm: str = "hybrid"
     options: Options = dataclasses.field(default_factory=Options)
     stemmer: str | None = None
     stop_words: str | None = None

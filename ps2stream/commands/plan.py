@@ -50,7 +50,7 @@ LAND = "ne_110m_land.geojson"
 @click.option(
     "--algorithm",
     type=click.Choice(ALGORITHMS),
-    default="hybrid+",
+    default="hybrid",
     show_default=True,
     help="hybrid: Algorithm 1 of PS2Stream; hybrid+: space and text chosen by cost; the others "
     "are baselines.",

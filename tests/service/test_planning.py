@@ -45,7 +45,7 @@ def test_a_plan_from_a_running_service(client: Client, target: str, tmp_path: Pa
     assert plan.frequencies["storm"] >= 7
     shown = run("plan", "show", str(path))
     assert shown["workers"] == 2
-    assert shown["made"]["algorithm"] == "hybrid+"
+    assert shown["made"]["algorithm"] == "hybrid"
 
 
 def test_nothing_to_plan_from(tmp_path: Path) -> None:
