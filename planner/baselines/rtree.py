@@ -1,17 +1,17 @@
 """R-tree: the leaves of a tree packed by STR, divided among the workers by load.
 
-Sort-Tile-Recursive cuts space into vertical slabs of equally many objects, and each slab
-into tiles of equally many. Boxes around a leaf's objects would leave points uncovered;
-the tiles themselves are disjoint and cover everything (algorithms.md 1.5).
+The tree is `rtree`'s, bulk-loaded by Sort-Tile-Recursive with the cells of the sample, each
+as often as its objects weigh. Its leaves' boxes leave space uncovered, so that every other
+cell goes to the nearest box: tiles are disjoint and cover everything (algorithms.md 1.5).
 """
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
+import shapely
+from rtree.index import Index, Property
 
-from ps2stream.batch import I64, Array
+from ps2stream.batch import I64
 from ps2stream.plan import Space
 from ps2stream.planner.baselines.frequency import lightest_first
 from ps2stream.planner.load import cell_load
@@ -19,31 +19,37 @@ from ps2stream.planner.partition import Options, Partition, idle
 from ps2stream.planner.statistics import Statistics
 
 TILES = 8  # a worker
+ENTRIES = 64  # a tile: what a cell's weight is rounded up to
+FILL = 0.9
 
 
 def rtree(stats: Statistics, workers: int, options: Options) -> Partition:
-    """Tiles' borders are grid lines, so a hot strip or cell makes fewer tiles."""
-    rows, columns = stats.grid.rows(), stats.grid.columns()
-    row, column = stats.cell // columns, stats.cell % columns
+    """A hot cell fills several leaves and has one of them: fewer tiles."""
+    columns = stats.grid.columns()
     weight = stats.objects if stats.objects.any() else np.ones(stats.cells)
-    slabs = math.ceil(math.sqrt(TILES * workers))
-    slab = _strips(np.bincount(column, weight, columns), slabs)
-    tile = np.zeros((rows, columns), np.int64)
-    count = 0
-    for number in range(int(slab[-1]) + 1):
-        inside = slab[column] == number
-        across = _strips(np.bincount(row[inside], weight[inside], rows), slabs)
-        tile[:, slab == number] = (count + across)[:, None]
-        count += int(across[-1]) + 1
-    flat = tile.ravel()
-    load = np.bincount(flat[stats.cell], cell_load(stats, options.costs), count)
-    owner = lightest_first(load.astype(np.float64), workers)
-    leaves = tuple(Space(worker) for worker in owner.tolist())
-    return Partition(leaves, flat.astype(np.uint32), None, idle(owner.tolist(), workers))
+    times = np.ceil(weight * (ENTRIES * TILES * workers / weight.sum())).astype(np.int64)
+    entry = np.repeat(np.arange(stats.cells), np.maximum(times, 1))
+    y, x = np.divmod(stats.cell, columns)
+    leaves = _leaves(x[entry], y[entry], TILES * workers)
+    tile = np.zeros(stats.cells, np.int64)
+    for n, (held, _) in enumerate(leaves):
+        tile[entry[held]] = n
+    used, tile = np.unique(tile, return_inverse=True)
+    near = shapely.STRtree(shapely.box(*np.array([leaves[n][1] for n in used.tolist()]).T))
+    across = np.arange(columns)
+    rows = [near.nearest(shapely.points(across, row)) for row in range(stats.grid.rows())]
+    cells = np.concatenate(rows).astype(np.uint32)
+    cells[stats.cell] = tile
+    load = np.bincount(tile, cell_load(stats, options.costs), len(used)).astype(np.float64)
+    owner = lightest_first(load, workers)
+    spaces = tuple(Space(worker) for worker in owner.tolist())
+    return Partition(spaces, cells, None, idle(owner.tolist(), workers))
 
 
-def _strips(weight: Array, parts: int) -> I64:
-    """The strip of each line, ascending from 0: at most `parts`, of nearly equal weight."""
-    before = np.cumsum(weight) - weight / 2
-    at = np.floor(before / max(float(weight.sum()), 1e-300) * parts)
-    return np.unique(at, return_inverse=True)[1].astype(np.int64)
+def _leaves(x: I64, y: I64, count: int) -> list[tuple[list[int], list[float]]]:
+    """(entries, box) of the leaves, about `count` of nearly equally many entries."""
+    capacity = max(round(len(x) / count / FILL), 4)
+    form = Property(leaf_capacity=capacity, fill_factor=FILL)
+    points = enumerate(zip(x.tolist(), y.tolist(), strict=True))
+    tree = Index(((i, (*at, *at), None) for i, at in points), properties=form)
+    return [(held, box) for _, held, box in tree.leaves()]  # type: ignore[no-untyped-call]
