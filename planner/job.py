@@ -79,6 +79,8 @@ def plan_of(sample: Sample, job: Job) -> RoutingPlan:
     plan = to_plan(partition, sample.stats, job.workers, job.analysis, sample.frequencies)
     found = predicted(partition, sample.stats, job.workers, options, Analyzer(job.analysis))
     warnings = [*found.pop("warnings"), *_warnings(sample, found["balance"], job)]
+    if found["balance"] == float("inf"):
+        found["balance"] = None  # JSON has no infinity
     made = {
         "algorithm": job.algorithm,
         "options": {
@@ -101,10 +103,12 @@ def plan_of(sample: Sample, job: Job) -> RoutingPlan:
 
 def _warnings(sample: Sample, balance: float, job: Job) -> Iterator[str]:
     if not sample.live + sample.inserts:
-        yield "no queries: the plan spreads the objects, which no worker will be sent"
+        yield "no queries: there is no load to balance"
     elif not sample.stats.o.any():
         yield "no object has a term that a query is posted under in its cell"
-    if balance > job.options.sigma:
+    if balance == float("inf"):
+        yield f"a worker has no load, so that sigma = {job.options.sigma:g} is not met"
+    elif balance > job.options.sigma:
         yield (
             f"the slowest worker has {balance:.2f} times the load of the fastest; "
             f"sigma is {job.options.sigma:g}"

@@ -94,8 +94,8 @@ def text(found: dict[str, Any]) -> str:
     ]
     if "balance" in predicted:
         lines.append(
-            f"balance     slowest over fastest {_ratio(predicted['balance'])}, slowest over the "
-            f"lower bound {_ratio(predicted['slowest_over_bound'])} (predicted)"
+            f"balance     slowest over fastest {ratio(predicted['balance'])}, slowest over the "
+            f"lower bound {ratio(predicted['slowest_over_bound'])} (predicted)"
         )
     else:
         lines.append("balance     not known: the file does not say how the plan was made")
@@ -118,5 +118,6 @@ def text(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _ratio(value: float | None) -> str:
-    return "infinite" if value is None or value == float("inf") else f"{value:.2f}"
+def ratio(value: float | None) -> str:
+    """For people; None, as JSON has no infinity, where a worker has no load."""
+    return "infinite" if value is None else f"{value:.2f}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import click
@@ -140,6 +141,8 @@ def plan(
         raise InvalidArgument(
             [Violation("--objects", "give at least one file of objects, or --from-service")]
         )
+    if not Path(path).parent.is_dir():  # told before the work, not after it
+        raise _unwritable(path, "its folder does not exist")
     with Telling(output) as tell:
         posts, updates = _from_service(output, from_service, tell)
         settings = Options(
@@ -159,7 +162,10 @@ def plan(
             engine=engine,
         )
         made = run(job)
-    save_plan(made, path)
+    try:
+        save_plan(made, path)
+    except OSError as error:
+        raise _unwritable(path, error.strerror) from None
     output.emit({"plan": path, **_facts(made)}, _shown(path, made))
 
 
@@ -243,11 +249,17 @@ class Telling:
             self._console.print(f"{time.monotonic() - self._began:5.1f} s  {what}", markup=False)
 
 
+def _unwritable(path: str, why: str | None) -> InvalidArgument:
+    return InvalidArgument([Violation("--output", f"cannot write {path}: {why}")])
+
+
 def _facts(plan: RoutingPlan) -> dict[str, Any]:
     return {"workers": plan.workers, **{k: v for k, v in plan.made.items() if k != "tree"}}
 
 
 def _shown(path: str, plan: RoutingPlan) -> str:
+    from ps2stream.planner.show import ratio
+
     made = plan.made
     sample, found = made["sample"], made["predicted"]
     loads = ", ".join(f"{load / 1e6:.2f}" for load in found["loads"])
@@ -258,8 +270,8 @@ def _shown(path: str, plan: RoutingPlan) -> str:
         "plan": f"{made['algorithm']} for {plan.workers} workers: {found['leaves']:,} leaves, "
         f"{found['text_leaves']:,} of them divided by text",
         "loads": f"{loads} s of work for the sample",
-        "balance": f"slowest over fastest {found['balance']:.2f}, over the lower bound "
-        f"{found['slowest_over_bound']:.2f}",
+        "balance": f"slowest over fastest {ratio(found['balance'])}, over the lower bound "
+        f"{ratio(found['slowest_over_bound'])}",
         "written to": path,
     }
     lines = [f"{name:<12}{text}" for name, text in rows.items()]
