@@ -28,7 +28,7 @@ from ps2stream.plan import Leaf, Space, Text
 from ps2stream.planner.hotspots import MAX_PARTS, divide
 from ps2stream.planner.load import cell_load, worker_loads
 from ps2stream.planner.local_search import balanced, borders, rounded
-from ps2stream.planner.partition import Options, Partition
+from ps2stream.planner.partition import Options, Partition, idle
 from ps2stream.planner.statistics import I32, Statistics
 from ps2stream.planner.tiles import Tile, tiles
 
@@ -174,4 +174,5 @@ def _partition(stats: Statistics, draft: _Draft, workers: int) -> Partition:
         units = range(int(stats.unit_off[cell]), int(stats.unit_off[cell + 1]))
         owner = dict(zip((stats.terms[stats.term[u]] for u in units), worker.tolist(), strict=True))
         leaves.append(Text(tuple(sorted(set(worker.tolist()))), owner))
-    return Partition(tuple(leaves), cells)
+    busy = np.flatnonzero(draft.loads).tolist()
+    return Partition(tuple(leaves), cells, None, idle(busy, workers))
