@@ -37,7 +37,7 @@ def words(grid: Grid, rng: np.random.Generator, cells: list[int], count: int) ->
     share = 1.0 / np.arange(2, 22)
     posted = {c: {vocabulary[i] for i in rng.integers(0, 21, 8)} for c in cells}
     at = [cells[int(i)] for i in rng.integers(0, len(cells), count) ** 2 % len(cells)]
-    rows, seen = [], {(c, t): 0.0 for c in cells for t in posted[c]}
+    rows, seen = [], {(c, t): 0.0 for c in cells for t in sorted(posted[c])}
     for c in at:
         drawn = rng.choice(vocabulary[1:], 4, p=share / share.sum()).tolist()
         held = sorted({TOP_TERM, *drawn} & posted[c])
