@@ -7,6 +7,7 @@ so that there are always leaves left to balance with; the best partition seen is
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -148,12 +149,15 @@ def _unmet(stats: Statistics, found: _Found, fixed: set[Node], options: Options)
     why = "more leaves than theta would be needed"
     if not stats.units:
         why = "the sample has no queries"
-    elif heaviest in fixed:
+    elif heaviest in fixed and len(heaviest.units):
         units = heaviest.units
         term = stats.terms[stats.term[units[np.argmax((stats.o * stats.q)[units])]]]
         cell = stats.cell[heaviest.cells[0]]
         why = f"the posts with {term!r} in cell {cell} are more than an even share"
+    ratio = balance(found.loads)
+    if math.isinf(ratio):
+        return f"a worker has no load, so that sigma = {options.sigma:g} is not met: {why}"
     return (
-        f"the heaviest worker has {balance(found.loads):.3g} times the load of the lightest, "
+        f"the heaviest worker has {ratio:.3g} times the load of the lightest, "
         f"above sigma = {options.sigma:g}: {why}"
     )

@@ -107,7 +107,8 @@ def fitted_plan(settings: Settings, plan: RoutingPlan | None) -> RoutingPlan:
     PlanError or DataDirectoryError when stemmer, stop words or character data do.
     """
     if plan is None and settings.plan is not None:
-        plan = load_plan(settings.plan)
+        given = "workers" in settings.model_fields_set
+        plan = load_plan(settings.plan, workers=settings.workers if given else None)
     recorded = recorded_analysis(settings.data_dir)
     if recorded is not None:
         analysis = Analysis.from_dict(json.loads(recorded))
@@ -129,8 +130,11 @@ def fitted_plan(settings: Settings, plan: RoutingPlan | None) -> RoutingPlan:
         return built_in_plan(analysis, Grid(), settings.workers)
     salted = dataclasses.replace(plan.analysis, salt=analysis.salt)
     if salted != analysis:
+        theirs, ours = salted.to_dict(), analysis.to_dict()
+        name = next(name for name in ours if ours[name] != theirs[name])
         raise PlanError(
-            f"plan: made for the text analysis {salted}; {settings.data_dir} has {analysis}"
+            f"plan: made for a text analysis with {name} = {theirs[name]!r}; "
+            f"{settings.data_dir} has {ours[name]!r}"
         )
     return dataclasses.replace(plan, analysis=analysis)
 
