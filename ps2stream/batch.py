@@ -77,7 +77,7 @@ class Frame:
     def encode(self) -> bytes:
         """One contiguous byte string; columns start at multiples of eight."""
         heads: list[bytes] = []
-        bodies: list[bytes] = []
+        bodies: list[bytes | memoryview] = []
         for name, dtype in self._schema:
             value = getattr(self, name)
             if dtype is None:
@@ -85,7 +85,7 @@ class Frame:
                 continue
             column = np.ascontiguousarray(value, dtype=dtype)
             heads.append(_FIELD.pack(_CODES[dtype], column.size))
-            bodies.append(column.tobytes())
+            bodies.append(column.data)
             if pad := -column.nbytes % 8:
                 bodies.append(bytes(pad))
         head = _HEAD.pack(_MAGIC, _VERSION, self.KIND, len(heads))

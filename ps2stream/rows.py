@@ -93,6 +93,8 @@ class QueryRows(Frame):
     @classmethod
     def concat(cls, parts: list[QueryRows]) -> QueryRows:
         """Several batches end to end; at least one."""
+        if len(parts) == 1:
+            return parts[0]
         return cls(**concat_columns(cls.FLAT, cls.RAGGED, parts))
 
 
@@ -154,4 +156,6 @@ class ObjectRows(Frame):
     @classmethod
     def concat(cls, parts: list[ObjectRows]) -> ObjectRows:
         """Several batches end to end; at least one."""
+        if len(parts) == 1:
+            return parts[0]
         return cls(**concat_columns(cls.FLAT, cls.RAGGED, parts))

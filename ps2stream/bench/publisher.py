@@ -14,6 +14,7 @@ import grpc
 import numpy as np
 import pyarrow as pa
 
+from ps2stream.api import to_ipc
 from ps2stream.batch import F64, I64, column_to_strings
 from ps2stream.bench.workload import Posts
 from ps2stream.v1 import object_pb2, pubsub_pb2, pubsub_pb2_grpc, query_pb2
@@ -152,7 +153,7 @@ class _Publisher:
             },
         }
         batch = query_pb2.QueryBatch(
-            arrow=_ipc(pa.RecordBatch.from_pydict(columns)), session=SESSION
+            arrow=to_ipc(pa.RecordBatch.from_pydict(columns)), session=SESSION
         )
         self._inserting.put(rows)
         self.inserts.send(pubsub_pb2.InsertQueriesRequest(batch=batch))
@@ -179,7 +180,7 @@ class _Publisher:
                 "lat": pa.array(self.job.posts.lat[part]),
                 "text": self._texts[first : first + size],
             }
-            batch = object_pb2.ObjectBatch(arrow=_ipc(pa.RecordBatch.from_pydict(columns)))
+            batch = object_pb2.ObjectBatch(arrow=to_ipc(pa.RecordBatch.from_pydict(columns)))
             request = pubsub_pb2.PublishStreamRequest(batch=batch)
             self._batches[first, size] = request
         self.objects.send(request)
@@ -264,10 +265,3 @@ def publish(job: Job, pipe: Connection) -> None:
             pipe.send(publisher.phase(*asked))
         for stream in (publisher.objects, publisher.inserts, publisher.deletes):
             stream.close()
-
-
-def _ipc(batch: pa.RecordBatch) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    return bytes(sink.getvalue())

@@ -7,12 +7,14 @@ the shell logs it, keeps it for `status()`, and takes no further message.
 
 from __future__ import annotations
 
+import abc
 import json
 import logging
 import threading
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,7 @@ log = logging.getLogger("ps2stream.cluster")
 TICK_S = 0.1
 
 
-class Shell:
+class Shell(abc.ABC):
     """What all four actors share: links, the thread that receives, failure, status."""
 
     def __init__(self, name: str) -> None:
@@ -57,9 +59,9 @@ class Shell:
             self._receiver.join()
         self.links.close()
 
+    @abc.abstractmethod
     def handle(self, frames: list[Frame]) -> None:
         """Messages of one peer, in order."""
-        raise NotImplementedError
 
     def status(self) -> dict[str, Any]:
         return {"failure": self.failure, "cpu_seconds": time.process_time()}
@@ -68,15 +70,21 @@ class Shell:
         """The next messages of one peer; none after a while without."""
         return [decode(data) for data in self.links.receive()]
 
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """An exception inside, whatever it is, ends this shell."""
+        try:
+            yield
+        except Exception:  # noqa: BLE001
+            self.failure = traceback.format_exc()
+            log.critical("%s stopped: %s", self.name, self.failure)
+
     def _receive(self) -> None:
         while not self._stopping.is_set():
-            try:
+            with self.watched():
                 frames = self.receive()
                 if frames and not self.failure:
                     self.handle(frames)
-            except Exception:  # noqa: BLE001 - whatever it is, it ends this shell
-                self.failure = traceback.format_exc()
-                log.critical("%s stopped: %s", self.name, self.failure)
 
 
 class MachineShell(Shell):
@@ -173,6 +181,12 @@ class DispatcherShell(Shell):
     def status(self) -> dict[str, Any]:
         return super().status() | self.edge.status()
 
+    def tick(self) -> None:
+        """Periodic work, while nothing has failed."""
+        with self.watched():
+            if not self.failure:
+                self.edge.tick()
+
     def _tick(self) -> None:
         while not self._stopping.wait(TICK_S):
-            self.edge.tick()
+            self.tick()

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from ps2stream import __version__
+from ps2stream.api import to_ipc
 from ps2stream.batch import I64, U8
 from ps2stream.dispatcher.reservoir import ObjectSample
 from ps2stream.limits import REQUEST_BYTES
@@ -76,11 +77,7 @@ def _arrow(sample: ObjectSample) -> bytes:
         "text": _strings(sample.text_off, sample.text),
         "weight": pa.array(sample.weight),
     }
-    batch = pa.RecordBatch.from_pydict(columns)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    return bytes(sink.getvalue())
+    return to_ipc(pa.RecordBatch.from_pydict(columns))
 
 
 def _strings(off: I64, data: U8) -> pa.Array:
