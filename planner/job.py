@@ -32,7 +32,7 @@ Engine = Literal["spark", "numpy"]
 class Job:
     """objects, queries: files (Spark: also directories and URLs); posts, updates: batches of
     posts.SCHEMA and updates.UPDATES besides. Without a grid, the one for the queries'
-    median box."""
+    median box. salt: what the plan is predicted under; a service hashes with its own."""
 
     objects: Sequence[str] = ()
     queries: Sequence[str] = ()
@@ -43,13 +43,14 @@ class Job:
     options: Options = dataclasses.field(default_factory=Options)
     stemmer: str | None = None
     stop_words: str | None = None
+    salt: int = 0
     grid: Grid | None = None
     engine: Engine = "spark"
 
     @property
     def analysis(self) -> Analysis:
-        """A plan carries no salt, so any will do."""
-        return Analysis(0, self.stemmer, self.stop_words)
+        """How objects and queries are read."""
+        return Analysis(self.salt, self.stemmer, self.stop_words)
 
 
 def run(job: Job) -> RoutingPlan:
@@ -78,7 +79,8 @@ def plan_of(sample: Sample, job: Job) -> RoutingPlan:
     partition = ALGORITHMS[job.algorithm](sample.stats, job.workers, options)
     plan = to_plan(partition, sample.stats, job.workers, job.analysis, sample.frequencies)
     found = predicted(partition, sample.stats, job.workers, options, Analyzer(job.analysis))
-    warnings = [*found.pop("warnings"), *_warnings(sample, found["balance"], job)]
+    warnings = found.pop("warnings")
+    warnings += _warnings(sample, found["balance"], job, any("sigma" in w for w in warnings))
     if found["balance"] == float("inf"):
         found["balance"] = None  # JSON has no infinity
     made = {
@@ -87,6 +89,7 @@ def plan_of(sample: Sample, job: Job) -> RoutingPlan:
             name: getattr(options, name) for name in ("load", "delta", "eps", "sigma", "seed")
         }
         | {"theta": options.leaves(job.workers)},
+        "salt": job.analysis.salt_mark(),
         "sample": {
             name: getattr(sample, name)
             for name in ("objects", "live", "inserts", "deletes", "coarse")
@@ -101,14 +104,15 @@ def plan_of(sample: Sample, job: Job) -> RoutingPlan:
     return dataclasses.replace(plan, made=json.loads(json.dumps(made)))
 
 
-def _warnings(sample: Sample, balance: float, job: Job) -> Iterator[str]:
+def _warnings(sample: Sample, balance: float, job: Job, unmet: bool) -> Iterator[str]:
+    """unmet: the algorithm has said itself that sigma is not met, and why."""
     if not sample.live + sample.inserts:
         yield "no queries: there is no load to balance"
     elif not sample.stats.o.any():
         yield "no object has a term that a query is posted under in its cell"
-    if balance == float("inf"):
+    if balance == float("inf") and not unmet:
         yield f"a worker has no load, so that sigma = {job.options.sigma:g} is not met"
-    elif balance > job.options.sigma:
+    elif balance > job.options.sigma and not unmet:
         yield (
             f"the slowest worker has {balance:.2f} times the load of the fastest; "
             f"sigma is {job.options.sigma:g}"

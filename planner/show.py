@@ -92,6 +92,8 @@ def text(found: dict[str, Any]) -> str:
         f"grid        {1 << grid['lon_bits']:,} x {1 << grid['lat_bits']:,} cells",
         f"leaves      {found['leaves']:,}, of them {found['text_leaves']:,} divided by text",
     ]
+    if "salt" in made:
+        lines.append(f"salt        predicted under {made['salt']}; a service hashes with its own")
     if "balance" in predicted:
         lines.append(
             f"balance     slowest over fastest {ratio(predicted['balance'])}, slowest over the "

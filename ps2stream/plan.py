@@ -3,7 +3,7 @@
 A plan is a file (plan_file.py). It carries term *strings*, which are hashed with the
 service's salt when the plan is compiled, and the settings of the text analysis that its
 strings came out of, without the salt: that stays with the data, and a plan may serve
-several services.
+several services (docs/decisions/0004-plans-carry-a-mark-of-the-salt.md).
 Every way in which a plan can be wrong is a PlanError with the reason.
 """
 

@@ -89,6 +89,10 @@ class Analysis:
         text = json.dumps(self.to_dict() | {"salt": salt}, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
+    def salt_mark(self) -> str:
+        """8 hex digits that tell salts apart without telling them: 2^32 salts share each."""
+        return hashlib.sha256(b"ps2stream salt mark %d" % self.salt).hexdigest()[:8]
+
 
 @cache
 def _stemmers() -> frozenset[str]:

@@ -10,6 +10,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ps2stream.cli import main
+from ps2stream.errors import PlanError
+from ps2stream.plan_file import load_plan, save_plan
+from ps2stream.planner.job import Job, run
+from ps2stream.terms import Analysis, Analyzer
 
 
 def planned(folder: Path, *options: str) -> Result:
@@ -44,6 +48,44 @@ def test_a_plan_without_load_is_json_and_says_so(tmp_path: Path) -> None:
     assert any("a worker has no load" in line for line in told["warnings"])
     shown = planned(tmp_path, "-o", str(path)).stdout
     assert "slowest over fastest infinite" in shown
+
+
+def test_a_plan_tells_its_salt_apart_and_serves_under_any(tmp_path: Path) -> None:
+    rows = [
+        {"text": f"flood {w}", "lon": 8.5 + i, "lat": 47.4}
+        for i, w in enumerate(("river", "雨", "storm"))
+    ]
+    objects, queries = tmp_path / "o.jsonl", tmp_path / "q.jsonl"
+    objects.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    queries.write_text('{"id": "a", "expression": "flood AND river"}\n', "utf-8")
+    marks = []
+    for salt in (0, 7):
+        job = Job([str(objects)], [str(queries)], workers=2, salt=salt, engine="numpy")
+        plan, path = run(job), tmp_path / f"{salt}.json"
+        save_plan(plan, path)
+        assert "salt" not in json.loads(path.read_text())["plan"]["analysis"]
+        for service in (Analysis(salt=99), Analysis(salt=7)):
+            loaded = load_plan(path, service)
+            assert loaded.made["salt"] == plan.made["salt"]
+            loaded.compile(Analyzer(service))
+        marks.append(plan.made["salt"])
+        path.write_text(path.read_text().replace(plan.made["salt"], "01234567"))
+        with pytest.raises(PlanError, match="checksum"):
+            load_plan(path)
+    assert marks == [Analysis(0).salt_mark(), Analysis(7).salt_mark()]
+    assert marks[0] != marks[1]
+
+
+def test_an_unmet_sigma_is_told_once(tmp_path: Path) -> None:
+    path = tmp_path / "q.jsonl"
+    path.write_text('{"id": "a", "expression": "flood", "region": {"circle": [8.5, 47.4, 5]}}\n')
+    for algorithm in ("hybrid", "hybrid+", "kdtree"):
+        done = planned(
+            tmp_path, "--queries", str(path), "--algorithm", algorithm,
+            "-o", str(tmp_path / "p.json"), "--json",
+        )  # fmt: skip
+        warnings = json.loads(done.stdout)["warnings"]
+        assert sum("sigma" in line for line in warnings) == 1, warnings
 
 
 @pytest.mark.parametrize("name", ["none/plan.json", "."])
