@@ -16,50 +16,21 @@ from ps2stream.dispatcher.kernels import (
     ALL,
     count_down,
     count_up,
-    expand_tags,
-    group_tags,
     meet,
     rehash,
     scatter,
     select,
     share_sizes,
-    split_tags,
-    tag_sizes,
 )
 from ps2stream.grid import Grid
 from ps2stream.h1 import H1
 from ps2stream.rows import QueryRows
-from ps2stream.unit_kernels import U16, empty_table
+from ps2stream.tags import Tagger, Tags, TagShare, starts
+from ps2stream.unit_kernels import empty_table
 
 
 class GridtError(RuntimeError):
     """H2 was asked to forget a query that it does not hold: an invariant is broken."""
-
-
-class Tags(NamedTuple):
-    """The postings of query rows: row i has tags off[i]..off[i + 1]. cell: level << 28 |
-    cell on that level; worker: the owner by H1."""
-
-    off: I64
-    cell: U32
-    term: U64
-    worker: U16
-
-    def of(self, rows: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Tags:
-        """The tags of the rows where the mask is true."""
-        size = np.diff(self.off)
-        kept = np.repeat(rows, size)
-        off = np.r_[0, np.cumsum(size[rows])]
-        return Tags(off, self.cell[kept], self.term[kept], self.worker[kept])
-
-
-class TagShare(NamedTuple):
-    """What one worker holds of some Tags: row numbers, and their tags, ragged."""
-
-    row: I64
-    off: I64
-    cell: U32
-    term: U64
 
 
 class Share(NamedTuple):
@@ -79,6 +50,7 @@ class Gridt:
     def __init__(self, h1: H1, grid: Grid) -> None:
         self.h1 = h1
         self.grid = grid
+        self._tagger = Tagger(h1, grid)
         self._table = empty_table(12)
         self._count = np.zeros(len(self._table), np.uint32)
         self._used = np.zeros(ALL + 1, np.int64)
@@ -94,13 +66,11 @@ class Gridt:
 
     def expand(self, rows: QueryRows) -> Tags:
         """The tags of inserts or deletes: cells of the bounding boxes times posting terms."""
-        cell_off, cell = self.grid.cover(rows.box_off, rows.box)
-        off = np.zeros(len(rows) + 1, np.int64)
-        tag_sizes(cell_off, rows.post, off)
-        tag_cell = np.empty(off[-1], np.uint32)
-        tag_term = np.empty(off[-1], np.uint64)
-        expand_tags(cell_off, cell, rows.post, rows.term_off, rows.term, tag_cell, tag_term)
-        return Tags(off, tag_cell, tag_term, self.h1.owners(tag_cell, tag_term))
+        return self._tagger.expand(rows)
+
+    def split(self, tags: Tags) -> list[TagShare]:
+        """The tags of each worker, by worker number; empty where it has none."""
+        return self._tagger.split(tags)
 
     def insert(self, tags: Tags) -> None:
         """Count the tags of inserted queries in H2."""
@@ -122,22 +92,6 @@ class Gridt:
                 f"H2 has no query at cell {tags.cell[failed]}, term {tags.term[failed]}"
             )
 
-    def split(self, tags: Tags) -> list[TagShare]:
-        """The tags of each worker, by worker number; empty where it has none."""
-        m = self.h1.workers
-        row_n, tag_n = np.zeros(m, np.int64), np.zeros(m, np.int64)
-        group_tags(tags.off, tags.worker, m, row_n, tag_n)
-        row_at, tag_at = _starts(row_n), _starts(tag_n)
-        row, size = np.empty(row_at[-1], np.int64), np.empty(row_at[-1], np.int64)
-        cell, term = np.empty(tag_at[-1], np.uint32), np.empty(tag_at[-1], np.uint64)
-        split_tags(*tags, row_at[:-1].copy(), tag_at[:-1].copy(), row, size, cell, term)
-        shares = []
-        for w in range(m):
-            a, b = row_at[w : w + 2]
-            c, d = tag_at[w : w + 2]
-            shares.append(TagShare(row[a:b], _starts(size[a:b]), cell[c:d], term[c:d]))
-        return shares
-
     def route(self, lon: F64, lat: F64, term_off: I64, term: U64) -> tuple[list[Share], int]:
         """(a share for each worker that has a query under one of an object's units; the
         number of objects that no worker wants).
@@ -155,7 +109,7 @@ class Gridt:
             return [], discarded
         index = np.full(m, -1, np.int64)
         index[selected] = np.arange(len(selected))
-        row_at, term_at = _starts(row_n), _starts(term_n)
+        row_at, term_at = starts(row_n), starts(term_n)
         row = np.empty(row_at[-1], np.uint32)
         out_lon, out_lat = np.empty(len(row)), np.empty(len(row))
         off = np.empty(len(row) + len(selected), np.int64)
@@ -219,9 +173,3 @@ class Gridt:
         count = np.zeros(len(table), np.uint32)
         rehash(self._table, self._count, table, count)
         self._table, self._count = table, count
-
-
-def _starts(sizes: I64) -> I64:
-    out = np.zeros(len(sizes) + 1, np.int64)
-    np.cumsum(sizes, out=out[1:])
-    return out

@@ -14,7 +14,7 @@ from collections import deque
 import numpy as np
 
 from ps2stream.batch import U8, Frame
-from ps2stream.dispatcher.gridt import Gridt, Tags
+from ps2stream.dispatcher.gridt import Gridt
 from ps2stream.errors import ResourceExhausted
 from ps2stream.grid import Grid
 from ps2stream.h1 import H1
@@ -39,6 +39,7 @@ from ps2stream.messages import (
     WorkerUpdates,
 )
 from ps2stream.rows import Kind, ObjectRows, QueryRows
+from ps2stream.tags import Tags
 
 SEQUENCER = Address("sequencer", 0)
 

@@ -22,12 +22,12 @@ import numpy as np
 
 from ps2stream.batch import F64, I64, U32, U64, strings_to_column
 from ps2stream.bench.workload import Posts, Workload, make
-from ps2stream.dispatcher.kernels import expand_tags, tag_sizes
 from ps2stream.errors import InvalidArgument, Violation
 from ps2stream.expr import compile_column
 from ps2stream.grid import Grid
 from ps2stream.rows import Kind, QueryRows, Shape
 from ps2stream.space_kernels import rect_boxes
+from ps2stream.tag_kernels import expand_tags, tag_sizes
 from ps2stream.terms import Analysis, Analyzer, Frequencies
 from ps2stream.workers.gi2 import GI2
 from ps2stream.workers.state import FORCED, FORCED_SWEEP, SWEEP

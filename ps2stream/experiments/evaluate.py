@@ -16,11 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ps2stream.batch import F64, I64, U64
-from ps2stream.dispatcher.gridt import Gridt, Share, TagShare
+from ps2stream.dispatcher.gridt import Gridt, Share
 from ps2stream.grid import Grid
 from ps2stream.plan import RoutingPlan
 from ps2stream.planner.load import Costs, balance
 from ps2stream.rows import QueryRows
+from ps2stream.tags import TagShare
 from ps2stream.terms import Analyzer
 from ps2stream.workers.gi2 import GI2
 from ps2stream.workers.state import FORCED, FORCED_SWEEP, SWEEP

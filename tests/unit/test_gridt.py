@@ -9,10 +9,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ps2stream.dispatcher.gridt import Gridt, GridtError, Tags
+from ps2stream.dispatcher.gridt import Gridt, GridtError
 from ps2stream.grid import Grid
 from ps2stream.h1 import H1, HashedLeaf
 from ps2stream.rows import QueryRows
+from ps2stream.tags import Tags
 from tests.unit.routing import Box, Row, objects, query_rows
 
 GRID = Grid(lon_bits=5, lat_bits=4, max_cells=6)

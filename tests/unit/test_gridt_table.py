@@ -7,9 +7,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from ps2stream.dispatcher.gridt import Gridt, Tags
+from ps2stream.dispatcher.gridt import Gridt
 from ps2stream.grid import Grid
 from ps2stream.h1 import H1, HashedLeaf
+from ps2stream.tags import Tags
 from ps2stream.unit_kernels import mix
 from tests.unit.routing import Row, query_rows
 
