@@ -6,6 +6,11 @@ words adds 1 / (n - 1) to each of its pairs.
 
 from __future__ import annotations
 
+import ctypes
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
@@ -106,14 +111,32 @@ def _cut(
     order = np.argsort(ends, kind="stable")
     off = np.zeros(words + 1, np.int64)
     np.cumsum(np.bincount(ends, minlength=words), out=off[1:])
-    _, part = pymetis.part_graph(
-        workers,
-        pymetis.CSRAdjacency(off.tolist(), np.concatenate([graph.high, graph.low])[order].tolist()),
-        eweights=whole(np.concatenate([weight, weight]))[order].tolist(),
-        vweights=None if load is None else whole(load).tolist(),
-        options=settings,
-    )
+    other = np.concatenate([graph.high, graph.low])[order]
+    with _quietly():
+        _, part = pymetis.part_graph(
+            workers,
+            pymetis.CSRAdjacency(off.tolist(), other.tolist()),
+            eweights=whole(np.concatenate([weight, weight]))[order].tolist(),
+            vweights=None if load is None else whole(load).tolist(),
+            options=settings,
+        )
     return everywhere(stats, workers, np.asarray(part, np.int32), known)
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """METIS tells of parts that stay empty on C's standard output, where results go."""
+    sys.stdout.flush()
+    c, kept, nowhere = ctypes.CDLL(None), os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    c.fflush(None)
+    os.dup2(nowhere, 1)
+    try:
+        yield
+    finally:
+        c.fflush(None)
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def whole(values: F64) -> I64:
