@@ -2,7 +2,8 @@
 
 Where the page leaves room: text and space are compared by cost at every node, also in Nt,
 for the similarity of a large node says little; the first phase takes half of theta at most,
-so that there are always leaves left to balance with; the best partition seen is kept.
+so that there are always leaves left to balance with; by cells, where loads add up, merging is
+followed by moves and swaps of leaves; the best partition seen is kept.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ import numpy as np
 
 from ps2stream.batch import F64
 from ps2stream.planner.load import balance
+from ps2stream.planner.local_search import SLACK, balanced
 from ps2stream.planner.merge import merge_nodes_into_partitions
 from ps2stream.planner.nodes import Model, Node
 from ps2stream.planner.numbers import compute_number_partitions
 from ps2stream.planner.partition import Options, Partition
 from ps2stream.planner.similarity import simt
 from ps2stream.planner.split import Line, Lines, median_line, partition_node
-from ps2stream.planner.statistics import Statistics
+from ps2stream.planner.statistics import I32, Statistics
 from ps2stream.planner.tree import assemble
 
 MAX_DEPTH = 20
-HOT = 0.8  # of a worker's mean load: a single cell above it is divided by terms in its turn
 FEW = 200  # objects and postings: too few to say whether words are alike
 
 
@@ -48,6 +49,8 @@ def hybrid(stats: Statistics, workers: int, options: Options) -> Partition:
     fixed: set[Node] = set()  # leaves that nothing divides
     while True:
         part, loads = merge_nodes_into_partitions(model, leaves, workers)
+        if not model.product:
+            part, loads = _evened(leaves, part, loads)
         if best is None or _better(loads, best):
             best = _Found(leaves, part.tolist(), loads)
         if _enough(loads, options) or len(leaves) >= theta:
@@ -110,13 +113,25 @@ def _at_least(model: Model, nodes: list[Node], m: int, lines: Lines) -> list[Nod
     return leaves
 
 
+def _evened(leaves: list[Node], part: I32, loads: F64) -> tuple[I32, F64]:
+    """Leaves moved and swapped between workers; parts of a text split, which share objects,
+    stay where they are."""
+    whole = np.array([leaf.whole for leaf in leaves])
+    load, worker = np.array([leaf.load for leaf in leaves])[whole], part[whole].astype(np.int64)
+    level = loads - np.bincount(worker, load, len(loads))
+    worker = balanced(load, worker, level, SLACK)
+    part = part.copy()
+    part[whole] = worker
+    return part, level + np.bincount(worker, load, len(loads))
+
+
 def _divide_heaviest(
     model: Model, leaves: list[Node], m: int, lines: Lines, fixed: set[Node]
 ) -> list[Node] | None:
     """Lines 25-26: the heaviest leaf that can be divided, in two; None if none can."""
     order = np.argsort([-leaf.load for leaf in leaves], kind="stable").tolist()
-    hot = HOT * sum(leaf.load for leaf in leaves) / m
-    cool = [i for i in order if len(leaves[i].cells) == 1 and leaves[i].load < hot]
+    mean = sum(leaf.load for leaf in leaves) / m
+    cool = [i for i in order if len(leaves[i].cells) == 1 and leaves[i].load < mean]
     if not model.product:  # lines copy no objects: they go before the terms of cool cells
         order = [i for i in order if i not in set(cool)] + cool
     for i in order:
@@ -140,7 +155,7 @@ def _better(loads: F64, best: _Found) -> bool:
 def _enough(loads: F64, options: Options) -> bool:
     """Within sigma; by cells also with hardly a better partition to come, for there more
     leaves cost nothing but the time to find them."""
-    even = options.load == "definition1" or loads.max() <= (1 + options.eps) * loads.mean()
+    even = options.load == "definition1" or loads.max() <= (1 + SLACK) * loads.mean()
     return bool(balance(loads) <= options.sigma and even)
 
 

@@ -27,14 +27,13 @@ from ps2stream.batch import F64, I64, U32
 from ps2stream.plan import Leaf, Space, Text
 from ps2stream.planner.hotspots import MAX_PARTS, divide
 from ps2stream.planner.load import cell_load, worker_loads
-from ps2stream.planner.local_search import balanced, borders, rounded
+from ps2stream.planner.local_search import SLACK, balanced, borders, rounded
 from ps2stream.planner.partition import Options, Partition, idle
 from ps2stream.planner.statistics import I32, Statistics
 from ps2stream.planner.tiles import Tile, tiles
 
 FINE = (0.02, 0.05, 0.1, 0.2)
 HOT = (0.5, 0.75, 1.0)
-SLACK = 0.02
 ROUNDS = 3
 
 

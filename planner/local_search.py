@@ -1,5 +1,7 @@
 """Local search over an assignment of tiles to workers: first balance, then short borders.
 
+The leaves of hybrid are balanced by it too; of their borders it knows nothing.
+
 A query on a border is stored on both sides, so the weight of a border is the number of
 queries that may lie across it: of two neighbouring cells, the fewer live postings.
 """
@@ -13,6 +15,8 @@ import numpy as np
 from ps2stream.batch import F64, I64
 from ps2stream.planner.tiles import Tile
 
+SLACK = 0.005
+"""Of the mean load: workers that differ by less are alike."""
 MOVES = 500
 PASSES = 20
 

@@ -24,19 +24,28 @@ from ps2stream.rows import Kind
 from ps2stream.terms import Analysis, Analyzer, Frequencies
 
 UPDATE_EVERY = 10  # objects
+SYNTHETIC = "synthetic"
 
 
 class Size(NamedTuple):
-    """queries that stand; objects before and after T; rounds that are judged."""
+    """queries that stand; objects before and after T; rounds that are judged. generated: how
+    many times as many objects the synthetic stream has, which is as long as one likes: what
+    a small sample says wrongly of a worker's share is not the plan's fault."""
 
     queries: int
     planned: int
     judged: int
     rounds: int = 4
+    generated: int = 1
+
+    def of(self, source: str) -> Size:
+        """For the streams of one source."""
+        times = self.generated if source == SYNTHETIC else 1
+        return self._replace(planned=times * self.planned, judged=times * self.judged)
 
 
 QUICK = Size(20_000, 10_000, 20_000, 2)
-FULL = Size(200_000, 40_000, 100_000, 4)
+FULL = Size(200_000, 40_000, 100_000, 4, 4)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -55,7 +64,7 @@ def make_world(
 ) -> World:
     """source: "synthetic" or a file of posts; group q1, q2, q3. rare: every keyword, not
     only one, is outside the 1% most frequent terms. Raises InvalidArgument for a bad file."""
-    analyzer = Analyzer(Analysis(salt=seed))
+    analyzer, size = Analyzer(Analysis(salt=seed)), size.of(source)
     before, after = size.planned // UPDATE_EVERY, size.judged // UPDATE_EVERY
     objects = size.planned + size.judged
     load = make(source, group, size.queries, before + after, objects, seed, analyzer)

@@ -12,7 +12,7 @@ from ps2stream.grid import Grid
 from ps2stream.plan import Space, Text
 from ps2stream.planner.algorithms import ALGORITHMS
 from ps2stream.planner.hybrid import hybrid
-from ps2stream.planner.load import balance, lower_bound, worker_loads
+from ps2stream.planner.load import balance, cell_load, lower_bound, worker_loads
 from ps2stream.planner.merge import merge_nodes_into_partitions
 from ps2stream.planner.nodes import Model
 from ps2stream.planner.partition import Options, owners
@@ -184,6 +184,23 @@ def test_text_divides_the_hot_cell_and_lines_the_rest() -> None:
     hot = int(stats.cell[np.argmax(stats.objects)])
     assert int(partition.cells[hot]) in text
     assert sum(isinstance(leaf, Space) for leaf in partition.leaves) > len(text)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_cell_below_an_even_share_is_left_whole_and_the_rest_moved_around_it(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    cells = rng.choice(2048, 100, replace=False).tolist()
+    count = {c: float(n) for c, n in zip(cells, rng.integers(5, 40, 100), strict=True)}
+    count[cells[0]] = float(round(0.9 * sum(count.values()) / 7.1))
+    units = [(c, t, n, 9.0, 1.0, 0.0) for c, n in count.items() for t in "abc"]
+    stats = tables(Grid(6, 5), {c: 3 * n for c, n in count.items()}, units,
+                   [(c, [t]) for c in cells for t in "abc"])  # fmt: skip
+    share = cell_load(stats, Options().costs) / lower_bound(stats, 8, Options().costs)
+    assert 0.8 < share.max() < 1, share.max()
+    partition = hybrid(stats, 8, Options())
+    assert all(isinstance(leaf, Space) for leaf in partition.leaves)
+    loads = loads_of(stats, "hybrid", 8, Options())
+    assert loads.max() <= 1.01 * loads.mean()
 
 
 def test_sigma_is_met_or_the_reason_is_stated() -> None:
