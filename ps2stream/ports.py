@@ -56,3 +56,60 @@ class Store(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class Log(Protocol):
+    """An append-only log of byte records, durable once synced (contract.md 2).
+
+    One owner at a time. Positions rise; a record's position is that of its first byte. One
+    thread may append while another syncs and others read.
+    """
+
+    @property
+    def first(self) -> int:
+        """The position of the oldest record that is kept; `end` when there is none."""
+        ...
+
+    @property
+    def end(self) -> int:
+        """Where the next record will stand; what lies before may still have to be synced."""
+        ...
+
+    def append(self, record: bytes) -> int:
+        """Take a record; its position. Durable only after a sync.
+
+        Raises Unavailable: on a full disk for this call alone, nothing was taken; after any
+        other error for good.
+        """
+        ...
+
+    def sync(self) -> int:
+        """Make all that was appended before the call durable; the end of that.
+
+        Raises Unavailable, for good: what a failed sync left is only known after a restart.
+        """
+        ...
+
+    def read(self, position: int) -> bytes:
+        """One record, synced or not. Raises KeyError when no record that is kept can stand
+        there, DataDirectoryError when what is stored there is damaged."""
+        ...
+
+    def scan(self, start: int = 0) -> Iterator[tuple[int, bytes]]:
+        """(position, record) from `start`, a record's position, or from the oldest one on, up
+        to the end at the time of the call. Raises DataDirectoryError, like `read`."""
+        ...
+
+    def trim(self, before: int) -> None:
+        """Forget records before this position: those whose whole segment lies there. Raises
+        Unavailable, for good."""
+        ...
+
+    def close(self) -> None:
+        """Release it; what was not synced is lost. Idempotent."""
+        ...
+
+    @property
+    def bytes(self) -> int:
+        """What it takes on disk."""
+        ...
