@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,6 +32,7 @@ from tests import naive
 from tests.sim.scheduler import Mailbox, Sim
 
 WORDS = ["flood", "river", "creek", "Fire", "straße", "a", "🌊", "東京", "the", "e\u0301te"]
+WORDS += ["floods", "flooding", "rivers"]  # the same only to a stemmer
 SPOTS = [-180.0, 180.0, 179.99, -0.0, 0.0, 0.703125, 45.0, -73.9, -74.0, 12.5]
 LATS = [-90.0, 90.0, 0.0, -0.0, 40.7, 40.70001, 0.703125, -33.0, 89.9]
 SESSIONS = ["ann", "bob", "cy"]
@@ -39,10 +40,10 @@ ANALYSIS = Analysis(salt=7)
 Plans = Callable[[random.Random], RoutingPlan]
 
 
-def some_expression(rng: random.Random) -> str:
+def some_expression(rng: random.Random, words: Sequence[str] = WORDS) -> str:
     def build(depth: int) -> str:
         if depth == 0 or rng.random() < 0.4:
-            return rng.choice(WORDS)
+            return rng.choice(words)
         joint = rng.choice([" AND ", " OR ", " "])
         return "(" + joint.join(build(depth - 1) for _ in range(rng.randint(1, 3))) + ")"
 
@@ -231,14 +232,14 @@ class World_:
             )
 
 
-def run(seed: int, steps: int, plan: Plans = some_plan) -> None:
-    """plan: asked at every start."""
+def run(seed: int, steps: int, plan: Plans = some_plan, restarts: float = 0.15) -> None:
+    """plan: asked at every start; restarts: about one in 23 steps at 1."""
     rng = random.Random(seed)
     world = World_(rng, plan)
     for _ in range(steps):
         action = rng.choices(
             [world.insert, world.delete, world.publish, world.restart, None],
-            [4, 2, 5, 0.15, 12],
+            [4, 2, 5, restarts, 12],
         )[0]
         if action is None:
             for _ in range(rng.randrange(12)):
