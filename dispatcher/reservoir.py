@@ -20,7 +20,9 @@ WINDOW_MS = 600_000
 
 
 class ObjectSample(NamedTuple):
-    """n objects: ragged ids and texts, time in ms, degrees; weight: objects a row stands for."""
+    """n objects: ragged ids and texts, time in ms, degrees; weight: objects a row stands for;
+    accepted: when, int64[n] ms. since: ms; every object that was accepted later is either in
+    the sample or stood for."""
 
     id_off: I64
     id: U8
@@ -30,6 +32,8 @@ class ObjectSample(NamedTuple):
     text_off: I64
     text: U8
     weight: F64
+    accepted: I64
+    since: int = 0
 
     def take(self, rows: I64) -> ObjectSample:
         """These rows as new columns."""
@@ -40,6 +44,8 @@ class ObjectSample(NamedTuple):
             self.lat[rows],
             *take_ragged(self.text_off, self.text, rows),
             self.weight[rows],
+            self.accepted[rows],
+            self.since,
         )
 
 
@@ -62,6 +68,7 @@ class Reservoir:
         self._chunks: deque[_Chunk] = deque()
         self._chance = 1.0
         self._size = 0
+        self._since = 0
 
     def __len__(self) -> int:
         return self._size
@@ -85,6 +92,7 @@ class Reservoir:
             rows.lat[chosen],
             *take_ragged(rows.text_off, rows.text, chosen),
             np.full(count, 1 / self._chance),
+            np.full(count, now_ms),
         )
         ticket = self._rng.random(count) * self._chance
         self._chunks.append(_Chunk(now_ms, ticket, self._chance, taken))
@@ -98,7 +106,9 @@ class Reservoir:
         if not parts:
             none, empty = np.zeros(1, np.int64), np.zeros(0)
             blank = np.zeros(0, np.uint8)
-            return ObjectSample(none, blank, none[:0], empty, empty, none, blank, empty)
+            return ObjectSample(
+                none, blank, none[:0], empty, empty, none, blank, empty, none[:0], self._since
+            )
         return ObjectSample(
             *concat_ragged([(p.id_off, p.id) for p in parts]),
             np.concatenate([p.time for p in parts]),
@@ -106,11 +116,15 @@ class Reservoir:
             np.concatenate([p.lat for p in parts]),
             *concat_ragged([(p.text_off, p.text) for p in parts]),
             np.concatenate([p.weight for p in parts]),
+            np.concatenate([p.accepted for p in parts]),
+            self._since,
         )
 
     def _forget(self, now_ms: int) -> None:
         while self._chunks and self._chunks[0].at_ms < now_ms - self._window:
-            self._size -= len(self._chunks.popleft().ticket)
+            gone = self._chunks.popleft()
+            self._since = gone.at_ms + 1
+            self._size -= len(gone.ticket)
 
     def _shrink(self, now_ms: int) -> None:
         self._forget(now_ms)

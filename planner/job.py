@@ -56,6 +56,11 @@ class Job:
 def run(job: Job) -> RoutingPlan:
     """Read, count, partition. Raises InvalidArgument for bad input, PlanError for a sample
     or options that no plan can be made of."""
+    return plan_of(sample_of(job), job)
+
+
+def sample_of(job: Job) -> Sample:
+    """Read and count."""
     if job.algorithm not in ALGORITHMS:
         names = ", ".join(ALGORITHMS)
         raise PlanError(f"algorithm {job.algorithm!r} is none of {names}")
@@ -66,10 +71,8 @@ def run(job: Job) -> RoutingPlan:
         progress("starting Spark")
         with spark.session() as session:
             files = spark.Files(job.objects, job.queries, job.posts, job.updates)
-            sample = spark.take(session, files, job.analysis, job.grid, progress)
-    else:
-        sample = _by_numpy(job)
-    return plan_of(sample, job)
+            return spark.take(session, files, job.analysis, job.grid, progress)
+    return _by_numpy(job)
 
 
 def plan_of(sample: Sample, job: Job) -> RoutingPlan:

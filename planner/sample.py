@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ class Sample:
     """stats, and the frequencies by which its posting sets were chosen. objects, live,
     inserts, deletes: rows of the sample; live queries are those at its end. coarse: of
     them, those that live on coarser levels of the grid, which no plan places: a hash
-    spreads them over all workers."""
+    spreads them over all workers. collected: Spark's rows that came to the driver, by table."""
 
     stats: Statistics
     frequencies: dict[str, int]
@@ -43,6 +43,7 @@ class Sample:
     inserts: int
     deletes: int
     coarse: int
+    collected: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
 def posts(lon: F64, lat: F64, text: list[str], time: I64 | None = None) -> Any:
@@ -123,7 +124,9 @@ def assemble(
         frequencies=frequencies,
         objects=int(cells.objects.sum()),
         coarse=int(coarse["live"].to_numpy().sum()),
-        **counts,
+        live=counts["live"],
+        inserts=counts["inserts"],
+        deletes=counts["deletes"],
     )
 
 

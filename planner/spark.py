@@ -7,6 +7,7 @@ and at most SIGNATURES objects a cell as sets of units. How many rows that was i
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import sys
@@ -168,7 +169,7 @@ class _Job:
         tables = self._hits(posts, grid, spark.sparkContext.broadcast(units), len(units))
         sample = assemble(grid, frequencies, counts, postings, *tables)
         self._report(sample)
-        return sample
+        return dataclasses.replace(sample, collected=dict(self._collected))
 
     def _persist(self, rows: DataFrame) -> DataFrame:
         self._held.append(rows.persist())

@@ -184,7 +184,8 @@ class AsyncClient:
 
     async def sample(self) -> pa.Table:
         """Some of the objects that the dispatcher lately accepted: id, time (Unix ms), lon,
-        lat (degrees), text, and weight, the objects that a row stands for."""
+        lat (degrees), text, weight (the objects that a row stands for), accepted (Unix ms).
+        `answers.since_of` tells from when on nothing is missing."""
         call: Any = self._channel.unary_stream(f"{ADMIN}SampleObjects")
         request = admin_pb2.SampleObjectsRequest().SerializeToString()
 

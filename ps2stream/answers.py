@@ -35,8 +35,10 @@ SAMPLE = pa.schema(
         ("lat", pa.float64()),
         ("text", pa.large_string()),
         ("weight", pa.float64()),
+        ("accepted", pa.int64()),
     ]
 )
+SINCE = b"since_ms"
 
 
 class Refused(NamedTuple):
@@ -149,13 +151,17 @@ def status_of(answer: admin_pb2.GetStatusResponse) -> dict[str, Any]:
 
 
 def sample_of(parts: Sequence[bytes]) -> pa.Table:
-    """The messages of SampleObjects as one table."""
-    batches = [
-        batch
-        for data in parts
-        for batch in pa.ipc.open_stream(admin_pb2.SampleObjectsResponse.FromString(data).arrow)
-    ]
-    return pa.Table.from_batches(batches, SAMPLE)
+    """The messages of SampleObjects as one table; since_ms is in its schema's metadata."""
+    messages = [admin_pb2.SampleObjectsResponse.FromString(data) for data in parts]
+    batches = [batch for m in messages for batch in pa.ipc.open_stream(m.arrow)]
+    table = pa.Table.from_batches(batches, SAMPLE)
+    since = max((m.since_ms for m in messages), default=0)
+    return table.replace_schema_metadata({SINCE: b"%d" % since})
+
+
+def since_of(sample: pa.Table) -> int:
+    """Unix ms: what the dispatcher accepted later is in this sample, or stood for."""
+    return int((sample.schema.metadata or {}).get(SINCE, 0))
 
 
 def error_of(code: str, message: str, details: bytes | None) -> Exception:

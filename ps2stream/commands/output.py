@@ -134,19 +134,21 @@ def json_option(command: F) -> F:
     )(command)
 
 
-def server_option(command: F) -> F:
-    """--server, where the service listens, and --timeout, kept in the Output."""
+def address(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """The callback of an option HOST:PORT."""
+    host, _, port = value.rpartition(":")
+    if not (host and port.isdecimal() and 0 < int(port) < 1 << 16) or "/" in host:
+        raise click.BadParameter(f"expected HOST:PORT, got {value!r}", ctx, param)
+    return value
+
+
+def timeout_option(command: F) -> F:
+    """--timeout, kept in the Output."""
 
     def keep(ctx: click.Context, _: click.Parameter, value: float) -> None:
         ctx.find_root().ensure_object(Output).timeout = value
 
-    def check(ctx: click.Context, param: click.Parameter, value: str) -> str:
-        host, _, port = value.rpartition(":")
-        if not (host and port.isdecimal() and 0 < int(port) < 1 << 16):
-            raise click.BadParameter(f"expected HOST:PORT, got {value!r}", ctx, param)
-        return value
-
-    command = click.option(
+    return click.option(
         "--timeout",
         type=Finite(min=0, min_open=True),
         default=10.0,
@@ -155,6 +157,10 @@ def server_option(command: F) -> F:
         callback=keep,
         help="Seconds to wait for an answer.",
     )(command)
+
+
+def server_option(command: F) -> F:
+    """--server, where the service listens, and --timeout, kept in the Output."""
     return click.option(
         "--server",
         default="127.0.0.1:7077",
@@ -162,9 +168,9 @@ def server_option(command: F) -> F:
         show_default=True,
         show_envvar=True,
         metavar="HOST:PORT",
-        callback=check,
+        callback=address,
         help="A dispatcher of the running service.",
-    )(command)
+    )(timeout_option(command))
 
 
 class Program(click.Group):

@@ -2,42 +2,71 @@
 
 from __future__ import annotations
 
-import time
-from itertools import islice
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from ps2stream.commands.output import Finite, Output, json_option, pass_output, printable
+from ps2stream.commands.output import (
+    Finite,
+    Output,
+    address,
+    json_option,
+    pass_output,
+    printable,
+    timeout_option,
+)
+from ps2stream.commands.recent import recent
 from ps2stream.commands.shared_data import shared_file
+from ps2stream.commands.telling import Telling
 from ps2stream.errors import InvalidArgument, Violation
 
 if TYPE_CHECKING:
-    from ps2stream.api import Query
     from ps2stream.plan import RoutingPlan
 
-LISTED = 10_000
+
 # As in planner/algorithms.py, whose libraries --help does without.
 ALGORITHMS = (
     "hash", "frequency", "hypergraph", "metric", "gC", "gFC", "gFCL", "gNFCL",
     "grid", "kdtree", "rtree", "hybrid", "hybrid+",
 )  # fmt: skip
 
+NO_OBJECTS = (
+    "the service has accepted no objects yet, or keeps none (sample_objects = 0); give --objects"
+)
 LAND = "ne_110m_land.geojson"
+
+
+def file_names(
+    ctx: click.Context, param: click.Parameter, value: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Refuses an option in a name's place, and standard input, which is read only once."""
+    if wrong := next((name for name in value if name.startswith("-")), None):
+        raise click.BadParameter(f"expected a file, got {wrong!r}", ctx, param)
+    return value
 
 
 @click.group(invoke_without_command=True)
 @click.option(
-    "--objects", metavar="FILE", multiple=True, help="A file of objects; may be given repeatedly."
+    "--objects",
+    metavar="FILE",
+    multiple=True,
+    callback=file_names,
+    help="A file of objects; may be given repeatedly.",
 )
-@click.option("--queries", metavar="FILE", multiple=True, help="A file of queries; likewise.")
+@click.option(
+    "--queries",
+    metavar="FILE",
+    multiple=True,
+    callback=file_names,
+    help="A file of queries; likewise.",
+)
 @click.option(
     "--from-service",
     metavar="HOST:PORT",
     multiple=True,
+    callback=lambda ctx, param, value: tuple(address(ctx, param, one) for one in value),
     help="Take the live queries of a running service, and recent objects of this dispatcher; "
     "give it for each dispatcher.",
 )
@@ -69,7 +98,9 @@ LAND = "ne_110m_land.geojson"
     "--sigma", type=Finite(min=1), default=1.2, show_default=True, help="Balance to reach."
 )
 @click.option("--theta", type=click.IntRange(min=0), default=0, help="Most leaves; 0: 16 a worker.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Of what is drawn.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Of what is drawn."
+)
 @click.option("--costs", metavar="FILE", help="c1 to c4, as `ps2stream calibrate` writes them.")
 @click.option("--stemmer", help="A Snowball language, as the service has it.")
 @click.option("--stop-words", help="An ISO 639-1 code, as the service has it.")
@@ -95,6 +126,7 @@ LAND = "ne_110m_land.geojson"
     show_default=True,
     help="The plan file to write.",
 )
+@timeout_option
 @json_option
 @pass_output
 @click.pass_context
@@ -111,6 +143,7 @@ def plan(
     workers: int,
     algorithm: str,
     engine: Any,
+    seed: int,
     stemmer: str | None,
     stop_words: str | None,
     **options: Any,
@@ -133,7 +166,7 @@ def plan(
         return
     from ps2stream.grid import Grid
     from ps2stream.plan_file import save_plan
-    from ps2stream.planner.job import Job, read_costs, run
+    from ps2stream.planner.job import Job, plan_of, read_costs, sample_of
     from ps2stream.planner.load import Costs
     from ps2stream.planner.partition import Options
 
@@ -144,9 +177,14 @@ def plan(
     if not Path(path).parent.is_dir():  # told before the work, not after it
         raise _unwritable(path, "its folder does not exist")
     with Telling(output) as tell:
-        posts, updates = _from_service(output, from_service, tell)
+        posts, updates = recent(output, from_service, seed, tell)
+        if not (objects or posts):
+            raise InvalidArgument([Violation("--from-service", NO_OBJECTS)])
         settings = Options(
-            costs=read_costs(costs) if costs is not None else Costs(), progress=tell, **options
+            costs=read_costs(costs) if costs is not None else Costs(),
+            progress=tell,
+            seed=seed,
+            **options,
         )
         job = Job(
             objects=objects,
@@ -161,44 +199,25 @@ def plan(
             grid=Grid(*grid_bits) if grid_bits is not None else None,
             engine=engine,
         )
-        made = run(job)
+        sample = sample_of(job)
+        made = plan_of(sample, job)
     try:
         save_plan(made, path)
     except OSError as error:
         raise _unwritable(path, error.strerror) from None
-    output.emit({"plan": path, **_facts(made)}, _shown(path, made))
-
-
-def _from_service(
-    output: Output, targets: tuple[str, ...], tell: Telling
-) -> tuple[list[Any], list[Any]]:
-    """Recent objects of every dispatcher, and the live queries, as batches."""
-    from ps2stream.planner.updates import of_records
-    from ps2stream.posts import SCHEMA
-
-    posts: list[Any] = []
-    updates: list[Any] = []
-    for number, target in enumerate(targets):
-        with output.connect(target) as client:
-            tell(f"{target}: sampling recent objects")
-            posts += client.sample().select(SCHEMA.names).cast(SCHEMA).to_batches()
-            rows = client.list() if number == 0 else iter(())  # every dispatcher knows all
-            while some := list(islice(rows, LISTED)):
-                updates.append(of_records((f"{target}: {q.id}", _record(q)) for q in some))
-                tell(f"{target}: {sum(map(len, updates)):,} live queries")
-    return posts, updates
-
-
-def _record(query: Query) -> dict[str, Any]:
-    region = query.region.to_json() if query.region is not None else None
-    return {"id": query.id, "expression": query.expression, "region": region}
+    collected = {"collected": sample.collected} if sample.collected else {}
+    output.emit({"plan": path, **_facts(made), **collected}, _shown(path, made, sample.collected))
 
 
 @plan.command()
 @click.argument("file")
 @click.option("--png", metavar="FILE", help="Draw the plan as a map.")
-@click.option("--objects", metavar="FILE", multiple=True, help="Drawn as density.")
-@click.option("--queries", metavar="FILE", multiple=True, help="Drawn as density.")
+@click.option(
+    "--objects", metavar="FILE", multiple=True, callback=file_names, help="Drawn as density."
+)
+@click.option(
+    "--queries", metavar="FILE", multiple=True, callback=file_names, help="Drawn as density."
+)
 @click.option(
     "--outlines",
     metavar="FILE",
@@ -223,32 +242,6 @@ def show(
     shown(file, output, png, objects, queries, behind)
 
 
-class Telling:
-    """Says what is being done: a moving line on a terminal, else a line each."""
-
-    def __init__(self, output: Output) -> None:
-        self._console = Console(stderr=True, quiet=output.json)
-        self._bar = Progress(
-            SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(),
-            console=self._console, transient=True, disable=not self._console.is_terminal,
-        )  # fmt: skip
-        self._began = time.monotonic()
-
-    def __enter__(self) -> Self:
-        self._bar.start()
-        self._task = self._bar.add_task("starting", total=None)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def __call__(self, what: str) -> None:
-        if self._console.is_terminal:
-            self._bar.update(self._task, description=what)
-        else:
-            self._console.print(f"{time.monotonic() - self._began:5.1f} s  {what}", markup=False)
-
-
 def _unwritable(path: str, why: str | None) -> InvalidArgument:
     return InvalidArgument([Violation("--output", f"cannot write {path}: {why}")])
 
@@ -257,7 +250,7 @@ def _facts(plan: RoutingPlan) -> dict[str, Any]:
     return {"workers": plan.workers, **{k: v for k, v in plan.made.items() if k != "tree"}}
 
 
-def _shown(path: str, plan: RoutingPlan) -> str:
+def _shown(path: str, plan: RoutingPlan, collected: Mapping[str, int]) -> str:
     from ps2stream.planner.show import ratio
 
     made = plan.made
@@ -267,6 +260,9 @@ def _shown(path: str, plan: RoutingPlan) -> str:
         "sample": f"{sample['objects']:,} objects; {sample['live']:,} live queries, "
         f"{sample['inserts']:,} inserted, {sample['deletes']:,} deleted; "
         f"{sample['cells']:,} cells, {sample['units']:,} units (a term in a cell)",
+        "collected": f"{sum(collected.values()):,} rows, bounded by terms and cells, of "
+        f"{sample['objects'] + sample['live'] + sample['deletes']:,} read: "
+        + ", ".join(f"{name} {rows:,}" for name, rows in collected.items()),
         "plan": f"{made['algorithm']} for {plan.workers} workers: {found['leaves']:,} leaves, "
         f"{found['text_leaves']:,} of them divided by text",
         "loads": f"{loads} s of work for the sample",
@@ -274,6 +270,8 @@ def _shown(path: str, plan: RoutingPlan) -> str:
         f"{ratio(found['slowest_over_bound'])}",
         "written to": path,
     }
+    if not collected:
+        del rows["collected"]
     lines = [f"{name:<12}{text}" for name, text in rows.items()]
     lines[-1:-1] = [f"{'warning':<12}{printable(line)}" for line in made["warnings"]]
     return "\n".join(lines)

@@ -47,7 +47,9 @@ class Admin:
         found = self._gateway.sample()
         for first in range(0, len(found.lon), SAMPLE_ROWS):
             rows = np.arange(first, min(first + SAMPLE_ROWS, len(found.lon)))
-            answer = admin_pb2.SampleObjectsResponse(arrow=_arrow(found.take(rows)))
+            answer = admin_pb2.SampleObjectsResponse(
+                arrow=_arrow(found.take(rows)), since_ms=found.since
+            )
             yield answer.SerializeToString()
 
     def _status(self, data: bytes, context: grpc.ServicerContext) -> bytes:
@@ -76,6 +78,7 @@ def _arrow(sample: ObjectSample) -> bytes:
         "lat": pa.array(sample.lat),
         "text": _strings(sample.text_off, sample.text),
         "weight": pa.array(sample.weight),
+        "accepted": pa.array(sample.accepted),
     }
     return to_ipc(pa.RecordBatch.from_pydict(columns))
 

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18ps2stream/v1/admin.proto\x12\x0cps2stream.v1\"\x12\n\x10GetStatusRequest\"\xfa\x01\n\x11GetStatusResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x14\n\x0cplan_version\x18\x02 \x01(\t\x12\x12\n\ndispatcher\x18\x03 \x01(\r\x12\x14\n\x0clive_queries\x18\x04 \x01(\x04\x12\x0f\n\x07streams\x18\x05 \x01(\r\x12\x11\n\tin_flight\x18\x06 \x01(\r\x12?\n\x08\x63ounters\x18\x07 \x03(\x0b\x32-.ps2stream.v1.GetStatusResponse.CountersEntry\x1a/\n\rCountersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x16\n\x14SampleObjectsRequest\"&\n\x15SampleObjectsResponse\x12\r\n\x05\x61rrow\x18\x01 \x01(\x0c\x32\xb1\x01\n\x05\x41\x64min\x12L\n\tGetStatus\x12\x1e.ps2stream.v1.GetStatusRequest\x1a\x1f.ps2stream.v1.GetStatusResponse\x12Z\n\rSampleObjects\x12\".ps2stream.v1.SampleObjectsRequest\x1a#.ps2stream.v1.SampleObjectsResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18ps2stream/v1/admin.proto\x12\x0cps2stream.v1\"\x12\n\x10GetStatusRequest\"\xfa\x01\n\x11GetStatusResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x14\n\x0cplan_version\x18\x02 \x01(\t\x12\x12\n\ndispatcher\x18\x03 \x01(\r\x12\x14\n\x0clive_queries\x18\x04 \x01(\x04\x12\x0f\n\x07streams\x18\x05 \x01(\r\x12\x11\n\tin_flight\x18\x06 \x01(\r\x12?\n\x08\x63ounters\x18\x07 \x03(\x0b\x32-.ps2stream.v1.GetStatusResponse.CountersEntry\x1a/\n\rCountersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x16\n\x14SampleObjectsRequest\"8\n\x15SampleObjectsResponse\x12\r\n\x05\x61rrow\x18\x01 \x01(\x0c\x12\x10\n\x08since_ms\x18\x02 \x01(\x03\x32\xb1\x01\n\x05\x41\x64min\x12L\n\tGetStatus\x12\x1e.ps2stream.v1.GetStatusRequest\x1a\x1f.ps2stream.v1.GetStatusResponse\x12Z\n\rSampleObjects\x12\".ps2stream.v1.SampleObjectsRequest\x1a#.ps2stream.v1.SampleObjectsResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,7 +42,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SAMPLEOBJECTSREQUEST']._serialized_start=315
   _globals['_SAMPLEOBJECTSREQUEST']._serialized_end=337
   _globals['_SAMPLEOBJECTSRESPONSE']._serialized_start=339
-  _globals['_SAMPLEOBJECTSRESPONSE']._serialized_end=377
-  _globals['_ADMIN']._serialized_start=380
-  _globals['_ADMIN']._serialized_end=557
+  _globals['_SAMPLEOBJECTSRESPONSE']._serialized_end=395
+  _globals['_ADMIN']._serialized_start=398
+  _globals['_ADMIN']._serialized_end=575
 # @@protoc_insertion_point(module_scope)

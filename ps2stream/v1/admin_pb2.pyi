@@ -118,18 +118,25 @@ class SampleObjectsResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ARROW_FIELD_NUMBER: _builtins.int
+    SINCE_MS_FIELD_NUMBER: _builtins.int
     arrow: _builtins.bytes
     """One Arrow IPC stream with one record batch: id, text (string), time (int64 Unix
-    milliseconds), lon, lat (double), and weight (double), the objects that a row stands for.
+    milliseconds), lon, lat (double), weight (double), the objects that a row stands for, and
+    accepted (int64 Unix milliseconds).
+    """
+    since_ms: _builtins.int
+    """Unix milliseconds: every object that the dispatcher accepted later is either in the sample
+    or stood for. The same in all messages of an answer.
     """
     def __init__(
         self,
         *,
         arrow: _builtins.bytes = ...,
+        since_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arrow", b"arrow"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arrow", b"arrow", "since_ms", b"since_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

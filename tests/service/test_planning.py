@@ -12,6 +12,8 @@ from click.testing import CliRunner
 
 from ps2stream.cli import main
 from ps2stream.client import Client
+from ps2stream.cluster.service import start
+from ps2stream.config import Settings
 from ps2stream.plan_file import load_plan
 from ps2stream.planner.calibrate import fit
 
@@ -46,6 +48,44 @@ def test_a_plan_from_a_running_service(client: Client, target: str, tmp_path: Pa
     shown = run("plan", "show", str(path))
     assert shown["workers"] == 2
     assert shown["made"]["algorithm"] == "hybrid"
+
+
+def test_dispatchers_count_for_what_they_accepted(tmp_path: Path) -> None:
+    settings = Settings(
+        runtime="local", port=0, workers=1, dispatchers=2, data_dir=tmp_path / "data",
+        sample_objects=1000,
+    )  # fmt: skip
+    with start(settings) as service:
+        for target, word, n in zip(service.targets, ("storm", "flood"), (40, 2), strict=True):
+            with Client(target, timeout=90) as client:
+                for _ in range(n):
+                    client.publish([{"lon": 1, "lat": 1, "text": word}] * 500)
+        path = tmp_path / "plan.json"
+        targets = [word for t in service.targets for word in ("--from-service", t)]
+        run("plan", *targets, "--engine", "numpy", "--workers", "1", "-o", str(path))
+    counted = load_plan(path).frequencies
+    assert counted["storm"] > 400
+    assert counted["storm"] / counted["flood"] == pytest.approx(20, rel=0.6)
+
+
+def test_a_service_without_objects_says_so(tmp_path: Path) -> None:
+    settings = Settings(runtime="local", port=0, workers=1, data_dir=tmp_path / "data")
+    with start(settings) as service:
+        error = run("plan", "--from-service", service.targets[0], code=2)["error"]
+    assert "the service has accepted no objects yet" in error["message"]
+
+
+def test_a_service_that_is_not_there_is_named() -> None:
+    args = ("plan", "--from-service", "127.0.0.1:1", "--timeout", "0.5")
+    error = run(*args, code=5)["error"]
+    assert error["message"].startswith("--from-service 127.0.0.1:1: failed to connect")
+
+
+@pytest.mark.parametrize("option", ["--from-service", "--objects", "--queries"])
+def test_an_option_without_its_value_is_told(option: str) -> None:
+    error = run("plan", option, "--engine", "numpy", code=2)["error"]
+    assert f"Invalid value for '{option}'" in error["message"]
+    assert "got '--engine'" in error["message"]
 
 
 def test_nothing_to_plan_from(tmp_path: Path) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from ps2stream import AsyncClient, Client
-from ps2stream.answers import SAMPLE
+from ps2stream.answers import SAMPLE, since_of
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 
@@ -35,6 +36,10 @@ def test_a_sample_of_what_was_published(tmp_path: Path) -> None:
             {k: row[k] for k in ("id", "lon", "text")} for row in ROWS
         ]
         assert set(found["weight"].to_pylist()) == {1.0}
+        assert since_of(found) == 0
+        accepted = found["accepted"].to_numpy()
+        assert (np.diff(accepted) >= 0).all()
+        assert accepted[0] > 10**12
         assert asyncio.run(_asked(service.targets[0])).equals(found)
 
 

@@ -13,11 +13,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from ps2stream.client import Client
+from ps2stream.cluster.service import start
+from ps2stream.config import Settings
 from ps2stream.errors import InvalidArgument, PlanError
 from ps2stream.grid import Grid
 from ps2stream.plan_file import load_plan, save_plan
 from ps2stream.planner import job
 from ps2stream.planner import spark as engine
+from ps2stream.planner.recent import together
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -192,6 +196,32 @@ def test_bad_queries(spark: SparkSession, tmp_path: Path) -> None:
         for kind in ("numpy", "spark"):
             with pytest.raises(InvalidArgument, match=message):
                 job.run(job.Job([posts], [asked], engine=kind))
+
+
+def test_the_sample_of_a_service(spark: SparkSession, tmp_path: Path) -> None:
+    settings = Settings(
+        runtime="local", port=0, workers=1, dispatchers=2, data_dir=tmp_path / "data",
+        sample_objects=400,
+    )  # fmt: skip
+    rng = np.random.default_rng(6)
+    samples = []
+    with start(settings) as service:
+        for target, n in zip(service.targets, (6000, 300), strict=True):
+            with Client(target, timeout=90) as client:
+                client.insert("everything", "flood")
+                rows = [
+                    {("time" if k == "ts" else k): v for k, v in row.items()}
+                    for row in objects(rng, n)
+                ]
+                for first in range(0, n, 300):
+                    client.publish(rows[first : first + 300])
+                samples.append(client.sample())
+    assert samples[0]["weight"].to_pylist()[-1] > samples[1]["weight"].to_pylist()[-1] == 1
+    posts = together(samples).to_batches()
+    asked = jsonl(tmp_path / "q.jsonl", queries(rng, 60))
+    path = planned(spark, tmp_path, [], [asked], posts=posts)
+    made = json.loads(path.read_text("utf-8"))["plan"]["made"]
+    assert made["sample"]["objects"] == sum(map(len, posts)) < 450
 
 
 def test_ten_times_the_rows_collect_no_more(

@@ -30,6 +30,8 @@ def test_a_few_objects_are_all_kept_whole() -> None:
     assert found.lon.tolist() == [i / 1e6 for i in range(5)]
     assert found.lat.tolist() == [-i / 1e6 for i in range(5)]
     assert found.weight.tolist() == [1.0] * 5
+    assert found.accepted.tolist() == [10] * 3 + [20] * 2
+    assert found.since == 0
 
 
 def test_it_is_bounded_and_its_weights_add_up_to_the_stream() -> None:
@@ -48,7 +50,10 @@ def test_what_is_older_than_the_window_goes_first() -> None:
     reservoir = Reservoir(1000, window_ms=100)
     reservoir.add(rows(0, 900), 0)
     reservoir.add(rows(900, 900), 150)
-    assert reservoir.sample().time.tolist() == list(range(900, 1800))
+    found = reservoir.sample()
+    assert found.time.tolist() == list(range(900, 1800))
+    assert found.since == 1  # the 900 that are gone came at 0
+    assert found.take(np.arange(3)).since == 1
 
 
 def test_after_a_flood_the_chance_rises_again() -> None:

@@ -1,0 +1,51 @@
+"""What a running service tells the planner: recent objects and live queries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from ps2stream.commands.output import Output
+from ps2stream.errors import Unavailable
+
+if TYPE_CHECKING:
+    from ps2stream.api import Query
+
+LISTED = 10_000
+
+
+def recent(
+    output: Output, targets: tuple[str, ...], seed: int, tell: Callable[[str], None]
+) -> tuple[list[Any], list[Any]]:
+    """Recent objects of these dispatchers and the live queries, as batches of posts.SCHEMA
+    and updates.UPDATES. Raises Unavailable naming the dispatcher that does not answer."""
+    from ps2stream.planner.recent import together
+    from ps2stream.planner.updates import of_records
+
+    samples: list[Any] = []
+    updates: list[Any] = []
+    for number, target in enumerate(targets):
+        with _named(target), output.connect(target) as client:
+            tell(f"{target}: sampling recent objects")
+            samples.append(client.sample())
+            rows = client.list() if number == 0 else iter(())  # every dispatcher knows all
+            while some := list(islice(rows, LISTED)):
+                updates.append(of_records((f"{target}: {q.id}", _record(q)) for q in some))
+                tell(f"{target}: {sum(map(len, updates)):,} live queries")
+    return together(samples, seed).to_batches() if samples else [], updates
+
+
+@contextmanager
+def _named(target: str) -> Iterator[None]:
+    try:
+        yield
+    except (Unavailable, TimeoutError) as error:
+        why = str(error) or "no answer in time"
+        raise Unavailable(f"--from-service {target}: {why}") from None
+
+
+def _record(query: Query) -> dict[str, Any]:
+    region = query.region.to_json() if query.region is not None else None
+    return {"id": query.id, "expression": query.expression, "region": region}
