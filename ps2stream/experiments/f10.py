@@ -1,38 +1,56 @@
-"""Figure 10: the memory of a worker, its GI2."""
+"""Figure 10: the memory of a worker, its GI2, and under which condition hybrid's is least."""
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
+
 from ps2stream.experiments.plans import (
+    GROUPS,
     HYBRID,
     KD,
+    MAIN,
     METRIC,
-    PLUS,
+    Row,
     Settings,
     bars,
-    cases,
     every,
-    table,
 )  # fmt: skip
 from ps2stream.experiments.report import Chart, Report, Verdict, ordering
+from ps2stream.experiments.sweep import Condition, compared, joined, sides, swept
 
-COLUMNS = ("stream", "queries", "algorithm", "worker_mb", "largest_mb")
+COLUMNS = (
+    "stream", "queries", "condition", "workers", "algorithm", "worker_mb", "largest_mb",
+)  # fmt: skip
+CONDITIONS = (
+    Condition(workers=(16, 32, 64)),
+    Condition("every AND", joined(True)),
+    Condition("every OR", joined(False)),
+    Condition("sides x4", sides(4.0), (8, 64)),
+)
 
 
 def run(settings: Settings) -> Report:
-    """F10 for Q1, Q2 and Q3."""
-    rows, notes = every(settings, ("q1", "q2", "q3"), (HYBRID, PLUS, METRIC, KD))
-    for row in rows:
+    """F10 for Q1, Q2 and Q3, and the sweep."""
+    settings = dataclasses.replace(settings, repeats=1)  # nothing is timed
+    rows, notes = every(settings, GROUPS, MAIN)
+    more = swept(settings, ("q1",), MAIN, CONDITIONS) if settings.sweeps else []
+    for row in (*rows, *more):
         row["worker_mb"] = row["worker_bytes"] / 1e6
         row["largest_mb"] = max(row["each"]["bytes"]) / 1e6
-    verdicts: list[Verdict] = []
-    for stream, queries in cases(rows):
-        found = table(rows, "worker_mb", stream=stream, queries=queries)
-        for other in (METRIC, KD):
-            claim = f"{stream} {queries}: {other} above hybrid"
-            verdicts.append(ordering(claim, {"MB": found[other] / found[HYBRID]}))
     notes.append("Mean over the workers, with the slack of arrays that grow by a quarter.")
     return Report(
         "f10", "memory of a worker, MB", settings.to_dict(), [*settings.notes(), *notes],
-        COLUMNS, rows, verdicts,
+        COLUMNS, [*rows, *more], [*verdicts(rows), *verdicts(more)],
         Chart("bars", "MB", bars(rows, {"mean": "worker_mb", "largest": "largest_mb"})),
     )  # fmt: skip
+
+
+def verdicts(rows: Sequence[Row]) -> list[Verdict]:
+    """On the mean and the largest worker, in every condition."""
+    values = {"mean": "worker_mb", "largest": "largest_mb"}
+    return [
+        ordering(f"{case}: {other} above hybrid", found)
+        for other in (METRIC, KD)
+        for case, found in compared(rows, (other,), (HYBRID,), values)
+    ]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from ps2stream.experiments.plans import (
+    GROUPS,
     HYBRID,
     KD,
+    MAIN,
     METRIC,
-    PLUS,
     Settings,
     cases,
     every,
@@ -15,7 +16,6 @@ from ps2stream.experiments.plans import (
 )  # fmt: skip
 from ps2stream.experiments.report import Chart, Report, Verdict, ordering
 
-NAMES = (HYBRID, PLUS, METRIC, KD)
 COLUMNS = (
     "stream", "queries", "workers", "algorithm", "throughput", "kernel_throughput",
     "balance", "copies",
@@ -24,7 +24,7 @@ COLUMNS = (
 
 def run(settings: Settings) -> Report:
     """F11 for Q1, Q2 and Q3."""
-    rows, notes = every(settings, ("q1", "q2", "q3"), NAMES)
+    rows, notes = every(settings, GROUPS, MAIN)
     verdicts: list[Verdict] = []
     low, high = min(settings.workers), max(settings.workers)
     for stream, queries in cases(rows):
@@ -56,7 +56,7 @@ def run(settings: Settings) -> Report:
                                workers=workers)[name]
                 for workers in settings.workers
             }
-            for name in NAMES
+            for name in MAIN
         }
         for stream, queries in cases(rows)
     }  # fmt: skip

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 
 from ps2stream.batch import F64
 from ps2stream.experiments.evaluate import Judgement
 from ps2stream.experiments.plans import (
     GRID,
+    JUDGED_AT,
     KD,
     METRIC,
     RTREE,
@@ -24,17 +27,23 @@ from ps2stream.experiments.plans import (
     worlds,
 )  # fmt: skip
 from ps2stream.experiments.report import LOST, Chart, Report, Verdict, ordering
-from ps2stream.experiments.worlds import World
+from ps2stream.experiments.sweep import Condition, compared, sides, swept
+from ps2stream.experiments.worlds import World, all_rare
 from ps2stream.terms import TOP
 
 COLUMNS = (
-    "stream", "queries", "algorithm", "throughput", "kernel_throughput", "balance",
-    "slowest_over_bound", "copies",
+    "stream", "queries", "condition", "workers", "algorithm", "throughput", "kernel_throughput",
+    "balance", "slowest_over_bound", "copies",
 )  # fmt: skip
+BEST = tuple(
+    (best, tuple(name for name in among if name != best))
+    for best, among in ((METRIC, TEXT), (KD, SPACE))
+)
+CONDITIONS = (Condition(workers=(2, 4, 16, 32)), Condition("sides x4", sides(4.0), (2, 8)))
 
 
 def run(settings: Settings) -> Report:
-    """F6 for Q1 and Q2, and the sweep to rare keywords."""
+    """F6 for Q1 and Q2, and the sweeps."""
     rows, notes = every(settings, ("q1", "q2"), (*TEXT, *SPACE))
     verdicts: list[Verdict] = []
     for stream, queries in cases(rows):
@@ -56,15 +65,22 @@ def run(settings: Settings) -> Report:
             verdicts.append(
                 ordering(f"{name}: metric above R-tree", found, paper, 267_415 / 181_542)
             )
-        for best, among in ((METRIC, TEXT), (KD, SPACE)):
-            others = tuple(n for n in among if n != best)
+        for best, others in BEST:
             claim = f"{name}: {best} above {' and '.join(others)}"
             verdicts.append(ordering(claim, ratios(rows, (best,), others, **at)))
-    swept, found_sweep = sweep(settings)
+    more, found_more = sweep(settings)
+    if settings.sweeps:
+        counted = dataclasses.replace(settings, repeats=0)
+        more += (far := swept(counted, ("q1",), (*TEXT, *SPACE), CONDITIONS))
+        found_more += [
+            ordering(f"{case}: {best} above {' and '.join(others)}", found)
+            for best, others in BEST
+            for case, found in compared(far, (best,), others, {"modelled": "throughput"})
+        ]
     return Report(
         "f6", "throughput of the baselines, tuples/s", settings.to_dict(),
-        [*settings.notes(), *notes, *SWEEP_NOTES], COLUMNS, [*rows, *swept],
-        [*verdicts, *found_sweep],
+        [*settings.notes(), *notes, *SWEEP_NOTES], COLUMNS, [*rows, *more],
+        [*verdicts, *found_more],
         Chart("bars", "tuples/s", bars(rows, {"modelled": "throughput",
                                               "kernel": "kernel_throughput"})),
     )  # fmt: skip
@@ -73,7 +89,8 @@ def run(settings: Settings) -> Report:
 SWEEP_NOTES = (
     "Sweep: Q2 with one keyword rare, or all; kd-tree with H2, or sending each object to the",
     "worker of its place whatever its words (`kd-tree, no H2`; modelled), as the paper's",
-    "description of kdt-tree leaves reads.",
+    "description of kdt-tree leaves reads. At full size also other numbers of workers and",
+    "larger squares, modelled, for which text and which space method is the best.",
 )
 
 
@@ -82,7 +99,8 @@ def sweep(settings: Settings) -> tuple[list[Row], list[Verdict]]:
     rows: list[Row] = []
     verdicts: list[Verdict] = []
     for rare in (False, True):
-        for world in worlds(settings, ("q2",), rare):
+        changed = ("all rare", all_rare) if rare else ()
+        for world in worlds(settings, ("q2",), *changed):
             _, text = judged(world, METRIC, settings.workers[0], settings)
             kd, space = judged(world, KD, settings.workers[0], settings)
             slowest = float(unfiltered(world, space, settings).max())
@@ -113,5 +131,5 @@ def unfiltered(world: World, found: Judgement, settings: Settings) -> F64:
         worker = h1.owners(cell, np.full(len(cell), TOP, np.uint64))
         objects += np.bincount(worker, minlength=len(objects))
     more = np.maximum(objects - found.objects, 0)
-    load: F64 = found.load + settings.costs.c2 * more
+    load: F64 = found.load + JUDGED_AT.c2 * more
     return load

@@ -20,10 +20,11 @@ import numpy as np
 from ps2stream.batch import F64
 from ps2stream.experiments.evaluate import Judgement
 from ps2stream.experiments.plans import (
+    GROUPS,
     HYBRID,
     KD,
+    MAIN,
     METRIC,
-    PLUS,
     Row,
     Settings,
     bars,
@@ -45,11 +46,8 @@ def run(settings: Settings) -> Report:
     rounds = max(settings.size.judged // BATCH, 1)
     settings = dataclasses.replace(settings, size=settings.size._replace(rounds=rounds))
     rows: list[Row] = []
-    for world in worlds(settings, ("q1", "q2", "q3")):
-        found = {
-            name: judged(world, name, settings.workers[0], settings)
-            for name in (HYBRID, PLUS, METRIC, KD)
-        }
+    for world in worlds(settings, GROUPS):
+        found = {name: judged(world, name, settings.workers[0], settings) for name in MAIN}
         best = max(judgement.kernel_throughput for _, judgement in found.values())
         for row, judgement in found.values():
             own = judgement.kernel_throughput

@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from ps2stream.experiments.plans import (
+    GROUPS,
     HYBRID,
     KD,
+    MAIN,
     METRIC,
-    PLUS,
     Settings,
     bars,
-    cases,
+    by_case,
     every,
-    table,
 )  # fmt: skip
 from ps2stream.experiments.report import Chart, Report, Verdict, at_most, ordering
 
-MB = 1e6
 COLUMNS = ("stream", "queries", "algorithm", "dispatcher_mb", "units")
 
 
 def run(settings: Settings) -> Report:
     """F9 for Q1, Q2 and Q3."""
-    names = (HYBRID, PLUS, METRIC, KD)
-    rows, notes = every(settings, ("q1", "q2", "q3"), names)
+    settings = dataclasses.replace(settings, repeats=0)  # nothing is timed
+    rows, notes = every(settings, GROUPS, MAIN)
     for row in rows:
-        row["dispatcher_mb"] = row["dispatcher_bytes"] / MB
+        row["dispatcher_mb"] = row["dispatcher_bytes"] / 1e6
     verdicts: list[Verdict] = []
-    by = {case: table(rows, "dispatcher_mb", stream=case[0], queries=case[1])
-          for case in cases(rows)}  # fmt: skip
+    by = by_case(rows, "dispatcher_mb")
     for (stream, queries), found in by.items():
         most = {name: found[name] for name in (HYBRID, METRIC, KD)}
         verdicts.append(at_most(f"{stream} {queries}: MB", most, 1000, "all below 1000 MB"))

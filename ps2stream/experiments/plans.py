@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ps2stream.experiments.evaluate import Judgement, evaluate
-from ps2stream.experiments.worlds import QUICK, Size, World, make_world
+from ps2stream.experiments.worlds import FULL, QUICK, Change, Size, World, as_drawn, make_world
 from ps2stream.plan import RoutingPlan
 from ps2stream.planner.algorithms import ALGORITHMS
 from ps2stream.planner.load import Costs
@@ -18,9 +18,14 @@ HYBRID, PLUS, METRIC, KD = "hybrid", "hybrid+", "metric", "kdtree"
 GRID, RTREE, HASH = "grid", "rtree", "hash"
 TEXT = ("frequency", "hypergraph", METRIC)
 SPACE = (GRID, KD, RTREE)
+MAIN = (HYBRID, PLUS, METRIC, KD)
+GROUPS = ("q1", "q2", "q3")
+JUDGED_AT = Costs(c1=0.02, c2=0.6, c3=0.6, c4=0.2)
+"""What "modelled" counts with, whatever a plan was made with."""
 NOTES = (
     "Plans are made on the stream before a moment T and judged on what comes after it.",
-    "modelled: the slowest worker's load at the costs of the plan, counted exactly.",
+    "modelled: the slowest worker's load, counted exactly, at 0.6 us for an object, 0.02 for a",
+    "candidate, 0.6 and 0.2 for a posting inserted and deleted.",
     "kernel: each worker's share runs on a real GI2, one worker after the other at full speed",
     "in one process; the throughput of the cluster is bounded by the slowest worker.",
     "Neither counts dispatchers, mergers or the network.",
@@ -30,8 +35,9 @@ Row = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """posts: a file of real posts, none for the synthetic stream alone. progress is told
-    what is being done. repeats: timed runs of each worker, of which the fastest counts."""
+    """posts: a file of real posts, none for the synthetic stream alone. costs: what plans
+    are made with. repeats: timed runs of each worker, of which the fastest counts; 0 counts
+    alone. progress is told what is being done."""
 
     size: Size = QUICK
     workers: Sequence[int] = (8,)
@@ -46,6 +52,11 @@ class Settings:
         """The streams by name."""
         real = {"tweets": self.posts} if self.posts is not None else {}
         return {**real, "synthetic": "synthetic"}
+
+    @property
+    def sweeps(self) -> bool:
+        """Conditions of the orderings that do not come out are looked for at full size."""
+        return self.size == FULL
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able."""
@@ -62,20 +73,24 @@ class Settings:
         """What to know about the figures."""
         size = self.size
         streams = "" if self.posts else " No file of real posts was given: synthetic alone."
+        more = f"; {size.generated} times as many of the synthetic stream"
+        more = more if size.generated > 1 else ""
         return [
             *NOTES,
             f"{size.queries:,} queries stand; seed {self.seed}.{streams}",
-            f"{size.planned:,} objects before T, {size.judged:,} after.",
+            f"{size.planned:,} objects before T, {size.judged:,} after{more}.",
         ]
 
 
-def worlds(settings: Settings, groups: Sequence[str], rare: bool = False) -> Iterator[World]:
-    """Every group over every stream."""
+def worlds(
+    settings: Settings, groups: Sequence[str], label: str = "", change: Change = as_drawn
+) -> Iterator[World]:
+    """Every group over every stream; a label says what is changed."""
     for stream, source in settings.sources.items():
         for group in groups:
-            name = f"{stream} {group.upper()}" + (" all rare" if rare else "")
+            name = f"{stream} {group.upper()}{label and ' ' + label}"
             settings.progress(f"{name}: drawing the stream")
-            yield make_world(name, source, group, settings.size, settings.seed, rare)
+            yield make_world(name, source, group, settings.size, settings.seed, change)
 
 
 def planned(world: World, name: str, workers: int, settings: Settings) -> RoutingPlan:
@@ -91,7 +106,7 @@ def judged(world: World, name: str, workers: int, settings: Settings) -> tuple[R
     began = time.perf_counter()
     plan = planned(world, name, workers, settings)
     took = time.perf_counter() - began
-    found = evaluate(plan, world.analyzer, world.period, settings.costs, settings.repeats)
+    found = evaluate(plan, world.analyzer, world.period, JUDGED_AT, settings.repeats)
     stream, group = world.name.split(" ", 1)
     row = {
         "stream": stream,
@@ -147,12 +162,15 @@ def cases(rows: Sequence[Row]) -> list[tuple[str, str]]:
     return list(dict.fromkeys((row["stream"], row["queries"]) for row in rows))
 
 
+def by_case(rows: Sequence[Row], value: str) -> dict[tuple[str, str], dict[str, float]]:
+    """(stream, queries) -> algorithm -> value."""
+    return {at: table(rows, value, stream=at[0], queries=at[1]) for at in cases(rows)}
+
+
 def bars(rows: Sequence[Row], values: Mapping[str, str]) -> dict[str, dict[str, dict[str, float]]]:
     """Panels of a bar chart: values maps a series' name to a column."""
+    found = {label: by_case(rows, value) for label, value in values.items()}
     return {
-        f"{stream} {queries}": {
-            label: table(rows, value, stream=stream, queries=queries)
-            for label, value in values.items()
-        }
+        f"{stream} {queries}": {label: of[stream, queries] for label, of in found.items()}
         for stream, queries in cases(rows)
     }

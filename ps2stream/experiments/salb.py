@@ -19,6 +19,7 @@ from ps2stream.bench.workload import make
 from ps2stream.experiments.plans import Row, Settings
 from ps2stream.experiments.report import LOST, Chart, Report, Verdict, at_least, ordering
 from ps2stream.experiments.topics import post_subscriptions, topic_subscriptions, topics
+from ps2stream.experiments.worlds import SYNTHETIC
 from ps2stream.grid import Grid
 from ps2stream.plan import Text
 from ps2stream.planner.algorithms import ALGORITHMS
@@ -60,9 +61,13 @@ class Posts:
 def run(settings: Settings) -> Report:
     """Spread, imbalance and relative throughput on tweet- and topic-based subscriptions."""
     rows: list[Row] = []
-    for stream, source in settings.sources.items():
+    streams = [(stream, source, settings.size) for stream, source in settings.sources.items()]
+    if settings.sweeps:  # does more to learn from turn an order?
+        longer = settings.size.of(SYNTHETIC)
+        streams.append((f"{SYNTHETIC} x{settings.size.generated}", SYNTHETIC, longer))
+    for stream, source, size in streams:
         settings.progress(f"{stream}: drawing the stream")
-        learn, held, words = _posts(source, settings)
+        learn, held, words = _posts(source, size.planned + size.judged, settings.seed)
         rng = np.random.default_rng([settings.seed, 3])
         n = settings.size.queries // 2
         kinds = {"tweet": post_subscriptions(learn.off, learn.word, n, rng)}
@@ -88,6 +93,7 @@ NOTES = (
     "Learnt on one half of the posts, judged on the other; English stems, no stop words; the",
     "placeholders of mentions and addresses in the shared posts are left out.",
     "relative: throughput over the hash's, the median of five hashes; 1 / max L.",
+    "At full size the synthetic stream comes once more with several times as many posts.",
     "learnt: the same on the posts that it was learnt from.",
     "spread R: copies of a publication; imbalance B: the largest node's load over the mean.",
     "Topics are clusters of words that occur together, grown greedily, not LDA's.",
@@ -207,11 +213,10 @@ def verdicts(rows: Sequence[Row], nodes: Sequence[int]) -> list[Verdict]:
     return out
 
 
-def _posts(source: str, settings: Settings) -> tuple[Posts, Posts, int]:
-    """(learning part, held-out part, number of words)."""
-    analyzer = Analyzer(Analysis(salt=settings.seed, stemmer="english", stop_words="en"))
-    n = settings.size.planned + settings.size.judged
-    load = make(source, "q1", 1, 1, n, settings.seed, analyzer)
+def _posts(source: str, n: int, seed: int) -> tuple[Posts, Posts, int]:
+    """(learning part, held-out part, number of words) of n posts."""
+    analyzer = Analyzer(Analysis(salt=seed, stemmer="english", stop_words="en"))
+    load = make(source, "q1", 1, 1, n, seed, analyzer)
     blank = np.append(analyzer.hash_terms(PLACEHOLDERS), TOP)
     off, term = analyzer.analyse(load.posts.text_off, load.posts.text)
     keep = ~np.isin(term, blank)

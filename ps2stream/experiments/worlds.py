@@ -9,6 +9,7 @@ queries that stand at T as they come and go. Posting terms follow the frequencie
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +26,7 @@ from ps2stream.terms import Analysis, Analyzer, Frequencies
 
 UPDATE_EVERY = 10  # objects
 SYNTHETIC = "synthetic"
+Change = Callable[[Workload], Workload]
 
 
 class Size(NamedTuple):
@@ -59,17 +61,20 @@ class World:
     period: Period
 
 
+def as_drawn(load: Workload) -> Workload:
+    """No change."""
+    return load
+
+
 def make_world(
-    name: str, source: str, group: str, size: Size, seed: int, rare: bool = False
+    name: str, source: str, group: str, size: Size, seed: int, change: Change = as_drawn
 ) -> World:
-    """source: "synthetic" or a file of posts; group q1, q2, q3. rare: every keyword, not
-    only one, is outside the 1% most frequent terms. Raises InvalidArgument for a bad file."""
+    """source: "synthetic" or a file of posts; group q1, q2, q3; change: of its queries.
+    Raises InvalidArgument for a bad file."""
     analyzer, size = Analyzer(Analysis(salt=seed)), size.of(source)
     before, after = size.planned // UPDATE_EVERY, size.judged // UPDATE_EVERY
     objects = size.planned + size.judged
-    load = make(source, group, size.queries, before + after, objects, seed, analyzer)
-    if rare:
-        load = _all_rare(load, seed)
+    load = change(make(source, group, size.queries, before + after, objects, seed, analyzer))
     sample = _sample(load, size.planned, before, analyzer)
     frequencies = Frequencies.of(sample.frequencies, analyzer)
     rows = query_rows(load, analyzer, frequencies, 0, len(load.interests.every))
@@ -117,12 +122,12 @@ def _sample(load: Workload, objects: int, before: int, analyzer: Analyzer) -> Sa
     return take(lambda: [batch], [updates], analyzer.analysis, load.grid)
 
 
-def _all_rare(load: Workload, seed: int) -> Workload:
+def all_rare(load: Workload) -> Workload:
     """The same queries, every keyword drawn from outside the 1% most frequent terms."""
     count = np.array([load.counts[w] for w in load.words], np.float64)
     first = max(len(count) // 100, 1)
     mass = np.cumsum(count[first:] / count[first:].sum())
-    rng = np.random.default_rng([seed, 2])
+    rng = np.random.default_rng([load.seed, 2])
     old = load.interests.word
     word = first + np.searchsorted(mass, rng.random(old.shape))
     word = np.minimum(word, len(count) - 1).astype(np.int32)
