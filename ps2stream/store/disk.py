@@ -1,0 +1,179 @@
+"""What the logs need of a disk: a port, so that the simulator can supply one that fails."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from ps2stream.store.directory import lock
+
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""errno of a call that took nothing and may succeed once there is room."""
+
+_MAX_BUFFERS = os.sysconf("SC_IOV_MAX")
+
+
+class Held(Protocol):
+    """A lock, until it is closed."""
+
+    def close(self) -> None: ...
+
+
+class File(Protocol):
+    """An open file. All methods raise OSError; threads may share it."""
+
+    def size(self) -> int:
+        """Bytes."""
+        ...
+
+    def pread(self, size: int, offset: int) -> bytes:
+        """So many bytes, or fewer at the end of the file."""
+        ...
+
+    def pwritev(self, buffers: Sequence[bytes], offset: int) -> None:
+        """Write all, one after the other."""
+        ...
+
+    def sync(self) -> None:
+        """What was written, and the size, is durable (fdatasync). After an error nobody knows
+        what is, and a second call would not tell."""
+        ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def close(self) -> None:
+        """Idempotent. It also closes when nothing refers to it any more."""
+        ...
+
+
+class Disk(Protocol):
+    """Directories of files. All methods raise OSError."""
+
+    def lock(self, directory: Path) -> Held:
+        """The directory, made if need be, for this process alone. Raises DataDirectoryError
+        that names the other process."""
+        ...
+
+    def list(self, directory: Path) -> list[str]:
+        """Names, in no order."""
+        ...
+
+    def create(self, path: Path, size: int) -> File:
+        """A new file of zeros, with room for all of them. FileExistsError when there is one;
+        one of FULL without room, and then there is no file."""
+        ...
+
+    def open(self, path: Path) -> File:
+        """To read and write."""
+        ...
+
+    def rename(self, path: Path, to: Path) -> None:
+        """Within a directory; a file that stood there is replaced, atomically."""
+        ...
+
+    def remove(self, path: Path) -> None: ...
+
+    def stands(self, path: Path, file: File) -> bool:
+        """Whether `file` has this name now, and no other file."""
+        ...
+
+    def sync(self, directory: Path) -> None:
+        """What was created, renamed and removed in it is durable."""
+        ...
+
+
+class OsFile:
+    """A file of the operating system."""
+
+    def __init__(self, path: Path, flags: int) -> None:
+        self._fd = -1
+        self._fd = os.open(path, flags | os.O_RDWR | os.O_CLOEXEC, 0o644)
+
+    def is_at(self, path: Path) -> bool:
+        """Whether it has this name now."""
+        return os.path.samestat(os.fstat(self._fd), path.stat())
+
+    def reserve(self, size: int) -> None:
+        """Allocate the first `size` bytes."""
+        os.posix_fallocate(self._fd, 0, size)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def pread(self, size: int, offset: int) -> bytes:
+        return os.pread(self._fd, size, offset)
+
+    def pwritev(self, buffers: Sequence[bytes], offset: int) -> None:
+        if len(buffers) > _MAX_BUFFERS:
+            buffers = [b"".join(buffers)]
+        written = os.pwritev(self._fd, buffers, offset)
+        if written < sum(map(len, buffers)):
+            rest = memoryview(b"".join(buffers))
+            while written < len(rest):
+                written += os.pwrite(self._fd, rest[written:], offset + written)
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class OsDisk:
+    """The operating system's."""
+
+    def lock(self, directory: Path) -> Held:
+        directory = directory.absolute()
+        missing = [p for p in (directory, *directory.parents) if not p.exists()]
+        held = lock(directory)
+        for made in missing:
+            self.sync(made.parent)
+        return held
+
+    def list(self, directory: Path) -> list[str]:
+        return os.listdir(directory)  # noqa: PTH208
+
+    def create(self, path: Path, size: int) -> File:
+        file = OsFile(path, os.O_CREAT | os.O_EXCL)
+        try:
+            file.reserve(size)
+        except OSError:
+            file.close()
+            with contextlib.suppress(OSError):
+                path.unlink()
+            raise
+        return file
+
+    def open(self, path: Path) -> File:
+        return OsFile(path, 0)
+
+    def rename(self, path: Path, to: Path) -> None:
+        path.rename(to)
+
+    def remove(self, path: Path) -> None:
+        path.unlink()
+
+    def stands(self, path: Path, file: File) -> bool:
+        try:
+            return isinstance(file, OsFile) and file.is_at(path)
+        except FileNotFoundError:
+            return False
+
+    def sync(self, directory: Path) -> None:
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)

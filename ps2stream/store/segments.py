@@ -1,0 +1,279 @@
+"""An append-only log in segment files: the `Log` of ports.py on a disk.
+
+Appending only buffers; the room for it has been taken before, so that a full disk is met at
+`append`, which refuses, and never at `sync`. After any other error nothing more is written:
+what a failed sync left on the disk is only known after a restart (recovery.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import threading
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from operator import attrgetter
+from pathlib import Path
+from typing import Self
+
+from ps2stream.errors import Unavailable
+from ps2stream.store.disk import FULL, Disk, File, Held, OsDisk
+from ps2stream.store.frames import FRAME, HEADER, MAX_FRAME, Header, frames, walk
+from ps2stream.store.recovery import Found, Segment, damaged, reading, segment_path, take_over
+
+_BASE = attrgetter("base")
+_READ = 8 << 10  # bytes at first when one record is read
+
+
+class SegmentLog:
+    """A Log in a directory. Make one with `SegmentLog.open`.
+
+    One thread may append while another syncs (a group commit) and others read, scan and trim.
+    """
+
+    def __init__(self, path: Path, disk: Disk, held: Held, segment_bytes: int, found: Found):
+        self.path = path
+        self._disk = disk
+        self._held = held
+        self._segment_bytes = segment_bytes
+        self._segments = found.segments
+        self._number = found.mark.number  # of the next segment
+        self._mark, self._mark_file = found.mark, found.mark_file
+        self._synced = self._end = found.end
+        self._limit = -1  # where the room of the last segment ends; -1: none may be used
+        self._fresh: dict[int, bytes] = {}  # by position: appended
+        self._writing: dict[int, bytes] = {}  # and those that a sync is at
+        self._unsealed: list[Segment] = []  # those not yet written to their end
+        self._reader: tuple[Segment, File] | None = None  # the last sealed segment read from
+        self._failed = ""
+        self._lock = threading.Lock()  # of all the fields
+        self._syncing = threading.Lock()  # one sync at a time
+        self._marking = threading.Lock()  # of the mark
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        disk: Disk | None = None,
+        segment_bytes: int = 64 << 20,
+    ) -> Self:
+        """Open the log in the directory `path`, or make one; new segments take `segment_bytes`
+        at once, or as much as a longer record needs.
+
+        All headers, the chain of segments and the last segment with records are checked here,
+        the others as they are read. Raises DataDirectoryError when it is in use, damaged or of
+        another format, Unavailable when the disk is too full to begin.
+        """
+        if segment_bytes <= HEADER + FRAME:
+            raise ValueError(f"segment_bytes: {segment_bytes} is not above {HEADER + FRAME}")
+        path = Path(path)
+        disk = disk or OsDisk()
+        held = disk.lock(path)
+        try:
+            return cls(path, disk, held, segment_bytes, take_over(path, disk))
+        except BaseException:
+            held.close()
+            raise
+
+    def close(self) -> None:
+        with self._syncing, self._lock:
+            self._failed = self._failed or "it is closed"
+            self._limit = -1
+            for segment in self._unsealed:
+                if segment.file is not None:
+                    segment.file.close()
+            self._reader = None
+            self._mark_file.close()
+            self._held.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- reading -------------------------------------------------------------------
+
+    @property
+    def first(self) -> int:
+        with self._lock:
+            return self._segments[0].base if self._segments else self._end
+
+    @property
+    def end(self) -> int:
+        return self._end
+
+    def read(self, position: int) -> bytes:
+        with self._lock:
+            for waiting in (self._fresh, self._writing):
+                if (record := waiting.get(position)) is not None:
+                    return record
+            at = bisect_right(self._segments, position, key=_BASE) - 1
+            if at < 0 or position >= self._synced:
+                raise KeyError(position)
+            segment, stop = self._segments[at], self._stop(self._segments, at, self._synced)
+            path = segment.path(self.path)
+            with reading(path):
+                file = segment.file or self._sealed(segment)
+        with reading(path):
+            for _, record in walk(file, segment.base, position, stop, _READ):
+                return record
+        raise damaged(path, segment.base, position, "no sound record begins there")
+
+    def scan(self, start: int = 0) -> Iterator[tuple[int, bytes]]:
+        with self._lock:
+            waiting = [*self._writing.items(), *self._fresh.items()]
+            segments, synced = self._segments[:], self._synced
+        return self._scan(start, segments, synced, waiting)
+
+    def _scan(
+        self, start: int, segments: list[Segment], synced: int, waiting: list[tuple[int, bytes]]
+    ) -> Iterator[tuple[int, bytes]]:
+        for at, segment in enumerate(segments):
+            position, stop = max(start, segment.base), self._stop(segments, at, synced)
+            if position >= stop:
+                continue
+            path = segment.path(self.path)
+            with reading(path):
+                with self._lock:
+                    if segment.number < self._segments[0].number:
+                        continue  # trimmed in the meantime
+                    file = segment.file or self._disk.open(path)
+                reached = yield from walk(file, segment.base, position, stop)
+            if reached < stop:
+                raise damaged(path, segment.base, reached, "no sound record begins there")
+        for position, record in waiting:
+            if position >= start:
+                yield position, record
+
+    def _sealed(self, segment: Segment) -> File:
+        if self._reader is None or self._reader[0] is not segment:
+            self._reader = segment, self._disk.open(segment.path(self.path))
+        return self._reader[1]
+
+    @staticmethod
+    def _stop(segments: list[Segment], at: int, synced: int) -> int:
+        """Where the synced records of a segment end."""
+        return min(segments[at + 1].base, synced) if at + 1 < len(segments) else synced
+
+    # --- writing -------------------------------------------------------------------
+
+    def append(self, record: bytes) -> int:
+        with self._lock:
+            position = self._end
+            end = position + FRAME + len(record)
+            if end > self._limit:
+                self._begin_segment(end - position)
+            self._fresh[position] = record
+            self._end = end
+            return position
+
+    def sync(self) -> int:
+        with self._syncing:
+            with self._lock:
+                self._check_usable()
+                end = self._end
+                if end == self._synced:
+                    return end
+                batch = self._writing = self._fresh
+                self._fresh = {}
+                todo = self._unsealed[:]
+            try:
+                self._write(batch, todo)
+                self._check_owned()
+            except OSError as error:
+                raise self._fail(error) from error
+            with self._marking, contextlib.suppress(OSError):
+                # One that stays behind is true all the same.
+                self._set_mark(number=todo[-1].number, base=todo[-1].base, end=end)
+            with self._lock:
+                self._synced = end
+                self._writing = {}
+                for segment in todo[:-1]:
+                    segment.file = None
+                del self._unsealed[: len(todo) - 1]
+            return end
+
+    def trim(self, before: int) -> None:
+        with self._lock:
+            self._check_usable()
+            # A segment ends where the next one begins. The last with synced records stays: it
+            # tells the end.
+            known = bisect_right(self._segments, min(before, self._synced - 1), key=_BASE)
+            gone = self._segments[: max(0, known - 1)]
+            if not gone:
+                return
+            del self._segments[: len(gone)]
+        try:
+            self._check_owned()
+            with self._marking:
+                # Durable before a file goes: a segment that is missing from `first` on is lost.
+                self._set_mark(first=gone[-1].number + 1)
+                self._mark_file.sync()
+            for segment in gone:
+                self._disk.remove(segment.path(self.path))
+            self._disk.sync(self.path)
+        except OSError as error:
+            raise self._fail(error) from error
+
+    def _begin_segment(self, frame: int) -> None:
+        """Room for a frame of so many bytes at the end, in a new segment."""
+        self._check_usable()
+        if frame > MAX_FRAME:
+            raise ValueError(f"record: {frame - FRAME} bytes, more than {MAX_FRAME - FRAME}")
+        size = max(self._segment_bytes, HEADER + frame)
+        try:
+            self._check_owned()
+            file = self._disk.create(segment_path(self.path, self._number), size)
+        except OSError as error:
+            if error.errno in FULL:
+                raise Unavailable(f"the log {self.path} has no room: {error.strerror}") from error
+            self._failed, self._limit = str(error), -1
+            raise Unavailable(f"the log {self.path} cannot be written: {error}") from error
+        segment = Segment(self._number, self._end, size, file, begun=False)
+        self._segments.append(segment)
+        self._unsealed.append(segment)
+        self._number += 1
+        self._limit = self._end + size - HEADER
+
+    def _write(self, batch: dict[int, bytes], segments: list[Segment]) -> None:
+        """Write and sync the batch. A segment begins when the one before is durable."""
+        positions, records = list(batch), list(batch.values())
+        cuts = [bisect_left(positions, s.base) for s in segments[1:]]
+        for segment, start, stop in zip(segments, [0, *cuts], [*cuts, len(records)], strict=True):
+            if start == stop:
+                continue
+            out = frames(positions[start:stop], records[start:stop])
+            at = HEADER + positions[start] - segment.base
+            if not segment.begun:
+                self._disk.sync(self.path)
+                out.insert(0, Header(segment.number, segment.base).encode())
+                at = 0
+            assert segment.file is not None
+            segment.file.pwritev(out, at)
+            segment.file.sync()
+            segment.begun = True
+
+    def _set_mark(self, **changes: int) -> None:
+        self._mark = self._mark._replace(**changes)
+        self._mark_file.pwritev([self._mark.encode()], 0)
+
+    def _check_owned(self) -> None:
+        """Raises OSError when another owner has put its mark in place of this one's."""
+        if not self._disk.stands(self.path / "mark", self._mark_file):
+            raise OSError(errno.ESTALE, "another process has taken it over")
+
+    def _check_usable(self) -> None:
+        if self._failed:
+            raise Unavailable(f"the log {self.path} takes nothing until a restart: {self._failed}")
+
+    def _fail(self, error: OSError) -> Unavailable:
+        with self._lock:
+            self._failed, self._limit = str(error), -1
+        return Unavailable(f"the log {self.path} cannot be written: {error}")
+
+    @property
+    def bytes(self) -> int:
+        with self._lock:
+            return sum(segment.size for segment in self._segments)

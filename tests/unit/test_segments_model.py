@@ -1,0 +1,187 @@
+"""The segment log on a disk that loses things, against a list of records."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from ps2stream.errors import Unavailable
+from ps2stream.store.segments import SegmentLog
+from tests.sim.disk import PowerCut, SimDisk
+
+PATH = Path("/log")
+
+
+class Model(RuleBasedStateMachine):
+    """`records` is all that may be there, of which the first `synced` must be, but for those
+    below `trimmed`."""
+
+    @initialize(seed=st.integers(0, 2**32), segment=st.sampled_from([64, 700, 5000]))
+    def begin(self, seed: int, segment: int) -> None:
+        self.disk = SimDisk(random.Random(seed))
+        self.segment = segment
+        self.records: list[tuple[int, bytes]] = []
+        self.synced = self.trimmed = self.made = 0
+        self.dead = False
+        self.zombies: list[SegmentLog] = []
+        self.log = SegmentLog.open(PATH, self.disk, segment)
+
+    def record(self, size: int) -> bytes:
+        self.made += 1
+        return (b"%d " % self.made * (size // 2 + 1))[:size]
+
+    @rule(sizes=st.lists(st.sampled_from([0, 1, 20, 300, 1500]), min_size=1, max_size=12))
+    def append(self, sizes: list[int]) -> None:
+        for size in sizes:
+            record, end = self.record(size), self.log.end
+            try:
+                position = self.log.append(record)
+            except Unavailable:
+                assert self.dead or self.disk.full
+                assert self.log.end == end
+            except PowerCut:
+                self.restart(crash=True)
+                break
+            else:
+                assert not self.dead
+                assert position == end
+                self.records.append((position, record))
+
+    @rule()
+    def sync(self) -> None:
+        try:
+            end = self.log.sync()
+        except Unavailable:
+            assert self.dead or self.disk.fail_sync
+            self.dead = True
+        except PowerCut:
+            self.restart(crash=True)
+        else:
+            assert not self.dead
+            assert end == self.log.end
+            self.synced = len(self.records)
+
+    @rule(part=st.floats(0, 1.1))
+    def trim(self, part: float) -> None:
+        before = int(self.log.end * part)
+        self.trimmed = max(self.trimmed, before)
+        try:
+            self.log.trim(before)
+        except Unavailable:
+            assert self.dead or self.disk.fail_sync
+            self.dead = True
+        except PowerCut:
+            self.restart(crash=True)
+
+    @rule(full=st.booleans())
+    def fill(self, full: bool) -> None:
+        self.disk.full = full
+
+    @rule()
+    def break_syncs(self) -> None:
+        self.disk.fail_sync = True
+
+    @rule(after=st.integers(0, 12))
+    def burn(self, after: int) -> None:
+        self.disk.fuse = after
+
+    @rule(crash=st.booleans())
+    def restart(self, crash: bool) -> None:
+        (self.disk.crash if crash else self.disk.kill)()
+        self.reopen()
+
+    @rule(fuses=st.lists(st.integers(0, 12), min_size=1, max_size=3))
+    def restart_in_pieces(self, fuses: list[int]) -> None:
+        for fuse in fuses:
+            self.disk.crash()
+            self.disk.fail_sync = False
+            self.disk.fuse = fuse
+            try:
+                SegmentLog.open(PATH, self.disk, self.segment)
+            except PowerCut:
+                pass
+            except Unavailable:
+                assert self.disk.full
+        self.restart(crash=True)
+
+    @rule()
+    def close(self) -> None:
+        if self.disk.fuse is None:
+            self.log.close()
+            with pytest.raises(Unavailable):
+                self.log.append(b"")
+            self.reopen()
+
+    @rule()
+    def stop(self) -> None:
+        """The process is taken for dead, and replaced."""
+        full, self.disk.full = self.disk.full, False
+        zombie = self.log
+        self.disk.kill()
+        self.reopen()
+        self.zombies.append(zombie)
+        self.disk.full = full
+
+    @precondition(lambda self: self.zombies)
+    @rule(pick=st.integers(0, 9), sizes=st.lists(st.sampled_from([1, 20, 300]), max_size=4))
+    def wake(self, pick: int, sizes: list[int]) -> None:
+        zombie = self.zombies[pick % len(self.zombies)]
+        try:
+            for size in sizes:
+                zombie.append(self.record(size))
+            before = zombie._synced
+            assert zombie.sync() == before
+        except (Unavailable, PowerCut):
+            pass
+        try:
+            first = zombie.first
+            zombie.trim(zombie.end)
+            assert zombie.first == first
+        except (Unavailable, PowerCut):
+            pass
+        if self.disk.fuse is not None:
+            self.restart(crash=True)
+
+    def reopen(self) -> None:
+        """What is there now counts as synced."""
+        self.disk.fail_sync = self.dead = False
+        self.zombies = [] if self.disk.crashes != getattr(self, "seen", 0) else self.zombies
+        self.seen = self.disk.crashes
+        try:
+            self.log = SegmentLog.open(PATH, self.disk, self.segment)
+        except Unavailable:
+            assert self.disk.full
+            self.disk.full = False
+            self.log = SegmentLog.open(PATH, self.disk, self.segment)
+        found = list(self.log.scan())
+        first = self.log.first
+        kept = [pair for pair in self.records if pair[0] >= first]
+        assert found == kept[: len(found)]
+        lost = kept[len(found) :]
+        assert len(lost) <= len(self.records) - self.synced
+        assert first <= max(self.trimmed, 0) or first == self.log.end
+        self.records = self.records[: len(self.records) - len(lost)]
+        self.synced = len(self.records)
+
+    @invariant()
+    def is_whole(self) -> None:
+        first = self.log.first
+        kept = [pair for pair in self.records if pair[0] >= first]
+        assert first <= self.trimmed or not self.records
+        assert list(self.log.scan()) == kept
+        assert self.log.first == (kept[0][0] if kept else self.log.end)
+        if kept:
+            position, record = kept[len(kept) // 2]
+            assert self.log.read(position) == record
+            assert list(self.log.scan(position)) == kept[len(kept) // 2 :]
+        with pytest.raises(KeyError):
+            self.log.read(self.log.end)
+
+
+TestModel = Model.TestCase
+TestModel.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
