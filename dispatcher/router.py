@@ -40,6 +40,7 @@ from ps2stream.messages import (
 )
 from ps2stream.rows import Kind, ObjectRows, QueryRows
 from ps2stream.tags import Tags
+from ps2stream.tokens import TokensReply
 
 SEQUENCER = Address("sequencer", 0)
 
@@ -170,7 +171,7 @@ class RouterMachine:
                 lsn = int(frame.lsn.max(initial=0))
                 heapq.heappush(self._decided, (lsn, frame.seq, frame))
                 return self._release()
-            case SessionGrant() | LookupReply() | Delivery():
+            case SessionGrant() | LookupReply() | TokensReply() | Delivery():
                 return [Reply(frame)]
         raise TypeError(f"a dispatcher does not take {type(frame).__name__}")
 

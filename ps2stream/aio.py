@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -23,6 +24,7 @@ from ps2stream import answers, api
 from ps2stream.aio_subscription import AsyncSubscription, next_answer, rpc_error
 from ps2stream.answers import Receipt, Refused
 from ps2stream.api import Places, Query
+from ps2stream.connect import File, access
 from ps2stream.errors import Ps2StreamError
 from ps2stream.matches import Receiver
 from ps2stream.v1 import admin_pb2, pubsub_pb2
@@ -37,13 +39,27 @@ ADMIN = "/ps2stream.v1.Admin/"
 
 
 class AsyncClient:
-    """A connection to a dispatcher, for one event loop. Retries, time-outs and errors are
-    those of `Client`."""
+    """A connection to a dispatcher, for one event loop. Parameters, retries, time-outs
+    and errors are those of `Client`."""
 
-    def __init__(self, target: str = api.DEFAULT_TARGET, *, timeout: float = 30.0) -> None:
+    def __init__(
+        self,
+        target: str = api.DEFAULT_TARGET,
+        *,
+        timeout: float = 30.0,
+        token: str | None = None,
+        tls_ca: File | None = None,
+        tls_cert: File | None = None,
+        tls_key: File | None = None,
+    ) -> None:
+        trust, self._metadata = access(target, token, tls_ca, tls_cert, tls_key)
         self.target = target
         self._timeout = timeout
-        self._channel = grpc.aio.insecure_channel(target, options=api.CHANNEL_OPTIONS)
+        self._channel = (
+            grpc.aio.insecure_channel(target, api.CHANNEL_OPTIONS)
+            if trust is None
+            else grpc.aio.secure_channel(target, trust, api.CHANNEL_OPTIONS)
+        )
 
     async def close(self) -> None:
         """End the connection and every subscription on it."""
@@ -190,21 +206,22 @@ class AsyncClient:
         request = admin_pb2.SampleObjectsRequest().SerializeToString()
 
         async def attempt(left: float) -> list[bytes]:
-            return [data async for data in call(request, timeout=left)]
+            return [data async for data in call(request, timeout=left, metadata=self._metadata)]
 
         return answers.sample_of(await self._retried(attempt, True))
 
     # --- calls ----------------------------------------------------------------
 
     def _stream(self, name: str) -> Any:
-        return self._channel.stream_stream(PUBSUB + name)
+        return partial(self._channel.stream_stream(PUBSUB + name), metadata=self._metadata)
 
     async def _call(
         self, name: str, request: Message, kind: type[A], *, repeatable: bool = True
     ) -> A:
         call: Any = self._channel.unary_unary(name if name.startswith("/") else PUBSUB + name)
         data = request.SerializeToString()
-        return kind.FromString(await self._retried(lambda t: call(data, timeout=t), repeatable))
+        call = partial(call, data, metadata=self._metadata)
+        return kind.FromString(await self._retried(lambda t: call(timeout=t), repeatable))
 
     async def _once(self, name: str, request: Message, kind: type[A]) -> A:
         """One batch over a stream of its own; repeating it is harmless."""

@@ -18,8 +18,10 @@ from ps2stream.errors import (
     FailedPrecondition,
     InvalidArgument,
     NotFound,
+    PermissionDenied,
     Ps2StreamError,
     ResourceExhausted,
+    Unauthenticated,
     Unavailable,
     Violation,
 )
@@ -61,6 +63,17 @@ class Receipt:
     lsn: int
     refused: tuple[Refused, ...] = ()
     retry_after_ms: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TokenInfo:
+    """A token without its secret. Times are Unix milliseconds; expires_ms 0: never."""
+
+    id: str
+    tenant: str
+    scopes: tuple[str, ...]
+    created_ms: int
+    expires_ms: int
 
 
 def query_of(message: query_pb2.Query) -> Query:
@@ -164,6 +177,23 @@ def since_of(sample: pa.Table) -> int:
     return int((sample.schema.metadata or {}).get(SINCE, 0))
 
 
+def create_token_request(
+    tenant: str, scopes: Iterable[str], expires_ms: int
+) -> admin_pb2.CreateTokenRequest:
+    """Raises InvalidArgument for an unknown scope."""
+    names = {f"SCOPE_{scope.upper()}" for scope in scopes}
+    if unknown := names - set(admin_pb2.Scope.keys()):
+        raise _invalid("scopes", f"there is no scope {min(unknown)[6:].lower()!r}")
+    found = sorted(admin_pb2.Scope.Value(name) for name in names)
+    return admin_pb2.CreateTokenRequest(tenant=tenant, scopes=found, expires_ms=expires_ms)
+
+
+def token_of(token: admin_pb2.Token) -> TokenInfo:
+    """A token as the service shows it."""
+    scopes = tuple(admin_pb2.Scope.Name(s)[6:].lower() for s in token.scopes)
+    return TokenInfo(token.id, token.tenant, scopes, token.created_ms, token.expires_ms)
+
+
 def error_of(code: str, message: str, details: bytes | None) -> Exception:
     """The exception for a gRPC status: code by name, `details` the google.rpc.Status."""
     status = status_pb2.Status()
@@ -193,6 +223,8 @@ def error_of(code: str, message: str, details: bytes | None) -> Exception:
         "NOT_FOUND": NotFound,
         "FAILED_PRECONDITION": FailedPrecondition,
         "UNAVAILABLE": Unavailable,
+        "UNAUTHENTICATED": Unauthenticated,
+        "PERMISSION_DENIED": PermissionDenied,
     }
     kind = kinds.get(code)
     return kind(message) if kind else Ps2StreamError(f"{code}: {message}")

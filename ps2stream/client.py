@@ -9,11 +9,13 @@ with Client("localhost:7077") as client:
 
 from __future__ import annotations
 
+import builtins
 import queue
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import chain
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -23,8 +25,9 @@ import pyarrow as pa
 from google.protobuf.message import Message
 
 from ps2stream import answers, api
-from ps2stream.answers import Receipt, Refused
+from ps2stream.answers import Receipt, Refused, TokenInfo
 from ps2stream.api import Places, Query
+from ps2stream.connect import File, access
 from ps2stream.errors import ResourceExhausted, Unavailable
 from ps2stream.matches import Receiver
 from ps2stream.subscription import Subscription, next_answer, rpc_error
@@ -42,15 +45,31 @@ BULK_WINDOW = 8
 class Client:
     """A connection to a dispatcher. Safe for several threads.
 
+    token: what `ps2stream token create` printed. tls_ca: a PEM file, or "system"; tls_cert and
+    tls_key: a certificate of this client's own.
     timeout: seconds for a call with all its retries. Calls that a full service refuses are
     retried; so are, after a lost connection, those that cannot do their work twice (all but
     publishing). Raises the errors of `ps2stream.errors`, and TimeoutError.
     """
 
-    def __init__(self, target: str = api.DEFAULT_TARGET, *, timeout: float = 30.0) -> None:
+    def __init__(
+        self,
+        target: str = api.DEFAULT_TARGET,
+        *,
+        timeout: float = 30.0,
+        token: str | None = None,
+        tls_ca: File | None = None,
+        tls_cert: File | None = None,
+        tls_key: File | None = None,
+    ) -> None:
+        trust, self._metadata = access(target, token, tls_ca, tls_cert, tls_key)
         self.target = target
         self._timeout = timeout
-        self._channel = grpc.insecure_channel(target, options=api.CHANNEL_OPTIONS)
+        self._channel = (
+            grpc.insecure_channel(target, api.CHANNEL_OPTIONS)
+            if trust is None
+            else grpc.secure_channel(target, trust, api.CHANNEL_OPTIONS)
+        )
         self._subscriptions: weakref.WeakSet[Subscription] = weakref.WeakSet()
 
     def close(self) -> None:
@@ -192,18 +211,46 @@ class Client:
         `answers.since_of` tells from when on nothing is missing."""
         call: Any = self._channel.unary_stream(f"{ADMIN}SampleObjects")
         request = admin_pb2.SampleObjectsRequest().SerializeToString()
-        parts = self._retried(lambda left: list(call(request, timeout=left)), True)
+        parts = self._retried(lambda left: list(call(request, left, self._metadata)), True)
         return answers.sample_of(parts)
+
+    # --- tokens ---------------------------------------------------------------
+
+    def create_token(
+        self,
+        tenant: str = "",
+        scopes: Iterable[str] = ("publish", "subscribe"),
+        expires_ms: int = 0,
+    ) -> tuple[TokenInfo, str]:
+        """A new token, and its secret, which is not to be had again. Scopes: publish, subscribe,
+        admin. expires_ms: Unix milliseconds; 0: never. Needs the scope admin, as all here."""
+        request = answers.create_token_request(tenant, scopes, expires_ms)
+        name, kind = f"{ADMIN}CreateToken", admin_pb2.CreateTokenResponse
+        found = self._call(name, request, kind, repeatable=False)
+        return answers.token_of(found.token), found.secret
+
+    def tokens(self) -> builtins.list[TokenInfo]:
+        """All tokens, without their secrets."""
+        request = admin_pb2.ListTokensRequest()
+        found = self._call(f"{ADMIN}ListTokens", request, admin_pb2.ListTokensResponse)
+        return [answers.token_of(token) for token in found.tokens]
+
+    def revoke_token(self, id: str) -> None:
+        """Make a token invalid within seconds, also for open streams. NotFound without one."""
+        request = admin_pb2.RevokeTokenRequest(id=id)
+        self._call(f"{ADMIN}RevokeToken", request, admin_pb2.RevokeTokenResponse)
 
     # --- calls ----------------------------------------------------------------
 
     def _stream(self, name: str) -> Any:
-        return self._channel.stream_stream(PUBSUB + name)
+        return partial(self._channel.stream_stream(PUBSUB + name), metadata=self._metadata)
 
     def _call(self, name: str, request: Message, kind: type[A], *, repeatable: bool = True) -> A:
         call: Any = self._channel.unary_unary(name if name.startswith("/") else PUBSUB + name)
         data = request.SerializeToString()
-        return kind.FromString(self._retried(lambda left: call(data, timeout=left), repeatable))
+        return kind.FromString(
+            self._retried(lambda left: call(data, left, self._metadata), repeatable)
+        )
 
     def _windowed(self, name: str, requests: Iterable[bytes], window: int) -> Iterator[bytes]:
         """One stream: answers in order, with at most `window` requests unanswered. Requests

@@ -14,9 +14,12 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.security import Identity, Security, is_loopback
 
 PREFIX = "PS2STREAM_"
-_NOT_SETTINGS = {"PS2STREAM_DATA", "PS2STREAM_CONFIG", "PS2STREAM_SERVER"}
+_NOT_SETTINGS = {
+    PREFIX + name for name in ("DATA", "CONFIG", "SERVER", "TOKEN", "TOKEN_FILE", "TLS_CA")
+}
 
 
 def default_workers(cores: int | None = None) -> int:
@@ -73,10 +76,59 @@ class Settings(BaseModel):
         default="ray", description="Ray actors, or everything in one process"
     )
 
+    tls_cert: Path | None = Field(
+        default=None, description="certificate chain in PEM; with it the ports speak TLS only"
+    )
+    tls_key: Path | None = Field(default=None, description="the certificate's private key in PEM")
+    tls_client_ca: Path | None = Field(
+        default=None, description="CA in PEM; with it clients must show a certificate of this CA"
+    )
+    auth: bool | None = Field(
+        default=None,
+        description="ask every call for a token or a client certificate; none: off loopback only",
+    )
+    identities: Mapping[str, Identity] = Field(
+        default={}, description="tenant and scopes of each client certificate, by SPIFFE id or CN"
+    )
+
+    @property
+    def security(self) -> Security:
+        """What guards the ports."""
+        return Security(
+            tls_cert=self.tls_cert,
+            tls_key=self.tls_key,
+            tls_client_ca=self.tls_client_ca,
+            auth=not is_loopback(self.host) if self.auth is None else self.auth,
+            identities=self.identities,
+        )
+
+    @model_validator(mode="after")
+    def _guarded(self) -> Self:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("tls_cert: comes with tls_key, and it with tls_cert")
+        if self.tls_client_ca is not None and self.tls_cert is None:
+            raise ValueError("tls_client_ca: needs tls_cert and tls_key")
+        if self.identities and self.tls_client_ca is None:
+            raise ValueError("identities: need tls_client_ca, which asks for certificates")
+        try:
+            loopback = is_loopback(self.host)
+        except ValueError:
+            raise ValueError(f"host: {self.host!r} is not an IP address or localhost") from None
+        if loopback:
+            return self
+        if self.tls_cert is None:
+            raise ValueError(
+                f"host: {self.host} is not a loopback address, which needs TLS; "
+                "set tls_cert and tls_key"
+            )
+        if self.auth is False:
+            raise ValueError(f"auth: {self.host} is not a loopback address, which needs it")
+        return self
+
     @model_validator(mode="after")
     def _ports(self) -> Self:
         if self.port and self.port + self.dispatchers - 1 > 65535:
-            raise ValueError(f"port {self.port} leaves no room for {self.dispatchers} dispatchers")
+            raise ValueError(f"port: {self.port} leaves no room for {self.dispatchers} dispatchers")
         return self
 
 
@@ -129,7 +181,10 @@ def _environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 def _violation(error: Any, source: Mapping[str, str]) -> Violation:
     key = ".".join(str(part) for part in error["loc"])
-    where = source.get(str(error["loc"][0]) if error["loc"] else "", "defaults")
+    if not error["loc"]:  # several settings together
+        field, _, problem = error["msg"].removeprefix("Value error, ").partition(": ")
+        return Violation(field, problem)
+    where = source.get(str(error["loc"][0]), "defaults")
     if error["type"] == "extra_forbidden":
         known = ", ".join(Settings.model_fields)
         return Violation(key, f"unknown setting (from {where}); there are: {known}")

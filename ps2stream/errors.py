@@ -53,6 +53,14 @@ class Unavailable(Ps2StreamError):
     """The service cannot answer now; a retry is sensible."""
 
 
+class Unauthenticated(Ps2StreamError):
+    """No token and no certificate that the service knows, or one that holds no more."""
+
+
+class PermissionDenied(Ps2StreamError):
+    """The token or certificate is known, and lacks the scope."""
+
+
 class DataDirectoryError(Ps2StreamError):
     """The data directory is in use, damaged, or of a newer version."""
 

@@ -46,6 +46,7 @@ class Status(IntEnum):
     ALREADY_EXISTS = 1
     NOT_FOUND = 2
     UNAVAILABLE = 3  # the ledger could not be written; nothing was done
+    RESOURCE_EXHAUSTED = 4  # a quota
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from ps2stream.batch import I64, U8, Frame
 from ps2stream.messages import Applied
+from ps2stream.tokens import Token
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -53,6 +54,14 @@ class Store(Protocol):
 
         Raises Unavailable when it cannot; nothing of the call counts then.
         """
+        ...
+
+    def tokens(self) -> Sequence[Token]:
+        """The tokens that there are."""
+        ...
+
+    def keep_tokens(self, tokens: Sequence[Token]) -> None:
+        """Make these the tokens that there are, durably, or nothing. Raises Unavailable."""
         ...
 
     def close(self) -> None: ...

@@ -23,6 +23,7 @@ from ps2stream.cluster.edge import DispatcherEdge, counters_of, wall_clock_ms
 from ps2stream.cluster.links import Links
 from ps2stream.cluster.topology import Topology
 from ps2stream.messages import Address, UpdateRequest
+from ps2stream.security import Security
 from ps2stream.store.ledger import Ledger
 
 log = logging.getLogger("ps2stream.cluster")
@@ -164,11 +165,11 @@ class DispatcherShell(Shell):
         """The LSN that this dispatcher's gridt has applied."""
         return int(self.edge.machine.applied)  # type: ignore[attr-defined]
 
-    def serve(self, host: str, port: int) -> int:
+    def serve(self, host: str, port: int, security: Security) -> int:
         """Open the gRPC endpoint; the port that it has. Raises when it is in use."""
         from ps2stream.service.server import serve
 
-        self._server = serve(self.edge, host, port)
+        self._server = serve(self.edge, host, port, security)
         threading.Thread(target=self._tick, daemon=True, name=f"{self.name}-tick").start()
         return int(self._server.port)
 

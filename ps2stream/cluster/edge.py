@@ -40,6 +40,7 @@ from ps2stream.rows import ObjectRows, QueryRows
 from ps2stream.service.gateway import Publication, Sink
 from ps2stream.service.gateway import Stream as StreamPort
 from ps2stream.terms import Analyzer, Frequencies
+from ps2stream.tokens import TokensReply, TokensRequest
 
 Post = Callable[[list[Send]], None]
 
@@ -144,6 +145,15 @@ class DispatcherEdge:
             request = SessionRequest(self.machine.index, seq, int(make), raw)
             self._out([Send(Address("sequencer", 0), request)])
         return cast("Future[SessionGrant]", future)
+
+    def tokens(self, add: bytes = b"", drop: str = "") -> Future[TokensReply]:
+        """The tokens, after a change; see TokensRequest."""
+        with self.lock:
+            seq, future = self._expect()
+            added, dropped = (np.frombuffer(part, np.uint8) for part in (add, drop.encode()))
+            request = TokensRequest(self.machine.index, seq, added, dropped)
+            self._out([Send(Address("sequencer", 0), request)])
+        return cast("Future[TokensReply]", future)
 
     def attach(
         self, session: str, fields: int, credit_batches: int, credit_bytes: int, sink: Sink
@@ -262,7 +272,7 @@ class DispatcherEdge:
                 stream.sink(None)
             else:
                 stream.sink(frame.data.tobytes())
-        elif isinstance(frame, UpdateDecision | SessionGrant | LookupReply):
+        elif isinstance(frame, UpdateDecision | SessionGrant | LookupReply | TokensReply):
             future = self._waiting.pop(frame.seq, None)
             if future is not None:
                 future.set_result(frame)

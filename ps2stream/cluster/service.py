@@ -167,7 +167,7 @@ class LocalService(Service):
         try:
             self.runtime = LocalRuntime(topology, self._ledger)
             for edge, port in zip(self.runtime.edges, ports(settings), strict=True):
-                self._servers.append(serve(edge, settings.host, port))
+                self._servers.append(serve(edge, settings.host, port, settings.security))
         except BaseException:
             self.stop()
             raise
@@ -250,7 +250,7 @@ class RayService(Service):
                     raise Unavailable(f"the ledger was not replayed within {READY_S:.0f} s")
                 time.sleep(0.02)
         calls = [
-            d.serve.remote(settings.host, port)
+            d.serve.remote(settings.host, port, settings.security)
             for d, port in zip(dispatchers, ports(settings), strict=True)
         ]
         try:

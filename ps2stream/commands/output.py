@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -33,12 +34,25 @@ CODES: tuple[tuple[type[errors.Ps2StreamError], int, str], ...] = (
     (errors.FailedPrecondition, 7, "failed_precondition"),
     (errors.DataDirectoryError, 8, "data_directory"),
     (errors.PlanError, 9, "plan"),
+    (errors.Unauthenticated, 10, "unauthenticated"),
+    (errors.PermissionDenied, 11, "permission_denied"),
 )
 EPILOG = (
     "\b\nExit codes: 0 done; 1 failed; 2 bad arguments or input; 3 no such query; 4 the id is\n"
     "taken; 5 the service is unreachable; 6 the service is full; 7 not possible now; 8 bad data\n"
-    "directory; 9 bad plan; 130 interrupted."
+    "directory; 9 bad plan; 10 no valid token; 11 the token lacks the scope; 130 interrupted."
 )
+
+_TOKEN = "Token. Others on this machine can see options: prefer the environment or a file."
+_CA = "CA of the service in PEM, or `system`; asks for TLS."
+ACCESS = (
+    ("--token-file", "PS2STREAM_TOKEN_FILE", "FILE", "File that holds the token."),
+    ("--token", "PS2STREAM_TOKEN", "TEXT", _TOKEN),
+    ("--tls-ca", "PS2STREAM_TLS_CA", "FILE", _CA),
+    ("--tls-cert", None, "FILE", "Client certificate in PEM."),
+    ("--tls-key", None, "FILE", "Its private key in PEM."),
+)
+"""Option, environment variable, metavar, help."""
 
 
 class Output:
@@ -47,12 +61,16 @@ class Output:
     def __init__(self) -> None:
         self.json = False
         self.timeout = 10.0
+        self.access: dict[str, Any] = {}
 
     def connect(self, server: str) -> Client:
-        """A client of the service, with the timeout asked for."""
+        """A client of the service, with the timeout, token and TLS asked for."""
         from ps2stream.client import Client
 
-        return Client(server, timeout=self.timeout)
+        given = dict(self.access)
+        if (file := given.pop("token_file", None)) is not None:
+            given["token"] = Path(file).read_text("utf-8").strip()
+        return Client(server, timeout=self.timeout, **given)
 
     def say(self, line: str) -> None:
         """A line for people; silent with --json."""
@@ -142,8 +160,31 @@ def address(ctx: click.Context, param: click.Parameter, value: str) -> str:
     return value
 
 
+def access_options(command: F) -> F:
+    """The options of ACCESS, kept in the Output."""
+
+    def keep(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+        access = ctx.find_root().ensure_object(Output).access
+        other = {"token": "token_file", "token_file": "token"}.get(param.name or "", "")
+        # Options come before the environment, so that one of them outdoes the other's variable.
+        if value is not None and param.name is not None and other not in access:
+            access[param.name] = value
+
+    for name, variable, metavar, text in reversed(ACCESS):
+        command = click.option(
+            name,
+            envvar=variable,
+            show_envvar=variable is not None,
+            metavar=metavar,
+            expose_value=False,
+            callback=keep,
+            help=text,
+        )(command)
+    return command
+
+
 def timeout_option(command: F) -> F:
-    """--timeout, kept in the Output."""
+    """--timeout and the options of ACCESS, kept in the Output."""
 
     def keep(ctx: click.Context, _: click.Parameter, value: float) -> None:
         ctx.find_root().ensure_object(Output).timeout = value
@@ -156,11 +197,11 @@ def timeout_option(command: F) -> F:
         expose_value=False,
         callback=keep,
         help="Seconds to wait for an answer.",
-    )(command)
+    )(access_options(command))
 
 
 def server_option(command: F) -> F:
-    """--server, where the service listens, and --timeout, kept in the Output."""
+    """--server, where the service listens, --timeout, and the options of ACCESS."""
     return click.option(
         "--server",
         default="127.0.0.1:7077",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 import click
 from pydantic.fields import FieldInfo
@@ -18,8 +19,10 @@ CHECK_S = 5.0  # how often the actors are asked whether one has stopped
 
 
 def _settings_options(command: Any) -> Any:
-    """One option a setting, so that flags and file never differ."""
+    """One option a setting, so that flags and file never differ; tables are the file's."""
     for name, field in reversed(config.Settings.model_fields.items()):
+        if get_origin(field.annotation) is Mapping:
+            continue  # a table of the file
         command = click.option(
             "--" + name.replace("_", "-"), metavar=_metavar(field), help=_help(field)
         )(command)

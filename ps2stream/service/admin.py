@@ -15,9 +15,11 @@ from ps2stream.api import to_ipc
 from ps2stream.batch import I64, U8
 from ps2stream.dispatcher.reservoir import ObjectSample
 from ps2stream.limits import REQUEST_BYTES
+from ps2stream.service.auth import Guard
 from ps2stream.service.calls import parse, wait
 from ps2stream.service.gateway import Gateway
 from ps2stream.service.status import streaming, unary
+from ps2stream.service.token_calls import TokenCalls
 from ps2stream.v1 import admin_pb2
 
 SERVICE = "ps2stream.v1.Admin"
@@ -28,16 +30,20 @@ SAMPLE_ROWS = 4096
 class Admin:
     """`counters` adds the numbers that the service itself keeps."""
 
-    def __init__(self, gateway: Gateway, counters: Callable[[], dict[str, float]]) -> None:
+    def __init__(
+        self, gateway: Gateway, guard: Guard, counters: Callable[[], dict[str, float]]
+    ) -> None:
         self._gateway = gateway
+        self._tokens = TokenCalls(gateway, guard)
         self._counters = counters
 
     def handler(self) -> grpc.GenericRpcHandler:
         """What a gRPC server is given."""
+        calls = {"GetStatus": self._status, **self._tokens.calls}
         return grpc.method_handlers_generic_handler(
             SERVICE,
             {
-                "GetStatus": grpc.unary_unary_rpc_method_handler(unary(self._status)),
+                **{n: grpc.unary_unary_rpc_method_handler(unary(f)) for n, f in calls.items()},
                 "SampleObjects": grpc.unary_stream_rpc_method_handler(streaming(self._sample)),
             },
         )

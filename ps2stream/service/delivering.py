@@ -31,7 +31,7 @@ class Delivering:
     def __init__(self, gateway: Gateway, incarnation: int) -> None:
         self._gateway = gateway
         self._incarnation = incarnation
-        self._open: set[Inbox] = set()
+        self._open: dict[grpc.ServicerContext, Inbox] = {}
         self._stopping = False
 
     def deliver(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
@@ -44,19 +44,26 @@ class Delivering:
 
         if not context.add_callback(lambda: inbox.put(None)):
             return
-        self._open.add(inbox)
+        self._open[context] = inbox
         try:
             if self._stopping:
                 raise _stopping()
             yield from self._relay(self._attach(start, sink, context), requests, inbox)
         finally:
-            self._open.discard(inbox)
+            self._open.pop(context, None)
 
     def stop(self) -> None:
         """End all streams with UNAVAILABLE, so that clients look for another server."""
         self._stopping = True
-        for inbox in tuple(self._open):
+        for inbox in tuple(self._open.values()):
             inbox.put(_stopping())
+
+    def end(self, context: grpc.ServicerContext, error: Exception) -> bool:
+        """End one stream with `error`; False when there is no such stream."""
+        inbox = self._open.get(context)
+        if inbox is not None:
+            inbox.put(error)
+        return inbox is not None
 
     def _attach(
         self, start: delivery_pb2.Start, sink: Sink, context: grpc.ServicerContext

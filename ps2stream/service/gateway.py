@@ -14,6 +14,7 @@ from ps2stream.dispatcher.reservoir import ObjectSample
 from ps2stream.messages import LookupReply, SessionGrant, UpdateDecision
 from ps2stream.rows import ObjectRows, QueryRows
 from ps2stream.terms import Analyzer, Frequencies
+from ps2stream.tokens import TokensReply
 
 Sink = Callable[[bytes | None], None]
 
@@ -78,6 +79,10 @@ class Gateway(Protocol):
     def session(self, name: str, make: bool = False) -> Future[SessionGrant]:
         """The number of the session of this name; 0 when there is none. With `make` a new
         name gets one, and 0 says that it could not be made durable."""
+
+    def tokens(self, add: bytes = b"", drop: str = "") -> Future[TokensReply]:
+        """The tokens, after keeping those of `add` (see tokens.encode), and the one of the id
+        `drop` no longer."""
 
     def attach(
         self, session: str, fields: int, credit_batches: int, credit_bytes: int, sink: Sink

@@ -6,9 +6,7 @@ deliveries pass unparsed.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import grpc
 
@@ -16,7 +14,6 @@ from ps2stream.errors import (
     AlreadyExists,
     InvalidArgument,
     NotFound,
-    ResourceExhausted,
     Unavailable,
     Violation,
 )
@@ -29,7 +26,8 @@ from ps2stream.service.delivering import Delivering
 from ps2stream.service.gateway import Gateway
 from ps2stream.service.objects import Refusal
 from ps2stream.service.publishing import Publishing
-from ps2stream.service.status import StreamBehaviour, streaming, unary
+from ps2stream.service.slots import Slots
+from ps2stream.service.status import Behaviour, StreamBehaviour, streaming, unary
 from ps2stream.v1 import pubsub_pb2, query_pb2
 
 SERVICE = "ps2stream.v1.PubSub"
@@ -40,23 +38,20 @@ PAGE_BYTES = 2 << 20
 
 
 class PubSub:
-    """Queries and objects in, matches out. At most `max_streams` streams at a time."""
+    """Queries and objects in, matches out, for one tenant: `calls` and `streams` by name.
+    `slots` bounds the streams."""
 
-    def __init__(self, gateway: Gateway, incarnation: int, max_streams: int) -> None:
+    def __init__(self, gateway: Gateway, incarnation: int, slots: Slots) -> None:
         self._gateway = gateway
-        self._slots = threading.BoundedSemaphore(max_streams)
-        self._max_streams = max_streams
+        self._slots = slots
         self.publishing = Publishing(gateway)
         self.delivering = Delivering(gateway, incarnation)
-
-    def handler(self) -> grpc.GenericRpcHandler:
-        """What a gRPC server is given."""
-        calls = {
-            "InsertQuery": self._insert,
-            "DeleteQuery": self._delete,
-            "GetQuery": self._get,
-            "ListQueries": self._list,
-            "Publish": self.publishing.publish,
+        self.calls: dict[str, Behaviour] = {
+            "InsertQuery": unary(self._insert),
+            "DeleteQuery": unary(self._delete),
+            "GetQuery": unary(self._get),
+            "ListQueries": unary(self._list),
+            "Publish": unary(self.publishing.publish),
         }
         streams: dict[str, StreamBehaviour] = {
             "InsertQueries": lambda requests, context: pipelined(
@@ -68,25 +63,12 @@ class PubSub:
             "PublishStream": lambda requests, _: pipelined(requests, self.publishing.begin),
             "Deliver": self.delivering.deliver,
         }
-        handlers: dict[str, Any] = {
-            name: grpc.unary_unary_rpc_method_handler(unary(f)) for name, f in calls.items()
-        }
-        handlers |= {
-            name: grpc.stream_stream_rpc_method_handler(streaming(self._counted(f)))
-            for name, f in streams.items()
-        }
-        return grpc.method_handlers_generic_handler(SERVICE, handlers)
+        self.streams = {name: streaming(self._counted(f)) for name, f in streams.items()}
 
     def _counted(self, behaviour: StreamBehaviour) -> StreamBehaviour:
         def handle(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
-            if not self._slots.acquire(blocking=False):
-                raise ResourceExhausted(
-                    f"{self._max_streams} streams are open, the limit (streams)", 1000
-                )
-            try:
+            with self._slots.one():
                 yield from behaviour(requests, context)
-            finally:
-                self._slots.release()
 
         return handle
 

@@ -8,7 +8,6 @@ server.stop(1.0)
 from __future__ import annotations
 
 import errno
-import ipaddress
 import logging
 import os
 import socket
@@ -20,12 +19,16 @@ from grpc_reflection.v1alpha import reflection
 
 from ps2stream.errors import InvalidArgument, Violation
 from ps2stream.limits import BATCH_BYTES
-from ps2stream.service import admin, pubsub
+from ps2stream.security import Security, is_loopback
+from ps2stream.service import admin, pubsub, tls
+from ps2stream.service.auth import Guard
 from ps2stream.service.gateway import Gateway
+from ps2stream.service.tenants import MAX_STREAMS, Tenants
 
 log = logging.getLogger("ps2stream.service")
 
-MAX_STREAMS = 1024
+OPEN = Security()
+"""No TLS and no questions: for loopback."""
 UNARY_THREADS = 16
 """Threads beyond those that streams can take, so that unary calls always find one."""
 OPTIONS: list[tuple[str, int]] = [
@@ -45,19 +48,23 @@ OPTIONS: list[tuple[str, int]] = [
 class Server:
     """A running server on `port`."""
 
-    def __init__(self, gateway: Gateway, host: str, port: int) -> None:
-        self._pubsub = pubsub.PubSub(gateway, gateway.clock_ms(), MAX_STREAMS)
-        status = admin.Admin(gateway, lambda: {"shed_objects": float(self._pubsub.publishing.shed)})
+    def __init__(self, gateway: Gateway, host: str, port: int, security: Security) -> None:
+        self._tenants = Tenants(gateway)
+        self._guard = Guard(security, gateway, self._tenants.end)
+        status = admin.Admin(
+            gateway, self._guard, lambda: {"shed_objects": float(self._tenants.shed())}
+        )
         self._health = health.HealthServicer()
         self._server = grpc.server(
             ThreadPoolExecutor(MAX_STREAMS + UNARY_THREADS, thread_name_prefix="ps2stream-grpc"),
             options=OPTIONS,
+            interceptors=[self._guard],
         )
-        self._server.add_generic_rpc_handlers((self._pubsub.handler(), status.handler()))
+        self._server.add_generic_rpc_handlers((self._tenants.handler(), status.handler()))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = (pubsub.SERVICE, admin.SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, self._server)
-        self.port = _bind(self._server, host, port)
+        self.port = _bind(self._server, host, port, security)
         self._server.start()
         for name in ("", pubsub.SERVICE, admin.SERVICE):
             self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
@@ -66,7 +73,8 @@ class Server:
         """Refuse new calls, end the Deliver streams, let others finish for `grace` seconds."""
         self._health.enter_graceful_shutdown()
         stopped = self._server.stop(grace)
-        self._pubsub.delivering.stop()
+        self._tenants.stop()
+        self._guard.stop()
         stopped.wait()
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -74,16 +82,17 @@ class Server:
         return bool(self._server.wait_for_termination(timeout))
 
 
-def serve(gateway: Gateway, host: str, port: int) -> Server:
-    """Start serving `gateway`; port 0 picks a free one. Raises InvalidArgument, naming host
-    or port, for an address that cannot be served and for a port in use."""
-    server = Server(gateway, host, port)
+def serve(gateway: Gateway, host: str, port: int, security: Security = OPEN) -> Server:
+    """Start serving `gateway`; port 0 picks a free one. Raises InvalidArgument, naming the
+    setting, for an address that cannot be served, a port in use, and unusable TLS files."""
+    server = Server(gateway, host, port, security)
     log.info("serving on %s:%d", host, server.port)
     return server
 
 
-def _bind(server: grpc.Server, host: str, port: int) -> int:
-    host, family = _loopback(host)
+def _bind(server: grpc.Server, host: str, port: int, security: Security) -> int:
+    trust = tls.credentials(security)
+    host, family = _address(host, trust is not None)
     with socket.socket(family, socket.SOCK_STREAM) as probe:  # gRPC's own error does not say why
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -94,26 +103,28 @@ def _bind(server: grpc.Server, host: str, port: int) -> int:
             raise _invalid("port", f"{host}:{port}: {os.strerror(error.errno or 0)}") from None
     address = f"[{host}]:{port}" if family == socket.AF_INET6 else f"{host}:{port}"
     try:
+        if trust is not None:
+            return server.add_secure_port(address, trust)
         return server.add_insecure_port(address)
     except RuntimeError as error:
         raise _invalid("port", f"{port} on {host} cannot be opened: {error}") from None
 
 
-def _loopback(host: str) -> tuple[str, socket.AddressFamily]:
-    """A loopback address and its family; any other is refused, for want of TLS."""
-    if host == "localhost":
-        host = "127.0.0.1"
+def _address(host: str, secret: bool) -> tuple[str, socket.AddressFamily]:
+    """The address and its family; one that others reach is refused unless TLS keeps what
+    passes there `secret`."""
     try:
-        address = ipaddress.ip_address(host)
+        plain = is_loopback(host)
     except ValueError:
         raise _invalid("host", f"{host!r} is not an IP address or localhost") from None
-    if not address.is_loopback:
+    if not (plain or secret):
         raise _invalid(
             "host",
-            f"{host} is not a loopback address, which needs TLS; TLS is not yet available, "
-            "use 127.0.0.1",
+            f"{host} is not a loopback address, which needs TLS; set tls_cert and tls_key",
         )
-    return host, socket.AF_INET if address.version == 4 else socket.AF_INET6
+    if host == "localhost":
+        host = "127.0.0.1"
+    return host, socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
 def _invalid(field: str, problem: str) -> InvalidArgument:

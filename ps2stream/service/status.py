@@ -18,8 +18,10 @@ from ps2stream.errors import (
     FailedPrecondition,
     InvalidArgument,
     NotFound,
+    PermissionDenied,
     Ps2StreamError,
     ResourceExhausted,
+    Unauthenticated,
     Unavailable,
 )
 
@@ -32,6 +34,8 @@ CODES: dict[type[Ps2StreamError], grpc.StatusCode] = {
     ResourceExhausted: grpc.StatusCode.RESOURCE_EXHAUSTED,
     FailedPrecondition: grpc.StatusCode.FAILED_PRECONDITION,
     Unavailable: grpc.StatusCode.UNAVAILABLE,
+    Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
+    PermissionDenied: grpc.StatusCode.PERMISSION_DENIED,
 }
 MAX_VIOLATIONS = 64
 """A status travels in HTTP/2 trailers, which clients take up to 8 KiB of."""

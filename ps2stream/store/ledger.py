@@ -26,6 +26,7 @@ from ps2stream.ports import DeleteRequests
 from ps2stream.rows import Kind, QueryRows
 from ps2stream.store.database import connect, reading
 from ps2stream.store.directory import Mark, lock
+from ps2stream.store.tokens import KeepsTokens
 
 FORMAT = 2  # 1 had no mark
 MIN_COMPACT = 10_000  # rows; below, a rewrite is not worth it
@@ -41,7 +42,7 @@ _TABLES = {
 _READ = "SELECT lsn_from, lsn_to, crc32, blob FROM log ORDER BY lsn_from"
 
 
-class Ledger:
+class Ledger(KeepsTokens):
     """A Store in a data directory. Make one with `Ledger.open`; one thread at a time."""
 
     def __init__(self, path: Path, held: BinaryIO, mark: Mark, db: apsw.Connection) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from ps2stream.messages import Applied
 from ps2stream.ports import DeleteRequests
+from ps2stream.tokens import Token
 
 
 class MemoryStore:
@@ -16,6 +17,7 @@ class MemoryStore:
         self._log: list[bytes] = []
         self._sessions: dict[int, bytes] = {}
         self._requests: list[tuple[int, bytes]] = []
+        self._tokens: Sequence[Token] = ()
 
     def sessions(self) -> list[tuple[int, bytes]]:
         return sorted(self._sessions.items())
@@ -38,6 +40,12 @@ class MemoryStore:
         if requests is not None:
             self._requests = [r for r in self._requests if r[0] >= forget]
             self._requests.append((int(requests.lsn[-1]), requests.encode()))
+
+    def tokens(self) -> Sequence[Token]:
+        return self._tokens
+
+    def keep_tokens(self, tokens: Sequence[Token]) -> None:
+        self._tokens = tuple(tokens)
 
     def close(self) -> None:
         """Nothing to release."""

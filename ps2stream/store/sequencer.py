@@ -32,6 +32,7 @@ from ps2stream.ports import DeleteRequests, Store
 from ps2stream.rows import QueryRows, no_queries
 from ps2stream.store.decide import Key, Verdict, decide
 from ps2stream.store.registry import Registry, split
+from ps2stream.tokens import TokensReply, TokensRequest, changed, decode, encode
 
 REPLAY_ROWS = 16_384
 
@@ -52,6 +53,7 @@ class SequencerMachine:
         self._names: dict[int, bytes] = {}
         self._top = 0  # the highest session number
         self._name_sessions(store.sessions())
+        self._tokens = store.tokens()
         self._recent: dict[Key, int] = {}
         for batch in store.replay():
             self._live.apply(QueryRows.decode(batch.rows.data))
@@ -102,6 +104,8 @@ class SequencerMachine:
                 return self._look_up(frame)
             case SessionRequest():
                 return self._grant(frame)
+            case TokensRequest():
+                return self._keep_tokens(frame)
         raise TypeError(f"the sequencer takes no {type(frame).__name__}")
 
     def append(self, requests: list[UpdateRequest]) -> list[Send]:
@@ -214,6 +218,19 @@ class SequencerMachine:
             else:
                 self._name_sessions([(number, name)])
         return [Send(self._everyone[ask.dispatcher], SessionGrant(ask.seq, number))]
+
+    def _keep_tokens(self, ask: TokensRequest) -> list[Send]:
+        held = self._tokens
+        add = decode(ask.add.tobytes()) if len(ask.add) else []
+        status, wanted = changed(held, add, ask.drop.tobytes().decode())
+        if wanted is not held:
+            try:
+                self._store.keep_tokens(wanted)
+            except Unavailable:
+                status, wanted = Status.UNAVAILABLE, held
+        self._tokens = wanted
+        packed = np.frombuffer(encode(wanted), np.uint8)
+        return [Send(self._everyone[ask.dispatcher], TokensReply(ask.seq, status, packed))]
 
     def _broadcast(self, frame: Frame) -> list[Send]:
         return [Send(to, frame) for to in self._everyone]

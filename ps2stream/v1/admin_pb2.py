@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18ps2stream/v1/admin.proto\x12\x0cps2stream.v1\"\x12\n\x10GetStatusRequest\"\xfa\x01\n\x11GetStatusResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x14\n\x0cplan_version\x18\x02 \x01(\t\x12\x12\n\ndispatcher\x18\x03 \x01(\r\x12\x14\n\x0clive_queries\x18\x04 \x01(\x04\x12\x0f\n\x07streams\x18\x05 \x01(\r\x12\x11\n\tin_flight\x18\x06 \x01(\r\x12?\n\x08\x63ounters\x18\x07 \x03(\x0b\x32-.ps2stream.v1.GetStatusResponse.CountersEntry\x1a/\n\rCountersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x16\n\x14SampleObjectsRequest\"8\n\x15SampleObjectsResponse\x12\r\n\x05\x61rrow\x18\x01 \x01(\x0c\x12\x10\n\x08since_ms\x18\x02 \x01(\x03\x32\xb1\x01\n\x05\x41\x64min\x12L\n\tGetStatus\x12\x1e.ps2stream.v1.GetStatusRequest\x1a\x1f.ps2stream.v1.GetStatusResponse\x12Z\n\rSampleObjects\x12\".ps2stream.v1.SampleObjectsRequest\x1a#.ps2stream.v1.SampleObjectsResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18ps2stream/v1/admin.proto\x12\x0cps2stream.v1\"\x12\n\x10GetStatusRequest\"\xfa\x01\n\x11GetStatusResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x14\n\x0cplan_version\x18\x02 \x01(\t\x12\x12\n\ndispatcher\x18\x03 \x01(\r\x12\x14\n\x0clive_queries\x18\x04 \x01(\x04\x12\x0f\n\x07streams\x18\x05 \x01(\r\x12\x11\n\tin_flight\x18\x06 \x01(\r\x12?\n\x08\x63ounters\x18\x07 \x03(\x0b\x32-.ps2stream.v1.GetStatusResponse.CountersEntry\x1a/\n\rCountersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x16\n\x14SampleObjectsRequest\"8\n\x15SampleObjectsResponse\x12\r\n\x05\x61rrow\x18\x01 \x01(\x0c\x12\x10\n\x08since_ms\x18\x02 \x01(\x03\"p\n\x05Token\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06tenant\x18\x02 \x01(\t\x12#\n\x06scopes\x18\x03 \x03(\x0e\x32\x13.ps2stream.v1.Scope\x12\x12\n\ncreated_ms\x18\x04 \x01(\x03\x12\x12\n\nexpires_ms\x18\x05 \x01(\x03\"]\n\x12\x43reateTokenRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12#\n\x06scopes\x18\x02 \x03(\x0e\x32\x13.ps2stream.v1.Scope\x12\x12\n\nexpires_ms\x18\x03 \x01(\x03\"I\n\x13\x43reateTokenResponse\x12\"\n\x05token\x18\x01 \x01(\x0b\x32\x13.ps2stream.v1.Token\x12\x0e\n\x06secret\x18\x02 \x01(\t\"\x13\n\x11ListTokensRequest\"9\n\x12ListTokensResponse\x12#\n\x06tokens\x18\x01 \x03(\x0b\x32\x13.ps2stream.v1.Token\" \n\x12RevokeTokenRequest\x12\n\n\x02id\x18\x01 \x01(\t\"\x15\n\x13RevokeTokenResponse*W\n\x05Scope\x12\x15\n\x11SCOPE_UNSPECIFIED\x10\x00\x12\x11\n\rSCOPE_PUBLISH\x10\x01\x12\x13\n\x0fSCOPE_SUBSCRIBE\x10\x02\x12\x0f\n\x0bSCOPE_ADMIN\x10\x03\x32\xaa\x03\n\x05\x41\x64min\x12L\n\tGetStatus\x12\x1e.ps2stream.v1.GetStatusRequest\x1a\x1f.ps2stream.v1.GetStatusResponse\x12Z\n\rSampleObjects\x12\".ps2stream.v1.SampleObjectsRequest\x1a#.ps2stream.v1.SampleObjectsResponse0\x01\x12R\n\x0b\x43reateToken\x12 .ps2stream.v1.CreateTokenRequest\x1a!.ps2stream.v1.CreateTokenResponse\x12O\n\nListTokens\x12\x1f.ps2stream.v1.ListTokensRequest\x1a .ps2stream.v1.ListTokensResponse\x12R\n\x0bRevokeToken\x12 .ps2stream.v1.RevokeTokenRequest\x1a!.ps2stream.v1.RevokeTokenResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,6 +33,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_GETSTATUSRESPONSE_COUNTERSENTRY']._loaded_options = None
   _globals['_GETSTATUSRESPONSE_COUNTERSENTRY']._serialized_options = b'8\001'
+  _globals['_SCOPE']._serialized_start=818
+  _globals['_SCOPE']._serialized_end=905
   _globals['_GETSTATUSREQUEST']._serialized_start=42
   _globals['_GETSTATUSREQUEST']._serialized_end=60
   _globals['_GETSTATUSRESPONSE']._serialized_start=63
@@ -43,6 +45,20 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SAMPLEOBJECTSREQUEST']._serialized_end=337
   _globals['_SAMPLEOBJECTSRESPONSE']._serialized_start=339
   _globals['_SAMPLEOBJECTSRESPONSE']._serialized_end=395
-  _globals['_ADMIN']._serialized_start=398
-  _globals['_ADMIN']._serialized_end=575
+  _globals['_TOKEN']._serialized_start=397
+  _globals['_TOKEN']._serialized_end=509
+  _globals['_CREATETOKENREQUEST']._serialized_start=511
+  _globals['_CREATETOKENREQUEST']._serialized_end=604
+  _globals['_CREATETOKENRESPONSE']._serialized_start=606
+  _globals['_CREATETOKENRESPONSE']._serialized_end=679
+  _globals['_LISTTOKENSREQUEST']._serialized_start=681
+  _globals['_LISTTOKENSREQUEST']._serialized_end=700
+  _globals['_LISTTOKENSRESPONSE']._serialized_start=702
+  _globals['_LISTTOKENSRESPONSE']._serialized_end=759
+  _globals['_REVOKETOKENREQUEST']._serialized_start=761
+  _globals['_REVOKETOKENREQUEST']._serialized_end=793
+  _globals['_REVOKETOKENRESPONSE']._serialized_start=795
+  _globals['_REVOKETOKENRESPONSE']._serialized_end=816
+  _globals['_ADMIN']._serialized_start=908
+  _globals['_ADMIN']._serialized_end=1334
 # @@protoc_insertion_point(module_scope)

@@ -45,6 +45,21 @@ class AdminStub(object):
                 request_serializer=ps2stream_dot_v1_dot_admin__pb2.SampleObjectsRequest.SerializeToString,
                 response_deserializer=ps2stream_dot_v1_dot_admin__pb2.SampleObjectsResponse.FromString,
                 _registered_method=True)
+        self.CreateToken = channel.unary_unary(
+                '/ps2stream.v1.Admin/CreateToken',
+                request_serializer=ps2stream_dot_v1_dot_admin__pb2.CreateTokenRequest.SerializeToString,
+                response_deserializer=ps2stream_dot_v1_dot_admin__pb2.CreateTokenResponse.FromString,
+                _registered_method=True)
+        self.ListTokens = channel.unary_unary(
+                '/ps2stream.v1.Admin/ListTokens',
+                request_serializer=ps2stream_dot_v1_dot_admin__pb2.ListTokensRequest.SerializeToString,
+                response_deserializer=ps2stream_dot_v1_dot_admin__pb2.ListTokensResponse.FromString,
+                _registered_method=True)
+        self.RevokeToken = channel.unary_unary(
+                '/ps2stream.v1.Admin/RevokeToken',
+                request_serializer=ps2stream_dot_v1_dot_admin__pb2.RevokeTokenRequest.SerializeToString,
+                response_deserializer=ps2stream_dot_v1_dot_admin__pb2.RevokeTokenResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServicer(object):
@@ -65,6 +80,27 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CreateToken(self, request, context):
+        """Make a token. Refused where the service does not ask for tokens.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListTokens(self, request, context):
+        """All tokens; not their secrets, which are not kept.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RevokeToken(self, request, context):
+        """Makes a token invalid within seconds, also for streams that are open.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -77,6 +113,21 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.SampleObjects,
                     request_deserializer=ps2stream_dot_v1_dot_admin__pb2.SampleObjectsRequest.FromString,
                     response_serializer=ps2stream_dot_v1_dot_admin__pb2.SampleObjectsResponse.SerializeToString,
+            ),
+            'CreateToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateToken,
+                    request_deserializer=ps2stream_dot_v1_dot_admin__pb2.CreateTokenRequest.FromString,
+                    response_serializer=ps2stream_dot_v1_dot_admin__pb2.CreateTokenResponse.SerializeToString,
+            ),
+            'ListTokens': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTokens,
+                    request_deserializer=ps2stream_dot_v1_dot_admin__pb2.ListTokensRequest.FromString,
+                    response_serializer=ps2stream_dot_v1_dot_admin__pb2.ListTokensResponse.SerializeToString,
+            ),
+            'RevokeToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.RevokeToken,
+                    request_deserializer=ps2stream_dot_v1_dot_admin__pb2.RevokeTokenRequest.FromString,
+                    response_serializer=ps2stream_dot_v1_dot_admin__pb2.RevokeTokenResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -134,6 +185,87 @@ class Admin(object):
             '/ps2stream.v1.Admin/SampleObjects',
             ps2stream_dot_v1_dot_admin__pb2.SampleObjectsRequest.SerializeToString,
             ps2stream_dot_v1_dot_admin__pb2.SampleObjectsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ps2stream.v1.Admin/CreateToken',
+            ps2stream_dot_v1_dot_admin__pb2.CreateTokenRequest.SerializeToString,
+            ps2stream_dot_v1_dot_admin__pb2.CreateTokenResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTokens(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ps2stream.v1.Admin/ListTokens',
+            ps2stream_dot_v1_dot_admin__pb2.ListTokensRequest.SerializeToString,
+            ps2stream_dot_v1_dot_admin__pb2.ListTokensResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RevokeToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ps2stream.v1.Admin/RevokeToken',
+            ps2stream_dot_v1_dot_admin__pb2.RevokeTokenRequest.SerializeToString,
+            ps2stream_dot_v1_dot_admin__pb2.RevokeTokenResponse.FromString,
             options,
             channel_credentials,
             insecure,

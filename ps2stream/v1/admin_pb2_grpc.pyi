@@ -37,6 +37,12 @@ class AdminStub:
     """What the dispatcher that answers knows."""
     SampleObjects: _grpc.UnaryStreamMultiCallable[_admin_pb2.SampleObjectsRequest, _admin_pb2.SampleObjectsResponse]
     """Some of the objects that the dispatcher lately accepted, for the planner."""
+    CreateToken: _grpc.UnaryUnaryMultiCallable[_admin_pb2.CreateTokenRequest, _admin_pb2.CreateTokenResponse]
+    """Make a token. Refused where the service does not ask for tokens."""
+    ListTokens: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListTokensRequest, _admin_pb2.ListTokensResponse]
+    """All tokens; not their secrets, which are not kept."""
+    RevokeToken: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RevokeTokenRequest, _admin_pb2.RevokeTokenResponse]
+    """Makes a token invalid within seconds, also for streams that are open."""
 
 @_typing.type_check_only
 class AdminAsyncStub(AdminStub):
@@ -47,6 +53,12 @@ class AdminAsyncStub(AdminStub):
     """What the dispatcher that answers knows."""
     SampleObjects: _aio.UnaryStreamMultiCallable[_admin_pb2.SampleObjectsRequest, _admin_pb2.SampleObjectsResponse]  # type: ignore[assignment]
     """Some of the objects that the dispatcher lately accepted, for the planner."""
+    CreateToken: _aio.UnaryUnaryMultiCallable[_admin_pb2.CreateTokenRequest, _admin_pb2.CreateTokenResponse]  # type: ignore[assignment]
+    """Make a token. Refused where the service does not ask for tokens."""
+    ListTokens: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListTokensRequest, _admin_pb2.ListTokensResponse]  # type: ignore[assignment]
+    """All tokens; not their secrets, which are not kept."""
+    RevokeToken: _aio.UnaryUnaryMultiCallable[_admin_pb2.RevokeTokenRequest, _admin_pb2.RevokeTokenResponse]  # type: ignore[assignment]
+    """Makes a token invalid within seconds, also for streams that are open."""
 
 class AdminServicer(metaclass=_abc_1.ABCMeta):
     """Looking after the service."""
@@ -66,5 +78,29 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_admin_pb2.SampleObjectsResponse], _abc.AsyncIterator[_admin_pb2.SampleObjectsResponse]]:
         """Some of the objects that the dispatcher lately accepted, for the planner."""
+
+    @_abc_1.abstractmethod
+    def CreateToken(
+        self,
+        request: _admin_pb2.CreateTokenRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.CreateTokenResponse, _abc.Awaitable[_admin_pb2.CreateTokenResponse]]:
+        """Make a token. Refused where the service does not ask for tokens."""
+
+    @_abc_1.abstractmethod
+    def ListTokens(
+        self,
+        request: _admin_pb2.ListTokensRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ListTokensResponse, _abc.Awaitable[_admin_pb2.ListTokensResponse]]:
+        """All tokens; not their secrets, which are not kept."""
+
+    @_abc_1.abstractmethod
+    def RevokeToken(
+        self,
+        request: _admin_pb2.RevokeTokenRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.RevokeTokenResponse, _abc.Awaitable[_admin_pb2.RevokeTokenResponse]]:
+        """Makes a token invalid within seconds, also for streams that are open."""
 
 def add_AdminServicer_to_server(servicer: AdminServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,0 +1,194 @@
+"""`ps2stream token`: create, list and revoke, of a running service or of a data directory."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+
+import click
+
+from ps2stream import tokens
+from ps2stream.answers import TokenInfo
+from ps2stream.commands.output import Output, json_option, pass_output, server_option
+from ps2stream.errors import NotFound
+from ps2stream.security import TENANT, Scope
+
+if TYPE_CHECKING:
+    from ps2stream.store.tokens import TokenStore
+
+F = TypeVar("F", bound=Callable[..., Any])
+_SPAN = re.compile(r"([1-9]\d{0,5})([mhd])")
+_UNIT_MS = {"m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+class Holder(Protocol):
+    """Who keeps the tokens: a client of the service, or `_Directory`."""
+
+    def create_token(
+        self, tenant: str, scopes: tuple[str, ...], expires_ms: int
+    ) -> tuple[TokenInfo, str]: ...
+    def tokens(self) -> list[TokenInfo]: ...
+    def revoke_token(self, id: str) -> None: ...
+
+
+@click.group()
+def token() -> None:
+    """Create, list and revoke the tokens that clients show to a service.
+
+    Asks the service at --server, with a token of scope admin; or, with --data-dir, changes
+    the data directory of a service that does not run, as for the first token of all.
+    """
+
+
+def _where(command: F) -> F:
+    return server_option(
+        click.option(
+            "--data-dir",
+            type=click.Path(path_type=Path, file_okay=False),
+            metavar="PATH",
+            help="Data directory of a service that does not run, instead of --server.",
+        )(command)
+    )
+
+
+def _expires(ctx: click.Context, param: click.Parameter, value: str | None) -> int:
+    """Unix milliseconds; 0 without a value."""
+    if value is None:
+        return 0
+    now = time.time_ns() // 1_000_000
+    if (span := _SPAN.fullmatch(value)) is not None:
+        return now + int(span[1]) * _UNIT_MS[span[2]]
+    try:
+        when = datetime.fromisoformat(value)
+    except ValueError:
+        raise click.BadParameter(f"expected 90d, 12h, 30m or a date, got {value!r}") from None
+    found = round((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
+    if found <= now:
+        raise click.BadParameter(f"{value} has passed")
+    return found
+
+
+def _tenant(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    if value and not TENANT.fullmatch(value):
+        raise click.BadParameter(f"{value!r} is not of letters, digits, '.', '_' and '-', 1 to 64")
+    return value
+
+
+def _scopes(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, ...]:
+    found = tuple(dict.fromkeys(part.strip() for part in value.split(",")))
+    if unknown := set(found) - set(Scope):
+        raise click.BadParameter(f"there is no scope {min(unknown)!r}")
+    return found
+
+
+@token.command()
+@click.option("--tenant", default="", callback=_tenant, metavar="NAME",
+              help="Whose queries and sessions.  [default: the unnamed tenant]")  # fmt: skip
+@click.option("--scope", "scopes", default="publish,subscribe", callback=_scopes,
+              show_default=True, metavar="LIST",
+              help="Of publish, subscribe and admin, with commas between.")  # fmt: skip
+@click.option("--expires", callback=_expires, metavar="TIME",
+              help="90d, 12h, 30m, or a date (UTC).  [default: never]")  # fmt: skip
+@_where
+@json_option
+@pass_output
+def create(
+    output: Output, /, server: str, data_dir: Path | None, tenant: str,
+    scopes: tuple[str, ...], expires: int,
+) -> None:  # fmt: skip
+    """Make a token and print it. It is shown this once; only a hash of it is kept."""
+    with _holder(output, server, data_dir) as holder:
+        made, secret = holder.create_token(tenant, scopes, expires)
+    output.emit({**_json(made), "token": secret}, secret)
+
+
+@token.command("list")
+@_where
+@json_option
+@pass_output
+def list_tokens(output: Output, /, server: str, data_dir: Path | None) -> None:
+    """List all tokens, oldest first: id, tenant, scopes, expiry."""
+    with _holder(output, server, data_dir) as holder:
+        found = holder.tokens()
+    for each in found:
+        until = _date(each.expires_ms) if each.expires_ms else "never"
+        output.emit(
+            _json(each),
+            f"{each.id}  {each.tenant or '-'}  {','.join(each.scopes)}  expires {until}",
+        )
+
+
+@token.command()
+@click.argument("id")
+@_where
+@json_option
+@pass_output
+def revoke(output: Output, /, server: str, data_dir: Path | None, id: str) -> None:
+    """Make the token of this ID invalid, within seconds also for streams that are open."""
+    with _holder(output, server, data_dir) as holder:
+        holder.revoke_token(id)
+    output.emit({"revoked": id}, f"revoked {id}")
+
+
+class _Directory:
+    """Tokens of a data directory, whose lock this holds."""
+
+    def __init__(self, store: TokenStore) -> None:
+        self._store = store
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._store.__exit__()
+
+    def create_token(
+        self, tenant: str, scopes: tuple[str, ...], expires_ms: int
+    ) -> tuple[TokenInfo, str]:
+        random = os.urandom(tokens.ID_BYTES + tokens.SECRET_BYTES)
+        now = time.time_ns() // 1_000_000
+        made = tokens.make(random, tenant, frozenset(map(Scope, scopes)), now, expires_ms)
+        self._store.keep_tokens([*self._store.tokens(), made.token])
+        return _info(made.token), made.text
+
+    def tokens(self) -> list[TokenInfo]:
+        return [_info(each) for each in self._store.tokens()]
+
+    def revoke_token(self, id: str) -> None:
+        status, left = tokens.changed(self._store.tokens(), (), id)
+        if status:
+            raise NotFound(f"there is no token {id!r}")
+        self._store.keep_tokens(left)
+
+
+def _holder(output: Output, server: str, data_dir: Path | None) -> AbstractContextManager[Holder]:
+    if data_dir is None:
+        return output.connect(server)
+    from ps2stream.store.tokens import TokenStore
+
+    return _Directory(TokenStore(data_dir))
+
+
+def _info(each: tokens.Token) -> TokenInfo:
+    scopes = tuple(scope.value for scope in Scope if scope in each.scopes)
+    return TokenInfo(each.id, each.tenant, scopes, each.created_ms, each.expires_ms)
+
+
+def _json(each: TokenInfo) -> dict[str, Any]:
+    times = {
+        name: _date(ms) if ms else None
+        for name, ms in (("created", each.created_ms), ("expires", each.expires_ms))
+    }
+    found = dataclasses.asdict(each)
+    return {name: found[name] for name in ("id", "tenant", "scopes")} | times
+
+
+def _date(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds")

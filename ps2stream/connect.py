@@ -1,0 +1,73 @@
+"""How both clients reach a service: TLS, client certificate, token."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import grpc
+
+from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.security import is_loopback
+
+SYSTEM = "system"
+"""As `tls_ca`: the authorities that this machine trusts."""
+File = str | os.PathLike[str]
+
+
+class Access(NamedTuple):
+    """credentials None: plaintext. metadata goes with every call."""
+
+    credentials: grpc.ChannelCredentials | None
+    metadata: tuple[tuple[str, str], ...]
+
+
+def access(
+    target: str,
+    token: str | None = None,
+    tls_ca: File | None = None,
+    tls_cert: File | None = None,
+    tls_key: File | None = None,
+) -> Access:
+    """Files are PEM; `tls_ca` or a client certificate asks for TLS. Raises InvalidArgument,
+    never showing the token, for what cannot be used and for a token that would travel in
+    plaintext to another machine."""
+    if (tls_cert is None) != (tls_key is None):
+        raise _invalid("tls_cert", "comes with tls_key, and it with tls_cert")
+    credentials = None
+    if tls_ca is not None or tls_cert is not None:
+        credentials = grpc.ssl_channel_credentials(
+            None if tls_ca in (None, SYSTEM) else _read("tls_ca", tls_ca),
+            _read("tls_key", tls_key),
+            _read("tls_cert", tls_cert),
+        )
+    if not token:
+        return Access(credentials, ())
+    if not (token.isascii() and token.isprintable() and " " not in token):
+        raise _invalid("token", "has characters that no token has")
+    if credentials is None and not _is_here(target):
+        raise _invalid("token", f"would travel in plaintext to {target}; give tls_ca")
+    return Access(credentials, (("authorization", f"Bearer {token}"),))
+
+
+def _is_here(target: str) -> bool:
+    if target.startswith("unix:"):
+        return True
+    try:
+        return is_loopback(target.rpartition(":")[0].strip("[]"))
+    except ValueError:
+        return False
+
+
+def _read(name: str, path: File | None) -> bytes | None:
+    if path is None:
+        return None
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise _invalid(name, f"{path}: {error.strerror}") from None
+
+
+def _invalid(field: str, problem: str) -> InvalidArgument:
+    return InvalidArgument([Violation(field, problem)])

@@ -1,0 +1,71 @@
+"""One PubSub a tenant: what belongs to another tenant is not there."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+
+from ps2stream.errors import Ps2StreamError
+from ps2stream.service.auth import Behaviour, Caller, PerCaller
+from ps2stream.service.gateway import Gateway
+from ps2stream.service.pubsub import SERVICE, PubSub
+from ps2stream.service.slots import Slots
+from ps2stream.v1 import pubsub_pb2
+
+MAX_STREAMS = 1024
+
+
+class Tenants:
+    """The service ps2stream.v1.PubSub of all tenants."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._incarnation = gateway.clock_ms()
+        self._streams = Slots(MAX_STREAMS, "streams")
+        self._services: dict[str, PubSub] = {}
+        self._lock = threading.Lock()
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        """What a gRPC server is given."""
+        handlers: dict[str, Any] = {}
+        for method in pubsub_pb2.DESCRIPTOR.services_by_name["PubSub"].methods:
+            make = (
+                grpc.stream_stream_rpc_method_handler
+                if method.client_streaming
+                else grpc.unary_unary_rpc_method_handler
+            )
+            handlers[method.name] = make(PerCaller(self._behaviour(method.name)))
+        return grpc.method_handlers_generic_handler(SERVICE, handlers)
+
+    def shed(self) -> int:
+        """Objects of level NONE that were dropped because the service was full."""
+        return sum(service.publishing.shed for service in self._all())
+
+    def end(self, context: grpc.ServicerContext, error: Ps2StreamError) -> bool:
+        """End a Deliver stream with `error`; False when it is none."""
+        return any(service.delivering.end(context, error) for service in self._all())
+
+    def stop(self) -> None:
+        """End all Deliver streams."""
+        for service in self._all():
+            service.delivering.stop()
+
+    def _behaviour(self, name: str) -> Callable[[Caller], Behaviour]:
+        def of(caller: Caller) -> Behaviour:
+            service = self._of(caller.tenant)
+            return service.calls.get(name) or service.streams[name]
+
+        return of
+
+    def _of(self, tenant: str) -> PubSub:
+        with self._lock:
+            if tenant not in self._services:
+                self._services[tenant] = PubSub(self._gateway, self._incarnation, self._streams)
+            return self._services[tenant]
+
+    def _all(self) -> list[PubSub]:
+        with self._lock:
+            return list(self._services.values())

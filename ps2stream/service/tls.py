@@ -1,0 +1,94 @@
+"""A port's TLS: certificate, key and client CA from files, read again when they change."""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import starmap
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.security import Security
+
+log = logging.getLogger("ps2stream.service")
+Stamp = tuple[tuple[int, int, int], ...]
+
+
+def credentials(security: Security) -> grpc.ServerCredentials | None:
+    """The port's credentials; None without a certificate. Connections that come after the
+    files were replaced get the new ones; while those cannot be used, the old ones.
+    Raises InvalidArgument, naming the setting, for a file that cannot be used now."""
+    if security.tls_cert is None or security.tls_key is None:
+        return None
+    files = _Files(security)
+    renewed: Any = files.renewed  # None is in the documentation, and not in the types
+    return grpc.dynamic_ssl_server_credentials(
+        files.read(), renewed, require_client_authentication=bool(security.tls_client_ca)
+    )
+
+
+class _Files:
+    def __init__(self, security: Security) -> None:
+        found = {name: getattr(security, name) for name in ("tls_cert", "tls_key", "tls_client_ca")}
+        self._paths: dict[str, Path] = {k: v for k, v in found.items() if v is not None}
+        self._lock = threading.Lock()
+        self._stamp: Stamp = ()
+
+    def read(self) -> grpc.ServerCertificateConfiguration:
+        """What the files hold now."""
+        self._stamp = self._stamps()
+        held = {name: path.read_bytes() for name, path in self._paths.items()}
+        self._check()
+        pair = (held["tls_key"], held["tls_cert"])
+        return grpc.ssl_server_certificate_configuration([pair], held.get("tls_client_ca"))
+
+    def renewed(self) -> grpc.ServerCertificateConfiguration | None:
+        """gRPC asks at each handshake; None: as before."""
+        with self._lock:
+            try:
+                if self._stamps() == self._stamp:
+                    return None
+                found = self.read()
+            except (InvalidArgument, OSError) as error:
+                log.error("the certificate was not renewed: %s", error)
+                return None
+        log.info("the certificate has been renewed")
+        return found
+
+    def _stamps(self) -> Stamp:
+        # By inode too: a new file may have the size and the second of the old one.
+        return tuple(
+            (s.st_ino, s.st_mtime_ns, s.st_size) for s in starmap(_stat, self._paths.items())
+        )
+
+    def _check(self) -> None:
+        """gRPC itself would say nothing but that the handshake failed."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        with _naming("tls_cert, tls_key", "do not fit each other, or are not in PEM"):
+            context.load_cert_chain(self._paths["tls_cert"], self._paths["tls_key"], password="")
+        if (authority := self._paths.get("tls_client_ca")) is not None:
+            with _naming("tls_client_ca", "is not in PEM"):
+                context.load_verify_locations(authority)
+
+
+def _stat(name: str, path: Path) -> os.stat_result:
+    try:
+        with path.open("rb") as file:
+            return os.fstat(file.fileno())
+    except OSError as error:
+        raise InvalidArgument([Violation(name, f"{path}: {error.strerror}")]) from None
+
+
+@contextmanager
+def _naming(name: str, problem: str) -> Iterator[None]:
+    try:
+        yield
+    except ssl.SSLError as error:
+        raise InvalidArgument([Violation(name, f"{problem} ({error.reason or error})")]) from None

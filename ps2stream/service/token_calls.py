@@ -1,0 +1,109 @@
+"""The part of ps2stream.v1.Admin that makes, lists and revokes tokens."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import grpc
+
+from ps2stream import tokens
+from ps2stream.errors import (
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    ResourceExhausted,
+    Unavailable,
+    Violation,
+)
+from ps2stream.limits import REQUEST_BYTES
+from ps2stream.messages import Status
+from ps2stream.security import TENANT, Scope
+from ps2stream.service.auth import Guard
+from ps2stream.service.calls import parse, wait
+from ps2stream.service.gateway import Gateway
+from ps2stream.tokens import Token, TokensReply
+from ps2stream.v1 import admin_pb2
+
+Call = Callable[[bytes, grpc.ServicerContext], bytes]
+SCOPES = {
+    admin_pb2.SCOPE_PUBLISH: Scope.PUBLISH,
+    admin_pb2.SCOPE_SUBSCRIBE: Scope.SUBSCRIBE,
+    admin_pb2.SCOPE_ADMIN: Scope.ADMIN,
+}
+
+
+class TokenCalls:
+    """Changes hold here at once, at other dispatchers within seconds."""
+
+    def __init__(self, gateway: Gateway, guard: Guard) -> None:
+        self._gateway = gateway
+        self._guard = guard
+        self.calls: dict[str, Call] = {
+            "CreateToken": self._create,
+            "ListTokens": self._list,
+            "RevokeToken": self._revoke,
+        }
+
+    def _create(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+        request = parse(admin_pb2.CreateTokenRequest, data, REQUEST_BYTES, "request_bytes")
+        self._must_ask()
+        now = self._gateway.clock_ms()
+        bad = []
+        if request.tenant and not TENANT.fullmatch(request.tenant):
+            bad.append(Violation("tenant", f"{request.tenant!r} does not fit {TENANT.pattern}"))
+        if not request.scopes or any(scope not in SCOPES for scope in request.scopes):
+            bad.append(Violation("scopes", "expected one or more of publish, subscribe, admin"))
+        if request.expires_ms and request.expires_ms <= now:
+            bad.append(Violation("expires_ms", f"{request.expires_ms} is not in the future"))
+        if bad:
+            raise InvalidArgument(bad)
+        scopes = frozenset(SCOPES[scope] for scope in request.scopes)
+        random = os.urandom(tokens.ID_BYTES + tokens.SECRET_BYTES)
+        made = tokens.make(random, request.tenant, scopes, now, request.expires_ms)
+        self._done(wait(self._gateway.tokens(add=tokens.encode([made.token])), context), "")
+        answer = admin_pb2.CreateTokenResponse(token=_shown(made.token), secret=made.text)
+        return answer.SerializeToString()
+
+    def _list(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+        parse(admin_pb2.ListTokensRequest, data, REQUEST_BYTES, "request_bytes")
+        reply = wait(self._gateway.tokens(), context)
+        held = tokens.decode(reply.tokens.tobytes())
+        return admin_pb2.ListTokensResponse(tokens=map(_shown, held)).SerializeToString()
+
+    def _revoke(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+        request = parse(admin_pb2.RevokeTokenRequest, data, REQUEST_BYTES, "request_bytes")
+        self._must_ask()
+        if not request.id:
+            raise InvalidArgument([Violation("id", "is missing")])
+        self._done(wait(self._gateway.tokens(drop=request.id), context), request.id)
+        return admin_pb2.RevokeTokenResponse().SerializeToString()
+
+    def _must_ask(self) -> None:
+        # Whoever reaches an open service would make tokens for the day when it is not.
+        if not self._guard.asks:
+            raise FailedPrecondition("the service asks for no tokens (auth is off)")
+
+    def _done(self, reply: TokensReply, id: str) -> None:
+        match reply.status:
+            case Status.NOT_FOUND:
+                raise NotFound(f"there is no token {id!r}")
+            case Status.RESOURCE_EXHAUSTED:
+                raise ResourceExhausted(
+                    f"there are {tokens.MAX_TOKENS} tokens, the limit (tokens); revoke some", 0
+                )
+            case Status.OK:
+                self._guard.refresh()
+            case _:
+                raise Unavailable("the tokens could not be written; nothing was changed")
+
+
+def _shown(token: Token) -> admin_pb2.Token:
+    names = {scope: number for number, scope in SCOPES.items()}
+    return admin_pb2.Token(
+        id=token.id,
+        tenant=token.tenant,
+        scopes=sorted(names[scope] for scope in token.scopes),
+        created_ms=token.created_ms,
+        expires_ms=token.expires_ms,
+    )

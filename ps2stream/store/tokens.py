@@ -1,0 +1,85 @@
+"""The file `tokens` of a data directory: replaced whole, so that it is the old or the new."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+from ps2stream import tokens
+from ps2stream.errors import DataDirectoryError, Unavailable
+from ps2stream.store.directory import lock
+from ps2stream.tokens import Token
+
+NAME = "tokens"
+_HEAD = b"ps2stream tokens 1 %08x\n"
+
+
+def read(directory: Path) -> list[Token]:
+    """The tokens; none without the file, so that its loss locks everyone out and lets nobody
+    in. Raises DataDirectoryError when it is damaged."""
+    path = directory / NAME
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise DataDirectoryError(f"{path} cannot be used: {error.strerror}") from None
+    head, _, body = raw.partition(b"\n")
+    try:
+        if head + b"\n" != _HEAD % zlib.crc32(body):
+            raise ValueError("the checksum does not fit")
+        return tokens.decode(body)
+    except ValueError as error:
+        raise DataDirectoryError(f"{path} is damaged ({error}); restore a copy") from None
+
+
+def write(directory: Path, held: Sequence[Token]) -> None:
+    """Durable when it returns. Raises Unavailable, with the old file in its place."""
+    path = directory / NAME
+    fresh = path.with_suffix(".new")
+    body = tokens.encode(held)
+    try:
+        file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with open(file, "wb") as out:  # noqa: PTH123
+            out.write(_HEAD % zlib.crc32(body) + body)
+            out.flush()
+            os.fsync(file)
+        fresh.replace(path)
+        folder = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise Unavailable(f"{path} could not be written: {error.strerror}") from None
+
+
+class KeepsTokens:
+    """The part of a Store that its data directory keeps in the file."""
+
+    path: Path
+
+    def tokens(self) -> Sequence[Token]:
+        return read(self.path)
+
+    def keep_tokens(self, tokens: Sequence[Token]) -> None:
+        write(self.path, tokens)
+
+
+class TokenStore(KeepsTokens):
+    """The tokens of a directory that no service uses; holds its lock. A context manager."""
+
+    def __init__(self, path: Path) -> None:
+        """Makes the directory if need be. Raises DataDirectoryError, also when a service
+        runs on it."""
+        self.path = path
+        self._lock = lock(path)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.close()
