@@ -23,7 +23,7 @@ COLUMNS = (
     "stream", "queries", "condition", "workers", "algorithm", "worker_mb", "largest_mb",
 )  # fmt: skip
 CONDITIONS = (
-    Condition(workers=(16, 32, 64)),
+    Condition(workers=(16, 64)),
     Condition("every AND", joined(True)),
     Condition("every OR", joined(False)),
     Condition("sides x4", sides(4.0), (8, 64)),

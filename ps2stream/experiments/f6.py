@@ -39,7 +39,7 @@ BEST = tuple(
     (best, tuple(name for name in among if name != best))
     for best, among in ((METRIC, TEXT), (KD, SPACE))
 )
-CONDITIONS = (Condition(workers=(2, 4, 16, 32)), Condition("sides x4", sides(4.0), (2, 8)))
+CONDITIONS = (Condition(workers=(2, 16)), Condition("sides x4", sides(4.0)))
 
 
 def run(settings: Settings) -> Report:
