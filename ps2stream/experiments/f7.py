@@ -93,15 +93,17 @@ def sweeps(settings: Settings, rows: Sequence[Row]) -> tuple[list[Row], list[Ver
             least = NEVER_BELOW if goal is None else GOALS[case.split()[1].strip(",")][goal]
             verdicts.append(at_least(f"{case}: hybrid over {' and '.join(others)}", found, least))
     costs = {"costs of calibrate": CALIBRATED, "costs fitted to the above": fitted(rows)}
-    conditions = [Condition(label, costs=of) for label, of in costs.items()]
+    conditions = [
+        Condition(f"{label} {' '.join(f'{c:.2g}' for c in dataclasses.astuple(of))}", costs=of)
+        for label, of in costs.items()
+    ]
     more = swept(settings, GROUPS, (HYBRID, KD), conditions)
     for row in more:
         at = {"stream": row["stream"], "queries": row["queries"]}
         own = {label: table(rows, v, **at)[row["algorithm"]] for label, v in VALUES.items()}
         ratio = {label: row[VALUES[label]] / value for label, value in own.items()}
         what = f"{row['stream']} {row['queries']}: {row['algorithm']}, {row['condition']}"
-        verdicts.append(ordering(f"{what} {costs[row['condition']]}, above it by the defaults",
-                                 ratio, "none"))  # fmt: skip
+        verdicts.append(ordering(f"{what}, above it by the defaults", ratio, "none"))
     return [*seeds, *more], verdicts
 
 
