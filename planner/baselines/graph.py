@@ -103,24 +103,27 @@ def _cut(
     load: F64 | None,
 ) -> Partition:
     """load: what is balanced, of each word; None for no balance."""
-    words, known = len(stats.terms), frequencies(stats)
-    settings = pymetis.Options(seed=options.seed, ufactor=30 if load is not None else _FREE)
-    if workers >= words or not len(graph.low):  # what METIS refuses
+    known = frequencies(stats)
+    # A term that no object has would weigh as much as one that an object has.
+    used = np.flatnonzero(known > 0)
+    if workers >= len(used) or not len(graph.low):  # what METIS refuses
         return everywhere(stats, workers, lightest_first(known, workers), known)
-    ends = np.concatenate([graph.low, graph.high])
+    ends = np.searchsorted(used, np.concatenate([graph.low, graph.high]))
     order = np.argsort(ends, kind="stable")
-    off = np.zeros(words + 1, np.int64)
-    np.cumsum(np.bincount(ends, minlength=words), out=off[1:])
-    other = np.concatenate([graph.high, graph.low])[order]
+    off = np.zeros(len(used) + 1, np.int64)
+    np.cumsum(np.bincount(ends, minlength=len(used)), out=off[1:])
+    other = np.roll(ends, len(graph.low))[order]
     with _quietly():
         _, part = pymetis.part_graph(
             workers,
             pymetis.CSRAdjacency(off.tolist(), other.tolist()),
             eweights=whole(np.concatenate([weight, weight]))[order].tolist(),
-            vweights=None if load is None else whole(load).tolist(),
-            options=settings,
+            vweights=None if load is None else whole(load[used]).tolist(),
+            options=pymetis.Options(seed=options.seed, ufactor=30 if load is not None else _FREE),
         )
-    return everywhere(stats, workers, np.asarray(part, np.int32), known)
+    owner = np.zeros(len(known), np.int32)
+    owner[used] = part
+    return everywhere(stats, workers, owner, known)
 
 
 @contextmanager

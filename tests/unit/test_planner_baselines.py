@@ -127,15 +127,16 @@ def test_edges_are_the_objects_with_both_words(cliques: bool) -> None:
 def given_to_metis(name: str, stats: Statistics, monkeypatch: pytest.MonkeyPatch) -> Any:
     """(options, weight of each edge in both directions, weight of each vertex or None)."""
     asked: list[Any] = []
+    known = [t for t, n in frequency_of(stats).items() if n]
 
     def part_graph(k: int, adjacency: Any, **given: Any) -> Any:
         ends = itertools.pairwise(adjacency.adj_starts)
         edges = {}
-        for word, (a, b) in enumerate(ends):
+        for word, (a, b) in zip(known, ends, strict=True):
             for other, weight in zip(adjacency.adjacent[a:b], given["eweights"][a:b], strict=True):
-                edges[word, other] = weight
+                edges[word, known[other]] = weight
         asked.append((k, given["options"], edges, given["vweights"]))
-        return 0, [i % k for i in range(len(stats.terms))]
+        return 0, [i % k for i in range(len(known))]
 
     monkeypatch.setattr("pymetis.part_graph", part_graph)
     ALGORITHMS[name](stats, 3, Options())
@@ -171,7 +172,7 @@ def test_what_metis_is_asked(name: str, monkeypatch: pytest.MonkeyPatch) -> None
             fn[a] += weight  # type: ignore[assignment]
             fn[b] += weight  # type: ignore[assignment]
         f = {t: n / (1 + fn[t] / n) if n else 0.0 for t, n in f.items()}
-    want = [max(f[t], 1) for t in range(len(stats.terms))]
+    want = [n for _, n in sorted(f.items()) if n]
     assert vertices == pytest.approx(want, abs=1)
 
 
@@ -201,6 +202,22 @@ def test_words_that_occur_together_stay_together(name: str, workers: int) -> Non
     held = {(group[t], to) for t, to in owner.items()}
     assert len(held) == 4
     assert Counter(to for _, to in held) == dict.fromkeys(range(workers), 4 // workers)
+
+
+@pytest.mark.parametrize("name", ["hypergraph", "gFCL", "gNFCL"])
+def test_terms_that_no_object_has_balance_nothing(name: str) -> None:
+    rng = np.random.default_rng(5)
+    rows = [(0, [f"w{int(w)}" for w in rng.choice(40, 3, replace=False)]) for _ in range(300)]
+    seen = Counter(w for _, row in rows for w in row)
+    units = [(0, w, float(n), 1.0, 0.0, 0.0) for w, n in seen.items()]
+    unseen = [(0, f"a{i}", 0.0, 1.0, 0.0, 0.0) for i in range(900)]
+    both = [tables(Grid(0, 0), {0: 300.0}, u, rows) for u in (units, units + unseen)]
+    few, many = (ALGORITHMS[name](stats, 4, Options()).leaves for stats in both)
+    assert few == many
+    f = Counter[int]()
+    for term, to in term_owner(ALGORITHMS[name](both[1], 4, Options()), both[1]).items():
+        f[to] += seen[both[1].terms[term]]
+    assert max(f.values()) <= 1.4 * min(f.values())
 
 
 @pytest.mark.parametrize("name", CUTS)
