@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ps2stream.batch import I64, U8
 from ps2stream.merger.kernels import take_spans
+from ps2stream.tenants import own_start
 
 MIN_COMPACT = 1_024
 
@@ -50,10 +51,11 @@ class Names:
         return self._handle.size - self._dead
 
     def add(self, handles: I64, off: I64, data: U8) -> None:
-        """Rising handles above all earlier ones, with their ids."""
+        """Rising handles above all earlier ones, with their ids as they are kept; the names
+        are those that the client gave."""
         base = self._data.size - int(off[0])
         self._handle.append(handles)
-        self._start.append(off[:-1] + base)
+        self._start.append(own_start(off, data) + base)
         self._end.append(off[1:] + base)
         self._data.append(data[off[0] : off[-1]])
         self._alive.append(np.ones(len(handles), np.bool_))

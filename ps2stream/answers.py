@@ -25,6 +25,7 @@ from ps2stream.errors import (
     Unavailable,
     Violation,
 )
+from ps2stream.security import QUOTA_RETRY_MS
 from ps2stream.space import RECT_FIELDS, Circle, Rect, Region
 from ps2stream.v1 import admin_pb2, pubsub_pb2, query_pb2
 
@@ -127,6 +128,8 @@ def refusals(errors: Iterable[query_pb2.RowError], name: str, base: int = 0) -> 
             error = AlreadyExists(f"{name}[{row}]: {e.description}")
         elif e.code == query_pb2.ROW_CODE_NOT_FOUND:
             error = NotFound(f"{name}[{row}]: {e.description}")
+        elif e.code == query_pb2.ROW_CODE_RESOURCE_EXHAUSTED:
+            error = ResourceExhausted(f"{name}[{row}]: {e.description}", QUOTA_RETRY_MS)
         else:
             error = _invalid(f"{name}[{row}].{e.field}", e.description)
         out.append(Refused(row, error))

@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ps2stream.errors import InvalidArgument, Violation
-from ps2stream.security import Identity, Security, is_loopback
+from ps2stream.security import Identity, Quota, Quotas, Security, TenantName, is_loopback
 
 PREFIX = "PS2STREAM_"
 _NOT_SETTINGS = {
@@ -91,6 +91,10 @@ class Settings(BaseModel):
         default={}, description="tenant and scopes of each client certificate, by SPIFFE id or CN"
     )
 
+    quotas: Mapping[TenantName, Quota] = Field(
+        default={}, description="limits of each tenant, and of those in no table: `default`"
+    )
+
     @property
     def security(self) -> Security:
         """What guards the ports."""
@@ -100,6 +104,8 @@ class Settings(BaseModel):
             tls_client_ca=self.tls_client_ca,
             auth=not is_loopback(self.host) if self.auth is None else self.auth,
             identities=self.identities,
+            quotas=Quotas(by_tenant=self.quotas),
+            dispatchers=self.dispatchers,
         )
 
     @model_validator(mode="after")
@@ -186,6 +192,8 @@ def _violation(error: Any, source: Mapping[str, str]) -> Violation:
         return Violation(field, problem)
     where = source.get(str(error["loc"][0]), "defaults")
     if error["type"] == "extra_forbidden":
+        if len(error["loc"]) > 1:
+            return Violation(key, f"unknown key (from {where})")
         known = ", ".join(Settings.model_fields)
         return Violation(key, f"unknown setting (from {where}); there are: {known}")
     return Violation(key, f"{error['msg']}, got {error['input']!r} (from {where})")

@@ -46,7 +46,9 @@ class Status(IntEnum):
     ALREADY_EXISTS = 1
     NOT_FOUND = 2
     UNAVAILABLE = 3  # the ledger could not be written; nothing was done
-    RESOURCE_EXHAUSTED = 4  # a quota
+    RESOURCE_EXHAUSTED = 4
+    QUERY_QUOTA = 5  # the tenant has as many live queries as it may
+    SESSION_QUOTA = 6
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -120,7 +122,7 @@ class SessionRequest(Frame):
 @dataclasses.dataclass(frozen=True, eq=False)
 class SessionGrant(Frame):
     """sequencer -> dispatcher: the answer to SessionRequest; 0: there is no such session, or
-    it could not be made."""
+    it could not be made; negative: minus the quota that forbids it."""
 
     KIND = 16
     seq: int
@@ -130,7 +132,8 @@ class SessionGrant(Frame):
 @dataclasses.dataclass(frozen=True, eq=False)
 class LookupRequest(Frame):
     """dispatcher -> sequencer: live queries. With `id` non-empty that query alone; else
-    those with handle > after, of `session` (0 = all), at most `limit`, in handle order."""
+    those with handle > after, of `session` (0 = all), at most `limit`, in handle order; of
+    the `tenant` (tenants.key) unless that is empty."""
 
     KIND = 17
     dispatcher: int
@@ -139,12 +142,13 @@ class LookupRequest(Frame):
     after: int
     limit: int
     id: U8
+    tenant: U8
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LookupReply(Frame):
     """sequencer -> dispatcher. rows: encoded QueryRows; name: each row's session name;
-    more = 1 when the listing goes on after the last handle; live: live queries in all."""
+    more = 1 when the listing goes on after the last handle; live: the tenant's live queries."""
 
     KIND = 18
     seq: int

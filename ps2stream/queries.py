@@ -103,6 +103,9 @@ def id_problems(ids: StringColumn) -> list[tuple[int, str, str]]:
         for row in np.flatnonzero(bad).tolist()
     ]
     text = data[off[0] : off[-1]]
+    if len(text) and text.min() == 0:
+        with_nul = np.searchsorted(off, np.flatnonzero(text == 0) + off[0], "right") - 1
+        problems += [(row, "id", "holds a NUL character") for row in np.unique(with_nul).tolist()]
     if len(text) and text.max() >= 0x80:
         for row in np.flatnonzero(~bad).tolist():
             try:

@@ -11,7 +11,10 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-TENANT_BYTES = 64
+QUOTA_RETRY_MS = 1000
+"""When to ask again after a quota on what a tenant has."""
+DEFAULT = "default"
+"""The quotas of tenants without any of their own."""
 TENANT = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,63})")
 """A tenant's name. The empty one is the default tenant, which data directories had before."""
 
@@ -37,6 +40,38 @@ class Identity(_Value):
     scopes: frozenset[Scope] = Field(min_length=1)
 
 
+class Quota(_Value):
+    """What one tenant may have and do; a limit that is None does not hold."""
+
+    queries: int | None = Field(default=None, ge=1, description="live queries")
+    sessions: int | None = Field(default=None, ge=1, description="sessions ever named")
+    streams: int | None = Field(default=None, ge=1, description="open streams")
+    objects_per_s: int | None = Field(default=None, ge=1, description="published objects")
+    bytes_per_s: int | None = Field(
+        default=None, ge=1, description="published bytes: texts, ids, and 24 an object"
+    )
+
+
+class Quotas(_Value):
+    """The quota of each tenant: `[quotas.acme]`, over `[quotas.default]`."""
+
+    by_tenant: Mapping[str, Quota] = {}
+
+    @property
+    def limited(self) -> bool:
+        """Whether there is any."""
+        return bool(self.by_tenant)
+
+    def of(self, tenant: str) -> Quota:
+        """What a tenant's own table leaves open, the default one says."""
+        base = self.by_tenant.get(DEFAULT, Quota())
+        own = self.by_tenant.get(tenant)
+        return base if own is None else base.model_copy(update=own.model_dump(exclude_unset=True))
+
+
+NO_QUOTAS = Quotas()
+
+
 class Security(_Value):
     """The guard of a port, as `Settings` has checked it."""
 
@@ -45,6 +80,9 @@ class Security(_Value):
     tls_client_ca: Path | None = None
     auth: bool = False
     identities: Mapping[str, Identity] = {}
+    quotas: Quotas = NO_QUOTAS
+    dispatchers: int = 1
+    """Each grants its share of the quotas on rates and streams."""
 
 
 def is_loopback(host: str) -> bool:

@@ -37,6 +37,7 @@ from ps2stream.messages import (
     UpdateRequest,
 )
 from ps2stream.rows import ObjectRows, QueryRows
+from ps2stream.security import QUOTA_RETRY_MS
 from ps2stream.service.gateway import Publication, Sink
 from ps2stream.service.gateway import Stream as StreamPort
 from ps2stream.terms import Analyzer, Frequencies
@@ -128,12 +129,17 @@ class DispatcherEdge:
             self._route()
         return future
 
-    def lookup(self, id: str | None, session: int, after: int, limit: int) -> Future[LookupReply]:
+    def lookup(
+        self, id: str | None, session: int, after: int, limit: int, tenant: bytes = b""
+    ) -> Future[LookupReply]:
         """Live queries: the one named `id`, or a page in handle order."""
         raw = np.frombuffer((id or "").encode("utf-8", "surrogatepass"), np.uint8)
         with self.lock:
             seq, future = self._expect()
-            request = LookupRequest(self.machine.index, seq, session, after, limit, raw)
+            request = LookupRequest(
+                self.machine.index, seq, session, after, limit, raw,
+                np.frombuffer(tenant, np.uint8),
+            )  # fmt: skip
             self._out([Send(Address("sequencer", 0), request)])
         return cast("Future[LookupReply]", future)
 
@@ -164,6 +170,10 @@ class DispatcherEdge:
 
         def granted(grant: Future[SessionGrant]) -> None:
             number = grant.result().session
+            if number < 0:
+                problem = f"{-number} sessions are named, the tenant's quota (sessions)"
+                done.set_exception(ResourceExhausted(problem, QUOTA_RETRY_MS))
+                return
             with self.lock:
                 self._epoch = max(self._epoch + 1, self.clock_ms() << 10)
                 epoch = self._epoch

@@ -92,6 +92,7 @@ def start(settings: Settings, plan: RoutingPlan | None = None) -> Service:
         max_in_flight=settings.max_in_flight,
         session_quota=settings.session_quota,
         sample_objects=settings.sample_objects,
+        quotas=settings.security.quotas,
     )
     warm(topology)
     if settings.runtime == "local":

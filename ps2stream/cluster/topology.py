@@ -15,6 +15,7 @@ from ps2stream.merger.state import MergerMachine
 from ps2stream.messages import Address
 from ps2stream.plan import RoutingPlan
 from ps2stream.ports import Store
+from ps2stream.security import NO_QUOTAS, Quotas
 from ps2stream.store.sequencer import SequencerMachine
 from ps2stream.terms import Analysis, Analyzer, Frequencies
 from ps2stream.workers.state import WorkerMachine
@@ -30,6 +31,7 @@ class Topology:
     max_in_flight: int = 64
     session_quota: int = 4 << 20
     sample_objects: int = 0
+    quotas: Quotas = NO_QUOTAS
 
     def __reduce__(self) -> tuple[object, ...]:
         # A plan's maps are read-only views, which do not pickle; its dictionary does.
@@ -86,7 +88,7 @@ class Topology:
         )
 
     def sequencer(self, store: Store) -> SequencerMachine:
-        return SequencerMachine(self.dispatchers, store)
+        return SequencerMachine(self.dispatchers, store, quotas=self.quotas)
 
 
 def _topology(values: dict[str, Any], analysis: Analysis) -> Topology:

@@ -51,6 +51,14 @@ def wait(future: Future[T], context: grpc.ServicerContext) -> T:
         raise Unavailable(f"no answer within {PATIENCE_S:g} s") from None
 
 
+def name_problem(name: str, limit: int) -> str:
+    """What is wrong with a name of a query or session; empty when nothing is."""
+    size = len(name.encode())
+    if not 0 < size <= limit:
+        return f"expected 1 to {limit} bytes, got {size}"
+    return "holds a NUL character" if "\0" in name else ""
+
+
 def no_session() -> Unavailable:
     """What a session without a number means."""
     return Unavailable("the ledger could not be written; the session was not made")

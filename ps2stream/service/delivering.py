@@ -11,7 +11,7 @@ import grpc
 
 from ps2stream.errors import FailedPrecondition, InvalidArgument, Unavailable, Violation
 from ps2stream.limits import REQUEST_BYTES, SESSION_BYTES
-from ps2stream.service.calls import no_session, parse, wait
+from ps2stream.service.calls import name_problem, no_session, parse, wait
 from ps2stream.service.gateway import Gateway, Sink, Stream
 from ps2stream.v1 import delivery_pb2
 
@@ -143,9 +143,8 @@ def _start(data: bytes) -> delivery_pb2.Start:
     if request.WhichOneof("event") != "start":
         raise _invalid("event", "the first message must be a start")
     start = request.start
-    size = len(start.session.encode())
-    if not 0 < size <= SESSION_BYTES:
-        raise _invalid("start.session", f"expected 1 to {SESSION_BYTES} bytes, got {size}")
+    if problem := name_problem(start.session, SESSION_BYTES):
+        raise _invalid("start.session", problem)
     for name, value, limit in (
         ("credit_batches", start.credit_batches, MAX_CREDIT_BATCHES),
         ("credit_bytes", start.credit_bytes, MAX_CREDIT_BYTES),

@@ -72,9 +72,11 @@ class Gateway(Protocol):
         `cancel()` takes it back. It is ResourceExhausted, with nothing accepted, when as
         many batches as may be under way keep waiting for `wait_s` seconds."""
 
-    def lookup(self, id: str | None, session: int, after: int, limit: int) -> Future[LookupReply]:
+    def lookup(
+        self, id: str | None, session: int, after: int, limit: int, tenant: bytes = b""
+    ) -> Future[LookupReply]:
         """Live queries: the one named `id`, or at most `limit` with handle > `after`, of
-        `session` (0: of all)."""
+        `session` (0: of all), of the tenant of this key (empty: of all)."""
 
     def session(self, name: str, make: bool = False) -> Future[SessionGrant]:
         """The number of the session of this name; 0 when there is none. With `make` a new

@@ -14,14 +14,16 @@ from ps2stream.errors import (
     AlreadyExists,
     InvalidArgument,
     NotFound,
+    ResourceExhausted,
     Unavailable,
     Violation,
 )
 from ps2stream.limits import ID_BYTES, REQUEST_BYTES, SESSION_BYTES
 from ps2stream.messages import Status, UpdateDecision
 from ps2stream.rows import QueryRows
+from ps2stream.security import QUOTA_RETRY_MS, Quota
 from ps2stream.service import standing
-from ps2stream.service.calls import in_time, parse, parse_batch, pipelined, wait
+from ps2stream.service.calls import in_time, name_problem, parse, parse_batch, pipelined, wait
 from ps2stream.service.delivering import Delivering
 from ps2stream.service.gateway import Gateway
 from ps2stream.service.objects import Refusal
@@ -39,9 +41,10 @@ PAGE_BYTES = 2 << 20
 
 class PubSub:
     """Queries and objects in, matches out, for one tenant: `calls` and `streams` by name.
-    `slots` bounds the streams."""
+    `slots` bounds the streams; `quota` is what refusals name."""
 
-    def __init__(self, gateway: Gateway, incarnation: int, slots: Slots) -> None:
+    def __init__(self, gateway: Gateway, incarnation: int, slots: Slots, quota: Quota) -> None:
+        self._quota = quota
         self._gateway = gateway
         self._slots = slots
         self.publishing = Publishing(gateway)
@@ -76,25 +79,26 @@ class PubSub:
 
     def _insert(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         request = parse(pubsub_pb2.InsertQueryRequest, data, REQUEST_BYTES, "request_bytes")
-        _check_size("request_id", request.request_id, 0, ID_BYTES)
+        _check_request_id(request.request_id)
         found = standing.read_query(request.query, self._gateway)
         in_time(context)
         decision = self._decide(found.rows, found.sessions, request.request_id, context)
-        lsn = _only(decision, request.query.id)
+        lsn = self._only(decision, request.query.id)
         return pubsub_pb2.InsertQueryResponse(lsn=lsn).SerializeToString()
 
     def _delete(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         request = parse(pubsub_pb2.DeleteQueryRequest, data, REQUEST_BYTES, "request_bytes")
-        _check_size("id", request.id, 1, ID_BYTES)
-        _check_size("request_id", request.request_id, 0, ID_BYTES)
+        _check_name("id", request.id, ID_BYTES)
+        _check_request_id(request.request_id)
         in_time(context)
         rows = standing.deletes([request.id])
-        lsn = _only(self._decide(rows, [""], request.request_id, context), request.id)
+        decision = self._decide(rows, [""], request.request_id, context)
+        lsn = self._only(decision, request.id)
         return pubsub_pb2.DeleteQueryResponse(lsn=lsn).SerializeToString()
 
     def _get(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         request = parse(pubsub_pb2.GetQueryRequest, data, REQUEST_BYTES, "request_bytes")
-        _check_size("id", request.id, 1, ID_BYTES)
+        _check_name("id", request.id, ID_BYTES)
         reply = wait(self._gateway.lookup(request.id, 0, 0, 1), context)
         found = standing.describe(reply)
         if not found:
@@ -104,7 +108,8 @@ class PubSub:
 
     def _list(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         request = parse(pubsub_pb2.ListQueriesRequest, data, REQUEST_BYTES, "request_bytes")
-        _check_size("session", request.session, 0, SESSION_BYTES)
+        if request.session:
+            _check_name("session", request.session, SESSION_BYTES)
         if request.page_size < 0:
             raise _invalid("page_size", f"{request.page_size} is negative")
         size = min(request.page_size or PAGE, MAX_PAGE)
@@ -132,7 +137,7 @@ class PubSub:
 
     def _begin_insert(self, data: bytes, context: grpc.ServicerContext) -> Callable[[], bytes]:
         request = parse_batch(pubsub_pb2.InsertQueriesRequest, data)
-        _check_size("request_id", request.request_id, 0, ID_BYTES)
+        _check_request_id(request.request_id)
         found = standing.read_queries(request.batch, self._gateway)
         answer = pubsub_pb2.InsertQueriesResponse()
         return self._begin(
@@ -142,14 +147,14 @@ class PubSub:
 
     def _begin_delete(self, data: bytes, context: grpc.ServicerContext) -> Callable[[], bytes]:
         request = parse_batch(pubsub_pb2.DeleteQueriesRequest, data)
-        _check_size("request_id", request.request_id, 0, ID_BYTES)
+        _check_request_id(request.request_id)
         if not request.ids:
             raise _invalid("ids", "holds no id")
         ids = list(request.ids)
         refused = [
-            Refusal(i, "id", f"expected 1 to {ID_BYTES} bytes, got {size}")
+            Refusal(i, "id", problem)
             for i, id_ in enumerate(ids)
-            if not 0 < (size := len(id_.encode())) <= ID_BYTES
+            if (problem := name_problem(id_, ID_BYTES))
         ]
         bad = {r.row for r in refused}
         at = [i for i in range(len(ids)) if i not in bad]
@@ -185,7 +190,7 @@ class PubSub:
                     if status == Status.OK:
                         lsns[i] = lsn
                     else:
-                        errors.append(_row_error(i, status))
+                        errors.append(self._row_error(i, status))
             answer.lsns.extend(lsns)
             answer.errors.extend(e.to_proto() for e in sorted(errors))
             return answer.SerializeToString()
@@ -201,27 +206,38 @@ class PubSub:
     ) -> UpdateDecision:
         return wait(self._gateway.update(rows, sessions, [request_id] * len(rows)), context)
 
+    def _only(self, decision: UpdateDecision, id: str) -> int:
+        """The LSN of the one row. Raises what its status says."""
+        match int(decision.status[0]):
+            case Status.OK:
+                return int(decision.lsn[0])
+            case Status.ALREADY_EXISTS:
+                raise AlreadyExists(f"query {id!r} {_EXISTS}")
+            case Status.NOT_FOUND:
+                raise NotFound(f"there is no query {id!r}")
+            case Status.QUERY_QUOTA | Status.SESSION_QUOTA as status:
+                raise ResourceExhausted(self._beyond(status), QUOTA_RETRY_MS)
+            case _:
+                raise Unavailable("the ledger could not be written; nothing was done")
 
-def _only(decision: UpdateDecision, id: str) -> int:
-    """The LSN of the one row. Raises what its status says."""
-    match int(decision.status[0]):
-        case Status.OK:
-            return int(decision.lsn[0])
-        case Status.ALREADY_EXISTS:
-            raise AlreadyExists(f"query {id!r} {_EXISTS}")
-        case Status.NOT_FOUND:
-            raise NotFound(f"there is no query {id!r}")
-        case _:
-            raise Unavailable("the ledger could not be written; nothing was done")
+    def _row_error(self, row: int, status: int) -> Refusal:
+        match status:
+            case Status.ALREADY_EXISTS:
+                code = query_pb2.ROW_CODE_ALREADY_EXISTS
+                return Refusal(row, "id", f"the query {_EXISTS}", code)
+            case Status.QUERY_QUOTA | Status.SESSION_QUOTA:
+                code = query_pb2.ROW_CODE_RESOURCE_EXHAUSTED
+                return Refusal(row, "id", self._beyond(status), code)
+            case _:
+                return Refusal(row, "id", "there is no such query", query_pb2.ROW_CODE_NOT_FOUND)
+
+    def _beyond(self, status: int) -> str:
+        if status == Status.QUERY_QUOTA:
+            return f"{self._quota.queries} queries are live, the tenant's quota (queries)"
+        return f"{self._quota.sessions} sessions are named, the tenant's quota (sessions)"
 
 
 _EXISTS = "exists with another expression, region or session"
-
-
-def _row_error(row: int, status: int) -> Refusal:
-    if status == Status.ALREADY_EXISTS:
-        return Refusal(row, "id", f"the query {_EXISTS}", query_pb2.ROW_CODE_ALREADY_EXISTS)
-    return Refusal(row, "id", "there is no such query", query_pb2.ROW_CODE_NOT_FOUND)
 
 
 def _after(token: str) -> int:
@@ -232,10 +248,15 @@ def _after(token: str) -> int:
     return int(token)
 
 
-def _check_size(field: str, value: str, low: int, high: int) -> None:
+def _check_name(field: str, value: str, limit: int) -> None:
+    if problem := name_problem(value, limit):
+        raise _invalid(field, problem)
+
+
+def _check_request_id(value: str) -> None:
     size = len(value.encode())
-    if not low <= size <= high:
-        raise _invalid(field, f"expected {low} to {high} bytes, got {size}")
+    if size > ID_BYTES:
+        raise _invalid("request_id", f"expected 0 to {ID_BYTES} bytes, got {size}")
 
 
 def _invalid(field: str, problem: str) -> InvalidArgument:

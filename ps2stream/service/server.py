@@ -49,7 +49,7 @@ class Server:
     """A running server on `port`."""
 
     def __init__(self, gateway: Gateway, host: str, port: int, security: Security) -> None:
-        self._tenants = Tenants(gateway)
+        self._tenants = Tenants(gateway, security)
         self._guard = Guard(security, gateway, self._tenants.end)
         status = admin.Admin(
             gateway, self._guard, lambda: {"shed_objects": float(self._tenants.shed())}

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ps2stream.errors import ResourceExhausted
-
-RETRY_MS = 1000
+from ps2stream.security import QUOTA_RETRY_MS
 
 
 class Slots:
@@ -28,7 +27,7 @@ class Slots:
         with self._lock:
             if self._used >= self._limit:
                 raise ResourceExhausted(
-                    f"{self._limit} streams are open, the limit ({self._name})", RETRY_MS
+                    f"{self._limit} streams are open, the limit ({self._name})", QUOTA_RETRY_MS
                 )
             self._used += 1
         try:

@@ -18,9 +18,11 @@ from ps2stream.queries import RectColumns, Regions, build_rows, check_rows, dele
 from ps2stream.queries import describe as describe_source
 from ps2stream.rows import QueryRows, no_queries
 from ps2stream.service import arrow
+from ps2stream.service.calls import name_problem
 from ps2stream.service.gateway import Gateway
 from ps2stream.service.objects import Refusal
 from ps2stream.space import RECT_FIELDS, Circle, Rect, Region, World
+from ps2stream.tenants import own
 from ps2stream.v1 import query_pb2
 
 COLUMNS = {
@@ -88,7 +90,7 @@ def read_queries(batch: query_pb2.QueryBatch, gateway: Gateway) -> Inserts:
     if batch.queries and batch.arrow:
         raise _invalid("batch", "holds both queries and arrow; send one")
     if batch.arrow:
-        if problem := _session_problem(batch.session):
+        if problem := name_problem(batch.session, SESSION_BYTES):
             raise _invalid("batch.session", problem)
         found = _from_arrow(batch.arrow, batch.session)
     else:
@@ -104,14 +106,14 @@ def deletes(ids: Sequence[str]) -> QueryRows:
 
 
 def describe(reply: LookupReply) -> list[tuple[query_pb2.Query, int]]:
-    """Each query found, in canonical form, and its handle."""
+    """Each query found, in canonical form and under its client's names, and its handle."""
     rows = QueryRows.decode(reply.rows.data)
     sources = rows.source.tobytes()
     at = rows.source_off.tolist()
     out = []
     for id_, session, handle, a, b in zip(
-        column_to_strings(rows.id_off, rows.id),
-        column_to_strings(reply.name_off, reply.name),
+        own(column_to_strings(rows.id_off, rows.id)),
+        own(column_to_strings(reply.name_off, reply.name)),
         rows.handle.tolist(),
         at[:-1],
         at[1:],
@@ -169,7 +171,7 @@ def _from_messages(queries: Sequence[query_pb2.Query], session: str) -> _Queries
     regions: list[Region] = []
     refused: list[Refusal] = []
     for row, query in enumerate(queries):
-        if problem := _session_problem(sessions[row]):
+        if problem := name_problem(sessions[row], SESSION_BYTES):
             refused.append(Refusal(row, "session", problem))
         try:
             regions.append(_region(query))
@@ -217,11 +219,6 @@ def _polygon(text: str) -> Region:
         return geojson.from_json(value)
     except OverflowError:
         raise _invalid("region.geojson", "a number is too large") from None
-
-
-def _session_problem(session: str) -> str:
-    size = len(session.encode())
-    return "" if 0 < size <= SESSION_BYTES else f"expected 1 to {SESSION_BYTES} bytes, got {size}"
 
 
 def _invalid(field: str, problem: str) -> InvalidArgument:

@@ -9,10 +9,13 @@ from typing import Any
 import grpc
 
 from ps2stream.errors import Ps2StreamError
+from ps2stream.security import Security
 from ps2stream.service.auth import Behaviour, Caller, PerCaller
 from ps2stream.service.gateway import Gateway
 from ps2stream.service.pubsub import SERVICE, PubSub
+from ps2stream.service.quotas import Rates
 from ps2stream.service.slots import Slots
+from ps2stream.service.tenant_gateway import TenantGateway
 from ps2stream.v1 import pubsub_pb2
 
 MAX_STREAMS = 1024
@@ -21,7 +24,8 @@ MAX_STREAMS = 1024
 class Tenants:
     """The service ps2stream.v1.PubSub of all tenants."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, security: Security) -> None:
+        self._security = security
         self._gateway = gateway
         self._incarnation = gateway.clock_ms()
         self._streams = Slots(MAX_STREAMS, "streams")
@@ -63,8 +67,17 @@ class Tenants:
     def _of(self, tenant: str) -> PubSub:
         with self._lock:
             if tenant not in self._services:
-                self._services[tenant] = PubSub(self._gateway, self._incarnation, self._streams)
+                self._services[tenant] = self._made(tenant)
             return self._services[tenant]
+
+    def _made(self, tenant: str) -> PubSub:
+        quota, among = self._security.quotas.of(tenant), self._security.dispatchers
+        rates = Rates(quota, among, self._gateway.clock_ms)
+        slots = self._streams
+        if quota.streams is not None:
+            slots = Slots(-(-quota.streams // among), "the tenant's quota streams", slots)
+        gateway = TenantGateway(self._gateway, tenant, rates)
+        return PubSub(gateway, self._incarnation, slots, quota)
 
     def _all(self) -> list[PubSub]:
         with self._lock:

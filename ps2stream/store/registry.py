@@ -89,9 +89,15 @@ class Registry:
             self._settle()
         self._kill(rows.handle[~insert])
 
-    def page(self, after: int, limit: int, session: int = 0) -> tuple[QueryRows, bool]:
-        """Live rows with handle > after (of one session unless 0) in handle order, at most
-        `limit`, and whether more follow."""
+    def page(
+        self,
+        after: int,
+        limit: int,
+        session: int = 0,
+        sessions: NDArray[np.bool_] | None = None,
+    ) -> tuple[QueryRows, bool]:
+        """Live rows with handle > after in handle order, at most `limit`, and whether more
+        follow. Of one session unless 0, and of those that `sessions` has by number."""
         parts: list[QueryRows] = []
         left = limit
         start = max(int(np.searchsorted(self._first, after, "right")) - 1, 0)
@@ -99,6 +105,8 @@ class Registry:
             mask = chunk.live & (chunk.rows.handle > after)
             if session:
                 mask &= chunk.rows.session == session
+            if sessions is not None:
+                mask &= sessions[chunk.rows.session]
             at = np.flatnonzero(mask)
             if len(at) and left == 0:
                 return _joined(parts), True

@@ -30,8 +30,10 @@ from ps2stream.messages import (
 )
 from ps2stream.ports import DeleteRequests, Store
 from ps2stream.rows import QueryRows, no_queries
+from ps2stream.security import NO_QUOTAS, Quotas
 from ps2stream.store.decide import Key, Verdict, decide
 from ps2stream.store.registry import Registry, split
+from ps2stream.store.tenants import Tenants
 from ps2stream.tokens import TokensReply, TokensRequest, changed, decode, encode
 
 REPLAY_ROWS = 16_384
@@ -41,7 +43,9 @@ class SequencerMachine:
     """Owns the order. `dispatchers` is their number; `store` holds what was committed;
     `recent` bounds the delete requests that are remembered for retries."""
 
-    def __init__(self, dispatchers: int, store: Store, recent: int = 65_536) -> None:
+    def __init__(
+        self, dispatchers: int, store: Store, recent: int = 65_536, quotas: Quotas = NO_QUOTAS
+    ) -> None:
         self._store = store
         self._bound = recent
         self._everyone = [Address("dispatcher", i) for i in range(dispatchers)]
@@ -52,12 +56,15 @@ class SequencerMachine:
         self._sessions: dict[bytes, int] = {}
         self._names: dict[int, bytes] = {}
         self._top = 0  # the highest session number
+        self._tenants = Tenants(quotas)
         self._name_sessions(store.sessions())
         self._tokens = store.tokens()
         self._recent: dict[Key, int] = {}
         for batch in store.replay():
             self._live.apply(QueryRows.decode(batch.rows.data))
             self._lsn = batch.lsn_to
+        for part in self._live.batches(REPLAY_ROWS):
+            self._tenants.count(part)
         for seen in store.requests():
             keys = zip(
                 split(seen.id_off, seen.id), split(seen.request_off, seen.request), strict=True
@@ -123,6 +130,11 @@ class SequencerMachine:
             names += split(request.name_off, request.name)
             asked += split(request.request_off, request.request)
         rows = QueryRows.concat(parts)
+        over = self._tenants.over(rows, names, self._live, self._sessions)
+        if over is not None:
+            fit = np.setdiff1d(np.arange(len(rows)), over.at)
+            rows = rows.take(fit)
+            names, asked = ([column[i] for i in fit.tolist()] for column in (names, asked))
         verdict = decide(
             rows,
             names,
@@ -146,6 +158,8 @@ class SequencerMachine:
                 lsn = np.zeros(len(rows), np.int64)
             else:
                 out += self._broadcast(applied)
+        if over is not None:
+            status, lsn = over.among(status, lsn)
         start = 0
         for request, size in zip(requests, sizes, strict=True):
             mine = slice(start, start + size)
@@ -169,9 +183,11 @@ class SequencerMachine:
         self._lsn = applied.lsn_to
         self._live.apply(verdict.rows)
         self._name_sessions(sessions)
+        self._tenants.count(verdict.rows)
         self._remember(verdict.requests)
 
     def _name_sessions(self, sessions: list[tuple[int, bytes]]) -> None:
+        self._tenants.name_sessions(sessions)
         for number, name in sessions:
             self._sessions[name] = number
             self._names[number] = name
@@ -196,20 +212,24 @@ class SequencerMachine:
 
     def _look_up(self, ask: LookupRequest) -> list[Send]:
         more = False
+        tenant = ask.tenant.tobytes()
         if len(ask.id):
             handle = self._live.handles([ask.id.tobytes()])
             rows = self._live.rows(handle[handle > 0])
         else:
-            rows, more = self._live.page(ask.after, ask.limit, ask.session)
+            sessions = self._tenants.sessions_of(tenant) if tenant else None
+            rows, more = self._live.page(ask.after, ask.limit, ask.session, sessions)
         names = strings_to_column(map(self._names.__getitem__, rows.session.tolist()))
-        reply = LookupReply(ask.seq, int(more), len(self._live), _packed(rows), *names)
+        live = self._tenants.live(tenant) if tenant else len(self._live)
+        reply = LookupReply(ask.seq, int(more), live, _packed(rows), *names)
         return [Send(self._everyone[ask.dispatcher], reply)]
 
     def _grant(self, ask: SessionRequest) -> list[Send]:
-        """Number 0 says that there is none, or that it could not be made durable."""
+        """Number 0 says that there is none, or that it could not be made durable; a negative
+        one that a quota forbids it."""
         name = ask.name.tobytes()
         number = self._sessions.get(name, 0)
-        if not number and ask.make:
+        if not number and ask.make and not (number := -self._tenants.session_limit(name)):
             number = self._top + 1
             try:
                 self._store.commit([], [(number, name)])

@@ -29,6 +29,8 @@ class _RowCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RowCode.Value
     ROW_CODE_INVALID_ARGUMENT: _RowCode.ValueType  # 1
     ROW_CODE_ALREADY_EXISTS: _RowCode.ValueType  # 2
     ROW_CODE_NOT_FOUND: _RowCode.ValueType  # 3
+    ROW_CODE_RESOURCE_EXHAUSTED: _RowCode.ValueType  # 4
+    """Beyond a quota of the tenant."""
 
 class RowCode(_RowCode, metaclass=_RowCodeEnumTypeWrapper):
     """What became of one row."""
@@ -37,6 +39,8 @@ ROW_CODE_UNSPECIFIED: RowCode.ValueType  # 0
 ROW_CODE_INVALID_ARGUMENT: RowCode.ValueType  # 1
 ROW_CODE_ALREADY_EXISTS: RowCode.ValueType  # 2
 ROW_CODE_NOT_FOUND: RowCode.ValueType  # 3
+ROW_CODE_RESOURCE_EXHAUSTED: RowCode.ValueType  # 4
+"""Beyond a quota of the tenant."""
 Global___RowCode: _TypeAlias = RowCode  # noqa: Y015
 
 @_typing.final
@@ -169,7 +173,9 @@ class Query(_message.Message):
     REGION_FIELD_NUMBER: _builtins.int
     SESSION_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """The client's name of the query, unique among live queries, at most 128 bytes."""
+    """The client's name of the query, unique among the tenant's live queries: 1 to 128 bytes,
+    without NUL.
+    """
     expression: _builtins.str
     """Keywords with AND, OR and parentheses: flood AND (river OR creek). Empty: any text,
     which needs a region.

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from ps2stream import config, log
 from ps2stream.errors import InvalidArgument
+from ps2stream.security import Quota
 
 
 def test_defaults() -> None:
@@ -94,3 +95,21 @@ def test_the_docs_list_every_setting_with_its_default(root: Path) -> None:
         default = "max(1, cores - 2)" if name == "workers" else field.default
         shown = "none" if default in (None, {}) else f"`{default}`"
         assert f"| `{name}` | {shown} |" in text
+
+
+def test_quotas_are_tables_of_the_file(tmp_path: Path, root: Path) -> None:
+    file = tmp_path / "ps2stream.toml"
+    file.write_text("[quotas.default]\nqueries = 5\n[quotas.acme]\nstreams = 2\n")
+    quotas = config.load(config=file, environ={}).security.quotas
+    assert (quotas.of("acme").queries, quotas.of("acme").streams) == (5, 2)
+    for bad, problem in (
+        ("[quotas.acme]\nquery = 1", "quotas.acme.query: "),
+        ("[quotas.acme]\nqueries = 0", "quotas.acme.queries: .* greater than or equal to 1"),
+        ('[quotas."a b"]\nqueries = 1', "quotas"),
+    ):
+        file.write_text(bad)
+        with pytest.raises(InvalidArgument, match=problem):
+            config.load(config=file, environ={})
+    text = (root / "docs" / "configuration.md").read_text("utf-8")
+    for name, field in Quota.model_fields.items():
+        assert f"| `{name}` | {field.description} |" in text

@@ -228,7 +228,8 @@ def test_sessions_keep_their_numbers() -> None:
 
 def looked_up(machine: SequencerMachine, **ask: object) -> tuple[list[str], list[str], int, int]:
     values: dict[str, object] = {"session": 0, "after": 0, "limit": 100, "id": ""} | ask
-    values["id"] = np.frombuffer(str(values["id"]).encode(), np.uint8)
+    for name in ("id", "tenant"):
+        values[name] = np.frombuffer(str(values.get(name, "")).encode(), np.uint8)
     [send] = machine.on(LookupRequest(0, 1, **values))  # type: ignore[arg-type]
     reply = send.frame
     assert isinstance(reply, LookupReply)

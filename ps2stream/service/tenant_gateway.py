@@ -1,0 +1,84 @@
+"""A gateway as one tenant sees it: names go in under the tenant's, and only its own are there.
+
+Names come out as they are kept; `standing.describe` and the merger cut the tenant off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from ps2stream import tenants
+from ps2stream.dispatcher.reservoir import ObjectSample
+from ps2stream.errors import ResourceExhausted
+from ps2stream.messages import LookupReply, SessionGrant, UpdateDecision
+from ps2stream.rows import ObjectRows, QueryRows
+from ps2stream.service.gateway import Gateway, Publication, Sink, Stream
+from ps2stream.service.quotas import Rates
+from ps2stream.terms import Analyzer, Frequencies
+from ps2stream.tokens import TokensReply
+
+
+class TenantGateway:
+    """Implements Gateway for `tenant` over the one of all."""
+
+    def __init__(self, gateway: Gateway, tenant: str, rates: Rates) -> None:
+        self._all = gateway
+        self._tenant = tenant
+        self._rates = rates
+
+    @property
+    def analyzer(self) -> Analyzer:
+        return self._all.analyzer
+
+    @property
+    def frequencies(self) -> Frequencies:
+        return self._all.frequencies
+
+    @property
+    def clock_ms(self) -> Callable[[], int]:
+        return self._all.clock_ms
+
+    def update(
+        self, rows: QueryRows, names: Sequence[str], request_ids: Sequence[str]
+    ) -> Future[UpdateDecision]:
+        if self._tenant:
+            id_off, id_ = tenants.column_under(self._tenant, (rows.id_off, rows.id))
+            rows = rows.replace(id_off=id_off, id=id_)
+            kept = {name: tenants.under(self._tenant, name) for name in dict.fromkeys(names)}
+            names = list(map(kept.__getitem__, names))
+        return self._all.update(rows, names, request_ids)
+
+    def publish(self, rows: ObjectRows, wait_s: float = 0.0) -> Future[Publication]:
+        try:
+            self._rates.take(rows)
+        except ResourceExhausted as error:
+            refused: Future[Publication] = Future()
+            refused.set_exception(error)
+            return refused
+        return self._all.publish(rows, wait_s)
+
+    def lookup(
+        self, id: str | None, session: int, after: int, limit: int, tenant: bytes = b""
+    ) -> Future[LookupReply]:
+        kept = None if id is None else tenants.under(self._tenant, id)
+        return self._all.lookup(kept, session, after, limit, tenants.key(self._tenant))
+
+    def session(self, name: str, make: bool = False) -> Future[SessionGrant]:
+        return self._all.session(tenants.under(self._tenant, name), make)
+
+    def attach(
+        self, session: str, fields: int, credit_batches: int, credit_bytes: int, sink: Sink
+    ) -> Future[Stream]:
+        kept = tenants.under(self._tenant, session)
+        return self._all.attach(kept, fields, credit_batches, credit_bytes, sink)
+
+    def tokens(self, add: bytes = b"", drop: str = "") -> Future[TokensReply]:
+        return self._all.tokens(add, drop)
+
+    def sample(self) -> ObjectSample:
+        return self._all.sample()
+
+    def status(self) -> dict[str, Any]:
+        return self._all.status()

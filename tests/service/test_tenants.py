@@ -1,0 +1,207 @@
+"""Tenants: two of them, with the same names, see nothing of each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from ps2stream.client import Client
+from ps2stream.cluster.service import Service, start
+from ps2stream.config import Settings
+from ps2stream.errors import AlreadyExists, InvalidArgument, NotFound, ResourceExhausted
+from ps2stream.security import Quota, Scope
+from ps2stream.store.tokens import TokenStore
+from ps2stream.tokens import make
+from ps2stream.v1 import pubsub_pb2
+
+ALL = frozenset(Scope)
+TENANTS = ("acme", "zeta", "small", "")
+STORM = {"lon": 0.0, "lat": 0.0, "text": "storm"}
+
+
+@pytest.fixture(scope="module")
+def secrets(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    folder = Path(tmp_path_factory.mktemp("tenants"))
+    made = {t: make(bytes([i]) * 40, t, ALL, 0) for i, t in enumerate(TENANTS)}
+    with TokenStore(folder) as store:
+        store.keep_tokens([m.token for m in made.values()])
+    return folder, {tenant: m.text for tenant, m in made.items()}
+
+
+@pytest.fixture(scope="module")
+def shared(secrets: tuple[Path, dict[str, str]]) -> Iterator[Service]:
+    settings = Settings(
+        runtime="local", port=0, workers=2, mergers=2, auth=True, data_dir=secrets[0],
+        quotas={
+            "small": Quota(queries=3, sessions=2, streams=1, objects_per_s=10),
+            "default": Quota(bytes_per_s=1_000_000),
+        },
+    )  # fmt: skip
+    with start(settings) as running:
+        yield running
+
+
+@pytest.fixture
+def clients(shared: Service, secrets: tuple[Path, dict[str, str]]) -> Iterator[list[Client]]:
+    made = [Client(shared.targets[0], token=secrets[1][t], timeout=20) for t in TENANTS]
+    yield made
+    for client in made:
+        client.close()
+
+
+def test_the_same_names_are_different_things(clients: list[Client]) -> None:
+    for client, words in zip(clients, ("storm", "flood", "fire", "storm OR flood"), strict=True):
+        client.insert("q", words, session="s")
+        client.insert("q", words, session="s")
+        with pytest.raises(AlreadyExists):
+            client.insert("q", "other", session="s")
+    texts = ("storm", "flood", "fire")
+    streams = [client.subscribe("s") for client in clients]
+    clients[0].publish([{"lon": 0.0, "lat": 0.0, "text": text, "id": text} for text in texts])
+    found = []
+    for stream, count in zip(streams, (1, 1, 1, 2), strict=True):
+        matches = iter(stream)
+        found.append([next(matches) for _ in range(count)])
+        stream.close()
+    assert [[m.text for m in each] for each in found] == [
+        ["storm"], ["flood"], ["fire"], ["storm", "flood"],
+    ]  # fmt: skip
+    assert {m.query_id for each in found for m in each} == {"q"}
+    acme, zeta, small, nobody = clients
+    assert [acme.get("q").expression, zeta.get("q").expression] == ["storm", "flood"]
+    for client in clients:
+        assert [(q.id, q.session) for q in client.list()] == [("q", "s")]
+        assert [q.id for q in client.list("s")] == ["q"]
+    acme.delete("q")
+    assert zeta.get("q").expression == "flood"
+    for client in (zeta, small, nobody):
+        assert [q.id for q in client.list()] == ["q"]
+        client.delete("q")
+
+
+def answers(client: Client, name: str) -> list[object]:
+    """All that a client can ask about a name."""
+    said: list[object] = []
+    for ask in (client.get, client.delete):
+        try:
+            ask(name)
+        except NotFound as error:
+            said.append(str(error))
+    refused: list[object] = []
+    said.append(client.delete_many([name], refused=refused))  # type: ignore[arg-type]
+    said += [str(r) for r in refused]
+    said += [list(client.list("hidden")), list(client.list(name))]
+    request = pubsub_pb2.ListQueriesRequest(session="hidden", page_token="1")
+    said.append(client._call("ListQueries", request, pubsub_pb2.ListQueriesResponse).total_live)
+    return said
+
+
+def test_what_belongs_to_another_is_not_there(clients: list[Client]) -> None:
+    acme, zeta, _, nobody = clients
+    for intruder in (zeta, nobody):
+        before = answers(intruder, "secret")
+        acme.insert("secret", "storm", session="hidden")
+        assert answers(intruder, "secret") == before
+        assert before[0] == "there is no query 'secret'"
+        acme.delete("secret")
+
+
+def test_a_name_cannot_be_made_to_look_like_anothers(clients: list[Client]) -> None:
+    acme, zeta, _, nobody = clients
+    acme.insert("mine", "storm", session="mine")
+    for client in (zeta, nobody):
+        for name in ("acme\0mine", "\0mine", "mine\0"):
+            calls: list[Callable[[], object]] = [
+                partial(client.get, name),
+                partial(client.delete, name),
+                partial(client.insert, name, "storm"),
+                partial(client.insert, "q", "storm", session=name),
+                partial(next, client.list(name)),
+                partial(client.subscribe, name),
+                partial(client.delete_many, [name]),
+                partial(client.insert_many, [(name, "storm")]),
+                partial(client.insert_many, [("q", "storm")], session=name),
+            ]
+            for call in calls:
+                with pytest.raises(InvalidArgument, match="holds a NUL character"):
+                    call()
+        # Neither by a name that looks like a prefix of the other's.
+        assert list(client.list("acme")) == []
+    acme.delete("mine")
+
+
+def test_bulk_inserts_and_pages_are_the_tenants_own(clients: list[Client]) -> None:
+    acme, zeta, _, nobody = clients
+    many = [(f"q{i}", "storm" if i % 2 else "flood") for i in range(300)]
+    for client in (acme, zeta, nobody):
+        assert all(client.insert_many(many, session="bulk"))
+    for client in (acme, zeta, nobody):
+        assert [q.id for q in client.list(page_size=7)] == [id_ for id_, _ in many]
+    assert all(acme.delete_many([id_ for id_, _ in many]))
+    assert list(acme.list()) == []
+    assert len(list(zeta.list())) == len(list(nobody.list())) == 300
+    request = pubsub_pb2.ListQueriesRequest(page_size=1)
+    totals = [
+        c._call("ListQueries", request, pubsub_pb2.ListQueriesResponse).total_live
+        for c in (acme, zeta, nobody)
+    ]
+    assert totals == [0, 300, 300]
+    assert zeta.status()["live_queries"] == 600  # an admin's: the whole service
+    for client in (zeta, nobody):
+        client.delete_many([id_ for id_, _ in many])
+
+
+def test_quotas_on_what_a_tenant_has(
+    shared: Service, clients: list[Client], secrets: tuple[Path, dict[str, str]]
+) -> None:
+    acme, _, small, _ = clients
+    with Client(shared.targets[0], token=secrets[1]["small"], timeout=0.5) as hasty:
+        for id_ in ("a", "b", "c"):
+            hasty.insert(id_, "storm", session="s")
+        hasty.insert("a", "storm", session="s")  # a repeat takes no room
+        with pytest.raises(ResourceExhausted, match=r"3 queries are live, .* \(queries\)"):
+            hasty.insert("d", "storm", session="s")
+        refused: list[object] = []
+        lsns = hasty.insert_many(
+            [("b", "storm"), ("d", "storm")],
+            session="s",
+            refused=refused,  # type: ignore[arg-type]
+        )
+        assert (lsns[0] > 0, lsns[1]) == (True, 0)
+        assert "3 queries are live" in str(refused)
+        hasty.delete("c")
+        hasty.insert("d", "storm", session="s")
+        hasty.delete("d")
+        hasty.insert("e", "storm", session="t2")
+        hasty.delete("e")
+        with pytest.raises(ResourceExhausted, match=r"2 sessions are named, .* \(sessions\)"):
+            hasty.insert("f", "storm", session="third")
+        with pytest.raises(ResourceExhausted, match=r"2 sessions are named, .* \(sessions\)"):
+            hasty.subscribe("third")
+        with hasty.subscribe("s"), pytest.raises(ResourceExhausted, match="quota streams"):
+            hasty.subscribe("t2")
+        acme.insert("d", "storm", session="third")
+        acme.delete("d")
+        small.delete_many(["a", "b"])
+
+
+def test_quotas_on_what_a_tenant_publishes(
+    shared: Service, clients: list[Client], secrets: tuple[Path, dict[str, str]]
+) -> None:
+    with Client(shared.targets[0], token=secrets[1]["small"], timeout=0.2) as hasty:
+        hasty.publish([STORM] * 60)  # more than it may, so that the next ones wait
+        with pytest.raises(ResourceExhausted, match=r"10 is .* quota \(objects_per_s\)") as caught:
+            hasty.publish([STORM])
+        assert 0 < caught.value.retry_after_ms <= 6000
+        receipts = list(hasty.publish_stream([[STORM]]))
+        assert [r.accepted for r in receipts] == [0]
+        assert receipts[0].retry_after_ms > 0
+    large = [STORM | {"text": "storm " * 9000}] * 40
+    with Client(shared.targets[0], token=secrets[1]["zeta"], timeout=0.2) as hasty:
+        hasty.publish(large)
+        with pytest.raises(ResourceExhausted, match=r"1000000 is .* quota \(bytes_per_s\)"):
+            hasty.publish([STORM])
+    assert clients[0].publish([STORM] * 60).accepted == 60
