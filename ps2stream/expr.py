@@ -88,13 +88,17 @@ def parse(source: str, tokens: Callable[[str], Sequence[str]]) -> Expr:
     canonical form) are refused too.
     """
     if len(source) > EXPRESSION_BYTES or len(source.encode("utf-8", "replace")) > EXPRESSION_BYTES:
-        raise ExpressionError(1, f"the expression is over {EXPRESSION_BYTES} bytes (limit: bytes)")
+        raise ExpressionError(
+            1, f"the expression is over {EXPRESSION_BYTES} bytes (limit expression_bytes)"
+        )
     tree = _Parser(source, tokens).parse()
     least = minimal(tree)
     if least is not None and len(least.text) <= len(tree.text) and fits(shown(least)):
         return least
     if not fits(shown(tree)):
-        raise ExpressionError(1, f"in canonical form over {EXPRESSION_BYTES} bytes (limit: bytes)")
+        raise ExpressionError(
+            1, f"in canonical form over {EXPRESSION_BYTES} bytes (limit expression_bytes)"
+        )
     return tree
 
 
@@ -148,7 +152,7 @@ class _Parser:
             return self.known.get(lexeme) or self.keyword(lexeme, at)
         self.depth += 1
         if self.depth > EXPRESSION_DEPTH:
-            raise self.error(at, f"nested over {EXPRESSION_DEPTH} deep (limit: depth)")
+            raise self.error(at, f"nested over {EXPRESSION_DEPTH} deep (limit expression_depth)")
         tree = self.either()
         if self.lexemes[self.at] != ")":
             raise self.error(at, "this ( is not closed")
@@ -166,7 +170,7 @@ class _Parser:
             raise self.error(at, f"the keyword {word[:40]!r} has nothing to search for")
         self.terms.update(found)
         if len(self.terms) > EXPRESSION_TERMS:
-            raise self.error(at, f"over {EXPRESSION_TERMS} distinct terms (limit: terms)")
+            raise self.error(at, f"over {EXPRESSION_TERMS} distinct terms (limit expression_terms)")
         self.known[word] = tree = all_of([Term(t) for t in found])
         return tree
 

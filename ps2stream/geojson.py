@@ -86,7 +86,9 @@ def _polygon(value: object, path: str, seen: int) -> tuple[shapely.Polygon, int]
         points = _array(ring, where)
         seen += len(points)
         if seen > POLYGON_VERTICES:
-            raise _invalid(path, f"more vertices than the limit of {POLYGON_VERTICES}")
+            raise _invalid(
+                path, f"more vertices than the limit polygon_vertices {POLYGON_VERTICES}"
+            )
         if len(points) < 4:
             raise _invalid(where, f"a ring of {len(points)} positions; at least 4 are needed")
         for j, point in enumerate(points):

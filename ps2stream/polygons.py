@@ -27,7 +27,7 @@ def polygon_problem(geometry: object) -> str:
         return "the polygon is empty"
     n = int(shapely.get_num_coordinates(geometry))
     if n > POLYGON_VERTICES:
-        return f"{n} vertices are more than the limit of {POLYGON_VERTICES}"
+        return f"{n} vertices are over the limit polygon_vertices {POLYGON_VERTICES}"
     points = shapely.get_coordinates(geometry)
     if not np.isfinite(points).all():
         return "a coordinate is not finite"

@@ -99,7 +99,7 @@ def id_problems(ids: StringColumn) -> list[tuple[int, str, str]]:
     size = np.diff(off)
     bad = (size < 1) | (size > ID_BYTES)
     problems = [
-        (row, "id", f"{size[row]} bytes are not in 1..{ID_BYTES}")
+        (row, "id", f"{size[row]} bytes are not in 1..{ID_BYTES} (limit id_bytes)")
         for row in np.flatnonzero(bad).tolist()
     ]
     text = data[off[0] : off[-1]]

@@ -6,13 +6,13 @@ import queue
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError, Message
 
 from ps2stream.errors import InvalidArgument, Unavailable, Violation
-from ps2stream.limits import BATCH_BYTES
+from ps2stream.limits import BATCH_BYTES, ID_BYTES, SESSION_BYTES
 
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
@@ -51,11 +51,12 @@ def wait(future: Future[T], context: grpc.ServicerContext) -> T:
         raise Unavailable(f"no answer within {PATIENCE_S:g} s") from None
 
 
-def name_problem(name: str, limit: int) -> str:
+def name_problem(name: str, kind: Literal["id", "session"]) -> str:
     """What is wrong with a name of a query or session; empty when nothing is."""
     size = len(name.encode())
+    limit = ID_BYTES if kind == "id" else SESSION_BYTES
     if not 0 < size <= limit:
-        return f"expected 1 to {limit} bytes, got {size}"
+        return f"expected 1 to {limit} bytes, got {size} (limit {kind}_bytes)"
     return "holds a NUL character" if "\0" in name else ""
 
 

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 import grpc
 
 from ps2stream.errors import FailedPrecondition, InvalidArgument, Unavailable, Violation
-from ps2stream.limits import REQUEST_BYTES, SESSION_BYTES
+from ps2stream.limits import REQUEST_BYTES
 from ps2stream.service.calls import name_problem, no_session, parse, wait
 from ps2stream.service.gateway import Gateway, Sink, Stream
 from ps2stream.v1 import delivery_pb2
@@ -143,14 +143,14 @@ def _start(data: bytes) -> delivery_pb2.Start:
     if request.WhichOneof("event") != "start":
         raise _invalid("event", "the first message must be a start")
     start = request.start
-    if problem := name_problem(start.session, SESSION_BYTES):
+    if problem := name_problem(start.session, "session"):
         raise _invalid("start.session", problem)
     for name, value, limit in (
         ("credit_batches", start.credit_batches, MAX_CREDIT_BATCHES),
         ("credit_bytes", start.credit_bytes, MAX_CREDIT_BYTES),
     ):
         if value > limit:
-            raise _invalid(f"start.{name}", f"{value} is over the limit {limit}")
+            raise _invalid(f"start.{name}", f"{value} is over the limit {name} {limit}")
     if start.cursor:
         raise FailedPrecondition("a cursor is not yet available: deliveries are not kept")
     return start

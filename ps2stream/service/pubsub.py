@@ -7,6 +7,7 @@ deliveries pass unparsed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
 
 import grpc
 
@@ -18,7 +19,7 @@ from ps2stream.errors import (
     Unavailable,
     Violation,
 )
-from ps2stream.limits import ID_BYTES, REQUEST_BYTES, SESSION_BYTES
+from ps2stream.limits import ID_BYTES, REQUEST_BYTES
 from ps2stream.messages import Status, UpdateDecision
 from ps2stream.rows import QueryRows
 from ps2stream.security import QUOTA_RETRY_MS, Quota
@@ -88,7 +89,7 @@ class PubSub:
 
     def _delete(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         request = parse(pubsub_pb2.DeleteQueryRequest, data, REQUEST_BYTES, "request_bytes")
-        _check_name("id", request.id, ID_BYTES)
+        _check_name("id", request.id)
         _check_request_id(request.request_id)
         in_time(context)
         rows = standing.deletes([request.id])
@@ -98,7 +99,7 @@ class PubSub:
 
     def _get(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         request = parse(pubsub_pb2.GetQueryRequest, data, REQUEST_BYTES, "request_bytes")
-        _check_name("id", request.id, ID_BYTES)
+        _check_name("id", request.id)
         reply = wait(self._gateway.lookup(request.id, 0, 0, 1), context)
         found = standing.describe(reply)
         if not found:
@@ -109,7 +110,7 @@ class PubSub:
     def _list(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         request = parse(pubsub_pb2.ListQueriesRequest, data, REQUEST_BYTES, "request_bytes")
         if request.session:
-            _check_name("session", request.session, SESSION_BYTES)
+            _check_name("session", request.session)
         if request.page_size < 0:
             raise _invalid("page_size", f"{request.page_size} is negative")
         size = min(request.page_size or PAGE, MAX_PAGE)
@@ -154,7 +155,7 @@ class PubSub:
         refused = [
             Refusal(i, "id", problem)
             for i, id_ in enumerate(ids)
-            if (problem := name_problem(id_, ID_BYTES))
+            if (problem := name_problem(id_, "id"))
         ]
         bad = {r.row for r in refused}
         at = [i for i in range(len(ids)) if i not in bad]
@@ -248,15 +249,15 @@ def _after(token: str) -> int:
     return int(token)
 
 
-def _check_name(field: str, value: str, limit: int) -> None:
-    if problem := name_problem(value, limit):
+def _check_name(field: Literal["id", "session"], value: str) -> None:
+    if problem := name_problem(value, field):
         raise _invalid(field, problem)
 
 
 def _check_request_id(value: str) -> None:
     size = len(value.encode())
     if size > ID_BYTES:
-        raise _invalid("request_id", f"expected 0 to {ID_BYTES} bytes, got {size}")
+        raise _invalid("request_id", f"expected 0 to {ID_BYTES} bytes, got {size} (limit id_bytes)")
 
 
 def _invalid(field: str, problem: str) -> InvalidArgument:

@@ -12,7 +12,7 @@ from ps2stream import geojson
 from ps2stream.batch import I64, U8, column_to_strings, strings_to_column, take_ragged
 from ps2stream.errors import InvalidArgument, Violation
 from ps2stream.expr import compile_column
-from ps2stream.limits import BATCH_BYTES, SESSION_BYTES
+from ps2stream.limits import BATCH_BYTES
 from ps2stream.messages import LookupReply
 from ps2stream.queries import RectColumns, Regions, build_rows, check_rows, delete_rows
 from ps2stream.queries import describe as describe_source
@@ -90,7 +90,7 @@ def read_queries(batch: query_pb2.QueryBatch, gateway: Gateway) -> Inserts:
     if batch.queries and batch.arrow:
         raise _invalid("batch", "holds both queries and arrow; send one")
     if batch.arrow:
-        if problem := name_problem(batch.session, SESSION_BYTES):
+        if problem := name_problem(batch.session, "session"):
             raise _invalid("batch.session", problem)
         found = _from_arrow(batch.arrow, batch.session)
     else:
@@ -171,7 +171,7 @@ def _from_messages(queries: Sequence[query_pb2.Query], session: str) -> _Queries
     regions: list[Region] = []
     refused: list[Refusal] = []
     for row, query in enumerate(queries):
-        if problem := name_problem(sessions[row], SESSION_BYTES):
+        if problem := name_problem(sessions[row], "session"):
             refused.append(Refusal(row, "session", problem))
         try:
             regions.append(_region(query))

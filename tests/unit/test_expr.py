@@ -84,10 +84,14 @@ def test_canonical_form(source: str, text: str) -> None:
         ('"a b"', 1, '" is reserved'),
         ("'a b'", 1, "' is reserved"),
         ("a !!", 3, "the keyword '!!' has nothing to search for"),
-        ("(((((((((a)))))))))", 9, "nested over 8 deep (limit: depth)"),
-        (" ".join(f"t{i}" for i in range(65)), 247, "over 64 distinct terms (limit: terms)"),
-        ("a" * 8193, 1, "the expression is over 8192 bytes (limit: bytes)"),
-        ("é" * 4097, 1, "the expression is over 8192 bytes (limit: bytes)"),
+        ("(((((((((a)))))))))", 9, "nested over 8 deep (limit expression_depth)"),
+        (
+            " ".join(f"t{i}" for i in range(65)),
+            247,
+            "over 64 distinct terms (limit expression_terms)",
+        ),
+        ("a" * 8193, 1, "the expression is over 8192 bytes (limit expression_bytes)"),
+        ("é" * 4097, 1, "the expression is over 8192 bytes (limit expression_bytes)"),
     ],
 )
 def test_errors_point_at_the_column(source: str, column: int, message: str) -> None:

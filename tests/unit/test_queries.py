@@ -118,7 +118,7 @@ def test_every_bad_field_is_named() -> None:
         (6, "region.lon_min"),
         (6, "region.lat_min"),
     ]
-    assert problems[1] == RowProblem(1, "id", "129 bytes are not in 1..128")
+    assert problems[1] == RowProblem(1, "id", "129 bytes are not in 1..128 (limit id_bytes)")
     with pytest.raises(InvalidArgument) as caught:
         build_rows(ids, terms, columns)
     assert [v.field for v in caught.value.violations] == [

@@ -221,7 +221,7 @@ def test_equal_polygons_are_one_value() -> None:
         (
             lambda: Polygon(shapely.Point(0, 0).buffer(1, quad_segs=2501)),
             "coordinates",
-            f"10005 vertices are more than the limit of {POLYGON_VERTICES}",
+            f"10005 vertices are over the limit polygon_vertices {POLYGON_VERTICES}",
         ),
         (lambda: from_json({"type": "Rect", "lon_min": 1}), "lon_max", "is missing"),
         (lambda: from_json({"type": "Circle", "lon": "1"}), "lon", "is not a number"),
@@ -266,7 +266,7 @@ def test_equal_polygons_are_one_value() -> None:
         (
             lambda: from_json({"type": "Polygon", "coordinates": [[[0, 0]] * 10_001]}),
             "coordinates",
-            "limit of 10000",
+            "limit polygon_vertices 10000",
         ),
     ],
 )
