@@ -42,11 +42,12 @@ class Header(NamedTuple):
         return _encode(b"PS2s", _HEADER.pack(FORMAT, *self))
 
     @classmethod
-    def decode(cls, raw: bytes, path: Path) -> Self | None:
-        """None when there is none yet. Raises DataDirectoryError, naming the path."""
+    def decode(cls, raw: bytes, path: Path, advice: str) -> Self | None:
+        """None when there is none yet. Raises DataDirectoryError with the path and, when it
+        is damaged, the advice."""
         if not raw.strip(b"\0"):
             return None
-        return cls(*_decode(b"PS2s", _HEADER, raw, path))
+        return cls(*_decode(b"PS2s", _HEADER, raw, path, advice))
 
 
 class Mark(NamedTuple):
@@ -63,19 +64,21 @@ class Mark(NamedTuple):
         return _encode(b"PS2g", _MARK.pack(FORMAT, *self))
 
     @classmethod
-    def decode(cls, raw: bytes, path: Path) -> Self:
-        """Raises DataDirectoryError, naming the path."""
-        return cls(*_decode(b"PS2g", _MARK, raw, path))
+    def decode(cls, raw: bytes, path: Path, advice: str) -> Self:
+        """Raises DataDirectoryError, like Header.decode."""
+        return cls(*_decode(b"PS2g", _MARK, raw, path, advice))
 
 
 def _encode(magic: bytes, body: bytes) -> bytes:
     return _CHECKED.pack(magic, zlib.crc32(body, zlib.crc32(magic))) + body
 
 
-def _decode(magic: bytes, form: struct.Struct, raw: bytes, path: Path) -> tuple[int, ...]:
+def _decode(
+    magic: bytes, form: struct.Struct, raw: bytes, path: Path, advice: str
+) -> tuple[int, ...]:
     body = raw[_CHECKED.size :]
     if len(body) != form.size or raw != _encode(magic, body):
-        raise DataDirectoryError(f"{path} is damaged at byte 0, or of another program")
+        raise DataDirectoryError(f"{path} is damaged at byte 0, or of another program. {advice}")
     found, *values = form.unpack(body)
     if found != FORMAT:
         age = "newer" if found > FORMAT else "older"

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +22,7 @@ from ps2stream.errors import DataDirectoryError, Unavailable
 from ps2stream.store.disk import FULL, Disk, File
 from ps2stream.store.frames import FRAME, HEADER, MARK, Header, Mark, walk
 
-_SUFFIX = ".segment"
+_NAME = re.compile(r"([0-9]{12})\.segment")
 _ADVICE = "Restore a copy of {}; to go on without what it holds, move it away"
 
 
@@ -51,7 +52,7 @@ class Found:
 
 
 def segment_path(directory: Path, number: int) -> Path:
-    return directory / f"{number:012}{_SUFFIX}"
+    return directory / f"{number:012}.segment"
 
 
 def damaged(path: Path, base: int, position: int, why: str) -> DataDirectoryError:
@@ -93,7 +94,8 @@ def _take_over(path: Path, disk: Disk) -> Found:
     if "mark" in names:
         mark = _read_mark(path, disk)
         file = _own_mark(path, disk, names, mark)
-    numbers = sorted(int(name[: -len(_SUFFIX)]) for name in names if name.endswith(_SUFFIX))
+        names = disk.list(path)  # from here on nobody else is acknowledged anything
+    numbers = sorted(int(found[1]) for name in names if (found := _NAME.fullmatch(name)))
     segments = _begun(path, disk, [n for n in numbers if mark is None or n >= mark.first])
     _check_chain(path, segments, mark)
     end = _find_end(path, disk, segments, mark)
@@ -117,12 +119,11 @@ def _take_over(path: Path, disk: Disk) -> Found:
 def _read_mark(path: Path, disk: Disk) -> Mark:
     file = disk.open(path / "mark")
     try:
-        return Mark.decode(file.pread(MARK + 1, 0), path / "mark")
-    except DataDirectoryError as error:
-        raise DataDirectoryError(
-            f"{error}: whether the log is whole cannot be known. Restore a copy of {path}; to go "
-            f"on with what there is, remove {path / 'mark'}"
-        ) from error
+        advice = (
+            f"Whether the log is whole cannot be known. Restore a copy of {path}; to go on with "
+            "what there is, remove this file"
+        )
+        return Mark.decode(file.pread(MARK + 1, 0), path / "mark", advice)
     finally:
         file.close()
 
@@ -153,7 +154,7 @@ def _begun(path: Path, disk: Disk, numbers: list[int]) -> list[Segment]:
         name = segment_path(path, number)
         file = disk.open(name)
         size = file.size()
-        header = Header.decode(file.pread(HEADER, 0), name)
+        header = Header.decode(file.pread(HEADER, 0), name, _ADVICE.format(path))
         file.close()
         if header is None:
             blank = blank or name

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -185,3 +187,51 @@ class Model(RuleBasedStateMachine):
 
 TestModel = Model.TestCase
 TestModel.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+
+
+class Hooked(SimDisk):
+    """Calls `hook` before its operation number `at`."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__(random.Random(at))
+        self.left = at
+        self.hook: Callable[[], object] | None = None
+
+    def spend(self) -> None:
+        hook = self.hook
+        if hook is not None:
+            self.left -= 1
+            if self.left < 0:
+                self.hook = None
+                hook()
+        super().spend()
+
+
+@pytest.mark.parametrize("segment", [50, 4096])
+@pytest.mark.parametrize("at", range(16))
+def test_a_process_that_wakes_up_while_it_is_replaced(at: int, segment: int) -> None:
+    """What it acknowledges is there; what comes after the new owner's look at the end is not."""
+    disk = Hooked(at)
+    old = SegmentLog.open(PATH, disk, segment)
+    records = [(old.append(b"first"), b"first")]
+    old.sync()
+
+    def wake() -> None:
+        with contextlib.suppress(Unavailable):
+            position = old.append(b"second")
+            old.sync()
+            records.append((position, b"second"))
+
+    disk.kill()
+    disk.hook = wake
+    new = SegmentLog.open(PATH, disk, segment)
+    disk.hook = None
+    found = list(new.scan())
+    assert found[: len(records)] == records
+    assert len(records) == (2 if at < 4 else 1)  # before the new mark stands
+    with pytest.raises(Unavailable, match=r"another process has taken it over|until a restart"):
+        old.append(b"third" * segment)
+    with pytest.raises(Unavailable):
+        old.sync()
+    disk.kill()
+    assert list(SegmentLog.open(PATH, disk, segment).scan()) == found
