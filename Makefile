@@ -6,9 +6,11 @@ READY := $(VENV)/.ready
 DATA ?= $(if $(PS2STREAM_DATA),$(PS2STREAM_DATA),../shared/data)
 TWEETS := $(DATA)/tweets_us_2021_2022.parquet
 SECONDS ?= 20
+FUZZ_EXAMPLES ?= 100000
+FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint pytest protos lock bench clean
+.PHONY: help setup demo test lint pytest fuzz protos lock bench clean
 
 help: ## list the recipes
 	@grep -E '^[a-z]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -29,6 +31,14 @@ pytest: $(READY)
 
 lint: $(READY) ## ruff, mypy --strict, import-linter, buf lint, generated code
 	@sh scripts/lint.sh $(BIN)
+
+fuzz: $(READY) ## damaged input: FUZZ_EXAMPLES requests, FUZZ_SECONDS a reader
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "atheris==3.0.0"
+	@FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(BIN)/python -m pytest tests/fuzz $(ARGS)
+	@for target in $$($(BIN)/python -m tests.fuzz.harness); do \
+	    echo "== $$target, $(FUZZ_SECONDS) s"; \
+	    $(BIN)/python -m tests.fuzz.harness $$target $(FUZZ_SECONDS) || exit 1; \
+	done
 
 protos: $(READY) ## generate ps2stream/v1 from protos/
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh scripts/protos.sh

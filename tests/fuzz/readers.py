@@ -1,0 +1,172 @@
+"""What reads bytes of strangers or of a disk. A target takes any bytes and fails with the
+errors that it promises, or not at all; `SEEDS` are sound inputs to begin with."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from ps2stream import geojson, tokens
+from ps2stream.batch import FrameError, decode, strings_to_column
+from ps2stream.errors import DataDirectoryError, InvalidArgument, PlanError
+from ps2stream.expr import ExpressionError, canonical, compile_column, parse
+from ps2stream.grid import Grid
+from ps2stream.messages import LookupReply, UpdateDecision
+from ps2stream.plan import built_in_plan
+from ps2stream.plan_file import load_plan
+from ps2stream.rows import QueryRows, no_queries
+from ps2stream.security import Scope
+from ps2stream.store.segments import SegmentLog
+from ps2stream.store.tokens import NAME, read, write
+from ps2stream.terms import Analysis, Analyzer, Frequencies
+from tests.fuzz.damage import TEXTS
+
+_SHM = Path("/dev/shm")
+ANALYZER = Analyzer(Analysis(salt=1))
+FREQUENCIES = Frequencies.of({}, ANALYZER)
+
+
+class Target(NamedTuple):
+    """`run` takes any bytes."""
+
+    run: Callable[[bytes], None]
+    seeds: list[bytes]
+
+
+def expression(data: bytes) -> None:
+    """The query language: the kernel takes what the parser takes, and the canonical form
+    says the same again."""
+    try:
+        source = data.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        source = data.decode("utf-8", "replace")
+    found = compile_column(*strings_to_column([source]), ANALYZER, FREQUENCIES)
+    try:
+        tree = parse(source, ANALYZER.tokens)
+    except ExpressionError:
+        assert found.errors or not source.strip()
+        return
+    assert not found.errors, found.errors
+    text = canonical(tree)
+    assert canonical(parse(text, ANALYZER.tokens)) == text
+
+
+def region(data: bytes) -> None:
+    """GeoJSON."""
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        return
+    try:
+        geojson.from_json(value)
+    except (InvalidArgument, OverflowError):
+        return
+
+
+def frame(data: bytes) -> None:
+    """Messages of the machines, and rows within them."""
+    for read_one in (decode, QueryRows.decode):
+        try:
+            read_one(data)
+        except FrameError:
+            continue
+
+
+def plan(data: bytes) -> None:
+    """A plan file that somebody wrote by hand, so that no checksum keeps the rest away."""
+    file = _folder("plan") / "plan.json"
+    file.write_bytes(data)
+    try:
+        load_plan(file, ANALYZER.analysis)
+    except PlanError:
+        return
+
+
+def token_file(data: bytes) -> None:
+    """Other tokens than those that were kept are never read."""
+    folder = _folder("tokens")
+    (folder / NAME).write_bytes(data)
+    try:
+        found = read(folder)
+    except DataDirectoryError:
+        return
+    assert tokens.encode(found) == tokens.encode(TOKENS)
+
+
+def bearer(data: bytes) -> None:
+    """What a client sends as its token."""
+    found = tokens.Table(TOKENS).bearer(data.decode("latin-1"))
+    assert (found is not None) == (data.decode("latin-1") == SECRET)
+
+
+def segment(data: bytes) -> None:
+    """A segment log whose file is not what was synced: refused, or all is there."""
+    folder = _folder("segments")
+    shutil.rmtree(folder)
+    shutil.copytree(LOG, folder)
+    (folder / SEGMENT).write_bytes(data)
+    _same_records(folder)
+
+
+def mark(data: bytes) -> None:
+    """Its mark."""
+    folder = _folder("mark")
+    shutil.rmtree(folder)
+    shutil.copytree(LOG, folder)
+    (folder / "mark").write_bytes(data)
+    _same_records(folder)
+
+
+def _same_records(folder: Path) -> None:
+    try:
+        with SegmentLog.open(folder, segment_bytes=4096) as log:
+            found = [record for _, record in log.scan()]
+    except DataDirectoryError:
+        return
+    assert found == RECORDS
+
+
+def _folder(name: str) -> Path:
+    folder = FOLDER / name
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+_HELD = tempfile.TemporaryDirectory(prefix="ps2stream-fuzz-", dir=_SHM if _SHM.is_dir() else None)
+FOLDER = Path(_HELD.name)
+_MADE = tokens.make(bytes(range(40)), "acme", frozenset({Scope.ADMIN}), 1, 2)
+TOKENS, SECRET = [_MADE.token], _MADE.text
+write(_folder("tokens"), TOKENS)
+RECORDS = [bytes([i]) * (i * 7 % 90) for i in range(40)]
+LOG = _folder("log")
+with SegmentLog.open(LOG, segment_bytes=4096) as _log:
+    for _record in RECORDS:
+        _log.append(_record)
+    _log.sync()
+SEGMENT = next(LOG.glob("*.segment")).name
+_PLAN = built_in_plan(ANALYZER.analysis, Grid(4, 4), 3, frequencies={"storm": 3, "flood": 2})
+_ROWS = np.frombuffer(no_queries().encode(), np.uint8)
+
+TARGETS = {
+    "expression": Target(expression, [t.encode() for t in TEXTS]),
+    "region": Target(region, [t.encode() for t in TEXTS if t[:1] == "{"]),
+    "frame": Target(
+        frame,
+        [
+            no_queries().encode(),
+            LookupReply(1, 0, 5, _ROWS, *strings_to_column(["a", "b"])).encode(),
+            UpdateDecision(3, np.zeros(4, np.uint8), np.arange(4)).encode(),
+        ],
+    ),
+    "plan": Target(plan, [json.dumps({"format": 1, "plan": _PLAN.to_dict()}).encode()]),
+    "tokens": Target(token_file, [(FOLDER / "tokens" / NAME).read_bytes()]),
+    "bearer": Target(bearer, [SECRET.encode()]),
+    "segment": Target(segment, [(LOG / SEGMENT).read_bytes()]),
+    "mark": Target(mark, [(LOG / "mark").read_bytes()]),
+}
