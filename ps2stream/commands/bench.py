@@ -1,4 +1,4 @@
-"""`ps2stream bench engine` and `ps2stream bench pipeline`."""
+"""`ps2stream bench engine`, `pipeline` and `log`."""
 
 from __future__ import annotations
 
@@ -150,6 +150,33 @@ def pipeline(
     _show(output, found)
 
 
+@bench.command()
+@click.option(
+    "--directory",
+    type=click.Path(exists=True, file_okay=False, writable=True),
+    metavar="DIR",
+    help="On the disk to measure.  [default: that of temporary files]",
+)
+@click.option(
+    "--seconds",
+    type=Finite(min=0, min_open=True),
+    default=3.0,
+    show_default=True,
+    help="Of each shape: small records alone, in groups, and large ones.",
+)
+@json_option
+@pass_output
+def log(output: Output, /, directory: str | None, seconds: float) -> None:
+    """The append-only log below deliveries and publications, on a disk.
+
+    Tells records and megabytes a second, each synced, and records read back a second. Exit
+    code 1 if one that was read back was wrong.
+    """
+    from ps2stream.bench.segment_log import run_log
+
+    _show(output, run_log(directory, seconds))
+
+
 def _show(output: Output, found: dict[str, Any]) -> None:
     """A measurement of wrong matches is worth nothing: exit code 1."""
     output.emit(found, _lines(found))
@@ -166,6 +193,8 @@ def _lines(found: dict[str, Any]) -> str:
 
 def _flat(found: dict[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
     for name, value in found.items():
+        if isinstance(value, list):
+            value = dict(enumerate(value))
         if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{name}.")
         else:

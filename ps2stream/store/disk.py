@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from ps2stream.errors import DataDirectoryError
 from ps2stream.store.directory import lock
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -136,10 +137,13 @@ class OsDisk:
 
     def lock(self, directory: Path) -> Held:
         directory = directory.absolute()
-        missing = [p for p in (directory, *directory.parents) if not p.exists()]
-        held = lock(directory)
-        for made in missing:
-            self.sync(made.parent)
+        try:
+            made = [p for p in (directory, *directory.parents) if not p.exists()]
+            held = lock(directory)
+            for path in made:
+                self.sync(path.parent)
+        except OSError as error:
+            raise DataDirectoryError(f"{directory} cannot be used: {error.strerror}") from error
         return held
 
     def list(self, directory: Path) -> list[str]:

@@ -81,8 +81,7 @@ class SegmentLog:
             self._failed = self._failed or "it is closed"
             self._limit = -1
             for segment in self._unsealed:
-                if segment.file is not None:
-                    segment.file.close()
+                segment.file = None  # who reads it at the moment goes on
             self._reader = None
             self._mark_file.close()
             self._held.close()
@@ -184,6 +183,9 @@ class SegmentLog:
                 self._check_owned()
             except OSError as error:
                 raise self._fail(error) from error
+            except BaseException as error:
+                self._fail(error)  # nobody knows how far it came
+                raise
             with self._marking, contextlib.suppress(OSError):
                 # One that stays behind is true all the same.
                 self._set_mark(number=todo[-1].number, base=todo[-1].base, end=end)
@@ -205,6 +207,7 @@ class SegmentLog:
             if not gone:
                 return
             del self._segments[: len(gone)]
+            self._reader = None  # an open file would keep its room
         try:
             self._check_owned()
             with self._marking:
@@ -268,9 +271,9 @@ class SegmentLog:
         if self._failed:
             raise Unavailable(f"the log {self.path} takes nothing until a restart: {self._failed}")
 
-    def _fail(self, error: OSError) -> Unavailable:
+    def _fail(self, error: BaseException) -> Unavailable:
         with self._lock:
-            self._failed, self._limit = str(error), -1
+            self._failed, self._limit = str(error) or type(error).__name__, -1
         return Unavailable(f"the log {self.path} cannot be written: {error}")
 
     @property

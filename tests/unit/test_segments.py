@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from ps2stream.bench.segment_log import run_log
 from ps2stream.errors import DataDirectoryError, Unavailable
 from ps2stream.ports import Log
 from ps2stream.store.disk import File, OsDisk
@@ -197,6 +198,30 @@ def test_after_a_failed_sync_nothing_is_taken_but_reading_goes_on(tmp_path: Path
         assert log.read(position) == b"new"
 
 
+def test_a_sync_that_is_interrupted_is_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with SegmentLog.open(tmp_path) as log:
+        log.append(b"x")
+        with monkeypatch.context() as patch:
+
+            def interrupted(*_: object) -> None:
+                raise KeyboardInterrupt
+
+            patch.setattr(log, "_write", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                log.sync()
+        with pytest.raises(Unavailable, match="until a restart: KeyboardInterrupt"):
+            log.sync()
+
+
+def test_a_directory_that_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(DataDirectoryError, match="file"):
+            SegmentLog.open(path)
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A directory on a file system of 256 KiB."""
@@ -297,3 +322,11 @@ def test_what_was_reported_as_synced_survives_a_kill(tmp_path: Path) -> None:
                 next_position += 8 + len(record)
             assert next_position == log.end
             assert log.first <= max(0, log.end - 100_000)
+
+
+def test_the_benchmark_measures_and_leaves_nothing(tmp_path: Path) -> None:
+    found = run_log(str(tmp_path), seconds=0.01)
+    assert [shape["record_bytes"] for shape in found["shapes"]] == [100, 100, 262_144]
+    assert all(shape["records_per_second"] > 0 for shape in found["shapes"])
+    assert found["verified"] == {"wrong": 0}
+    assert list(tmp_path.iterdir()) == []

@@ -88,6 +88,15 @@ class Model(RuleBasedStateMachine):
     def break_syncs(self) -> None:
         self.disk.fail_sync = True
 
+    @rule(sizes=st.lists(st.sampled_from([20, 300, 1500]), min_size=1, max_size=3))
+    def recover_from_a_failed_sync(self, sizes: list[int]) -> None:
+        """What the next owner reads is then there for good, though no sync wrote it."""
+        self.append(sizes)
+        self.disk.fail_sync = True
+        self.sync()
+        self.restart(crash=False)
+        self.restart(crash=True)
+
     @rule(after=st.integers(0, 12))
     def burn(self, after: int) -> None:
         self.disk.fuse = after
