@@ -150,6 +150,10 @@ class OsDisk:
         return os.listdir(directory)  # noqa: PTH208
 
     def create(self, path: Path, size: int) -> File:
+        room = os.statvfs(path.parent)
+        if room.f_bavail * room.f_frsize < size:
+            # Without this look, trying would take from others what is left, for a moment.
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         file = OsFile(path, os.O_CREAT | os.O_EXCL)
         try:
             file.reserve(size)

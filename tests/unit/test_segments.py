@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -278,6 +279,20 @@ def test_a_full_disk_refuses_and_recovers_without_a_restart(small_disk: Path) ->
         want.append((log.append(b"x"), b"x"))
         log.sync()
         assert list(log.scan()) == kept()
+
+
+def test_a_file_that_may_not_grow_is_a_full_disk(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with SegmentLog.open(tmp_path, segment_bytes=16 << 10) as log:
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+            with pytest.raises(Unavailable, match="no room: File too large"):
+                log.append(b"x")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert (log.end, files(tmp_path)) == (0, [])
+        log.append(b"x")
+        log.sync()
 
 
 CHILD = """
