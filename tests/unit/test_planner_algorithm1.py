@@ -9,58 +9,21 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from ps2stream.batch import F64
-from ps2stream.grid import Grid
 from ps2stream.plan import Space
 from ps2stream.planner.baselines.kd import kd
 from ps2stream.planner.hybrid import (
     FEW,
     MAX_DEPTH,
     _at_least,
-    _divide_heaviest,
-    _enough,
     _similar,
-    hybrid,
 )
-from ps2stream.planner.load import Kind, worker_loads
+from ps2stream.planner.load import worker_loads
 from ps2stream.planner.merge import merge_nodes_into_partitions
 from ps2stream.planner.nodes import UNSEEN, Model, Node
-from ps2stream.planner.partition import Options, owners
+from ps2stream.planner.partition import Options
 from ps2stream.planner.split import partition_node, space_split, text_split
 from ps2stream.planner.statistics import Statistics
-from ps2stream.terms import Analysis, Analyzer
-from tests.unit.statistics_of import words
-
-GRID = Grid(4, 3)
-COLUMNS = 16
-BOTH = [Options(), Options(load="definition1")]
-Cells = frozenset[int]  # numbers in Statistics
-
-
-def some_stats(seed: int, objects: int = 600) -> Statistics:
-    rng = np.random.default_rng(seed)
-    return words(GRID, rng, rng.choice(128, 30, replace=False).tolist(), objects)
-
-
-def load_of(stats: Statistics, units: set[int], options: Options) -> float:
-    """Definition 1, or by cells, of a worker with these units: each object once."""
-    costs, at = options.costs, stats.unit_cell()
-    objects = 0.0
-    for row, cell in enumerate(np.repeat(np.arange(stats.cells), np.diff(stats.row_off)).tolist()):
-        held = stats.row_unit[stats.row_start[row] : stats.row_start[row + 1]].tolist()
-        assert {int(at[u]) for u in held} == {cell}
-        objects += float(stats.weight[cell]) * bool(units & set(held))
-    mine = sorted(units)
-    queries = float(stats.q[mine].sum())
-    met = objects * queries
-    if options.load == "cells":
-        met = sum(float(stats.o[u]) * float(stats.q[u]) for u in mine)
-    inserts, deletes = float(stats.inserts[mine].sum()), float(stats.deletes[mine].sum())
-    return costs.c1 * met + costs.c2 * objects + costs.c3 * inserts + costs.c4 * deletes
-
-
-def units_in(stats: Statistics, cells: Cells) -> set[int]:
-    return {u for u, c in enumerate(stats.unit_cell().tolist()) if c in cells}
+from tests.unit.by_hand import BOTH, COLUMNS, Cells, load_of, some_stats, units_in
 
 
 @pytest.mark.parametrize("options", BOTH)
@@ -268,67 +231,3 @@ def test_leaves_are_merged_by_the_rule(m: int, seed: int, options: Options) -> N
         assert to in allowed
         held[to] |= units
         loads[to] = new[to]
-
-
-# --- the loop -------------------------------------------------------------
-
-
-@pytest.mark.parametrize("options", BOTH)
-def test_the_heaviest_leaf_is_divided(options: Options) -> None:
-    stats = some_stats(1)
-    model = Model(stats, options)
-    leaves, fixed = space_split(model, model.root(), 4, {}), set[Node]()
-    for _ in range(6):
-        divided = _divide_heaviest(model, leaves, 4, {}, fixed)
-        assert divided is not None
-        (gone,) = set(leaves) - set(divided)
-        assert gone.load == max(leaf.load for leaf in leaves if len(leaf.cells) > 1)
-        assert len(divided) == len(leaves) + 1
-        leaves = divided
-
-
-def test_terms_of_cool_cells_go_last() -> None:
-    """By cells: a line that can be drawn comes before a single cell that is not hot."""
-    stats = some_stats(1)
-    model = Model(stats, Options())
-    leaves = space_split(model, model.root(), 26, {})
-    single = max((n for n in leaves if len(n.cells) == 1), key=lambda n: n.load)
-    wide = min((n for n in leaves if len(n.cells) > 1), key=lambda n: n.load)
-    assert single.load > wide.load
-    divided = _divide_heaviest(model, [single, wide], 1, {}, set())
-    assert divided is not None
-    assert single in divided
-    hot = _divide_heaviest(model, [single, wide], 4, {}, set())
-    assert hot is not None
-    assert single not in hot
-
-
-@pytest.mark.parametrize("load", ["cells", "definition1"])
-@pytest.mark.parametrize("seed", range(3))
-def test_the_best_partition_seen_is_kept(
-    load: Kind, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[float] = []
-
-    def enough(loads: F64, options: Options) -> bool:
-        seen.append(float(loads.max()))
-        return _enough(loads, options)
-
-    monkeypatch.setattr("ps2stream.planner.hybrid._enough", enough)
-    stats, options = some_stats(seed), Options(load=load, sigma=1.0, eps=0.0)
-    analyzer = Analyzer(Analysis(salt=3))
-    partition = hybrid(stats, 6, options)
-    owner = owners(partition, stats, 6, analyzer)
-    assert worker_loads(stats, owner, 6, options.costs, load).max() == pytest.approx(min(seen))
-    assert len(seen) > 10
-    assert min(seen) < seen[0]
-
-
-def test_it_ends_when_sigma_is_met() -> None:
-    literal = Options(load="definition1")
-    assert _enough(np.array([1.2, 1.0]), literal)
-    assert not _enough(np.array([1.21, 1.0]), literal)
-    # By cells the heaviest is near the mean too; the lightest counts all the same.
-    assert _enough(np.ones(50), Options())
-    assert not _enough(np.array([1.1, 1.0]), Options())
-    assert not _enough(np.array([0.5] + [1.0] * 99), Options())
