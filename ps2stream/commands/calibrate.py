@@ -7,13 +7,15 @@ from pathlib import Path
 
 import click
 
-from ps2stream.commands.output import Output, json_option, pass_output
-from ps2stream.errors import Ps2StreamError
+from ps2stream.commands.output import Output, json_option, pass_output, writing
+from ps2stream.commands.telling import Telling
 
 
 @click.command()
 @click.option("--input", metavar="FILE", help="Posts to match; default: synthetic ones.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Of posts and queries.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Of posts and queries."
+)
 @click.option(
     "-o",
     "--output",
@@ -35,11 +37,9 @@ def calibrate(output: Output, /, input: str | None, seed: int, path: str) -> Non
     """
     from ps2stream.bench import calibrate as bench
 
-    found = bench.calibrate(input or "synthetic", seed, progress=output.say)
-    try:
+    with writing(path), Telling(output) as tell:
+        found = bench.calibrate(input or "synthetic", seed, progress=tell)
         Path(path).write_text(json.dumps(found, indent=1) + "\n", "utf-8")
-    except OSError as error:
-        raise Ps2StreamError(f"{path}: cannot write it: {error.strerror}") from None
     c1, c2, c3, c4 = (found[name] for name in ("c1", "c2", "c3", "c4"))
     output.emit(
         {"costs": path, **found},

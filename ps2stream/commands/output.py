@@ -133,6 +133,22 @@ def on_interrupt(act: Callable[[], None]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
+@contextmanager
+def writing(path: str) -> Iterator[None]:
+    """A file that cannot be written is told before the work that makes it, or after."""
+    try:
+        if not Path(path).parent.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, "its folder does not exist", path)
+        if Path(path).is_dir():
+            raise IsADirectoryError(errno.EISDIR, "Is a directory", path)
+        yield
+    except OSError as error:
+        if error.filename is None or Path(error.filename) != Path(path):
+            raise
+        problem = f"cannot write {path}: {error.strerror}"
+        raise errors.InvalidArgument([errors.Violation("--output", problem)]) from None
+
+
 pass_output = click.make_pass_decorator(Output, ensure=True)
 
 

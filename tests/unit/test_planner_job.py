@@ -93,3 +93,6 @@ def test_a_plan_that_cannot_be_written_is_refused(tmp_path: Path, name: str) -> 
     done = planned(tmp_path, "-o", str(tmp_path / name))
     assert done.exit_code == 2
     assert "--output: cannot write" in done.stderr
+    done = CliRunner().invoke(main, ["calibrate", "-o", str(tmp_path / name)])
+    assert done.exit_code == 2
+    assert "--output: cannot write" in done.stderr
