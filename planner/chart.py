@@ -16,7 +16,12 @@ from ps2stream.planner.files import read_updates
 from ps2stream.readers import read_posts
 
 MARGIN = 0.05  # of the picture's sides
-DOTS = 20_000  # drawn at most
+WIDE = 11.0  # inches, of the map
+SEEN = 0.96  # of the objects and queries, along each axis
+BINS = 320  # of a density, in its width
+KEYS = 20  # workers in the legend
+GOLDEN = 0.618
+WORLD = (-180.0, 180.0, -90.0, 90.0)
 _ALPHA = 0.55
 
 
@@ -64,63 +69,122 @@ def draw(
     objects: Places = NOWHERE, queries: Places = NOWHERE,
 ) -> None:  # fmt: skip
     """Write the map. Raises InvalidArgument where `png` cannot be written."""
-    from matplotlib import colormaps
+    from matplotlib import rc_context
     from matplotlib.figure import Figure
+
+    west, south, east, north = seen = window(plan, objects, queries)
+    stretch = 1 / np.cos(np.radians(min(abs(south + north) / 2, 70.0)))  # of a degree north
+    high = WIDE * stretch * (north - south) / max(east - west, 1e-6)
+    figure = Figure(figsize=(WIDE + 2.0, min(max(high, 4.0), WIDE) + 0.8), layout="constrained")
+    axes = figure.add_subplot()
+    keys = _leaves(axes, plan)
+    for ring in outlines:
+        # A side longer than half the world is one across the antimeridian.
+        parts = np.split(ring, np.flatnonzero(np.abs(np.diff(ring[:, 0])) > 180) + 1)
+        for part in parts:
+            axes.plot(part[:, 0], part[:, 1], color="0.2", linewidth=0.7)
+    keys += _densities(axes, seen, objects, queries)
+    axes.set(xlim=(west, east), ylim=(south, north), aspect=stretch)
+    axes.set(xlabel="longitude, degrees", ylabel="latitude, degrees")
+    text = sum(not isinstance(leaf, Space) for leaf in plan.leaves)
+    axes.set_title(f"{plan.workers} workers, {len(plan.leaves)} leaves, {text} divided by text")
+    figure.legend(handles=keys, fontsize=9, loc="outside right upper")
+    try:
+        with rc_context({"hatch.linewidth": 0.5}):
+            figure.savefig(png, dpi=120, format="png")
+    except OSError as error:
+        raise _bad("--png", f"cannot write {png}: {error.strerror}") from None
+
+
+def _leaves(axes: Any, plan: RoutingPlan) -> list[Any]:
+    """Draw whose each cell is; returns what the legend says of it."""
+    from matplotlib import colormaps
     from matplotlib.patches import Patch
 
     rows, columns = plan.grid.rows(), plan.grid.columns()
     leaf = plan.cells.reshape(rows, columns)
     space = np.array([isinstance(of, Space) for of in plan.leaves])
     first = [of.worker if isinstance(of, Space) else of.workers[0] for of in plan.leaves]
-    colours = colormaps["tab20" if plan.workers <= 20 else "hsv"]
-    shade = [colours(w / max(plan.workers, 20)) for w in range(plan.workers)]
-    west, south, east, north = window(plan, objects, queries)
-    wide = max(east - west, 1e-6) / max(north - south, 1e-6)
-    figure = Figure(figsize=(11, min(max(11 / wide, 3.0), 11) + 0.8), layout="constrained")
-    axes = figure.add_subplot()
-    world = (-180.0, 180.0, -90.0, 90.0)
+    few = next((name for size, name in ((10, "tab10"), (20, "tab20")) if plan.workers <= size), "")
+    # Of many workers, neighbours in number are far apart in hue.
+    shade = [
+        colormaps[few](w) if few else colormaps["hsv"](w * GOLDEN % 1) for w in range(plan.workers)
+    ]
     axes.imshow(
-        np.array(shade)[np.array(first)[leaf]], origin="lower", extent=world, alpha=_ALPHA,
-        interpolation="nearest", aspect="auto",
+        np.array(shade)[np.array(first)[leaf]], origin="lower", extent=WORLD, alpha=_ALPHA,
+        interpolation="nearest",
     )  # fmt: skip
+    keys = [
+        Patch(facecolor=shade[w], alpha=_ALPHA, label=f"worker {w}")
+        for w in range(min(plan.workers, KEYS))
+    ]
+    if plan.workers > KEYS:
+        keys.append(Patch(alpha=0, label=f"and {plan.workers - KEYS} more"))
     hatched = ~space[leaf]
     if hatched.any():
         # Twice the cells, so that the hatching ends at a cell's edge and not in its middle.
         mask = np.pad(np.kron(hatched, np.ones((2, 2))), 1)
         x = -180 + (np.arange(2 * columns + 2) - 0.5) * 180 / columns
         y = -90 + (np.arange(2 * rows + 2) - 0.5) * 90 / rows
-        axes.contourf(x, y, mask, levels=[0.5, 1.5], colors="none", hatches=["////"])
-    for ring in outlines:
-        axes.plot(ring[:, 0], ring[:, 1], color="0.25", linewidth=0.6)
-    for places, mark, colour in ((objects, ".", "black"), (queries, "+", "darkred")):
-        step = max(len(places.lon) // DOTS, 1)
-        size, alpha = (3.0, 0.25) if mark == "." else (10.0, 0.35)
-        axes.scatter(
-            places.lon[::step], places.lat[::step], s=size, c=colour, marker=mark,
-            alpha=alpha, linewidths=0.5,
-        )  # fmt: skip
-    axes.set_xlim(west, east)
-    axes.set_ylim(south, north)
-    axes.set_title(f"{plan.workers} workers, {len(plan.leaves)} leaves, {(~space).sum()} by text")
-    keys = [
-        Patch(facecolor=shade[w], alpha=_ALPHA, label=f"worker {w}")
-        for w in range(min(plan.workers, 20))
-    ]
-    keys.append(Patch(facecolor="white", edgecolor="black", hatch="////", label="divided by text"))
-    axes.legend(handles=keys, fontsize=7, loc="lower left", ncols=2)
-    try:
-        figure.savefig(png, dpi=120, format="png")
-    except OSError as error:
-        raise _bad("--png", f"cannot write {png}: {error.strerror}") from None
+        axes.contourf(x, y, mask, levels=[0.5, 1.5], colors="none", hatches=["/////"])
+        axes.contour(x, y, mask, levels=[0.5], colors="black", linewidths=0.5)
+        label = "divided by text\n(colour of one of them)"
+        keys.append(Patch(facecolor="white", edgecolor="black", hatch="/////", label=label))
+    return keys
+
+
+def _densities(
+    axes: Any, seen: tuple[float, float, float, float], objects: Places, queries: Places
+) -> list[Any]:
+    """Objects as shades of black, queries as lines of equal density; returns their keys."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    west, south, east, north = seen
+    keys: list[Any] = []
+    if len(objects.lon):
+        count = _histogram(objects, seen, BINS)
+        shade = np.zeros((*count.shape, 4))
+        shade[..., 3] = 0.85 * np.log1p(count) / max(np.log1p(count.max()), 1.0)
+        axes.imshow(shade, origin="lower", extent=(west, east, south, north), zorder=3)
+        keys.append(Patch(facecolor="black", alpha=0.6, label="objects (darker: more)"))
+    if len(queries.lon):
+        count = np.log1p(_smooth(_histogram(queries, seen, BINS // 4)))
+        y, x = (
+            a + (np.arange(n) + 0.5) * (b - a) / n
+            for (a, b), n in zip(((south, north), (west, east)), count.shape, strict=True)
+        )
+        levels = count.max() * np.array([0.25, 0.5, 0.75])
+        if count.max() > 0:
+            axes.contour(x, y, count, levels=levels, colors="darkred", linewidths=0.9, zorder=4)
+        keys.append(Line2D([], [], color="darkred", linewidth=0.9, label="queries (inner: more)"))
+    return keys
+
+
+def _histogram(places: Places, seen: tuple[float, float, float, float], bins: int) -> F64:
+    west, south, east, north = seen
+    rows = max(int(bins * (north - south) / (east - west)), 8)
+    found, _, _ = np.histogram2d(
+        places.lat, places.lon, (rows, bins), ((south, north), (west, east))
+    )
+    return found
+
+
+def _smooth(count: F64) -> F64:
+    """Each bin the mean of the nine around it, twice."""
+    for axis in (0, 1, 0, 1):
+        wide = np.pad(count, [(1, 1) if a == axis else (0, 0) for a in (0, 1)], "edge")
+        n = count.shape[axis]
+        count = np.mean([np.take(wide, range(k, k + n), axis) for k in range(3)], axis=0)
+    return count
 
 
 def window(plan: RoutingPlan, *places: Places) -> tuple[float, float, float, float]:
-    """(west, south, east, north) of what there is to see: nearly all of the places, else
-    the cells of every leaf but the largest, else the world."""
+    """(west, south, east, north) of what there is to see: where nearly all of the places
+    are, else the cells of every leaf but the largest, else the world."""
     lon, lat = (np.concatenate([p[axis] for p in places] or [np.zeros(0)]) for axis in (0, 1))
     if len(lon):
-        west, east = np.quantile(lon, (0.02, 0.98))
-        south, north = np.quantile(lat, (0.02, 0.98))
+        (west, east), (south, north) = _shortest(lon), _shortest(lat)
     else:
         leaf = plan.cells.reshape(plan.grid.rows(), plan.grid.columns())
         at = np.argwhere(leaf != np.bincount(plan.cells).argmax())
@@ -134,6 +198,14 @@ def window(plan: RoutingPlan, *places: Places) -> tuple[float, float, float, flo
         max(float(west - more_x), -180.0), max(float(south - more_y), -90.0),
         min(float(east + more_x), 180.0), min(float(north + more_y), 90.0),
     )  # fmt: skip
+
+
+def _shortest(values: F64) -> tuple[float, float]:
+    """The shortest interval with SEEN of the values."""
+    rising = np.sort(values)
+    held = int(np.ceil(SEEN * len(rising)))
+    at = int(np.argmin(rising[held - 1 :] - rising[: len(rising) - held + 1]))
+    return float(rising[at]), float(rising[at + held - 1])
 
 
 def _bad(field: str, what: str) -> InvalidArgument:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ps2stream.batch import I64
+from ps2stream.errors import PlanError
 from ps2stream.plan import Leaf, RoutingPlan, Space
 from ps2stream.plan_file import load_plan
 
@@ -32,14 +33,19 @@ def show(
     bad plan, InvalidArgument for other bad files, and for a picture that cannot be written.
     """
     plan = load_plan(path)
-    found = facts(plan)
+    try:
+        found = facts(plan)
+        lines = text(found)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise PlanError(f"plan {path}: `made` is not as the planner writes it: {error!r}") from None
     if png is not None:
         from ps2stream.planner.chart import draw, read_outlines, read_places
 
         shapes = read_outlines(outlines) if outlines is not None else []
         draw(plan, png, shapes, *read_places(objects, queries))
         found["png"] = png
-    output.emit({"plan": path, **found}, text(found))
+        lines = text(found)
+    output.emit({"plan": path, **found}, lines)
 
 
 def facts(plan: RoutingPlan) -> dict[str, Any]:
@@ -104,20 +110,30 @@ def text(found: dict[str, Any]) -> str:
     lines += [f"warning     {line}" for line in made.get("warnings", [])]
     if "png" in found:
         lines.append(f"map         {found['png']}")
-    head = ("worker", "space leaves", "cells", "text leaves", "cells", "terms listed", "load, s")
+    loads, unit = scaled([part.get("load", 0.0) for part in found["parts"]])
+    head = (
+        "worker", "space leaves", "cells", "text leaves", "cells", "terms listed", f"load, {unit}"
+    )  # fmt: skip
     rows = [
         (
             f"{p['worker']}", f"{p['space_leaves']:,}", f"{p['space_cells']:,}",
             f"{p['text_leaves']:,}", f"{p['text_cells']:,}", f"{p['terms']:,}",
-            f"{p['load'] / 1e6:.3f}" if "load" in p else "-",
+            load if "load" in p else "-",
         )
-        for p in found["parts"]
+        for p, load in zip(found["parts"], loads, strict=True)
     ]  # fmt: skip
     width = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     lines.append("")
     for row in (head, *rows):
         lines.append("  ".join(c.rjust(w) for c, w in zip(row, width, strict=True)))
     return "\n".join(lines)
+
+
+def scaled(loads: Sequence[float]) -> tuple[list[str], str]:
+    """Loads in microseconds for people, and the unit in which the largest is 1 or more."""
+    most = max(loads, default=0.0)
+    unit, of = next((u for u in (("s", 1e6), ("ms", 1e3)) if most >= u[1]), ("us", 1.0))
+    return [f"{load / of:,.2f}" for load in loads], unit
 
 
 def ratio(value: float | None) -> str:

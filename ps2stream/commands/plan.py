@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +15,7 @@ from ps2stream.commands.output import (
     pass_output,
     printable,
     timeout_option,
+    writing,
 )
 from ps2stream.commands.recent import recent
 from ps2stream.commands.shared_data import shared_file
@@ -174,9 +174,7 @@ def plan(
         raise InvalidArgument(
             [Violation("--objects", "give at least one file of objects, or --from-service")]
         )
-    if not Path(path).parent.is_dir():  # told before the work, not after it
-        raise _unwritable(path, "its folder does not exist")
-    with Telling(output) as tell:
+    with writing(path), Telling(output) as tell:
         posts, updates = recent(output, from_service, seed, tell)
         if not (objects or posts):
             raise InvalidArgument([Violation("--from-service", NO_OBJECTS)])
@@ -201,10 +199,7 @@ def plan(
         )
         sample = sample_of(job)
         made = plan_of(sample, job)
-    try:
         save_plan(made, path)
-    except OSError as error:
-        raise _unwritable(path, error.strerror) from None
     collected = {"collected": sample.collected} if sample.collected else {}
     output.emit({"plan": path, **_facts(made), **collected}, _shown(path, made, sample.collected))
 
@@ -242,20 +237,16 @@ def show(
     shown(file, output, png, objects, queries, behind)
 
 
-def _unwritable(path: str, why: str | None) -> InvalidArgument:
-    return InvalidArgument([Violation("--output", f"cannot write {path}: {why}")])
-
-
 def _facts(plan: RoutingPlan) -> dict[str, Any]:
     return {"workers": plan.workers, **{k: v for k, v in plan.made.items() if k != "tree"}}
 
 
 def _shown(path: str, plan: RoutingPlan, collected: Mapping[str, int]) -> str:
-    from ps2stream.planner.show import ratio
+    from ps2stream.planner.show import ratio, scaled
 
     made = plan.made
     sample, found = made["sample"], made["predicted"]
-    loads = ", ".join(f"{load / 1e6:.2f}" for load in found["loads"])
+    loads, unit = scaled(found["loads"])
     rows = {
         "sample": f"{sample['objects']:,} objects; {sample['live']:,} live queries, "
         f"{sample['inserts']:,} inserted, {sample['deletes']:,} deleted; "
@@ -265,7 +256,7 @@ def _shown(path: str, plan: RoutingPlan, collected: Mapping[str, int]) -> str:
         + ", ".join(f"{name} {rows:,}" for name, rows in collected.items()),
         "plan": f"{made['algorithm']} for {plan.workers} workers: {found['leaves']:,} leaves, "
         f"{found['text_leaves']:,} of them divided by text",
-        "loads": f"{loads} s of work for the sample",
+        "loads": f"{', '.join(loads)} {unit} of work for the sample",
         "balance": f"slowest over fastest {ratio(found['balance'])}, over the lower bound "
         f"{ratio(found['slowest_over_bound'])}",
         "written to": path,

@@ -14,7 +14,7 @@ from ps2stream.grid import Grid
 from ps2stream.plan import RoutingPlan, Space, Text
 from ps2stream.plan_file import save_plan
 from ps2stream.planner.chart import Places, draw, read_outlines, window
-from ps2stream.planner.show import facts, show
+from ps2stream.planner.show import facts, scaled, show
 from ps2stream.terms import Analysis
 
 MADE = {
@@ -61,7 +61,23 @@ def test_a_plan_is_told_with_its_warnings(tmp_path: Path) -> None:
     assert "by hybrid" in said.line
     assert "slowest over fastest 4.00, slowest over the lower bound 1.71" in said.line
     assert "warning     sigma 1.2 was not met" in said.line
-    assert said.line.splitlines()[-3].split() == ["0", "1", "3", "1", "3", "1", "2.000"]
+    assert said.line.splitlines()[-3].split() == ["0", "1", "3", "1", "3", "1", "2.00"]
+
+
+@pytest.mark.parametrize(
+    ("loads", "shown"),
+    [
+        ([12.5e6, 4e3], (["12.50", "0.00"], "s")),
+        ([4500.0, 900.0], (["4.50", "0.90"], "ms")),
+        ([0.25, 0.0], (["0.25", "0.00"], "us")),
+        ([0.0], (["0.00"], "us")),
+        ([], ([], "us")),
+    ],
+)
+def test_loads_are_told_in_a_unit_that_shows_them(
+    loads: list[float], shown: tuple[list[str], str]
+) -> None:
+    assert scaled(loads) == shown
 
 
 def test_a_plan_written_by_hand_is_shown_without_predictions(root: Path) -> None:
@@ -84,12 +100,32 @@ def test_a_map_colours_and_hatches(tmp_path: Path) -> None:
     assert (pictures[0].shape != pictures[1].shape) or (pictures[0] != pictures[1]).any()
 
 
+def test_nothing_is_drawn_across_the_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from matplotlib.axes import Axes
+
+    lines: list[list[float]] = []
+    drawn = Axes.plot
+
+    def plot(self: Axes, x: Any, y: Any, **how: Any) -> Any:
+        lines.append(x.tolist())
+        return drawn(self, x, y, **how)
+
+    monkeypatch.setattr(Axes, "plot", plot)
+    ring = np.array([[170.0, 0], [179, 5], [-179, 5], [-170, 0], [170, 0]])
+    draw(plan(), str(tmp_path / "m.png"), [ring])
+    assert lines == [[170, 179], [-179, -170], [170]]
+
+
 def only_space(of: RoutingPlan) -> RoutingPlan:
     leaves = (Space(0), Space(1), Space(1))
     return RoutingPlan(3, of.analysis, of.grid, leaves, of.cells)
 
 
 def test_the_window_is_where_something_is() -> None:
+    far = Places(np.r_[np.linspace(-100, -90, 98), 0, 170], np.r_[np.linspace(30, 35, 98), 0, -80])
+    west, south, east, north = window(plan(), far)
+    assert (west, east) == pytest.approx((-100.5, -89.5), abs=0.3)
+    assert (south, north) == pytest.approx((29.5, 35.5), abs=0.3)
     west, south, east, north = window(plan(), Places(np.array([10.0, 20]), np.array([1.0, 2])))
     assert west == pytest.approx(9.5, abs=0.3)
     assert south == pytest.approx(0.5, abs=0.3)
@@ -104,6 +140,21 @@ def test_the_shared_outlines_are_read(data: Path) -> None:
     assert len(rings) > 100
     assert len(read_outlines(str(data / "us_states.geojson"))) >= 50
     assert all(ring.shape[1] == 2 for ring in rings)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        {"predicted": 5},
+        {"predicted": {"loads": ["x"]}},
+        {"predicted": {"loads": [1e6], "balance": "even"}},
+        {"warnings": 7},
+    ],
+)
+def test_what_a_plan_says_of_itself_may_be_nonsense(tmp_path: Path, made: dict[str, Any]) -> None:
+    save_plan(plan(made), tmp_path / "p.json")
+    with pytest.raises(PlanError, match=r"p\.json: `made` is not as the planner writes it"):
+        show(str(tmp_path / "p.json"), Said())
 
 
 def test_bad_files_are_named(tmp_path: Path) -> None:
