@@ -88,7 +88,8 @@ class Hits:
         """Counts a batch."""
         lon, lat = (objects.column(name).to_numpy() + 0.0 for name in ("lon", "lat"))
         cell = self._grid.cells(lon, lat, 0).astype(np.int64)
-        self.cells += np.bincount(cell, minlength=len(self.cells))
+        some, count = np.unique(cell, return_counts=True)
+        self.cells[some] += count
         off, term = self._analyzer.analyse(*ragged(objects.column("text")))
         row = row_of(off)
         unit = self._known.find(cell[row], term)

@@ -25,6 +25,7 @@ from ps2stream.posts import bad
 from ps2stream.readers import read_posts
 from ps2stream.terms import Analysis, Analyzer
 
+MAX_COST = 1e6
 Engine = Literal["spark", "numpy"]
 
 
@@ -66,12 +67,13 @@ def sample_of(job: Job) -> Sample:
         raise PlanError(f"algorithm {job.algorithm!r} is none of {names}")
     if job.engine == "spark":
         from ps2stream.planner import spark
+        from ps2stream.planner.spark_session import session
 
         progress = job.options.progress
         progress("starting Spark")
-        with spark.session() as session:
+        with session() as running:
             files = spark.Files(job.objects, job.queries, job.posts, job.updates)
-            return spark.take(session, files, job.analysis, job.grid, progress)
+            return spark.take(running, files, job.analysis, job.grid, progress)
     return _by_numpy(job)
 
 
@@ -141,7 +143,10 @@ def _by_numpy(job: Job) -> Sample:
 def read_costs(path: str) -> Costs:
     """c1 to c4 from what `ps2stream calibrate` wrote. Raises InvalidArgument."""
     names = [field.name for field in dataclasses.fields(Costs)]
-    expected = f"expected a JSON object with numbers >= 0 for {', '.join(names)}"
+    expected = (
+        f"expected a JSON object with numbers from 0 to {MAX_COST:g} (microseconds) for "
+        f"{', '.join(names)}"
+    )
     try:
         found = json.loads(Path(path).read_text("utf-8"))
         values = [found[name] for name in names]
@@ -149,6 +154,6 @@ def read_costs(path: str) -> Costs:
         raise bad(path, f"cannot read it: {error.strerror}") from None
     except (ValueError, KeyError, TypeError) as error:
         raise bad(path, f"{expected}: {error}") from None
-    if not all(type(v) in (int, float) and 0 <= v < float("inf") for v in values):
+    if not all(type(v) in (int, float) and 0 <= v <= MAX_COST for v in values):
         raise bad(path, f"{expected}, got {values}")
     return Costs(*(float(v) for v in values))

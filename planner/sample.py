@@ -14,13 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from ps2stream.batch import F64, I64
-from ps2stream.errors import PlanError
 from ps2stream.grid import Grid
 from ps2stream.planner import counting
 from ps2stream.planner.hits import Hits, Signatures, Units
 from ps2stream.planner.statistics import CellTable, SignatureTable, Statistics, UnitTable
 from ps2stream.planner.updates import UPDATES, standing
-from ps2stream.posts import SCHEMA
+from ps2stream.posts import SCHEMA, bad
 from ps2stream.terms import Analysis, Analyzer, Frequencies
 
 MAX_FREQUENCIES = 100_000
@@ -65,7 +64,7 @@ def take(
     """The sample of `objects()` (batches of posts.SCHEMA; gone through twice) and `updates`
     (batches of updates.UPDATES). Without a grid, the one for the queries' median box.
 
-    Raises PlanError where there are no objects, InvalidArgument for a wrong expression.
+    Raises InvalidArgument where there are no objects, and for a wrong expression.
     """
     analyzer = Analyzer(analysis)
     progress("counting the terms of the objects")
@@ -110,7 +109,7 @@ def assemble(
     as `ordered` gives them; unit_objects int64[u], of their units; signatures by unit number.
     """
     if not len(cells.cell):
-        raise PlanError("the sample has no objects")
+        raise bad("--objects", "the sample has no objects")
     coarse, units = parts_of(postings)
     cell, term = units["cell"].to_numpy(), units["term"].to_pylist()
     columns = (units[name].to_numpy().astype(np.float64) for name in COUNTS)

@@ -9,25 +9,18 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import os
-import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import cache, partial, reduce
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
-from pyspark import SparkConf, SparkContext
-from pyspark.errors import AnalysisException, PySparkException, PySparkRuntimeError
-from pyspark.java_gateway import launch_gateway
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from ps2stream.errors import FailedPrecondition
 from ps2stream.grid import Grid
 from ps2stream.planner import counting
 from ps2stream.planner import executors as on
@@ -50,56 +43,7 @@ from ps2stream.terms import Analysis
 
 log = logging.getLogger(__name__)
 
-BATCH = 20_000
-_DEFAULTS = {
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.memory": "2g",
-    "spark.log.level": "ERROR",
-    "spark.sql.shuffle.partitions": "8",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-}
-_ALWAYS = {
-    "spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH),
-    "spark.sql.session.timeZone": "UTC",
-}
-
-
-@contextmanager
-def session() -> Iterator[SparkSession]:
-    """The session of spark-submit, else one of our own, which ends with the block: local[*]
-    unless Spark's own settings name a master. Raises FailedPrecondition without Java."""
-    theirs = "PYSPARK_GATEWAY_PORT" in os.environ or SparkSession.getActiveSession() is not None
-    if not theirs:
-        SparkContext(appName="ps2stream plan", gateway=_gateway())
-    spark = SparkSession.builder.appName("ps2stream plan").getOrCreate()
-    for name, value in _ALWAYS.items():
-        spark.conf.set(name, value)
-    try:
-        yield spark
-    finally:
-        if not theirs:
-            spark.stop()
-
-
-@cache
-def _gateway() -> Any:
-    """A JVM of our own, once a process; what it has to say is told only if it fails."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    with tempfile.TemporaryFile() as said:
-        try:
-            return launch_gateway(  # type: ignore[no-untyped-call]
-                SparkConf(loadDefaults=False).setAll(list(_DEFAULTS.items())),
-                {"stdout": said, "stderr": said},
-            )
-        except PySparkRuntimeError:
-            said.seek(0)
-            reason = said.read().decode(errors="replace").strip().split("\n")[-1]
-            raise FailedPrecondition(
-                "Spark did not start: it needs Java 17 or newer (Debian: apt-get install "
-                f"openjdk-17-jre-headless); --engine numpy does without. It said: {reason}"
-            ) from None
+_WRAPPING = ("Exception thrown in awaitResult", "Job aborted", "None")
 
 
 class Files(NamedTuple):
@@ -120,8 +64,8 @@ def take(
 ) -> Sample:
     """The sample of these files. Without a grid, the one for the queries' median box.
 
-    Raises InvalidArgument for what cannot be read or is wrong, PlanError where there are
-    no objects.
+    Raises InvalidArgument for what cannot be read or is wrong, and where there are no
+    objects.
     """
     job = _Job(spark, analysis, progress)
     try:
@@ -291,10 +235,15 @@ def standing(updates: DataFrame) -> DataFrame:
 
 
 def _said(error: Exception) -> str:
-    """The first line of what Spark or Java said."""
-    java = isinstance(error, Py4JJavaError)
-    text = str(error.java_exception.getMessage() if java else error)  # type: ignore[attr-defined]
-    return next(iter(text.splitlines()), "failed")
+    """What Spark or Java said: a line each of the failure and its causes."""
+    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    said = [] if java is not None else [str(error)]
+    while java is not None:
+        said.append(str(java.getMessage()))
+        java = java.getCause()
+    lines = dict.fromkeys(next(iter(text.splitlines()), "") for text in said)
+    told = [line for line in lines if line and not line.startswith(_WRAPPING)]
+    return "; ".join(told) or "failed"
 
 
 def _mapped(rows: DataFrame, function: Callable[..., Iterator[Any]], schema: Any) -> DataFrame:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -37,6 +38,7 @@ UPDATES = pa.schema(
 )
 ORDER = ("id", "time", "op", "expression", "box")
 _OPS = {"live": LIVE, "insert": INSERT, "delete": DELETE}
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _NO_TIME = np.iinfo(np.int64).min
 
 
@@ -73,6 +75,8 @@ def _update(where: str, record: Mapping[str, Any]) -> tuple[str, int, int, str, 
     expression = record.get("expression")
     if expression is not None and not isinstance(expression, str):
         raise bad(f"{where} expression", f"expected a string, got {short(expression)}")
+    if expression and _SURROGATE.search(expression):
+        raise bad(f"{where} expression", f"expected Unicode text, got {short(expression)}")
     region = _region(where, record)
     if not expression and isinstance(region, World):
         raise bad(where, "a query needs an expression or a region")

@@ -92,10 +92,10 @@ def test_nothing_to_plan_from(tmp_path: Path) -> None:
     error = run("plan", code=2)["error"]
     assert "give at least one file of objects, or --from-service" in error["message"]
     costs = tmp_path / "costs.json"
-    for text in ("{", '{"c1": 1}', '{"c1": 1, "c2": 1, "c3": -1, "c4": 1}', "[]"):
+    for text in ("{", '{"c1": 1}', '{"c1": 1, "c2": 1, "c3": -1, "c4": 1}', "[]", '{"c1": 1e9}'):
         costs.write_text(text, "utf-8")
         error = run("plan", "--objects", "x.csv", "--costs", str(costs), code=2)["error"]
-        assert "expected a JSON object with numbers >= 0 for c1, c2, c3, c4" in error["message"]
+        assert "numbers from 0 to 1e+06 (microseconds) for c1, c2, c3, c4" in error["message"]
 
 
 def test_fit_finds_the_constants_and_stays_above_zero() -> None:

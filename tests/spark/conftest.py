@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    from ps2stream.planner.spark import session
+    from ps2stream.planner.spark_session import session
 
     with session() as found:
         yield found

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from ps2stream.batch import strings_to_column
-from ps2stream.errors import InvalidArgument, PlanError
+from ps2stream.errors import InvalidArgument
 from ps2stream.grid import Grid
 from ps2stream.planner import hits, updates
 from ps2stream.planner.sample import Sample, posts, take
@@ -181,7 +181,7 @@ def test_a_plan_grid_fits_the_median_box() -> None:
 
 def test_wrong_samples_are_refused() -> None:
     objects, rows = some(1)
-    with pytest.raises(PlanError, match="no objects"):
+    with pytest.raises(InvalidArgument, match="no objects"):
         sampled(objects.slice(0, 0), rows)
     with pytest.raises(InvalidArgument, match=r"query 'x' expression: column 1: \* is reserved"):
         sampled(objects, [{"id": "x", "expression": "*"}])

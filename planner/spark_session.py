@@ -1,0 +1,69 @@
+"""Spark, started where none is running: one JVM a process, quiet unless it fails."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from ps2stream.errors import FailedPrecondition
+
+BATCH = 20_000
+_DEFAULTS = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "2g",
+    "spark.log.level": "ERROR",
+    "spark.sql.shuffle.partitions": "8",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+_ALWAYS = {
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH),
+    "spark.sql.session.timeZone": "UTC",
+}
+
+
+@contextmanager
+def session() -> Iterator[SparkSession]:
+    """The session of spark-submit, else one of our own, which ends with the block: local[*]
+    unless Spark's own settings name a master. Raises FailedPrecondition without Java."""
+    theirs = "PYSPARK_GATEWAY_PORT" in os.environ or SparkSession.getActiveSession() is not None
+    if not theirs:
+        SparkContext(appName="ps2stream plan", gateway=_gateway())
+    spark = SparkSession.builder.appName("ps2stream plan").getOrCreate()
+    for name, value in _ALWAYS.items():
+        spark.conf.set(name, value)
+    try:
+        yield spark
+    finally:
+        if not theirs:
+            spark.stop()
+
+
+@cache
+def _gateway() -> Any:
+    """A JVM of our own, once a process; what it has to say is told only if it fails."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    with tempfile.TemporaryFile() as said:
+        try:
+            return launch_gateway(  # type: ignore[no-untyped-call]
+                SparkConf(loadDefaults=False).setAll(list(_DEFAULTS.items())),
+                {"stdout": said, "stderr": said},
+            )
+        except PySparkRuntimeError:
+            said.seek(0)
+            reason = said.read().decode(errors="replace").strip().split("\n")[-1]
+            raise FailedPrecondition(
+                "Spark did not start: it needs Java 17 or newer (Debian: apt-get install "
+                f"openjdk-17-jre-headless); --engine numpy does without. It said: {reason}"
+            ) from None
