@@ -82,16 +82,18 @@ def owners(partition: Partition, stats: Statistics, workers: int, analyzer: Anal
 def predicted(
     partition: Partition, stats: Statistics, workers: int, options: Options, analyzer: Analyzer
 ) -> dict[str, Any]:
-    """What the cost model says of a partition; JSON-able."""
+    """What the cost model says of a partition; JSON-able. loads and balance are of the load
+    that was planned with; slowest_over_bound is by cells, of which alone there is a bound."""
     owner = owners(partition, stats, workers, analyzer)
     loads = worker_loads(stats, owner, workers, options.costs, options.load)
+    slowest = float(worker_loads(stats, owner, workers, options.costs).max())
     bound = lower_bound(stats, workers, options.costs)
     return {
         "load": options.load,
         "costs": dataclasses.asdict(options.costs),
         "loads": loads.tolist(),
         "balance": balance(loads),
-        "slowest_over_bound": float(loads.max()) / bound if bound else 1.0,
+        "slowest_over_bound": slowest / bound if bound else 1.0,
         "leaves": len(partition.leaves),
         "text_leaves": sum(not isinstance(leaf, Space) for leaf in partition.leaves),
         "warnings": list(partition.warnings),

@@ -74,3 +74,13 @@ def test_workers_without_work_are_a_warning(name: str) -> None:
     owner = owners(partition, stats, 3, ANALYZER)
     assert np.count_nonzero(worker_loads(stats, owner, 3, Options().costs)) == 1
     assert partition.warnings
+
+
+def test_the_bound_is_of_the_load_by_cells() -> None:
+    """Definition 1's product has none: against this one it would seem fifty times too slow."""
+    stats = CASES["many cells"]
+    partition = ALGORITHMS["kdtree"](stats, 4, Options())
+    one, other = (predicted(partition, stats, 4, o, ANALYZER) for o in (Options(), LITERAL))
+    assert one["loads"] != other["loads"]
+    assert one["slowest_over_bound"] == other["slowest_over_bound"]
+    assert 1.0 <= one["slowest_over_bound"] < 2.0
