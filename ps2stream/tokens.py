@@ -100,6 +100,9 @@ class Table:
     def __init__(self, tokens: Sequence[Token] = ()) -> None:
         self._by_id = {token.id: token for token in tokens}
 
+    def __len__(self) -> int:
+        return len(self._by_id)
+
     def get(self, id: str) -> Token | None:
         return self._by_id.get(id)
 

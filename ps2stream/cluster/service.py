@@ -26,6 +26,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ps2stream.batch import F64
+from ps2stream.cluster import ray_environment
 from ps2stream.cluster.actors import TICK_S, DispatcherShell, MachineShell, SequencerShell
 from ps2stream.cluster.local import LocalRuntime
 from ps2stream.cluster.topology import Topology
@@ -43,14 +44,6 @@ log = logging.getLogger("ps2stream.cluster")
 NAMESPACE = "ps2stream"
 READY_S = 300.0
 STOP_ORDER = ("dispatcher", "sequencer", "worker", "merger")
-
-# Read once, when Ray starts its processes. Task events grow the GCS without bound.
-RAY_ENVIRONMENT = {
-    "RAY_task_events_report_interval_ms": "0",
-    "RAY_DEDUP_LOGS": "0",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-}
 
 
 class Service(abc.ABC):
@@ -193,14 +186,18 @@ class RayService(Service):
     """One Ray actor a machine, in a Ray instance of its own unless Ray already runs here."""
 
     def __init__(self, settings: Settings, topology: Topology) -> None:
-        os.environ.update({k: v for k, v in RAY_ENVIRONMENT.items() if k not in os.environ})
+        ray_environment.prepare(os.environ)
         import ray
 
         self._ray = ray
+        self._data_dir = settings.data_dir
         self._sockets = Path(tempfile.mkdtemp(prefix="ps2s-"))
         self._temp: Path | None = None
         self._actors: dict[Address, Any] = {}
-        if not ray.is_initialized():
+        self._kept = False
+        if ray.is_initialized():
+            ray_environment.check_joined(os.environ)
+        else:
             self._temp = Path(tempfile.mkdtemp(prefix="ps2s-"))
             ray.init(
                 address="local",
@@ -213,6 +210,8 @@ class RayService(Service):
             )
         try:
             self._start(settings, topology)
+            ray_environment.keep(settings.data_dir, os.environ)  # the directory is now ours
+            self._kept = True
         except BaseException:
             self.stop()
             raise
@@ -226,6 +225,8 @@ class RayService(Service):
 
     def stop(self) -> None:
         ray = self._ray
+        if self._kept:
+            ray_environment.forget(self._data_dir)
         actors = sorted(self._actors.items(), key=lambda item: STOP_ORDER.index(item[0].role))
         for address, actor in actors:
             if address.role in ("dispatcher", "sequencer"):

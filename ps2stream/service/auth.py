@@ -107,9 +107,12 @@ class Guard(grpc.ServerInterceptor):
         self._read_ms = 0
         self._streams: dict[grpc.ServicerContext, Caller] = {}
         self._lock = threading.Lock()
+        self._asking = threading.Lock()  # so that no older answer comes after a newer one
         self._stopped = threading.Event()
         if security.auth:
             self._refresh()
+            if not (self._table or security.identities):
+                log.warning("nobody can call: there is no token, and no certificate is known")
             threading.Thread(target=self._watch, daemon=True, name="ps2stream-auth").start()
 
     @property
@@ -239,13 +242,14 @@ class Guard(grpc.ServerInterceptor):
                 log.exception("the tokens could not be read")
 
     def _refresh(self) -> None:
-        asked = self._gateway.clock_ms()
-        try:
-            reply = self._gateway.tokens().result(REFRESH_S)
-        except TimeoutError:
-            return  # asked again soon; STALE_S bounds how often
-        self._table = Table(tokens.decode(reply.tokens.tobytes()))
-        self._read_ms = asked
+        with self._asking:
+            asked = self._gateway.clock_ms()
+            try:
+                reply = self._gateway.tokens().result(REFRESH_S)
+            except TimeoutError:
+                return  # asked again soon; STALE_S bounds how often
+            self._table = Table(tokens.decode(reply.tokens.tobytes()))
+            self._read_ms = asked
 
 
 def _unknown(_: Any, context: grpc.ServicerContext) -> Any:

@@ -7,10 +7,12 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import grpc
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from google.protobuf import descriptor_pool
@@ -29,8 +31,11 @@ from ps2stream.errors import (
     PermissionDenied,
     Unauthenticated,
 )
+from ps2stream.security import Scope, Security
 from ps2stream.service import auth
+from ps2stream.service.server import serve
 from ps2stream.store.tokens import NAME, TokenStore
+from ps2stream.tokens import Token, TokensReply, encode, make
 
 
 def run(*args: str) -> Any:
@@ -307,3 +312,42 @@ def test_bad_options_are_named(bad: str, tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["token", "create", "--data-dir", str(tmp_path), bad])
     assert result.exit_code == 2
     assert not (tmp_path / NAME).exists()
+
+
+class Silent:
+    """A gateway whose sequencer answers once, and then no more."""
+
+    def __init__(self, held: list[Token]) -> None:
+        self.now = 1_000_000
+        self._reply: TokensReply | None = TokensReply(0, 0, np.frombuffer(encode(held), np.uint8))
+
+    def clock_ms(self) -> int:
+        return self.now
+
+    def tokens(self, *_: object) -> Future[TokensReply]:
+        found: Future[TokensReply] = Future()
+        if self._reply is not None:
+            found.set_result(self._reply)
+            self._reply = None
+        return found
+
+
+def test_a_dispatcher_that_hears_nothing_of_tokens_refuses_them() -> None:
+    made = make(bytes(40), "", frozenset({Scope.SUBSCRIBE}), 0)
+    gateway: Any = Silent([made.token])
+    server = serve(gateway, "127.0.0.1", 0, Security(auth=True))
+    target = f"127.0.0.1:{server.port}"
+    ask = ("/ps2stream.v1.PubSub/Deliver", True, True, made.text)
+    bad_request = code_of(target, *ask)
+    assert bad_request == grpc.StatusCode.INVALID_ARGUMENT
+    gateway.now += 61_000
+    assert code_of(target, *ask) == grpc.StatusCode.UNAVAILABLE
+    server.stop(0)
+
+
+def test_a_service_that_nobody_can_call_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = Settings(runtime="local", port=0, workers=1, auth=True, data_dir=tmp_path)
+    with start(settings):
+        assert "nobody can call" in caplog.text
