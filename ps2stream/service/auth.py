@@ -1,30 +1,32 @@
-"""Who calls, and whether they may: the one gate that every method and stream passes.
+"""Whether a call may pass: the one gate of every method and stream.
 
-Nothing is open but what `RULES` opens; a method without a rule asks for every scope.
+Nothing is open but what `RULES` opens; a method without a rule asks for every scope. Who has
+no credential is refused before a message is waited for, so that strangers hold no thread.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import grpc
 from grpc_health.v1 import health
 from grpc_reflection.v1alpha import reflection
 
-from ps2stream import tokens
-from ps2stream.errors import PermissionDenied, Ps2StreamError, Unauthenticated, Unavailable
+from ps2stream.errors import PermissionDenied, Ps2StreamError
 from ps2stream.security import Scope, Security
 from ps2stream.service.gateway import Gateway
+from ps2stream.service.identity import Caller, Identities
+from ps2stream.service.slots import Slots
 from ps2stream.service.status import abort
-from ps2stream.tokens import Table
 
 log = logging.getLogger("ps2stream.service")
 REFRESH_S = 1.0
-STALE_S = 60.0
-"""A dispatcher that has not heard of the tokens for so long cannot know what was revoked."""
+OPEN_CALLS = 16
+OPEN_S = 5.0
+"""How long a stranger's open call may take to send its message."""
 _PUBSUB, _ADMIN = "/ps2stream.v1.PubSub/", "/ps2stream.v1.Admin/"
 
 
@@ -39,7 +41,7 @@ def _needs(scope: Scope) -> Rule:
     return Rule(scopes=frozenset({scope}))
 
 
-_NOBODY = Rule(scopes=frozenset(Scope))
+_NO_RULE = Rule(scopes=frozenset(Scope))
 """A method that was given no rule: only for who may do all."""
 
 RULES: dict[str, Rule] = {
@@ -69,14 +71,6 @@ RULES: dict[str, Rule] = {
 }  # fmt: skip
 
 
-class Caller(NamedTuple):
-    """An identity. token "": a client certificate, or nobody asked."""
-
-    tenant: str = ""
-    scopes: frozenset[Scope] = frozenset(Scope)
-    token: str = ""
-
-
 Behaviour = Callable[[Any, grpc.ServicerContext], Any]
 
 
@@ -100,46 +94,48 @@ class Guard(grpc.ServerInterceptor):
         gateway: Gateway,
         end: Callable[[grpc.ServicerContext, Ps2StreamError], bool],
     ) -> None:
-        self._security = security
-        self._gateway = gateway
+        self.asks = security.auth
+        """Whether calls need an identity."""
+        self._identities = Identities(security, gateway)
         self._end = end
-        self._table = Table()
-        self._read_ms = 0
+        self._open = Slots(OPEN_CALLS, "open calls")
         self._streams: dict[grpc.ServicerContext, Caller] = {}
         self._lock = threading.Lock()
-        self._asking = threading.Lock()  # so that no older answer comes after a newer one
         self._stopped = threading.Event()
-        if security.auth:
-            self._refresh()
-            if not (self._table or security.identities):
+        if self.asks:
+            self._identities.refresh()
+            if not self._identities:
                 log.warning("nobody can call: there is no token, and no certificate is known")
             threading.Thread(target=self._watch, daemon=True, name="ps2stream-auth").start()
-
-    @property
-    def asks(self) -> bool:
-        """Whether calls need an identity."""
-        return self._security.auth
 
     def stop(self) -> None:
         self._stopped.set()
 
     def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
-        """gRPC asks for the handler of each call."""
+        """gRPC asks for the handler of each call, before any message of it is read."""
         handler = continuation(handler_call_details)
         method = handler_call_details.method
+        rule = RULES.get(method, _NO_RULE) if handler is not None else Rule()
+        caller: Caller | None = Caller()
+        if self.asks and rule.open:
+            return self._for_strangers(handler)
+        if self.asks:
+            try:
+                caller = self._identities.by_token(handler_call_details.invocation_metadata)
+                if caller is not None:
+                    _authorise(method, rule, caller)
+            except Exception as error:  # noqa: BLE001
+                return _refusing(error)
+        admit = self._admission(method, rule, caller)
         if handler is None:
-            guarded = self._streaming(method, Rule(), _unknown)
-            return grpc.stream_stream_rpc_method_handler(guarded)
-        rule = RULES.get(method, _NOBODY)
+            return grpc.stream_stream_rpc_method_handler(self._streaming(admit, _unknown))
         inner = (
             handler.stream_stream
             or handler.unary_stream
             or handler.stream_unary
             or handler.unary_unary
         )
-        guarded = (self._streaming if handler.response_streaming else self._unary)(
-            method, rule, inner
-        )
+        guarded = (self._streaming if handler.response_streaming else _unary)(admit, inner)
         make = getattr(
             grpc,
             f"{'stream' if handler.request_streaming else 'unary'}_"
@@ -149,67 +145,38 @@ class Guard(grpc.ServerInterceptor):
 
     def refresh(self) -> None:
         """Take the tokens as they now are; what is no longer valid ends."""
-        self._refresh()
+        self._identities.refresh()
         with self._lock:
             held = list(self._streams.items())
         for context, caller in held:
             if not caller.token:
                 continue
             try:
-                self._check(caller.token)
+                self._identities.check(caller.token)
             except Ps2StreamError as error:
                 if not self._end(context, error):
                     context.cancel()
 
-    # --- who -------------------------------------------------------------------------
+    def _admission(
+        self, method: str, rule: Rule, caller: Caller | None
+    ) -> Callable[[grpc.ServicerContext], Caller]:
+        def admit(context: grpc.ServicerContext) -> Caller:
+            if caller is not None:
+                return caller
+            try:
+                found = self._identities.by_certificate(context)
+                _authorise(method, rule, found)
+            except Exception as error:  # noqa: BLE001
+                abort(context, error)
+            return found
 
-    def _identify(self, context: grpc.ServicerContext) -> Caller:
-        sent = [v for k, v in context.invocation_metadata() if k == "authorization"]
-        if not sent:
-            return self._certified(context)
-        kind, _, text = str(sent[0]).partition(" ")
-        found = self._table.bearer(text.strip()) if kind.lower() == "bearer" else None
-        if len(sent) > 1 or found is None:
-            raise Unauthenticated("the token is not known")
-        self._check(found.id)
-        return Caller(found.tenant, found.scopes, found.id)
+        return admit
 
-    def _check(self, id: str) -> None:
-        now = self._gateway.clock_ms()
-        found = self._table.get(id)
-        if found is None:
-            raise Unauthenticated("the token has been revoked")
-        if found.expired(now):
-            raise Unauthenticated("the token has expired")
-        if now - self._read_ms > 1000 * STALE_S:
-            raise Unavailable(f"whether tokens hold could not be asked for {STALE_S:g} s")
-
-    def _certified(self, context: grpc.ServicerContext) -> Caller:
-        shown: Mapping[str, Sequence[bytes]] = context.auth_context()  # type: ignore[assignment]
-        alternative = [v.decode() for v in shown.get("x509_subject_alternative_name", ())]
-        names = [name for name in alternative if name.startswith("spiffe://")]
-        if not names:
-            common = (v.decode("utf-8", "replace") for v in shown.get("x509_common_name", ()))
-            names = [name for name in common if not name.startswith("spiffe://")]
-        if self._security.tls_client_ca is not None and len(names) == 1:
-            identity = self._security.identities.get(names[0])
-            if identity is not None:
-                return Caller(identity.tenant, identity.scopes)
-        raise Unauthenticated("send a token (authorization: Bearer ...) or a known certificate")
-
-    # --- calls -----------------------------------------------------------------------
-
-    def _unary(self, method: str, rule: Rule, inner: Behaviour | PerCaller) -> Behaviour:
-        def handle(request: Any, context: grpc.ServicerContext) -> Any:
-            caller = self._admitted(method, rule, context)
-            behaviour = inner.of(caller) if isinstance(inner, PerCaller) else inner
-            return behaviour(request, context)
-
-        return handle
-
-    def _streaming(self, method: str, rule: Rule, inner: Behaviour | PerCaller) -> Behaviour:
+    def _streaming(
+        self, admit: Callable[[grpc.ServicerContext], Caller], inner: Behaviour | PerCaller
+    ) -> Behaviour:
         def handle(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
-            caller = self._admitted(method, rule, context)
+            caller = admit(context)
             behaviour = inner.of(caller) if isinstance(inner, PerCaller) else inner
             with self._lock:
                 self._streams[context] = caller
@@ -221,18 +188,28 @@ class Guard(grpc.ServerInterceptor):
 
         return handle
 
-    def _admitted(self, method: str, rule: Rule, context: grpc.ServicerContext) -> Caller:
-        if not self._security.auth or rule.open:
-            return Caller()
-        try:
-            caller = self._identify(context)
-            if not rule.scopes <= caller.scopes:
-                raise PermissionDenied(f"{method} needs the scope {' and '.join(rule.scopes)}")
-        except Exception as error:  # noqa: BLE001
-            abort(context, error)
-        return caller
+    def _for_strangers(self, handler: Any) -> Any:
+        """An open unary method, as a stream: few at a time, and their message comes soon."""
 
-    # --- tokens ----------------------------------------------------------------------
+        def handle(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
+            try:
+                with self._open.one():
+                    limit = threading.Timer(OPEN_S, context.cancel)
+                    limit.start()
+                    try:
+                        request = next(requests, None)
+                    finally:
+                        limit.cancel()
+            except Ps2StreamError as error:
+                abort(context, error)
+            except grpc.RpcError:
+                return  # gone, or cancelled by the timer
+            if request is not None:
+                yield handler.unary_unary(request, context)
+
+        return grpc.stream_stream_rpc_method_handler(
+            handle, handler.request_deserializer, handler.response_serializer
+        )
 
     def _watch(self) -> None:
         while not self._stopped.wait(REFRESH_S):
@@ -241,15 +218,30 @@ class Guard(grpc.ServerInterceptor):
             except Exception:
                 log.exception("the tokens could not be read")
 
-    def _refresh(self) -> None:
-        with self._asking:
-            asked = self._gateway.clock_ms()
-            try:
-                reply = self._gateway.tokens().result(REFRESH_S)
-            except TimeoutError:
-                return  # asked again soon; STALE_S bounds how often
-            self._table = Table(tokens.decode(reply.tokens.tobytes()))
-            self._read_ms = asked
+
+def _authorise(method: str, rule: Rule, caller: Caller) -> None:
+    if not rule.scopes <= caller.scopes:
+        raise PermissionDenied(f"{method} needs the scope {' and '.join(sorted(rule.scopes))}")
+
+
+def _unary(
+    admit: Callable[[grpc.ServicerContext], Caller], inner: Behaviour | PerCaller
+) -> Behaviour:
+    def handle(request: Any, context: grpc.ServicerContext) -> Any:
+        caller = admit(context)
+        behaviour = inner.of(caller) if isinstance(inner, PerCaller) else inner
+        return behaviour(request, context)
+
+    return handle
+
+
+def _refusing(error: Exception) -> Any:
+    """A handler that ends the call at once. As a stream, which waits for no message."""
+
+    def handle(_: Any, context: grpc.ServicerContext) -> Any:
+        abort(context, error)
+
+    return grpc.stream_stream_rpc_method_handler(handle)
 
 
 def _unknown(_: Any, context: grpc.ServicerContext) -> Any:

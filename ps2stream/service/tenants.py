@@ -10,8 +10,9 @@ import grpc
 
 from ps2stream.errors import Ps2StreamError
 from ps2stream.security import Security
-from ps2stream.service.auth import Behaviour, Caller, PerCaller
+from ps2stream.service.auth import Behaviour, PerCaller
 from ps2stream.service.gateway import Gateway
+from ps2stream.service.identity import Caller
 from ps2stream.service.pubsub import SERVICE, PubSub
 from ps2stream.service.quotas import Rates
 from ps2stream.service.slots import Slots

@@ -351,3 +351,24 @@ def test_a_service_that_nobody_can_call_says_so(
     settings = Settings(runtime="local", port=0, workers=1, auth=True, data_dir=tmp_path)
     with start(settings):
         assert "nobody can call" in caplog.text
+
+
+def test_strangers_hold_no_thread(guarded: Service, admin: Client) -> None:
+    """Calls that never send their message: refused at once, or few and ended soon."""
+    hold = threading.Event()
+    with grpc.insecure_channel(guarded.targets[0]) as channel:
+
+        def silent(path: str) -> Any:
+            call: Any = channel.stream_unary(path)
+            return call.future(iter(hold.wait, True))
+
+        for _ in range(3):
+            refused = silent("/ps2stream.v1.PubSub/GetQuery")
+            assert refused.exception(timeout=20).code() == grpc.StatusCode.UNAUTHENTICATED
+        checks = [silent("/grpc.health.v1.Health/Check") for _ in range(auth.OPEN_CALLS + 3)]
+        codes = [check.exception(timeout=30).code() for check in checks]
+        assert codes.count(grpc.StatusCode.RESOURCE_EXHAUSTED) == 3
+        assert codes.count(grpc.StatusCode.CANCELLED) == auth.OPEN_CALLS
+        check = code_of(guarded.targets[0], "/grpc.health.v1.Health/Check", False, False, None)
+        assert check is None
+        hold.set()

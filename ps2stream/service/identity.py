@@ -1,0 +1,99 @@
+"""Who calls: a token's bearer, or the owner of a client certificate."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import grpc
+
+from ps2stream import tokens
+from ps2stream.errors import Unauthenticated, Unavailable
+from ps2stream.security import Scope, Security
+from ps2stream.service.gateway import Gateway
+from ps2stream.tokens import Table
+
+PATIENCE_S = 1.0
+STALE_S = 60.0
+"""A dispatcher that has not heard of the tokens for so long cannot know what was revoked."""
+_NOBODY = "send a token (authorization: Bearer ...) or a known certificate"
+Metadata = Iterable[tuple[str, str | bytes]]
+
+
+class Caller(NamedTuple):
+    """An identity. token "": a client certificate, or nobody asked."""
+
+    tenant: str = ""
+    scopes: frozenset[Scope] = frozenset(Scope)
+    token: str = ""
+
+
+class Identities:
+    """The tokens as the gateway last told them, and the certificates that are known."""
+
+    def __init__(self, security: Security, gateway: Gateway) -> None:
+        self._security = security
+        self._gateway = gateway
+        self._table = Table()
+        self._read_ms = 0
+        self._asking = threading.Lock()  # so that no older answer comes after a newer one
+
+    def __len__(self) -> int:
+        return len(self._table) + len(self._security.identities)
+
+    def refresh(self) -> None:
+        """Ask which tokens there are."""
+        with self._asking:
+            asked = self._gateway.clock_ms()
+            try:
+                reply = self._gateway.tokens().result(PATIENCE_S)
+            except TimeoutError:
+                return  # asked again soon; STALE_S bounds how often
+            self._table = Table(tokens.decode(reply.tokens.tobytes()))
+            self._read_ms = asked
+
+    def by_token(self, metadata: Metadata) -> Caller | None:
+        """The bearer of the token that was sent; None when none was, and a certificate may
+        say who it is. Raises Unauthenticated."""
+        sent = [value for key, value in metadata if key == "authorization"]
+        if not sent and self._security.identities:
+            return None
+        if not sent:
+            raise Unauthenticated(_NOBODY)
+        kind, _, text = str(sent[0]).partition(" ")
+        found = self._table.bearer(text.strip()) if kind.lower() == "bearer" else None
+        if len(sent) > 1 or found is None:
+            raise Unauthenticated("the token is not known")
+        self.check(found.id)
+        return Caller(found.tenant, found.scopes, found.id)
+
+    def check(self, id: str) -> None:
+        """Raises Unauthenticated for a token that holds no more, Unavailable when that is not
+        known."""
+        now = self._gateway.clock_ms()
+        found = self._table.get(id)
+        if found is None:
+            raise Unauthenticated("the token has been revoked")
+        if found.expired(now):
+            raise Unauthenticated("the token has expired")
+        if now - self._read_ms > 1000 * STALE_S:
+            raise Unavailable(f"whether tokens hold could not be asked for {STALE_S:g} s")
+
+    def by_certificate(self, context: grpc.ServicerContext) -> Caller:
+        """The owner of the certificate. Its SPIFFE id counts, or without any its common name.
+        Raises Unauthenticated."""
+        shown: Mapping[str, Sequence[bytes]] = context.auth_context()  # type: ignore[assignment]
+        alternative = (_text(v) for v in shown.get("x509_subject_alternative_name", ()))
+        names = [name for name in alternative if name.startswith("spiffe://")]
+        if not names:
+            common = (_text(v) for v in shown.get("x509_common_name", ()))
+            names = [name for name in common if not name.startswith("spiffe://")]
+        identity = self._security.identities.get(names[0]) if len(names) == 1 else None
+        if identity is None:
+            raise Unauthenticated(_NOBODY)
+        return Caller(identity.tenant, identity.scopes)
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "replace")
