@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import threading
 import time
 from collections.abc import Iterator
@@ -372,3 +373,19 @@ def test_strangers_hold_no_thread(guarded: Service, admin: Client) -> None:
         check = code_of(guarded.targets[0], "/grpc.health.v1.Health/Check", False, False, None)
         assert check is None
         hold.set()
+
+
+def test_logs_hold_no_tokens(
+    guarded: Service, root_token: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    secret = root_token.split("_")[2]
+    with caplog.at_level(logging.DEBUG), Client(guarded.targets[0], token=root_token) as client:
+        made = client.create_token(scopes=["publish"])[1]
+        with pytest.raises(PermissionDenied) as denied:
+            client.get("q")
+        client.revoke_token(made.split("_")[1])
+        with Client(guarded.targets[0], token=made) as gone, pytest.raises(Unauthenticated) as no:
+            gone.publish([])
+    for text in (caplog.text, str(denied.value), str(no.value), repr(client)):
+        assert secret not in text
+        assert made.split("_")[2] not in text
