@@ -112,7 +112,6 @@ def _take_over(path: Path, disk: Disk) -> Found:
     else:
         file.pwritev([mark.encode()], 0)
         file.sync()
-        disk.sync(path)
     return Found(segments, end, mark, file)
 
 
@@ -147,9 +146,8 @@ def _own_mark(path: Path, disk: Disk, names: list[str], mark: Mark) -> File:
 
 
 def _begun(path: Path, disk: Disk, numbers: list[int]) -> list[Segment]:
-    """The segments with a header. Those at the end that have none hold nothing."""
+    """The segments with a header; those at the end that have none hold nothing."""
     found: list[Segment] = []
-    blank: Path | None = None
     for number in numbers:
         name = segment_path(path, number)
         file = disk.open(name)
@@ -157,13 +155,7 @@ def _begun(path: Path, disk: Disk, numbers: list[int]) -> list[Segment]:
         header = Header.decode(file.pread(HEADER, 0), name, _ADVICE.format(path))
         file.close()
         if header is None:
-            blank = blank or name
             continue
-        if blank is not None:
-            raise DataDirectoryError(
-                f"{blank} is damaged at byte 0: it has no header, and {name.name} follows. "
-                f"{_ADVICE.format(path)}"
-            )
         if header.number != number:
             raise DataDirectoryError(
                 f"{name} is segment {header.number} under the name of another; name each file "
@@ -181,7 +173,7 @@ def _check_chain(path: Path, segments: list[Segment], mark: Mark | None) -> None
     for number, segment in enumerate(segments, first):
         if segment.number != number:
             raise DataDirectoryError(
-                f"{segment_path(path, number)} is missing. {_ADVICE.format(path)}"
+                f"{segment_path(path, number)} is missing, or its header. {_ADVICE.format(path)}"
             )
         if mark is not None and number == mark.number and segment.base != mark.base:
             why = f"it should begin at {mark.base}"
@@ -229,11 +221,9 @@ def _settle(last: Segment, path: Path, disk: Disk, end: int, mark: Mark | None) 
     What lies above the mark is written again: a failed sync may have left it in memory alone,
     where it counts as written.
     """
-    if mark is not None and mark.number > last.number:
-        return  # done by the owner before
     start = 0
-    if mark is not None and mark.number == last.number and mark.base < mark.end:
-        start = HEADER + mark.end - mark.base
+    if mark is not None and mark.number >= last.number:
+        start = mark.end - last.base  # that is a header's size before what it does not name
     file = disk.open(last.path(path))
     last.size = HEADER + end - last.base
     file.pwritev([file.pread(last.size - start, start)], start)

@@ -107,8 +107,12 @@ def test_a_segment_has_its_room_before_it_is_used(tmp_path: Path) -> None:
         assert (tmp_path / name).stat().st_blocks * 512 >= 1 << 20
         assert log.bytes == 1 << 20
         log.sync()
-    with SegmentLog.open(tmp_path) as log:
+    with SegmentLog.open(tmp_path, segment_bytes=100) as log:
         assert log.bytes == (tmp_path / name).stat().st_size < 100
+        log.append(bytes(5000))
+        sizes = [(tmp_path / name).stat().st_size for name in files(tmp_path)]
+        assert sizes[1] > 5000
+        assert sum(sizes) == log.bytes
 
 
 def test_one_owner_at_a_time(tmp_path: Path) -> None:

@@ -129,6 +129,40 @@ def test_files_that_changed_places() -> None:
             assert found == want if a == b else isinstance(found, DataDirectoryError), (a, b)
 
 
+def test_a_header_says_that_all_before_it_is_durable() -> None:
+    """Also when there is no mark to say so, and nothing follows the header."""
+    files, want = left(2, False)
+    del files["mark"]
+    *_, before, last = sorted(files)
+    files[last] = files[last][: frames.HEADER].ljust(SIZE, b"\0")
+    start = int.from_bytes(files[last][24:32], "little")
+    want = [pair for pair in want if pair[0] < start]
+    assert read_all(files, want) == want
+    at = used(before, files[before]) - 1
+    files[before] = files[before][:at] + b"\xff" + files[before][at + 1 :]
+    found = read_all(files, want)
+    assert isinstance(found, DataDirectoryError)
+    assert f"it should go on to {start}" in str(found)
+
+
+def test_a_truncated_segment_is_noticed_at_once(tmp_path: Path) -> None:
+    write(None, tmp_path, 2)
+    first = tmp_path / "000000000001.segment"
+    first.write_bytes(first.read_bytes()[:100])
+    with pytest.raises(DataDirectoryError, match=r"000000000001.segment: .*it should go on to"):
+        SegmentLog.open(tmp_path)
+
+
+def test_a_mark_or_a_name_that_is_anothers() -> None:
+    files, want = left(1, False)
+    other, _ = left(2, True)
+    assert isinstance(read_all({**files, "mark": other["mark"]}, want), DataDirectoryError)
+    only = {"000000000002.segment": files["000000000001.segment"]}
+    found = read_all(only, want)
+    assert isinstance(found, DataDirectoryError)
+    assert "is segment 1 under the name of another" in str(found)
+
+
 def test_frames_that_were_copied_behind_the_end_are_no_records() -> None:
     files, want = left(1, False)
     name = max(files.keys() - {"mark"})

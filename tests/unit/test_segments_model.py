@@ -198,6 +198,52 @@ TestModel = Model.TestCase
 TestModel.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
 
 
+def run(seed: int, steps: int = 60) -> None:
+    """One run with the odds of a hard life, where hypothesis' are even."""
+    rng = random.Random(seed)
+    model = Model()
+    model.begin(seed, rng.choice([64, 700, 5000]))
+    sizes = [0, 1, 20, 300, 1500]
+    rules: list[tuple[int, Callable[[], object]]] = [
+        (40, lambda: model.append(rng.choices(sizes, k=rng.randint(1, 8)))),
+        (30, model.sync),
+        (8, lambda: model.trim(rng.uniform(0, 1.1))),
+        (8, lambda: model.restart(crash=True)),
+        (4, lambda: model.restart(crash=False)),
+        (2, lambda: model.restart_in_pieces([rng.randint(0, 12) for _ in range(3)])),
+        (2, lambda: model.recover_from_a_failed_sync(rng.choices(sizes, k=2))),
+        (2, model.close),
+        (3, model.stop),
+        (2, lambda: (model.stop(), model.wake(-1, [20]), model.restart(crash=True))),
+        (
+            3,
+            lambda: (
+                model.zombies
+                and model.wake(rng.randrange(9), rng.choices(sizes, k=rng.randint(0, 2)))
+            ),
+        ),
+        (3, lambda: model.burn(rng.randint(0, 12))),
+        (2, model.break_syncs),
+        (3, lambda: model.fill(rng.random() < 0.5)),
+    ]
+    weights, calls = zip(*rules, strict=True)
+    for call in rng.choices(calls, weights, k=steps):
+        call()
+        model.is_whole()
+        if len(model.records) > 150:
+            break
+
+
+@pytest.mark.parametrize("block", range(5))
+def test_random_runs(block: int) -> None:
+    for seed in range(100 * block, 100 * block + 100):
+        try:
+            run(seed)
+        except Exception as error:
+            error.add_note(f"run({seed})")
+            raise
+
+
 class Hooked(SimDisk):
     """Calls `hook` before its operation number `at`."""
 
