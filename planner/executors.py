@@ -22,7 +22,7 @@ from ps2stream.planner import counting, updates
 from ps2stream.planner.hits import Hits, Units
 from ps2stream.planner.sample import COUNTS, summed
 from ps2stream.post_columns import post_column
-from ps2stream.posts import SCHEMA, of_records
+from ps2stream.posts import SCHEMA, bad, of_records
 from ps2stream.readers import Format, json_record
 from ps2stream.terms import Analysis, Analyzer, Frequencies
 
@@ -88,7 +88,11 @@ def read_updates(kind: Format, path: str, parts: Batches) -> Batches:
 def _records(
     kind: Format, path: str, part: Any, row: int
 ) -> Iterable[tuple[str, Mapping[str, Any]]]:
-    for number, record in enumerate(part.to_pylist(), row):
+    try:
+        records = part.to_pylist()
+    except UnicodeDecodeError as error:
+        raise bad(f"{path} (a partition)", f"expected UTF-8: {error}") from None
+    for number, record in enumerate(records, row):
         where = f"{path} (a partition) row {number}"
         if kind != "jsonl":
             yield where, record

@@ -74,9 +74,12 @@ REFUSED = [
     ("inf.csv", b"text,lon,lat\na,inf,1\n", "lon: expected degrees"),
     ("null.jsonl", b'{"text": null, "lat": 1, "lon": 1}\n', "text: expected a string"),
     ("huge.jsonl", b'{"text": "a", "lat": 1, "lon": 1, "time": 1e99}\n', "time: expected"),
+    ("latin.jsonl", b'{"text": "\xfc", "lat": 1, "lon": 1}\n', "'utf-8' codec can't decode"),
     ("list.json", b'[{"text": "a", "lat": 1, "lon": 1}]\n', "expected a JSON object"),
     ("pretty.json", b'{\n"text": "a"}\n', "expected a JSON object"),
     ("json.csv", b'{"text":"a","lat":1,"lon":1}\n', "json.csv"),
+    ("short.csv", b"text,lon,lat\na,1\n", "short.csv"),
+    ("long.csv", b"text,lon,lat\na,1,2,3\n", "long.csv"),
     ("packed.csv.gz", b"x", "cannot tell the format"),
 ]
 
