@@ -142,28 +142,33 @@ def cosine(stats: Statistics, cells: Cells) -> float:
     return sum(x * q[t] for t, x in o.items()) / long if long else 0.0
 
 
-def by_similarity(stats: Statistics, cells: Cells, options: Options, depth: int) -> set[Cells]:
+def by_similarity(
+    stats: Statistics, cells: Cells, options: Options, enough: float, depth: int = 0
+) -> set[Cells]:
     """Lines 1 to 12."""
     similarity = cosine(stats, cells)
     queries = float(stats.q[sorted(units_in(stats, cells))].sum())
-    few = float(stats.objects[sorted(cells)].sum()) + queries < FEW
+    few = float(stats.objects[sorted(cells)].sum()) + queries < enough
     lines = medians(stats, cells)
     if similarity > options.delta or few or depth >= MAX_DEPTH or not lines:
         return {cells}
     pair = min(lines, key=lambda pair: min(cosine(stats, c) for c in pair))
     if similarity - min(cosine(stats, c) for c in pair) < options.eps:
         return {cells}
-    return set().union(*(by_similarity(stats, c, options, depth + 1) for c in pair))
+    return set().union(*(by_similarity(stats, c, options, enough, depth + 1) for c in pair))
 
 
 @pytest.mark.parametrize("delta", [0.3, 0.6, 0.8, 0.99])
-@pytest.mark.parametrize("eps", [0.001, 0.05, 0.2])
-def test_nodes_are_divided_until_their_words_are_alike(delta: float, eps: float) -> None:
+@pytest.mark.parametrize(("eps", "few"), [(0.001, FEW), (0.05, FEW), (0.2, FEW), (0.001, 1500)])
+def test_nodes_are_divided_until_their_words_are_alike(
+    delta: float, eps: float, few: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ps2stream.planner.hybrid.FEW", few)
     for seed in range(4):
         stats = some_stats(seed, 3000)
         options = Options(delta=delta, eps=eps)
         nodes = _similar(Model(stats, options), options, 1000, {})
-        want = by_similarity(stats, frozenset(range(stats.cells)), options, 0)
+        want = by_similarity(stats, frozenset(range(stats.cells)), options, few)
         assert {frozenset(n.cells.tolist()) for n in nodes} == want
 
 
