@@ -8,9 +8,11 @@ TWEETS := $(DATA)/tweets_us_2021_2022.parquet
 SECONDS ?= 20
 FUZZ_EXAMPLES ?= 100000
 FUZZ_SECONDS ?= 60
+MINUTES ?= 10
+SEED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint pytest fuzz protos lock bench clean
+.PHONY: help setup demo test lint pytest fuzz chaos protos lock bench clean
 
 help: ## list the recipes
 	@grep -E '^[a-z]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -39,6 +41,11 @@ fuzz: $(READY) ## damaged input: FUZZ_EXAMPLES requests, FUZZ_SECONDS a reader
 	    echo "== $$target, $(FUZZ_SECONDS) s"; \
 	    $(BIN)/python -m tests.fuzz.harness $$target $(FUZZ_SECONDS) || exit 1; \
 	done
+
+chaos: $(READY) ## MINUTES of kill -9, stops and restarts under load; a full disk; flipped bits
+	@$(BIN)/python -m tests.chaos --minutes $(MINUTES) --seed $(SEED)
+	@$(BIN)/python -m tests.chaos disk
+	@$(BIN)/python -m tests.chaos flips
 
 protos: $(READY) ## generate ps2stream/v1 from protos/
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh scripts/protos.sh

@@ -1,8 +1,8 @@
 """The router machine: one dispatcher's logic, pure (ARCHITECTURE.md, data flow).
 
-Objects: stamp a batch with the applied LSN, route it by gridt, remember it until every
-merger has called it complete. Updates: apply the sequencer's stream in LSN order, count
-it in H2, and, where this dispatcher owns the ledger batch, send it on.
+Objects: stamp a batch with the applied LSN, route it by gridt, keep it open until every
+merger has called it complete (open_batches.py). Updates: apply the sequencer's stream in
+LSN order, count it in H2, and, where this dispatcher owns the ledger batch, send it on.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from __future__ import annotations
 import dataclasses
 import heapq
 from collections import deque
+from collections.abc import Sequence
 
 import numpy as np
 
 from ps2stream.batch import U8, Frame
 from ps2stream.dispatcher.gridt import Gridt
-from ps2stream.errors import ResourceExhausted
+from ps2stream.dispatcher.open_batches import Open, OpenBatches
+from ps2stream.errors import ResourceExhausted, Unavailable
 from ps2stream.grid import Grid
 from ps2stream.h1 import H1
 from ps2stream.messages import (
@@ -23,25 +25,28 @@ from ps2stream.messages import (
     Applied,
     AppliedAck,
     Completed,
-    Delivery,
     LookupReply,
     MergerQueries,
     Out,
-    Payload,
     Reply,
-    RoutedObjects,
     Send,
     SessionGrant,
+    Stale,
+    Tip,
     UpdateDecision,
     UpdateRequest,
-    Visible,
     Watermark,
+    Withdraw,
     WorkerUpdates,
 )
+from ps2stream.records import ObjectRecord, Quarantined, Split
 from ps2stream.rows import Kind, ObjectRows, QueryRows
+from ps2stream.session_messages import Attached, Delivery
 from ps2stream.tags import Tags
+from ps2stream.tail import Follower
 from ps2stream.tokens import TokensReply
 
+RESEND_TICKS = 20
 SEQUENCER = Address("sequencer", 0)
 
 
@@ -57,49 +62,64 @@ class Counters:
     deletes: int = 0
     in_flight: int = 0  # batches that are not complete
     units: int = 0  # (cell, term) with a query in H2
+    stale: int = 0  # batches that a worker refused, its plan being another
+    quarantined: int = 0  # objects that killed workers
 
 
 class RouterMachine:
-    """A dispatcher. `on`, `publish`, `update` and `tick` return what is to be sent.
+    """A dispatcher, in its incarnation `epoch`. `on`, `publish`, `update`, `joined` and `tick`
+    return what is to be sent.
 
     At most `max_in_flight` batches are under way at a time; a batch is known by the offset
-    of its first object.
+    of its first object. `replay` is what an earlier incarnation left open, in the order of
+    the offsets; it is sent as room comes, before anything new. `offset` is the next, above
+    all that were used.
     """
 
     def __init__(
         self,
         index: int,
         dispatchers: int,
-        workers: int,
         mergers: int,
         h1: H1,
         grid: Grid,
         max_in_flight: int,
-        plan_version: int = 0,
+        route: int = 0,
+        epoch: int = 0,
+        replay: Sequence[ObjectRecord] = (),
+        offset: int = 0,
     ) -> None:
-        if h1.workers != workers:
-            raise ValueError(f"the plan has {h1.workers} workers, the service {workers}")
         self.index = index
         self.dispatchers = dispatchers
-        self.workers = workers
+        self.workers = h1.workers
         self.mergers = mergers
         self.max_in_flight = max_in_flight
-        self.plan_version = plan_version
+        self.epoch = epoch
         self.gridt = Gridt(h1, grid)
         self.counters = Counters()
-        self._applied = 0
+        self._stream: Follower[Applied] = Follower("dispatcher", index)
         self._visible = 0
-        self._offset = 0
+        self._ready_at: int | None = None
+        self._acked = (0, 0)  # what the sequencer was last told: applied, watermark
+        self._offset = offset
         self._told = 0  # the watermark that every worker and merger has been sent
-        self._open: dict[int, tuple[int, set[int]]] = {}  # batch -> LSN, mergers to answer
-        self._early: dict[int, Applied] = {}  # by lsn_from: those behind a gap
+        self._open = OpenBatches(index, mergers, route, epoch)
+        self._replay = deque(replay)
         self._dying: deque[tuple[int, Tags]] = deque()  # delete LSN, tags still in H2
+        self._ticks = 0
+        self._asked: dict[int, UpdateRequest] = {}  # by seq: not yet decided
         self._decided: list[tuple[int, int, UpdateDecision]] = []  # heap by max LSN
 
     @property
     def applied(self) -> int:
-        """Every update to this LSN is in the gridt."""
-        return self._applied
+        """Every update to this LSN is in the gridt; while the state is received, 0."""
+        return 0 if self._stream.amid else self._stream.applied
+
+    @property
+    def ready(self) -> bool:
+        """Whether objects may be accepted: what was visible when this incarnation came is
+        applied."""
+        return self._ready_at is not None and self.applied >= self._ready_at
 
     @property
     def in_flight(self) -> int:
@@ -107,123 +127,192 @@ class RouterMachine:
         return len(self._open)
 
     @property
+    def offset(self) -> int:
+        """Of the next object."""
+        return self._offset
+
+    @property
+    def undecided(self) -> int:
+        """Update requests that the sequencer has not answered."""
+        return len(self._asked)
+
+    @property
+    def oldest(self) -> int:
+        """Every batch of a lower offset is complete."""
+        first = self._replay[0].batch if self._replay else self._offset
+        return min(first, self._open.oldest(first))
+
+    @property
     def watermark(self) -> int:
         """No batch, under way or to come, has an LSN below this."""
-        # Stamps never fall, so the oldest open batch has the smallest.
-        return next(iter(self._open.values()))[0] if self._open else self._applied
+        # Stamps never fall with the offset.
+        replay = self._replay[0].lsn if self._replay else self.applied
+        return min(replay, self._open.watermark(self.applied), self.applied)
 
     def publish(self, rows: ObjectRows) -> tuple[int, int, list[Out]]:
         """Accept a batch whole: (offset of its first object, LSN it is matched as of,
-        messages). Raises ResourceExhausted, with nothing accepted, at `max_in_flight`."""
+        messages; none where nobody wants any of it). Raises ResourceExhausted at
+        `max_in_flight` and Unavailable before `ready`, with nothing accepted."""
+        if not self.ready:
+            raise Unavailable("the dispatcher is catching up with the ledger")
         if len(self._open) >= self.max_in_flight:
             raise ResourceExhausted(
                 f"publish: {self.max_in_flight} batches are in flight, the limit (max_in_flight)"
             )
-        batch, lsn = self._offset, self._applied
+        batch, lsn = self._offset, self.applied
         self._offset += len(rows)
-        shares, discarded = self.gridt.route(rows.lon, rows.lat, rows.term_off, rows.term)
         self.counters.batches += 1
         self.counters.objects += len(rows)
-        self.counters.discarded += discarded
-        if not shares:
-            return batch, lsn, []
-        self._open[batch] = (lsn, set(range(self.mergers)))
-        self.counters.in_flight = len(self._open)
-        watermark, expected = self.watermark, len(shares)
-        payload = Payload(
-            dispatcher=self.index,
-            batch=batch,
-            lsn=lsn,
-            watermark=watermark,
-            expected=expected,
-            id_off=rows.id_off,
-            id=rows.id,
-            time=rows.time,
-            lon=rows.lon,
-            lat=rows.lat,
-            text_off=rows.text_off,
-            text=rows.text,
-        )
-        out = self._to_mergers(payload)
-        for share in shares:
-            self.counters.routed += len(share.row)
-            columns = (share.row, share.lon, share.lat, share.term_off, share.term)
-            routed = RoutedObjects(self.index, batch, lsn, watermark, expected, *columns)
-            out.append(Send(Address("worker", share.worker), routed))
-        return batch, lsn, out
+        return batch, lsn, self._route(batch, lsn, rows)
 
     def update(self, request: UpdateRequest) -> list[Out]:
         """Pass inserts and deletes to the sequencer; a Reply with the UpdateDecision of
         the same `seq` follows once every dispatcher has applied them."""
-        return [Send(SEQUENCER, dataclasses.replace(request, dispatcher=self.index))]
+        settled = min(self._asked, default=request.seq)
+        request = dataclasses.replace(
+            request, dispatcher=self.index, epoch=self.epoch, settled=settled
+        )
+        self._asked[request.seq] = request
+        return [Send(SEQUENCER, request)]
 
     def on(self, frame: Frame) -> list[Out]:
-        """One message from the sequencer or a merger."""
+        """One message from the sequencer, a worker or a merger."""
         match frame:
             case Completed():
                 return self._complete(frame)
             case Applied():
                 return self._receive(frame)
-            case Visible():
-                self._visible = max(self._visible, frame.lsn)
-                return self._release()
+            case Tip():
+                return self._hear(frame)
             case UpdateDecision():
-                lsn = int(frame.lsn.max(initial=0))
-                heapq.heappush(self._decided, (lsn, frame.seq, frame))
+                if self._asked.pop(frame.seq, None) is not None:
+                    lsn = int(frame.lsn.max(initial=0))
+                    heapq.heappush(self._decided, (lsn, frame.seq, frame))
                 return self._release()
-            case SessionGrant() | LookupReply() | TokensReply() | Delivery():
+            case Stale():
+                self.counters.stale += 1
+                self._open.refuse(frame)
+                return []
+            case SessionGrant() | LookupReply() | TokensReply() | Delivery() | Attached():
                 return [Reply(frame)]
         raise TypeError(f"a dispatcher does not take {type(frame).__name__}")
 
+    def joined(self, peer: Address) -> list[Out]:
+        """A new incarnation of `peer`: it is sent again what the old one may not have dealt
+        with."""
+        if peer.role == "sequencer":
+            return [*map(_to_sequencer, self._asked.values()), *self._acknowledge()]
+        return [*self._open.replaced(peer), *self._divide()]
+
     def tick(self) -> list[Out]:
-        """Periodic: tell everyone the watermark if it has risen since they were last told,
-        so that an idle dispatcher does not keep deleted queries in memory."""
-        if self.watermark <= self._told:
-            return []
-        self._told = self.watermark
-        frame = Watermark(self.index, self._told)
-        return self._to_workers(frame) + self._to_mergers(frame)
+        """Ten times a second: ask for what was lost, repeat what was not answered, tell
+        everyone the watermark if it has risen since they were last told, so that an idle
+        dispatcher does not keep deleted queries in memory."""
+        out: list[Out] = []
+        out += self._stream.tick()
+        if (self.applied, self.watermark) != self._acked:
+            out += self._acknowledge()
+        self._ticks += 1
+        if self._ticks % RESEND_TICKS == 0:
+            out += map(_to_sequencer, self._asked.values())
+        out += self._open.tick()
+        if self.watermark > self._told:
+            self._told = self.watermark
+            frame = Watermark(self.index, self._told)
+            out += self._to_workers(frame) + self._to_mergers(frame)
+        return out
 
     # --- objects ------------------------------------------------------------
 
+    def _route(
+        self, batch: int, lsn: int, rows: ObjectRows, part_of: Open | None = None
+    ) -> list[Out]:
+        shares, discarded = self.gridt.route(rows.lon, rows.lat, rows.term_off, rows.term)
+        self.counters.discarded += discarded
+        if not shares:
+            return []
+        self.counters.routed += sum(len(share.row) for share in shares)
+        watermark, oldest = min(self.watermark, lsn), min(self.oldest, batch)
+        sends = self._open.add(batch, lsn, rows, shares, watermark, oldest, part_of)
+        self.counters.in_flight = len(self._open)
+        return list(sends)
+
     def _complete(self, frame: Completed) -> list[Out]:
-        for batch in frame.batch.tolist():
-            _, waiting = self._open.get(batch, (0, set()))
-            waiting.discard(frame.merger)
-            if not waiting:
-                self._open.pop(batch, None)
+        self._open.complete(frame)
+        return self._go_on()
+
+    def _go_on(self) -> list[Out]:
+        """Send what there is room for of what was left open, and forget the dead."""
+        out: list[Out] = []
+        if self.ready:
+            while self._replay and len(self._open) < self.max_in_flight:
+                record = self._replay.popleft()
+                out += self._route(record.batch, record.lsn, ObjectRows.decode(record.rows.data))
         self.counters.in_flight = len(self._open)
         self._retire()
-        return []
+        return out
+
+    def _divide(self) -> list[Out]:
+        """Suspects go again as two halves; one object alone is quarantined. A Reply with the
+        record comes before what follows from it."""
+        out: list[Out] = []
+        for batch, suspect in self._open.suspects():
+            rows = suspect.rows
+            half = len(rows) // 2
+            record = Split(batch + half) if half else Quarantined(batch)
+            withdraw = Withdraw(self.index, batch, suspect.payload.attempt)
+            out += [Reply(record), *self._to_mergers(withdraw)]
+            self.counters.quarantined += not half
+            for start, stop in ((0, half), (half, len(rows))) if half else ():
+                part = rows.take(np.arange(start, stop))
+                out += self._route(batch + start, suspect.lsn, part, part_of=suspect)
+        return out
 
     # --- updates ------------------------------------------------------------
 
+    def _hear(self, tip: Tip) -> list[Out]:
+        out: list[Out] = [*self._stream.hear(tip.lsn)]
+        if self._ready_at is None:
+            self._ready_at = tip.lsn
+        self._visible = max(self._visible, tip.visible)
+        return out + self._go_on() + self._release()
+
+    def _acknowledge(self) -> list[Out]:
+        self._acked = (self.applied, self.watermark)
+        return [Send(SEQUENCER, AppliedAck(self.index, *self._acked))]
+
     def _receive(self, frame: Applied) -> list[Out]:
-        if frame.lsn_from > self._applied:
-            self._early[frame.lsn_from] = frame
+        if frame.owner >= 0:
+            self._stream.add(frame.lsn_from, frame.lsn_to, frame)
+        elif self._stream.fetched(frame):
+            self.gridt = Gridt(self.gridt.h1, self.gridt.grid)
+            self._dying.clear()
         out: list[Out] = []
-        while (ready := self._early.pop(self._applied + 1, None)) is not None:
+        while (ready := self._stream.next()) is not None:
             out += self._apply(ready)
-        if self.dispatchers == 1:
-            self._visible = self._applied  # here is everyone
-            return out + self._release()
         # A repeat is acknowledged again: its first acknowledgement may be what got lost.
-        out.append(Send(SEQUENCER, AppliedAck(self.index, self._applied)))
-        return out
+        out += self._acknowledge()
+        if frame.owner < 0:
+            out += self._stream.ask()
+        if self.dispatchers == 1 and not self._stream.amid:
+            self._visible = self.applied  # here is everyone
+        return out + self._go_on() + self._release()
 
     def _apply(self, frame: Applied) -> list[Out]:
         rows = QueryRows.decode(frame.rows.data)
+        whole = frame.lsn_from == self._stream.before + 1
+        if not whole:  # the batch repeats some of what was before
+            rows = rows.take(np.flatnonzero(rows.lsn > self._stream.before))
         tags = self.gridt.expand(rows)
         deleted = rows.kind == Kind.DELETE
         dead = int(deleted.sum())
         self.gridt.insert(tags.of(~deleted) if dead else tags)
         if dead:
             self._dying.append((int(rows.lsn[deleted].max()), tags.of(deleted)))
-        self._applied = frame.lsn_to
         self.counters.deletes += dead
         self.counters.inserts += len(rows) - dead
         self._retire()
-        return self._hand_on(frame, rows, tags) if frame.owner == self.index else []
+        return self._hand_on(frame, rows, tags) if frame.owner == self.index and whole else []
 
     def _retire(self) -> None:
         """H2 forgets deleted queries that no batch, present or future, can match."""
@@ -259,6 +348,10 @@ class RouterMachine:
 
     def _to_mergers(self, frame: Frame) -> list[Out]:
         return [Send(Address("merger", i), frame) for i in range(self.mergers)]
+
+
+def _to_sequencer(frame: Frame) -> Send:
+    return Send(SEQUENCER, frame)
 
 
 def _column(rows: QueryRows) -> U8:

@@ -1,31 +1,32 @@
 """Exact dedupe (algorithms.md 6.6, 7.10): which batches are whole, which are done.
 
 A batch (dispatcher, batch) is processed once, when its Payload and `expected` workers'
-answers are there. Within it equal (query, object) pairs collapse. Afterwards it is
-remembered until the dispatcher's watermark has passed its LSN; then the highest such
-batch number stands for all of them, because a dispatcher's LSNs rise with its batches.
-Where no watermark rises, the oldest done batches are forgotten without that: a repeat of
-one would be delivered again, but a batch that is merely late is never taken for done.
+answers of one attempt are there. Within it equal (query, object) pairs collapse. Done are
+ranges of offsets, so that a batch which comes again whole, in halves, or whole after its
+halves, brings nothing twice. Most batches follow on one another, so that the ranges join;
+those that nobody wants leave holes until the dispatcher says that all before is done.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections import deque
+from collections import OrderedDict
 
 import numpy as np
 
 from ps2stream.batch import I64, U32
+from ps2stream.merger.intervals import Intervals
 from ps2stream.merger.kernels import distinct_pairs
 from ps2stream.messages import MatchBatch, Payload
 
-WINDOW = 65_536  # done batches remembered at most, a dispatcher
+EARLY = 1_024  # batches of which answers alone are kept; the oldest go, and are asked for again
 
 
 @dataclasses.dataclass(slots=True)
 class Pending:
-    """What has come of one batch: its payload, each worker's answer."""
+    """What has come of one attempt at a batch: its payload, each worker's answer."""
 
+    attempt: int
     payload: Payload | None = None
     answers: dict[int, MatchBatch] = dataclasses.field(default_factory=dict)
 
@@ -53,64 +54,95 @@ class Pending:
 
 
 class Window:
-    """The batches of one dispatcher: pending, done, forgotten."""
+    """The batches of one dispatcher: pending, done, withdrawn."""
 
-    def __init__(self, size: int = WINDOW) -> None:
+    def __init__(self) -> None:
         self.watermark = 0
-        self._size = size
-        self._floor = -1  # every batch up to here is done
+        self.done = Intervals()
+        self._oldest = 0
         self._pending: dict[int, Pending] = {}
-        self._done: set[int] = set()
-        self._order: deque[tuple[int, int]] = deque()  # (lsn, batch) of those in _done
+        self._early: OrderedDict[int, None] = OrderedDict()  # pending without payload
+        self._withdrawn: OrderedDict[int, int] = OrderedDict()  # batch: attempts up to this
 
     def __len__(self) -> int:
         return len(self._pending)
 
-    def remembered(self) -> int:
-        """The number of done batches that are remembered one by one."""
-        return len(self._done)
-
-    def payload(self, payload: Payload) -> None:
-        if (pending := self._open(payload.batch)) is not None:
+    def payload(self, payload: Payload) -> bool:
+        """Take it, unless the batch is done: then False. LSNs below the watermark are."""
+        end = payload.batch + len(payload.time)
+        if payload.lsn < self.watermark or self.done.covers(payload.batch, end):
+            self._drop(payload.batch)
+            return False
+        if (pending := self._open(payload.batch, payload.attempt)) is not None:
             pending.payload = payload
+            self._early.pop(payload.batch, None)
+        return True
 
     def answer(self, matches: MatchBatch) -> None:
-        """Keeps the first answer of each worker."""
-        if (pending := self._open(matches.batch)) is not None:
-            pending.answers.setdefault(matches.worker, matches)
+        """Keeps the first answer of each worker. Where its first object is done, a batch is
+        open if its payload says so."""
+        if matches.batch in self._pending or not self.done.covers(matches.batch, matches.batch):
+            pending = self._open(matches.batch, matches.attempt)
+            if pending is not None:
+                pending.answers.setdefault(matches.worker, matches)
 
-    def ready(self, applied: int, batch: int | None = None) -> list[Pending]:
-        """Take out what can be processed, in batch order: of all, or of one batch."""
-        asked = sorted(self._pending) if batch is None else [batch]
-        out = []
-        for number in asked:
-            pending = self._pending.get(number)
-            if pending is None or pending.payload is None or not pending.ready(applied):
-                continue
-            del self._pending[number]
-            self._done.add(number)
-            self._order.append((pending.payload.lsn, number))
-            out.append(pending)
-        while len(self._order) > self._size:
-            self._forget()
-        return out
-
-    def advance(self, watermark: int) -> None:
-        """The dispatcher will send nothing below this LSN, and all below it is done."""
-        self.watermark = max(self.watermark, watermark)
-        before = self._floor
-        while self._order and self._order[0][0] < self.watermark:
-            self._floor = max(self._floor, self._forget())
-        if self._floor > before:  # what still waits below it are repeats
-            self._pending = {b: p for b, p in self._pending.items() if b > self._floor}
-
-    def _open(self, batch: int) -> Pending | None:
+    def withdraw(self, batch: int, attempt: int) -> None:
+        """The attempts up to this one will not be completed: what came of them goes, and what
+        still comes."""
         pending = self._pending.get(batch)
-        if pending is None and batch > self._floor and batch not in self._done:
-            pending = self._pending[batch] = Pending()
-        return pending
+        if pending is not None and pending.attempt <= attempt:
+            self._drop(batch)
+        self._withdrawn[batch] = max(attempt, self._withdrawn.pop(batch, 0))
+        if len(self._withdrawn) > EARLY:
+            self._withdrawn.popitem(last=False)
 
-    def _forget(self) -> int:
-        _, batch = self._order.popleft()
-        self._done.discard(batch)
-        return batch
+    def ready(self, applied: int, batch: int | None = None) -> list[Payload]:
+        """What can be processed, in batch order: of all, or of one batch."""
+        asked = sorted(self._pending) if batch is None else [batch]
+        found = (self._pending.get(number) for number in asked)
+        return [p.payload for p in found if p is not None and p.payload and p.ready(applied)]
+
+    def pairs(self, payload: Payload) -> tuple[U32, I64, I64]:
+        """The pairs of a ready batch, sorted by row and handle: rows, handles, sessions;
+        those alone whose objects are not done."""
+        row, handle, session = self._pending[payload.batch].pairs()
+        old = self.done.within(payload.batch, payload.batch + len(payload.time))
+        if old:
+            offset = payload.batch + row.astype(np.int64)
+            new = ~np.logical_or.reduce([(offset >= a) & (offset < b) for a, b in old])
+            row, handle, session = row[new], handle[new], session[new]
+        return row, handle, session
+
+    def finish(self, batch: int, end: int) -> None:
+        """The objects of this batch are done."""
+        self.done.add(batch, end)
+        self._drop(batch)
+
+    def advance(self, watermark: int, oldest: int = 0) -> None:
+        """The dispatcher's batches below this LSN, and those below offset `oldest`, are done or
+        given up."""
+        if watermark <= self.watermark and oldest <= self._oldest:
+            return
+        self.watermark = max(self.watermark, watermark)
+        self._oldest = max(self._oldest, oldest)
+        self.done.add(0, self._oldest)
+        for batch, pending in list(self._pending.items()):
+            payload = pending.payload
+            if batch < self._oldest or (payload is not None and payload.lsn < self.watermark):
+                self._drop(batch)
+
+    def _open(self, batch: int, attempt: int) -> Pending | None:
+        """The batch's Pending of this attempt, or none when it is one of the past."""
+        if attempt <= self._withdrawn.get(batch, -1):
+            return None
+        pending = self._pending.get(batch)
+        if pending is None or attempt > pending.attempt:
+            pending = self._pending[batch] = Pending(attempt)
+            self._early[batch] = None
+            if len(self._early) > EARLY:
+                self._drop(next(iter(self._early)))
+        return pending if attempt == pending.attempt else None
+
+    def _drop(self, batch: int) -> None:
+        self._pending.pop(batch, None)
+        self._early.pop(batch, None)

@@ -102,3 +102,36 @@ def add_new(table: I64, used: int, handle: I64, start: int, new: I64) -> tuple[i
             found += 1
         i += 1
     return i, used, found
+
+
+@njit(cache=True, nogil=True)
+def shares(cut: I64, index: U32, id_off: I64, text_off: I64, pair: int) -> I64:
+    """For each slice cut[i]..cut[i + 1] of a column of object rows, equal ones side by side:
+    its bytes, `pair` for each element and those of each object once."""
+    out = np.zeros(len(cut) - 1, np.int64)
+    for i in range(len(out)):
+        size = pair * (cut[i + 1] - cut[i])
+        for j in range(cut[i], cut[i + 1]):
+            if j == cut[i] or index[j] != index[j - 1]:
+                size += _object_bytes(index[j], id_off, text_off)
+        out[i] = size
+    return out
+
+
+@njit(cache=True, nogil=True)
+def fitting(index: U32, id_off: I64, text_off: I64, pair: int, limit: int) -> int:
+    """How many elements of a column of object rows, at least one, stay within `limit` bytes."""
+    size = 0
+    for j in range(len(index)):
+        size += pair
+        if j == 0 or index[j] != index[j - 1]:
+            size += _object_bytes(index[j], id_off, text_off)
+        if size > limit and j > 0:
+            return j
+    return len(index)
+
+
+@njit(inline="always")
+def _object_bytes(row: int, id_off: I64, text_off: I64) -> int:
+    size: int = 48 + id_off[row + 1] - id_off[row] + text_off[row + 1] - text_off[row]
+    return size

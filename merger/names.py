@@ -5,7 +5,7 @@ Handles come in rising order, so a name is found by binary search in growing col
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,27 +13,9 @@ from numpy.typing import NDArray
 from ps2stream.batch import I64, U8
 from ps2stream.merger.kernels import take_spans
 from ps2stream.tenants import own_start
+from ps2stream.wire import StringColumn
 
 MIN_COMPACT = 1_024
-
-
-class Snapshot(NamedTuple):
-    """Names as they stood: later additions and forgetting leave it as it is."""
-
-    handle: I64
-    start: I64
-    end: I64
-    data: U8
-
-    def of(self, handles: I64) -> tuple[I64, U8]:
-        """The ids of these handles as a string column. Raises KeyError for an unknown one."""
-        at = np.searchsorted(self.handle, handles)
-        known = at < len(self.handle)
-        known[known] = self.handle[at[known]] == handles[known]
-        if not known.all():
-            raise KeyError(f"no name for query {int(handles[~known][0])}")
-        off, data = take_spans(self.start, self.end, self.data, at)
-        return off, data
 
 
 class Names:
@@ -60,34 +42,46 @@ class Names:
         self._data.append(data[off[0] : off[-1]])
         self._alive.append(np.ones(len(handles), np.bool_))
 
+    def known(self, handles: I64) -> NDArray[np.bool_]:
+        """Which of these handles have a name here."""
+        return self._find(handles)[1]
+
+    def of(self, handles: I64) -> StringColumn:
+        """The ids of these handles. Raises KeyError for an unknown one."""
+        at, known = self._find(handles)
+        if not known.all():
+            raise KeyError(f"no name for query {int(handles[~known][0])}")
+        out: StringColumn = take_spans(self._start.view(), self._end.view(), self._data.view(), at)
+        return out
+
     def forget(self, handles: I64) -> None:
         """These names, as far as they are kept, are needed no more."""
-        known = self._handle.view()
-        at = np.searchsorted(known, handles)
-        inside = at < len(known)
-        at = at[inside]
-        at = at[known[at] == handles[inside]]
+        at, known = self._find(handles)
+        at = at[known]
         alive = self._alive.view()
         self._dead += int(alive[at].sum())
         alive[at] = False
         if self._dead > MIN_COMPACT and 2 * self._dead > self._handle.size:
             self._compact()
 
-    def snapshot(self) -> Snapshot:
-        return Snapshot(
-            self._handle.view(), self._start.view(), self._end.view(), self._data.view()
-        )
+    def _find(self, handles: I64) -> tuple[I64, NDArray[np.bool_]]:
+        """The row of each handle, and whether it is one."""
+        column = self._handle.view()
+        at = np.searchsorted(column, handles)
+        known = at < len(column)
+        known[known] = column[at[known]] == handles[known]
+        known[known] = self._alive.view()[at[known]]
+        return at, known
 
     def _compact(self) -> None:
-        keep = np.flatnonzero(self._alive.view())
-        handles = self._handle.view()[keep]
-        off, data = self.snapshot().of(handles)
+        handles = self._handle.view()[self._alive.view()]
+        off, data = self.of(handles)
         self.__init__()  # type: ignore[misc]
         self.add(handles, off, data)
 
 
 class _Column:
-    """A column that grows by doubling; a view taken before keeps its values."""
+    """A column that grows by doubling."""
 
     def __init__(self, dtype: Any) -> None:
         self.size = 0

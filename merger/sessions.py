@@ -1,27 +1,29 @@
-"""Sessions: numbering, credits, and a bounded backlog whose losses are announced.
+"""Sessions: numbering, streams with credits, acknowledgements, and losses that are announced.
 
-A session numbers its pairs (session_seq, from 1, without gaps). What its stream has taken
-but not acknowledged, and what waits for a stream or for credits, is held; a new stream
-gets the unacknowledged again, with the same numbers. Beyond the quota the oldest goes:
-first what was sent, then the head of the backlog, and a Gap takes its place.
+A session numbers its pairs (session_seq, from 1, without gaps). All that is not
+acknowledged stands in the match log, and the backlog says where; a stream has been sent it
+up to `taken`, a new stream starts behind what is acknowledged. Beyond the quota the oldest
+pairs are lost: a Gap stands for them, once it is in the log.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections import deque
+from typing import Protocol
 
 import numpy as np
 
 from ps2stream.batch import I64
-from ps2stream.merger.fanout import Entry
+from ps2stream.merger import fanout
+from ps2stream.merger.backlog import Backlog
+from ps2stream.merger.journal import Journal
 from ps2stream.merger.kernels import add_new
-from ps2stream.messages import Address, Attach, Credit, Delivery, Detach, Send
-from ps2stream.wire import Deliver, Gap, deliver_batch
+from ps2stream.merger.records import Matched
+from ps2stream.messages import Address, Send
+from ps2stream.session_messages import Attach, Attached, Credit, Delivery, Detach
+from ps2stream.wire import Deliver, StringColumn, deliver_batch
 
 MAX_KNOWN = 1 << 22  # handles; a stream that knows more is told all anew
-
-Item = Entry | Gap
 
 
 class Known:
@@ -30,6 +32,10 @@ class Known:
     def __init__(self) -> None:
         self._table = np.zeros(64, np.int64)
         self._used = 0
+
+    @property
+    def held_bytes(self) -> int:
+        return self._table.nbytes
 
     def learn(self, handles: I64) -> I64:
         """Those that were not known, each once; now they are."""
@@ -49,58 +55,81 @@ class Known:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Stream:
-    """An open Deliver stream and what it may still be sent."""
+    """An open Deliver stream: what it was sent, and how far it may be sent more."""
 
     epoch: int
     dispatcher: int
     fields: int
-    batches: int
-    bytes: int
+    window_batches: int
+    window_bytes: int
+    taken_batches: int = 0
+    taken_bytes: int = 0
+    batches: int = 0
+    bytes: int = 0
+    number: int = 0
     known: Known = dataclasses.field(default_factory=Known)
+
+    @property
+    def open(self) -> bool:
+        """Whether one more batch may be sent; it may overdraw the bytes."""
+        return (
+            self.batches < self.window_batches + self.taken_batches
+            and self.bytes < self.window_bytes + self.taken_bytes
+        )
+
+
+class Source(Protocol):
+    """What a session needs to read its backlog back."""
+
+    def record(self, position: int) -> Matched: ...
+
+    def names_of(self, handles: I64) -> StringColumn: ...
 
 
 class Session:
-    """One subscriber. `held` is the number of bytes kept for it."""
+    """One subscriber.
 
-    def __init__(self, number: int) -> None:
+    Numbers of pairs: the next is `next`; to `acked` they are acknowledged, to `lost` they are
+    so or lost, of which the log knows to `noted`; the stream was sent those to `taken`.
+    """
+
+    __slots__ = (
+        "_epoch", "acked", "backlog", "lost", "next", "noted", "number", "stream", "taken",
+    )  # fmt: skip
+
+    def __init__(self, number: int, journal: Journal) -> None:
         self.number = number
-        self.next_seq = 1
-        self.held = 0
+        self.next = 1
+        self.acked = self.lost = self.noted = self.taken = 0
+        self.backlog = Backlog(number, journal)
         self.stream: Stream | None = None
         self._epoch = 0  # the highest that was opened or closed
-        self._acked = 0
-        self._taken = 0  # the highest number that a stream was sent
-        self._sent: deque[Item] = deque()  # not acknowledged
-        self._backlog: deque[Item] = deque()  # not sent
-        self._lapsed: Gap | None = None  # sent, not acknowledged, no longer held
 
-    def add(self, entries: list[Entry], quota: int) -> list[Send]:
-        """Take new entries, numbered from `next_seq`; send what may be sent."""
-        for entry in entries:
-            self.next_seq = entry.last + 1
-            self._backlog.append(entry)
-            self.held += entry.cost
-        out = self._pump()
-        for item in reversed(self._backlog):
-            if isinstance(item, Entry) and item.names is not None:
-                before = item.cost
-                item.keep_names()
-                self.held += item.cost - before
-            else:
-                break
-        self.shrink(quota)
-        return out
+    @property
+    def floor(self) -> int:
+        """Nothing to this number is needed any more."""
+        return max(self.acked, self.lost)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a stream has not been sent all."""
+        return self.stream is not None and self.taken + 1 < self.next
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory taken, about."""
+        stream = 0 if self.stream is None else 400 + self.stream.known.held_bytes
+        return 400 + stream + self.backlog.held_bytes
 
     def attach(self, attach: Attach) -> list[Send]:
         """Open a stream; an older one is closed, a stale one refused."""
         if attach.epoch <= self._epoch:
-            if self.stream is not None and self.stream.epoch == attach.epoch:
-                return []
-            return [self._closed(attach.epoch, attach.dispatcher)]
-        out = []
-        if self.stream is not None:
-            out.append(self._closed(self.stream.epoch, self.stream.dispatcher))
-        self._requeue()
+            if self.stream is None or self.stream.epoch != attach.epoch:
+                return [self._closed(attach.epoch, attach.dispatcher, 1)]
+            return [self._attached(attach.epoch, attach.dispatcher, self.stream.number)]
+        if attach.ack >= self.next:
+            return [self._attached(attach.epoch, attach.dispatcher, 0, refused=1)]
+        out = self._close()
         self._epoch = attach.epoch
         self.stream = Stream(
             attach.epoch,
@@ -109,103 +138,121 @@ class Session:
             attach.credit_batches,
             attach.credit_bytes,
         )
-        return out + self._pump()
+        self._acknowledge(attach.ack)
+        self.taken = self.acked
+        return [*out, self._attached(attach.epoch, attach.dispatcher, 0)]
 
     def credit(self, credit: Credit) -> list[Send]:
-        """Let go of what is acknowledged; with a current epoch, send on."""
-        self._acked = max(self._acked, min(credit.ack, self._taken))
-        if self._lapsed is not None and self._lapsed.last <= self._acked:
-            self._lapsed = None
-        for queue in (self._sent, self._backlog):
-            while queue and queue[0].last <= self._acked:
-                self.held -= _cost(queue.popleft())
-        if self.stream is None or self.stream.epoch != credit.epoch:
+        """Let go of what is acknowledged, as far as it was sent; grant what was taken. One
+        that says nothing new asks what was sent, one of a lost stream hears of more than it
+        has: it attaches anew."""
+        acked = self.acked
+        self._acknowledge(min(credit.ack, self.taken))
+        stream = self.stream
+        if stream is None or stream.epoch != credit.epoch:
+            lost = credit.epoch >= self._epoch and stream is None
+            return [self._attached(credit.epoch, credit.dispatcher, 1 << 62)] if lost else []
+        now = (credit.batches, credit.bytes)
+        old = (stream.taken_batches, stream.taken_bytes)
+        stream.taken_batches, stream.taken_bytes = map(max, now, old)
+        if self.acked > acked or now > old:
             return []
-        self.stream.batches += credit.batches
-        self.stream.bytes += credit.bytes
-        return self._pump()
+        return [self._attached(stream.epoch, stream.dispatcher, stream.number)]
 
-    def detach(self, detach: Detach) -> list[Send]:
+    def detach(self, detach: Detach) -> None:
         """The stream is gone; a Detach that overtakes its Attach holds too."""
         self._epoch = max(self._epoch, detach.epoch)
         if self.stream is not None and self.stream.epoch <= detach.epoch:
             self.stream = None
-            self._requeue()
-        return []
 
-    def shrink(self, quota: int) -> None:
-        """Drop the oldest until at most `quota` bytes are held."""
-        while self.held > quota and self._sent:
-            item = self._sent.popleft()
-            self.held -= _cost(item)
-            self._lapsed = _merged(self._lapsed, item)
-        gap: Gap | None = None
-        while self._backlog and (self.held > quota or isinstance(self._backlog[0], Gap)):
-            item = self._backlog.popleft()
-            self.held -= _cost(item)
-            gap = _merged(gap, item)
-        if gap is not None:
-            self._backlog.appendleft(gap)
+    def add(self, position: int, pairs: int, size: int) -> int:
+        """Take so many new pairs, `size` bytes at `position` of the log; the first's number."""
+        first = self.next
+        self.next += pairs
+        self.backlog.append(position, first, self.next - 1, size)
+        return first
 
-    def _pump(self) -> list[Send]:
-        stream = self.stream
+    def lose_bytes(self, most: int) -> None:
+        """Drop the oldest places until at most so many bytes are kept."""
+        while self.backlog.size > most and (place := self.backlog.oldest) is not None:
+            self._lose(place.last)
+
+    def lose_before(self, position: int) -> bool:
+        """Drop the places before this position of the log; whether there were any."""
+        before = self.lost
+        while (place := self.backlog.oldest) is not None and place.position < position:
+            self._lose(place.last)
+        return self.lost > before
+
+    def send(self, source: Source, record: Matched, a: int, b: int) -> list[Send]:
+        """The pairs a..b of a record, which are the next, as far as the stream takes them."""
         out: list[Send] = []
-        while stream is not None and self._backlog and stream.batches > 0 and stream.bytes > 0:
-            item = self._backlog.popleft()
-            if isinstance(item, Gap):
-                batch = _gap_alone(item)
-            else:
-                # Sorted, the names are found several times as fast.
-                new = np.sort(stream.known.learn(item.handle))
-                batch = item.deliver(stream.fields, new)
-            data = np.frombuffer(deliver_batch(batch), np.uint8)
-            self._sent.append(item)
-            self._taken = max(self._taken, item.last)
-            stream.batches -= 1
-            stream.bytes -= len(data)
-            out.append(
-                Send(
-                    Address("dispatcher", stream.dispatcher),
-                    Delivery(self.number, stream.epoch, 0, data),
-                )
-            )
+        while (stream := self.stream) is not None and a < b and stream.open:
+            end = fanout.part(record, a, b)
+            # Sorted, the names are found several times as fast.
+            new = np.sort(stream.known.learn(record.handle[a:end]))
+            first = self.taken + 1
+            names = source.names_of(new)
+            batch = fanout.delivery(record, a, end, first, stream.fields, new, names)
+            out.append(self._deliver(stream, batch, self.taken + end - a))
+            a = end
         return out
 
-    def _requeue(self) -> None:
-        """What was sent and not acknowledged waits for the next stream."""
-        lapsed: list[Item] = []
-        if self._lapsed is not None:
-            first = max(self._lapsed.first, self._acked + 1)
-            lapsed = [Gap(first, self._lapsed.last, self._lapsed.last - first + 1)]
-            self._lapsed = None
-        for item in self._sent:
-            if isinstance(item, Entry):
-                before = item.cost
-                item.keep_names()
-                self.held += item.cost - before
-        self._backlog = deque([*lapsed, *self._sent, *self._backlog])
-        self._sent.clear()
+    def pump(self, source: Source) -> list[Send]:
+        """One place of what waits, or a gap, as far as the stream takes it."""
+        stream = self.stream
+        if stream is None or not self.waiting or not stream.open:
+            return []
+        if self.taken < self.lost:
+            if self.noted < self.lost:
+                return []
+            return [self._deliver(stream, fanout.gap(self.taken + 1, self.lost), self.lost)]
+        place = self.backlog.find(self.taken + 1)
+        record = source.record(place.position)
+        i = int(np.searchsorted(record.session, self.number))
+        a = int(record.cut[i]) + self.taken + 1 - int(record.first[i])
+        return self.send(source, record, a, int(record.cut[i + 1]))
 
-    def _closed(self, epoch: int, dispatcher: int) -> Send:
+    def rest(self, bytes: int) -> None:
+        """While its stream has no credits, it holds no more than this of names' handles."""
+        stream = self.stream
+        if stream is not None and not stream.open and stream.known.held_bytes > bytes:
+            stream.known = Known()
+
+    def _acknowledge(self, number: int) -> None:
+        if number > self.acked:
+            self.acked = number
+            self.backlog.drop(number)
+
+    def _lose(self, number: int) -> None:
+        self.lost = number
+        self.backlog.drop(number)
+
+    def _deliver(self, stream: Stream, batch: Deliver, taken: int) -> Send:
+        data = np.frombuffer(deliver_batch(batch), np.uint8)
+        self.taken = taken
+        stream.batches += 1
+        stream.bytes += len(data)
+        stream.number += 1
         return Send(
-            Address("dispatcher", dispatcher),
-            Delivery(self.number, epoch, 1, np.zeros(0, np.uint8)),
+            Address("dispatcher", stream.dispatcher),
+            Delivery(self.number, stream.epoch, stream.number, 0, data),
         )
 
+    def _attached(self, epoch: int, dispatcher: int, sent: int, refused: int = 0) -> Send:
+        return Send(
+            Address("dispatcher", dispatcher),
+            Attached(self.number, epoch, sent, self.next - 1, self.acked, refused),
+        )
 
-def _cost(item: Item) -> int:
-    return item.cost if isinstance(item, Entry) else 0
+    def _close(self) -> list[Send]:
+        if self.stream is None:
+            return []
+        stream, self.stream = self.stream, None
+        return [self._closed(stream.epoch, stream.dispatcher, stream.number + 1)]
 
-
-def _merged(gap: Gap | None, item: Item) -> Gap:
-    count = item.pairs if isinstance(item, Gap) else len(item.handle)
-    if gap is None:
-        return Gap(item.first, item.last, count)
-    return Gap(gap.first, item.last, gap.pairs + count)
-
-
-def _gap_alone(gap: Gap) -> Deliver:
-    """A batch without pairs; its number is that of the next pair."""
-    none = np.zeros(0, np.int64)
-    text = np.zeros(1, np.int64), np.zeros(0, np.uint8)
-    return Deliver(gap.last + 1, none, text, none, np.zeros(0, np.uint32), text, none, 0, gap=gap)
+    def _closed(self, epoch: int, dispatcher: int, number: int) -> Send:
+        return Send(
+            Address("dispatcher", dispatcher),
+            Delivery(self.number, epoch, number, 1, np.zeros(0, np.uint8)),
+        )

@@ -1,76 +1,104 @@
 """The merger machine: from workers' matches to each session's numbered deliveries.
 
 It holds a batch until payload, all answers and all query names to the batch's LSN are
-there, collapses equal pairs, numbers them by session and hands them to the sessions.
+there, collapses equal pairs, numbers them by session and writes them to the match log;
+sessions send from there. What it returns may leave once the log is synced: `unsynced`.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 
 import numpy as np
 
-from ps2stream.batch import I64, Frame
-from ps2stream.merger.dedup import WINDOW, Pending, Window
-from ps2stream.merger.fanout import by_session, entries, take
-from ps2stream.merger.names import Names
-from ps2stream.merger.sessions import Session
+from ps2stream.batch import Frame
+from ps2stream.merger import fanout
+from ps2stream.merger.journal import Journal
+from ps2stream.merger.records import Checkpoint
+from ps2stream.merger.recovery import recover
+from ps2stream.merger.retention import Retention
+from ps2stream.merger.subscribers import Subscribers
+from ps2stream.merger.updates import Updates
 from ps2stream.messages import (
     Address,
-    Attach,
+    Applied,
     Completed,
-    Credit,
-    Detach,
     MatchBatch,
     MergerQueries,
+    NamesKept,
     Payload,
     Send,
+    Tip,
     Watermark,
+    Withdraw,
 )
-from ps2stream.rows import Kind
+from ps2stream.ports import Log
+from ps2stream.session_messages import Attach, Credit, Detach
+
+DAY_MS = 24 * 3600 * 1000
+SECOND = 10  # ticks
+
+Done = dict[int, list[int]]  # dispatcher: batches
 
 
 class MergerMachine:
     """Merger `index` of `mergers`: the sessions with number % mergers == index.
 
-    `session_quota_bytes` bounds what is held for a session, `total_bytes` for all of them;
-    `window` the completed batches that are remembered a dispatcher.
+    It goes on from what `log` holds. A session loses its oldest pairs beyond
+    `session_quota_bytes` in the log, all sessions theirs beyond `retention_bytes` or
+    `retention_ms`; they go by chapters of about `chapter_bytes`. Raises DataDirectoryError
+    when the log is damaged.
     """
 
     def __init__(
         self,
         index: int,
         dispatchers: int,
-        workers: int,
         mergers: int,
-        session_quota_bytes: int = 4 << 20,
-        total_bytes: int = 1 << 30,
-        window: int = WINDOW,
+        log: Log,
+        session_quota_bytes: int = 64 << 20,
+        retention_bytes: int = 4 << 30,
+        retention_ms: int = DAY_MS,
+        chapter_bytes: int = 32 << 20,
     ) -> None:
         self._index = index
-        self._workers = workers
-        self._mergers = mergers
-        self._quota = session_quota_bytes
-        self._total = total_bytes
-        self._windows = [Window(window) for _ in range(dispatchers)]
-        self._watermark = 0
-        self._applied = 0
-        self._early: dict[int, MergerQueries] = {}  # by lsn_from: waiting for earlier ones
-        self._names = Names()
-        self._deleted: deque[tuple[I64, I64]] = deque()  # (lsn, handle), lsn rising
-        self._sessions: dict[int, Session] = {}
-        self._held = 0
+        self._journal = Journal(log)
+        found = recover(log, self._journal)
+        self._windows = [found.windows[i] for i in range(dispatchers)]
+        self._forgotten = found.forgotten
+        self._updates = Updates(index, mergers, self._forgotten)
+        self._sessions = Subscribers(
+            found.sessions, self._journal, self._updates.of, session_quota_bytes
+        )
+        self._retention = Retention(found.chapters, retention_bytes, retention_ms, chapter_bytes)
+        self._lsn = found.lsn  # the highest of a batch with pairs
+        self._refused = False  # the log took no batch
+        self._now = 0
+        self._ticks = 0
 
     @property
     def applied(self) -> int:
         """All queries up to this LSN are known."""
-        return self._applied
+        return self._updates.applied
 
     @property
-    def held_bytes(self) -> int:
-        """Bytes kept for all sessions."""
-        return self._held
+    def unsynced(self) -> bool:
+        """Whether `sync` must come before what was returned may leave."""
+        return self._journal.unsynced
+
+    def sync(self) -> None:
+        """Make durable what was returned so far. Raises Unavailable, for good."""
+        self._journal.sync()
+
+    def hand_over(self) -> bool:
+        """Whether a sync must come before what was returned since the last call may leave,
+        which is then the caller's to see to."""
+        return self._journal.hand_over()
+
+    @property
+    def busy(self) -> bool:
+        """Whether `on_many` without frames sends more: the log was read for long enough."""
+        return self._named and self._sessions.busy
 
     @property
     def pending(self) -> int:
@@ -80,7 +108,17 @@ class MergerMachine:
     @property
     def names(self) -> int:
         """Query names kept."""
-        return len(self._names)
+        return len(self._updates.names)
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory that the sessions take."""
+        return sum(session.held_bytes for session in self._sessions)
+
+    @property
+    def backlog_bytes(self) -> int:
+        """Bytes of the log that sessions have not acknowledged."""
+        return sum(session.backlog.size for session in self._sessions)
 
     def on(self, frame: Frame) -> list[Send]:
         """Any message to a merger."""
@@ -89,105 +127,138 @@ class MergerMachine:
     def on_many(self, frames: Iterable[Frame]) -> list[Send]:
         """Several messages in order; Completed goes out once a dispatcher, at the end."""
         out: list[Send] = []
-        done: dict[int, list[int]] = {}
+        done: Done = {}
         for frame in frames:
             match frame:
                 case MatchBatch():
                     window = self._windows[frame.dispatcher]
                     window.answer(frame)
-                    out += self._process(window.ready(self._applied, frame.batch), done)
+                    out += self._process(window.ready(self.applied, frame.batch), done)
                 case Payload():
-                    window = self._windows[frame.dispatcher]
-                    window.payload(frame)
-                    out += self._process(window.ready(self._applied, frame.batch), done)
-                    self._advance(frame.dispatcher, frame.watermark)
-                case MergerQueries():
-                    if self._learn(frame):
-                        for window in self._windows:
-                            out += self._process(window.ready(self._applied), done)
-                    self._advance(frame.dispatcher, frame.watermark)
+                    out += self._payload(frame, done)
+                    oldest = min(frame.oldest, frame.batch)
+                    self._windows[frame.dispatcher].advance(frame.watermark, oldest)
+                case MergerQueries() | Applied() | Tip():
+                    if self._updates.on(frame):
+                        out += self._applied(done)
+                    out += self._updates.asks()
+                    if isinstance(frame, MergerQueries):
+                        self._windows[frame.dispatcher].advance(frame.watermark)
                 case Watermark():
-                    self._advance(frame.dispatcher, frame.watermark)
+                    self._windows[frame.dispatcher].advance(frame.watermark)
+                case Withdraw():
+                    self._windows[frame.dispatcher].withdraw(frame.batch, frame.attempt)
                 case Attach() | Credit() | Detach():
-                    out += self._consume(frame)
+                    out += self._sessions.on(frame)
                 case _:
                     raise TypeError(f"a merger takes no {type(frame).__name__}")
+        return out + self._end(done)
+
+    def joined(self, address: Address) -> list[Send]:
+        """This peer is a new one: streams that stood at a dispatcher are gone."""
+        if address.role == "dispatcher":
+            self._sessions.left(address.index)
+        return []
+
+    def tick(self, now: int) -> list[Send]:
+        """Periodic work, ten times a second; now in Unix ms. Raises Unavailable, for good."""
+        self._now = max(self._now, now)
+        self._ticks += 1
+        out = self._updates.tick()
+        done: Done = {}
+        if self._refused:
+            out += self._process_all(done)
+        if self._ticks % SECOND == 0:
+            self._retain()
+            out += self._forget()
+            self._sessions.rest()
+        return out + self._end(done)
+
+    # --- batches -------------------------------------------------------------
+
+    @property
+    def _named(self) -> bool:
+        """Whether the names of all that the log holds are known: not so after a start, nor
+        while a state of the sequencer is received."""
+        return self.applied >= self._lsn
+
+    def _payload(self, payload: Payload, done: Done) -> list[Send]:
+        window = self._windows[payload.dispatcher]
+        if window.payload(payload):
+            return self._process(window.ready(self.applied, payload.batch), done)
+        done.setdefault(payload.dispatcher, []).append(payload.batch)
+        return []
+
+    def _applied(self, done: Done) -> list[Send]:
+        """More queries are known."""
+        if self._named:
+            self._sessions.wake()
+        return self._process_all(done)
+
+    def _process_all(self, done: Done) -> list[Send]:
+        self._refused = False
+        out: list[Send] = []
+        for window in self._windows:
+            out += self._process(window.ready(self.applied), done)
+        return out
+
+    def _process(self, ready: list[Payload], done: Done) -> list[Send]:
+        out: list[Send] = []
+        for payload in ready:
+            window = self._windows[payload.dispatcher]
+            row, handle, session = window.pairs(payload)
+            if len(row):
+                record = fanout.matched(payload, row, handle, session, self._now)
+                sends = self._sessions.add(record, self._named)
+                if sends is None:
+                    self._refused = True  # a later tick tries again
+                    continue
+                out += sends
+                self._lsn = max(self._lsn, payload.lsn)
+            window.finish(payload.batch, payload.batch + len(payload.time))
+            done.setdefault(payload.dispatcher, []).append(payload.batch)
+        return out
+
+    def _end(self, done: Done) -> list[Send]:
+        """What follows on all messages of a call."""
+        out = self._sessions.serve() if self._named else []
         for dispatcher, batches in done.items():
             completed = Completed(self._index, np.array(batches, np.int64))
             out.append(Send(Address("dispatcher", dispatcher), completed))
         return out
 
-    def _learn(self, queries: MergerQueries) -> bool:
-        """Take query names in LSN order; whether `applied` has risen."""
-        if queries.lsn_from > self._applied:
-            self._early[queries.lsn_from] = queries
-        before = self._applied
-        while (now := self._early.pop(self._applied + 1, None)) is not None:
-            mine = now.session % self._mergers == self._index
-            inserts = np.flatnonzero(mine & (now.kind == Kind.INSERT))
-            deletes = np.flatnonzero(mine & (now.kind == Kind.DELETE))
-            self._names.add(now.handle[inserts], *take((now.id_off, now.id), inserts))
-            if len(deletes):
-                self._deleted.append((now.lsn[deletes], now.handle[deletes]))
-            self._applied = now.lsn_to
-        return self._applied > before
+    # --- what is kept ----------------------------------------------------------
 
-    def _advance(self, dispatcher: int, watermark: int) -> None:
-        """Forget what no later batch can need: done batches, and the names of queries whose
-        delete every dispatcher's watermark has reached."""
-        self._windows[dispatcher].advance(watermark)
+    def _forget(self) -> list[Send]:
+        """Names that no batch can need go, and the sequencer may let go of them too. That
+        cursors say which pairs need none has to be durable before."""
+        if not self._sessions.note(lasting=True):
+            return []
         lowest = min(window.watermark for window in self._windows)
-        while self._deleted and self._deleted[0][0][0] <= lowest:
-            lsn, handle = self._deleted.popleft()
-            cut = int(np.searchsorted(lsn, lowest, "right"))
-            self._names.forget(handle[:cut])
-            if cut < len(lsn):
-                self._deleted.appendleft((lsn[cut:], handle[cut:]))
+        kept = self._updates.forget(lowest, self._sessions.last)
+        return [Send(Address("sequencer", 0), NamesKept(self._index, kept))]
 
-    def _process(self, ready: list[Pending], done: dict[int, list[int]]) -> list[Send]:
-        out: list[Send] = []
-        for pending in ready:
-            payload = pending.payload
-            if payload is None:
-                continue
-            names = self._names.snapshot()
-            for number, row, handle in by_session(*pending.pairs()):
-                session = self._session(number)
-                before = session.held
-                new = entries(payload, row, handle, session.next_seq, names)
-                out += session.add(new, self._quota)
-                self._account(session.held - before)
-            done.setdefault(payload.dispatcher, []).append(payload.batch)
-        return out
-
-    def _consume(self, frame: Attach | Credit | Detach) -> list[Send]:
-        session = self._session(frame.session)
-        before = session.held
-        match frame:
-            case Attach():
-                out = session.attach(frame)
-            case Credit():
-                out = session.credit(frame)
-            case Detach():
-                out = session.detach(frame)
-        session.shrink(self._quota)
-        self._account(session.held - before)
-        return out
-
-    def _session(self, number: int) -> Session:
-        session = self._sessions.get(number)
-        if session is None:
-            session = self._sessions[number] = Session(number)
-        return session
-
-    def _account(self, change: int) -> None:
-        """Keep the total bound: halve every session that holds a good share of it."""
-        self._held += change
-        if self._held <= self._total:
+    def _retain(self) -> None:
+        """Begin a chapter of the log, let go of old ones."""
+        end = self._journal.end
+        if self._retention.due(end, self._now):
+            position = self._journal.append(self._checkpoint())
+            if position is not None:
+                self._retention.begin(position, self._now)
+        if not self._retention.several:
             return
-        share = self._held // (2 * len(self._sessions))
-        for session in self._sessions.values():
-            if session.held > share:
-                before = session.held
-                session.shrink(before // 2)
-                self._held += session.held - before
+        overdue = self._retention.overdue(end, self._now)
+        if overdue is not None:
+            self._sessions.lose_before(overdue)
+        oldest = self._sessions.oldest
+        before = self._retention.spare(end if oldest is None else oldest)
+        if before is None or not self._sessions.note():
+            return
+        if self._forgotten.tidy(before, self._sessions.floor):
+            self._journal.trim(before)
+            self._retention.forget(before)
+
+    def _checkpoint(self) -> Checkpoint:
+        done = [(i, *r) for i, window in enumerate(self._windows) for r in window.done.items()]
+        ranges = np.array(done, np.int64).reshape(-1, 3).T
+        return Checkpoint(self._lsn, self._now, *self._sessions.table(), *ranges)

@@ -137,7 +137,7 @@ class AsyncClient:
     # --- objects --------------------------------------------------------------
 
     async def publish(
-        self, objects: Any, *, level: str = "accepted", allow_partial: bool = False
+        self, objects: Any, *, level: str = "durable", allow_partial: bool = False
     ) -> Receipt:
         """Publish one batch: rows, columns or a record batch."""
         request = api.publish_request(objects, level, allow_partial)
@@ -145,7 +145,7 @@ class AsyncClient:
         return answers.receipt_of(answer)
 
     async def publish_arrow(
-        self, batch: pa.RecordBatch, *, level: str = "accepted", allow_partial: bool = False
+        self, batch: pa.RecordBatch, *, level: str = "durable", allow_partial: bool = False
     ) -> Receipt:
         """Publish one record batch: lon, lat, text and perhaps id and time."""
         return await self.publish(batch, level=level, allow_partial=allow_partial)
@@ -154,7 +154,7 @@ class AsyncClient:
         self,
         batches: Iterable[Any] | AsyncIterable[Any],
         *,
-        level: str = "accepted",
+        level: str = "durable",
         allow_partial: bool = False,
         in_flight: int = 8,
     ) -> AsyncIterator[Receipt]:
@@ -186,10 +186,12 @@ class AsyncClient:
         position: bool = True,
         time: bool = True,
         reconnect: bool = True,
+        cursor: bytes = b"",
     ) -> AsyncSubscription:
         """The matches of a session; the stream opens with `async with`, or at the first
-        iteration."""
-        receiver = Receiver(session, text=text, position=position, time=time)
+        iteration. `cursor`: where an earlier subscription had come to;
+        FailedPrecondition when it is of another service."""
+        receiver = Receiver(session, text=text, position=position, time=time, cursor=cursor)
         return AsyncSubscription(self._stream("Deliver"), receiver, reconnect, self._timeout)
 
     async def status(self) -> dict[str, Any]:

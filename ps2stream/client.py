@@ -148,7 +148,7 @@ class Client:
     # --- objects --------------------------------------------------------------
 
     def publish(
-        self, objects: Any, *, level: str = "accepted", allow_partial: bool = False
+        self, objects: Any, *, level: str = "durable", allow_partial: bool = False
     ) -> Receipt:
         """Publish one batch: rows that are mappings (lon, lat, text; id and time where there
         are), a mapping of columns, or a record batch. Taken whole or refused whole, unless
@@ -158,7 +158,7 @@ class Client:
         return answers.receipt_of(answer)
 
     def publish_arrow(
-        self, batch: pa.RecordBatch, *, level: str = "accepted", allow_partial: bool = False
+        self, batch: pa.RecordBatch, *, level: str = "durable", allow_partial: bool = False
     ) -> Receipt:
         """Publish one record batch: lon, lat, text and perhaps id and time."""
         return self.publish(batch, level=level, allow_partial=allow_partial)
@@ -167,7 +167,7 @@ class Client:
         self,
         batches: Iterable[Any],
         *,
-        level: str = "accepted",
+        level: str = "durable",
         allow_partial: bool = False,
         in_flight: int = 8,
     ) -> Iterator[Receipt]:
@@ -189,11 +189,13 @@ class Client:
         position: bool = True,
         time: bool = True,
         reconnect: bool = True,
+        cursor: bytes = b"",
     ) -> Subscription:
         """The matches of a session, one by one or as `batches()`. Opens the stream before it
         returns. The newest stream of a session wins: an older one raises FailedPrecondition.
-        With `reconnect` a lost connection is taken up again."""
-        receiver = Receiver(session, text=text, position=position, time=time)
+        With `reconnect` a lost connection is taken up again. `cursor`: where an earlier
+        subscription had come to; FailedPrecondition when it is of another service."""
+        receiver = Receiver(session, text=text, position=position, time=time, cursor=cursor)
         made = Subscription(self._stream("Deliver"), receiver, reconnect, self._timeout)
         self._subscriptions.add(made)
         return made

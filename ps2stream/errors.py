@@ -53,6 +53,11 @@ class Unavailable(Ps2StreamError):
     """The service cannot answer now; a retry is sensible."""
 
 
+class StoreFailed(Unavailable):
+    """A write failed in a way that leaves open what reached the disk: whoever owns the store
+    must end, and read it anew."""
+
+
 class Unauthenticated(Ps2StreamError):
     """No token and no certificate that the service knows, or one that holds no more."""
 

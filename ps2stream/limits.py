@@ -16,6 +16,8 @@ EXPRESSION_DEPTH: Final = 8  # nested parentheses
 EXPRESSION_CONJUNCTS: Final = 64  # above it the clause rule posts (algorithms.md 1.2)
 TOKEN_BYTES: Final = 128  # longer tokens are cut, not refused
 
+WAITING_UPDATES: Final = 262_144  # inserts a dispatcher has not answered; deletes as many again
+
 LAT_MAX: Final = 90.0
 LON_MAX: Final = 180.0
 RADIUS_KM: Final = 20_015.2  # of a circle: half the circumference of the earth

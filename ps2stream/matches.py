@@ -15,7 +15,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from ps2stream.batch import F64, I64, U8, U32, U64
-from ps2stream.errors import Ps2StreamError
+from ps2stream.errors import InvalidArgument, Ps2StreamError, Violation
 from ps2stream.v1 import delivery_pb2
 from ps2stream.wire_kernels import BAD, get_varints, scan
 
@@ -125,7 +125,8 @@ class Receiver:
     """The state of one subscription over all its streams.
 
     text, position, time: what is asked for of each object; credit_batches, credit_bytes:
-    how much may be under way.
+    how much may be under way; cursor: where an earlier subscription had come to. Raises
+    InvalidArgument for a cursor that is none.
     """
 
     def __init__(
@@ -137,6 +138,7 @@ class Receiver:
         time: bool = True,
         credit_batches: int = 256,
         credit_bytes: int = 1 << 20,
+        cursor: bytes = b"",
     ) -> None:
         fields = delivery_pb2.DeliverFields(text=text, position=position, time=time)
         self._start = delivery_pb2.Start(
@@ -146,8 +148,12 @@ class Receiver:
             credit_bytes=credit_bytes,
         )
         self._names: dict[int, str] = {}
-        self._incarnation = 0
-        self._last = 0
+        try:
+            kept = delivery_pb2.Cursor.FromString(cursor)
+        except DecodeError:
+            raise InvalidArgument([Violation("cursor", "is not a cursor")]) from None
+        self._incarnation = kept.incarnation
+        self._last = kept.session_seq
         self._batches = 0
         self._bytes = 0
         self.missed = 0
@@ -156,7 +162,20 @@ class Receiver:
     def start(self) -> bytes:
         """The first message of a new stream."""
         self._batches = self._bytes = 0
-        return delivery_pb2.DeliverRequest(start=self._start).SerializeToString()
+        start = delivery_pb2.Start()
+        start.CopyFrom(self._start)
+        if self._last:
+            start.cursor.CopyFrom(self._cursor())
+        return delivery_pb2.DeliverRequest(start=start).SerializeToString()
+
+    @property
+    def cursor(self) -> bytes:
+        """How far the subscriber has dealt with the session's pairs; to be kept with what it
+        made of them."""
+        return self._cursor().SerializeToString()
+
+    def _cursor(self) -> delivery_pb2.Cursor:
+        return delivery_pb2.Cursor(incarnation=self._incarnation, session_seq=self._last)
 
     def on(self, data: bytes) -> Matches | None:
         """A message from the service; matches that are new, if it has any."""

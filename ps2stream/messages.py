@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 from ps2stream.batch import F64, I64, U8, U32, U64, Frame
 
 Role = Literal["dispatcher", "worker", "merger", "sequencer"]
+ROLES: tuple[Role, ...] = ("dispatcher", "worker", "merger", "sequencer")
 
 
 class Address(NamedTuple):
@@ -54,16 +55,24 @@ class Status(IntEnum):
 @dataclasses.dataclass(frozen=True, eq=False)
 class UpdateRequest(Frame):
     """dispatcher -> sequencer. `rows` holds encoded QueryRows (for a delete only kind,
-    id and session matter); name the session's name, request the request_id, a row."""
+    id and session matter); name the session's name, request the request_id, a row.
+    Sent again until it is answered: (dispatcher, epoch, seq) names it, and every one of
+    this epoch with a seq below `settled` has been answered."""
 
     KIND = 10
     dispatcher: int
+    epoch: int
     seq: int
+    settled: int
     rows: U8
     name_off: I64
     name: U8
     request_off: I64
     request: U8
+
+    def numbered(self, seq: int) -> UpdateRequest:
+        """The same with this number."""
+        return dataclasses.replace(self, seq=seq)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -81,30 +90,57 @@ class UpdateDecision(Frame):
 @dataclasses.dataclass(frozen=True, eq=False)
 class Applied(Frame):
     """sequencer -> every dispatcher, in LSN order: one committed ledger batch. `owner`
-    is the dispatcher that routes the rows to workers and mergers. rows: QueryRows."""
+    is the dispatcher that routes the rows to workers and mergers. rows: QueryRows.
+
+    Also the answer to Fetch, with owner -1: nobody hands it on. `state` is then 0 for the
+    ledger's log, or the number of a state: the queries that live as of the LSN `until` and
+    the lately deleted with their deletes, in frames that run from 1 to `until`. A state is
+    taken whole: its first frame makes the receiver forget all it had, and until its last
+    nothing else counts. Later states have higher numbers."""
 
     KIND = 12
     lsn_from: int
     lsn_to: int
     owner: int
+    state: int
+    until: int
     rows: U8
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class AppliedAck(Frame):
-    """dispatcher -> sequencer: everything to `lsn` is in its gridt."""
+    """dispatcher -> sequencer: everything to `lsn` is in its gridt; `watermark` as in
+    RoutedObjects."""
 
     KIND = 13
     dispatcher: int
     lsn: int
+    watermark: int
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Visible(Frame):
-    """sequencer -> dispatchers: every dispatcher has applied `lsn`."""
+class Tip(Frame):
+    """sequencer -> dispatchers when `visible` rises, and to everyone now and then: the
+    ledger ends at `lsn`, every live dispatcher has applied `visible`. Who is behind for
+    longer than messages take sends a Fetch."""
 
     KIND = 14
     lsn: int
+    visible: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Fetch(Frame):
+    """anyone -> sequencer: what follows on `after`; 0: all that is to be known. `role` is
+    an index into ROLES; `state` the state that the asker has begun and not ended, else 0.
+    Answered by one Applied of a bounded number of rows: of that state, of the log, or the
+    first of a state where the log does not go back so far. A repeat is answered alike."""
+
+    KIND = 19
+    role: int
+    index: int
+    after: int
+    state: int
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -122,11 +158,13 @@ class SessionRequest(Frame):
 @dataclasses.dataclass(frozen=True, eq=False)
 class SessionGrant(Frame):
     """sequencer -> dispatcher: the answer to SessionRequest; 0: there is no such session, or
-    it could not be made; negative: minus the quota that forbids it."""
+    it could not be made; negative: minus the quota that forbids it. `stream`: an epoch for a
+    Deliver stream, above all before."""
 
     KIND = 16
     seq: int
     session: int
+    stream: int
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -183,11 +221,14 @@ class RoutedObjects(Frame):
     the offset of the batch's first object; object i has offset batch + i.
     Match as of `lsn`. No later message of this dispatcher has an LSN below
     `watermark`. `expected` workers got a share of the batch; row is the index in the
-    batch."""
+    batch. A batch may be sent again; where its shares may differ, `attempt` is higher.
+    `route` names the plan that chose the worker."""
 
     KIND = 21
     dispatcher: int
     batch: int
+    attempt: int
+    route: int
     lsn: int
     watermark: int
     expected: int
@@ -219,11 +260,14 @@ class MergerQueries(Frame):
 @dataclasses.dataclass(frozen=True, eq=False)
 class Payload(Frame):
     """dispatcher -> every merger: what subscribers see of a batch. The merger holds the
-    batch until it has this, `expected` answers and every MergerQueries to `lsn`."""
+    batch until it has this, `expected` answers of the same attempt and the names of all
+    queries to `lsn`. Of two attempts the higher counts. `oldest`, where it is told: every
+    batch of this dispatcher of a lower offset is complete or given up."""
 
     KIND = 23
     dispatcher: int
     batch: int
+    attempt: int
     lsn: int
     watermark: int
     expected: int
@@ -234,6 +278,7 @@ class Payload(Frame):
     lat: F64
     text_off: I64
     text: U8
+    oldest: int = 0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -247,6 +292,18 @@ class Watermark(Frame):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class Withdraw(Frame):
+    """dispatcher -> every merger: this batch will not be completed; what it holds comes
+    again in smaller batches, whose offsets lie within it and whose attempts are higher than
+    this one, or never (quarantine)."""
+
+    KIND = 25
+    dispatcher: int
+    batch: int
+    attempt: int = 0
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class MatchBatch(Frame):
     """worker -> every merger (also with no match): pairs for the merger's sessions."""
 
@@ -254,14 +311,27 @@ class MatchBatch(Frame):
     worker: int
     dispatcher: int
     batch: int
+    attempt: int
     row: U32
     handle: I64
     session: I64
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class Stale(Frame):
+    """worker -> the batch's dispatcher: refused, its plan is another than the worker's."""
+
+    KIND = 31
+    worker: int
+    batch: int
+    attempt: int
+    route: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class Completed(Frame):
-    """merger -> the batch's dispatcher."""
+    """merger -> the batch's dispatcher: every match of it is durable. Said again when the
+    batch is sent again."""
 
     KIND = 40
     merger: int
@@ -269,49 +339,12 @@ class Completed(Frame):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Attach(Frame):
-    """dispatcher -> merger: a Deliver stream for `session` stands at `dispatcher`, as
-    stream `epoch` (higher wins, the older stream ends). fields: bit 0 text, 1 position,
-    2 time. credit_batches and credit_bytes may be sent before more are granted."""
+class NamesKept(Frame):
+    """merger -> sequencer, now and then: this merger needs no name of a query that was
+    deleted at or below `lsn` from the ledger any more; it has those of pairs that it keeps in
+    its match log. The state that Fetch is answered with holds all deleted above the minimum
+    of the mergers'."""
 
-    KIND = 41
-    session: int
-    epoch: int
-    dispatcher: int
-    fields: int
-    credit_batches: int
-    credit_bytes: int
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Credit(Frame):
-    """dispatcher -> merger: the client took delivery of this many batches and bytes;
-    `ack` is the highest session_seq it has acknowledged."""
-
-    KIND = 42
-    session: int
-    epoch: int
-    batches: int
-    bytes: int
-    ack: int
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Detach(Frame):
-    """dispatcher -> merger: the stream `epoch` is gone; matches go to the backlog."""
-
-    KIND = 43
-    session: int
-    epoch: int
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Delivery(Frame):
-    """merger -> dispatcher: bytes for the stream, an encoded DeliverResponse. closed = 1:
-    another stream took the session over; end the stream."""
-
-    KIND = 44
-    session: int
-    epoch: int
-    closed: int
-    data: U8
+    KIND = 46
+    merger: int
+    lsn: int

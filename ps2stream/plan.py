@@ -9,6 +9,8 @@ Every way in which a plan can be wrong is a PlanError with the reason.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -109,6 +111,14 @@ class RoutingPlan:
             raise PlanError("plan: its terms are hashed with another salt than the service's")
         if workers is not None and workers != self.workers:
             raise PlanError(f"plan: made for {self.workers} workers; this service has {workers}")
+
+    @property
+    def route(self) -> int:
+        """A number for what decides who owns what, the same for equal plans."""
+        beside = ("version", "base_version", "frequencies", "made")
+        body = {k: v for k, v in self.to_dict().items() if k not in beside}
+        raw = json.dumps(body, sort_keys=True).encode()
+        return int.from_bytes(hashlib.blake2b(raw, digest_size=7).digest(), "big")
 
     def compile(self, analyzer: Analyzer) -> H1:
         """H1 with the terms hashed by `analyzer`. Raises PlanError on a foreign analysis,

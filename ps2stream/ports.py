@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ps2stream.batch import I64, U8, Frame
-from ps2stream.messages import Applied
+from ps2stream.messages import Applied, UpdateDecision
 from ps2stream.tokens import Token
 
 
@@ -24,36 +24,77 @@ class DeleteRequests(Frame):
     request: U8
 
 
+class Answer(NamedTuple):
+    """What a dispatcher's request `seq` of its `epoch` was told. By then it knew the answers
+    to all below `settled`, and to those of earlier epochs; they may go."""
+
+    dispatcher: int
+    epoch: int
+    seq: int
+    settled: int
+    decision: UpdateDecision
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """What one commit makes durable, or nothing of it.
+
+    batch: the accepted rows, if any; sessions: (number, name) of new ones; requests: request
+    ids of deletes, those below LSN `forget` may go; answers: for requests that are sent
+    again, replacing those that are settled; watermark: queries deleted at or below this LSN
+    are needed by nobody.
+    """
+
+    batch: Applied | None = None
+    sessions: Sequence[tuple[int, bytes]] = ()
+    requests: DeleteRequests | None = None
+    forget: int = 0
+    answers: Sequence[Answer] = ()
+    watermark: int = 0
+
+
 class Store(Protocol):
     """The durable ledger (contract.md 2): one total order of query updates.
 
     One owner at a time. Reading raises DataDirectoryError when what is stored is damaged.
     """
 
+    @property
+    def identity(self) -> int:
+        """A random number, given when the store was made."""
+        ...
+
     def sessions(self) -> list[tuple[int, bytes]]:
         """(number, name) of every session."""
         ...
 
-    def replay(self) -> Iterator[Applied]:
-        """The committed batches in LSN order: lsn_from = last lsn_to + 1, from 1. Rows of
-        queries that are long deleted may be left out; ranges and other rows stay."""
+    def replay(self, after: int = 0) -> Iterator[Applied]:
+        """The committed batches in LSN order: lsn_from = last lsn_to + 1, from 1, or from
+        the batch that `after` is followed by or lies in. Rows of queries deleted at or below
+        `watermark` may be left out; ranges and other rows stay."""
         ...
 
     def requests(self) -> Iterator[DeleteRequests]:
         """Remembered delete requests, oldest first."""
         ...
 
-    def commit(
-        self,
-        batches: Sequence[Applied],
-        sessions: Sequence[tuple[int, bytes]] = (),
-        requests: DeleteRequests | None = None,
-        forget: int = 0,
-    ) -> None:
-        """Make all of it durable, or nothing; delete requests below LSN `forget` may go.
+    def answers(self) -> list[Answer]:
+        """Those that are not settled."""
+        ...
 
-        Raises Unavailable when it cannot; nothing of the call counts then.
-        """
+    @property
+    def watermark(self) -> int:
+        """The highest that was committed."""
+        ...
+
+    def epoch(self, role: str, index: int) -> int:
+        """The epoch of a new incarnation of this actor: higher than any before, durable.
+        Raises Unavailable when it cannot be written."""
+        ...
+
+    def commit(self, change: Change) -> None:
+        """Make all of it durable, or nothing. Raises Unavailable when it cannot; nothing of
+        the call counts then."""
         ...
 
     def tokens(self) -> Sequence[Token]:

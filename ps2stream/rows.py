@@ -82,10 +82,7 @@ class QueryRows(Frame):
 
     def take(self, rows: I64) -> QueryRows:
         """These rows, in this order, as new columns."""
-        out = {f: getattr(self, f)[rows] for f in self.FLAT}
-        for f in self.RAGGED:
-            out[f + "_off"], out[f] = take_ragged(getattr(self, f + "_off"), getattr(self, f), rows)
-        return QueryRows(**out)
+        return QueryRows(**taken_columns(self.FLAT, self.RAGGED, self, rows))
 
     def replace(self, **columns: object) -> QueryRows:
         return dataclasses.replace(self, **columns)  # type: ignore[arg-type]
@@ -106,6 +103,17 @@ def concat_columns(
     for f in ragged:
         columns = [(getattr(p, f + "_off"), getattr(p, f)) for p in parts]
         out[f + "_off"], out[f] = concat_ragged(columns)
+    return out
+
+
+def taken_columns(
+    flat: Sequence[str], ragged: Sequence[str], table: Frame, rows: I64
+) -> dict[str, Array]:
+    """The named columns of some rows, in this order."""
+    out = {f: getattr(table, f)[rows] for f in flat}
+    for f in ragged:
+        columns = getattr(table, f + "_off"), getattr(table, f)
+        out[f + "_off"], out[f] = take_ragged(*columns, rows)
     return out
 
 
@@ -152,6 +160,10 @@ class ObjectRows(Frame):
 
     def __len__(self) -> int:
         return len(self.lon)
+
+    def take(self, rows: I64) -> ObjectRows:
+        """These rows, in this order, as new columns."""
+        return ObjectRows(**taken_columns(self.FLAT, self.RAGGED, self, rows))
 
     @classmethod
     def concat(cls, parts: list[ObjectRows]) -> ObjectRows:

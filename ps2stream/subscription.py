@@ -38,6 +38,12 @@ class Subscription:
         self._connect()
 
     @property
+    def cursor(self) -> bytes:
+        """How far the matches were taken. Kept together with what was made of them, and given
+        to the next subscription, it lets each count once, whatever fails."""
+        return self._receiver.cursor
+
+    @property
     def missed(self) -> int:
         """Pairs that the service had to drop because nobody took them in time."""
         return self._receiver.missed

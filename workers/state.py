@@ -1,24 +1,39 @@
 """The worker machine: applies updates in LSN order, matches objects as of their LSN.
 
 Pure (ARCHITECTURE.md): frames in, `Send`s out. Updates that come early wait for the gap
-before them, objects stamped ahead of what is applied wait for it. Lists are purged once
-every dispatcher's watermark has passed the delete (semantics.md, as-of matching).
+before them, objects stamped ahead of what is applied wait for it; what got lost is fetched
+from the sequencer. Lists are purged once every dispatcher's watermark has passed the delete
+(semantics.md, as-of matching).
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
+from collections.abc import Callable
 
 import numpy as np
 
-from ps2stream.batch import Frame, take_ragged
+from ps2stream.batch import I64, U32, U64, Frame, take_ragged
 from ps2stream.grid import Grid
-from ps2stream.messages import Address, MatchBatch, RoutedObjects, Send, Watermark, WorkerUpdates
+from ps2stream.messages import (
+    Address,
+    Applied,
+    MatchBatch,
+    RoutedObjects,
+    Send,
+    Stale,
+    Tip,
+    Watermark,
+    WorkerUpdates,
+)
 from ps2stream.rows import Kind, QueryRows
+from ps2stream.tags import Tagger
+from ps2stream.tail import Follower
 from ps2stream.workers.gi2 import GI2
 from ps2stream.workers.index import Index, IndexStats
 
+SEQUENCER = Address("sequencer", 0)
 SWEEP = 64  # lists looked at with every update
 FORCED_SWEEP = 1 << 15  # ... while more than FORCED of the live queries are tombstones
 FORCED = 0.1
@@ -27,20 +42,35 @@ FORCED = 0.1
 class WorkerMachine:
     """Worker `index` of a topology with that many dispatchers and mergers.
 
-    `store` is the index that holds its queries, a GI2 over `grid` by default.
+    `tagger` and `route` are the plan and its version; `store` makes the index that holds
+    the queries.
     """
 
     def __init__(
-        self, index: int, dispatchers: int, mergers: int, grid: Grid, store: Index | None = None
+        self,
+        index: int,
+        dispatchers: int,
+        mergers: int,
+        tagger: Tagger,
+        route: int,
+        store: Callable[[Grid], Index] = GI2,
     ) -> None:
         self.index = index
-        self.applied = 0  # LSN up to which updates are in the index
+        self.route = route
         self._mergers = mergers
-        self._store: Index = GI2(grid) if store is None else store
+        self._tagger = tagger
+        self._make = store
+        self._store = store(tagger.grid)
         self._watermarks = [0] * dispatchers
-        self._early: list[tuple[int, int, WorkerUpdates]] = []
+        self._stream: Follower[WorkerUpdates] = Follower("worker", index)
         self._held: list[tuple[int, int, RoutedObjects]] = []
+        self._newest: dict[tuple[int, int], RoutedObjects] = {}  # of `_held`, by batch
         self._ticket = itertools.count()  # heap order among equal LSNs: arrival
+
+    @property
+    def applied(self) -> int:
+        """LSN up to which updates are in the index."""
+        return self._stream.applied
 
     @property
     def watermark(self) -> int:
@@ -50,7 +80,7 @@ class WorkerMachine:
     @property
     def held(self) -> int:
         """Object batches that wait for updates."""
-        return len(self._held)
+        return len(self._newest)
 
     def stats(self) -> IndexStats:
         """Sizes of the index."""
@@ -58,20 +88,32 @@ class WorkerMachine:
 
     def on(self, frame: Frame) -> list[Send]:
         """Take one frame. Raises TypeError for a kind that is not for workers."""
-        if isinstance(frame, RoutedObjects):
-            self._pass(frame.dispatcher, frame.watermark)
-            if frame.lsn <= self.applied:
-                return self._match(frame)
-            heapq.heappush(self._held, (frame.lsn, next(self._ticket), frame))
-            return []
-        if isinstance(frame, WorkerUpdates):
-            self._pass(frame.dispatcher, frame.watermark)
-            heapq.heappush(self._early, (frame.lsn_from, next(self._ticket), frame))
-            return self._advance()
-        if isinstance(frame, Watermark):
-            self._pass(frame.dispatcher, frame.watermark)
-            return []
+        match frame:
+            case RoutedObjects():
+                self._pass(frame.dispatcher, frame.watermark)
+                return self._receive(frame)
+            case WorkerUpdates():
+                self._pass(frame.dispatcher, frame.watermark)
+                self._stream.add(frame.lsn_from, frame.lsn_to, frame)
+                return self._advance()
+            case Applied():
+                return self._fetched(frame)
+            case Tip():
+                return self._stream.hear(frame.lsn)
+            case Watermark():
+                self._pass(frame.dispatcher, frame.watermark)
+                return []
         raise TypeError(f"a worker takes no {type(frame).__name__}")
+
+    def joined(self, address: Address) -> list[Send]:
+        """Another actor was replaced: whoever misses something will say so."""
+        return []
+
+    def tick(self) -> list[Send]:
+        """Periodic: fetch, if since the last tick nothing came of what was missing then."""
+        return self._stream.tick()
+
+    # --- updates ---------------------------------------------------------------------
 
     def _pass(self, dispatcher: int, watermark: int) -> None:
         """Note a dispatcher's watermark; it never falls, though messages may overtake."""
@@ -80,25 +122,33 @@ class WorkerMachine:
         if self.watermark > before:
             self._store.purge(self.watermark)
 
+    def _fetched(self, frame: Applied) -> list[Send]:
+        """A part of what was fetched; where it is not all, the next is asked for."""
+        if self._stream.fetched(frame):
+            self._store = self._make(self._tagger.grid)
+        return self._advance() + self._stream.ask()
+
     def _advance(self) -> list[Send]:
         """Apply what now follows on, then match what waited for it."""
-        while self._early and self._early[0][0] <= self.applied + 1:
-            updates = heapq.heappop(self._early)[2]
-            if updates.lsn_to > self.applied:
-                self._apply(updates)
+        while (updates := self._stream.next()) is not None:
+            self._apply(updates)
+        if self._stream.amid:
+            return []  # half a state is none
         out: list[Send] = []
         while self._held and self._held[0][0] <= self.applied:
-            out += self._match(heapq.heappop(self._held)[2])
+            objects = heapq.heappop(self._held)[2]
+            if self._newest.get((objects.dispatcher, objects.batch)) is objects:
+                del self._newest[objects.dispatcher, objects.batch]
+                out += self._match(objects)
         return out
 
-    def _apply(self, updates: WorkerUpdates) -> None:
-        rows = QueryRows.decode(updates.rows.tobytes())
-        fresh = rows.lsn > self.applied
-        tags = updates.tag_off, updates.tag_cell, updates.tag_term
+    def _apply(self, updates: WorkerUpdates | Applied) -> None:
+        rows, tags = self._share(updates)
+        fresh = rows.lsn > self._stream.before
         if not fresh.all():  # the batch repeats some of the one before
             keep = np.flatnonzero(fresh)
-            off, cell = take_ragged(updates.tag_off, updates.tag_cell, keep)
-            tags = off, cell, take_ragged(updates.tag_off, updates.tag_term, keep)[1]
+            off, cell = take_ragged(tags[0], tags[1], keep)
+            tags = off, cell, take_ragged(tags[0], tags[2], keep)[1]
             rows = rows.take(keep)
         gone = rows.kind == Kind.DELETE
         if not gone.all():
@@ -107,10 +157,30 @@ class WorkerMachine:
             # Inserts first is as good as LSN order: a handle is inserted and deleted once.
             self._store.delete(rows.handle[gone], rows.lsn[gone])
             self._store.purge(self.watermark)
-        self.applied = updates.lsn_to
         stats = self._store.stats()
         forced = stats.tombstones > FORCED * stats.live
         self._store.sweep(FORCED_SWEEP if forced else SWEEP)
+
+    def _share(self, updates: WorkerUpdates | Applied) -> tuple[QueryRows, tuple[I64, U32, U64]]:
+        """The rows that this worker holds, and their tags."""
+        rows = QueryRows.decode(updates.rows.data)
+        if isinstance(updates, WorkerUpdates):
+            return rows, (updates.tag_off, updates.tag_cell, updates.tag_term)
+        share = self._tagger.split(self._tagger.expand(rows))[self.index]
+        return rows.take(share.row), (share.off, share.cell, share.term)
+
+    # --- objects ---------------------------------------------------------------------
+
+    def _receive(self, objects: RoutedObjects) -> list[Send]:
+        if objects.route != self.route:
+            stale = Stale(self.index, objects.batch, objects.attempt, self.route)
+            return [Send(Address("dispatcher", objects.dispatcher), stale)]
+        self._stream.expect(objects.lsn)
+        if not self._stream.amid and self.applied >= objects.lsn:
+            return self._match(objects)
+        self._newest[objects.dispatcher, objects.batch] = objects
+        heapq.heappush(self._held, (objects.lsn, next(self._ticket), objects))
+        return []
 
     def _match(self, objects: RoutedObjects) -> list[Send]:
         """One MatchBatch for every merger, also where it has no match."""
@@ -126,6 +196,7 @@ class WorkerMachine:
                 worker=self.index,
                 dispatcher=objects.dispatcher,
                 batch=objects.batch,
+                attempt=objects.attempt,
                 row=row[mine],
                 handle=found.handle[mine],
                 session=found.session[mine],

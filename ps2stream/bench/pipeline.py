@@ -27,7 +27,8 @@ from ps2stream.batch import F64, column_to_strings
 from ps2stream.bench import workload
 from ps2stream.bench.publisher import Interval, Job, publish
 from ps2stream.bench.subscriber import Receipt, subscribe
-from ps2stream.cluster.service import Service, start
+from ps2stream.cluster.running import Service
+from ps2stream.cluster.service import start
 from ps2stream.config import Settings, default_workers
 from ps2stream.plan import built_in_plan
 from ps2stream.terms import Analysis, Analyzer
@@ -49,6 +50,7 @@ def run_pipeline(
     mergers: int = 1,
     max_in_flight: int = 16,
     runtime: str = "ray",
+    level: str = "durable",
 ) -> dict[str, Any]:
     """Measure; JSON-able. `rate`: tuples a second of the latency phase. `mo` scales the
     squares' sides so that the sample of the engine benchmark gives about so many matches
@@ -75,7 +77,7 @@ def run_pipeline(
             analysis, load.grid, settings.workers, (load.posts.lon, load.posts.lat), load.counts
         )
         with start(settings, plan) as service:
-            found = _Run(service, load, batch, rate, seconds, seed).measure()
+            found = _Run(service, load, batch, rate, seconds, seed, level).measure()
     return {
         "benchmark": "pipeline",
         "settings": {
@@ -90,7 +92,7 @@ def run_pipeline(
             "dispatchers": 1,
             "max_in_flight": max_in_flight,
             "runtime": runtime,
-            "level": "ACCEPTED",
+            "level": level,
             "cores": os.cpu_count(),
         },
         **found,
@@ -105,6 +107,7 @@ class _Run:
     rate: float | None
     seconds: float
     seed: int
+    level: str
 
     def measure(self) -> dict[str, Any]:
         context = multiprocessing.get_context("spawn")
@@ -113,7 +116,7 @@ class _Run:
         target = self.service.targets[0]
         job = Job(
             target, self.load.posts, self.load.expressions(), self.load.interests.rect,
-            self.load.interests.death, self.load.start, self.batch,
+            self.load.interests.death, self.load.start, self.batch, self.level,
         )  # fmt: skip
         processes = [
             context.Process(target=subscribe, args=(target, "bench", said, SAMPLE_EVERY)),

@@ -29,7 +29,8 @@ NEVER = np.iinfo(np.int64).max
 @dataclasses.dataclass(frozen=True)
 class Job:
     """What to send: posts over and over; the first `start` queries, then the later ones,
-    of which query i is deleted once `death[i]` were inserted after the start."""
+    of which query i is deleted once `death[i]` were inserted after the start. level: of
+    publication, in lower case."""
 
     target: str
     posts: Posts
@@ -38,6 +39,7 @@ class Job:
     death: I64
     start: int
     batch: int
+    level: str
 
 
 @dataclasses.dataclass
@@ -181,7 +183,8 @@ class _Publisher:
                 "text": self._texts[first : first + size],
             }
             batch = object_pb2.ObjectBatch(arrow=to_ipc(pa.RecordBatch.from_pydict(columns)))
-            request = pubsub_pb2.PublishStreamRequest(batch=batch)
+            level = object_pb2.PublishLevel.Value(f"PUBLISH_LEVEL_{self.job.level.upper()}")
+            request = pubsub_pb2.PublishStreamRequest(batch=batch, level=level)
             self._batches[first, size] = request
         self.objects.send(request)
 

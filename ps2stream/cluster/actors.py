@@ -1,8 +1,9 @@
 """Ray shells: each moves bytes between its links and one machine, and holds no logic.
 
 Ray calls an actor to wire it up, start, look at and stop it; its messages come on a
-thread of their own. An exception in a machine is a bug that must not be passed over:
-the shell logs it, keeps it for `status()`, and takes no further message.
+thread of their own. An exception in a machine ends the actor, whose successor rebuilds
+itself from what is durable (docs/decisions/0006). So does a lease that has run out: another
+incarnation may be there.
 """
 
 from __future__ import annotations
@@ -10,48 +11,74 @@ from __future__ import annotations
 import abc
 import json
 import logging
+import os
+import queue
 import threading
 import time
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ps2stream.batch import Frame, decode
 from ps2stream.cluster.edge import DispatcherEdge, counters_of, wall_clock_ms
 from ps2stream.cluster.links import Links
+from ps2stream.cluster.logs import Logs
 from ps2stream.cluster.topology import Topology
-from ps2stream.messages import Address, UpdateRequest
+from ps2stream.dispatcher.object_log import ObjectLog
+from ps2stream.messages import Address, Send, UpdateRequest
+from ps2stream.ports import Store
 from ps2stream.security import Security
 from ps2stream.store.ledger import Ledger
 
 log = logging.getLogger("ps2stream.cluster")
 TICK_S = 0.1
+GROUP = 64
+"""Messages that are handled together, before one sync."""
+
+
+class Incarnation(NamedTuple):
+    """Where an actor listens, and its epoch."""
+
+    endpoint: str
+    epoch: int
 
 
 class Shell(abc.ABC):
-    """What all four actors share: links, the thread that receives, failure, status."""
+    """What all four actors share: links, the thread that receives, lease, failure, status."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.links = Links()
+    def __init__(self, address: Address, epoch: int) -> None:
+        self.address = address
+        self.epoch = epoch
+        self.name = f"{address.role}-{address.index}"
+        self.links = Links(address, epoch)
         self.failure = ""
+        self.lease = float("inf")
+        self._exits = False
         self._stopping = threading.Event()
-        self._receiver = threading.Thread(target=self._receive, daemon=True, name=f"{name}-inbox")
+        self._peers: queue.SimpleQueue[tuple[Address, Incarnation]] = queue.SimpleQueue()
+        self._known: set[Address] = set()
+        self._receiver = threading.Thread(
+            target=self._receive, daemon=True, name=f"{self.name}-inbox"
+        )
 
-    def bind(self, folder: Path) -> str:
-        """Open the inbox in `folder`; its endpoint."""
-        return self.links.bind(folder, self.name)
+    def bind(self, folder: Path) -> Incarnation:
+        """Open the inbox in `folder`."""
+        return Incarnation(self.links.bind(folder), self.epoch)
 
-    def connect(self, endpoints: Mapping[Address, str]) -> None:
-        """The endpoints of every actor; called once, before any message."""
-        self.links.connect(endpoints)
+    def connect(self, peers: Mapping[Address, Incarnation]) -> None:
+        """Who is there, and later who has been replaced. Before `start` at once, after it
+        between two messages."""
+        for peer in peers.items():
+            self._peers.put(peer)
+        if not self._receiver.is_alive():
+            self._connect()
 
-    def start(self) -> int:
-        """Take messages from now on."""
+    def start(self, exits: bool = False) -> None:
+        """Take messages from now on. `exits`: a failure ends the process."""
+        self._exits = exits
         self._receiver.start()
-        return 0
 
     def stop(self) -> None:
         """Take no further message, once the one under way is done."""
@@ -60,16 +87,47 @@ class Shell(abc.ABC):
             self._receiver.join()
         self.links.close()
 
+    def ping(self, until: float) -> int:
+        """Renew the lease to this time (monotonic, s); the process's number."""
+        self.lease = until
+        return os.getpid()
+
+    @property
+    def lapsed(self) -> bool:
+        """Whether another incarnation may be there."""
+        return time.monotonic() > self.lease
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is more to do without a message."""
+        return False
+
     @abc.abstractmethod
     def handle(self, frames: list[Frame]) -> None:
-        """Messages of one peer, in order."""
+        """Some messages, in order."""
+
+    @abc.abstractmethod
+    def joined(self, peer: Address) -> None:
+        """A peer was replaced."""
+
+    @abc.abstractmethod
+    def tick(self) -> None:
+        """Ten times a second."""
 
     def status(self) -> dict[str, Any]:
-        return {"failure": self.failure, "cpu_seconds": time.process_time()}
+        return {
+            "failure": self.failure,
+            "epoch": self.epoch,
+            "pid": os.getpid(),
+            "refused": self.links.fence.refused,
+            "cpu_seconds": time.process_time(),
+        }
 
-    def receive(self) -> list[Frame]:
-        """The next messages of one peer; none after a while without."""
-        return [decode(data) for data in self.links.receive()]
+    def post(self, sends: list[Send]) -> None:
+        """Send, unless the lease has run out."""
+        if self.lapsed:
+            raise RuntimeError("the lease has run out; another incarnation may be there")
+        self.links.post(sends)
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -77,60 +135,172 @@ class Shell(abc.ABC):
         try:
             yield
         except Exception:  # noqa: BLE001
+            if self._stopping.is_set():
+                return
             self.failure = traceback.format_exc()
             log.critical("%s stopped: %s", self.name, self.failure)
+            if self._exits:
+                os._exit(70)
+
+    def _connect(self) -> None:
+        while True:
+            try:
+                peer, incarnation = self._peers.get_nowait()
+            except queue.Empty:
+                return
+            self.links.connect(peer, *incarnation)
+            if peer in self._known:
+                self.joined(peer)
+            self._known.add(peer)
 
     def _receive(self) -> None:
+        due = time.monotonic()
         while not self._stopping.is_set():
+            data = self.links.receive(wait=not self.busy)
+            frames: list[Frame] = []
             with self.watched():
-                frames = self.receive()
-                if frames and not self.failure:
+                for _ in range(GROUP):
+                    if data is None:
+                        break
+                    frames += map(decode, data)
+                    data = self.links.receive(wait=False)
+                if self.failure:
+                    continue
+                self._connect()
+                if frames or self.busy:
                     self.handle(frames)
+                if time.monotonic() >= due:
+                    due = time.monotonic() + TICK_S
+                    self.tick()
 
 
-class MachineShell(Shell):
-    """A worker or a merger."""
+class WorkerShell(Shell):
+    """A worker."""
 
-    def __init__(self, name: str, address: Address, topology: Topology) -> None:
-        super().__init__(name)
-        self.machine: Any = getattr(topology, address.role)(address.index)
+    def __init__(self, address: Address, epoch: int, topology: Topology) -> None:
+        super().__init__(address, epoch)
+        self.machine = topology.worker(address.index)
 
     def handle(self, frames: list[Frame]) -> None:
         for frame in frames:
-            self.links.post(self.machine.on(frame))
+            self.post(self.machine.on(frame))
+
+    def joined(self, peer: Address) -> None:
+        self.post(self.machine.joined(peer))
+
+    def tick(self) -> None:
+        self.post(self.machine.tick())
 
     def status(self) -> dict[str, Any]:
         return super().status() | counters_of(self.machine)
 
 
+class MergerShell(Shell):
+    """A merger: nothing leaves before what it follows from is durable. While one thread syncs,
+    the other goes on; what it would send waits for the next sync."""
+
+    def __init__(self, address: Address, epoch: int, topology: Topology, logs: Logs) -> None:
+        super().__init__(address, epoch)
+        self._log = logs.open(address)
+        self.machine = topology.merger(address.index, self._log)
+        self._changed = threading.Condition()
+        self._waiting: list[Send] = []
+        self._syncing = False
+        self._syncer = threading.Thread(target=self._sync, daemon=True, name=f"{self.name}-log")
+
+    @property
+    def busy(self) -> bool:
+        return self.machine.busy
+
+    def handle(self, frames: list[Frame]) -> None:
+        self._commit(self.machine.on_many(frames))
+
+    def joined(self, peer: Address) -> None:
+        self._commit(self.machine.joined(peer))
+
+    def tick(self) -> None:
+        self._commit(self.machine.tick(wall_clock_ms()))
+
+    def start(self, exits: bool = False) -> None:
+        super().start(exits)
+        self._syncer.start()
+
+    def stop(self) -> None:
+        """Keep what was acknowledged lately, and close the log."""
+        super().stop()
+        with self._changed:
+            self._changed.notify()
+        if self._syncer.is_alive():
+            self._syncer.join()
+        self._log.sync()
+        self._log.close()
+
+    def status(self) -> dict[str, Any]:
+        return super().status() | {"log_bytes": self._log.bytes} | counters_of(self.machine)
+
+    def _commit(self, sends: list[Send]) -> None:
+        unsynced = self.machine.hand_over()
+        with self._changed:
+            if unsynced or self._waiting or self._syncing:
+                self._waiting += sends
+                self._syncing |= unsynced
+                self._changed.notify()
+                return
+        self.post(sends)
+
+    def _sync(self) -> None:
+        while not self._stopping.is_set():
+            with self.watched():
+                with self._changed:
+                    while not self._syncing and not self._stopping.is_set():
+                        self._changed.wait()
+                    sends, self._waiting = self._waiting, []
+                self._log.sync()
+                self.post(sends)
+                with self._changed:
+                    self._syncing = bool(self._waiting)
+
+
 class SequencerShell(Shell):
     """The sequencer: what has queued up while a commit ran goes into the next one."""
 
-    def __init__(self, name: str, data_dir: Path, topology: Topology) -> None:
-        super().__init__(name)
-        self._ledger = Ledger.open(data_dir, json.dumps(topology.plan.analysis.to_dict()))
-        self.machine = topology.sequencer(self._ledger)
+    def __init__(self, address: Address, data_dir: Path, topology: Topology, first: bool) -> None:
+        analysis = json.dumps(topology.plan.analysis.to_dict())
+        self._ledger: Store = Ledger.open(data_dir, analysis, compact=first)
+        super().__init__(address, self._ledger.epoch(address.role, address.index))
+        self.machine = topology.sequencer(self._ledger, self.epoch)
+        self._lock = threading.Lock()
 
-    def start(self) -> int:
-        """Replay the ledger to everyone; the LSN that they will have applied."""
-        self.links.post(self.machine.start())
-        super().start()
-        return int(self.machine.lsn)
+    def admit(self, peers: list[Address]) -> list[int]:
+        """New epochs for new incarnations of these."""
+        with self._lock:
+            return [self._ledger.epoch(*peer) for peer in peers]
 
-    def receive(self) -> list[Frame]:
-        frames = data = self.links.receive()
-        while data:
-            data = self.links.receive(wait=False)
-            frames = frames + data
-        return [decode(data) for data in frames]
+    def fence(self, dispatcher: int) -> None:
+        """Wait no longer for this dispatcher."""
+        with self._lock:
+            self.post(self.machine.fence(dispatcher))
+
+    def identity(self) -> int:
+        """The number of the data directory."""
+        return self._ledger.identity
 
     def handle(self, frames: list[Frame]) -> None:
         requests = [f for f in frames if isinstance(f, UpdateRequest)]
-        if requests:
-            self.links.post(self.machine.append(requests))
-        for frame in frames:
-            if not isinstance(frame, UpdateRequest):
-                self.links.post(self.machine.on(frame))
+        with self._lock:
+            if requests:
+                self.post(self.machine.append(requests))
+            for frame in frames:
+                if not isinstance(frame, UpdateRequest):
+                    self.post(self.machine.on(frame))
+
+    def joined(self, peer: Address) -> None:
+        with self._lock:
+            self.post(self.machine.joined(peer))
+
+    def tick(self) -> None:
+        with self._lock:
+            self.post(self.machine.tick())
 
     def stop(self) -> None:
         """Commit what is queued and close the ledger."""
@@ -144,16 +314,26 @@ class SequencerShell(Shell):
 class DispatcherShell(Shell):
     """A dispatcher: its router machine behind the edge, and the gRPC server."""
 
-    def __init__(self, name: str, index: int, topology: Topology) -> None:
-        super().__init__(name)
+    def __init__(
+        self, address: Address, epoch: int, topology: Topology, logs: Logs, identity: int
+    ) -> None:
+        super().__init__(address, epoch)
         analyzer = topology.analyzer()
+        self._log = logs.open(address)
+        objects = ObjectLog(self._log)
+        self._unsynced = threading.Event()
         self.edge = DispatcherEdge(
-            topology.router(index, analyzer),
+            topology.router(address.index, analyzer, epoch, objects),
             analyzer,
             topology.frequencies(analyzer),
-            self.links.post,
+            self.post,
             wall_clock_ms,
-            reservoir=topology.reservoir(index),
+            objects,
+            reservoir=topology.reservoir(address.index),
+            wake=self._unsynced.set,
+            lapsed=lambda: self.lapsed,
+            incarnation=identity,
+            plan_version=topology.plan.version,
         )
         self._server: Any = None
 
@@ -161,16 +341,25 @@ class DispatcherShell(Shell):
         for frame in frames:
             self.edge.on(frame)
 
-    def applied(self) -> int:
-        """The LSN that this dispatcher's gridt has applied."""
-        return int(self.edge.machine.applied)  # type: ignore[attr-defined]
+    def joined(self, peer: Address) -> None:
+        self.edge.joined(peer)
+
+    def tick(self) -> None:
+        self.edge.tick()
+
+    def start(self, exits: bool = False) -> None:
+        super().start(exits)
+        threading.Thread(target=self._sync, daemon=True, name=f"{self.name}-log").start()
+
+    def ready(self) -> bool:
+        """Whether it has caught up and may serve."""
+        return self.edge.machine.ready
 
     def serve(self, host: str, port: int, security: Security) -> int:
         """Open the gRPC endpoint; the port that it has. Raises when it is in use."""
         from ps2stream.service.server import serve
 
         self._server = serve(self.edge, host, port, security)
-        threading.Thread(target=self._tick, daemon=True, name=f"{self.name}-tick").start()
         return int(self._server.port)
 
     def stop(self) -> None:
@@ -178,16 +367,15 @@ class DispatcherShell(Shell):
         if self._server is not None:
             self._server.stop(1.0)
         super().stop()  # a straggling handler finds the links closed
+        self._unsynced.set()
 
     def status(self) -> dict[str, Any]:
         return super().status() | self.edge.status()
 
-    def tick(self) -> None:
-        """Periodic work, while nothing has failed."""
-        with self.watched():
-            if not self.failure:
-                self.edge.tick()
-
-    def _tick(self) -> None:
-        while not self._stopping.wait(TICK_S):
-            self.tick()
+    def _sync(self) -> None:
+        while not self._stopping.is_set():
+            self._unsynced.wait()
+            self._unsynced.clear()
+            with self.watched():
+                self.edge.sync()
+        self._log.close()

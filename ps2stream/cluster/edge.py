@@ -16,17 +16,16 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from ps2stream.batch import Frame, strings_to_column
-from ps2stream.cluster.intake import Intake
-from ps2stream.cluster.stream import Stream
+from ps2stream.cluster.publications import Machine, Publications
+from ps2stream.cluster.questions import SEQUENCER, Questions
+from ps2stream.cluster.stream import Stream, Streams
+from ps2stream.cluster.updates import Updates
+from ps2stream.dispatcher.object_log import ObjectLog
 from ps2stream.dispatcher.reservoir import ObjectSample, Reservoir
-from ps2stream.errors import ResourceExhausted
+from ps2stream.errors import Unavailable
 from ps2stream.messages import (
     Address,
-    Attach,
     Completed,
-    Credit,
-    Delivery,
-    Detach,
     LookupReply,
     LookupRequest,
     Reply,
@@ -36,29 +35,28 @@ from ps2stream.messages import (
     UpdateDecision,
     UpdateRequest,
 )
-from ps2stream.rows import ObjectRows, QueryRows
-from ps2stream.security import QUOTA_RETRY_MS
+from ps2stream.records import Quarantined, Split
+from ps2stream.rows import Kind, ObjectRows, QueryRows
 from ps2stream.service.gateway import Publication, Sink
 from ps2stream.service.gateway import Stream as StreamPort
+from ps2stream.session_messages import Attached, Delivery
 from ps2stream.terms import Analyzer, Frequencies
 from ps2stream.tokens import TokensReply, TokensRequest
 
 Post = Callable[[list[Send]], None]
+REPEAT_TICKS = 20
 
 
-class Router(Protocol):
+class Router(Machine, Protocol):
     """What the edge needs of `ps2stream.dispatcher.router.RouterMachine`."""
 
-    index: int
     mergers: int
-    max_in_flight: int
-    plan_version: int
 
     @property
-    def in_flight(self) -> int: ...
-    def publish(self, rows: ObjectRows) -> tuple[int, int, list[Send | Reply]]: ...
+    def undecided(self) -> int: ...
     def update(self, request: UpdateRequest) -> list[Send | Reply]: ...
     def on(self, frame: Frame) -> list[Send | Reply]: ...
+    def joined(self, peer: Address) -> list[Send | Reply]: ...
     def tick(self) -> list[Send | Reply]: ...
 
 
@@ -66,7 +64,8 @@ class DispatcherEdge:
     """Implements `ps2stream.service.gateway.Gateway` over one router machine.
 
     `post` hands messages to their machines, in order and without blocking; it is
-    called under the edge's lock.
+    called under the edge's lock. After `wake` somebody must call `sync`, on a thread of
+    its own. Once `lapsed` says that another incarnation may have come, nobody is answered.
     """
 
     def __init__(
@@ -76,24 +75,32 @@ class DispatcherEdge:
         frequencies: Frequencies,
         post: Post,
         clock_ms: Callable[[], int],
+        log: ObjectLog,
         lock: threading.RLock | None = None,
         reservoir: Reservoir | None = None,
+        wake: Callable[[], None] = lambda: None,
+        lapsed: Callable[[], bool] = lambda: False,
+        incarnation: int = 0,
+        plan_version: int = 0,
     ) -> None:
         self.reservoir = Reservoir(0) if reservoir is None else reservoir
         self.machine = machine
         self.analyzer = analyzer
         self.frequencies = frequencies
         self.clock_ms = clock_ms
-        self._post = post
+        self.incarnation = incarnation
+        self.plan_version = plan_version
         self.lock = lock or threading.RLock()
-        self._room = threading.Condition(self.lock)
-        self._intake = Intake()
-        self._updates: list[UpdateRequest] = []  # not yet passed on
-        self._undecided = 0
-        self._seq = 0
-        self._waiting: dict[int, Future[Any]] = {}
-        self._streams: dict[int, Stream] = {}
-        self._epoch = clock_ms() << 10  # above every epoch of an earlier process
+        self._post = post
+        self._log = log
+        self._lapsed = lapsed
+        self._publications = Publications(
+            machine, log, self.reservoir, self.lock, self._settle, wake
+        )
+        self._questions = Questions(self.send)
+        self._updates = Updates(self._questions, self.lock)
+        self._ticks = 0
+        self.streams = Streams(self, machine.index, machine.mergers)
 
     # --- from the service -------------------------------------------------
 
@@ -101,31 +108,24 @@ class DispatcherEdge:
         self, rows: QueryRows, names: Sequence[str], request_ids: Sequence[str]
     ) -> Future[UpdateDecision]:
         """Inserts and deletes; the future resolves once every dispatcher applied them."""
-        name_off, name = strings_to_column(names)
-        request_off, request = strings_to_column(request_ids)
+        name, request = strings_to_column(names), strings_to_column(request_ids)
+        encoded = np.frombuffer(rows.encode(), np.uint8)
+        update = UpdateRequest(self.machine.index, 0, 0, 0, encoded, *name, *request)
         with self.lock:
-            seq, future = self._expect()
-            encoded = np.frombuffer(rows.encode(), np.uint8)
-            self._updates.append(
-                UpdateRequest(
-                    self.machine.index, seq, encoded, name_off, name, request_off, request
-                )
-            )
+            inserts = bool((rows.kind == Kind.INSERT).any())
+            future = self._updates.add(update, len(rows), inserts)
             self._ask()
         return cast("Future[UpdateDecision]", future)
 
-    def publish(self, rows: ObjectRows, wait_s: float = 0.0) -> Future[Publication]:
-        """Take a batch in; the future resolves once it is routed, and until then its
-        `cancel()` takes it back. It is ResourceExhausted, with nothing accepted, when as
-        many batches as may be under way keep waiting for `wait_s` seconds."""
-        with self._room:
-            limit = self.machine.max_in_flight
-            if not self._room.wait_for(lambda: len(self._intake) < limit, wait_s):
-                full: Future[Publication] = Future()
-                problem = f"publish: {limit} batches are waiting, the limit (max_in_flight)"
-                full.set_exception(ResourceExhausted(problem))
-                return full
-            future = self._intake.add(rows)
+    def publish(
+        self, rows: ObjectRows, wait_s: float = 0.0, durable: bool = True
+    ) -> Future[Publication]:
+        """Take a batch in; the future resolves once it is routed and, if `durable`, synced,
+        and until it is routed its `cancel()` takes it back. It is ResourceExhausted, with
+        nothing accepted, when as many batches as may be under way keep waiting for `wait_s`
+        seconds, and Unavailable while the disk is full or the dispatcher catches up."""
+        future = self._publications.add(rows, wait_s, durable)
+        with self.lock:
             self._route()
         return future
 
@@ -134,61 +134,43 @@ class DispatcherEdge:
     ) -> Future[LookupReply]:
         """Live queries: the one named `id`, or a page in handle order."""
         raw = np.frombuffer((id or "").encode("utf-8", "surrogatepass"), np.uint8)
+        of = np.frombuffer(tenant, np.uint8)
+        rest = (session, after, limit, raw, of)
         with self.lock:
-            seq, future = self._expect()
-            request = LookupRequest(
-                self.machine.index, seq, session, after, limit, raw,
-                np.frombuffer(tenant, np.uint8),
-            )  # fmt: skip
-            self._out([Send(Address("sequencer", 0), request)])
-        return cast("Future[LookupReply]", future)
+            found = self._questions.ask(lambda seq: LookupRequest(self.machine.index, seq, *rest))
+        return cast("Future[LookupReply]", found)
 
     def session(self, name: str, make: bool = False) -> Future[SessionGrant]:
         """The number of the session of this name, made if new and `make`; else 0."""
-        raw = np.frombuffer(name.encode("utf-8", "surrogatepass"), np.uint8)
+        rest = (int(make), np.frombuffer(name.encode("utf-8", "surrogatepass"), np.uint8))
         with self.lock:
-            seq, future = self._expect()
-            request = SessionRequest(self.machine.index, seq, int(make), raw)
-            self._out([Send(Address("sequencer", 0), request)])
-        return cast("Future[SessionGrant]", future)
+            found = self._questions.ask(lambda seq: SessionRequest(self.machine.index, seq, *rest))
+        return cast("Future[SessionGrant]", found)
 
     def tokens(self, add: bytes = b"", drop: str = "") -> Future[TokensReply]:
         """The tokens, after a change; see TokensRequest."""
+        change = [np.frombuffer(part, np.uint8) for part in (add, drop.encode())]
         with self.lock:
-            seq, future = self._expect()
-            added, dropped = (np.frombuffer(part, np.uint8) for part in (add, drop.encode()))
-            request = TokensRequest(self.machine.index, seq, added, dropped)
-            self._out([Send(Address("sequencer", 0), request)])
-        return cast("Future[TokensReply]", future)
+            found = self._questions.ask(lambda seq: TokensRequest(self.machine.index, seq, *change))
+        return cast("Future[TokensReply]", found)
 
     def attach(
-        self, session: str, fields: int, credit_batches: int, credit_bytes: int, sink: Sink
+        self,
+        session: str,
+        fields: int,
+        credit_batches: int,
+        credit_bytes: int,
+        sink: Sink,
+        ack: int = 0,
     ) -> Future[StreamPort]:
         """Open the session's Deliver stream here. `sink` gets encoded DeliverResponses,
-        then None when another stream has taken the session over; it must not block."""
-        done: Future[StreamPort] = Future()
-
-        def granted(grant: Future[SessionGrant]) -> None:
-            number = grant.result().session
-            if number < 0:
-                problem = f"{-number} sessions are named, the tenant's quota (sessions)"
-                done.set_exception(ResourceExhausted(problem, QUOTA_RETRY_MS))
-                return
-            with self.lock:
-                self._epoch = max(self._epoch + 1, self.clock_ms() << 10)
-                epoch = self._epoch
-                old = self._streams.get(number)
-                stream = Stream(self, number, epoch, sink, credit_batches, credit_bytes)
-                self._streams[number] = stream
-                if old is not None:
-                    old.sink(None)
-                done.set_result(stream)
-                self.to_merger(
-                    Attach(number, epoch, self.machine.index, fields, credit_batches, credit_bytes)
-                )
-
-        self.session(session, make=True).add_done_callback(granted)
-        return done
+        then None when another stream has taken the session over; it must not block. `ack`:
+        the client has dealt with the pairs to this number. The future is FailedPrecondition
+        when the session has not so many."""
+        opening: Future[StreamPort] = Future()
+        window = (credit_batches, credit_bytes)
+        self._name(Stream(self.streams, session, sink, fields, *window, ack, opening), make=True)
+        return opening
 
     def sample(self) -> ObjectSample:
         """Some of the objects that were lately accepted here."""
@@ -200,9 +182,10 @@ class DispatcherEdge:
         with self.lock:
             return {
                 "dispatcher": self.machine.index,
-                "plan_version": self.machine.plan_version,
+                "plan_version": self.plan_version,
                 "in_flight": self.machine.in_flight,
-                "streams": len(self._streams),
+                "streams": len(self.streams),
+                "log_bytes": self._log.log.bytes,
                 **counters_of(self.machine),
             }
 
@@ -213,79 +196,85 @@ class DispatcherEdge:
         with self.lock:
             self._out(self.machine.on(frame))
             if isinstance(frame, UpdateDecision):
-                self._undecided -= 1
                 self._ask()
             elif isinstance(frame, Completed):
                 self._route()
 
+    def joined(self, peer: Address) -> None:
+        """A new incarnation of `peer`."""
+        with self.lock:
+            self._out(self.machine.joined(peer))
+            self.streams.joined(peer)
+            if peer == SEQUENCER:
+                self._questions.repeat()
+
     def tick(self) -> None:
-        """Periodic work: gathered credits, watermarks of an idle dispatcher."""
+        """Periodic work: gathered credits, watermarks of an idle dispatcher, repeats."""
         with self.lock:
-            for stream in self._streams.values():
-                stream.flush()
+            self.streams.tick()
             self._out(self.machine.tick())
+            self._route()
+            self._ticks += 1
+            if self._ticks % REPEAT_TICKS == 0:
+                self._questions.repeat()
+                self._publications.note_progress()
 
-    def to_merger(self, frame: Attach | Credit | Detach) -> None:
-        """Session control goes to the session's one merger."""
-        with self.lock:
-            self._post([Send(Address("merger", frame.session % self.machine.mergers), frame)])
+    def sync(self) -> None:
+        """Make durable what was accepted, and answer. Raises Unavailable, for good: this
+        incarnation must end."""
+        self._publications.sync()
 
-    def drop(self, stream: Stream) -> None:
-        """Forget a stream and tell the merger."""
-        with self.lock:
-            if self._streams.get(stream.session) is stream:
-                del self._streams[stream.session]
-            stream.flush()
-            self.to_merger(Detach(stream.session, stream.epoch))
+    def send(self, sends: list[Send]) -> None:
+        """Hand messages over."""
+        if sends:
+            self._post(sends)
+
+    def rename(self, stream: Stream) -> None:
+        """Get the stream a new epoch, then attach it."""
+        self._name(stream, make=False)
+
+    def _name(self, stream: Stream, make: bool) -> None:
+        def granted(grant: Future[SessionGrant]) -> None:
+            with self.lock:
+                found = grant.result()
+                self.streams.open(stream, found.session, found.stream)
+
+        self.session(stream.name, make).add_done_callback(granted)
 
     def _route(self) -> None:
-        """Route what waits, as far as it is to leave now."""
-        while self.machine.in_flight < self.machine.max_in_flight and (
-            taken := self._intake.take(self.machine.in_flight)
-        ):
-            rows = ObjectRows.concat([waiting.rows for waiting in taken])
-            offset, lsn, out = self.machine.publish(rows)
-            self._out(out)
-            self.reservoir.add(rows, self.clock_ms())
-            for waiting in taken:
-                waiting.future.set_result(Publication(self.machine.index, offset, lsn))
-                offset += len(waiting.rows)
-            self._room.notify_all()
+        self._publications.route(self._out, self.clock_ms())
 
     def _ask(self) -> None:
-        """Pass updates on; those that come while the sequencer is busy leave together."""
-        if self._undecided or not self._updates:
-            return
-        updates, self._updates = self._updates, []
-        self._undecided = len(updates)
-        self._out([out for update in updates for out in self.machine.update(update)])
-
-    def _expect(self) -> tuple[int, Future[Any]]:
-        self._seq += 1
-        future: Future[Any] = Future()
-        self._waiting[self._seq] = future
-        return self._seq, future
+        """Pass updates on, unless the sequencer is busy."""
+        if not self.machine.undecided:
+            updates = self._updates.take()
+            self._out([out for update in updates for out in self.machine.update(update)])
 
     def _out(self, out: Sequence[Send | Reply]) -> None:
-        self._post([o for o in out if isinstance(o, Send)])
+        sends: list[Send] = []
         for o in out:
-            if isinstance(o, Reply):
+            if isinstance(o, Send):
+                sends.append(o)
+            elif isinstance(o.frame, Split | Quarantined):
+                self._log.note(o.frame)  # before what follows from it
+            else:
                 self._answer(o.frame)
+        self.send(sends)
 
     def _answer(self, frame: Frame) -> None:
-        if isinstance(frame, Delivery):
-            stream = self._streams.get(frame.session)
-            if stream is None or stream.epoch != frame.epoch:
-                return
-            if frame.closed:
-                del self._streams[frame.session]
-                stream.sink(None)
-            else:
-                stream.sink(frame.data.tobytes())
+        if isinstance(frame, Delivery | Attached):
+            if not self._lapsed():
+                self.streams.on(frame)
         elif isinstance(frame, UpdateDecision | SessionGrant | LookupReply | TokensReply):
-            future = self._waiting.pop(frame.seq, None)
+            future = self._questions.answered(frame.seq)
             if future is not None:
-                future.set_result(frame)
+                self._settle(future, frame)
+
+    def _settle(self, future: Future[Any], value: object) -> None:
+        if self._lapsed():
+            future.set_exception(Unavailable("this dispatcher has been replaced; ask again"))
+        else:
+            future.set_result(value)
 
 
 def counters_of(machine: object) -> dict[str, Any]:

@@ -23,6 +23,7 @@ TEXT_BYTES = 1 << 20
 
 class Waiting(NamedTuple):
     rows: ObjectRows
+    durable: bool
     future: Future[Publication]
 
 
@@ -37,10 +38,10 @@ class Intake:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, rows: ObjectRows) -> Future[Publication]:
+    def add(self, rows: ObjectRows, durable: bool = True) -> Future[Publication]:
         """Resolved when the rows are routed; `cancel()` takes them back before that."""
         future: Future[Publication] = Future()
-        self._waiting.append(Waiting(rows, future))
+        self._waiting.append(Waiting(rows, durable, future))
         self._rows += len(rows)
         self._bytes += len(rows.text)
         return future

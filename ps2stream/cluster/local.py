@@ -6,45 +6,74 @@ value it is, and the thread that publishes does the matching.
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from ps2stream.cluster.edge import DispatcherEdge, counters_of, wall_clock_ms
 from ps2stream.cluster.topology import Topology
+from ps2stream.dispatcher.object_log import ObjectLog
 from ps2stream.messages import Address, Send, UpdateRequest
-from ps2stream.ports import Store
+from ps2stream.ports import Log, Store
+from ps2stream.store.memory import MemoryLog
 
 
 class LocalRuntime:
-    """All machines under one lock; `edges[i]` is dispatcher i's Gateway."""
+    """All machines under one lock; `edges[i]` is dispatcher i's Gateway. `open_log` opens
+    the log of a dispatcher or merger."""
 
-    def __init__(self, topology: Topology, store: Store) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        store: Store,
+        open_log: Callable[[Address], Log] = lambda _: MemoryLog(),
+    ) -> None:
         self._lock = threading.RLock()
         self._inbox: deque[Send] = deque()
         self._busy = False
         analyzer = topology.analyzer()
         frequencies = topology.frequencies(analyzer)
-        self._sequencer = topology.sequencer(store)
+        epochs = {peer: store.epoch(*peer) for peer in topology.addresses()}
+        self._sequencer = topology.sequencer(store, epochs[Address("sequencer", 0)])
         self._workers = [topology.worker(i) for i in range(topology.workers)]
-        self._mergers = [topology.merger(i) for i in range(topology.mergers)]
-        self.edges = [
-            DispatcherEdge(
-                topology.router(i, analyzer),
+        self._logs = {
+            peer: open_log(peer)
+            for peer in topology.addresses()
+            if peer.role in ("dispatcher", "merger")
+        }
+        self._mergers = [
+            topology.merger(i, self._logs[Address("merger", i)]) for i in range(topology.mergers)
+        ]
+        self.edges: list[DispatcherEdge] = []
+        for i in range(topology.dispatchers):
+            address = Address("dispatcher", i)
+            objects = ObjectLog(self._logs[address])
+            edge = DispatcherEdge(
+                topology.router(i, analyzer, epochs[address], objects),
                 analyzer,
                 frequencies,
                 self._post,
                 wall_clock_ms,
+                objects,
                 self._lock,
                 topology.reservoir(i),
+                wake=functools.partial(self._sync, i),
+                incarnation=store.identity,
+                plan_version=topology.plan.version,
             )
-            for i in range(topology.dispatchers)
-        ]
-        self._post(self._sequencer.start())
+            self.edges.append(edge)
+        self._post(self._sequencer.tick())
 
     def tick(self) -> None:
-        """Periodic work; call it now and then."""
+        """Periodic work; call it ten times a second."""
         with self._lock:
+            self._post(self._sequencer.tick())
+            for worker in self._workers:
+                self._post(worker.tick())
+            for i, merger in enumerate(self._mergers):
+                self._commit(i, merger.tick(wall_clock_ms()))
             for edge in self.edges:
                 edge.tick()
 
@@ -57,6 +86,13 @@ class LocalRuntime:
                 **{f"worker-{i}": counters_of(w) for i, w in enumerate(self._workers)},
                 **{f"merger-{i}": counters_of(m) for i, m in enumerate(self._mergers)},
             }
+
+    def close(self) -> None:
+        """Close the logs; nothing is called afterwards."""
+        with self._lock:
+            for log in self._logs.values():
+                log.sync()
+                log.close()
 
     def _post(self, sends: list[Send]) -> None:
         with self._lock:
@@ -77,8 +113,20 @@ class LocalRuntime:
         elif to.role == "worker":
             self._inbox.extend(self._workers[to.index].on(send.frame))
         elif to.role == "merger":
-            self._inbox.extend(self._mergers[to.index].on(send.frame))
+            self._commit(to.index, self._mergers[to.index].on(send.frame))
         elif isinstance(send.frame, UpdateRequest):
             self._inbox.extend(self._sequencer.append([send.frame]))
         else:
             self._inbox.extend(self._sequencer.on(send.frame))
+
+    def _sync(self, dispatcher: int) -> None:
+        self.edges[dispatcher].sync()
+
+    def _commit(self, merger: int, sends: list[Send]) -> None:
+        """Nothing leaves a merger before what it follows from is durable."""
+        machine = self._mergers[merger]
+        if machine.unsynced:
+            machine.sync()
+        self._post(sends)
+        while machine.busy and not self._busy:
+            self._post(machine.on_many([]))

@@ -1,60 +1,205 @@
-"""A Deliver stream as its dispatcher holds it."""
+"""The Deliver streams of a dispatcher, each with its session's merger (docs/decisions/0006)."""
 
 from __future__ import annotations
 
 import dataclasses
 import threading
+from concurrent.futures import Future
 from typing import Protocol
 
-from ps2stream.messages import Attach, Credit, Detach
+from ps2stream.batch import Frame
+from ps2stream.errors import FailedPrecondition, ResourceExhausted
+from ps2stream.messages import Address, Send
+from ps2stream.security import QUOTA_RETRY_MS
 from ps2stream.service.gateway import Sink
+from ps2stream.service.gateway import Stream as StreamPort
+from ps2stream.session_messages import Attach, Attached, Credit, Delivery, Detach
+
+REPEAT_TICKS = 20
 
 
 class Edge(Protocol):
-    """What a stream needs of its dispatcher's edge."""
+    """What streams need of their dispatcher's edge."""
 
     lock: threading.RLock
 
-    def to_merger(self, frame: Attach | Credit | Detach) -> None: ...
-    def drop(self, stream: Stream) -> None: ...
+    def send(self, sends: list[Send]) -> None: ...
+    def rename(self, stream: Stream) -> None:
+        """Ask for a new epoch; `Streams.open` follows."""
 
 
 @dataclasses.dataclass(eq=False)
 class Stream:
     """One Deliver stream of a session; a later stream of the same session ends it.
 
-    Credits are gathered until they are a quarter of the window, or for one tick.
+    Credits are totals. They are told when they have grown by a quarter of the window, and
+    once a tick.
     """
 
-    edge: Edge
-    session: int
-    epoch: int
+    streams: Streams
+    name: str
     sink: Sink
+    fields: int
     window_batches: int
     window_bytes: int
-    _batches: int = 0
-    _bytes: int = 0
-    _ack: int = 0
-    _told: int = 0
+    ack: int
+    opening: Future[StreamPort] | None
+    session: int = 0
+    epoch: int = 0
+    attached: bool = False
+    closed: bool = False
+    number: int = 0  # of the last delivery of this epoch
+    sent: tuple[int, int] = (0, 0)  # batches and bytes that the sink was given
+    taken: tuple[int, int] = (0, 0)  # that the client has taken
+    base: tuple[int, int] = (0, 0)  # `taken` when this epoch began
+    told: tuple[int, int, int] = (0, 0, 0)
+    idle: int = 0  # ticks since anything was told
 
     def credit(self, batches: int, size: int, ack: int) -> None:
         """The client took `batches` batches of `size` bytes, and acknowledges `ack`."""
-        with self.edge.lock:
-            self._batches += batches
-            self._bytes += size
-            self._ack = max(self._ack, ack)
-            if 4 * self._batches >= self.window_batches or 4 * self._bytes >= self.window_bytes:
-                self.flush()
-
-    def flush(self) -> None:
-        """Tell the merger what was gathered."""
-        if self._batches or self._bytes or self._ack > self._told:
-            self._told = self._ack
-            self.edge.to_merger(
-                Credit(self.session, self.epoch, self._batches, self._bytes, self._ack)
-            )
-            self._batches = self._bytes = 0
+        with self.streams.edge.lock:
+            self.taken = (self.taken[0] + batches, self.taken[1] + size)
+            self.ack = max(self.ack, ack)
+            if 4 * (self.taken[0] - self.told[0]) >= self.window_batches or (
+                4 * (self.taken[1] - self.told[1]) >= self.window_bytes
+            ):
+                self.streams.tell(self)
 
     def close(self) -> None:
         """The stream is gone: what comes now goes to the session's backlog."""
-        self.edge.drop(self)
+        self.streams.drop(self)
+
+
+class Streams:
+    """All streams of one dispatcher. Called under the edge's lock, or takes it."""
+
+    def __init__(self, edge: Edge, index: int, mergers: int) -> None:
+        self.edge = edge
+        self._index = index
+        self._mergers = mergers
+        self._of: dict[int, Stream] = {}  # by session
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+    def open(self, stream: Stream, session: int, epoch: int) -> None:
+        """The stream has its session's number and a new epoch: attach it."""
+        if stream.closed:
+            return
+        if session <= 0:
+            problem = f"{-session} sessions are named, the tenant's quota (sessions)"
+            over = ResourceExhausted(problem, QUOTA_RETRY_MS) if session else None
+            self._opened(stream, over)
+            return
+        old = self._of.get(session)
+        if old is not None and old is not stream:
+            old.closed = True
+            old.sink(None)
+        self._of[session] = stream
+        stream.session, stream.epoch = session, epoch
+        stream.attached = False
+        stream.number = stream.idle = 0
+        stream.base = stream.taken
+        stream.told = (*stream.taken, stream.ack)
+        self._attach(stream)
+
+    def on(self, frame: Attached | Delivery) -> None:
+        """From the session's merger."""
+        stream = self._of.get(frame.session)
+        if stream is None:
+            self._to_merger(Detach(frame.session, frame.epoch))
+        elif stream.epoch != frame.epoch:
+            return
+        elif isinstance(frame, Attached):
+            self._attached(stream, frame)
+        elif frame.closed:
+            self._forget(stream)
+            stream.sink(None)
+        elif frame.number == stream.number + 1:
+            stream.number += 1
+            stream.sent = (stream.sent[0] + 1, stream.sent[1] + len(frame.data))
+            stream.sink(frame.data.tobytes())
+        elif frame.number > stream.number:
+            self._anew(stream)
+
+    def tell(self, stream: Stream) -> None:
+        """Tell the merger what the client took and acknowledged."""
+        stream.told = (*stream.taken, stream.ack)
+        stream.idle = 0
+        batches, size = (a - b for a, b in zip(stream.taken, stream.base, strict=True))
+        self._to_merger(
+            Credit(stream.session, stream.epoch, self._index, batches, size, stream.ack)
+        )
+
+    def tick(self) -> None:
+        """Tell what was gathered; repeat what may have got lost."""
+        for stream in self._of.values():
+            stream.idle += 1
+            if (*stream.taken, stream.ack) != stream.told:
+                self.tell(stream)
+            elif stream.idle >= REPEAT_TICKS:
+                self.tell(stream) if stream.attached else self._attach(stream)
+
+    def joined(self, peer: Address) -> None:
+        """A merger was replaced: its sessions' streams are attached anew."""
+        if peer.role == "merger":
+            for stream in list(self._of.values()):
+                if stream.session % self._mergers == peer.index:
+                    self._anew(stream)
+
+    def drop(self, stream: Stream) -> None:
+        """Forget a stream and tell the merger."""
+        with self.edge.lock:
+            if self._of.get(stream.session) is stream and not stream.closed:
+                self.tell(stream)
+                self._to_merger(Detach(stream.session, stream.epoch))
+            self._forget(stream)
+
+    def _anew(self, stream: Stream) -> None:
+        """What was sent and not acknowledged comes again, under a new epoch."""
+        stream.epoch = 0
+        self.edge.rename(stream)
+
+    def _attach(self, stream: Stream) -> None:
+        stream.idle = 0
+        batches = max(stream.window_batches - (stream.sent[0] - stream.base[0]), 0)
+        size = max(stream.window_bytes - (stream.sent[1] - stream.base[1]), 0)
+        self._to_merger(
+            Attach(
+                stream.session, stream.epoch, self._index, stream.fields, batches, size, stream.ack
+            )
+        )
+
+    def _attached(self, stream: Stream, frame: Attached) -> None:
+        if frame.refused:
+            self._forget(stream)
+            self._opened(
+                stream,
+                FailedPrecondition(
+                    f"cursor: {stream.ack} is above {frame.last}, the last number of this session: "
+                    "it is of another session or of another data directory"
+                ),
+            )
+            return
+        stream.attached = True
+        self._opened(stream)
+        if frame.sent > stream.number:
+            self._anew(stream)
+
+    def _opened(self, stream: Stream, problem: Exception | None = None) -> None:
+        opening, stream.opening = stream.opening, None
+        if opening is None or not opening.set_running_or_notify_cancel():
+            return
+        if problem is None:
+            opening.set_result(stream)
+        else:
+            opening.set_exception(problem)
+
+    def _forget(self, stream: Stream) -> None:
+        stream.closed = True
+        if self._of.get(stream.session) is stream:
+            del self._of[stream.session]
+
+    def _to_merger(self, frame: Frame) -> None:
+        session = frame.session  # type: ignore[attr-defined]
+        self.edge.send([Send(Address("merger", session % self._mergers), frame)])

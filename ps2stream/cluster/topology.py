@@ -9,14 +9,16 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from ps2stream.dispatcher.object_log import ObjectLog
 from ps2stream.dispatcher.reservoir import Reservoir
 from ps2stream.dispatcher.router import RouterMachine
 from ps2stream.merger.state import MergerMachine
 from ps2stream.messages import Address
 from ps2stream.plan import RoutingPlan
-from ps2stream.ports import Store
+from ps2stream.ports import Log, Store
 from ps2stream.security import NO_QUOTAS, Quotas
 from ps2stream.store.sequencer import SequencerMachine
+from ps2stream.tags import Tagger
 from ps2stream.terms import Analysis, Analyzer, Frequencies
 from ps2stream.workers.state import WorkerMachine
 
@@ -63,32 +65,38 @@ class Topology:
     def reservoir(self, index: int) -> Reservoir:
         return Reservoir(self.sample_objects, seed=index)
 
-    def router(self, index: int, analyzer: Analyzer) -> RouterMachine:
+    def router(
+        self, index: int, analyzer: Analyzer, epoch: int, objects: ObjectLog
+    ) -> RouterMachine:
         return RouterMachine(
             index=index,
             dispatchers=self.dispatchers,
-            workers=self.workers,
             mergers=self.mergers,
             h1=self.plan.compile(analyzer),
             grid=self.plan.grid,
             max_in_flight=self.max_in_flight,
-            plan_version=self.plan.version,
+            route=self.plan.route,
+            epoch=epoch,
+            replay=objects.recover(),
+            offset=objects.offset,
         )
 
     def worker(self, index: int) -> WorkerMachine:
-        return WorkerMachine(index, self.dispatchers, self.mergers, self.plan.grid)
+        tagger = Tagger(self.plan.compile(self.analyzer()), self.plan.grid)
+        return WorkerMachine(index, self.dispatchers, self.mergers, tagger, self.plan.route)
 
-    def merger(self, index: int) -> MergerMachine:
+    def merger(self, index: int, log: Log) -> MergerMachine:
         return MergerMachine(
             index=index,
             dispatchers=self.dispatchers,
-            workers=self.workers,
             mergers=self.mergers,
+            log=log,
             session_quota_bytes=self.session_quota,
         )
 
-    def sequencer(self, store: Store) -> SequencerMachine:
-        return SequencerMachine(self.dispatchers, store, quotas=self.quotas)
+    def sequencer(self, store: Store, epoch: int) -> SequencerMachine:
+        peers = [peer for peer in self.addresses() if peer.role != "sequencer"]
+        return SequencerMachine(peers, store, epoch, quotas=self.quotas)
 
 
 def _topology(values: dict[str, Any], analysis: Analysis) -> Topology:

@@ -115,6 +115,13 @@ def engine(
     type=Finite(min=0, min_open=True),
     help="Tuples a second of the latency phase.  [default: half of what was reached]",
 )
+@click.option(
+    "--level",
+    type=click.Choice(["durable", "accepted", "none"]),
+    default="durable",
+    show_default=True,
+    help="Of publication.",
+)
 @json_option
 @pass_output
 def pipeline(
@@ -128,6 +135,7 @@ def pipeline(
     seconds: float,
     batch: int,
     rate: float | None,
+    level: str,
 ) -> None:
     """The whole service on this machine: gRPC publish in, Ray actors, gRPC delivery out.
 
@@ -146,6 +154,7 @@ def pipeline(
         seconds=seconds,
         batch=batch,
         rate=rate,
+        level=level,
     )
     _show(output, found)
 

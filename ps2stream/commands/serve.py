@@ -13,9 +13,6 @@ from pydantic.fields import FieldInfo
 
 from ps2stream import __version__, config, log
 from ps2stream.commands.output import Output, json_option, on_interrupt, pass_output
-from ps2stream.errors import Unavailable
-
-CHECK_S = 5.0  # how often the actors are asked whether one has stopped
 
 
 def _settings_options(command: Any) -> Any:
@@ -72,8 +69,5 @@ def serve(output: Output, /, file: Path | None, verbose: bool, **flags: Any) -> 
             f"ps2stream {__version__} listens on {', '.join(service.targets)}; "
             f"queries are kept in {settings.data_dir}; stop it with Ctrl-C",
         )
-        while not done.wait(CHECK_S):
-            for name, status in service.status().items():
-                if failure := status.get("failure"):
-                    raise Unavailable(f"{name} has stopped: {failure}")
+        done.wait()
     output.emit({"event": "stopped"}, "stopped")

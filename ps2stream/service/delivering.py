@@ -25,12 +25,10 @@ Inbox = queue.SimpleQueue[bytes | Exception | None]
 
 
 class Delivering:
-    """All Deliver streams of this server. `incarnation` tells clients whether numbers of
-    pairs go on or begin anew."""
+    """All Deliver streams of this server."""
 
-    def __init__(self, gateway: Gateway, incarnation: int) -> None:
+    def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._incarnation = incarnation
         self._open: dict[grpc.ServicerContext, Inbox] = {}
         self._stopping = False
 
@@ -75,6 +73,7 @@ class Delivering:
             start.credit_batches or CREDIT_BATCHES,
             start.credit_bytes or CREDIT_BYTES,
             sink,
+            self._resume(start),
         )
         try:
             stream = wait(attaching, context)
@@ -86,6 +85,16 @@ class Delivering:
             raise no_session()
         return stream
 
+    def _resume(self, start: delivery_pb2.Start) -> int:
+        """The number of the last pair that the client has dealt with, as far as it says."""
+        if not start.HasField("cursor"):
+            return 0
+        if start.cursor.incarnation != self._gateway.incarnation:
+            raise FailedPrecondition(
+                "cursor: it is of another service: start without it, and expect numbers from 1"
+            )
+        return min(start.cursor.session_seq, (1 << 63) - 1)
+
     def _relay(self, stream: Stream, requests: Iterator[bytes], inbox: Inbox) -> Iterator[bytes]:
         flow = _Flow(stream)
         threading.Thread(
@@ -93,7 +102,7 @@ class Delivering:
         ).start()
         try:
             started = delivery_pb2.Started(
-                session=stream.session, epoch=stream.epoch, incarnation=self._incarnation
+                session=stream.session, epoch=stream.epoch, incarnation=self._gateway.incarnation
             )
             yield delivery_pb2.DeliverResponse(started=started).SerializeToString()
             while (item := inbox.get()) is not None:
@@ -151,8 +160,6 @@ def _start(data: bytes) -> delivery_pb2.Start:
     ):
         if value > limit:
             raise _invalid(f"start.{name}", f"{value} is over the limit {name} {limit}")
-    if start.cursor:
-        raise FailedPrecondition("a cursor is not yet available: deliveries are not kept")
     return start
 
 

@@ -61,16 +61,23 @@ class Gateway(Protocol):
     def clock_ms(self) -> Callable[[], int]:
         """Unix time in milliseconds."""
 
+    @property
+    def incarnation(self) -> int:
+        """The number of the data directory: while it stays, pairs keep their numbers."""
+
     def update(
         self, rows: QueryRows, names: Sequence[str], request_ids: Sequence[str]
     ) -> Future[UpdateDecision]:
         """Inserts and deletes, with the session's name and the request_id of each row.
         Resolved once every dispatcher has applied them."""
 
-    def publish(self, rows: ObjectRows, wait_s: float = 0.0) -> Future[Publication]:
-        """Take a batch in; the future resolves once it is routed, and until then its
-        `cancel()` takes it back. It is ResourceExhausted, with nothing accepted, when as
-        many batches as may be under way keep waiting for `wait_s` seconds."""
+    def publish(
+        self, rows: ObjectRows, wait_s: float = 0.0, durable: bool = True
+    ) -> Future[Publication]:
+        """Take a batch in; the future resolves once it is routed and, if `durable`, synced,
+        and until it is routed its `cancel()` takes it back. It is ResourceExhausted, with
+        nothing accepted, when as many batches as may be under way keep waiting for `wait_s`
+        seconds, and Unavailable while the disk is full or the dispatcher catches up."""
 
     def lookup(
         self, id: str | None, session: int, after: int, limit: int, tenant: bytes = b""
@@ -87,11 +94,18 @@ class Gateway(Protocol):
         `drop` no longer."""
 
     def attach(
-        self, session: str, fields: int, credit_batches: int, credit_bytes: int, sink: Sink
+        self,
+        session: str,
+        fields: int,
+        credit_batches: int,
+        credit_bytes: int,
+        sink: Sink,
+        ack: int = 0,
     ) -> Future[Stream]:
         """Open the session's Deliver stream here. fields: bit 0 text, 1 position, 2 time.
         `sink` gets encoded DeliverResponses, then None when another stream has taken the
-        session over; it must not block."""
+        session over; it must not block. `ack`: the client has dealt with the pairs to this
+        number. The future is FailedPrecondition when the session has not so many."""
 
     def sample(self) -> ObjectSample:
         """Some of the objects that were lately accepted."""

@@ -84,7 +84,9 @@ class Publishing:
                 return lambda: Taken(level, None, 0, refused)
             objects = objects.take(np.flatnonzero(good))
         rows = objects.analyse(self._gateway.analyzer)
-        routing = self._gateway.publish(rows, wait_s)
+        routing = self._gateway.publish(
+            rows, wait_s, durable=level == object_pb2.PUBLISH_LEVEL_DURABLE
+        )
 
         def finish() -> Taken:
             try:
@@ -112,10 +114,8 @@ def _routed(routing: Future[Publication], wait_s: float) -> Publication:
 def effective(level: Level) -> Level:
     """The level that holds for the one asked for. Raises for a level that is not there."""
     if level == object_pb2.PUBLISH_LEVEL_UNSPECIFIED:
-        return object_pb2.PUBLISH_LEVEL_ACCEPTED
-    if level == object_pb2.PUBLISH_LEVEL_DURABLE:
-        raise FailedPrecondition("level DURABLE is not yet available; use ACCEPTED or NONE")
-    if level not in (object_pb2.PUBLISH_LEVEL_ACCEPTED, object_pb2.PUBLISH_LEVEL_NONE):
+        return object_pb2.PUBLISH_LEVEL_DURABLE
+    if level not in object_pb2.PublishLevel.values():
         raise InvalidArgument([Violation("level", f"there is no level {level}")])
     return level
 

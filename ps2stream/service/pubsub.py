@@ -44,12 +44,12 @@ class PubSub:
     """Queries and objects in, matches out, for one tenant: `calls` and `streams` by name.
     `slots` bounds the streams; `quota` is what refusals name."""
 
-    def __init__(self, gateway: Gateway, incarnation: int, slots: Slots, quota: Quota) -> None:
+    def __init__(self, gateway: Gateway, slots: Slots, quota: Quota) -> None:
         self._quota = quota
         self._gateway = gateway
         self._slots = slots
         self.publishing = Publishing(gateway)
-        self.delivering = Delivering(gateway, incarnation)
+        self.delivering = Delivering(gateway)
         self.calls: dict[str, Behaviour] = {
             "InsertQuery": unary(self._insert),
             "DeleteQuery": unary(self._delete),

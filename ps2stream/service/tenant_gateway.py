@@ -40,6 +40,10 @@ class TenantGateway:
     def clock_ms(self) -> Callable[[], int]:
         return self._all.clock_ms
 
+    @property
+    def incarnation(self) -> int:
+        return self._all.incarnation
+
     def update(
         self, rows: QueryRows, names: Sequence[str], request_ids: Sequence[str]
     ) -> Future[UpdateDecision]:
@@ -50,14 +54,16 @@ class TenantGateway:
             names = list(map(kept.__getitem__, names))
         return self._all.update(rows, names, request_ids)
 
-    def publish(self, rows: ObjectRows, wait_s: float = 0.0) -> Future[Publication]:
+    def publish(
+        self, rows: ObjectRows, wait_s: float = 0.0, durable: bool = True
+    ) -> Future[Publication]:
         try:
             self._rates.take(rows)
         except ResourceExhausted as error:
             refused: Future[Publication] = Future()
             refused.set_exception(error)
             return refused
-        return self._all.publish(rows, wait_s)
+        return self._all.publish(rows, wait_s, durable)
 
     def lookup(
         self, id: str | None, session: int, after: int, limit: int, tenant: bytes = b""
@@ -69,10 +75,16 @@ class TenantGateway:
         return self._all.session(tenants.under(self._tenant, name), make)
 
     def attach(
-        self, session: str, fields: int, credit_batches: int, credit_bytes: int, sink: Sink
+        self,
+        session: str,
+        fields: int,
+        credit_batches: int,
+        credit_bytes: int,
+        sink: Sink,
+        ack: int = 0,
     ) -> Future[Stream]:
         kept = tenants.under(self._tenant, session)
-        return self._all.attach(kept, fields, credit_batches, credit_bytes, sink)
+        return self._all.attach(kept, fields, credit_batches, credit_bytes, sink, ack)
 
     def tokens(self, add: bytes = b"", drop: str = "") -> Future[TokensReply]:
         return self._all.tokens(add, drop)

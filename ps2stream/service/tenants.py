@@ -28,7 +28,6 @@ class Tenants:
     def __init__(self, gateway: Gateway, security: Security) -> None:
         self._security = security
         self._gateway = gateway
-        self._incarnation = gateway.clock_ms()
         self._streams = Slots(MAX_STREAMS, "streams")
         self._services: dict[str, PubSub] = {}
         self._lock = threading.Lock()
@@ -78,7 +77,7 @@ class Tenants:
         if quota.streams is not None:
             slots = Slots(-(-quota.streams // among), "the tenant's quota streams", slots)
         gateway = TenantGateway(self._gateway, tenant, rates)
-        return PubSub(gateway, self._incarnation, slots, quota)
+        return PubSub(gateway, slots, quota)
 
     def _all(self) -> list[PubSub]:
         with self._lock:

@@ -12,13 +12,24 @@ import os
 import struct
 import zlib
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from ps2stream.errors import DataDirectoryError
 
-_BODY = struct.Struct("<qq")  # last LSN, number of sessions
+_BODY = struct.Struct("<qqq")  # an Extent
 _HEAD = struct.Struct("<4sI")  # magic, CRC-32 of the body
 _MAGIC = b"PS2m"
+
+
+class Extent(NamedTuple):
+    """How far a ledger goes: its last LSN, its sessions, the epochs that it has given."""
+
+    lsn: int
+    sessions: int
+    epochs: int
+
+    def __str__(self) -> str:
+        return f"LSN {self.lsn}, {self.sessions} sessions and {self.epochs} epochs"
 
 
 class Mark:
@@ -33,9 +44,9 @@ class Mark:
         except OSError as error:
             raise DataDirectoryError(f"{self.path} cannot be used: {error.strerror}") from error
 
-    def check(self, lsn: int, sessions: int) -> None:
-        """Raises DataDirectoryError if a database that ends at `lsn` and has this many
-        sessions lacks something, or if the mark cannot be read."""
+    def check(self, found: Extent) -> None:
+        """Raises DataDirectoryError if a database with this much lacks something, or if the
+        mark cannot be read."""
         raw = os.pread(self._file, 1 + _HEAD.size + _BODY.size, 0)
         if not raw:
             return
@@ -45,17 +56,17 @@ class Mark:
                 f"{self.path} is damaged: whether the ledger is whole cannot be known. Restore a "
                 "copy; to go on with what there is, remove this file"
             )
-        known_lsn, known_sessions = _BODY.unpack(body)
-        if lsn < known_lsn or sessions < known_sessions:
+        known = Extent(*_BODY.unpack(body))
+        if any(a < b for a, b in zip(found, known, strict=True)):
             raise DataDirectoryError(
-                f"{self.path.parent}: the end of the ledger is damaged or missing: it has LSN 1 to "
-                f"{lsn} and {sessions} sessions, and LSN {known_lsn} and {known_sessions} sessions "
-                f"were acknowledged. Restore a copy; to go on without the rest, remove {self.path}"
+                f"{self.path.parent}: the end of the ledger is damaged or missing: it goes to "
+                f"{found}, and {known} were acknowledged. Restore a copy; to go on without the "
+                f"rest, remove {self.path}"
             )
 
-    def set(self, lsn: int, sessions: int, sync: bool = False) -> None:
+    def set(self, extent: Extent, sync: bool = False) -> None:
         """The database has this much. Raises OSError."""
-        body = _BODY.pack(lsn, sessions)
+        body = _BODY.pack(*extent)
         os.pwrite(self._file, _HEAD.pack(_MAGIC, zlib.crc32(body)) + body, 0)
         if sync:
             os.fsync(self._file)

@@ -8,55 +8,69 @@ written: what a failed fsync left on the disk is only known after a restart.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
+import secrets
 import zlib
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, Self
+from typing import BinaryIO, ClassVar, Self
 
 import apsw
-import numpy as np
 
-from ps2stream.batch import I64
-from ps2stream.errors import DataDirectoryError, Unavailable
-from ps2stream.messages import Applied
-from ps2stream.ports import DeleteRequests
-from ps2stream.rows import Kind, QueryRows
+from ps2stream.errors import DataDirectoryError, StoreFailed, Unavailable
+from ps2stream.ports import Change
+from ps2stream.store.compaction import outlived, without
 from ps2stream.store.database import connect, reading
-from ps2stream.store.directory import Mark, lock
+from ps2stream.store.directory import Extent, Mark, lock
+from ps2stream.store.tables import (
+    Row,
+    Tables,
+    answer_row,
+    epoch_row,
+    log_row,
+    meta_row,
+    requests_row,
+    session_row,
+)
 from ps2stream.store.tokens import KeepsTokens
 
-FORMAT = 2  # 1 had no mark
-MIN_COMPACT = 10_000  # rows; below, a rewrite is not worth it
-
 # Strict, so that quick_check looks at the types.
-_TABLES = {
+SCHEMA = {
     "meta": "(key TEXT PRIMARY KEY, value TEXT NOT NULL, crc32 INTEGER NOT NULL) STRICT",
     "sessions": "(number INTEGER PRIMARY KEY, name BLOB NOT NULL, crc32 INTEGER NOT NULL) STRICT",
     "requests": "(lsn_to INTEGER PRIMARY KEY, crc32 INTEGER NOT NULL, blob BLOB NOT NULL) STRICT",
+    "answers": "(dispatcher INTEGER, epoch INTEGER, seq INTEGER, settled INTEGER NOT NULL, "
+    "crc32 INTEGER NOT NULL, blob BLOB NOT NULL, PRIMARY KEY (dispatcher, epoch, seq)) "
+    "STRICT, WITHOUT ROWID",
+    "epochs": "(role TEXT, number INTEGER, epoch INTEGER NOT NULL, crc32 INTEGER NOT NULL, "
+    "PRIMARY KEY (role, number)) STRICT, WITHOUT ROWID",
     "log": "(lsn_from INTEGER PRIMARY KEY, lsn_to INTEGER NOT NULL, crc32 INTEGER NOT NULL, "
     "blob BLOB NOT NULL) STRICT",
 }
-_READ = "SELECT lsn_from, lsn_to, crc32, blob FROM log ORDER BY lsn_from"
 
 
-class Ledger(KeepsTokens):
+class Ledger(KeepsTokens, Tables):
     """A Store in a data directory. Make one with `Ledger.open`; one thread at a time."""
 
+    FORMAT: ClassVar[int] = 3  # 1 had no mark, 2 no epochs
+
     def __init__(self, path: Path, held: BinaryIO, mark: Mark, db: apsw.Connection) -> None:
+        super().__init__(str(path))
         self.path = path
         self._lock = held
         self._mark = mark
         self._db = db
-        self._lsn = self._named = 0  # the last LSN, the number of sessions
+        self._extent = Extent(0, 0, 0)
+        self._watermark = self._identity = 0
         self._failed = ""
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], analysis: str, created: str = "") -> Self:
+    def open(
+        cls, path: str | os.PathLike[str], analysis: str, created: str = "", compact: bool = True
+    ) -> Self:
         """Open the data directory, or make it. `analysis` is the JSON of the text analysis
-        settings, `created` a time for people to read.
+        settings, `created` a time for people to read; `compact` as nobody follows the log.
 
         Raises DataDirectoryError when it is in use, damaged, of another format, made with
         other analysis settings, or no directory; the ledger is left as it was then.
@@ -72,15 +86,18 @@ class Ledger(KeepsTokens):
                 db.set_busy_timeout(5000)
                 ledger = cls(path, held, mark, db)
                 if db.execute("SELECT count(*) FROM sqlite_schema").get == 0:
-                    mark.check(0, 0)
+                    mark.check(ledger._extent)
                     ledger._create(analysis, created)
                 if db.pragma("quick_check", 1) != "ok":
                     raise DataDirectoryError(f"{path}: the ledger is damaged (quick_check)")
-                ledger._check_meta(analysis)
+                ledger._watermark, ledger._identity = ledger._meta(analysis)
                 db.pragma("journal_mode", "wal")
                 db.pragma("synchronous", "full")
                 ledger._check_content()
-                ledger.compact()
+                if compact:
+                    ledger.compact()
+                else:
+                    deque(ledger.replay(), maxlen=0)
                 db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
             undo.pop_all()
         return ledger
@@ -97,99 +114,90 @@ class Ledger(KeepsTokens):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # --- reading ---------------------------------------------------------------
-
-    def sessions(self) -> list[tuple[int, bytes]]:
+    def _select(self, query: str, *values: int) -> list[Row]:
         with reading(self.path):
-            found = list(self._db.execute("SELECT number, name, crc32 FROM sessions"))
-        for number, name, crc in found:
-            self._check(crc == _crc_session(number, name), f"session {number}")
-        return [(number, name) for number, name, _ in found]
+            return list(self._db.execute(query, values))
 
-    def replay(self) -> Iterator[Applied]:
-        last = 0
-        with reading(self.path):
-            for lsn_from, lsn_to, crc, blob in self._db.execute(_READ):
-                where = f"the log at LSN {lsn_from}"
-                self._check(zlib.crc32(blob) == crc, where)
-                batch = Applied.decode(blob)
-                same = (batch.lsn_from, batch.lsn_to) == (lsn_from, lsn_to)
-                self._check(same and lsn_from == last + 1, where)
-                last = lsn_to
-                yield batch
+    @property
+    def identity(self) -> int:
+        return self._identity
 
-    def requests(self) -> Iterator[DeleteRequests]:
-        with reading(self.path):
-            for lsn, crc, blob in self._db.execute(
-                "SELECT lsn_to, crc32, blob FROM requests ORDER BY lsn_to"
-            ):
-                where = f"the requests at LSN {lsn}"
-                self._check(zlib.crc32(blob) == crc, where)
-                seen = DeleteRequests.decode(blob)
-                self._check(int(seen.lsn[-1]) == lsn, where)
-                yield seen
+    @property
+    def watermark(self) -> int:
+        return self._watermark
 
     # --- writing ---------------------------------------------------------------
 
-    def commit(
-        self,
-        batches: Sequence[Applied],
-        sessions: Sequence[tuple[int, bytes]] = (),
-        requests: DeleteRequests | None = None,
-        forget: int = 0,
-    ) -> None:
+    def epoch(self, role: str, index: int) -> int:
+        key = (role, index)
+        with self._transaction():
+            found = "SELECT epoch FROM epochs WHERE role = ? AND number = ?"
+            epoch = int(self._db.execute(found, key).get or 0) + 1
+            self._put("epochs", epoch_row(role, index, epoch))
+        self._grow(Extent(0, 0, 1))
+        return epoch
+
+    def commit(self, change: Change) -> None:
         """One synced transaction; see Store.commit. Raises Unavailable: for this call alone
-        on a full disk, for good after any other error."""
+        on a full disk; StoreFailed, for good, after any other error."""
+        with self._transaction():
+            for number, name in change.sessions:
+                self._insert("sessions", session_row(number, name))
+            if change.batch is not None:
+                self._insert("log", log_row(change.batch))
+            if change.requests is not None:
+                gone = "DELETE FROM requests WHERE lsn_to < ?"
+                self._db.execute(gone, (change.forget,))
+                self._insert("requests", requests_row(change.requests))
+            settled = {a.dispatcher: (a.dispatcher, a.epoch, a.settled) for a in change.answers}
+            gone = "DELETE FROM answers WHERE dispatcher = ? AND (epoch, seq) < (?, ?)"
+            self._db.executemany(gone, settled.values())
+            for answer in change.answers:
+                self._put("answers", answer_row(answer))
+            if change.watermark > self._watermark:
+                self._put("meta", meta_row("watermark", str(change.watermark)))
+        self._watermark = max(self._watermark, change.watermark)
+        rows = change.batch.lsn_to - change.batch.lsn_from + 1 if change.batch else 0
+        self._grow(Extent(rows, len(change.sessions), 0))
+
+    def _grow(self, more: Extent) -> None:
+        self._extent = Extent(*map(sum, zip(self._extent, more, strict=True)))
+        with contextlib.suppress(OSError):  # a mark that stays behind is true all the same
+            self._mark.set(self._extent)
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
         if self._failed:
-            raise Unavailable(f"the ledger takes no updates until a restart: {self._failed}")
-        run = self._db.execute
+            raise StoreFailed(f"the ledger takes no updates until a restart: {self._failed}")
         try:
-            run("BEGIN IMMEDIATE")
-            for number, name in sessions:
-                run(
-                    "INSERT INTO sessions VALUES (?, ?, ?)",
-                    (number, name, _crc_session(number, name)),
-                )
-            for batch in batches:
-                self._write("log", batch)
-            if requests is not None:
-                blob = requests.encode()
-                run("DELETE FROM requests WHERE lsn_to < ?", (forget,))
-                run(
-                    "INSERT INTO requests VALUES (?, ?, ?)",
-                    (int(requests.lsn[-1]), zlib.crc32(blob), blob),
-                )
-            run("COMMIT")
+            self._db.execute("BEGIN IMMEDIATE")
+            yield
+            self._db.execute("COMMIT")
         except apsw.FullError as error:
             self._rollback()
             raise Unavailable(f"the disk of {self.path} is full") from error
         except apsw.Error as error:
             self._rollback()
             self._failed = str(error)
-            raise Unavailable(f"the ledger cannot be written: {error}") from error
-        self._lsn = batches[-1].lsn_to if batches else self._lsn
-        self._named += len(sessions)
-        with contextlib.suppress(OSError):  # a mark that stays behind is true all the same
-            self._mark.set(self._lsn, self._named)
+            raise StoreFailed(f"the ledger cannot be written: {error}") from error
+        except BaseException:
+            self._rollback()
+            raise
 
     def compact(self) -> bool:
-        """Rewrite the log without deleted queries when more than half of its rows are dead;
-        reads and checks all of it. True when it was rewritten. Atomic."""
-        rows = 0
-        gone = [np.zeros(0, np.int64)]
-        for batch in self.replay():
-            columns = QueryRows.decode(batch.rows.data)
-            rows += len(columns)
-            gone.append(columns.handle[columns.kind == Kind.DELETE])
-        deleted = np.sort(np.concatenate(gone))
-        if rows < MIN_COMPACT or 4 * len(deleted) <= rows:  # a delete kills two rows
+        """Rewrite the log without the queries deleted at or below the watermark when more than
+        half of its rows are dead; reads and checks all of it. True when it was rewritten.
+        Atomic. Only while nobody follows the log: who has applied a part of it would miss
+        deletes."""
+        deleted = outlived(self.replay(), self._watermark)
+        if not len(deleted):
             return False
         run = self._db.execute
         try:
             run("BEGIN IMMEDIATE")
-            run(f"CREATE TABLE compacted {_TABLES['log']}")
+            run(f"CREATE TABLE compacted {SCHEMA['log']}")
             for batch in self.replay():
-                self._write("compacted", _without(batch, deleted))
+                self._insert("compacted", log_row(without(batch, deleted)))
             run("DROP TABLE log")
             run("ALTER TABLE compacted RENAME TO log")
             run("COMMIT")
@@ -199,12 +207,11 @@ class Ledger(KeepsTokens):
             return False
         return True
 
-    def _write(self, table: str, batch: Applied) -> None:
-        blob = batch.encode()
-        self._db.execute(
-            f"INSERT INTO {table} VALUES (?, ?, ?, ?)",
-            (batch.lsn_from, batch.lsn_to, zlib.crc32(blob), blob),
-        )
+    def _insert(self, table: str, row: Row, verb: str = "INSERT") -> None:
+        self._db.execute(f"{verb} INTO {table} VALUES ({', '.join('?' * len(row))})", row)
+
+    def _put(self, table: str, row: Row) -> None:
+        self._insert(table, row, "INSERT OR REPLACE")
 
     def _rollback(self) -> None:
         with contextlib.suppress(apsw.Error):
@@ -217,52 +224,33 @@ class Ledger(KeepsTokens):
         db = self._db
         db.pragma("page_size", 16384)
         with db:
-            for name, columns in _TABLES.items():
+            for name, columns in SCHEMA.items():
                 db.execute(f"CREATE TABLE {name} {columns}")
             for key, value in (
-                ("format", str(FORMAT)),
+                ("format", str(self.FORMAT)),
                 ("analysis", analysis),
                 ("created", created),
+                ("watermark", "0"),
+                ("identity", str(secrets.randbits(63))),
             ):
-                crc = zlib.crc32(value.encode())
-                db.execute("INSERT INTO meta VALUES (?, ?, ?)", (key, value, crc))
+                self._put("meta", meta_row(key, value))
 
     def _check_content(self) -> None:
         """All tables, and that nothing acknowledged is missing at the end; the log itself is
         read by `compact`."""
         schema = "SELECT name, replace(sql, '\"', '') FROM sqlite_schema WHERE type = 'table'"
-        want = {name: f"CREATE TABLE {name} {columns}" for name, columns in _TABLES.items()}
+        want = {name: f"CREATE TABLE {name} {columns}" for name, columns in SCHEMA.items()}
         self._check(dict(self._db.execute(schema)) == want, "the schema")
         deque(self.requests(), maxlen=0)
-        self._named = len(self.sessions())
-        self._lsn = self._db.execute("SELECT ifnull(max(lsn_to), 0) FROM log").get
-        self._mark.check(self._lsn, self._named)
+        self.answers()
+        epochs = sum(epoch for _, _, epoch in self._epochs())
+        lsn = self._db.execute("SELECT ifnull(max(lsn_to), 0) FROM log").get
+        self._extent = Extent(lsn, len(self.sessions()), epochs)
+        self._mark.check(self._extent)
         try:
-            self._mark.set(self._lsn, self._named, sync=True)
+            self._mark.set(self._extent, sync=True)
         except OSError as error:
             raise DataDirectoryError(f"{self.path} cannot be used: {error.strerror}") from error
-
-    def _check_meta(self, analysis: str) -> None:
-        meta: dict[str, str] = {}
-        for key, value, crc in self._db.execute("SELECT key, value, crc32 FROM meta"):
-            self._check(zlib.crc32(value.encode()) == crc, f"meta {key!r}")
-            meta[key] = value
-        self._check({"format", "analysis"} <= meta.keys() and meta["format"].isdigit(), "meta")
-        if (found := int(meta["format"])) != FORMAT:
-            age = "newer" if found > FORMAT else "older"
-            raise DataDirectoryError(
-                f"{self.path} has format {found}, {age} than {FORMAT}, the one that this version "
-                "reads; use the version that wrote it, or another directory"
-            )
-        if json.loads(meta["analysis"]) != json.loads(analysis):
-            raise DataDirectoryError(
-                f"{self.path} was made with the text analysis {meta['analysis']}, not {analysis}; "
-                "its queries would match other words. Use its settings, or another directory"
-            )
-
-    def _check(self, good: bool, what: str) -> None:
-        if not good:
-            raise DataDirectoryError(f"{self.path}: {what} is damaged; restore a copy")
 
 
 def recorded_analysis(path: str | os.PathLike[str]) -> str | None:
@@ -283,17 +271,3 @@ def recorded_analysis(path: str | os.PathLike[str]) -> str | None:
         if zlib.crc32(value.encode()) != crc:
             raise ValueError("the checksum of the text analysis does not fit")
     return str(value)
-
-
-def _without(batch: Applied, deleted: I64) -> Applied:
-    """The batch without the rows of `deleted` (sorted handles), and without any delete."""
-    rows = QueryRows.decode(batch.rows.data)
-    at = np.searchsorted(deleted, rows.handle)
-    at[at == len(deleted)] = 0
-    live = (rows.kind == Kind.INSERT) & (deleted[at] != rows.handle)
-    kept = rows.take(np.flatnonzero(live)).encode()
-    return Applied(batch.lsn_from, batch.lsn_to, batch.owner, np.frombuffer(kept, np.uint8))
-
-
-def _crc_session(number: int, name: bytes) -> int:
-    return zlib.crc32(name, number & 0xFFFFFFFF)

@@ -2,50 +2,123 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
+from ps2stream.errors import Unavailable
 from ps2stream.messages import Applied
-from ps2stream.ports import DeleteRequests
+from ps2stream.ports import Answer, Change, DeleteRequests
 from ps2stream.tokens import Token
 
 
 class MemoryStore:
     """A Store that keeps encoded frames in lists; it outlives the machine that writes it,
-    so a simulated restart finds what was committed."""
+    so a simulated restart finds what was committed. `refusing`: why no commit succeeds."""
 
     def __init__(self) -> None:
         self._log: list[bytes] = []
         self._sessions: dict[int, bytes] = {}
         self._requests: list[tuple[int, bytes]] = []
+        self._answers: dict[tuple[int, int, int], Answer] = {}
+        self._epochs: dict[tuple[str, int], int] = {}
+        self._watermark = 0
         self._tokens: Sequence[Token] = ()
+        self.refusing = ""
+
+    @property
+    def identity(self) -> int:
+        return 1
 
     def sessions(self) -> list[tuple[int, bytes]]:
         return sorted(self._sessions.items())
 
-    def replay(self) -> Iterator[Applied]:
-        return map(Applied.decode, list(self._log))
+    def replay(self, after: int = 0) -> Iterator[Applied]:
+        batches = map(Applied.decode, list(self._log))
+        return (batch for batch in batches if batch.lsn_to > after)
 
     def requests(self) -> Iterator[DeleteRequests]:
         return (DeleteRequests.decode(blob) for _, blob in list(self._requests))
 
-    def commit(
-        self,
-        batches: Sequence[Applied],
-        sessions: Sequence[tuple[int, bytes]] = (),
-        requests: DeleteRequests | None = None,
-        forget: int = 0,
-    ) -> None:
-        self._log += [batch.encode() for batch in batches]
-        self._sessions.update(sessions)
-        if requests is not None:
-            self._requests = [r for r in self._requests if r[0] >= forget]
-            self._requests.append((int(requests.lsn[-1]), requests.encode()))
+    def answers(self) -> list[Answer]:
+        return list(self._answers.values())
+
+    @property
+    def watermark(self) -> int:
+        return self._watermark
+
+    def epoch(self, role: str, index: int) -> int:
+        self._check()
+        epoch = self._epochs[role, index] = self._epochs.get((role, index), 0) + 1
+        return epoch
+
+    def commit(self, change: Change) -> None:
+        self._check()
+        if change.batch is not None:
+            self._log.append(change.batch.encode())
+        self._sessions.update(change.sessions)
+        if change.requests is not None:
+            self._requests = [r for r in self._requests if r[0] >= change.forget]
+            self._requests.append((int(change.requests.lsn[-1]), change.requests.encode()))
+        for dispatcher, epoch, _, settled, _ in change.answers:
+            for key in [
+                k for k in self._answers if k[0] == dispatcher and k[1:] < (epoch, settled)
+            ]:
+                del self._answers[key]
+        self._answers.update((answer[:3], answer) for answer in change.answers)
+        self._watermark = max(self._watermark, change.watermark)
 
     def tokens(self) -> Sequence[Token]:
         return self._tokens
 
     def keep_tokens(self, tokens: Sequence[Token]) -> None:
         self._tokens = tuple(tokens)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+    def _check(self) -> None:
+        if self.refusing:
+            raise Unavailable(self.refusing)
+
+
+class MemoryLog:
+    """A Log that keeps its records in a list."""
+
+    def __init__(self) -> None:
+        self._at: list[int] = []
+        self._records: list[bytes] = []
+        self.end = 0
+
+    @property
+    def first(self) -> int:
+        return self._at[0] if self._at else self.end
+
+    def append(self, record: bytes) -> int:
+        self._at.append(self.end)
+        self._records.append(record)
+        self.end += len(record) + 1
+        return self._at[-1]
+
+    def sync(self) -> int:
+        return self.end
+
+    def read(self, position: int) -> bytes:
+        i = bisect_left(self._at, position)
+        if i == len(self._at) or self._at[i] != position:
+            raise KeyError(position)
+        return self._records[i]
+
+    def scan(self, start: int = 0) -> Iterator[tuple[int, bytes]]:
+        i = bisect_left(self._at, start)
+        return iter(list(zip(self._at[i:], self._records[i:], strict=True)))
+
+    def trim(self, before: int) -> None:
+        i = bisect_left(self._at, before)
+        del self._at[:i], self._records[:i]
+
+    @property
+    def bytes(self) -> int:
+        return self.end - self.first
 
     def close(self) -> None:
         """Nothing to release."""

@@ -1,4 +1,4 @@
-"""The live queries: id -> handle, and their rows in columnar chunks.
+"""The live queries: id -> handle, and their rows in columnar chunks; and the lately deleted.
 
 Handles rise with time, so a chunk's handles are sorted and a row is found by two binary
 searches; nothing is kept per query but its dictionary entry and its columns. Chunks merge
@@ -11,6 +11,7 @@ import dataclasses
 from collections import deque
 from collections.abc import Iterator
 from itertools import compress, repeat
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,13 +43,40 @@ class _Chunk:
         return len(self.live) - self.dead
 
 
+class Piece(NamedTuple):
+    """Rows `at` of `live`, and rows first..end of `past`."""
+
+    live: QueryRows
+    at: I64
+    past: QueryRows
+    first: int
+    end: int
+
+    @property
+    def last(self) -> int:
+        """The highest LSN."""
+        live = int(self.live.lsn[self.at[-1]]) if len(self.at) else 0
+        return max(live, int(self.past.lsn[self.end - 1]) if self.end > self.first else 0)
+
+    def rows(self) -> QueryRows:
+        """In LSN order."""
+        past = self.past.take(np.arange(self.first, self.end))
+        rows = QueryRows.concat([self.live.take(self.at), past])
+        return rows.take(np.argsort(rows.lsn, kind="stable")) if len(past) else rows
+
+
 class Registry:
-    """All live queries. Memory is proportional to them, not to the history."""
+    """All live queries. Memory is proportional to them, not to the history.
+
+    What is deleted stays in `dying` until `forget`: objects may still be matched as of an
+    LSN at which it lived.
+    """
 
     def __init__(self) -> None:
         self._handle: dict[bytes, int] = {}
         self._chunks: list[_Chunk] = []
         self._first = np.zeros(0, np.int64)
+        self._dying: deque[tuple[int, QueryRows]] = deque()  # last LSN, inserts and deletes
 
     def __len__(self) -> int:
         return len(self._handle)
@@ -87,7 +115,17 @@ class Registry:
             fresh = rows.take(np.flatnonzero(insert))
             self._chunks.append(_Chunk(fresh, np.ones(len(fresh), np.bool_)))
             self._settle()
-        self._kill(rows.handle[~insert])
+        if not insert.all():
+            gone = rows.take(np.flatnonzero(~insert))
+            # A delete repeats its insert's columns but the source.
+            born = gone.replace(kind=np.full_like(gone.kind, Kind.INSERT), lsn=gone.handle)
+            self._dying.append((int(gone.lsn[-1]), QueryRows.concat([born, gone])))
+            self._kill(gone.handle)
+
+    def forget(self, watermark: int) -> None:
+        """No object is matched as of an LSN below `watermark` any more."""
+        while self._dying and self._dying[0][0] <= watermark:
+            self._dying.popleft()
 
     def page(
         self,
@@ -116,12 +154,29 @@ class Registry:
             left -= len(at)
         return _joined(parts), False
 
-    def batches(self, size: int) -> Iterator[QueryRows]:
-        """All live rows in handle order, at most `size` at a time."""
-        for chunk in self._chunks:
-            at = np.flatnonzero(chunk.live)
-            for start in range(0, len(at), size):
-                yield chunk.rows.take(at[start : start + size])
+    def state(self, size: int) -> list[Piece]:
+        """Live rows, and the dying with their deletes, as they are now, in LSN order, at most
+        2 * `size` in a piece. Nothing is copied before a piece is read."""
+        dying = [rows for _, rows in self._dying]
+        past = QueryRows.concat(dying) if dying else no_queries()
+        past = past.take(np.argsort(past.lsn, kind="stable"))
+        alive = [
+            (chunk.rows, np.flatnonzero(chunk.live)) for chunk in self._chunks if chunk.alive()
+        ]
+        ends = [_ends(past.lsn, size), *(_ends(rows.lsn[at], size) for rows, at in alive)]
+        bounds = np.unique(np.concatenate(ends))
+        upto = np.searchsorted(past.lsn, bounds, "right").tolist()
+        pieces: list[Piece] = []
+        done = low = 0
+        for rows, at in (*alive, (no_queries(), np.zeros(0, np.int64))):
+            lsn = rows.lsn[at]
+            high = int(np.searchsorted(bounds, lsn[-1], "right")) if len(at) else len(bounds)
+            cuts = np.searchsorted(lsn, bounds[low:high], "right")
+            for part, end in zip(np.split(at, cuts)[:-1], upto[low:high], strict=True):
+                pieces.append(Piece(rows, part, past, done, end))
+                done = end
+            low = high
+        return pieces
 
     def _find(self, handles: I64) -> Iterator[tuple[_Chunk, I64, I64]]:
         """(chunk, positions in it, the indices of those in `handles`) for chunks touched."""
@@ -164,6 +219,11 @@ class Registry:
     def _index(self) -> None:
         first = [int(c.rows.handle[0]) for c in self._chunks]
         self._first = np.array(first, np.int64)
+
+
+def _ends(lsn: I64, size: int) -> I64:
+    """Every size-th, and the last."""
+    return np.concatenate([lsn[size - 1 :: size], lsn[-1:]])
 
 
 def _joined(parts: list[QueryRows]) -> QueryRows:

@@ -1,75 +1,82 @@
 """The sequencer: the one order of all query updates (contract.md 3).
 
 It has each row of the dispatchers' requests judged (decide.py), commits what is accepted
-as one group, and only then answers and sends the applied stream; `Visible` follows once
-every dispatcher has acknowledged.
+as one group, and only then answers and sends the applied stream; `Tip.visible` rises once
+every live dispatcher has acknowledged. Whoever lost something asks again and is answered
+from the state, or from the ledger (docs/decisions/0006).
 """
 
 from __future__ import annotations
 
-from collections import deque
-from itertools import islice
+from collections.abc import Sequence
 
 import numpy as np
 
-from ps2stream.batch import U8, Frame, strings_to_column
-from ps2stream.errors import Unavailable
+from ps2stream.batch import Frame, strings_to_column
+from ps2stream.errors import StoreFailed, Unavailable
 from ps2stream.messages import (
+    ROLES,
     Address,
     Applied,
     AppliedAck,
+    Fetch,
     LookupReply,
     LookupRequest,
+    NamesKept,
     Send,
     SessionGrant,
     SessionRequest,
     Status,
+    Tip,
     UpdateDecision,
     UpdateRequest,
-    Visible,
 )
-from ps2stream.ports import DeleteRequests, Store
-from ps2stream.rows import QueryRows, no_queries
+from ps2stream.ports import Answer, Change, Store
+from ps2stream.rows import QueryRows
 from ps2stream.security import NO_QUOTAS, Quotas
-from ps2stream.store.decide import Key, Verdict, decide
+from ps2stream.store.decide import Verdict, decide
+from ps2stream.store.feed import Feeds, packed
+from ps2stream.store.followers import Followers
 from ps2stream.store.registry import Registry, split
+from ps2stream.store.remembered import Answers, Asked, Deletes, requests_of
 from ps2stream.store.tenants import Tenants
 from ps2stream.tokens import TokensReply, TokensRequest, changed, decode, encode
 
-REPLAY_ROWS = 16_384
-
 
 class SequencerMachine:
-    """Owns the order. `dispatchers` is their number; `store` holds what was committed;
-    `recent` bounds the delete requests that are remembered for retries."""
+    """Owns the order, in its incarnation `epoch`. `peers` is everyone but itself; `store`
+    holds what was committed; `recent` bounds the delete requests that are remembered."""
 
     def __init__(
-        self, dispatchers: int, store: Store, recent: int = 65_536, quotas: Quotas = NO_QUOTAS
+        self,
+        peers: Sequence[Address],
+        store: Store,
+        epoch: int = 0,
+        recent: int = 65_536,
+        quotas: Quotas = NO_QUOTAS,
     ) -> None:
         self._store = store
-        self._bound = recent
-        self._everyone = [Address("dispatcher", i) for i in range(dispatchers)]
-        self._acked = [0] * dispatchers
-        self._visible = 0
-        self._lsn = 0
-        self._live = Registry()
+        self._peers = list(peers)
+        self._dispatchers = [peer for peer in peers if peer.role == "dispatcher"]
+        self._followers = Followers(peers, store.watermark)
+        self._feeds = Feeds(epoch << 32, horizon=store.watermark)
+        self._streams = epoch << 32  # the last epoch of a stream that was granted
         self._sessions: dict[bytes, int] = {}
         self._names: dict[int, bytes] = {}
         self._top = 0  # the highest session number
         self._tenants = Tenants(quotas)
         self._name_sessions(store.sessions())
         self._tokens = store.tokens()
-        self._recent: dict[Key, int] = {}
+        self._deletes = Deletes(store.requests(), recent)
+        self._answers = Answers(store.answers())
+        self._live = Registry()
+        self._lsn = 0
         for batch in store.replay():
-            self._live.apply(QueryRows.decode(batch.rows.data))
+            rows = QueryRows.decode(batch.rows.data)
+            self._live.apply(rows)
+            self._tenants.count(rows)
             self._lsn = batch.lsn_to
-        for part in self._live.batches(REPLAY_ROWS):
-            self._tenants.count(part)
-        for seen in store.requests():
-            keys = zip(
-                split(seen.id_off, seen.id), split(seen.request_off, seen.request), strict=True
-            )
-            self._remember(dict(zip(keys, seen.lsn.tolist(), strict=True)))
+            self._live.forget(store.watermark)
 
     @property
     def lsn(self) -> int:
@@ -77,28 +84,30 @@ class SequencerMachine:
         return self._lsn
 
     @property
+    def visible(self) -> int:
+        """Every live dispatcher has applied this LSN."""
+        return self._followers.visible
+
+    @property
     def live(self) -> int:
         """The number of live queries."""
         return len(self._live)
 
-    def start(self) -> list[Send]:
-        """The live queries as Applied frames for dispatchers that know nothing: their ranges
-        follow each other from 1 to the last LSN, the rows keep LSN and handle, and the
-        owners take turns. Visible follows the acknowledgements."""
-        out: list[Send] = []
-        at = 0
-        parts = self._live.batches(REPLAY_ROWS)
-        part = next(parts, no_queries())
-        turn = 0
-        while at < self._lsn:
-            after = next(parts, None)
-            end = self._lsn if after is None else int(part.lsn[-1])
-            owner = turn % len(self._everyone)
-            out += self._broadcast(Applied(at + 1, end, owner, _packed(part)))
-            at, turn = end, turn + 1
-            if after is not None:
-                part = after
-        return out
+    def tick(self) -> list[Send]:
+        """Now and then: who lost a message learns what there is."""
+        self._feeds.tick()
+        return self._tips(self._peers)
+
+    def fence(self, dispatcher: int) -> list[Send]:
+        """This dispatcher accepts nothing any more; wait for it no longer."""
+        self._followers.fence(Address("dispatcher", dispatcher))
+        return self._see()
+
+    def joined(self, peer: Address) -> list[Send]:
+        """A new incarnation, which has applied nothing yet."""
+        self._feeds.joined(peer)
+        self._followers.joined(peer)
+        return self._tips([peer])
 
     def on(self, frame: Frame) -> list[Send]:
         """Any message to the sequencer."""
@@ -107,6 +116,11 @@ class SequencerMachine:
                 return self.append([frame])
             case AppliedAck():
                 return self._acknowledge(frame)
+            case NamesKept():
+                self._mark(Address("merger", frame.merger), frame.lsn)
+                return []
+            case Fetch():
+                return self._feed(frame)
             case LookupRequest():
                 return self._look_up(frame)
             case SessionRequest():
@@ -116,17 +130,23 @@ class SequencerMachine:
         raise TypeError(f"the sequencer takes no {type(frame).__name__}")
 
     def append(self, requests: list[UpdateRequest]) -> list[Send]:
-        """One group commit. Answers each request with an UpdateDecision and sends the
-        accepted rows to every dispatcher; the first asker owns their routing.
-        When the store fails, every row is UNAVAILABLE."""
-        sizes: list[int] = []
-        parts: list[QueryRows] = []
+        """One group commit. Answers each request with an UpdateDecision, one that was
+        answered before with the same, one that is settled not at all, and sends the accepted
+        rows to every dispatcher; the first asker owns their routing. When the store is full,
+        every row is UNAVAILABLE; raises StoreFailed when what became of the commit is only
+        known after a restart."""
+        fresh, decisions = self._answers.sift(requests)
+        out = self._decide(fresh, decisions) if fresh else []
+        return out + [Send(self._dispatchers[key[0]], d) for key, d in decisions.items()]
+
+    def _decide(
+        self, requests: dict[Asked, UpdateRequest], decisions: dict[Asked, UpdateDecision]
+    ) -> list[Send]:
+        """Judge and commit; adds to `decisions`, returns what every dispatcher is sent."""
+        parts = [QueryRows.decode(request.rows.data) for request in requests.values()]
         names: list[bytes] = []
         asked: list[bytes] = []
-        for request in requests:
-            part = QueryRows.decode(request.rows.data)
-            sizes.append(len(part))
-            parts.append(part)
+        for request in requests.values():
             names += split(request.name_off, request.name)
             asked += split(request.request_off, request.request)
         rows = QueryRows.concat(parts)
@@ -143,48 +163,55 @@ class SequencerMachine:
             live=self._live,
             sessions=self._sessions,
             top=self._top,
-            recent=self._recent,
+            recent=self._deletes.recent,
         )
+        cuts = np.cumsum([len(part) for part in parts])[:-1]
         status, lsn = verdict.status, verdict.lsn
-        out: list[Send] = []
-        if count := len(verdict.rows):
-            applied = Applied(
-                self._lsn + 1, self._lsn + count, requests[0].dispatcher, _packed(verdict.rows)
-            )
-            try:
-                self._commit(applied, verdict)
-            except Unavailable:
-                status = np.full(len(rows), Status.UNAVAILABLE, np.uint8)
-                lsn = np.zeros(len(rows), np.int64)
-            else:
-                out += self._broadcast(applied)
         if over is not None:
             status, lsn = over.among(status, lsn)
-        start = 0
-        for request, size in zip(requests, sizes, strict=True):
-            mine = slice(start, start + size)
-            decision = UpdateDecision(request.seq, status[mine], lsn[mine])
-            out.append(Send(self._everyone[request.dispatcher], decision))
-            start += size
-        return out
+        pairs = zip(np.split(status, cuts), np.split(lsn, cuts), strict=True)
+        answers = [
+            self._answers.answer(key, UpdateDecision(key.seq, status, lsn))
+            for key, (status, lsn) in zip(requests, pairs, strict=True)
+        ]
+        try:
+            applied = self._commit(next(iter(requests))[0], verdict, answers)
+        except StoreFailed:
+            raise
+        except Unavailable:
+            for key, part in zip(requests, parts, strict=True):
+                status = np.full(len(part), Status.UNAVAILABLE, np.uint8)
+                decisions[key] = UpdateDecision(key.seq, status, np.zeros(len(part), np.int64))
+            return []
+        decisions.update(zip(requests, (a.decision for a in answers), strict=True))
+        return [Send(to, applied) for to in self._dispatchers] if applied else []
 
     # --- committing ------------------------------------------------------------------
 
-    def _commit(self, applied: Applied, verdict: Verdict) -> None:
-        requests = None
-        if verdict.requests:
-            id_off, id_ = strings_to_column(key[0] for key in verdict.requests)
-            req_off, req = strings_to_column(key[1] for key in verdict.requests)
-            lsn = np.fromiter(verdict.requests.values(), np.int64, len(verdict.requests))
-            requests = DeleteRequests(lsn, id_off, id_, req_off, req)
-        oldest = next(iter(self._recent.values()), 0)
+    def _commit(self, owner: int, verdict: Verdict, answers: list[Answer]) -> Applied | None:
+        applied = None
+        if count := len(verdict.rows):
+            lsn = self._lsn
+            applied = Applied(lsn + 1, lsn + count, owner, 0, 0, packed(verdict.rows))
         sessions = [(number, name) for name, number in verdict.sessions.items()]
-        self._store.commit([applied], sessions, requests, oldest)
-        self._lsn = applied.lsn_to
+        self._store.commit(
+            Change(
+                batch=applied,
+                sessions=sessions,
+                requests=requests_of(verdict.requests),
+                forget=self._deletes.first,
+                answers=answers,
+                watermark=self._followers.watermark,
+            )
+        )
+        if applied is not None:
+            self._lsn = applied.lsn_to
         self._live.apply(verdict.rows)
         self._name_sessions(sessions)
         self._tenants.count(verdict.rows)
-        self._remember(verdict.requests)
+        self._deletes.add(verdict.requests)
+        self._answers.keep(answers)
+        return applied
 
     def _name_sessions(self, sessions: list[tuple[int, bytes]]) -> None:
         self._tenants.name_sessions(sessions)
@@ -193,22 +220,31 @@ class SequencerMachine:
             self._names[number] = name
             self._top = max(self._top, number)
 
-    def _remember(self, requests: dict[Key, int]) -> None:
-        self._recent.update(requests)
-        excess = len(self._recent) - self._bound
-        if excess > 0:
-            old = list(islice(self._recent, excess))
-            deque(map(self._recent.pop, old), maxlen=0)
-
     # --- the other messages ------------------------------------------------------------
 
     def _acknowledge(self, ack: AppliedAck) -> list[Send]:
-        self._acked[ack.dispatcher] = max(self._acked[ack.dispatcher], ack.lsn)
-        lowest = min(self._acked)
-        if lowest <= self._visible:
-            return []
-        self._visible = lowest
-        return self._broadcast(Visible(lowest))
+        self._followers.apply(ack.dispatcher, ack.lsn)
+        self._mark(Address("dispatcher", ack.dispatcher), ack.watermark)
+        return self._see()
+
+    def _mark(self, peer: Address, lsn: int) -> None:
+        if self._followers.mark(peer, lsn):
+            self._live.forget(self._followers.watermark)
+
+    def _see(self) -> list[Send]:
+        """Tell the dispatchers if more has become visible."""
+        return self._tips(self._dispatchers) if self._followers.see(self._lsn) else []
+
+    def _tips(self, peers: Sequence[Address]) -> list[Send]:
+        """None to the fenced: one that starts would take as visible what is so without it."""
+        tip = Tip(self._lsn, self.visible)
+        return [Send(to, tip) for to in peers if self._followers.waits_for(to)]
+
+    def _feed(self, ask: Fetch) -> list[Send]:
+        """The answer to a Fetch, if there is anything to say; then the tip."""
+        to = Address(ROLES[ask.role], ask.index)
+        piece = self._feeds.answer(ask, self._live, self._store, self._lsn)
+        return [*([] if piece is None else [Send(to, piece)]), *self._tips([to])]
 
     def _look_up(self, ask: LookupRequest) -> list[Send]:
         more = False
@@ -221,8 +257,8 @@ class SequencerMachine:
             rows, more = self._live.page(ask.after, ask.limit, ask.session, sessions)
         names = strings_to_column(map(self._names.__getitem__, rows.session.tolist()))
         live = self._tenants.live(tenant) if tenant else len(self._live)
-        reply = LookupReply(ask.seq, int(more), live, _packed(rows), *names)
-        return [Send(self._everyone[ask.dispatcher], reply)]
+        reply = LookupReply(ask.seq, int(more), live, packed(rows), *names)
+        return [Send(self._dispatchers[ask.dispatcher], reply)]
 
     def _grant(self, ask: SessionRequest) -> list[Send]:
         """Number 0 says that there is none, or that it could not be made durable; a negative
@@ -232,12 +268,16 @@ class SequencerMachine:
         if not number and ask.make and not (number := -self._tenants.session_limit(name)):
             number = self._top + 1
             try:
-                self._store.commit([], [(number, name)])
+                self._store.commit(Change(sessions=[(number, name)]))
+            except StoreFailed:
+                raise
             except Unavailable:
                 number = 0
             else:
                 self._name_sessions([(number, name)])
-        return [Send(self._everyone[ask.dispatcher], SessionGrant(ask.seq, number))]
+        self._streams += 1
+        grant = SessionGrant(ask.seq, number, self._streams)
+        return [Send(self._dispatchers[ask.dispatcher], grant)]
 
     def _keep_tokens(self, ask: TokensRequest) -> list[Send]:
         held = self._tokens
@@ -246,15 +286,10 @@ class SequencerMachine:
         if wanted is not held:
             try:
                 self._store.keep_tokens(wanted)
+            except StoreFailed:
+                raise
             except Unavailable:
                 status, wanted = Status.UNAVAILABLE, held
         self._tokens = wanted
         packed = np.frombuffer(encode(wanted), np.uint8)
-        return [Send(self._everyone[ask.dispatcher], TokensReply(ask.seq, status, packed))]
-
-    def _broadcast(self, frame: Frame) -> list[Send]:
-        return [Send(to, frame) for to in self._everyone]
-
-
-def _packed(rows: QueryRows) -> U8:
-    return np.frombuffer(rows.encode(), np.uint8)
+        return [Send(self._dispatchers[ask.dispatcher], TokensReply(ask.seq, status, packed))]

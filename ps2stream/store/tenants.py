@@ -4,6 +4,7 @@ how many it may have."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import compress
 from typing import NamedTuple
 
 import numpy as np
@@ -89,7 +90,12 @@ class Tenants:
         without any. Deletes make room only for the next requests."""
         if not self._quotas.limited:
             return None
-        new = (rows.kind == Kind.INSERT) & (live.handles(split(rows.id_off, rows.id)) == 0)
+        ids = split(rows.id_off, rows.id)
+        insert = rows.kind == Kind.INSERT
+        # What these rows delete may be inserted anew behind it, for another session.
+        gone = set(compress(ids, (~insert).tolist()))
+        again = np.fromiter(map(gone.__contains__, ids), np.bool_, len(ids))
+        new = insert & (again | (live.handles(ids) == 0))
         status = np.zeros(len(rows), np.uint8)
         distinct = dict.fromkeys(names)
         code = dict(zip(distinct, range(len(distinct)), strict=True))

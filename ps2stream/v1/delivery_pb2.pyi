@@ -46,6 +46,32 @@ class DeliverFields(_message.Message):
 Global___DeliverFields: _TypeAlias = DeliverFields  # noqa: Y015
 
 @_typing.final
+class Cursor(_message.Message):
+    """How far a client has dealt with a session's pairs. It is the client's to keep."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    SESSION_SEQ_FIELD_NUMBER: _builtins.int
+    incarnation: _builtins.int
+    """As Started said."""
+    session_seq: _builtins.int
+    """The number of the last pair that was dealt with."""
+    def __init__(
+        self,
+        *,
+        incarnation: _builtins.int = ...,
+        session_seq: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "session_seq", b"session_seq"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Cursor: _TypeAlias = Cursor  # noqa: Y015
+
+@_typing.final
 class Start(_message.Message):
     """Opens the stream; always the first message. The newest stream of a session wins, an
     older one ends.
@@ -62,10 +88,14 @@ class Start(_message.Message):
     credit_batches: _builtins.int
     """How much the service may send before more is granted; 0: 256 batches, 1 MiB."""
     credit_bytes: _builtins.int
-    cursor: _builtins.bytes
-    """Where to resume. Not yet available: refused unless empty."""
     @_builtins.property
     def fields(self) -> Global___DeliverFields: ...
+    @_builtins.property
+    def cursor(self) -> Global___Cursor:
+        """Where to resume: what lies above it comes again. Without it, all that was not
+        acknowledged. Refused with FAILED_PRECONDITION if it is of another service.
+        """
+
     def __init__(
         self,
         *,
@@ -73,9 +103,9 @@ class Start(_message.Message):
         fields: Global___DeliverFields | None = ...,
         credit_batches: _builtins.int = ...,
         credit_bytes: _builtins.int = ...,
-        cursor: _builtins.bytes = ...,
+        cursor: Global___Cursor | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["fields", b"fields"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "fields", b"fields"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
     _ClearFieldArgType: _TypeAlias = _typing.Literal["credit_batches", b"credit_batches", "credit_bytes", b"credit_bytes", "cursor", b"cursor", "fields", b"fields", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
@@ -153,7 +183,9 @@ class Started(_message.Message):
     epoch: _builtins.int
     """Grows with every stream of the session."""
     incarnation: _builtins.int
-    """While this stays the same, a pair keeps its number; else numbers begin anew."""
+    """Of the service's data. While it stays the same, a pair keeps its number, over restarts
+    too; another one begins anew.
+    """
     def __init__(
         self,
         *,

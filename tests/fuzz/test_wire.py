@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from ps2stream.api import to_ipc
 from ps2stream.client import Client
-from ps2stream.cluster.service import Service, start
+from ps2stream.cluster.running import Service
+from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.v1 import admin_pb2, pubsub_pb2
 from tests.fuzz.conftest import EXAMPLES

@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from ps2stream.client import Client
-from ps2stream.cluster.service import Service, start
+from ps2stream.cluster.running import Service
+from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.errors import NotFound
 from tests import naive
@@ -169,7 +170,7 @@ def test_a_restart_keeps_every_query_also_under_another_plan(settings: Settings)
         client.insert("kept", "flood AND (river OR creek)", session="ann")
         client.insert("dropped", "flood", session="ann")
         client.delete("dropped")
-    other = one.model_copy(update={"plan": None, "workers": 1, "dispatchers": 1, "mergers": 1})
+    other = one.model_copy(update={"plan": None, "workers": 1, "dispatchers": 1})
     with start(other) as service, Client(service.targets[0]) as client:
         assert [q.id for q in client.list()] == ["kept"]
         with client.subscribe("ann") as stream:

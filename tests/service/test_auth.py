@@ -22,7 +22,8 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from ps2stream.aio import AsyncClient
 from ps2stream.cli import main
 from ps2stream.client import Client
-from ps2stream.cluster.service import Service, start
+from ps2stream.cluster.running import Service
+from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.errors import (
     DataDirectoryError,

@@ -168,15 +168,18 @@ def test_empty_and_ambiguous_batches(call: Any) -> None:
 
 def test_what_is_not_yet_available_is_refused(call: Any) -> None:
     batch = object_pb2.ObjectBatch(objects=[object_pb2.Object(lon=0, lat=0)])
-    level = object_pb2.PUBLISH_LEVEL_DURABLE
-    for data in (publish(batch, level=level), publish(batch, producer="p", seq=1)):
-        code, _, message = call("Publish", data)
-        assert code == Code.FAILED_PRECONDITION
-        assert "not yet available" in message
-    start = delivery_pb2.Start(session="s", cursor=b"x")
-    data = delivery_pb2.DeliverRequest(start=start).SerializeToString()
-    assert call("Deliver", data)[0] == Code.FAILED_PRECONDITION
+    code, _, message = call("Publish", publish(batch, producer="p", seq=1))
+    assert code == Code.FAILED_PRECONDITION
+    assert "not yet available" in message
     assert call("Publish", publish(batch, level=99))[1] == {"level": "there is no level 99"}
+
+
+def test_a_cursor_of_another_service_is_refused(call: Any) -> None:
+    kept = delivery_pb2.Cursor(incarnation=12345, session_seq=0)
+    start = delivery_pb2.Start(session="s", cursor=kept)
+    data = delivery_pb2.DeliverRequest(start=start).SerializeToString()
+    code, _, message = call("Deliver", data)
+    assert (code, "cursor" in message) == (Code.FAILED_PRECONDITION, True)
 
 
 def test_a_deliver_stream_starts_with_a_start(call: Any) -> None:

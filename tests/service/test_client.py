@@ -152,8 +152,8 @@ def test_partial_batches_and_levels(client: Client) -> None:
     receipt = client.publish(rows, allow_partial=True)
     assert (receipt.accepted, [r.row for r in receipt.refused]) == (2, [1, 1])
     assert client.publish(rows[:1], level="none").level == "none"
-    with pytest.raises(FailedPrecondition, match="DURABLE is not yet available"):
-        client.publish(rows[:1], level="durable")
+    assert client.publish(rows[:1]).level == "durable"
+    assert client.publish(rows[:1], level="accepted").level == "accepted"
     with pytest.raises(InvalidArgument, match="'maybe' is none of"):
         client.publish(rows[:1], level="maybe")
 
@@ -231,3 +231,13 @@ def test_the_asynchronous_client_does_the_same(target: str) -> None:
             return found
 
     assert sorted(asyncio.run(main())) == ["a1", "a2"]
+
+
+def test_a_cursor_that_is_ahead_of_the_session_is_refused(client: Client) -> None:
+    with client.subscribe("ahead") as matches:
+        kept = delivery_pb2.Cursor.FromString(matches.cursor)
+    kept.session_seq = 1
+    with pytest.raises(FailedPrecondition, match="cursor: 1 is above 0"):
+        client.subscribe("ahead", cursor=kept.SerializeToString(), reconnect=False)
+    with pytest.raises(InvalidArgument, match="is not a cursor"):
+        client.subscribe("ahead", cursor=b"\xff")

@@ -24,6 +24,7 @@ from ps2stream.cluster.topology import Topology
 from ps2stream.config import Settings
 from ps2stream.errors import ResourceExhausted, Unavailable
 from ps2stream.matches import Matches
+from ps2stream.ports import Change
 from ps2stream.service.gateway import Publication
 from ps2stream.service.server import serve
 from ps2stream.store.memory import MemoryStore
@@ -37,10 +38,10 @@ class Disk(MemoryStore):
 
     full = False
 
-    def commit(self, *args: Any, **options: Any) -> None:
+    def commit(self, change: Change) -> None:
         if self.full:
             raise Unavailable("the disk is full")
-        super().commit(*args, **options)
+        super().commit(change)
 
 
 class Busy:
@@ -50,14 +51,14 @@ class Busy:
         self._edge = edge
         self.refusals = 0
 
-    def publish(self, rows: Any, wait_s: float = 0.0) -> Future[Publication]:
+    def publish(self, rows: Any, wait_s: float = 0.0, durable: bool = True) -> Future[Publication]:
         found: Future[Publication] = Future()
         if self.refusals:
             self.refusals -= 1
             problem = "publish: 64 batches are in flight, the limit"
             found.set_exception(ResourceExhausted(problem, 10))
         else:
-            found = self._edge.publish(rows, wait_s)
+            found = self._edge.publish(rows, wait_s, durable)
         return found
 
     def __getattr__(self, name: str) -> Any:

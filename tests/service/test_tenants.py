@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from ps2stream.client import Client
-from ps2stream.cluster.service import Service, start
+from ps2stream.cluster.running import Service
+from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.errors import AlreadyExists, InvalidArgument, NotFound, ResourceExhausted
 from ps2stream.security import Quota, Scope

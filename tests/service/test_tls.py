@@ -14,7 +14,8 @@ import pytest
 from ps2stream import config
 from ps2stream.aio import AsyncClient
 from ps2stream.client import Client
-from ps2stream.cluster.service import Service, start
+from ps2stream.cluster.running import Service
+from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.errors import InvalidArgument, PermissionDenied, Unauthenticated, Unavailable
 from ps2stream.security import Identity, Scope, Security

@@ -15,13 +15,15 @@ from collections import defaultdict, deque
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from ps2stream.batch import decode
+from ps2stream.batch import Frame, decode
 from ps2stream.cluster.edge import DispatcherEdge
 from ps2stream.cluster.topology import Topology
+from ps2stream.dispatcher.object_log import ObjectLog
 from ps2stream.merger.state import MergerMachine
 from ps2stream.messages import Address, Send, UpdateRequest
 from ps2stream.ports import Store
 from ps2stream.service.gateway import Stream
+from ps2stream.store.memory import MemoryLog
 from ps2stream.v1 import delivery_pb2
 from ps2stream.workers.state import WorkerMachine
 
@@ -58,7 +60,9 @@ class Mailbox:
 class Sim:
     """All machines of a topology, one store, one random order of events."""
 
-    def __init__(self, topology: Topology, store: Store, rng: random.Random) -> None:
+    def __init__(
+        self, topology: Topology, store: Store, rng: random.Random, logs: dict[Address, MemoryLog]
+    ) -> None:
         self.rng = rng
         self.links: dict[tuple[Address, Address], deque[bytes]] = defaultdict(deque)
         self.ranked = rng.random() < 0.5
@@ -66,23 +70,36 @@ class Sim:
         self.now_ms = 1_700_000_000_000
         self.analyzer = topology.analyzer()
         self.frequencies = topology.frequencies(self.analyzer)
-        self.sequencer = topology.sequencer(store)
+        epochs = {peer: store.epoch(*peer) for peer in topology.addresses()}
+        for peer in topology.addresses():
+            logs.setdefault(peer, MemoryLog())
+        self.sequencer = topology.sequencer(store, epochs[SEQUENCER])
         self.pending: list[UpdateRequest] = []
         self.machines: dict[Address, WorkerMachine | MergerMachine] = {
             **{Address("worker", i): topology.worker(i) for i in range(topology.workers)},
-            **{Address("merger", i): topology.merger(i) for i in range(topology.mergers)},
+            **{
+                Address("merger", i): topology.merger(i, logs[Address("merger", i)])
+                for i in range(topology.mergers)
+            },
         }
-        self.edges = [
-            DispatcherEdge(
-                topology.router(i, self.analyzer),
+        self.edges: list[DispatcherEdge] = []
+        for i in range(topology.dispatchers):
+            address = Address("dispatcher", i)
+            objects = ObjectLog(logs[address])
+            edge = DispatcherEdge(
+                topology.router(i, self.analyzer, epochs[address], objects),
                 self.analyzer,
                 self.frequencies,
-                functools.partial(self.post, Address("dispatcher", i)),
+                functools.partial(self.post, address),
                 lambda: self.now_ms,
+                objects,
+                wake=functools.partial(self.sync, i),
             )
-            for i in range(topology.dispatchers)
-        ]
-        self.post(SEQUENCER, self.sequencer.start())
+            self.edges.append(edge)
+        self.post(SEQUENCER, self.sequencer.tick())
+
+    def sync(self, dispatcher: int) -> None:
+        self.edges[dispatcher].sync()
 
     def post(self, source: Address, sends: list[Send]) -> None:
         for to, frame in sends:
@@ -106,7 +123,7 @@ class Sim:
         if to.role == "dispatcher":
             self.edges[to.index].on(frame)
         elif to != SEQUENCER:
-            self.post(to, self.machines[to].on(frame))
+            self.hand_over(to, frame)
         elif isinstance(frame, UpdateRequest):
             self.pending.append(frame)
         else:
@@ -114,6 +131,16 @@ class Sim:
         if self.rng.random() < 0.05:
             self.rng.choice(self.edges).tick()
         return True
+
+    def hand_over(self, to: Address, frame: Frame) -> None:
+        """A merger's answers leave once its log is synced."""
+        machine = self.machines[to]
+        sends = machine.on(frame)
+        if isinstance(machine, MergerMachine):
+            while machine.busy:
+                sends += machine.on_many([])
+            machine.sync()
+        self.post(to, sends)
 
     def settle(self, limit: int = 200_000) -> None:
         """Run until nothing is under way."""

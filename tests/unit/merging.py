@@ -9,9 +9,11 @@ import numpy as np
 
 from ps2stream.batch import Frame, strings_to_column
 from ps2stream.merger.state import MergerMachine
-from ps2stream.messages import Attach, Completed, Delivery, MatchBatch, MergerQueries, Payload, Send
+from ps2stream.messages import Completed, MatchBatch, MergerQueries, Payload, Send
 from ps2stream.rows import Kind
+from ps2stream.session_messages import Attach, Attached, Credit, Delivery
 from ps2stream.v1 import delivery_pb2
+from tests.unit.memory_log import MemoryLog
 
 MANY = 1 << 40
 Update = tuple[Kind, int, int, str]  # kind, handle, session, id
@@ -44,11 +46,13 @@ def payload(
     dispatcher: int = 0,
     watermark: int = 0,
     text: str = "té",
+    attempt: int = 0,
 ) -> Payload:
     offsets = range(batch, batch + size)
     return Payload(
         dispatcher,
         batch,
+        attempt,
         lsn,
         watermark,
         expected,
@@ -61,16 +65,30 @@ def payload(
 
 
 def matches(
-    batch: int, pairs: Sequence[tuple[int, int, int]], worker: int = 0, dispatcher: int = 0
+    batch: int,
+    pairs: Sequence[tuple[int, int, int]],
+    worker: int = 0,
+    dispatcher: int = 0,
+    attempt: int = 0,
 ) -> MatchBatch:
     row, handle, session = np.array(pairs, np.int64).reshape(-1, 3).T
-    return MatchBatch(worker, dispatcher, batch, row.astype(np.uint32), handle, session)
+    return MatchBatch(worker, dispatcher, batch, attempt, row.astype(np.uint32), handle, session)
 
 
 def attach(
-    session: int, epoch: int = 1, fields: int = 0, batches: int = 1000, size: int = MANY
+    session: int,
+    epoch: int = 1,
+    fields: int = 0,
+    batches: int = 1000,
+    size: int = MANY,
+    ack: int = 0,
+    dispatcher: int = 0,
 ) -> Attach:
-    return Attach(session, epoch, 0, fields, batches, size)
+    return Attach(session, epoch, dispatcher, fields, batches, size, ack)
+
+
+def credit(session: int, epoch: int, batches: int, size: int, ack: int) -> Credit:
+    return Credit(session, epoch, 0, batches, size, ack)
 
 
 @dataclasses.dataclass
@@ -81,9 +99,11 @@ class Client:
     pairs: dict[int, tuple[str, str, int, int]] = dataclasses.field(default_factory=dict)
     batches: list[delivery_pb2.DeliverBatch] = dataclasses.field(default_factory=list)
     gaps: list[tuple[int, int, int]] = dataclasses.field(default_factory=list)
+    attached: list[Attached] = dataclasses.field(default_factory=list)
     size: int = 0
     repeats: int = 0
     epoch: int = 0
+    number: int = 0
     closed: list[int] = dataclasses.field(default_factory=list)
 
     def take(self, delivery: Delivery) -> None:
@@ -91,7 +111,9 @@ class Client:
             self.closed.append(delivery.epoch)
             return
         if delivery.epoch != self.epoch:  # a stream of its own names
-            self.names, self.epoch = {}, delivery.epoch
+            self.names, self.epoch, self.number = {}, delivery.epoch, 0
+        self.number += 1
+        assert delivery.number == self.number
         data = delivery.data.tobytes()
         self.size += len(data)
         batch = delivery_pb2.DeliverResponse.FromString(data).batch
@@ -110,36 +132,70 @@ class Client:
                 self.repeats += 1
             self.pairs[seq] = pair
 
+    @property
+    def lost(self) -> set[int]:
+        """Numbers in gaps that were not delivered."""
+        return {n for a, b, _ in self.gaps for n in range(a, b + 1)} - self.pairs.keys()
+
     def gapless(self) -> bool:
-        """Every number is a pair or lies in a gap."""
-        lost = {seq for a, b, _ in self.gaps for seq in range(a, b + 1)}
-        assert not lost & self.pairs.keys()
-        assert sum(count for *_, count in self.gaps) == len(lost)
-        seen = lost | self.pairs.keys()
+        """Every number is a pair or lies in a gap, and gaps count right."""
+        assert all(count == b - a + 1 for a, b, count in self.gaps)
+        seen = self.lost | self.pairs.keys()
         return seen == set(range(1, len(seen) + 1))
 
 
 class Rig:
     """A merger with the clients of its sessions."""
 
-    def __init__(self, machine: MergerMachine) -> None:
-        self.machine = machine
+    def __init__(self, **options: int) -> None:
+        self.log = MemoryLog()
+        self.options = {"index": 0, "dispatchers": 1, "mergers": 1} | options
+        self.machine = MergerMachine(log=self.log, **self.options)
         self.clients: dict[int, Client] = {}
         self.done: list[tuple[int, int]] = []
+        self.others: list[Frame] = []
+        self.now = 1_000_000
 
     def send(self, *frames: Frame) -> list[Send]:
-        out = self.machine.on_many(frames)
-        for to, frame in out:
-            if isinstance(frame, Delivery):
-                self.clients.setdefault(frame.session, Client()).take(frame)
-            elif isinstance(frame, Completed):
-                self.done += [(to.index, b) for b in frame.batch.tolist()]
+        """These messages and what follows, after a sync."""
+        return self.take(self.machine.on_many(frames))
+
+    def tick(self, times: int = 1, ms: int = 100) -> list[Send]:
+        out = []
+        for _ in range(times):
+            self.now += ms
+            out += self.take(self.machine.tick(self.now))
         return out
+
+    def take(self, out: list[Send]) -> list[Send]:
+        while self.machine.busy:
+            out += self.machine.on_many([])
+        if self.machine.unsynced:
+            self.machine.sync()
+        for to, frame in out:
+            match frame:
+                case Delivery():
+                    self.clients.setdefault(frame.session, Client()).take(frame)
+                case Attached():
+                    self.clients.setdefault(frame.session, Client()).attached.append(frame)
+                case Completed():
+                    self.done += [(to.index, b) for b in frame.batch.tolist()]
+                case _:
+                    self.others.append(frame)
+        return out
+
+    def restart(self, torn: int = 0) -> None:
+        """The merger dies; a new one starts on what its log holds."""
+        self.log = self.log.crashed(torn)
+        self.machine = MergerMachine(log=self.log, **self.options)
 
 
 def rig(**options: int) -> Rig:
-    values = {"index": 0, "dispatchers": 1, "workers": 1, "mergers": 1} | options
-    return Rig(MergerMachine(**values))
+    return Rig(**options)
+
+
+def deliveries(out: list[Send]) -> list[Delivery]:
+    return [frame for _, frame in out if isinstance(frame, Delivery)]
 
 
 def one_batch(

@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 
 from ps2stream.batch import strings_to_column
+from ps2stream.cluster import updates
+from ps2stream.cluster.edge import REPEAT_TICKS
 from ps2stream.cluster.intake import ROWS, Intake
-from ps2stream.messages import Attach, Completed, Delivery, Detach, SessionGrant, UpdateDecision
+from ps2stream.messages import Address, Completed, LookupReply, SessionGrant, UpdateDecision
 from ps2stream.queries import delete_rows
 from ps2stream.service.gateway import Publication
+from ps2stream.session_messages import Attach, Attached, Delivery, Detach
 from tests.unit.test_intake import Desk, rows
 
 SESSION = 9
@@ -24,21 +27,30 @@ def desk() -> Desk:
     return Desk()
 
 
-def attached(desk: Desk, sink: list[bytes | None]) -> Any:
+def grant(desk: Desk, epoch: int) -> None:
+    desk.edge._answer(SessionGrant(desk.edge._questions._seq, SESSION, epoch))
+
+
+def attached(desk: Desk, sink: list[bytes | None], epoch: int = 4) -> Any:
     future = desk.edge.attach("s", 0, 8, 1 << 20, sink.append)
-    desk.edge._answer(SessionGrant(desk.edge._seq, SESSION))
-    return future.result()
+    grant(desk, epoch)
+    assert not future.done()
+    desk.edge._answer(Attached(SESSION, epoch, 0, 0, 0, 0))
+    return future.result(0)
 
 
-def deliver(desk: Desk, epoch: int, data: bytes, closed: int = 0) -> None:
-    desk.edge._answer(Delivery(SESSION, epoch, closed, np.frombuffer(data, np.uint8)))
+def deliver(desk: Desk, epoch: int, data: bytes, closed: int = 0, number: int = 1) -> None:
+    desk.edge._answer(Delivery(SESSION, epoch, number, closed, np.frombuffer(data, np.uint8)))
+
+
+def frames(desk: Desk, kind: type[Any]) -> list[Any]:
+    return [s.frame for s in desk.sent if isinstance(s.frame, kind)]
 
 
 def test_a_later_stream_ends_the_earlier_one_and_outlives_its_end(desk: Desk) -> None:
     first: list[bytes | None] = []
     second: list[bytes | None] = []
-    old, new = attached(desk, first), attached(desk, second)
-    assert new.epoch > old.epoch  # also while the clock stands
+    old, new = attached(desk, first, 4), attached(desk, second, 5)
     assert (first, second) == ([None], [])
     old.close()
     deliver(desk, old.epoch, b"late")
@@ -55,21 +67,11 @@ def test_a_stream_that_moved_to_another_dispatcher_ends_here(desk: Desk) -> None
     deliver(desk, stream.epoch, b"", closed=1)
     assert (sink, desk.edge.status()["streams"]) == ([None], 0)
     stream.close()
-    assert isinstance(desk.sent[-1].frame, Detach)
-
-
-def test_epochs_follow_the_clock_which_dispatchers_share(desk: Desk) -> None:
-    one = attached(desk, [])
-    desk.edge.clock_ms = lambda: 5_000
-    other = Desk()
-    other.edge.clock_ms = lambda: 4_000
-    for _ in range(3):
-        assert attached(other, []).epoch > one.epoch
-    assert attached(desk, []).epoch > attached(other, []).epoch
+    assert frames(desk, Detach) == []  # the merger knows
 
 
 def test_control_goes_to_the_sessions_merger(desk: Desk) -> None:
-    desk.router.mergers = 4
+    desk.edge.streams._mergers = 4
     attached(desk, [])
     [send] = [s for s in desk.sent if isinstance(s.frame, Attach)]
     assert send.to == ("merger", SESSION % 4)
@@ -93,7 +95,7 @@ def test_updates_wait_until_all_that_left_are_decided(desk: Desk) -> None:
 
 
 def test_no_more_batches_are_under_way_than_may_be(desk: Desk) -> None:
-    futures = [desk.edge.publish(rows(ROWS)) for _ in range(4)]
+    futures = [desk.edge.publish(rows(ROWS), durable=False) for _ in range(4)]
     assert [f.done() for f in futures] == [True, True, True, False]
     assert len(desk.router.batches) == desk.router.max_in_flight
 
@@ -108,13 +110,13 @@ def test_who_waits_for_room_is_woken_by_it(desk: Desk) -> None:
 
     for _ in range(2):
         desk.edge.publish(rows(1))
-    desk.edge._intake = Watched()
+    desk.edge._publications.intake = Watched()
     for _ in range(3):
         desk.edge.publish(rows(1))
     looked.clear()
     found: list[Future[Publication]] = []
     waiting = threading.Thread(
-        target=lambda: found.append(desk.edge.publish(rows(1), 1e6)), daemon=True
+        target=lambda: found.append(desk.edge.publish(rows(1), 1e6, durable=False)), daemon=True
     )
     waiting.start()
     assert looked.wait(30)
@@ -123,3 +125,79 @@ def test_who_waits_for_room_is_woken_by_it(desk: Desk) -> None:
     assert not waiting.is_alive()
     desk.edge.on(Completed(0, np.zeros(1, np.int64)))
     assert isinstance(found[0].result(), Publication)
+
+
+def test_an_attach_is_repeated_until_it_is_answered(desk: Desk) -> None:
+    future = desk.edge.attach("s", 3, 8, 1 << 20, lambda _: None, ack=7)
+    grant(desk, 4)
+    for _ in range(2 * REPEAT_TICKS):
+        desk.edge.tick()
+    attaches = frames(desk, Attach)
+    assert {(a.epoch, a.fields, a.credit_batches, a.ack) for a in attaches} == {(4, 3, 8, 7)}
+    assert (len(attaches), future.done()) == (3, False)
+
+
+def test_a_cursor_from_elsewhere_is_refused(desk: Desk) -> None:
+    future = desk.edge.attach("s", 0, 8, 1 << 20, lambda _: None, ack=7)
+    grant(desk, 4)
+    desk.edge._answer(Attached(SESSION, 4, 0, 5, 5, 1))
+    assert "7 is above 5" in str(future.exception(0))
+    assert len(desk.edge.streams) == 0
+
+
+@pytest.mark.parametrize("how", ["gap", "silent", "merger"])
+def test_what_got_lost_is_had_by_attaching_anew(desk: Desk, how: str) -> None:
+    sink: list[bytes | None] = []
+    stream = attached(desk, sink)
+    deliver(desk, 4, b"one")
+    stream.credit(1, 3, 1)
+    if how == "gap":
+        deliver(desk, 4, b"three", number=3)
+    elif how == "silent":
+        desk.edge._answer(Attached(SESSION, 4, 2, 0, 0, 0))
+    else:
+        desk.edge.joined(Address("merger", 0))
+    deliver(desk, 4, b"late", number=2)
+    grant(desk, 9)
+    last = frames(desk, Attach)[-1]
+    assert (last.epoch, last.ack, last.credit_batches) == (9, 1, 8)
+    desk.edge._answer(Attached(SESSION, 9, 0, 2, 1, 0))
+    deliver(desk, 9, b"two")
+    assert sink == [b"one", b"two"]
+
+
+def test_a_delivery_that_nobody_asked_for_is_detached(desk: Desk) -> None:
+    deliver(desk, 4, b"x")
+    assert [(d.session, d.epoch) for d in frames(desk, Detach)] == [(SESSION, 4)]
+
+
+def test_questions_are_repeated_until_they_are_answered(desk: Desk) -> None:
+    desk.edge.session("s")
+    asked = desk.edge.lookup("q", 0, 0, 1)
+    for _ in range(REPEAT_TICKS):
+        desk.edge.tick()
+    assert len(desk.sent) == 4
+    desk.edge.joined(Address("sequencer", 0))
+    assert len(desk.sent) == 6
+    none = np.zeros(0, np.uint8)
+    reply = LookupReply(2, 0, 0, none, np.zeros(1, np.int64), none)
+    desk.edge._answer(reply)
+    assert asked.result(0) is reply
+    desk.edge.joined(Address("sequencer", 0))
+    assert len(desk.sent) == 7
+
+
+def test_waiting_inserts_are_bounded_and_deletes_have_room_of_their_own(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(updates, "WAITING_UPDATES", 2)
+    drop = delete_rows(strings_to_column(["q"]))
+    add = drop.replace(kind=np.ones(1, np.uint8))
+    inserts = [desk.edge.update(add, ["s"], [""]) for _ in range(3)]
+    deletes = [desk.edge.update(drop, [""], [""]) for _ in range(3)]
+    for lane in (inserts, deletes):
+        assert [f.done() for f in lane] == [False, False, True]
+        assert "waiting_updates" in str(lane[2].exception(0))
+    for seq in (1, 2):
+        desk.edge._answer(UpdateDecision(seq, np.zeros(1, np.uint8), np.ones(1, np.int64)))
+    assert not desk.edge.update(add, ["s"], [""]).done()

@@ -9,22 +9,24 @@ import numpy as np
 import pytest
 
 from ps2stream.batch import Frame, strings_to_column
-from ps2stream.cluster.edge import DispatcherEdge
+from ps2stream.cluster.edge import REPEAT_TICKS, DispatcherEdge
 from ps2stream.cluster.intake import EAGER, ROWS, TEXT_BYTES, Intake
-from ps2stream.errors import ResourceExhausted
+from ps2stream.dispatcher.object_log import ObjectLog
+from ps2stream.errors import ResourceExhausted, Unavailable
 from ps2stream.messages import (
     Address,
     Completed,
-    Credit,
-    Detach,
     Send,
     SessionGrant,
     UpdateDecision,
     UpdateRequest,
 )
 from ps2stream.queries import delete_rows
+from ps2stream.records import ObjectRecord
 from ps2stream.rows import ObjectRows
 from ps2stream.service.gateway import Publication
+from ps2stream.session_messages import Attached, Credit, Detach
+from ps2stream.store.memory import MemoryLog
 from ps2stream.terms import Analysis, Analyzer, Frequencies
 
 
@@ -83,29 +85,37 @@ class Router:
     index = 0
     mergers = 1
     max_in_flight = 3
-    plan_version = 1
+    applied = 5
+    ready = True
 
     def __init__(self) -> None:
         self.batches: list[int] = []
-        self.open = 0
+        self.in_flight = 0
         self.asked = 0
+        self.undecided = 0
+        self.oldest = 0
 
     @property
-    def in_flight(self) -> int:
-        return self.open
+    def offset(self) -> int:
+        return sum(self.batches)
 
     def publish(self, rows: ObjectRows) -> tuple[int, int, list[Any]]:
-        offset = sum(self.batches)
+        offset = self.offset
         self.batches.append(len(rows))
-        self.open += 1
-        return offset, 5, []
+        self.in_flight += 1
+        return offset, self.applied, []
 
     def update(self, request: UpdateRequest) -> list[Any]:
         self.asked += 1
+        self.undecided += 1
         return [Send(Address("sequencer", 0), request)]
 
     def on(self, frame: Frame) -> list[Any]:
-        self.open -= isinstance(frame, Completed)
+        self.in_flight -= isinstance(frame, Completed)
+        self.undecided -= isinstance(frame, UpdateDecision)
+        return []
+
+    def joined(self, peer: Address) -> list[Any]:
         return []
 
     def tick(self) -> list[Any]:
@@ -117,10 +127,23 @@ class Desk:
         self.router = Router()
         self.sent: list[Send] = []
         self.posts = 0
+        self.wakes = 0
+        self.lapsed = False
+        self.log = MemoryLog()
         analyzer = Analyzer(Analysis(salt=1))
         self.edge = DispatcherEdge(
-            self.router, analyzer, Frequencies.of({}, analyzer), self.post, lambda: 1
+            self.router,
+            analyzer,
+            Frequencies.of({}, analyzer),
+            self.post,
+            lambda: 1,
+            ObjectLog(self.log),
+            wake=self.wake,
+            lapsed=lambda: self.lapsed,
         )
+
+    def wake(self) -> None:
+        self.wakes += 1
 
     def post(self, sends: list[Send]) -> None:
         self.posts += bool(sends)
@@ -136,7 +159,7 @@ def desk() -> Desk:
 
 
 def test_joined_publications_keep_their_own_offsets(desk: Desk) -> None:
-    futures = [desk.edge.publish(rows(n)) for n in (4, 2, 3, 1)]
+    futures = [desk.edge.publish(rows(n), durable=False) for n in (4, 2, 3, 1)]
     assert [f.done() for f in futures] == [True, True, False, False]
     desk.edge.on(Completed(0, np.zeros(1, np.int64)))
     assert desk.router.batches == [4, 2, 4]
@@ -146,7 +169,7 @@ def test_joined_publications_keep_their_own_offsets(desk: Desk) -> None:
 
 
 def test_a_full_edge_refuses_with_nothing_accepted(desk: Desk) -> None:
-    futures = [desk.edge.publish(rows(1)) for _ in range(2 + 3)]
+    futures = [desk.edge.publish(rows(1), durable=False) for _ in range(2 + 3)]
     refused = desk.edge.publish(rows(1))
     assert isinstance(refused.exception(), ResourceExhausted)
     assert "max_in_flight" in str(refused.exception())
@@ -166,8 +189,9 @@ def test_updates_leave_together_while_the_sequencer_is_busy(desk: Desk) -> None:
 
 def attached(desk: Desk, batches: int, size: int) -> Any:
     future = desk.edge.attach("s", 0, batches, size, lambda _: None)
-    desk.edge._answer(SessionGrant(1, 9))
-    return future.result()
+    desk.edge._answer(SessionGrant(1, 9, 4))
+    desk.edge._answer(Attached(9, 4, 0, 0, 0, 0))
+    return future.result(0)
 
 
 def test_credits_gather_to_a_quarter_of_the_window(desk: Desk) -> None:
@@ -177,7 +201,7 @@ def test_credits_gather_to_a_quarter_of_the_window(desk: Desk) -> None:
     stream.credit(1, 10, 2)
     assert [(c.batches, c.bytes, c.ack) for c in desk.credits()] == [(2, 20, 3)]
     stream.credit(1, 1 << 18, 4)
-    assert [(c.batches, c.bytes, c.ack) for c in desk.credits()][1:] == [(1, 1 << 18, 4)]
+    assert [(c.batches, c.bytes, c.ack) for c in desk.credits()][1:] == [(3, 20 + (1 << 18), 4)]
 
 
 def test_a_window_of_one_is_credited_at_once(desk: Desk) -> None:
@@ -192,5 +216,50 @@ def test_a_tick_and_the_end_tell_what_was_gathered_once(desk: Desk) -> None:
     desk.edge.tick()
     stream.credit(0, 0, 7)
     stream.close()
-    assert [(c.batches, c.bytes, c.ack) for c in desk.credits()] == [(1, 10, 1), (0, 0, 7)]
+    assert [(c.batches, c.bytes, c.ack) for c in desk.credits()] == [(1, 10, 1), (1, 10, 7)]
     assert isinstance(desk.sent[-1].frame, Detach)
+
+
+def test_a_durable_publication_is_answered_after_the_sync(desk: Desk) -> None:
+    durable, other = desk.edge.publish(rows(2)), desk.edge.publish(rows(1), durable=False)
+    assert (durable.done(), other.done(), desk.wakes) == (False, True, 1)
+    [(_, data)] = desk.log.scan()
+    record = ObjectRecord.decode(data)
+    assert (record.batch, record.lsn, len(ObjectRows.decode(record.rows.data))) == (0, 5, 2)
+    desk.edge.sync()
+    assert durable.result(0) == Publication(0, 0, 5)
+
+
+def test_on_a_full_disk_durable_objects_are_refused_and_others_are_not(desk: Desk) -> None:
+    def full(record: bytes) -> int:
+        raise Unavailable("the disk is full")
+
+    desk.log.append = full  # type: ignore[method-assign]
+    durable, other = desk.edge.publish(rows(2)), desk.edge.publish(rows(1), durable=False)
+    assert isinstance(durable.exception(0), Unavailable)
+    assert other.result(0).offset == 0
+    assert desk.router.batches == [1]
+
+
+def test_past_its_lease_it_answers_nobody(desk: Desk) -> None:
+    durable = desk.edge.publish(rows(2))
+    update = desk.edge.update(delete_rows(strings_to_column(["q"])), [""], [""])
+    desk.lapsed = True
+    desk.edge.sync()
+    desk.edge._answer(UpdateDecision(1, np.zeros(1, np.uint8), np.ones(1, np.int64)))
+    for future in (durable, update, desk.edge.publish(rows(1), durable=False)):
+        assert "replaced" in str(future.exception(0))
+
+
+def test_progress_is_noted_and_frees_the_log(desk: Desk) -> None:
+    for _ in range(3):
+        desk.edge.publish(rows(2))
+        desk.edge.on(Completed(0, np.zeros(1, np.int64)))
+    desk.router.oldest = 4
+    for _ in range(REPEAT_TICKS):
+        desk.edge.tick()
+    assert [r.batch for r in ObjectLog(desk.log).recover()] == [4]
+    desk.router.oldest = 6
+    for _ in range(REPEAT_TICKS):
+        desk.edge.tick()
+    assert len(list(desk.log.scan())) == 0 or not ObjectLog(desk.log).recover()

@@ -13,14 +13,13 @@ import apsw
 import numpy as np
 import pytest
 
-from ps2stream.batch import strings_to_column
-from ps2stream.errors import DataDirectoryError, Unavailable
+from ps2stream.errors import DataDirectoryError, StoreFailed, Unavailable
 from ps2stream.messages import Applied
-from ps2stream.ports import DeleteRequests, Store
-from ps2stream.rows import QueryRows
-from ps2stream.store import ledger as module
+from ps2stream.ports import Change, Store
+from ps2stream.rows import Kind, QueryRows
+from ps2stream.store import compaction
 from ps2stream.store.ledger import Ledger
-from ps2stream.store.memory import MemoryStore
+from tests.unit.test_stores import answer, requests
 from tests.unit.updates import applied, delete, ids_of, insert, packed, query_rows
 
 ANALYSIS = '{"stem": "english", "stop": true}'
@@ -30,35 +29,14 @@ def rows_of(batch: Applied) -> QueryRows:
     return QueryRows.decode(batch.rows.data)
 
 
-def requests(lsn: int, id: str, request: str) -> DeleteRequests:
-    return DeleteRequests(np.array([lsn]), *strings_to_column([id]), *strings_to_column([request]))
-
-
 def fill(store: Store) -> list[bytes]:
     first = applied([insert("a"), insert("b")], 1)
     second, third = applied([insert("c", "é" * 9)], 3, 1), applied([delete("a")], 4)
-    store.commit([first], [(1, b"s"), (7, "ß".encode())])
-    store.commit([second, third], requests=requests(4, "a", "r"))
+    store.commit(Change(first, sessions=[(1, b"s"), (7, "ß".encode())]))
+    store.epoch("worker", 1)
+    store.commit(Change(second, answers=[answer(0, 1, 1), answer(1, 1, 1)]))
+    store.commit(Change(third, requests=requests(4, "a", "r"), answers=[answer(0, 1, 2, 2)]))
     return [b.encode() for b in (first, second, third)]
-
-
-@pytest.mark.parametrize("where", ["memory", "disk"])
-def test_what_was_committed_is_read_back(where: str, tmp_path: Path) -> None:
-    store: Store = MemoryStore() if where == "memory" else Ledger.open(tmp_path, ANALYSIS)
-    want = fill(store)
-    for _ in range(2):
-        assert [b.encode() for b in store.replay()] == want
-        assert sorted(store.sessions()) == [(1, b"s"), (7, "ß".encode())]
-        [seen] = store.requests()
-        assert (seen.lsn.tolist(), seen.id.tobytes(), seen.request.tobytes()) == ([4], b"a", b"r")
-        if where == "disk":
-            store.close()
-            store = Ledger.open(tmp_path, '{"stop": true,  "stem": "english"}')
-    store.commit([applied([insert("d")], 5)], requests=requests(5, "x", "y"), forget=5)
-    assert [s.lsn.tolist() for s in store.requests()] == [[5]]
-    store.commit([applied([insert("e")], 6)], requests=requests(6, "x", "z"), forget=5)
-    assert [s.lsn.tolist() for s in store.requests()] == [[5], [6]]
-    store.close()
 
 
 def test_every_commit_is_synced(tmp_path: Path) -> None:
@@ -70,8 +48,9 @@ def test_every_commit_is_synced(tmp_path: Path) -> None:
 def test_a_kill_after_commit_loses_nothing(tmp_path: Path) -> None:
     code = (
         "import sys, os, signal; from tests.unit.test_ledger import *\n"
+        "from ps2stream.store.tables import log_row\n"
         f"store = Ledger.open({str(tmp_path)!r}, ANALYSIS); fill(store)\n"
-        "store._db.execute('BEGIN'); store._write('log', applied([insert('torn')], 5))\n"
+        "store._db.execute('BEGIN'); store._insert('log', log_row(applied([insert('torn')], 5)))\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
     done = subprocess.run(
@@ -101,16 +80,16 @@ def test_other_analysis_settings_are_refused(tmp_path: Path) -> None:
         assert len(list(store.replay())) == 3
 
 
-@pytest.mark.parametrize(("other", "age"), [(9, "newer"), (1, "older")])
+@pytest.mark.parametrize(("other", "age"), [(9, "newer"), (2, "older")])
 def test_another_format_is_refused_and_left_alone(
     other: int, age: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "FORMAT", other)
+    monkeypatch.setattr(Ledger, "FORMAT", other)
     with Ledger.open(tmp_path, ANALYSIS) as store:
         fill(store)
     monkeypatch.undo()
     before = (tmp_path / "ledger.db").read_bytes()
-    with pytest.raises(DataDirectoryError, match=f"format {other}, {age} than 2"):
+    with pytest.raises(DataDirectoryError, match=f"format {other}, {age} than 3"):
         Ledger.open(tmp_path, ANALYSIS)
     assert (tmp_path / "ledger.db").read_bytes() == before
 
@@ -165,7 +144,10 @@ def test_every_flipped_bit_in_a_blob_is_noticed(tmp_path: Path) -> None:
         "UPDATE log SET lsn_from = 0 WHERE lsn_from = 1",
         "UPDATE meta SET value = '1e' WHERE key = 'format'",
         "UPDATE meta SET value = '{' WHERE key = 'analysis'",
-        "UPDATE meta SET value = '3' WHERE key = 'format'",
+        "UPDATE meta SET value = '3' WHERE key = 'watermark'",
+        "DELETE FROM meta WHERE key = 'watermark'",
+        "UPDATE meta SET crc32 = 3 WHERE key = 'identity'",
+        "DELETE FROM meta WHERE key = 'identity'",
         "DELETE FROM meta",
         "DROP TABLE meta",
         "DROP TABLE requests; CREATE TABLE requests (lsn_to, crc32, blob)",
@@ -173,6 +155,17 @@ def test_every_flipped_bit_in_a_blob_is_noticed(tmp_path: Path) -> None:
         "UPDATE requests SET crc32 = 5",
         "DELETE FROM log WHERE lsn_from = 4",
         "DELETE FROM sessions WHERE number = 7",
+        "UPDATE answers SET seq = 3 WHERE seq = 2",
+        "UPDATE answers SET settled = 1 WHERE seq = 2",
+        "UPDATE answers SET epoch = 2 WHERE seq = 2",
+        "UPDATE answers SET dispatcher = 2 WHERE dispatcher = 1",
+        "UPDATE answers SET crc32 = 5 WHERE seq = 2",
+        "UPDATE answers SET blob = (SELECT blob FROM answers WHERE seq = 1) WHERE seq = 2",
+        "UPDATE epochs SET epoch = 2",
+        "UPDATE epochs SET epoch = 0",
+        "UPDATE epochs SET number = 2",
+        "UPDATE epochs SET role = 'merger'",
+        "DELETE FROM epochs",
     ],
 )
 def test_missing_and_changed_rows_are_noticed(harm: str, tmp_path: Path) -> None:
@@ -198,55 +191,122 @@ def test_a_full_disk_refuses_updates_and_recovers(tmp_path: Path) -> None:
         fill(store)
         pages = store._db.pragma("page_count")
         store._db.pragma("max_page_count", pages)
-        big = applied([insert("x" * 400_000)], 5)
-        with pytest.raises(Unavailable, match="full"):
-            store.commit([big], [(9, b"new")])
+        big = Change(applied([insert("x" * 400_000)], 5), sessions=[(9, b"new")], watermark=3)
+        for _ in range(2):
+            with pytest.raises(Unavailable, match="full") as refused:
+                store.commit(big)
+            assert not isinstance(refused.value, StoreFailed)
         assert len(list(store.replay())) == 3
         assert 9 not in dict(store.sessions())
+        assert store.watermark == 0
         store._db.pragma("max_page_count", 1_000_000)
-        store.commit([big], [(9, b"new")])
+        store.commit(big)
         assert len(list(store.replay())) == 4
+        assert store.watermark == 3
+        assert store.epoch("worker", 1) == 2
 
 
+@pytest.mark.parametrize("where", ["BEGIN", "INSERT", "COMMIT"])
 def test_after_an_io_error_nothing_is_written_but_reading_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    where: str, tmp_path: Path
 ) -> None:
     with Ledger.open(tmp_path, ANALYSIS) as store:
         fill(store)
 
-        def broken(*_: object) -> None:
-            raise apsw.IOError("disk I/O error")
+        def broken(_: object, sql: str, __: object) -> bool:
+            if sql.startswith(where):
+                raise apsw.IOError("disk I/O error")
+            return True
 
-        with monkeypatch.context() as patch:
-            patch.setattr(store, "_write", broken)
-            with pytest.raises(Unavailable, match="I/O"):
-                store.commit([applied([insert("d")], 5)])
-        with pytest.raises(Unavailable, match="until a restart"):
-            store.commit([applied([insert("d")], 5)])
+        store._db.exec_trace = broken
+        with pytest.raises(StoreFailed, match="I/O"):
+            store.commit(Change(applied([insert("d")], 5)))
+        store._db.exec_trace = None
+        with pytest.raises(StoreFailed, match="until a restart"):
+            store.commit(Change(applied([insert("d")], 5)))
+        with pytest.raises(StoreFailed, match="until a restart"):
+            store.epoch("worker", 1)
         assert len(list(store.replay())) == 3
+    with Ledger.open(tmp_path, ANALYSIS) as store:
+        store.commit(Change(applied([insert("d")], 5)))
+        assert store.epoch("worker", 1) == 2
+
+
+def test_an_error_that_is_not_of_the_disk_leaves_no_half_commit(tmp_path: Path) -> None:
+    with Ledger.open(tmp_path, ANALYSIS) as store:
+        fill(store)
+        bad = Change(applied([insert("d")], 5), sessions=[(9, "no bytes")])  # type: ignore[list-item]
+        with pytest.raises(TypeError):
+            store.commit(bad)
+        store.commit(Change(applied([insert("d")], 5)))
+        assert len(list(store.replay())) == 4
+
+
+def half_dead(store: Ledger) -> int:
+    """20 batches of 50 inserts, then 19 that delete all but the last; their last LSN."""
+    lsn = 1
+    for part in range(20):
+        store.commit(Change(applied([insert(f"{part}-{i}") for i in range(50)], lsn)))
+        lsn += 50
+    for part in range(19):
+        rows = query_rows([delete(f"{part}-{i}") for i in range(50)], lsn)
+        rows = rows.replace(handle=np.arange(part * 50 + 1, part * 50 + 51))
+        store.commit(Change(Applied(lsn, lsn + 49, 0, 0, 0, packed(rows))))
+        lsn += 50
+    return lsn - 1
 
 
 def test_compaction_drops_dead_rows_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Ledger.open(tmp_path, ANALYSIS) as store:
-        lsn = 1
-        for part in range(20):
-            store.commit([applied([insert(f"{part}-{i}") for i in range(50)], lsn)])
-            lsn += 50
-        for part in range(19):
-            rows = query_rows([delete(f"{part}-{i}") for i in range(50)], lsn)
-            rows = rows.replace(handle=np.arange(part * 50 + 1, part * 50 + 51))
-            store.commit([Applied(lsn, lsn + 49, 0, packed(rows))])
-            lsn += 50
+        last = half_dead(store)
+        store.commit(Change(watermark=last))
         size = sum(len(b.rows) for b in store.replay())
         assert not store.compact()
-        monkeypatch.setattr(module, "MIN_COMPACT", 100)
+        monkeypatch.setattr(compaction, "MIN_ROWS", 100)
     with Ledger.open(tmp_path, ANALYSIS) as store:
         batches = list(store.replay())
-        assert batches[-1].lsn_to == lsn - 1
+        assert batches[-1].lsn_to == last
         assert sum(len(b.rows) for b in batches) < size / 2
         left = QueryRows.concat([rows_of(b) for b in batches])
         assert ids_of(left) == [f"19-{i}" for i in range(50)]
         assert left.lsn.tolist() == left.handle.tolist() == list(range(951, 1001))
         assert not store.compact()
-        store.commit([applied([insert("more")], lsn)])
+        store.commit(Change(applied([insert("more")], last + 1)))
         assert len(list(store.replay())) == 40
+
+
+def test_compaction_keeps_what_was_deleted_above_the_watermark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "MIN_ROWS", 100)
+    with Ledger.open(tmp_path, ANALYSIS) as store:
+        last = half_dead(store)
+        before = [b.encode() for b in store.replay()]
+        assert not store.compact()
+        store.commit(Change(watermark=last - 25))  # half of the last deletes
+    with Ledger.open(tmp_path, ANALYSIS, compact=False) as store:
+        assert [b.encode() for b in store.replay()] == before
+    with Ledger.open(tmp_path, ANALYSIS) as store:
+        left = QueryRows.concat([rows_of(b) for b in store.replay()])
+        assert ids_of(left) == [
+            *(f"18-{i}" for i in range(25, 50)),
+            *(f"19-{i}" for i in range(50)),
+            *(f"18-{i}" for i in range(25, 50)),
+        ]
+        assert left.kind.tolist() == [Kind.INSERT] * 75 + [Kind.DELETE] * 25
+        assert (left.lsn[75:] > store.watermark).all()
+
+
+def test_a_full_disk_leaves_the_log_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Ledger.open(tmp_path, ANALYSIS) as store:
+        last = half_dead(store)
+        store.commit(Change(watermark=last - 60))
+        before = [b.encode() for b in store.replay()]
+        monkeypatch.setattr(compaction, "MIN_ROWS", 100)
+        store._db.pragma("max_page_count", store._db.pragma("page_count"))
+        assert not store.compact()
+        assert [b.encode() for b in store.replay()] == before
+        store._db.pragma("max_page_count", 1_000_000)
+        assert store.compact()

@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from ps2stream.errors import DataDirectoryError
+from ps2stream.ports import Change
 from ps2stream.store.ledger import Ledger, recorded_analysis
-from tests.unit.test_ledger import ANALYSIS, requests
+from tests.unit.test_ledger import ANALYSIS
+from tests.unit.test_stores import answer, requests
 from tests.unit.updates import applied, delete, insert
 
-Content = tuple[list[bytes], list[tuple[int, bytes]], list[bytes]]
+Content = tuple[object, ...]
 FILES = ("ledger.db", "ledger.db-wal", "mark")
 
 
@@ -22,6 +24,10 @@ def content(store: Ledger) -> Content:
         [batch.encode() for batch in store.replay()],
         store.sessions(),
         [seen.encode() for seen in store.requests()],
+        [(*a[:4], a.decision.encode()) for a in store.answers()],
+        store._epochs(),
+        store.watermark,
+        store.identity,
     )
 
 
@@ -29,12 +35,17 @@ def killed(path: Path) -> Content:
     """The files that a kill leaves: an old part in the database, the rest in its log."""
     (path / "live").mkdir()
     with Ledger.open(path / "live", ANALYSIS) as store:
-        store.commit([applied([insert("a"), insert("b")], 1)], [(1, b"s")])
+        store.commit(Change(applied([insert("a"), insert("b")], 1), sessions=[(1, b"s")]))
+        store.epoch("worker", 1)
     with Ledger.open(path / "live", ANALYSIS) as store:
-        store.commit([applied([insert("c", "é" * 9)], 3)], [(2, b"t")])
-        store.commit([applied([delete("a")], 4)], requests=requests(4, "a", "r"))
-        store.commit([applied([insert("d")], 5)])
-        store.commit([], [(3, b"u")])
+        store.commit(Change(applied([insert("c", "é" * 9)], 3), sessions=[(2, b"t")]))
+        gone = applied([delete("a")], 4)
+        store.commit(Change(gone, requests=requests(4, "a", "r"), watermark=2))
+        store.commit(Change(applied([insert("d")], 5), answers=[answer(0, 1, 1), answer(1, 1, 1)]))
+        store.commit(Change(answers=[answer(0, 1, 2, 2)]))
+        store.commit(Change(sessions=[(3, b"u")]))
+        store.epoch("worker", 1)
+        store.epoch("merger", 0)
         for name in FILES:
             shutil.copy(path / "live" / name, path / name)
         return content(store)
@@ -95,10 +106,10 @@ def test_an_end_that_is_cut_off_is_noticed_wherever_the_cut_is(tmp_path: Path) -
     db, mark = (tmp_path / "ledger.db").read_bytes(), (tmp_path / "mark").read_bytes()
     for size in (0, 20, 32, len(wal) // 2, len(wal) - 16408, len(wal) - 1):
         (tmp_path / "ledger.db-wal").write_bytes(wal[:size])
-        with pytest.raises(DataDirectoryError, match="LSN 5 and 3 sessions were acknowledged"):
+        with pytest.raises(DataDirectoryError, match="LSN 5, 3 sessions and 3 epochs were ack"):
             Ledger.open(tmp_path, ANALYSIS)
     (tmp_path / "ledger.db-wal").unlink()
-    with pytest.raises(DataDirectoryError, match="has LSN 1 to 2 and 1 sessions"):
+    with pytest.raises(DataDirectoryError, match="goes to LSN 2, 1 sessions and 1 epochs, and"):
         Ledger.open(tmp_path, ANALYSIS)
     assert (tmp_path / "ledger.db").read_bytes() == db
     assert (tmp_path / "mark").read_bytes() == mark
@@ -125,9 +136,12 @@ def test_without_the_mark_one_goes_on_with_what_there_is(tmp_path: Path) -> None
     (tmp_path / "mark").unlink()
     found = start(tmp_path)
     assert found is not None
-    assert found[0] == want[0][:1]
+    batches, before = found[0], want[0]
+    assert isinstance(batches, list)
+    assert isinstance(before, list)
+    assert batches == before[:1]
     with Ledger.open(tmp_path, ANALYSIS) as store:
-        store.commit([applied([insert("new")], 3)])
+        store.commit(Change(applied([insert("new")], 3)))
     raw = bytearray((tmp_path / "mark").read_bytes())
     raw[-1] ^= 1
     (tmp_path / "mark").write_bytes(raw)
@@ -141,8 +155,25 @@ def test_a_log_whose_mark_fell_behind_is_whole(tmp_path: Path) -> None:
     with Ledger.open(tmp_path, ANALYSIS):
         old = mark.read_bytes()
     with Ledger.open(tmp_path, ANALYSIS) as store:
-        store.commit([applied([insert("e")], 6)])
+        store.commit(Change(applied([insert("e")], 6)))
         want = content(store)
     mark.write_bytes(old)
     assert start(tmp_path) == want
     assert mark.read_bytes() != old
+
+
+def test_an_epoch_is_never_given_twice_though_nothing_else_was_written(tmp_path: Path) -> None:
+    """It fences: an end of the log that only has epochs is missed, too."""
+    (tmp_path / "live").mkdir()
+    Ledger.open(tmp_path / "live", ANALYSIS).close()
+    with Ledger.open(tmp_path / "live", ANALYSIS) as store:
+        assert [store.epoch("dispatcher", 1) for _ in range(3)] == [1, 2, 3]
+        for name in FILES:
+            shutil.copy(tmp_path / "live" / name, tmp_path / name)
+    wal = (tmp_path / "ledger.db-wal").read_bytes()
+    (tmp_path / "ledger.db-wal").write_bytes(wal[:-1])
+    with pytest.raises(DataDirectoryError, match="2 epochs, and LSN 0, 0 sessions and 3 epochs"):
+        Ledger.open(tmp_path, ANALYSIS)
+    (tmp_path / "ledger.db-wal").write_bytes(wal)
+    with Ledger.open(tmp_path, ANALYSIS) as store:
+        assert store.epoch("dispatcher", 1) == 4

@@ -9,18 +9,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ps2stream.batch import decode
+from ps2stream.batch import FrameError, decode
+from ps2stream.cluster.fence import Fence, Head
 from ps2stream.cluster.links import Links
-from ps2stream.messages import Address, Completed, Send, Visible
+from ps2stream.messages import Address, Completed, Send, Tip
 
 HERE = Address("worker", 0)
+PEER = Address("dispatcher", 0)
 
 
 @pytest.fixture
 def inbox(tmp_path: Path) -> Iterator[tuple[Links, str]]:
-    with closing(Links()) as links:
-        yield links, links.bind(tmp_path, "worker-0")
+    with closing(Links(HERE, 1)) as links:
+        yield links, links.bind(tmp_path)
 
 
 @pytest.fixture
@@ -29,28 +33,30 @@ def sender(inbox: tuple[Links, str]) -> Iterator[Links]:
         yield links
 
 
-def linked(endpoint: str) -> Links:
-    links = Links()
-    links.connect({HERE: endpoint})
+def linked(endpoint: str, peer: Address = PEER, epoch: int = 1) -> Links:
+    links = Links(peer, epoch)
+    links.connect(HERE, endpoint, 1)
     return links
+
+
+def lsns(data: list[bytes] | None) -> list[int] | None:
+    return None if data is None else [decode(d).lsn for d in data]  # type: ignore[attr-defined]
 
 
 def test_what_one_event_sends_to_a_peer_arrives_as_one_message(
     inbox: tuple[Links, str], sender: Links
 ) -> None:
-    sender.post([Send(HERE, Visible(1)), Send(HERE, Visible(2))])
-    sender.post([Send(HERE, Visible(3))])
-    first = [decode(data) for data in inbox[0].receive()]
-    second = [decode(data) for data in inbox[0].receive()]
-    assert [f.lsn for f in first if isinstance(f, Visible)] == [1, 2]
-    assert [f.lsn for f in second if isinstance(f, Visible)] == [3]
+    sender.post([Send(HERE, Tip(1, 0)), Send(HERE, Tip(2, 0))])
+    sender.post([Send(HERE, Tip(3, 0))])
+    assert lsns(inbox[0].receive()) == [1, 2]
+    assert lsns(inbox[0].receive()) == [3]
 
 
 def test_each_sender_keeps_its_order_and_no_message_is_lost(inbox: tuple[Links, str]) -> None:
     n, size = 500, 4096
 
     def send(number: int) -> None:
-        with closing(linked(inbox[1])) as links:
+        with closing(linked(inbox[1], Address("dispatcher", number))) as links:
             for i in range(n):
                 links.post([Send(HERE, Completed(number, np.full(size, i, np.int64)))])
             done.wait(60)
@@ -61,7 +67,7 @@ def test_each_sender_keeps_its_order_and_no_message_is_lost(inbox: tuple[Links, 
         thread.start()
     found: dict[int, list[int]] = {0: [], 1: [], 2: []}
     while sum(map(len, found.values())) < 3 * n:
-        for data in inbox[0].receive():
+        for data in inbox[0].receive() or ():
             frame = decode(data)
             assert isinstance(frame, Completed)
             assert len(frame.batch) == size
@@ -77,14 +83,63 @@ def test_a_sender_does_not_wait_for_a_peer_that_reads_nothing(
 ) -> None:
     for i in range(2000):
         sender.post([Send(HERE, Completed(i, np.zeros(2048, np.int64)))])
-    assert decode(inbox[0].receive()[0]).merger == 0  # type: ignore[attr-defined]
+    data = inbox[0].receive() or []
+    assert decode(data[0]).merger == 0  # type: ignore[attr-defined]
 
 
 def test_an_empty_inbox_says_so(inbox: tuple[Links, str]) -> None:
-    assert inbox[0].receive(wait=False) == []
-    assert inbox[0].receive() == []
+    assert inbox[0].receive(wait=False) is None
+    assert inbox[0].receive() is None
 
 
 def test_after_the_end_there_is_nobody_to_send_to(sender: Links) -> None:
     sender.close()
-    sender.post([Send(HERE, Visible(1))])
+    sender.post([Send(HERE, Tip(1, 0))])
+
+
+def test_of_two_incarnations_the_later_counts(inbox: tuple[Links, str], sender: Links) -> None:
+    sender.post([Send(HERE, Tip(1, 0))])
+    assert lsns(inbox[0].receive()) == [1]
+    with closing(linked(inbox[1], epoch=2)) as later:
+        later.post([Send(HERE, Tip(2, 0))])
+        assert lsns(inbox[0].receive()) == [2]
+        sender.post([Send(HERE, Tip(3, 0))])
+        assert lsns(inbox[0].receive()) == []
+        assert inbox[0].fence.refused == 1
+
+
+def test_an_announced_incarnation_shuts_the_earlier_one_out(
+    inbox: tuple[Links, str], sender: Links
+) -> None:
+    inbox[0].connect(PEER, "ipc:///nowhere", 2)
+    sender.post([Send(HERE, Tip(1, 0))])
+    assert lsns(inbox[0].receive()) == []
+
+
+def test_a_replaced_peer_is_sent_to_where_it_is_now(
+    inbox: tuple[Links, str], sender: Links, tmp_path: Path
+) -> None:
+    with closing(Links(HERE, 2)) as successor:
+        sender.connect(HERE, successor.bind(tmp_path), 2)
+        sender.post([Send(HERE, Tip(1, 0))])
+        assert lsns(successor.receive()) == [1]
+        assert inbox[0].receive() is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 3), st.integers(1, 4))))
+def test_a_fence_takes_what_rises_and_nothing_else(heads: list[tuple[int, int, int]]) -> None:
+    fence = Fence()
+    highest: dict[int, tuple[int, int]] = {}
+    for sender, epoch, number in heads:
+        new = (epoch, number) > highest.get(sender, (0, 0))
+        assert fence.accept(Head(Address("worker", sender), epoch, number)) == new
+        if new:
+            highest[sender] = (epoch, number)
+
+
+def test_heads_survive_the_wire_and_others_are_no_heads() -> None:
+    head = Head(Address("merger", 7), 1 << 40, 3)
+    assert Head.decode(head.encode()) == head
+    for bad in (b"", head.encode()[:-1], b"x" * len(head.encode())):
+        with pytest.raises(FrameError):
+            Head.decode(bad)

@@ -20,7 +20,7 @@ from tests.unit.merging import (
 
 
 def test_a_batch_waits_for_payload_answers_and_names() -> None:
-    r = rig(workers=2)
+    r = rig()
     r.send(attach(5, fields=7))
     assert r.send(matches(0, [(0, 2, 5), (2, 1, 5)], worker=1)) == []
     assert r.send(payload(0, 3, lsn=2, expected=2)) == []
@@ -77,10 +77,12 @@ def test_names_are_kept_until_every_watermark_has_passed() -> None:
     r.send(payload(0, 4, 3, dispatcher=1, watermark=3))
     r.send(matches(0, [(0, 1, 1), (1, 2, 1)], dispatcher=1))
     r.send(Watermark(1, 4))
+    r.tick(10)
     assert r.machine.names == 2
     r.send(Watermark(1, 9))
+    r.tick(10)
     assert r.machine.names == 1
-    # The backlog has names of its own.
+    # Those of pairs that are kept are in the log.
     r.send(attach(1))
     assert [p[0] for p in r.clients[1].pairs.values()] == ["q1", "q2"]
 
@@ -93,33 +95,16 @@ def test_a_merger_keeps_only_its_own_sessions() -> None:
     assert r.clients[4].pairs == {1: ("q4", "o0", 0, 0)}
 
 
-def test_done_batches_are_refused_until_they_are_forgotten() -> None:
+def test_a_done_batch_is_completed_again_and_delivered_once() -> None:
     r = rig()
     r.send(inserts(1, [1]), attach(1))
     for _ in range(2):
         for b in range(0, 400, 4):
             r.send(*one_batch(b, [(0, 1, 1)], 1))
-    assert r.machine._windows[0].remembered() == len(r.clients[1].pairs) == 100
-    r.send(Watermark(0, 2))
-    assert r.machine._windows[0].remembered() == 0
-    for b in range(0, 400, 4):
-        assert r.send(*one_batch(b, [(0, 1, 1)], 1)) == []
+    assert r.done == [(0, b) for b in range(0, 400, 4)] * 2
     assert len(r.clients[1].pairs) == 100
     assert r.machine.pending == 0
-
-
-def test_a_batch_that_comes_after_a_window_of_later_ones_is_not_lost() -> None:
-    r = rig(window=8)
-    r.send(inserts(1, [1]), attach(1))
-    for b in range(4, 400, 4):
-        r.send(*one_batch(b, [(0, 1, 1)], 1))
-    assert r.machine._windows[0].remembered() == 8
-    r.send(*one_batch(0, [(0, 1, 1)], 1))
-    assert len(r.clients[1].pairs) == 100
-    r.send(matches(4, []))  # a repeat of a forgotten one waits ...
-    assert r.machine.pending == 1
-    r.send(Watermark(0, 2))  # ... until it is known to be one
-    assert r.machine.pending == 0
+    assert len(r.machine._windows[0].done) == 1
 
 
 def test_wrong_messages_are_refused() -> None:
@@ -134,4 +119,5 @@ def test_a_name_goes_though_the_watermark_rose_before_its_delete_was_known() -> 
     r = rig(dispatchers=2)
     r.send(inserts(1, [1]), Watermark(0, 2), Watermark(1, 2))
     r.send(named(2, [(Kind.DELETE, 1, 1, "q1")], watermark=1))
+    r.tick(10)
     assert r.machine.names == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from typing import Any
 
@@ -9,8 +10,10 @@ import numpy as np
 import pytest
 
 from ps2stream.batch import Frame, decode
-from ps2stream.dispatcher.router import RouterMachine
-from ps2stream.errors import ResourceExhausted
+from ps2stream.dispatcher import open_batches as batches
+from ps2stream.dispatcher.object_log import column
+from ps2stream.dispatcher.router import RESEND_TICKS, RouterMachine
+from ps2stream.errors import ResourceExhausted, Unavailable
 from ps2stream.grid import Grid
 from ps2stream.h1 import H1, HashedLeaf
 from ps2stream.messages import (
@@ -18,7 +21,7 @@ from ps2stream.messages import (
     Applied,
     AppliedAck,
     Completed,
-    Delivery,
+    Fetch,
     LookupReply,
     MatchBatch,
     MergerQueries,
@@ -28,13 +31,16 @@ from ps2stream.messages import (
     RoutedObjects,
     Send,
     SessionGrant,
+    Tip,
     UpdateDecision,
     UpdateRequest,
-    Visible,
     Watermark,
+    Withdraw,
     WorkerUpdates,
 )
+from ps2stream.records import ObjectRecord, Quarantined, Split
 from ps2stream.rows import Kind, ObjectRows, QueryRows, no_queries
+from ps2stream.session_messages import Delivery
 from tests.unit.routing import Row, object_rows, query_rows
 
 GRID = Grid(lon_bits=5, lat_bits=4)
@@ -47,19 +53,21 @@ def machine(index: int = 0, mergers: int = 2, max_in_flight: int = 8) -> RouterM
     """Worker 0 owns the west, worker 1 the east, worker 2 nothing."""
     cells = (np.arange(1 << 9) % 32 >= 16).astype(np.uint32)
     h1 = H1(3, cells, [HashedLeaf((0,)), HashedLeaf((1,))])
-    return RouterMachine(
+    router = RouterMachine(
         index=index,
         dispatchers=2,
-        workers=3,
         mergers=mergers,
         h1=h1,
         grid=GRID,
         max_in_flight=max_in_flight,
     )
+    assert router.on(Tip(0, 0)) == []  # there is nothing to catch up with
+    return router
 
 
 def applied(rows: list[Row], lsn_from: int, lsn_to: int, owner: int = 0) -> Applied:
-    return Applied(lsn_from, lsn_to, owner, np.frombuffer(query_rows(rows).encode(), np.uint8))
+    data = np.frombuffer(query_rows(rows).encode(), np.uint8)
+    return Applied(lsn_from, lsn_to, owner, 0, 0, data)
 
 
 def insert(lsn: int, term: int = 7, box: tuple[float, ...] = WEST, owner: int = 0) -> Applied:
@@ -216,43 +224,70 @@ def decision(seq: int, *lsn: int) -> UpdateDecision:
     return UpdateDecision(seq, np.zeros(len(lsn), np.uint8), np.array(lsn, np.int64))
 
 
+def ask(router: RouterMachine, *seqs: int) -> list[Out]:
+    rows = np.frombuffer(no_queries().encode(), np.uint8)
+    asks = [UpdateRequest(0, 0, seq, 0, rows, NONE, BYTES, NONE, BYTES) for seq in seqs]
+    return [out for request in asks for out in router.update(request)]
+
+
+def seqs(out: list[Out]) -> list[int]:
+    return [o.frame.seq for o in out if isinstance(o, Reply)]  # type: ignore[attr-defined]
+
+
 def test_a_decision_waits_until_it_is_visible() -> None:
     router = machine()
+    ask(router, 1, 2, 3, 4, 5)
     assert router.on(decision(1, 4, 6)) == []
     assert router.on(decision(2, 5)) == []
-    assert [o.frame.seq for o in router.on(decision(3, 0))] == [3]  # type: ignore[attr-defined]
-    assert [o.frame.seq for o in router.on(decision(4))] == [4]  # type: ignore[attr-defined]
-    assert [o.frame.seq for o in router.on(Visible(5))] == [2]  # type: ignore[attr-defined]
-    assert router.on(Visible(4)) == []
-    out = router.on(Visible(9))
-    assert [type(o) for o in out] == [Reply]
-    assert [o.frame.seq for o in router.on(decision(5, 9))] == [5]  # type: ignore[attr-defined]
+    assert seqs(router.on(decision(3, 0))) == [3]
+    assert seqs(router.on(decision(4))) == [4]
+    assert seqs(router.on(Tip(5, 5))) == [2]
+    assert seqs(router.on(Tip(5, 4))) == []
+    assert seqs(router.on(Tip(9, 9))) == [1]
+    assert seqs(router.on(decision(5, 9))) == [5]
+    assert router.on(decision(5, 9)) == []  # a repeat answers nobody
+
+
+def test_requests_are_repeated_until_they_are_decided() -> None:
+    router = machine(index=1)
+    first = [out.frame for out in ask(router, 3, 5, 9)]
+    assert [(f.dispatcher, f.seq, f.settled) for f in first] == [  # type: ignore[attr-defined]
+        (1, 3, 3), (1, 5, 3), (1, 9, 3),
+    ]  # fmt: skip
+    router.on(decision(3, 1))
+    again = [
+        f for _ in range(RESEND_TICKS) for _, f in sent(router.tick(), "sequencer", UpdateRequest)
+    ]
+    assert [f.seq for f in again] == [5, 9]
+    out = router.joined(Address("sequencer", 0))
+    assert [f.seq for _, f in sent(out, "sequencer", UpdateRequest)] == [5, 9]
+    assert len(sent(out, "sequencer", AppliedAck)) == 1
+    assert [out.frame.settled for out in ask(router, 12)] == [5]  # type: ignore[attr-defined]
 
 
 def test_answers_are_passed_to_the_edge_and_requests_to_the_sequencer() -> None:
     router = machine(index=1)
-    rows = np.frombuffer(no_queries().encode(), np.uint8)
-    (out,) = router.update(UpdateRequest(0, 5, rows, NONE, BYTES, NONE, BYTES))
+    (out,) = ask(router, 5)
     assert isinstance(out, Send)
     assert out.to == Address("sequencer", 0)
     assert isinstance(out.frame, UpdateRequest)
     assert (out.frame.dispatcher, out.frame.seq) == (1, 5)
     answers: list[Frame] = [
-        SessionGrant(1, 2),
+        SessionGrant(1, 2, 3),
         LookupReply(1, 0, 0, BYTES, NONE, BYTES),
-        Delivery(1, 1, 0, BYTES),
+        Delivery(1, 1, 1, 0, BYTES),
     ]
     for frame in answers:
         assert router.on(frame) == [Reply(frame)]
     with pytest.raises(TypeError, match="MatchBatch"):
-        router.on(MatchBatch(0, 0, 0, BYTES, BYTES, BYTES))  # type: ignore[arg-type]
+        router.on(MatchBatch(0, 0, 0, 0, BYTES, BYTES, BYTES))  # type: ignore[arg-type]
 
 
 def test_an_idle_dispatcher_tells_its_watermark_once() -> None:
     router = machine(index=1)
     assert router.tick() == []
     router.on(insert(1))
-    out = router.tick()
+    out = [o for o in router.tick() if isinstance(o.frame, Watermark)]
     assert [o.to for o in out if isinstance(o, Send)] == [
         *(Address("worker", i) for i in range(3)),
         *(Address("merger", i) for i in range(2)),
@@ -261,7 +296,7 @@ def test_an_idle_dispatcher_tells_its_watermark_once() -> None:
     assert router.tick() == []
     owner = machine()
     owner.on(insert(1))
-    assert owner.tick() == []
+    assert sent(owner.tick(), "worker", Watermark) == []
 
 
 def test_what_an_open_batch_held_back_is_told_when_it_is_complete() -> None:
@@ -280,22 +315,118 @@ def test_repeats_of_updates_are_not_kept() -> None:
         router.on(insert(lsn))
     for lsn in (1, 3):
         router.on(insert(lsn))
-    assert not router._early
+    assert not len(router._stream._tail)
     assert router.counters.inserts == 3
 
 
 def test_visible_never_falls() -> None:
     router = machine()
-    router.on(Visible(5))
-    router.on(Visible(3))
-    decision = UpdateDecision(1, np.zeros(1, np.uint8), np.array([4]))
-    assert router.on(decision) == [Reply(decision)]
+    ask(router, 1)
+    router.on(Tip(5, 5))
+    router.on(Tip(3, 3))
+    assert seqs(router.on(decision(1, 4))) == [1]
 
 
-def test_a_plan_for_another_number_of_workers_is_refused() -> None:
-    h1 = H1(3, np.zeros(1 << 9, np.uint32), [HashedLeaf((0,))])
-    with pytest.raises(ValueError, match="3 workers, the service 2"):
-        RouterMachine(0, 1, 2, 1, h1, GRID, 8)
+def fed(rows: list[Row], lsn_from: int, lsn_to: int, state: int, until: int) -> Applied:
+    return dataclasses.replace(applied(rows, lsn_from, lsn_to, -1), state=state, until=until)
+
+
+def row(lsn: int, kind: Kind = Kind.INSERT, handle: int = 0) -> Row:
+    return Row((7,), (0,), (WEST,), kind, lsn, handle or lsn)
+
+
+def fetches(out: list[Out]) -> list[tuple[int, int]]:
+    return [(f.after, f.state) for _, f in sent(out, "sequencer", Fetch)]
+
+
+def test_a_new_incarnation_takes_the_state_and_serves_when_it_has_caught_up() -> None:
+    router = RouterMachine(0, 2, 1, machine().gridt.h1, GRID, 8, epoch=3, offset=70)
+    with pytest.raises(Unavailable, match="catching up"):
+        router.publish(posts(7))
+    assert fetches(router.on(Tip(9, 8))) == [(0, 0)]
+    assert fetches(router.on(fed([row(2), row(3)], 1, 3, state=5, until=8))) == [(3, 5)]
+    assert (router.applied, router.watermark, router.ready) == (0, 0, False)
+    assert fetches(router.on(insert(9, owner=1))) == []  # waits: half a state is none
+    out = router.on(fed([row(8, Kind.DELETE, 3)], 4, 8, state=5, until=8))
+    assert (router.applied, fetches(out), router.ready) == (9, [], True)
+    assert sent(out, "worker", WorkerUpdates) == []  # what was fetched is handed on to nobody
+    assert sum(n for _, n in router.gridt.counts().values()) == 2
+    offset, lsn, _ = router.publish(posts(7))
+    assert (offset, lsn) == (70, 9)
+
+
+def test_another_state_begins_anew() -> None:
+    router = RouterMachine(0, 2, 1, machine().gridt.h1, GRID, 8)
+    router.on(Tip(9, 0))
+    router.on(fed([row(2), row(3)], 1, 3, state=5, until=8))
+    out = router.on(fed([row(3)], 1, 4, state=6, until=9))
+    assert fetches(out) == [(4, 6)]
+    assert fetches(router.on(fed([row(5)], 4, 8, state=5, until=8))) == []
+    router.on(fed([row(9)], 5, 9, state=6, until=9))
+    assert (router.applied, sum(n for _, n in router.gridt.counts().values())) == (9, 2)
+
+
+def test_a_batch_is_sent_again_when_a_worker_or_a_merger_is_replaced() -> None:
+    router = machine()
+    router.on(insert(1))
+    _, _, first = router.publish(posts(7))
+    assert router.joined(Address("worker", 1)) == []  # had no part of it
+    assert router.joined(Address("worker", 0)) == [o for o in first if o.to.role == "worker"]  # type: ignore[union-attr]
+    router.on(done(0, 0))
+    assert router.joined(Address("merger", 0)) == []
+    assert router.joined(Address("merger", 1)) == first[1:]
+    router.on(done(1, 0))
+    assert router.joined(Address("merger", 1)) == []
+
+
+def test_a_batch_that_stays_open_is_sent_again_at_growing_intervals() -> None:
+    router = machine()
+    router.on(insert(1))
+    router.publish(posts(7))
+    when = [t for t in range(200) if sent(router.tick(), "worker", RoutedObjects)]
+    assert when == [batches.RESEND_TICKS * k - 1 for k in (1, 2, 4)]
+
+
+def test_what_was_open_is_sent_before_anything_new_and_holds_the_watermark() -> None:
+    left = [ObjectRecord(b, lsn, column(posts(7))) for b, lsn in ((4, 1), (5, 1), (9, 2))]
+    router = RouterMachine(0, 2, 1, machine().gridt.h1, GRID, 2, epoch=1, replay=left, offset=99)
+    router.on(Tip(3, 3))
+    assert router.oldest == 4
+    router.on(fed([row(1)], 1, 2, state=5, until=3))
+    out = router.on(fed([row(3, Kind.DELETE, 1)], 3, 3, state=5, until=3))
+    payloads = [f for _, f in sent(out, "merger", Payload)]
+    attempt = 1 << batches.DEPTH_BITS
+    assert [(f.batch, f.lsn, f.attempt, f.watermark, f.oldest) for f in payloads] == [
+        (4, 1, attempt, 1, 4),
+        (5, 1, attempt, 1, 4),
+    ]
+    assert (router.watermark, router.oldest, len(router.gridt)) == (1, 4, 1)
+    out = router.on(done(0, 4, 5))
+    assert [(f.batch, f.lsn) for _, f in sent(out, "merger", Payload)] == [(9, 2)]
+    assert (router.watermark, router.oldest) == (2, 9)
+    router.on(done(0, 9))
+    assert (router.watermark, router.oldest, len(router.gridt)) == (3, 99, 0)
+
+
+def test_a_batch_that_kills_is_divided_until_one_object_is_quarantined() -> None:
+    router = machine(mergers=1)
+    router.on(insert(1))
+    router.publish(posts(7, 7, 7))
+    worker = Address("worker", 0)
+    for _ in range(batches.DEATHS - 1):
+        assert [o.frame.batch for o in router.joined(worker)] == [0]  # type: ignore[attr-defined]
+    out = router.joined(worker)
+    assert out[0] == Reply(out[0].frame)
+    assert isinstance(out[0].frame, Split)
+    assert out[0].frame.at == 1
+    assert [f.batch for _, f in sent(out, "merger", Withdraw)] == [0]
+    # The first part has the offset of the whole, whose late answers must not count for it.
+    assert [(f.batch, f.attempt) for _, f in sent(out, "worker", RoutedObjects)] == [(0, 1), (1, 1)]
+    assert [(f.batch, f.oldest) for _, f in sent(out, "merger", Payload)] == [(0, 0), (1, 0)]
+    router.on(done(0, 1))  # the second part is sound
+    out = router.joined(worker)
+    assert [type(o.frame) for o in out] == [Quarantined, Withdraw]
+    assert (router.in_flight, router.counters.quarantined) == (0, 1)
 
 
 def test_messages_survive_the_wire() -> None:

@@ -1,4 +1,4 @@
-"""The sequencer against a row-by-row twin, over restarts and failing stores."""
+"""The sequencer against a row-by-row twin, over restarts."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ import itertools
 from collections.abc import Sequence
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ps2stream.batch import column_to_strings
-from ps2stream.errors import Unavailable
 from ps2stream.messages import (
     Address,
     Applied,
-    AppliedAck,
     LookupReply,
     LookupRequest,
     Send,
@@ -23,13 +20,11 @@ from ps2stream.messages import (
     SessionRequest,
     Status,
     UpdateDecision,
-    Visible,
 )
 from ps2stream.rows import Kind, QueryRows
-from ps2stream.store import registry
 from ps2stream.store.memory import MemoryStore
 from ps2stream.store.sequencer import SequencerMachine
-from tests.unit.updates import Row, delete, ids_of, insert, query_rows, update
+from tests.unit.updates import DISPATCHERS, Row, delete, ids_of, insert, query_rows, update
 
 OK, EXISTS, MISSING = Status.OK, Status.ALREADY_EXISTS, Status.NOT_FOUND
 
@@ -92,15 +87,16 @@ ROWS = st.one_of(
 )
 def test_it_decides_as_the_twin_does(commits: list[list[list[Row]]], data: st.DataObject) -> None:
     twin, store = Twin(), MemoryStore()
-    machine = SequencerMachine(2, store)
+    machine = SequencerMachine(DISPATCHERS[:2], store)
     log: list[tuple[int, int, int, str]] = []
+    seq = itertools.count(1)
     for requests in commits:
         want = [twin.decide(row) for row in itertools.chain(*requests)]
-        sends = machine.append([update(rows, seq, seq % 2) for seq, rows in enumerate(requests)])
+        asked = [update(rows, next(seq), i % 2) for i, rows in enumerate(requests)]
+        sends = machine.append(asked)
         assert answers(sends) == want
-        assert [s.to.index for s in sends if isinstance(s.frame, UpdateDecision)] == [
-            seq % 2 for seq in range(len(requests))
-        ]
+        told = [(s.to.index, s.frame.seq) for s in sends if isinstance(s.frame, UpdateDecision)]
+        assert told == [(request.dispatcher, request.seq) for request in asked]
         for frame, rows in applied_rows(sends):
             assert (frame.lsn_from, frame.owner) == (len(log) + 1, 0)
             log += zip(
@@ -113,20 +109,19 @@ def test_it_decides_as_the_twin_does(commits: list[list[list[Row]]], data: st.Da
             assert frame.lsn_to == len(log)
         assert log == twin.log
         if data.draw(st.booleans()):
-            machine = SequencerMachine(2, store)
+            machine = SequencerMachine(DISPATCHERS[:2], store)
     assert machine.live == len(twin.live)
-    found = [rows for _, rows in applied_rows(machine.start())]
-    live = [
-        (h, i) for rows in found for h, i in zip(rows.handle.tolist(), ids_of(rows), strict=True)
-    ]
-    assert live == sorted((h, i) for i, (h, _, _) in twin.live.items())
+    rows, more = machine._live.page(0, 1000)
+    live = zip(rows.handle.tolist(), ids_of(rows), strict=True)
+    assert list(live) == sorted((h, i) for i, (h, _, _) in twin.live.items())
+    assert not more
 
 
 def test_a_delete_carries_its_insert_but_not_the_source() -> None:
-    machine = SequencerMachine(1, MemoryStore())
+    machine = SequencerMachine(DISPATCHERS[:1], MemoryStore())
     rows = [insert(str(i), "body" * i) for i in range(1, 9)]
     machine.append([update(rows)])
-    sends = machine.append([update([delete("5"), insert("9"), delete("2")])])
+    sends = machine.append([update([delete("5"), insert("9"), delete("2")], 2)])
     [(_, out)] = applied_rows(sends)
     assert ids_of(out) == ["5", "9", "2"]
     assert out.kind.tolist() == [Kind.DELETE, Kind.INSERT, Kind.DELETE]
@@ -142,65 +137,23 @@ def test_a_delete_carries_its_insert_but_not_the_source() -> None:
 
 
 def test_a_late_retry_of_a_delete_spares_the_new_query() -> None:
-    machine = SequencerMachine(1, MemoryStore())
+    machine = SequencerMachine(DISPATCHERS[:1], MemoryStore())
     rows = [insert("a"), delete("a", request="r"), insert("a")]
     assert answers(machine.append([update(rows)])) == [(OK, 1), (OK, 2), (OK, 3)]
-    assert answers(machine.append([update([delete("a", request="r")])])) == [(OK, 2)]
+    assert answers(machine.append([update([delete("a", request="r")], 2)])) == [(OK, 2)]
     assert machine.live == 1
 
 
 def test_remembered_requests_are_bounded_also_after_a_restart() -> None:
     store = MemoryStore()
-    machine = SequencerMachine(1, store, recent=3)
+    machine = SequencerMachine(DISPATCHERS[:1], store, recent=3)
     for i in range(10):
-        machine.append([update([insert(str(i)), delete(str(i), request="r")])])
-    for _ in range(2):
-        asked = [update([delete(str(i), request="r") for i in range(10)])]
+        machine.append([update([insert(str(i)), delete(str(i), request="r")], i)])
+    for seq in (10, 11):
+        asked = [update([delete(str(i), request="r") for i in range(10)], seq)]
         assert [s for s, _ in answers(machine.append(asked))] == [MISSING] * 7 + [OK] * 3
-        machine = SequencerMachine(1, store, recent=3)
+        machine = SequencerMachine(DISPATCHERS[:1], store, recent=3)
     assert len(list(store.requests())) <= 5
-
-
-def test_start_covers_every_lsn_and_owners_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ps2stream.store.sequencer.REPLAY_ROWS", 10)
-    store = MemoryStore()
-    machine = SequencerMachine(2, store)
-    assert machine.start() == []
-    machine.append([update([insert(str(i)) for i in range(35)])])
-    machine.append([update([delete(str(i)) for i in range(0, 35, 2)])])
-    machine = SequencerMachine(2, store)
-    sends = machine.start()
-    frames = applied_rows(sends, 1)
-    assert len(sends) == 2 * len(frames)
-    at = 0
-    for turn, (frame, rows) in enumerate(frames):
-        assert (frame.lsn_from, frame.owner) == (at + 1, turn % 2)
-        assert ((frame.lsn_from <= rows.lsn) & (rows.lsn <= frame.lsn_to)).all()
-        at = frame.lsn_to
-    assert at == machine.lsn == 53
-    assert [i for _, rows in frames for i in ids_of(rows)] == [str(i) for i in range(1, 35, 2)]
-    [(after, _)] = applied_rows(machine.append([update([insert("new")])]))
-    assert (after.lsn_from, after.lsn_to) == (54, 54)
-
-
-def test_start_when_all_queries_are_gone() -> None:
-    store = MemoryStore()
-    SequencerMachine(1, store).append([update([insert("a"), delete("a")])])
-    [(frame, rows)] = applied_rows(SequencerMachine(1, store).start())
-    assert (frame.lsn_from, frame.lsn_to, len(rows)) == (1, 2, 0)
-
-
-def test_visible_is_what_every_dispatcher_has() -> None:
-    machine = SequencerMachine(3, MemoryStore())
-    assert machine.on(AppliedAck(0, 5)) == machine.on(AppliedAck(1, 3)) == []
-    sends = machine.on(AppliedAck(2, 4))
-    assert [s.to.index for s in sends] == [0, 1, 2]
-    assert all(isinstance(s.frame, Visible) and s.frame.lsn == 3 for s in sends)
-    assert machine.on(AppliedAck(2, 9)) == machine.on(AppliedAck(1, 1)) == []
-    assert machine.on(AppliedAck(0, 2)) == []  # an old one takes nothing back
-    assert {s.frame.lsn for s in machine.on(AppliedAck(1, 8)) if isinstance(s.frame, Visible)} == {
-        5
-    }
 
 
 def granted(machine: SequencerMachine, name: str) -> int:
@@ -212,17 +165,17 @@ def granted(machine: SequencerMachine, name: str) -> int:
 
 def test_sessions_keep_their_numbers() -> None:
     store = MemoryStore()
-    machine = SequencerMachine(2, store)
+    machine = SequencerMachine(DISPATCHERS[:2], store)
     machine.append([update([insert("a", session="s"), insert("b", session="ß")])])
     numbers = [granted(machine, n) for n in ("s", "ß", "new", "s")]
     assert len(set(numbers)) == 3
     assert min(numbers) >= 1
     assert numbers[0] == numbers[3]
     # A refused insert makes no session, alone or beside one that is taken.
-    machine.append([update([insert("a", session="refused")])])
-    machine.append([update([insert("a", session="refused"), insert("c", session="s")])])
+    machine.append([update([insert("a", session="refused")], 2)])
+    machine.append([update([insert("a", session="refused"), insert("c", session="s")], 3)])
     assert len(store.sessions()) == 3
-    machine = SequencerMachine(2, store)
+    machine = SequencerMachine(DISPATCHERS[:2], store)
     assert [granted(machine, n) for n in ("s", "ß", "new")] == numbers[:3]
 
 
@@ -238,101 +191,25 @@ def looked_up(machine: SequencerMachine, **ask: object) -> tuple[list[str], list
 
 
 def test_look_up() -> None:
-    machine = SequencerMachine(1, MemoryStore())
+    machine = SequencerMachine(DISPATCHERS[:1], MemoryStore())
     machine.append([update([insert(str(i), session="st"[i % 2]) for i in range(10)])])
-    machine.append([update([delete("4")])])
+    machine.append([update([delete("4")], 2)])
     assert looked_up(machine, id="3") == (["3"], ["t"], 0, 9)
     assert looked_up(machine, id="4") == ([], [], 0, 9)
     assert looked_up(machine, limit=3) == (["0", "1", "2"], ["s", "t", "s"], 1, 9)
     assert looked_up(machine, limit=3, after=3)[0] == ["3", "5", "6"]
     assert looked_up(machine, limit=9)[2] == 0
-    number = granted(SequencerMachine(2, MemoryStore()), "s")
+    number = granted(SequencerMachine(DISPATCHERS[:2], MemoryStore()), "s")
     assert looked_up(machine, session=number, limit=2) == (["0", "2"], ["s", "s"], 1, 9)
     assert looked_up(machine, session=number, after=3) == (["6", "8"], ["s", "s"], 0, 9)
     assert looked_up(machine, after=10)[0] == []
 
 
 def test_a_page_that_ends_at_the_last_of_a_session_is_the_last() -> None:
-    machine = SequencerMachine(2, MemoryStore())
+    machine = SequencerMachine(DISPATCHERS[:2], MemoryStore())
     machine.append([update([insert(str(i), session="s") for i in range(8)])])
-    machine.append([update([insert("other", session="t")])])
+    machine.append([update([insert("other", session="t")], 2)])
     number = granted(machine, "s")
     assert looked_up(machine, session=number, limit=8)[2] == 0
     assert looked_up(machine, session=number, limit=7)[2] == 1
     assert looked_up(machine, limit=8)[2] == 1
-
-
-class Broken(MemoryStore):
-    def commit(self, *_: object, **__: object) -> None:
-        raise Unavailable("broken")
-
-
-def test_a_failing_store_changes_nothing() -> None:
-    store = Broken()
-    machine = SequencerMachine(2, store)
-    sends = machine.append([update([insert("a"), delete("b")]), update([insert("c")], 2, 1)])
-    assert answers(sends) == [(Status.UNAVAILABLE, 0)] * 3
-    assert len(sends) == 2
-    assert (machine.live, machine.lsn) == (0, 0)
-    assert granted(machine, "s") == 0
-    assert looked_up(machine) == ([], [], 0, 0)
-
-
-# --- the registry ------------------------------------------------------------------
-
-
-def test_chunks_are_few_and_a_small_one_spares_the_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "CHUNK", 64)
-    queries = registry.Registry()
-
-    def add(lsn: int, n: int) -> None:
-        queries.apply(query_rows([insert(str(lsn + i)) for i in range(n)], lsn))
-
-    add(1, 32)
-    first = queries._chunks[0]
-    add(33, 1)
-    assert queries._chunks[0] is first
-    for lsn in range(34, 1025):
-        add(lsn, 1)
-    sizes = [len(c.live) for c in queries._chunks]
-    assert sum(sizes) == 1024
-    assert max(sizes) <= 64
-    assert len(sizes) <= 2 * 1024 // 64 + 6
-    gone = [i for i in range(1, 1025) if i % 16]  # what is left of two chunks fits in one
-    rows = query_rows([delete(str(i)) for i in gone], 1025)
-    queries.apply(rows.replace(handle=np.array(gone)))
-    assert len(queries._chunks) <= 4
-    assert [i for part in queries.batches(100) for i in ids_of(part)] == [
-        str(i) for i in range(16, 1025, 16)
-    ]
-
-
-@settings(deadline=None, max_examples=50)
-@given(st.data())
-def test_chunks_keep_exactly_the_live_rows(data: st.DataObject) -> None:
-    old, registry.CHUNK = registry.CHUNK, 16
-    try:
-        live: dict[str, int] = {}
-        queries, lsn = registry.Registry(), 1
-        for _ in range(data.draw(st.integers(1, 12))):
-            gone = data.draw(st.lists(st.sampled_from(sorted(live)), unique=True)) if live else []
-            fresh = data.draw(st.integers(0 if gone else 1, 12))
-            rows = [insert(f"{lsn}-{i}", "z" * (i % 5)) for i in range(fresh)]
-            rows += [delete(i) for i in gone]
-            columns = query_rows(rows, lsn)
-            handle = columns.handle.copy()
-            handle[fresh:] = [live.pop(i) for i in gone]
-            queries.apply(columns.replace(handle=handle))
-            live.update({row[1]: lsn + i for i, row in enumerate(rows[:fresh])})
-            lsn += len(rows)
-            assert len(queries) == len(live)
-            batches = list(queries.batches(5))
-            assert max(map(len, batches), default=0) <= 5
-            kept = [i for rows in batches for i in ids_of(rows)]
-            assert kept == sorted(live, key=live.__getitem__)
-            asked = data.draw(st.permutations(sorted(live)))
-            found = queries.rows(queries.handles([i.encode() for i in asked]))
-            assert ids_of(found) == asked
-        assert sum(len(c.live) for c in queries._chunks) <= 2 * len(live)
-    finally:
-        registry.CHUNK = old

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 
 import numpy as np
@@ -9,7 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ps2stream import tenants
-from ps2stream.messages import LookupReply, LookupRequest, SessionGrant, SessionRequest, Status
+from ps2stream.messages import (
+    Address,
+    LookupReply,
+    LookupRequest,
+    SessionGrant,
+    SessionRequest,
+    Status,
+)
 from ps2stream.rows import Kind, QueryRows
 from ps2stream.security import Quota, Quotas
 from ps2stream.store.memory import MemoryStore
@@ -19,6 +27,7 @@ from tests.unit.updates import Row, delete, ids_of, insert, update
 
 QUOTAS = Quotas(by_tenant={"small": Quota(queries=3, sessions=2), "tiny": Quota(sessions=1)})
 TENANTS = ("", "small", "tiny", "free")
+SEQ = itertools.count(1)  # a request of the same number is a repeat
 
 
 def rows_of(tenant: str) -> st.SearchStrategy[Row]:
@@ -60,13 +69,13 @@ def test_quotas_hold_and_touch_nobody_else(
     commits: list[list[list[Row]]], data: st.DataObject
 ) -> None:
     store, twin = MemoryStore(), Twin()
-    machine = SequencerMachine(1, store, quotas=QUOTAS)
+    machine = SequencerMachine([Address("dispatcher", 0)], store, quotas=QUOTAS)
     sessions: dict[str, set[str]] = {tenant: set() for tenant in TENANTS}
     for requests in commits:
         before = Counter(i.rpartition("\0")[0] for i in twin.live)
         rows = [row for part in requests for row in part]
         asked = Counter(r[1].rpartition("\0")[0] for r in rows if r[0] == Kind.INSERT)
-        said = answers(machine.append([update(part) for part in requests]))
+        said = answers(machine.append([update(part, next(SEQ)) for part in requests]))
         for row, (status, lsn) in zip(rows, said, strict=True):
             tenant = row[1].rpartition("\0")[0]
             if status in (Status.QUERY_QUOTA, Status.SESSION_QUOTA):
@@ -80,7 +89,7 @@ def test_quotas_hold_and_touch_nobody_else(
             if row[0] == Kind.INSERT and status == Status.OK:
                 sessions[tenant].add(row[2])
         if data.draw(st.booleans()):
-            machine = SequencerMachine(1, store, quotas=QUOTAS)
+            machine = SequencerMachine([Address("dispatcher", 0)], store, quotas=QUOTAS)
         for tenant in TENANTS:
             mine = [i for i in twin.live if i.rpartition("\0")[0] == tenant]
             by_handle = sorted(mine, key=lambda i: twin.live[i][0])
@@ -101,22 +110,22 @@ def granted(machine: SequencerMachine, name: str) -> int:
 
 def test_sessions_that_streams_make_count_too() -> None:
     store = MemoryStore()
-    machine = SequencerMachine(1, store, quotas=QUOTAS)
+    machine = SequencerMachine([Address("dispatcher", 0)], store, quotas=QUOTAS)
     assert [granted(machine, f"small\0{c}") for c in "abca"] == [1, 2, -2, 1]
-    machine = SequencerMachine(1, store, quotas=QUOTAS)
+    machine = SequencerMachine([Address("dispatcher", 0)], store, quotas=QUOTAS)
     assert granted(machine, "small\0c") == -2
-    said = answers(machine.append([update([insert("small\0q", "x", "small\0c")])]))
+    said = answers(machine.append([update([insert("small\0q", "x", "small\0c")], next(SEQ))]))
     assert said == [(Status.SESSION_QUOTA, 0)]
     assert [granted(machine, c) for c in "abc"] == [3, 4, 5]
 
 
 def test_a_full_tenant_has_room_again_after_a_delete() -> None:
-    machine = SequencerMachine(1, MemoryStore(), quotas=QUOTAS)
+    machine = SequencerMachine([Address("dispatcher", 0)], MemoryStore(), quotas=QUOTAS)
     rows = [insert(f"small\0{i}", "x", "small\0s") for i in range(5)]
-    said = answers(machine.append([update(rows)]))
+    said = answers(machine.append([update(rows, next(SEQ))]))
     assert [status for status, _ in said] == [Status.OK] * 3 + [Status.QUERY_QUOTA] * 2
-    assert answers(machine.append([update([rows[0], rows[4]])])) == [
+    assert answers(machine.append([update([rows[0], rows[4]], next(SEQ))])) == [
         (Status.OK, 1), (Status.QUERY_QUOTA, 0),
     ]  # fmt: skip
-    machine.append([update([delete("small\0" + "0")])])
-    assert answers(machine.append([update([rows[4]])])) == [(Status.OK, 5)]
+    machine.append([update([delete("small\0" + "0")], next(SEQ))])
+    assert answers(machine.append([update([rows[4]], next(SEQ))])) == [(Status.OK, 5)]

@@ -8,20 +8,30 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ps2stream.batch import Frame
 from ps2stream.grid import Grid
 from ps2stream.messages import (
+    ROLES,
     Address,
+    Applied,
     Completed,
+    Fetch,
     MatchBatch,
     RoutedObjects,
     Send,
+    Stale,
+    Tip,
     Watermark,
     WorkerUpdates,
 )
+from ps2stream.plan import text_plan
 from ps2stream.rows import Form, Kind, QueryRows, Shape, no_queries
+from ps2stream.tags import Tagger
+from ps2stream.terms import Analysis, Analyzer
 from ps2stream.workers.state import WorkerMachine
 
 GRID = Grid(4, 3)
+ROUTE = 7
 TERM = 42
 
 
@@ -50,6 +60,16 @@ def rows(*updates: tuple[Kind, int, int]) -> QueryRows:
     )
 
 
+def tagger(workers: int = 1, grid: Grid = GRID) -> Tagger:
+    """Units are divided among the workers by a hash of their term."""
+    plan = text_plan(Analysis(salt=7), grid, workers)
+    return Tagger(plan.compile(Analyzer(plan.analysis)), grid)
+
+
+def worker(index: int = 0, dispatchers: int = 1, mergers: int = 1) -> WorkerMachine:
+    return WorkerMachine(index, dispatchers, mergers, tagger(), ROUTE)
+
+
 def updates(
     *changes: tuple[Kind, int, int],
     span: tuple[int, int] | None = None,
@@ -71,12 +91,27 @@ def updates(
     )
 
 
+def fetched(
+    *changes: tuple[Kind, int, int], span: tuple[int, int], state: int = 0, until: int = 0
+) -> Applied:
+    query = rows(*changes) if changes else no_queries()
+    return Applied(*span, -1, state, until, np.frombuffer(query.encode(), np.uint8))
+
+
 def objects(
-    lsn: int, batch: int = 0, row: int = 5, dispatcher: int = 0, watermark: int = 0
+    lsn: int,
+    batch: int = 0,
+    row: int = 5,
+    dispatcher: int = 0,
+    watermark: int = 0,
+    attempt: int = 1,
+    route: int = ROUTE,
 ) -> RoutedObjects:
     return RoutedObjects(
         dispatcher=dispatcher,
         batch=batch,
+        attempt=attempt,
+        route=route,
         lsn=lsn,
         watermark=watermark,
         expected=1,
@@ -92,19 +127,27 @@ def handles(out: list[Send]) -> list[int]:
     return sorted(h for s in out if isinstance(s.frame, MatchBatch) for h in s.frame.handle)
 
 
+def asked(out: list[Send]) -> list[tuple[int, int]]:
+    """(after, state) of each Fetch."""
+    fetches = [(s.to, s.frame) for s in out if isinstance(s.frame, Fetch)]
+    assert all(to == Address("sequencer", 0) for to, _ in fetches)
+    assert all(ROLES[f.role] == "worker" for _, f in fetches)
+    return [(f.after, f.state) for _, f in fetches]
+
+
 INS, DEL = Kind.INSERT, Kind.DELETE
 
 
 def test_every_merger_is_answered_with_the_pairs_of_its_sessions() -> None:
-    worker = WorkerMachine(3, 1, 2, GRID)
-    worker.on(updates((INS, 1, 1), (INS, 2, 2), (INS, 3, 3)))
-    out = worker.on(objects(3, batch=70, row=9))
+    machine = worker(3, 1, 2)
+    machine.on(updates((INS, 1, 1), (INS, 2, 2), (INS, 3, 3)))
+    out = machine.on(objects(3, batch=70, row=9, attempt=6))
     assert [s.to for s in out] == [Address("merger", 0), Address("merger", 1)]
     frames: list[Any] = [s.frame for s in out]
     assert [sorted(f.handle.tolist()) for f in frames] == [[2], [1, 3]]
-    assert all((f.worker, f.dispatcher, f.batch) == (3, 0, 70) for f in frames)
+    assert all((f.worker, f.dispatcher, f.batch, f.attempt) == (3, 0, 70, 6) for f in frames)
     assert all((f.row == 9).all() and len(f.row) == len(f.session) for f in frames)
-    empty = worker.on(objects(0))
+    empty = machine.on(objects(0))
     assert len(empty) == 2
     assert handles(empty) == []
 
@@ -117,15 +160,15 @@ def test_updates_apply_in_order_however_they_come(order: tuple[int, ...]) -> Non
         updates(span=(4, 6)),
         updates((INS, 7, 7), (DEL, 8, 2)),
     ]
-    worker, out = WorkerMachine(0, 1, 1, GRID), []
+    machine, out = worker(), []
     for batch, lsn in enumerate((2, 3, 6, 7, 8)):
-        assert worker.on(objects(lsn, batch)) == []
-    assert worker.held == 5
+        assert machine.on(objects(lsn, batch)) == []
+    assert machine.held == 5
     for i in order:
-        out += worker.on(frames[i])
-        worker.on(frames[i])  # a repeat is nothing
-    assert worker.applied == 8
-    assert worker.held == 0
+        out += machine.on(frames[i])
+        machine.on(frames[i])  # a repeat is nothing
+    assert machine.applied == 8
+    assert machine.held == 0
     found = {s.frame.batch: s.frame.handle.tolist() for s in out}  # type: ignore[attr-defined]
     assert {b: sorted(h) for b, h in found.items()} == {
         0: [1, 2],
@@ -137,56 +180,165 @@ def test_updates_apply_in_order_however_they_come(order: tuple[int, ...]) -> Non
 
 
 def test_a_batch_that_repeats_part_of_another_adds_only_what_is_new() -> None:
-    worker = WorkerMachine(0, 1, 1, GRID)
-    worker.on(updates((INS, 1, 1), (DEL, 2, 1), (INS, 3, 3)))
-    worker.on(objects(3, watermark=3))
-    worker.on(updates((INS, 1, 1), (DEL, 2, 1), (INS, 3, 3), (INS, 4, 4)))
-    assert handles(worker.on(objects(4))) == [3, 4]
+    machine = worker()
+    machine.on(updates((INS, 1, 1), (DEL, 2, 1), (INS, 3, 3)))
+    machine.on(objects(3, watermark=3))
+    machine.on(updates((INS, 1, 1), (DEL, 2, 1), (INS, 3, 3), (INS, 4, 4)))
+    assert handles(machine.on(objects(4))) == [3, 4]
 
 
 def test_objects_of_an_older_lsn_see_what_was_live_then() -> None:
-    worker = WorkerMachine(0, 2, 1, GRID)
-    worker.on(updates((INS, 1, 1), (INS, 2, 2), (DEL, 3, 1), (DEL, 4, 2)))
-    assert [handles(worker.on(objects(lsn))) for lsn in range(5)] == [[], [1], [1, 2], [2], []]
+    machine = worker(dispatchers=2)
+    machine.on(updates((INS, 1, 1), (INS, 2, 2), (DEL, 3, 1), (DEL, 4, 2)))
+    assert [handles(machine.on(objects(lsn))) for lsn in range(5)] == [[], [1], [1, 2], [2], []]
+
+
+def test_of_attempts_that_wait_the_last_is_answered() -> None:
+    machine = worker()
+    for attempt in (1, 2, 2, 3):
+        machine.on(objects(1, attempt=attempt))
+    machine.on(objects(1, dispatcher=0, batch=1))
+    assert machine.held == 2
+    out = machine.on(updates((INS, 1, 1)))
+    answers = [(s.frame.batch, s.frame.attempt) for s in out if isinstance(s.frame, MatchBatch)]
+    assert answers == [(0, 3), (1, 1)]
+
+
+def test_another_route_is_refused_and_nothing_is_matched() -> None:
+    machine = worker(2)
+    machine.on(updates((INS, 1, 1)))
+    for lsn in (1, 9):
+        (send,) = machine.on(objects(lsn, batch=70, attempt=4, route=ROUTE + 1))
+        assert send.to == Address("dispatcher", 0)
+        assert isinstance(send.frame, Stale)
+        stale = send.frame
+        assert (stale.worker, stale.batch, stale.attempt, stale.route) == (2, 70, 4, ROUTE)
+    assert machine.held == 0
+
+
+def test_what_was_missing_for_a_tick_is_fetched_until_all_is_there() -> None:
+    machine = worker()
+    assert asked(machine.on(Tip(4, 0))) == [(0, 0)]  # at once, and then once a tick
+    assert [machine.on(Tip(4, 0)), machine.tick()] == [[], []]
+    assert asked(machine.tick()) == [(0, 0)]
+    assert asked(machine.on(fetched((INS, 1, 1), span=(1, 2)))) == [(2, 0)]
+    assert machine.tick() == []  # there was progress
+    assert machine.on(fetched((INS, 1, 1), span=(1, 2))) == []  # a repeat asks nothing
+    assert asked(machine.tick()) == [(2, 0)]
+    assert machine.on(fetched((INS, 3, 3), (INS, 4, 4), span=(3, 4))) == []
+    assert [machine.tick(), machine.tick()] == [[], []]
+    assert handles(machine.on(objects(4))) == [1, 3, 4]
+
+
+@pytest.mark.parametrize("frame", [objects(2), updates((INS, 2, 2))], ids=["objects", "gap"])
+def test_whoever_speaks_of_a_higher_lsn_makes_it_fetch(frame: Frame) -> None:
+    machine = worker()
+    assert machine.on(frame) == []
+    assert machine.tick() == []
+    assert asked(machine.tick()) == [(0, 0)]
+    machine.on(fetched((INS, 1, 1), (INS, 2, 2), span=(1, 2)))
+    assert handles(machine.on(objects(2))) == [1, 2]
+
+
+def test_fetched_rows_are_divided_as_the_plan_divides_them() -> None:
+    both = tagger(2)
+    postings, found = [], []
+    for index in range(2):
+        machine = WorkerMachine(index, 1, 1, both, ROUTE)
+        machine.on(fetched((INS, 1, 1), (INS, 2, 2), (DEL, 3, 1), span=(1, 3)))
+        postings.append(machine.stats().postings)
+        found += handles(machine.on(objects(2))) + handles(machine.on(objects(3)))
+    assert sum(postings) == 2 * len(GRID.cover(*_box())[1])  # each unit has one owner
+    assert sorted(found) == [1, 2, 2]
+
+
+def _box() -> tuple[Any, Any]:
+    query = rows((INS, 1, 1))
+    return query.box_off, query.box
+
+
+def test_a_state_is_taken_whole_and_then_the_log() -> None:
+    machine = worker()
+    machine.on(updates((INS, 1, 1), (INS, 2, 2)))
+    # 1 died at 4 and is forgotten everywhere; 3 died at 5 and is not.
+    first = fetched((INS, 2, 2), (INS, 3, 3), span=(1, 3), state=9, until=6)
+    assert asked(machine.on(first)) == [(3, 9)]
+    assert machine.on(first) == []
+    assert machine.on(updates((DEL, 4, 1), (INS, 5, 5))) == []  # half a state: it waits
+    assert machine.on(objects(3)) == []
+    assert machine.on(updates((INS, 7, 7))) == []
+    assert machine.on(fetched((INS, 6, 6), span=(4, 6), state=8, until=6)) == []  # another
+    out = machine.on(fetched((DEL, 5, 3), (INS, 6, 6), span=(4, 6), state=9, until=6))
+    assert handles(out) == [2, 3]
+    assert machine.applied == 7
+    assert handles(machine.on(objects(7))) == [2, 6, 7]
+    machine.on(updates((DEL, 8, 1)))  # never heard of
+    assert handles(machine.on(objects(8))) == [2, 6, 7]
+
+
+def test_a_part_of_a_state_that_is_not_the_next_is_passed_over() -> None:
+    machine = worker()
+    machine.on(fetched((INS, 1, 1), span=(1, 1), state=9, until=4))
+    assert machine.on(fetched((INS, 3, 3), span=(3, 4), state=9, until=4)) == []
+    assert machine.applied == 1
+    machine.tick()
+    assert asked(machine.tick()) == [(1, 9)]
+
+
+def test_a_new_state_begins_anew() -> None:
+    machine = worker()
+    machine.on(fetched((INS, 1, 1), (INS, 2, 2), span=(1, 2), state=9, until=4))
+    machine.on(objects(1))
+    assert asked(machine.on(fetched((INS, 2, 2), span=(1, 2), state=10, until=4))) == [(2, 10)]
+    assert handles(machine.on(fetched(span=(3, 4), state=10, until=4))) == []
+    assert handles(machine.on(objects(4))) == [2]
 
 
 def test_postings_go_only_when_all_dispatchers_have_passed_the_delete() -> None:
-    worker = WorkerMachine(0, 2, 1, GRID)
-    worker.on(updates((INS, 1, 1), (DEL, 2, 1)))
-    worker.on(updates(span=(3, 3), dispatcher=0, watermark=3))
-    assert worker.watermark == 0
-    assert handles(worker.on(objects(1, dispatcher=1, watermark=1))) == [1]
-    assert worker.stats().tombstones == 1
-    worker.on(objects(3, dispatcher=1, watermark=3))
-    worker.on(updates(span=(4, 4), dispatcher=0, watermark=1))  # a late one lowers nothing
-    assert worker.watermark == 3
-    assert worker.stats()[:3] == (0, 0, 0)
+    machine = worker(dispatchers=2)
+    machine.on(updates((INS, 1, 1), (DEL, 2, 1)))
+    machine.on(updates(span=(3, 3), dispatcher=0, watermark=3))
+    assert machine.watermark == 0
+    assert handles(machine.on(objects(1, dispatcher=1, watermark=1))) == [1]
+    assert machine.stats().tombstones == 1
+    machine.on(objects(3, dispatcher=1, watermark=3))
+    machine.on(updates(span=(4, 4), dispatcher=0, watermark=1))  # a late one lowers nothing
+    assert machine.watermark == 3
+    assert machine.stats()[:3] == (0, 0, 0)
 
 
 def test_a_delete_that_every_watermark_had_passed_goes_at_once() -> None:
-    worker = WorkerMachine(0, 2, 1, GRID)
-    worker.on(updates((INS, 1, 1)))
+    machine = worker(dispatchers=2)
+    machine.on(updates((INS, 1, 1)))
     for dispatcher in (0, 1):
-        worker.on(Watermark(dispatcher, 2))
-    worker.on(updates((DEL, 2, 1)))
-    assert worker.stats()[:3] == (0, 0, 0)
+        machine.on(Watermark(dispatcher, 2))
+    machine.on(updates((DEL, 2, 1)))
+    assert machine.stats()[:3] == (0, 0, 0)
 
 
 def test_many_tombstones_force_a_sweep() -> None:
-    worker = WorkerMachine(0, 1, 1, Grid(9, 8, max_cells=1 << 17))  # a posting in every cell
     lists = 1 << 17
+    grid = Grid(9, 8, max_cells=lists)  # a posting in every cell
+    machine = WorkerMachine(0, 1, 1, tagger(grid=grid), ROUTE)
     query = rows((INS, 1, 1))
-    off, cell = Grid(9, 8, max_cells=lists).cover(query.box_off, query.box)
+    off, cell = grid.cover(query.box_off, query.box)
     packed = np.frombuffer(query.encode(), np.uint8)
     term = np.full(lists, TERM, np.uint64)
-    worker.on(WorkerUpdates(1, 1, 0, 0, packed, off, cell, term))
-    assert worker.stats().postings == lists
-    worker.on(updates((DEL, 2, 1), watermark=2))
+    machine.on(WorkerUpdates(1, 1, 0, 0, packed, off, cell, term))
+    assert machine.stats().postings == lists
+    machine.on(updates((DEL, 2, 1), watermark=2))
     for lsn in range(3, 20):
-        worker.on(updates(span=(lsn, lsn)))
-    assert worker.stats()[:3] == (0, 0, 0)
+        machine.on(updates(span=(lsn, lsn)))
+    assert machine.stats()[:3] == (0, 0, 0)
+
+
+def test_a_replaced_peer_changes_nothing() -> None:
+    machine = worker()
+    machine.on(updates((INS, 1, 1)))
+    assert machine.joined(Address("dispatcher", 0)) == []
+    assert handles(machine.on(objects(1))) == [1]
 
 
 def test_other_frames_are_refused() -> None:
     with pytest.raises(TypeError, match="Completed"):
-        WorkerMachine(0, 1, 1, GRID).on(Completed(merger=0, batch=np.zeros(0, np.int64)))
+        worker().on(Completed(merger=0, batch=np.zeros(0, np.int64)))

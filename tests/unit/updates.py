@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from ps2stream.batch import U8, column_to_strings, strings_to_column
-from ps2stream.messages import Applied, UpdateRequest
+from ps2stream.messages import Address, Applied, UpdateRequest
 from ps2stream.rows import Kind, QueryRows
 
+DISPATCHERS = [Address("dispatcher", i) for i in range(3)]
 Row = tuple[Kind, str, str, str, str]  # kind, id, session name, source, request id
 
 
@@ -50,10 +51,14 @@ def packed(rows: QueryRows) -> U8:
     return np.frombuffer(rows.encode(), np.uint8)
 
 
-def update(rows: Sequence[Row], seq: int = 1, dispatcher: int = 0) -> UpdateRequest:
+def update(
+    rows: Sequence[Row], seq: int = 1, dispatcher: int = 0, epoch: int = 1, settled: int = 0
+) -> UpdateRequest:
     return UpdateRequest(
         dispatcher,
+        epoch,
         seq,
+        settled,
         packed(query_rows(rows)),
         *strings_to_column(r[2] for r in rows),
         *strings_to_column(r[4] for r in rows),
@@ -69,7 +74,7 @@ def delete(id: str, session: str = "", request: str = "") -> Row:
 
 
 def applied(rows: Sequence[Row], lsn: int, owner: int = 0) -> Applied:
-    return Applied(lsn, lsn + len(rows) - 1, owner, packed(query_rows(rows, lsn)))
+    return Applied(lsn, lsn + len(rows) - 1, owner, 0, 0, packed(query_rows(rows, lsn)))
 
 
 def ids_of(rows: QueryRows) -> list[str]:

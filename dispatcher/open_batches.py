@@ -1,0 +1,145 @@
+"""The batches under way: what was sent of each, and who has not yet answered.
+
+A batch that was open through DEATHS deaths of workers that it had been sent to is a
+suspect, and its parts at the next death.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+from ps2stream.dispatcher.gridt import Share
+from ps2stream.messages import Address, Completed, Payload, RoutedObjects, Send, Stale
+from ps2stream.rows import ObjectRows
+
+DEATHS = 3
+DEPTH_BITS = 8  # of an attempt: how often the batch was halved
+RESEND_TICKS = 30
+"""A batch is sent again at this age, at twice this age, and so on."""
+
+
+@dataclasses.dataclass(eq=False)
+class Open:
+    """A batch. `waiting`: mergers that have not called it complete."""
+
+    lsn: int
+    rows: ObjectRows
+    payload: Payload
+    shares: dict[int, RoutedObjects]
+    waiting: set[int]
+    patience: int  # deaths until it is a suspect
+    age: int = 0
+    again: int = RESEND_TICKS
+
+    def sends(self, shares: bool = True) -> Iterator[Send]:
+        for merger in sorted(self.waiting):
+            yield Send(Address("merger", merger), self.payload)
+        if shares:
+            for worker, routed in self.shares.items():
+                yield Send(Address("worker", worker), routed)
+
+
+class OpenBatches:
+    """Those of dispatcher `index`, in its incarnation `epoch`, under the plan `route`."""
+
+    def __init__(self, index: int, mergers: int, route: int, epoch: int) -> None:
+        self._index = index
+        self._mergers = mergers
+        self._route = route
+        self._epoch = epoch
+        self._open: dict[int, Open] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def oldest(self, otherwise: int) -> int:
+        """The lowest offset of them."""
+        return min(self._open, default=otherwise)
+
+    def watermark(self, otherwise: int) -> int:
+        """The lowest LSN of them."""
+        return min((open_.lsn for open_ in self._open.values()), default=otherwise)
+
+    def add(
+        self,
+        batch: int,
+        lsn: int,
+        rows: ObjectRows,
+        shares: Sequence[Share],
+        watermark: int,
+        oldest: int,
+        part_of: Open | None = None,
+    ) -> list[Send]:
+        """Open a batch; what is to be sent. All below offset `oldest` are complete. A part has
+        a higher attempt than the whole, which may have its offset."""
+        expected = len(shares)
+        attempt = self._epoch << DEPTH_BITS if part_of is None else part_of.payload.attempt + 1
+        payload = Payload(
+            dispatcher=self._index,
+            batch=batch,
+            attempt=attempt,
+            lsn=lsn,
+            watermark=watermark,
+            expected=expected,
+            id_off=rows.id_off,
+            id=rows.id,
+            time=rows.time,
+            lon=rows.lon,
+            lat=rows.lat,
+            text_off=rows.text_off,
+            text=rows.text,
+            oldest=oldest,
+        )
+        head = (self._index, batch, attempt, self._route, lsn, watermark, expected)
+        routed = {
+            s.worker: RoutedObjects(*head, s.row, s.lon, s.lat, s.term_off, s.term) for s in shares
+        }
+        waiting = set(range(self._mergers))
+        patience = DEATHS if part_of is None else 1
+        open_ = self._open[batch] = Open(lsn, rows, payload, routed, waiting, patience)
+        return list(open_.sends())
+
+    def complete(self, frame: Completed) -> None:
+        """A merger has done these."""
+        for batch in frame.batch.tolist():
+            open_ = self._open.get(batch)
+            if open_ is None:
+                continue
+            open_.waiting.discard(frame.merger)
+            if not open_.waiting:
+                del self._open[batch]
+
+    def refuse(self, frame: Stale) -> None:
+        """A worker has another plan: the batch is sent again after a while."""
+        if (open_ := self._open.get(frame.batch)) is not None:
+            open_.again = min(open_.again, open_.age + RESEND_TICKS)
+
+    def replaced(self, peer: Address) -> list[Send]:
+        """What a new incarnation of `peer` must be sent of the open batches."""
+        out: list[Send] = []
+        for open_ in self._open.values():
+            if peer.role == "merger" and peer.index in open_.waiting:
+                out += open_.sends()
+            elif peer.role == "worker" and (routed := open_.shares.get(peer.index)) is not None:
+                open_.patience -= 1
+                if open_.patience > 0:
+                    out.append(Send(peer, routed))
+        return out
+
+    def suspects(self) -> list[tuple[int, Open]]:
+        """Take out the batches that killed too often."""
+        found = [(b, open_) for b, open_ in self._open.items() if open_.patience <= 0]
+        for batch, _ in found:
+            del self._open[batch]
+        return found
+
+    def tick(self) -> list[Send]:
+        """What has been open for long is sent again, at growing intervals."""
+        out: list[Send] = []
+        for open_ in self._open.values():
+            open_.age += 1
+            if open_.age >= open_.again:
+                open_.again *= 2
+                out += open_.sends()
+        return out

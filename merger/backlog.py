@@ -1,0 +1,168 @@
+"""A session's backlog: where in the match log its unacknowledged pairs stand.
+
+A row is (position of a Matched record, number of the session's first pair there, number of
+its last, bytes). So that a session that nobody reads for a day takes no more memory than
+one that stalls for a minute, rows go to the log themselves: whenever 2 * BLOCK rows follow
+on one another, BLOCK of them become a Places record and one row of the level above, whose
+position is that record's. Rows of the oldest level-0 run, which is where acknowledgements
+and gaps bite, are always at hand.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from ps2stream.merger.journal import Journal
+from ps2stream.merger.records import Places
+
+BLOCK = 128
+
+
+class Place(NamedTuple):
+    """Pairs first..last of a session, at `position`, `size` bytes of it."""
+
+    position: int
+    first: int
+    last: int
+    size: int
+
+
+class _Run:
+    """Rows of one level, in order. Those before `start` are gone."""
+
+    def __init__(self, level: int, rows: array[int]) -> None:
+        self.level = level
+        self.rows = rows
+        self.start = 0
+
+    def __len__(self) -> int:
+        return len(self.rows) // 4 - self.start
+
+    def at(self, i: int) -> Place:
+        return Place(*self.rows[4 * i : 4 * i + 4])
+
+    @property
+    def head(self) -> Place:
+        return self.at(self.start)
+
+    @property
+    def last(self) -> int:
+        """The number of the last pair."""
+        return self.rows[-2]
+
+    def search(self, number: int) -> int:
+        """Index of the first row whose last pair is `number` or above."""
+        rows = self.rows
+        at = range(self.start, len(rows) // 4)
+        return self.start + bisect_left(at, number, key=lambda i: rows[4 * i + 2])
+
+    def skip(self, start: int) -> int:
+        """Let go of the rows before `start`; their bytes."""
+        size = sum(self.rows[4 * self.start + 3 : 4 * start : 4])
+        self.start = start
+        if start >= BLOCK:
+            del self.rows[: 4 * start]
+            self.start = 0
+        return size
+
+
+class Backlog:
+    """Unacknowledged pairs of one session, numbers rising. `size`: their bytes in the log."""
+
+    __slots__ = ("_journal", "_runs", "_session", "size")
+
+    def __init__(self, session: int, journal: Journal) -> None:
+        self._session = session
+        self._journal = journal
+        self._runs: list[_Run] = []  # oldest first; the first is of level 0
+        self.size = 0
+
+    @property
+    def oldest(self) -> Place | None:
+        return self._runs[0].head if self._runs else None
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory that the rows take."""
+        return sum(160 + 8 * len(run.rows) for run in self._runs)
+
+    def append(self, position: int, first: int, last: int, size: int) -> None:
+        if not self._runs:
+            self._runs.append(_Run(0, array("q")))
+        run = self._runs[-1]
+        run.rows.extend((position, first, last, size))
+        self.size += size
+        if len(run) >= 2 * BLOCK:
+            self._overflow(len(self._runs) - 1)
+
+    def find(self, number: int) -> Place:
+        """Where the pair of this number stands. Raises KeyError when it is not here."""
+        run = next((r for r in self._runs if r.last >= number), None)
+        while run is not None:
+            place = run.at(run.search(number))
+            if number < place.first:
+                break
+            if run.level == 0:
+                return place
+            run = self._block(run.level, place)
+        raise KeyError(number)
+
+    def drop(self, number: int) -> None:
+        """Forget the rows whose pairs are all at or below `number`."""
+        while self._runs:
+            run = self._runs[0]
+            if run.last <= number:
+                self.size -= run.skip(run.start + len(run))
+                del self._runs[0]
+            elif run.head.last <= number:
+                self.size -= run.skip(run.search(number + 1))
+            elif run.level:
+                block = self._block(run.level, run.head)
+                run.skip(run.start + 1)
+                self._runs[:1] = [block, run] if len(run) else [block]
+            else:
+                return
+
+    def rows(self) -> Iterator[Place]:
+        """All of level 0, the oldest first."""
+        for run in self._runs:
+            yield from self._expanded(run)
+
+    def _expanded(self, run: _Run) -> Iterator[Place]:
+        for i in range(run.start, len(run.rows) // 4):
+            if run.level:
+                yield from self._expanded(self._block(run.level, run.at(i)))
+            else:
+                yield run.at(i)
+
+    def _block(self, level: int, place: Place) -> _Run:
+        """The rows that a row of this level stands for."""
+        rows = self._journal.read(place.position, Places).row
+        return _Run(level - 1, array("q", rows.tobytes()))
+
+    def _overflow(self, at: int) -> None:
+        """Half of a long run becomes one row of the run before it, a level above."""
+        run = self._runs[at]
+        half = run.start + BLOCK
+        rows = run.rows[4 * run.start : 4 * half]
+        if at == 0:
+            self._runs.insert(0, _Run(0, rows))
+            run.skip(half)
+            return
+        row = np.frombuffer(rows, np.int64)
+        position = self._journal.append(Places(self._session, run.level, row))
+        if position is None:
+            return  # the next row tries again
+        before = self._runs[at - 1]
+        if before.level != run.level + 1:
+            before = _Run(run.level + 1, array("q"))
+            self._runs.insert(at, before)
+            at += 1
+        before.rows.extend((position, rows[1], rows[-2], run.skip(half)))
+        if len(before) >= 2 * BLOCK:
+            self._overflow(at - 1)

@@ -1,0 +1,79 @@
+"""The match log as the merger uses it: records as frames, the last ones read kept decoded."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TypeVar
+
+from ps2stream.batch import Frame, decode
+from ps2stream.errors import Unavailable
+from ps2stream.ports import Log
+
+CACHE_BYTES = 32 << 20
+
+Record = TypeVar("Record", bound=Frame)
+
+
+class Journal:
+    """Appends to and reads from a Log.
+
+    `unsynced`: something was appended that must be durable before anyone hears of it, or the
+    log refused, and a sync tells whether for good. `fetched`: bytes read from the log so far.
+    """
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._limit = CACHE_BYTES
+        self._cache: OrderedDict[int, tuple[int, Frame]] = OrderedDict()
+        self._cached = 0
+        self.unsynced = False
+        self.fetched = 0
+
+    @property
+    def end(self) -> int:
+        return self._log.end
+
+    def append(self, frame: Frame, lasting: bool = True) -> int | None:
+        """The record's position, None where the log takes nothing. lasting = False: to lose
+        it does no harm."""
+        try:
+            position = self._log.append(frame.encode())
+        except Unavailable:
+            self.unsynced = True
+            return None
+        self.unsynced |= lasting
+        return position
+
+    def sync(self) -> None:
+        """Make all durable. Raises Unavailable, for good."""
+        if self.unsynced:
+            self._log.sync()
+            self.unsynced = False
+
+    def hand_over(self) -> bool:
+        """Whether something was unsynced, which the caller will sync."""
+        unsynced, self.unsynced = self.unsynced, False
+        return unsynced
+
+    def read(self, position: int, kind: type[Record]) -> Record:
+        """The record of this kind at `position`."""
+        known = self._cache.get(position)
+        if known is None:
+            data = self._log.read(position)
+            self.fetched += len(data)
+            known = self._cache[position] = len(data), decode(data)
+            self._cached += len(data)
+            while self._cached > self._limit and len(self._cache) > 1:
+                self._cached -= self._cache.popitem(last=False)[1][0]
+        else:
+            self._cache.move_to_end(position)
+        frame = known[1]
+        if not isinstance(frame, kind):
+            raise TypeError(f"a {type(frame).__name__} stands where a {kind.__name__} should")
+        return frame
+
+    def trim(self, before: int) -> None:
+        """Sync, then forget what lies before. Raises Unavailable, for good."""
+        self._log.sync()
+        self.unsynced = False
+        self._log.trim(before)

@@ -1,0 +1,145 @@
+"""What a match log says of the sessions and batches of a merger that starts on it.
+
+Numbers, acknowledgements and gaps only rise and what is done stays done, so that the order
+of the records does not matter, and records from before a checkpoint, which a log may still
+have, do no harm.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+
+import numpy as np
+
+from ps2stream.batch import I64, decode
+from ps2stream.errors import DataDirectoryError
+from ps2stream.merger.dedup import Window
+from ps2stream.merger.fanout import bytes_of
+from ps2stream.merger.forgotten import Forgotten
+from ps2stream.merger.journal import Journal
+from ps2stream.merger.records import Checkpoint, Cursors, DeadNames, Matched
+from ps2stream.merger.retention import Chapter
+from ps2stream.merger.sessions import Session
+from ps2stream.ports import Log
+
+FOLD = 1 << 19  # rows
+
+
+@dataclasses.dataclass
+class Recovered:
+    """Sessions by number, windows by dispatcher, the log's chapters, and the highest LSN that
+    a kept pair was matched as of."""
+
+    sessions: dict[int, Session]
+    windows: dict[int, Window]
+    forgotten: Forgotten
+    chapters: list[Chapter]
+    lsn: int
+
+
+def recover(log: Log, journal: Journal) -> Recovered:
+    """Read the log. Raises DataDirectoryError when it is damaged or lacks pairs."""
+    table, places = _Table(), _Places()
+    windows: dict[int, Window] = defaultdict(Window)
+    found = Recovered({}, windows, Forgotten(journal), [Chapter(log.first, 0)], 0)
+    for position, data in log.scan():
+        match record := decode(data):
+            case Matched():
+                table.add(record.session, record.first + np.diff(record.cut), 0, 0)
+                places.add(position, record, table)
+                windows[record.dispatcher].finish(record.batch, record.end)
+                found.lsn = max(found.lsn, record.lsn)
+                if not found.chapters[-1].began:
+                    found.chapters[-1] = Chapter(found.chapters[-1].position, record.written)
+            case Cursors():
+                table.add(record.session, 1, record.acked, record.lost)
+            case Checkpoint():
+                table.add(record.session, record.next, record.acked, record.lost)
+                ranges = (record.dispatcher, record.start, record.stop)
+                for dispatcher, start, stop in zip(*(c.tolist() for c in ranges), strict=True):
+                    windows[dispatcher].done.add(start, stop)
+                found.lsn = max(found.lsn, record.lsn)
+                if found.chapters[-1].position == position:
+                    del found.chapters[-1]
+                found.chapters.append(Chapter(position, record.written))
+            case DeadNames():
+                found.forgotten.recovered(position, record)
+    found.sessions = _sessions(table.rows(), places.rows(table), journal)
+    return found
+
+
+class _Table:
+    """(session, next, acked, lost), the highest of each session."""
+
+    def __init__(self) -> None:
+        self._parts: list[I64] = []
+        self._size = 0
+
+    def add(self, session: I64, following: I64 | int, acked: I64 | int, lost: I64 | int) -> None:
+        columns = np.broadcast_arrays(session, following, acked, lost)
+        self._parts.append(np.stack(columns, 1))
+        self._size += len(session)
+        if self._size > FOLD:
+            rows = self.rows()
+            self._size = min(len(rows), FOLD // 2)
+
+    def rows(self) -> I64:
+        """int64[n, 4], sessions rising."""
+        rows = np.concatenate([np.zeros((0, 4), np.int64), *self._parts])
+        numbers, which = np.unique(rows[:, 0], return_inverse=True)
+        out = np.zeros((len(numbers), 4), np.int64)
+        np.maximum.at(out, which, rows)
+        self._parts = [out]
+        return out
+
+
+class _Places:
+    """(session, position, first, last, bytes) of what is not acknowledged or lost."""
+
+    def __init__(self) -> None:
+        self._parts: list[I64] = []
+        self._size = 0
+
+    def add(self, position: int, record: Matched, table: _Table) -> None:
+        last = record.first + np.diff(record.cut) - 1
+        columns = (record.session, position, record.first, last, np.array(bytes_of(record)))
+        self._parts.append(np.stack(np.broadcast_arrays(*columns), 1))
+        self._size += len(last)
+        if self._size > FOLD:
+            rows = self.rows(table)
+            self._size = min(len(rows), FOLD // 2)
+
+    def rows(self, table: _Table) -> I64:
+        """int64[n, 5], by session and number."""
+        rows = np.concatenate([np.zeros((0, 5), np.int64), *self._parts])
+        known = table.rows()
+        floor = np.maximum(known[:, 2], known[:, 3])
+        rows = rows[rows[:, 3] > floor[np.searchsorted(known[:, 0], rows[:, 0])]]
+        rows = rows[np.lexsort((rows[:, 2], rows[:, 0]))]
+        self._parts = [rows]
+        return rows
+
+
+def _sessions(table: I64, places: I64, journal: Journal) -> dict[int, Session]:
+    """The sessions with their backlogs. Raises DataDirectoryError when a pair is missing."""
+    out: dict[int, Session] = {}
+    for number, following, acked, lost in table.tolist():
+        session = out[number] = Session(number, journal)
+        session.next = max(following, acked + 1, lost + 1)
+        session.acked = session.taken = acked
+        session.lost = session.noted = lost
+    reached = {number: session.floor for number, session in out.items()}
+    for number, position, first, last, size in places.tolist():
+        if first > reached[number] + 1:
+            raise _missing(number, reached[number] + 1)
+        out[number].backlog.append(position, first, last, size)
+        reached[number] = last
+    for number, session in out.items():
+        if reached[number] + 1 < session.next:
+            raise _missing(number, reached[number] + 1)
+    return out
+
+
+def _missing(session: int, pair: int) -> DataDirectoryError:
+    return DataDirectoryError(f"the match log has lost pair {pair} of session {session}")

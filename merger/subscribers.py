@@ -1,0 +1,175 @@
+"""The sessions of a merger: who is sent what when, and what of it the log has to know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from ps2stream.batch import I64
+from ps2stream.merger import fanout
+from ps2stream.merger.journal import Journal
+from ps2stream.merger.records import Cursors, Matched
+from ps2stream.merger.sessions import Session
+from ps2stream.messages import Send
+from ps2stream.session_messages import Attach, Credit, Detach
+from ps2stream.wire import StringColumn
+
+FETCH_BYTES = 32 << 20  # read from the log at most before other messages have their turn
+IDLE_NAMES = 8 << 10  # bytes of names' handles that a stream without credits may hold
+
+
+class Subscribers:
+    """Sessions by number, over what `journal` has of them. `names` tells the ids of handles."""
+
+    def __init__(
+        self,
+        sessions: dict[int, Session],
+        journal: Journal,
+        names: Callable[[I64], StringColumn],
+        quota: int,
+    ) -> None:
+        self._sessions = sessions
+        self._journal = journal
+        self._quota = quota
+        self.names_of = names
+        self._acked: set[int] = set()  # whose cursors are to be written
+        self._lost: set[int] = set()  # and whose gaps are
+        self._hungry: dict[int, None] = {}  # who may be sent what waits
+        self._stalled: set[int] = set()  # whose streams had no credits
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(self._sessions.values())
+
+    @property
+    def busy(self) -> bool:
+        """Whether `serve` has more to send."""
+        return bool(self._hungry)
+
+    def record(self, position: int) -> Matched:
+        """The Matched at this position of the log."""
+        return self._journal.read(position, Matched)
+
+    def on(self, frame: Attach | Credit | Detach) -> list[Send]:
+        """What the dispatcher that holds a session's stream says."""
+        session = self._session(frame.session)
+        out: list[Send] = []
+        acked = session.acked
+        match frame:
+            case Attach():
+                out = session.attach(frame)
+            case Credit():
+                out = session.credit(frame)
+            case Detach():
+                session.detach(frame)
+        if session.acked > acked:
+            self._acked.add(session.number)
+        if session.waiting:
+            self._hungry[session.number] = None
+        return out
+
+    def left(self, dispatcher: int) -> None:
+        """The streams that stood at this dispatcher are gone."""
+        for session in self:
+            if session.stream is not None and session.stream.dispatcher == dispatcher:
+                session.stream = None
+
+    def add(self, record: Matched, send: bool) -> list[Send] | None:
+        """Number the pairs of a record (this sets `first`), write it, and where nothing
+        waits and `send`, send them. None: the log took nothing, and nothing was done."""
+        sessions = [self._session(number) for number in record.session.tolist()]
+        record.first[:] = [session.next for session in sessions]
+        position = self._journal.append(record)
+        if position is None:
+            return None
+        out: list[Send] = []
+        cut = record.cut.tolist()
+        sizes = fanout.bytes_of(record)
+        for session, a, b, size in zip(sessions, cut[:-1], cut[1:], sizes, strict=True):
+            first = session.add(position, b - a, size)
+            if session.stream is not None:
+                if send and session.taken + 1 == first:
+                    out += session.send(self, record, a, b)
+                if session.waiting:
+                    self._stalled.add(session.number)
+            if session.backlog.size > self._quota:
+                # A little more than it must, so that gaps are few.
+                session.lose_bytes(self._quota - self._quota // 8)
+                self._lost.add(session.number)
+        return out
+
+    def serve(self) -> list[Send]:
+        """Send what waits in the log, in turns, as far as reading it takes no long time."""
+        if self._lost:
+            self.note()
+        out: list[Send] = []
+        end = self._journal.fetched + FETCH_BYTES
+        while self._hungry and self._journal.fetched < end:
+            number = next(iter(self._hungry))
+            del self._hungry[number]
+            session = self._sessions[number]
+            if sends := session.pump(self):
+                out += sends
+                if session.waiting:
+                    self._hungry[number] = None
+            elif session.waiting:
+                self._stalled.add(number)
+        return out
+
+    def wake(self) -> None:
+        """Names have come that sessions waited for."""
+        self._hungry |= {session.number: None for session in self if session.waiting}
+
+    def rest(self) -> None:
+        """Those without credits let go of what they can do without."""
+        for number in self._stalled:
+            self._sessions[number].rest(IDLE_NAMES)
+        self._stalled.clear()
+
+    def note(self, lasting: bool = False) -> bool:
+        """Write acknowledgements and gaps; whether the log took them. Gaps are told after
+        that. Cursors alone may be lost with a crash, unless `lasting`."""
+        sessions = [self._sessions[n] for n in sorted(self._acked | self._lost)]
+        if not sessions:
+            return True
+        columns = np.array([(s.number, s.acked, s.lost) for s in sessions], np.int64).T
+        if self._journal.append(Cursors(*columns), lasting or bool(self._lost)) is None:
+            return False
+        for number in self._lost:
+            session = self._sessions[number]
+            session.noted = session.lost
+            if session.waiting:
+                self._hungry[number] = None
+        self._acked.clear()
+        self._lost.clear()
+        return True
+
+    def lose_before(self, position: int) -> None:
+        """What stands before this position of the log is lost to whoever still needs it."""
+        self._lost |= {session.number for session in self if session.lose_before(position)}
+
+    @property
+    def oldest(self) -> int | None:
+        """The first position of the log that somebody needs."""
+        places = (session.backlog.oldest for session in self)
+        return min((place.position for place in places if place is not None), default=None)
+
+    def last(self, number: int) -> int:
+        """The number of the session's last pair if pairs of it are kept, else 0."""
+        session = self._sessions.get(number)
+        return 0 if session is None or session.backlog.oldest is None else session.next - 1
+
+    def floor(self, number: int) -> int:
+        """To this number no pairs of the session are kept."""
+        return self._sessions[number].floor
+
+    def table(self) -> I64:
+        """int64[4, n]: number, next, acked and lost of each session."""
+        rows = [(s.number, s.next, s.acked, s.lost) for s in self]
+        return np.array(rows, np.int64).reshape(-1, 4).T
+
+    def _session(self, number: int) -> Session:
+        session = self._sessions.get(number)
+        if session is None:
+            session = self._sessions[number] = Session(number, self._journal)
+        return session

@@ -1,0 +1,61 @@
+"""Who may speak: the head of every message, and which of them count.
+
+A receiver keeps the highest epoch and number of each sender. What comes from an earlier
+incarnation, again, or late is refused, so a link is first in, first out, without repeats,
+but perhaps with holes (docs/decisions/0006).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from ps2stream.batch import FrameError
+from ps2stream.messages import ROLES, Address
+
+_HEAD = struct.Struct("<4sHHiqq")  # magic, version, role, index, epoch, number
+_MAGIC = b"PS2h"
+_VERSION = 1
+
+
+class Head(NamedTuple):
+    """The sender, its epoch, and the number of its message on this link, from 1."""
+
+    sender: Address
+    epoch: int
+    number: int
+
+    def encode(self) -> bytes:
+        role = ROLES.index(self.sender.role)
+        return _HEAD.pack(_MAGIC, _VERSION, role, self.sender.index, self.epoch, self.number)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Head:
+        """Raises FrameError."""
+        if len(data) != _HEAD.size:
+            raise FrameError(f"a head has {_HEAD.size} bytes, not {len(data)}")
+        magic, version, role, index, epoch, number = _HEAD.unpack(data)
+        if magic != _MAGIC or version != _VERSION or role >= len(ROLES):
+            raise FrameError("not the head of a message")
+        return cls(Address(ROLES[role], index), epoch, number)
+
+
+class Fence:
+    """The highest epoch and number of each sender. `refused` counts what was not taken."""
+
+    def __init__(self) -> None:
+        self._last: dict[Address, tuple[int, int]] = {}
+        self.refused = 0
+
+    def raise_to(self, sender: Address, epoch: int) -> None:
+        """This incarnation has come; nothing of an earlier one counts any more."""
+        self._last[sender] = max(self._last.get(sender, (0, 0)), (epoch, 0))
+
+    def accept(self, head: Head) -> bool:
+        """Whether to take the message."""
+        now = (head.epoch, head.number)
+        if now <= self._last.get(head.sender, (0, 0)):
+            self.refused += 1
+            return False
+        self._last[head.sender] = now
+        return True

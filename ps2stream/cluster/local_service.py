@@ -1,0 +1,55 @@
+"""The whole service in one process."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any
+
+from ps2stream.cluster.actors import TICK_S
+from ps2stream.cluster.local import LocalRuntime
+from ps2stream.cluster.logs import Logs
+from ps2stream.cluster.running import Service, ports
+from ps2stream.cluster.topology import Topology
+from ps2stream.config import Settings
+from ps2stream.service.server import Server, serve
+from ps2stream.store.ledger import Ledger
+
+
+class LocalService(Service):
+    """Everything in this process. What cannot be written ends nothing: updates and objects
+    are refused until a restart."""
+
+    def __init__(self, settings: Settings, topology: Topology) -> None:
+        analysis = json.dumps(topology.plan.analysis.to_dict())
+        self._ledger = Ledger.open(settings.data_dir, analysis)
+        self._done = threading.Event()
+        self._servers: list[Server] = []
+        self._runtime: LocalRuntime | None = None
+        try:
+            logs = Logs(settings.data_dir)
+            logs.check(topology)
+            self._runtime = LocalRuntime(topology, self._ledger, logs.open)
+            for edge, port in zip(self._runtime.edges, ports(settings), strict=True):
+                self._servers.append(serve(edge, settings.host, port, settings.security))
+        except BaseException:
+            self.stop()
+            raise
+        self.targets = [f"{settings.host}:{server.port}" for server in self._servers]
+        threading.Thread(target=self._tick, daemon=True, name="tick").start()
+
+    def status(self) -> dict[str, Any]:
+        return {} if self._runtime is None else self._runtime.status()
+
+    def stop(self) -> None:
+        self._done.set()
+        for server in self._servers:
+            server.stop(1.0)
+        if self._runtime is not None:
+            self._runtime.close()
+        self._ledger.close()
+
+    def _tick(self) -> None:
+        while not self._done.wait(TICK_S):
+            if self._runtime is not None:
+                self._runtime.tick()

@@ -1,0 +1,132 @@
+"""Objects on their way in: gathered, logged, routed, synced, answered."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple, Protocol
+
+from ps2stream.cluster.intake import Intake, Waiting
+from ps2stream.dispatcher.object_log import ObjectLog
+from ps2stream.dispatcher.reservoir import Reservoir
+from ps2stream.errors import Ps2StreamError, ResourceExhausted, Unavailable
+from ps2stream.messages import Reply, Send
+from ps2stream.rows import ObjectRows
+from ps2stream.service.gateway import Publication
+
+Settle = Callable[[Future[Any], object], None]
+
+
+class Machine(Protocol):
+    """What publications need of the router machine."""
+
+    index: int
+    max_in_flight: int
+
+    @property
+    def applied(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def oldest(self) -> int: ...
+    @property
+    def in_flight(self) -> int: ...
+    @property
+    def ready(self) -> bool: ...
+    def publish(self, rows: ObjectRows) -> tuple[int, int, list[Send | Reply]]: ...
+
+
+class _Accepted(NamedTuple):
+    """A durable publication that is in the log up to `end`, perhaps not yet synced."""
+
+    end: int
+    future: Future[Publication]
+    publication: Publication
+
+
+class Publications:
+    """Those of one dispatcher. `settle` answers a future; after `wake` somebody calls `sync`,
+    on a thread of its own."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        log: ObjectLog,
+        reservoir: Reservoir,
+        lock: threading.RLock,
+        settle: Settle,
+        wake: Callable[[], None],
+    ) -> None:
+        self.intake = Intake()
+        self._machine = machine
+        self._log = log
+        self._reservoir = reservoir
+        self._lock = lock
+        self._settle = settle
+        self._wake = wake
+        self._room = threading.Condition(lock)
+        self._unsynced: deque[_Accepted] = deque()
+
+    def add(self, rows: ObjectRows, wait_s: float, durable: bool) -> Future[Publication]:
+        """Take a batch in, as Gateway.publish says; `route` comes next."""
+        with self._room:
+            limit = self._machine.max_in_flight
+            if self._room.wait_for(lambda: len(self.intake) < limit, wait_s):
+                return self.intake.add(rows, durable)
+        full: Future[Publication] = Future()
+        problem = f"publish: {limit} batches are waiting, the limit (max_in_flight)"
+        full.set_exception(ResourceExhausted(problem))
+        return full
+
+    def route(self, out: Callable[[Sequence[Send | Reply]], None], now_ms: int) -> None:
+        """Route what waits, as far as it is to leave now. Called under the lock."""
+        machine = self._machine
+        while machine.in_flight < machine.max_in_flight and (
+            taken := self.intake.take(machine.in_flight)
+        ):
+            rows = ObjectRows.concat([waiting.rows for waiting in taken])
+            try:
+                end = self._append(rows, taken)
+                offset, lsn, sends = machine.publish(rows)
+            except Ps2StreamError as error:
+                for waiting in taken:
+                    waiting.future.set_exception(error)
+                self._room.notify_all()
+                continue
+            out(sends)
+            self._reservoir.add(rows, now_ms)
+            for waiting in taken:
+                publication = Publication(machine.index, offset, lsn)
+                if waiting.durable:
+                    self._unsynced.append(_Accepted(end, waiting.future, publication))
+                else:
+                    self._settle(waiting.future, publication)
+                offset += len(waiting.rows)
+            if end:
+                self._wake()
+            self._room.notify_all()
+
+    def note_progress(self) -> None:
+        """Let the log know how far objects are complete."""
+        with contextlib.suppress(Unavailable):  # a full disk; it is noted again
+            if self._log.progress(self._machine.oldest, self._machine.offset):
+                self._wake()
+
+    def sync(self) -> None:
+        """Make durable what was accepted, and answer. Raises Unavailable, for good."""
+        end = self._log.log.sync()
+        with self._lock:
+            while self._unsynced and self._unsynced[0].end <= end:
+                accepted = self._unsynced.popleft()
+                self._settle(accepted.future, accepted.publication)
+
+    def _append(self, rows: ObjectRows, taken: Sequence[Waiting]) -> int:
+        """Put what must be durable into the log; its end there, 0 if nothing must be."""
+        if not self._machine.ready:
+            raise Unavailable("the dispatcher is catching up with the ledger")
+        if not any(waiting.durable for waiting in taken):
+            return 0
+        return self._log.append(self._machine.offset, self._machine.applied, rows)

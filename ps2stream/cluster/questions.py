@@ -1,0 +1,45 @@
+"""What a dispatcher asks the sequencer, and who waits for the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from ps2stream.batch import Frame
+from ps2stream.messages import Address, Send
+
+SEQUENCER = Address("sequencer", 0)
+
+
+class Questions:
+    """Futures by number. Called under the edge's lock."""
+
+    def __init__(self, send: Callable[[list[Send]], None]) -> None:
+        self._send = send
+        self._seq = 0
+        self._waiting: dict[int, Future[Any]] = {}
+        self._asked: dict[int, Frame] = {}  # to be repeated until they are answered
+
+    def expect(self) -> tuple[int, Future[Any]]:
+        """The next number, and the future of its answer."""
+        self._seq += 1
+        future: Future[Any] = Future()
+        self._waiting[self._seq] = future
+        return self._seq, future
+
+    def ask(self, make: Callable[[int], Frame]) -> Future[Any]:
+        """Send what `make` makes of its number, again until it is answered."""
+        seq, future = self.expect()
+        self._asked[seq] = make(seq)
+        self._send([Send(SEQUENCER, self._asked[seq])])
+        return future
+
+    def repeat(self) -> None:
+        """Any of them may have got lost."""
+        self._send([Send(SEQUENCER, frame) for frame in self._asked.values()])
+
+    def answered(self, seq: int) -> Future[Any] | None:
+        """Who waits for this answer, once."""
+        self._asked.pop(seq, None)
+        return self._waiting.pop(seq, None)

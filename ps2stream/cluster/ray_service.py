@@ -1,0 +1,214 @@
+"""The service as Ray actors, one a machine, in a Ray instance of its own unless Ray already
+runs here; a supervisor replaces what dies (docs/decisions/0006)."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from ps2stream.cluster import ray_environment
+from ps2stream.cluster.actors import (
+    DispatcherShell,
+    Incarnation,
+    MergerShell,
+    SequencerShell,
+    WorkerShell,
+)
+from ps2stream.cluster.logs import Logs
+from ps2stream.cluster.running import Service, ports
+from ps2stream.cluster.supervisor import Supervisor
+from ps2stream.cluster.topology import Topology
+from ps2stream.config import Settings
+from ps2stream.errors import Unavailable
+from ps2stream.messages import Address
+
+log = logging.getLogger("ps2stream.cluster")
+NAMESPACE = "ps2stream"
+READY_S = 300.0
+STOP_ORDER = ("dispatcher", "sequencer", "worker", "merger")
+SEQUENCER = Address("sequencer", 0)
+
+
+class RayService(Service):
+    """See the module."""
+
+    def __init__(self, settings: Settings, topology: Topology) -> None:
+        ray_environment.prepare(os.environ)
+        import ray
+
+        self._ray = ray
+        self._settings = settings
+        self._topology = topology
+        self._logs = Logs(settings.data_dir.absolute())
+        self._sockets = Path(tempfile.mkdtemp(prefix="ps2s-"))
+        self._temp: Path | None = None
+        self._lock = threading.RLock()  # over the two tables
+        self._actors: dict[Address, Any] = {}
+        self._peers: dict[Address, Incarnation] = {}
+        self._ports = dict(enumerate(ports(settings)))
+        self._supervisor: Supervisor | None = None
+        self._replaced = 0
+        self._kept = False
+        if ray.is_initialized():
+            ray_environment.check_joined(os.environ)
+        else:
+            self._temp = Path(tempfile.mkdtemp(prefix="ps2s-"))
+            ray.init(
+                address="local",
+                namespace=NAMESPACE,
+                include_dashboard=False,
+                log_to_driver=True,
+                logging_level=logging.ERROR,
+                object_store_memory=128 << 20,
+                _temp_dir=str(self._temp),
+            )
+        try:
+            self._logs.check(topology)
+            self._start()
+            ray_environment.keep(settings.data_dir, os.environ)  # the directory is now ours
+            self._kept = True
+        except BaseException:
+            self.stop()
+            raise
+
+    def status(self) -> dict[str, Any]:
+        """Counters of every actor; `failure` of one that does not answer says so."""
+        with self._lock:
+            calls = {address: actor.status.remote() for address, actor in self._actors.items()}
+        found: dict[str, Any] = {}
+        for address, call in calls.items():
+            name = f"{address.role}-{address.index}"
+            try:
+                found[name] = self._ray.get(call, timeout=10)
+            except self._ray.exceptions.RayError as error:
+                found[name] = {"failure": f"{type(error).__name__}: does not answer"}
+        return found
+
+    def stop(self) -> None:
+        ray = self._ray
+        if self._supervisor is not None:
+            self._supervisor.stop()
+        if self._kept:
+            ray_environment.forget(self._settings.data_dir)
+        actors = sorted(self._actors.items(), key=lambda item: STOP_ORDER.index(item[0].role))
+        for address, actor in actors:
+            if address.role != "worker":
+                try:
+                    ray.get(actor.stop.remote(), timeout=10)
+                except ray.exceptions.RayError as error:
+                    log.warning("%s-%d did not stop cleanly: %s", *address, error)
+            ray.kill(actor)
+        self._actors = {}
+        shutil.rmtree(self._sockets, ignore_errors=True)
+        if self._temp is not None:
+            ray.shutdown()
+            shutil.rmtree(self._temp, ignore_errors=True)
+            self._temp = None
+
+    # --- starting ------------------------------------------------------------------
+
+    def _start(self) -> None:
+        ray = self._ray
+        try:
+            self._make(SEQUENCER, 0)
+            others = [a for a in self._topology.addresses() if a != SEQUENCER]
+            epochs = ray.get(self._actors[SEQUENCER].admit.remote(others))
+            for address, epoch in zip(others, epochs, strict=True):
+                self._make(address, epoch)
+            for address, actor in self._actors.items():
+                self._peers[address] = ray.get(actor.bind.remote(self._sockets))
+            ray.get([a.connect.remote(self._peers) for a in self._actors.values()])
+            ray.get([a.start.remote(exits=True) for a in self._actors.values()])
+            dispatchers = [a for a in self._actors if a.role == "dispatcher"]
+            for address in dispatchers:
+                self._await_ready(address)
+            self.targets = [self._serve(address) for address in dispatchers]
+        except ray.exceptions.RayActorError as error:
+            raise Unavailable(f"an actor did not start: {error}") from error
+        except ray.exceptions.RayTaskError as error:
+            raise error.cause from None
+        self._supervisor = Supervisor(ray, self._actors, self._lock, self._replace)
+        self._supervisor.start()
+
+    def _replace(self, address: Address) -> None:
+        """A new incarnation of an actor that died or does not answer. Raises RayError, or
+        what the actor raised, when it does not come up."""
+        ray = self._ray
+        log.warning("%s-%d is replaced", *address)
+        sequencer = self._actors[SEQUENCER]
+        if address == SEQUENCER:
+            epoch = 0
+        else:
+            if address.role == "dispatcher":
+                ray.get(sequencer.fence.remote(address.index), timeout=30)
+            [epoch] = ray.get(sequencer.admit.remote([address]), timeout=30)
+        actor = self._make(address, epoch, first=False)
+        incarnation = ray.get(actor.bind.remote(self._sockets), timeout=120)
+        with self._lock:
+            self._peers[address] = incarnation
+        ray.get(actor.connect.remote(self._peers), timeout=30)
+        told = [
+            a.connect.remote({address: incarnation})
+            for p, a in self._actors.items()
+            if p != address
+        ]
+        ray.wait(told, num_returns=len(told), timeout=5)  # the dead are told when they return
+        ray.get(actor.start.remote(exits=True), timeout=30)
+        if address.role == "dispatcher":
+            self._await_ready(address)
+            self._serve(address)
+        self._replaced += 1
+
+    def _serve(self, address: Address) -> str:
+        """Open the endpoint: at its port of before, where it had one."""
+        settings, ray = self._settings, self._ray
+        call = self._actors[address].serve.remote(
+            settings.host, self._ports[address.index], settings.security
+        )
+        port = self._ports[address.index] = ray.get(call)
+        return f"{settings.host}:{port}"
+
+    def _await_ready(self, address: Address) -> None:
+        deadline = time.monotonic() + READY_S
+        while not self._ray.get(self._actors[address].ready.remote()):
+            if time.monotonic() > deadline:
+                raise Unavailable(f"the ledger was not replayed within {READY_S:.0f} s")
+            time.sleep(0.02)
+
+    def _make(self, address: Address, epoch: int, first: bool = True) -> Any:
+        ray = self._ray
+        here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+            ray.get_runtime_context().get_node_id(), soft=False
+        )
+        args: tuple[Any, ...]
+        shell: type
+        match address.role:
+            case "sequencer":
+                shell = SequencerShell
+                args = (self._settings.data_dir.absolute(), self._topology, first)
+            case "worker":
+                shell, args = WorkerShell, (epoch, self._topology)
+            case "merger":
+                shell, args = MergerShell, (epoch, self._topology, self._logs)
+            case _:
+                identity = ray.get(self._actors[SEQUENCER].identity.remote())
+                shell = DispatcherShell
+                args = (epoch, self._topology, self._logs, identity)
+        made = ray.remote(shell).options(
+            name=f"{address.role}-{address.index}" + ("" if first else f".{time.time_ns():x}"),
+            namespace=NAMESPACE,
+            num_cpus=0,
+            scheduling_strategy=here,
+            max_task_retries=0,
+            enable_task_events=False,
+        )
+        actor = made.remote(address, *args)
+        with self._lock:
+            self._actors[address] = actor
+        return actor

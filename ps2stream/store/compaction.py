@@ -1,0 +1,37 @@
+"""A ledger without the queries that nobody needs any more."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+import numpy as np
+
+from ps2stream.batch import I64
+from ps2stream.messages import Applied
+from ps2stream.rows import Kind, QueryRows
+
+MIN_ROWS = 10_000  # below, a rewrite is not worth it
+
+
+def outlived(log: Iterable[Applied], watermark: int) -> I64:
+    """The sorted handles of queries deleted at or below the watermark; none, when they are
+    too few for a rewrite: not more than half of the rows."""
+    rows = 0
+    gone = [np.zeros(0, np.int64)]
+    for batch in log:
+        columns = QueryRows.decode(batch.rows.data)
+        rows += len(columns)
+        gone.append(columns.handle[(columns.kind == Kind.DELETE) & (columns.lsn <= watermark)])
+    handles = np.sort(np.concatenate(gone))
+    worth = rows >= MIN_ROWS and 4 * len(handles) > rows  # a delete kills two rows
+    return handles if worth else handles[:0]
+
+
+def without(batch: Applied, handles: I64) -> Applied:
+    """The batch without the rows of these sorted handles, at least one."""
+    rows = QueryRows.decode(batch.rows.data)
+    at = np.searchsorted(handles, rows.handle)
+    at[at == len(handles)] = 0
+    kept = rows.take(np.flatnonzero(handles[at] != rows.handle)).encode()
+    return dataclasses.replace(batch, rows=np.frombuffer(kept, np.uint8))

@@ -1,0 +1,64 @@
+"""python -m tests.chaos: see --help."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import click
+
+from tests.chaos.run import run, teller
+
+
+@click.group(invoke_without_command=True)
+@click.option("--minutes", default=10.0, show_default=True, help="How long faults are made.")
+@click.option("--seed", default=1, show_default=True, help="Of what happens when.")
+@click.option("--workers", default=3, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="One line of JSON.")
+@click.pass_context
+def main(context: click.Context, minutes: float, seed: int, workers: int, as_json: bool) -> None:
+    """Run the service on Ray under real faults and judge what was delivered.
+
+    Exit code 1 when anything acknowledged was lost, came twice, or came falsely.
+    """
+    if context.invoked_subcommand is None:
+        show(run(minutes, seed, workers=workers), as_json)
+
+
+@main.command()
+@click.option("--seed", default=1, show_default=True)
+def disk(seed: int) -> None:
+    """Fill the disk while the service is at work, then make room. Needs to mount a tmpfs."""
+    from tests.chaos.disk import disk
+
+    show(disk(seed, 2, teller()), True)
+
+
+@main.command()
+@click.option("--queries", default=1_000_000, show_default=True)
+def recovery(queries: int) -> None:
+    """Kill a worker that holds so many queries: the time until it serves again, and the
+    latency of the cells of the others meanwhile."""
+    from tests.chaos.recovery import recovery
+
+    show(recovery(queries, teller()), True)
+
+
+@main.command()
+@click.option("--count", default=100, show_default=True)
+@click.option("--seed", default=1, show_default=True)
+def flips(count: int, seed: int) -> None:
+    """Flip single bits in the files of a stopped service: each is told, or harmless."""
+    from tests.chaos.flips import flips
+
+    show(flips(count, seed, teller()), True)
+
+
+def show(found: dict[str, object], as_json: bool) -> None:
+    """Print it; the exit code says whether it held."""
+    click.echo(json.dumps(found, indent=None if as_json else 2))
+    sys.exit(0 if found["held"] else 1)
+
+
+if __name__ == "__main__":
+    main()

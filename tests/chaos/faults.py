@@ -1,0 +1,144 @@
+"""What goes wrong, at random but by a seed: kills, stops, restarts."""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tests.chaos.host import Host, send
+
+STOPPED_S = 10.0
+ROLES = ("dispatcher", "worker", "merger", "sequencer")
+
+
+@dataclass
+class Tally:
+    """What was done: counts by role, and (time, what) of each kill and stop."""
+
+    kills: Counter[str] = field(default_factory=Counter)
+    stops: Counter[str] = field(default_factory=Counter)
+    restarts: Counter[str] = field(default_factory=Counter)
+    killed: list[tuple[float, str]] = field(default_factory=list)
+    stopped: list[tuple[float, str]] = field(default_factory=list)
+
+    def kill(self, what: str) -> None:
+        self.kills[what] += 1
+        self.killed.append((time.monotonic(), what))
+
+    def stop(self, what: str) -> None:
+        self.stops[what] += 1
+        self.stopped.append((time.monotonic(), what))
+
+
+class Faults:
+    """Does one thing after the other until `seconds` are over. `say` is told of each."""
+
+    def __init__(self, host: Host, seed: int, say: Callable[[str], None]) -> None:
+        self.host = host
+        self.rng = random.Random(seed)
+        self.say = say
+        self.tally = Tally()
+        self._waking: list[threading.Thread] = []
+        self._deeds: dict[Callable[[], None], int] = {
+            self.one: 60,
+            self.two_at_once: 8,
+            self.during_recovery: 10,
+            self.stop_one: 7,
+            self.stop_supervisor: 3,
+            self.kill_supervisor: 4,
+            self.kill_everything: 5,
+        }
+
+    def run(self, seconds: float, pause: tuple[float, float] = (3.0, 7.0)) -> None:
+        until = time.monotonic() + seconds
+        while True:
+            rest = self.rng.uniform(*pause)
+            if time.monotonic() + rest > until:
+                break
+            time.sleep(rest)
+            if not self.host.running:
+                raise RuntimeError("the service ended although nobody killed it")
+            deed = self.rng.choices(list(self._deeds), weights=list(self._deeds.values()))[0]
+            deed()
+        for thread in self._waking:
+            thread.join()
+
+    def one(self) -> None:
+        """kill -9 of an actor; every role as often."""
+        self._kill(self.rng.choice(ROLES))
+
+    def two_at_once(self) -> None:
+        first, second = self.rng.sample(ROLES, 2)
+        self._kill(first)
+        self._kill(second)
+
+    def during_recovery(self) -> None:
+        """A second kill while the first is being recovered from: perhaps of its successor."""
+        role = self.rng.choice(ROLES)
+        self._kill(role)
+        time.sleep(self.rng.uniform(0.2, 2.5))
+        self._kill(self.rng.choice([role, *ROLES]))
+
+    def stop_one(self) -> None:
+        """SIGSTOP, and SIGCONT ten seconds later if it is still there."""
+        actors = list(self.host.actors().values())
+        role = self.rng.choice(ROLES)
+        mine = [a for a in actors if a.role == role]
+        if mine:
+            actor = self.rng.choice(mine)
+            self._stop(actor.pid, f"{role}")
+            self.say(f"stop {actor.name}")
+
+    def stop_supervisor(self) -> None:
+        """All leases run out: everyone must end, and come back."""
+        self.say("stop the supervisor")
+        self._stop(self.host.leader, "supervisor")
+
+    def kill_supervisor(self) -> None:
+        """And start the service beside what of the old one is dying."""
+        self.say("kill the supervisor")
+        self.tally.kill("supervisor")
+        send(self.host.leader, signal.SIGKILL)
+        self._restart(kill=self.rng.random() < 0.5)
+
+    def kill_everything(self) -> None:
+        self.say("kill everything")
+        self.tally.kill("everything")
+        self.host.kill()
+        self._restart(kill=True)
+
+    def _restart(self, kill: bool) -> None:
+        for thread in self._waking:
+            thread.join()
+        time.sleep(self.rng.uniform(0, 3))
+        if kill:
+            self.host.kill()
+        self.host.start()
+        self.tally.restarts["service"] += 1
+        self.say("the service is back")
+
+    def _kill(self, role: str) -> None:
+        actors = [a for a in self.host.actors().values() if a.role == role]
+        if not actors:
+            self.say(f"no {role} to kill")
+            return
+        actor = self.rng.choice(actors)
+        self.say(f"kill {actor.name}, epoch {actor.epoch}")
+        if send(actor.pid, signal.SIGKILL):
+            self.tally.kill(role)
+
+    def _stop(self, pid: int, what: str) -> None:
+        send(pid, signal.SIGSTOP)
+        self.tally.stop(what)
+
+        def wake() -> None:
+            time.sleep(STOPPED_S)
+            send(pid, signal.SIGCONT)
+
+        self._waking.append(threading.Thread(target=wake, daemon=True))
+        self._waking[-1].start()

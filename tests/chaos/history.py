@@ -1,0 +1,140 @@
+"""What the clients did and saw: the acknowledged history, and every delivery of it."""
+
+from __future__ import annotations
+
+import random
+import threading
+from dataclasses import dataclass, field
+
+from tests import naive
+
+WORDS = [f"word{i}" for i in range(40)]
+STRIPES = 8
+"""Probes watch this many stripes of longitude each."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """One publication. `floor`: the highest LSN that anyone had been told when it began.
+
+    `lsn` -1: not answered, so it may have happened; -2: refused, so it may not have.
+    """
+
+    names: list[str]
+    objects: list[naive.Obj]
+    floor: int
+    sent: float
+    dispatcher: int
+    lsn: int = -1
+    partition: int = -1
+    offset: int = -1
+    answered: float = 0.0
+
+
+@dataclass(slots=True)
+class Change:
+    """A query's life; `lsn` 0: not yet told."""
+
+    query: naive.Query
+    inserted: int = 0
+    deleted: int = 0
+
+
+@dataclass
+class Seen:
+    """The pairs of a session by number, from 1: (query, object, partition, offset); None
+    where a gap was announced."""
+
+    name: str
+    pairs: list[tuple[str, str, int, int] | None] = field(default_factory=list)
+    repeats: int = 0
+    gaps: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+class History:
+    """Shared by all clients; `problems` are violations found on the way."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.floor = 0
+        self.batches: list[Batch] = []
+        self.where: dict[str, tuple[Batch, int]] = {}
+        self.queries: dict[str, Change] = {}
+        self.sessions: dict[str, Seen] = {}
+        self.arrivals: dict[tuple[int, str, int], list[tuple[float, float]]] = {}
+        self.problems: list[str] = []
+        self.errors: dict[str, int] = {}
+        self.stop = threading.Event()
+
+    def told(self, lsn: int) -> None:
+        """A client was told this LSN of an update."""
+        with self.lock:
+            self.floor = max(self.floor, lsn)
+
+    def publishes(self, batch: Batch) -> None:
+        with self.lock:
+            batch.floor = self.floor
+            self.batches.append(batch)
+            self.where.update((name, (batch, i)) for i, name in enumerate(batch.names))
+
+    def failed(self, call: str, kind: str) -> None:
+        """A call was not answered well, as is to be expected now and then."""
+        key = f"{call} {kind}"
+        with self.lock:
+            self.errors[key] = self.errors.get(key, 0) + 1
+
+    def arrived(self, session: str, name: str, now: float) -> None:
+        """A probe `p<stripe>...` was delivered."""
+        batch, _ = self.where[name]
+        lane = (batch.dispatcher, session, int(name[1:].partition(".")[0]))
+        self.arrivals.setdefault(lane, []).append((batch.sent, now))
+
+
+def some_object(rng: random.Random, probe: int | None = None) -> naive.Obj:
+    """A text of a few words somewhere; a probe of a stripe says so and lies in it."""
+    lon, lat = round(rng.uniform(-180, 180), 3), round(rng.uniform(-85, 85), 3)
+    words = [WORDS[min(int(rng.expovariate(0.08)), len(WORDS) - 1)] for _ in range(5)]
+    if probe is None:
+        return naive.Obj(lon, lat, " ".join(words))
+    west, _ = stripe(probe)
+    return naive.Obj(round(west + rng.uniform(0, 360 / STRIPES), 3), lat, f"probe{probe}")
+
+
+def stripe(probe: int) -> tuple[float, float]:
+    """Its western and eastern side, degrees."""
+    width = 360 / STRIPES
+    return -180 + probe * width, -180 + (probe + 1) * width
+
+
+def some_query(rng: random.Random, name: str, session: str) -> naive.Query:
+    """A few words, nearly always somewhere."""
+    words = rng.sample(WORDS[:30], rng.randint(1, 3))
+    expression = rng.choice([" AND ", " OR ", " OR "]).join(words)
+    lon, lat = round(rng.uniform(-160, 160), 2), round(rng.uniform(-70, 70), 2)
+    side = rng.choice([2.0, 15.0, 40.0])
+    kind = rng.randrange(6)
+    region: dict[str, object] | None
+    if kind == 0:
+        region = None
+    elif kind == 1:
+        region = {"type": "Circle", "lon": lon, "lat": lat, "radius_km": side * 100}
+    elif kind == 2:
+        ring = [[lon - side, lat], [lon, lat - 10], [lon + side, lat + 10], [lon - side, lat]]
+        region = {"type": "Polygon", "coordinates": [ring]}
+        if lon - side < -180 or lon + side > 180:
+            region = None
+    else:
+        south, north = max(lat - side, -90.0), min(lat + side, 90.0)
+        west, east = max(lon - 2 * side, -180.0), min(lon + 2 * side, 180.0)
+        region = {"type": "Rect", "lon_min": west, "lat_min": south, "lon_max": east,
+                  "lat_max": north}  # fmt: skip
+        if rng.random() < 0.05:
+            expression = ""
+    return naive.Query(name, session, expression, region)
+
+
+def probe_query(session: str, probe: int) -> naive.Query:
+    west, east = stripe(probe)
+    region = {"type": "Rect", "lon_min": west, "lat_min": -90.0, "lon_max": east, "lat_max": 90.0}
+    return naive.Query(f"probe{probe} of {session}", session, f"probe{probe}", region)

@@ -1,0 +1,119 @@
+"""One run: a service, its clients, the faults, the verdict."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.chaos.clients import Publisher, Subscriber, Updater
+from tests.chaos.faults import Faults
+from tests.chaos.history import History
+from tests.chaos.host import Host
+from tests.chaos.verdict import Verdict, expected, judge, missing, recoveries
+
+DRAIN_S = 60.0
+SETTLE_S = 5.0
+Say = Callable[[str], None]
+
+
+def teller() -> Say:
+    """Tells what happens on stderr, with the seconds since now."""
+    begin = time.monotonic()
+
+    def say(what: str) -> None:
+        print(f"{time.monotonic() - begin:7.1f} s  {what}", file=sys.stderr, flush=True)  # noqa: T201
+
+    return say
+
+
+def run(minutes: float, seed: int, *, workers: int = 3, rate: float = 16.0) -> dict[str, Any]:
+    """Figures as JSON takes them; "held" says whether the contract did."""
+    with tempfile.TemporaryDirectory(prefix="chaos-", dir="/tmp") as folder:
+        log = Path(folder) / "log"
+        say = teller()
+        with Host(Path(folder) / "data", log, workers=workers) as host:
+            host.start()
+            say(f"the service is ready: {', '.join(host.targets)}")
+            found = _under_faults(host, minutes, seed, rate, say)
+            host.stop()
+        if not found["held"]:
+            kept = Path(tempfile.mkdtemp(prefix="chaos-log-", dir="/tmp")) / "log"
+            kept.write_bytes(log.read_bytes())
+            found["log"] = str(kept)
+        return found
+
+
+class Crowd:
+    """The clients of a service, at work from the start. `rate`: batches a second."""
+
+    def __init__(self, host: Host, seed: int, rate: float) -> None:
+        self.history = history = History()
+        rest = (history, host.targets, f"{seed} ")
+        sessions = ["calm 0", "calm 1", "calm 2", *(f"restless {i}" for i in range(5))]
+        each = rate / (2 * host.dispatchers)
+        self.updaters = [Updater(f"updater{i}", sessions, 60, 0.3, *rest) for i in range(2)]
+        self.publishers = [
+            Publisher(f"publisher{i}", i % host.dispatchers, each, *rest)
+            for i in range(2 * host.dispatchers)
+        ]
+        self.subscribers = [Subscriber(s, s.startswith("restless"), *rest) for s in sessions]
+        self.updaters[0].setup()
+        for client in (*self.subscribers, *self.updaters, *self.publishers):
+            client.start()
+
+
+def settled(crowd: Crowd) -> Verdict:
+    """Stop the writers, wait until everything due has come, and judge."""
+    history = crowd.history
+    history.stop.set()
+    for publisher in crowd.publishers:
+        publisher.join(60)
+    for updater in crowd.updaters:
+        updater.join(30)
+        updater.give_up.set()
+        updater.join()
+    due = expected(history)
+    deadline = time.monotonic() + DRAIN_S
+    left = missing(history, due)
+    while left and time.monotonic() < deadline:
+        time.sleep(0.5)
+        now = missing(history, due)
+        if now < left:
+            deadline = time.monotonic() + DRAIN_S
+        left = now
+    time.sleep(1)  # what comes twice may come late
+    for subscriber in crowd.subscribers:
+        subscriber.leave()
+        subscriber.join(60)
+    return judge(history, due)
+
+
+def _under_faults(host: Host, minutes: float, seed: int, rate: float, say: Say) -> dict[str, Any]:
+    crowd = Crowd(host, seed, rate)
+    history = crowd.history
+    faults = Faults(host, seed, say)
+    try:
+        time.sleep(SETTLE_S)
+        faults.run(minutes * 60)
+        time.sleep(SETTLE_S)
+    except RuntimeError as error:
+        history.problems.append(str(error))
+    verdict = settled(crowd)
+    tally = faults.tally
+    return {
+        "held": not verdict.broken,
+        "minutes": minutes,
+        "seed": seed,
+        "kills": dict(tally.kills),
+        "kills_total": tally.kills.total(),
+        "stops": dict(tally.stops),
+        "restarts": dict(tally.restarts),
+        **vars(verdict),
+        "updates": sum(bool(c.inserted) + bool(c.deleted) for c in history.queries.values()),
+        "recovery_s": recoveries(history, tally.killed, tally.stopped),
+        "unanswered": dict(sorted(history.errors.items())),
+    }

@@ -1,0 +1,187 @@
+"""What the oracle says of a history: what had to be delivered, and what was."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from statistics import median
+
+from tests import naive
+from tests.chaos.history import Batch, Change, History
+
+STOPPED_S = 20.0
+SHOWN = 5
+"""Examples of each kind of violation."""
+
+
+@dataclass
+class Verdict:
+    """`lost`, `duplicates`, `false` and `other` must all be 0 for a contract that holds;
+    `examples` shows some of what was not."""
+
+    published: int = 0
+    unknown: int = 0
+    refused: int = 0
+    expected: int = 0
+    delivered: int = 0
+    repeats: int = 0
+    gaps: int = 0
+    lost: int = 0
+    duplicates: int = 0
+    false: int = 0
+    other: int = 0
+    examples: list[str] = field(default_factory=list)
+
+    @property
+    def broken(self) -> bool:
+        return bool(self.lost or self.duplicates or self.false or self.other)
+
+    def show(self, kind: str, what: object) -> None:
+        if sum(e.startswith(kind) for e in self.examples) < SHOWN:
+            self.examples.append(f"{kind}: {what}")
+
+
+Pair = tuple[str, str]  # query, object
+
+
+def expected(history: History) -> dict[str, set[Pair]]:
+    """For each session the pairs of acknowledged objects, each as of its LSN."""
+    pairs: dict[str, set[Pair]] = {name: set() for name in history.sessions}
+    for batch, live in _replayed(history):
+        for name, obj in zip(batch.names, batch.objects, strict=True):
+            for change in live:
+                if naive.matches(change.query, obj):
+                    pairs[change.query.session].add((change.query.id, name))
+    return pairs
+
+
+def missing(history: History, due: dict[str, set[Pair]]) -> int:
+    """How many of these have not come; announced gaps may hold some."""
+    count = 0
+    for name, seen in history.sessions.items():
+        got = {(p[0], p[1]) for p in list(seen.pairs) if p is not None}
+        count += max(len(due[name] - got) - seen.gaps, 0)
+    return count
+
+
+def judge(history: History, due: dict[str, set[Pair]]) -> Verdict:
+    """Everything at once, when nothing is under way any more."""
+    found = Verdict()
+    for batch in history.batches:
+        found.published += len(batch.names) * (batch.lsn >= 0)
+        found.unknown += len(batch.names) * (batch.lsn == -1)
+        found.refused += len(batch.names) * (batch.lsn == -2)
+    _offsets(history, found)
+    uncertain: dict[str, list[Change]] = {}
+    for name, seen in history.sessions.items():
+        pairs = [p for p in seen.pairs if p is not None]
+        got = Counter((p[0], p[1]) for p in pairs)
+        found.expected += len(due[name])
+        found.delivered += len(pairs)
+        found.repeats += seen.repeats
+        found.gaps += seen.gaps
+        left = sorted(due[name] - got.keys())
+        if len(left) > seen.gaps:
+            found.lost += len(left)
+            for pair in left[:SHOWN]:
+                found.show("lost", f"{name}: {pair}, LSN {history.where[pair[1]][0].lsn}")
+        for pair, count in got.items():
+            if count > 1:
+                found.duplicates += count - 1
+                found.show("duplicate", f"{name}: {pair} {count} times")
+            if pair not in due[name] and not _may(history, name, pair, uncertain):
+                found.false += 1
+                found.show("false", f"{name}: {pair}")
+        for problem in seen.problems:
+            found.other += 1
+            found.show("other", problem)
+    for name, changes in uncertain.items():
+        if not _at_once(history.where[name][0], changes):
+            found.false += 1
+            found.show("false", f"{name} was matched as of no single LSN")
+    for problem in history.problems:
+        found.other += 1
+        found.show("other", problem)
+    return found
+
+
+def _replayed(history: History) -> Iterator[tuple[Batch, list[Change]]]:
+    """The acknowledged batches in the order of their LSNs, each with the queries live."""
+    changes = sorted((c for c in history.queries.values() if c.inserted), key=lambda c: c.inserted)
+    live: list[Change] = []
+    coming = iter([*changes, None])
+    after = next(coming)
+    for batch in sorted((b for b in history.batches if b.lsn >= 0), key=lambda b: b.lsn):
+        while after is not None and after.inserted <= batch.lsn:
+            live.append(after)
+            after = next(coming)
+        live = [c for c in live if not c.deleted or c.deleted > batch.lsn]
+        yield batch, live
+
+
+def _may(history: History, session: str, pair: Pair, uncertain: dict[str, list[Change]]) -> bool:
+    """Whether the pair is one of an object whose acceptance nobody was told of, and right."""
+    change, place = history.queries.get(pair[0]), history.where.get(pair[1])
+    if change is None or place is None or change.query.session != session:
+        return False
+    batch, i = place
+    if batch.lsn != -1 or not naive.matches(change.query, batch.objects[i]):
+        return False
+    uncertain.setdefault(pair[1], []).append(change)
+    return True
+
+
+def _at_once(batch: Batch, changes: list[Change]) -> bool:
+    """Whether there is one LSN, not below the one known before, at which all were live."""
+    last = min((c.deleted for c in changes if c.deleted), default=1 << 62)
+    return max(batch.floor, *(c.inserted for c in changes)) < last
+
+
+def _offsets(history: History, found: Verdict) -> None:
+    """No two objects have one place, and each was delivered with the one it was told."""
+    owner: dict[tuple[int, int], str] = {}
+    for batch in history.batches:
+        if batch.lsn >= 0:
+            for i, name in enumerate(batch.names):
+                if owner.setdefault((batch.partition, batch.offset + i), name) != name:
+                    found.other += 1
+                    found.show("other", f"{name} has the offset of another object")
+    for seen in history.sessions.values():
+        for pair in seen.pairs:
+            if pair is None:
+                continue
+            if owner.setdefault((pair[2], pair[3]), pair[1]) != pair[1]:
+                found.other += 1
+                found.show("other", f"{seen.name}: {pair} has the offset of another object")
+
+
+def recoveries(
+    history: History, kills: list[tuple[float, str]], others: list[tuple[float, str]]
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Seconds from each kill until every lane (dispatcher x session x stripe) had delivered
+    an object that was published after it: n, p50 and max by what was killed. "alone": those
+    that were over before anything else went wrong, "all": those of faults that overlapped too."""
+    found: dict[str, dict[str, list[float]]] = {"alone": {}, "all": {}}
+    busy_until = 0.0
+    later = sorted([*kills, *others])
+    for i, (at, what) in enumerate(later):
+        firsts = [
+            min((seen for sent, seen in lane if sent >= at), default=float("inf"))
+            for lane in history.arrivals.values()
+        ]
+        end = max(firsts, default=float("inf"))
+        alone = at > busy_until and (i + 1 == len(later) or later[i + 1][0] > end)
+        busy_until = max(busy_until, end, at + STOPPED_S * ((at, what) in others))
+        if (at, what) in others or end == float("inf"):
+            continue
+        found["all"].setdefault(what, []).append(end - at)
+        if alone:
+            found["alone"].setdefault(what, []).append(end - at)
+    return {
+        which: {
+            what: {"n": len(s), "p50": round(median(s), 2), "max": round(max(s), 2)}
+            for what, s in sorted(of.items())
+        }
+        for which, of in found.items()
+    }
