@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
+from ps2stream.grid import Grid
 from ps2stream.plan import Space
 from ps2stream.planner.baselines.kd import kd
 from ps2stream.planner.hybrid import (
@@ -17,13 +18,14 @@ from ps2stream.planner.hybrid import (
     _at_least,
     _similar,
 )
-from ps2stream.planner.load import worker_loads
+from ps2stream.planner.load import Costs, worker_loads
 from ps2stream.planner.merge import merge_nodes_into_partitions
 from ps2stream.planner.nodes import UNSEEN, Model, Node
 from ps2stream.planner.partition import Options
 from ps2stream.planner.split import partition_node, space_split, text_split
 from ps2stream.planner.statistics import Statistics
 from tests.unit.by_hand import BOTH, COLUMNS, Cells, load_of, some_stats, units_in
+from tests.unit.statistics_of import tables
 
 
 @pytest.mark.parametrize("options", BOTH)
@@ -126,6 +128,28 @@ def test_the_cheaper_of_space_and_text_is_taken(seed: int, options: Options) -> 
         taken, _ = partition_node(model, root, k)
         both = price(space_split(model, root, k, {})), price(text_split(model, root, k))
         assert price(taken) == pytest.approx(min(both))
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_text_where_a_cell_is_hot_and_words_are_apart(together: bool) -> None:
+    """Under Definition 1: nine tenths of all in one cell, which no line divides; but objects
+    with all words would be copied to all parts."""
+    names = [f"w{i}" for i in range(10)]
+    size = {0: 90, 1: 10}
+    units = [
+        (c, w, float(n if together else n // 10), n / 10, 0.0, 0.0)
+        for c, n in size.items()
+        for w in names
+    ]
+    rows = [(c, names if together else [names[i % 10]]) for c, n in size.items() for i in range(n)]
+    stats = tables(Grid(1, 0), {c: float(n) for c, n in size.items()}, units, rows)
+    model = Model(stats, Options(load="definition1", costs=Costs(c1=1.0)))
+    parts, lines = partition_node(model, model.root(), 2)
+    assert [n.whole for n in parts] == [together] * 2
+    assert bool(lines) == together
+    # 90 * 90 + 10 * 10 by the line; by terms 2 * 50 * 50, or 2 * 100 * 50 where all have all.
+    products = sorted(n.objects * n.queries for n in parts)
+    assert products == pytest.approx([100.0, 8100.0] if together else [2500.0] * 2)
 
 
 # --- similarity -----------------------------------------------------------
