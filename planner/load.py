@@ -2,8 +2,9 @@
 
 Costs are microseconds of the sample's period: candidates (an object met with a posting of
 a term that it has), copies of objects, postings inserted and deleted. `cells` sums the
-candidates over the units that a worker owns; `definition1` is the paper's literal product
-of all its objects and all its queries, which calls plans balanced that are not.
+candidates over the units that a worker owns; `definition1` is the paper's global product of
+all its objects and all its queries, which calls plans balanced that are not. Queries are
+counted by their postings there: the sample's units do not know whose they are.
 """
 
 from __future__ import annotations

@@ -160,7 +160,7 @@ class RoutingPlan:
             settings = data["analysis"]
             if analysis is None:
                 own = {"salt": 0, "regex_unicode": unicode_version()}
-                analysis = Analysis.from_dict(own | settings)
+                analysis = Analysis.from_dict(own | dict(settings))
             _same_settings(settings, analysis)
             return cls(
                 workers=_whole(data["workers"]),
@@ -168,7 +168,7 @@ class RoutingPlan:
                 grid=grid,
                 leaves=tuple(_leaf(leaf) for leaf in data["leaves"]),
                 cells=_unrun(data["cells"], _cells_of(grid)),
-                frequencies={str(t): _whole(n) for t, n in data.get("frequencies", {}).items()},
+                frequencies={str(t): _count(n) for t, n in data.get("frequencies", {}).items()},
                 version=_whole(data.get("version", 1)),
                 base_version=_whole(data.get("base_version", 0)),
                 made=data.get("made", {}),
@@ -230,7 +230,12 @@ def _settings(analysis: Analysis) -> dict[str, Any]:
 
 
 def _same_settings(settings: Mapping[str, Any], analysis: Analysis) -> None:
+    if not isinstance(settings, Mapping):
+        raise PlanError(f"plan: the field 'analysis' is {settings!r}, not the settings")
     ours = analysis.to_dict()
+    for name in ("stemmer", "stop_words"):
+        if name not in settings:
+            raise PlanError(f"plan: the field 'analysis' lacks {name!r}")
     for name, value in settings.items():
         if name not in ours or value != ours[name]:
             raise PlanError(
@@ -259,6 +264,11 @@ def _hashed(number: int, leaf: Leaf, analyzer: Analyzer) -> HashedLeaf:
 
 
 def _leaf(data: Mapping[str, Any]) -> Leaf:
+    if not isinstance(data, Mapping):
+        raise PlanError(f"plan: {data!r} is no leaf")
+    known = {"worker"} if "worker" in data else {"workers", "terms"}
+    if unknown := sorted(set(data) - known):
+        raise PlanError(f"plan: a leaf has the unknown field {unknown[0]!r}")
     if "worker" in data:
         return Space(_whole(data["worker"]))
     terms = {str(term): _whole(worker) for term, worker in data.get("terms", {}).items()}
@@ -268,7 +278,15 @@ def _leaf(data: Mapping[str, Any]) -> Leaf:
 def _whole(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise PlanError(f"plan: {value!r} should be a whole number")
+    if abs(value) >= 1 << 63:
+        raise PlanError(f"plan: {value} is out of range")
     return value
+
+
+def _count(value: object) -> int:
+    if (number := _whole(value)) < 0:
+        raise PlanError(f"plan: a frequency is {number}")
+    return number
 
 
 def _runs(cells: U32) -> list[list[int]]:
