@@ -134,6 +134,8 @@ class Streams:
     def tick(self) -> None:
         """Tell what was gathered; repeat what may have got lost."""
         for stream in self._of.values():
+            if not stream.epoch:
+                continue  # a new one is on its way
             stream.idle += 1
             if (*stream.taken, stream.ack) != stream.told:
                 self.tell(stream)

@@ -201,3 +201,16 @@ def test_waiting_inserts_are_bounded_and_deletes_have_room_of_their_own(
     for seq in (1, 2):
         desk.edge._answer(UpdateDecision(seq, np.zeros(1, np.uint8), np.ones(1, np.int64)))
     assert not desk.edge.update(add, ["s"], [""]).done()
+
+
+def test_a_stream_that_waits_for_its_epoch_says_nothing(desk: Desk) -> None:
+    sink: list[bytes | None] = []
+    desk.edge.attach("s", 0, 8, 1 << 20, sink.append)
+    grant(desk, 4)
+    desk.edge.joined(Address("merger", 0))  # before it has answered
+    before = len(frames(desk, Attach))
+    for _ in range(3 * REPEAT_TICKS):
+        desk.edge.tick()
+    assert (len(frames(desk, Attach)), sink) == (before, [])
+    grant(desk, 9)
+    assert frames(desk, Attach)[-1].epoch == 9
