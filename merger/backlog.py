@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -92,13 +92,21 @@ class Backlog:
         return sum(160 + 8 * len(run.rows) for run in self._runs)
 
     def append(self, position: int, first: int, last: int, size: int) -> None:
-        if not self._runs:
-            self._runs.append(_Run(0, array("q")))
-        run = self._runs[-1]
+        run = self._tail(0)
         run.rows.extend((position, first, last, size))
         self.size += size
         if len(run) >= 2 * BLOCK:
             self._overflow(len(self._runs) - 1)
+
+    def restore(self, rows: Iterable[tuple[int, Place]]) -> None:
+        """Rows with their levels, the oldest first, of an empty backlog."""
+        for level, place in rows:
+            if level:
+                self._tail(level).rows.extend(place)
+                self.size += place.size
+            else:
+                self.append(*place)
+        self.drop(0)
 
     def find(self, number: int) -> Place:
         """Where the pair of this number stands. Raises KeyError when it is not here."""
@@ -128,17 +136,11 @@ class Backlog:
             else:
                 return
 
-    def rows(self) -> Iterator[Place]:
-        """All of level 0, the oldest first."""
-        for run in self._runs:
-            yield from self._expanded(run)
-
-    def _expanded(self, run: _Run) -> Iterator[Place]:
-        for i in range(run.start, len(run.rows) // 4):
-            if run.level:
-                yield from self._expanded(self._block(run.level, run.at(i)))
-            else:
-                yield run.at(i)
+    def _tail(self, level: int) -> _Run:
+        """The last run, which is of this level."""
+        if not self._runs or self._runs[-1].level != level:
+            self._runs.append(_Run(level, array("q")))
+        return self._runs[-1]
 
     def _block(self, level: int, place: Place) -> _Run:
         """The rows that a row of this level stands for."""
@@ -151,7 +153,7 @@ class Backlog:
         half = run.start + BLOCK
         rows = run.rows[4 * run.start : 4 * half]
         if at == 0:
-            self._runs.insert(0, _Run(0, rows))
+            self._runs.insert(0, _Run(run.level, rows))
             run.skip(half)
             return
         row = np.frombuffer(rows, np.int64)

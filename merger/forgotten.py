@@ -50,20 +50,20 @@ class Forgotten:
         parts = [self._one(handle) for handle in handles.tolist()]
         return concat_ragged(parts)
 
-    def tidy(self, before: int, floor: Callable[[int], int]) -> bool:
-        """Write anew what is needed of the records before this position, of all where they
-        are many; floor(session) is the number to which its pairs are not kept. Whether the
-        log took it."""
-        if len(self._graves) > MAX_RECORDS:
-            before = self._journal.end
-        old = [g for g in self._graves if g.position < before]
-        if not old:
-            return True
+    def trimmed(self, before: int) -> None:
+        """The log goes on from this position. Names were written behind the pairs that need
+        them, so that they went with the last of those."""
+        self._graves = [g for g in self._graves if g.position >= before]
+
+    def tidy(self, floor: Callable[[int], int]) -> None:
+        """Where records are many, write what is needed of them as one; floor(session) is the
+        number to which its pairs are not kept."""
+        if len(self._graves) <= MAX_RECORDS:
+            return
+        old, self._graves = self._graves, []
         new = _joined([self._journal.read(g.position, DeadNames) for g in old], floor)
         if new is not None and not self.add(new):
-            return False
-        self._graves = [g for g in self._graves if g not in old]
-        return True
+            self._graves = old
 
     def _one(self, handle: int) -> StringColumn:
         for grave in self._graves:

@@ -15,15 +15,13 @@ import numpy as np
 from ps2stream.batch import I64, decode
 from ps2stream.errors import DataDirectoryError
 from ps2stream.merger.dedup import Window
-from ps2stream.merger.fanout import bytes_of
 from ps2stream.merger.forgotten import Forgotten
 from ps2stream.merger.journal import Journal
-from ps2stream.merger.records import Checkpoint, Cursors, DeadNames, Matched
+from ps2stream.merger.places import FOLD, FoundPlaces
+from ps2stream.merger.records import Checkpoint, Cursors, DeadNames, Matched, Places
 from ps2stream.merger.retention import Chapter
 from ps2stream.merger.sessions import Session
 from ps2stream.ports import Log
-
-FOLD = 1 << 19  # rows
 
 
 @dataclasses.dataclass
@@ -40,14 +38,14 @@ class Recovered:
 
 def recover(log: Log, journal: Journal) -> Recovered:
     """Read the log. Raises DataDirectoryError when it is damaged or lacks pairs."""
-    table, places = _Table(), _Places()
+    table, places = _Table(), FoundPlaces()
     windows: dict[int, Window] = defaultdict(Window)
     found = Recovered({}, windows, Forgotten(journal), [Chapter(log.first, 0)], 0)
     for position, data in log.scan():
         match record := decode(data):
             case Matched():
                 table.add(record.session, record.first + np.diff(record.cut), 0, 0)
-                places.add(position, record, table)
+                places.matched(position, record)
                 windows[record.dispatcher].finish(record.batch, record.end)
                 found.lsn = max(found.lsn, record.lsn)
                 if not found.chapters[-1].began:
@@ -63,9 +61,13 @@ def recover(log: Log, journal: Journal) -> Recovered:
                 if found.chapters[-1].position == position:
                     del found.chapters[-1]
                 found.chapters.append(Chapter(position, record.written))
+            case Places():
+                places.block(position, record)
             case DeadNames():
                 found.forgotten.recovered(position, record)
-    found.sessions = _sessions(table.rows(), places.rows(table), journal)
+        if places.many:
+            places.drop(*table.floors())
+    found.sessions = _sessions(table, places, journal)
     return found
 
 
@@ -84,6 +86,11 @@ class _Table:
             rows = self.rows()
             self._size = min(len(rows), FOLD // 2)
 
+    def floors(self) -> tuple[I64, I64]:
+        """Sessions, rising; for each the number to which nothing is needed."""
+        rows = self.rows()
+        return rows[:, 0], np.maximum(rows[:, 2], rows[:, 3])
+
     def rows(self) -> I64:
         """int64[n, 4], sessions rising."""
         rows = np.concatenate([np.zeros((0, 4), np.int64), *self._parts])
@@ -94,52 +101,24 @@ class _Table:
         return out
 
 
-class _Places:
-    """(session, position, first, last, bytes) of what is not acknowledged or lost."""
-
-    def __init__(self) -> None:
-        self._parts: list[I64] = []
-        self._size = 0
-
-    def add(self, position: int, record: Matched, table: _Table) -> None:
-        last = record.first + np.diff(record.cut) - 1
-        columns = (record.session, position, record.first, last, np.array(bytes_of(record)))
-        self._parts.append(np.stack(np.broadcast_arrays(*columns), 1))
-        self._size += len(last)
-        if self._size > FOLD:
-            rows = self.rows(table)
-            self._size = min(len(rows), FOLD // 2)
-
-    def rows(self, table: _Table) -> I64:
-        """int64[n, 5], by session and number."""
-        rows = np.concatenate([np.zeros((0, 5), np.int64), *self._parts])
-        known = table.rows()
-        floor = np.maximum(known[:, 2], known[:, 3])
-        rows = rows[rows[:, 3] > floor[np.searchsorted(known[:, 0], rows[:, 0])]]
-        rows = rows[np.lexsort((rows[:, 2], rows[:, 0]))]
-        self._parts = [rows]
-        return rows
-
-
-def _sessions(table: I64, places: I64, journal: Journal) -> dict[int, Session]:
+def _sessions(table: _Table, places: FoundPlaces, journal: Journal) -> dict[int, Session]:
     """The sessions with their backlogs. Raises DataDirectoryError when a pair is missing."""
+    rows = places.drop(*table.floors())
+    sessions = table.rows()
+    start = np.searchsorted(rows[:, 0], sessions[:, 0]).tolist()
+    stop = np.searchsorted(rows[:, 0], sessions[:, 0], "right").tolist()
     out: dict[int, Session] = {}
-    for number, following, acked, lost in table.tolist():
+    for (number, following, acked, lost), a, b in zip(sessions.tolist(), start, stop, strict=True):
         session = out[number] = Session(number, journal)
         session.next = max(following, acked + 1, lost + 1)
         session.acked = session.taken = acked
         session.lost = session.noted = lost
-    reached = {number: session.floor for number, session in out.items()}
-    for number, position, first, last, size in places.tolist():
-        if first > reached[number] + 1:
-            raise _missing(number, reached[number] + 1)
-        out[number].backlog.append(position, first, last, size)
-        reached[number] = last
-    for number, session in out.items():
-        if reached[number] + 1 < session.next:
-            raise _missing(number, reached[number] + 1)
+        mine = rows[a:b, 1:]
+        first = np.append(mine[:, 1], session.next)
+        reached = np.append(session.floor, mine[:, 2]) + 1
+        missing = np.flatnonzero(first > reached)
+        if len(missing):
+            pair = int(reached[missing[0]])
+            raise DataDirectoryError(f"the match log has lost pair {pair} of session {number}")
+        session.backlog.restore(places.folded(number, mine))
     return out
-
-
-def _missing(session: int, pair: int) -> DataDirectoryError:
-    return DataDirectoryError(f"the match log has lost pair {pair} of session {session}")

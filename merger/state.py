@@ -139,8 +139,11 @@ class MergerMachine:
                     oldest = min(frame.oldest, frame.batch)
                     self._windows[frame.dispatcher].advance(frame.watermark, oldest)
                 case MergerQueries() | Applied() | Tip():
+                    named = self._named
                     if self._updates.on(frame):
-                        out += self._applied(done)
+                        out += self._process_all(done)
+                    if self._named and not named:
+                        self._sessions.wake()
                     out += self._updates.asks()
                     if isinstance(frame, MergerQueries):
                         self._windows[frame.dispatcher].advance(frame.watermark)
@@ -189,12 +192,6 @@ class MergerMachine:
         done.setdefault(payload.dispatcher, []).append(payload.batch)
         return []
 
-    def _applied(self, done: Done) -> list[Send]:
-        """More queries are known."""
-        if self._named:
-            self._sessions.wake()
-        return self._process_all(done)
-
     def _process_all(self, done: Done) -> list[Send]:
         self._refused = False
         out: list[Send] = []
@@ -236,6 +233,7 @@ class MergerMachine:
             return []
         lowest = min(window.watermark for window in self._windows)
         kept = self._updates.forget(lowest, self._sessions.last)
+        self._forgotten.tidy(self._sessions.floor)
         return [Send(Address("sequencer", 0), NamesKept(self._index, kept))]
 
     def _retain(self) -> None:
@@ -254,9 +252,9 @@ class MergerMachine:
         before = self._retention.spare(end if oldest is None else oldest)
         if before is None or not self._sessions.note():
             return
-        if self._forgotten.tidy(before, self._sessions.floor):
-            self._journal.trim(before)
-            self._retention.forget(before)
+        self._journal.trim(before)
+        self._retention.forget(before)
+        self._forgotten.trimmed(before)
 
     def _checkpoint(self) -> Checkpoint:
         done = [(i, *r) for i, window in enumerate(self._windows) for r in window.done.items()]

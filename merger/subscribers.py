@@ -12,10 +12,11 @@ from ps2stream.merger.journal import Journal
 from ps2stream.merger.records import Cursors, Matched
 from ps2stream.merger.sessions import Session
 from ps2stream.messages import Send
-from ps2stream.session_messages import Attach, Credit, Detach
+from ps2stream.session_messages import Attach, Credit, Delivery, Detach
 from ps2stream.wire import StringColumn
 
-FETCH_BYTES = 32 << 20  # read from the log at most before other messages have their turn
+TURN = 8 << 20  # bytes read from the log and sent before other messages have their turn
+DELIVERY = 16 << 10  # bytes that it takes as long to read or send as to make a delivery at all
 IDLE_NAMES = 8 << 10  # bytes of names' handles that a stream without credits may hold
 
 
@@ -99,17 +100,18 @@ class Subscribers:
         return out
 
     def serve(self) -> list[Send]:
-        """Send what waits in the log, in turns, as far as reading it takes no long time."""
+        """Send what waits in the log, in turns, as long as it takes no long time."""
         if self._lost:
             self.note()
         out: list[Send] = []
-        end = self._journal.fetched + FETCH_BYTES
-        while self._hungry and self._journal.fetched < end:
+        before, sent = self._journal.fetched, 0
+        while self._hungry and self._journal.fetched - before + sent < TURN:
             number = next(iter(self._hungry))
             del self._hungry[number]
             session = self._sessions[number]
             if sends := session.pump(self):
                 out += sends
+                sent += sum(DELIVERY + len(f.data) for _, f in sends if isinstance(f, Delivery))
                 if session.waiting:
                     self._hungry[number] = None
             elif session.waiting:

@@ -8,12 +8,13 @@ from ps2stream.errors import Unavailable
 
 
 class MemoryLog:
-    """Positions count bytes, as those of files do. It is trimmed by whole segments; `full`
-    makes it refuse."""
+    """Positions count bytes, as those of files do. It is trimmed by whole segments; it refuses
+    all where `full`, frames of the kinds in `refused` otherwise."""
 
     def __init__(self, segment_bytes: int = 1) -> None:
         self.records: dict[int, bytes] = {}
         self.full = False
+        self.refused: set[int] = set()
         self.syncs = 0
         self._segment = segment_bytes
         self._end = 0
@@ -28,7 +29,7 @@ class MemoryLog:
         return self._end
 
     def append(self, record: bytes) -> int:
-        if self.full:
+        if self.full or int.from_bytes(record[6:8], "little") in self.refused:
             raise Unavailable("the log has no room")
         position, self._end = self._end, self._end + len(record)
         self.records[position] = record

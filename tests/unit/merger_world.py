@@ -112,8 +112,13 @@ class World:
         self.leave(out)
 
     def tick(self) -> None:
-        self.now += self.rng.choice([100, 100, 1_000])
-        self.leave(self.machine.tick(self.now))
+        for _ in range(self.rng.choice([1, 10])):
+            self.now += self.rng.choice([100, 100, 1_000])
+            self.leave(self.machine.tick(self.now))
+
+    def fill(self) -> None:
+        """The disk is full, or is no longer."""
+        self.disk.full = not self.disk.full
 
     def leave(self, out: list[Send]) -> None:
         """What the machine returned leaves once it is durable."""
@@ -145,6 +150,7 @@ class World:
             self.disk.crash()
         else:
             self.disk.kill()
+        self.disk.full = False
         self.start()
         for batch in list(self.open.values()):
             self.send(batch)
@@ -245,8 +251,7 @@ class World:
         offs: dict[str, Any] = {f + "_off": off for f in ragged}
         table = QueryRows(
             kind=kind.astype(np.uint8), lsn=lsn, handle=handle, session=session,
-            id_off=ids[0], id=ids[1],
-            **flat, **ragged, **offs,
+            id_off=ids[0], id=ids[1], **flat, **ragged, **offs,
         )  # fmt: skip
         data = np.frombuffer(table.encode(), np.uint8)
         span = (lsns[0], lsns[-1]) if rows else (1, 0)
@@ -257,7 +262,6 @@ class World:
     def publish(self) -> None:
         at, lsn = self.rng.randrange(DISPATCHERS), len(self.history)
         offset, size = self.offsets[at], self.rng.randint(1, 6)
-        self.offsets[at] += size
         live = [
             (h, s)
             for k, h, s in self.history
@@ -268,11 +272,18 @@ class World:
             pair = (f"q{handle}", f"o{offset + row}", at, offset + row)
             self.must[session].add(pair)
         if not pairs and self.rng.random() < 0.5:
-            return  # nobody wants it: a hole
-        batch = Batch(at, offset, size, lsn, pairs, self.epochs[at] << 8)
+            self.offsets[at] += size  # nobody wants it: a hole
+        else:
+            self.send(self.batch(at, pairs, size))
+
+    def batch(self, at: int, pairs: list[Pair], size: int = 1) -> Batch:
+        """A new one, open."""
+        offset = self.offsets[at]
+        self.offsets[at] += size
+        batch = Batch(at, offset, size, len(self.history), pairs, self.epochs[at] << 8)
         self.open[at, offset] = batch
         self.share(batch)
-        self.send(batch)
+        return batch
 
     def share(self, batch: Batch) -> None:
         """Some workers get some rows each, and answer for them."""
@@ -336,7 +347,11 @@ class World:
                 subscriber = self.subscribers[frame.session]
                 if frame.epoch == subscriber.epoch:
                     assert not frame.refused
-                    assert frame.acked >= subscriber.since
+                    if frame.sent == 1 << 62:  # the stream is not known there
+                        subscriber.lossy = True
+                    else:
+                        assert frame.acked >= subscriber.since
+                        assert subscriber.lossy or frame.sent == subscriber.number
 
     def delivered(self, subscriber: Subscriber, frame: Delivery) -> None:
         if frame.epoch != subscriber.epoch:
@@ -406,7 +421,7 @@ class World:
 
     def settle(self) -> None:
         """Nothing is lost any more, all is sent until it is done."""
-        self.loss = 0.0
+        self.loss, self.disk.full = 0.0, False
         for _ in range(40):
             for batch in list(self.open.values()):
                 self.send(batch)
@@ -421,6 +436,8 @@ class World:
 
     def finish(self) -> None:
         self.settle()
+        for at in range(DISPATCHERS):  # says that all before is done
+            self.send(self.batch(at, []))
         for subscriber in self.subscribers:
             self.attach(subscriber, much=True)
         self.settle()
@@ -451,7 +468,7 @@ def run(seed: int, steps: int) -> World:
     actions = [
         (world.step, 10), (world.tick, 4), (world.update, 3), (world.publish, 4),
         (world.take, 5), (world.again, 1), (world.idle, 1), (world.withdraw, 0.4),
-        (world.crash, 0.3), (world.restart_dispatcher, 0.2),
+        (world.crash, 0.3), (world.restart_dispatcher, 0.2), (world.fill, 0.3),
     ]  # fmt: skip
     for _ in range(steps):
         rng.choices([a for a, _ in actions], [w for _, w in actions])[0]()

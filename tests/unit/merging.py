@@ -130,6 +130,7 @@ class Client:
             if seq in self.pairs:
                 assert self.pairs[seq] == pair
                 self.repeats += 1
+            assert seq in self.pairs or seq not in self.lost, "a gap that was none"
             self.pairs[seq] = pair
 
     @property

@@ -145,6 +145,18 @@ def test_a_higher_attempt_takes_the_place_of_a_lower_one() -> None:
     assert window.pairs(done)[0].tolist() == [1]
 
 
+def test_a_withdrawn_batch_is_given_up_and_its_first_part_is_not() -> None:
+    window = Window()
+    window.payload(payload(0, 4, 5))
+    window.withdraw(0, 3)
+    window.answer(matches(0, [(3, 1, 1)], attempt=3))
+    assert len(window) == 0
+    window.answer(matches(0, [(1, 1, 1)], attempt=4))
+    window.withdraw(0, 3)  # which the part's answer overtook
+    window.payload(payload(0, 2, 5, attempt=4))
+    assert len(window.ready(5)) == 1
+
+
 @settings(deadline=None, max_examples=200)
 @given(st.lists(st.integers(0, 20), max_size=60), st.data())
 def test_a_backlog_finds_and_drops(steps: list[int], data: st.DataObject) -> None:

@@ -14,10 +14,11 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds that a short run reaches."""
     monkeypatch.setattr("ps2stream.merger.backlog.BLOCK", 3)
     monkeypatch.setattr("ps2stream.merger.fanout.MAX_BYTES", 400)
-    monkeypatch.setattr("ps2stream.merger.subscribers.FETCH_BYTES", 1_000)
+    monkeypatch.setattr("ps2stream.merger.subscribers.TURN", 40_000)
     monkeypatch.setattr("ps2stream.merger.journal.CACHE_BYTES", 2_000)
     monkeypatch.setattr("ps2stream.merger.dedup.EARLY", 6)
     monkeypatch.setattr("ps2stream.merger.forgotten.MAX_RECORDS", 2)
+    monkeypatch.setattr("ps2stream.merger.places.FOLD", 8)
     monkeypatch.setattr("ps2stream.merger.recovery.FOLD", 8)
 
 

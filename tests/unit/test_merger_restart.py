@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from ps2stream.batch import strings_to_column
 from ps2stream.messages import Applied, Fetch, NamesKept, Tip, Watermark
@@ -87,6 +88,25 @@ def test_names_that_the_ledger_has_forgotten_are_kept_with_their_pairs() -> None
     r.send(attach(1, epoch=2), attach(2, epoch=2))
     assert r.clients[1].repeats == 6
     assert r.clients[2].repeats == 0
+
+
+def test_a_long_backlog_is_found_as_it_was_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ps2stream.merger.backlog.BLOCK", 4)
+    r = rig()
+    r.send(inserts(1, [1, 2]), attach(1, batches=2))
+    for b in range(0, 800, 4):
+        r.send(*one_batch(b, [(0, 1, 1), (1, 1, 1), (1, 2, 2)], 2))
+    r.send(credit(1, 1, 2, 0, 3))
+    r.tick(10)
+    for epoch in range(2, 5):
+        end = r.log.end
+        r.restart()
+        assert r.log.end == end  # nothing of it is written again
+        assert r.machine.held_bytes < 10_000
+        r.send(inserts(1, [1, 2]), attach(1, epoch=epoch))
+        assert sorted(r.clients[1].pairs) == list(range(1, 401))
+    r.send(attach(2))
+    assert sorted(r.clients[2].pairs) == list(range(1, 201))
 
 
 def test_it_fetches_what_it_lacks() -> None:

@@ -1,0 +1,92 @@
+"""Backlogs as a match log tells them: what is not acknowledged, and which of it has been
+written down as Places already."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import NamedTuple
+
+import numpy as np
+
+from ps2stream.batch import I64
+from ps2stream.merger.backlog import Place
+from ps2stream.merger.fanout import bytes_of
+from ps2stream.merger.records import Matched, Places
+
+FOLD = 1 << 19  # rows
+
+
+class _Block(NamedTuple):
+    """A Places record: the row that stands for it, its rows' level and number, the position in
+    the first of them."""
+
+    place: Place
+    level: int
+    rows: int
+    head: int
+
+
+class FoundPlaces:
+    """Rows (session, position, first, last, bytes) of Matched records, and the blocks."""
+
+    def __init__(self) -> None:
+        self._parts: list[I64] = []
+        self._size = 0
+        self._blocks: dict[int, list[_Block]] = defaultdict(list)
+
+    @property
+    def many(self) -> bool:
+        """Whether it is time for `drop`."""
+        return self._size > FOLD
+
+    def matched(self, position: int, record: Matched) -> None:
+        last = record.first + np.diff(record.cut) - 1
+        columns = (record.session, position, record.first, last, np.array(bytes_of(record)))
+        self._parts.append(np.stack(np.broadcast_arrays(*columns), 1))
+        self._size += len(last)
+
+    def block(self, position: int, record: Places) -> None:
+        rows = record.row.reshape(-1, 4)
+        place = Place(position, int(rows[0, 1]), int(rows[-1, 2]), int(rows[:, 3].sum()))
+        self._blocks[record.session].append(_Block(place, record.level, len(rows), int(rows[0, 0])))
+
+    def drop(self, sessions: I64, floor: I64) -> I64:
+        """Forget what is at or below the floor of its session (both columns, sessions rising);
+        the other rows, by session and number."""
+        rows = np.concatenate([np.zeros((0, 5), np.int64), *self._parts])
+        rows = rows[rows[:, 3] > floor[np.searchsorted(sessions, rows[:, 0])]]
+        rows = rows[np.lexsort((rows[:, 2], rows[:, 0]))]
+        self._parts = [rows]
+        self._size = min(len(rows), FOLD // 2)
+        for number, lowest in zip(sessions.tolist(), floor.tolist(), strict=True):
+            if blocks := self._blocks.get(number):
+                self._blocks[number] = [b for b in blocks if b.place.first > lowest]
+        return rows
+
+    def folded(self, session: int, rows: I64) -> list[tuple[int, Place]]:
+        """(level, row) of a session's backlog, the oldest first: its rows without the session,
+        and in the place of those that a block holds the row of that block."""
+        out = [(0, Place(*row)) for row in rows.tolist()]
+        blocks = self._blocks.get(session, [])
+        for level in range(1 + max((b.level for b in blocks), default=-1)):
+            of = {b.head: b for b in blocks if b.level == level}
+            out = _fold(out, level, of)
+        return out
+
+
+def _fold(
+    rows: list[tuple[int, Place]], level: int, of: dict[int, _Block]
+) -> list[tuple[int, Place]]:
+    """The rows with those of this level that a block holds, by its first position, as one."""
+    out: list[tuple[int, Place]] = []
+    at = 0
+    while at < len(rows):
+        block = of.get(rows[at][1].position) if rows[at][0] == level else None
+        end = at + (block.rows if block is not None else 1)
+        if block is not None and end <= len(rows) and rows[end - 1][1].last == block.place.last:
+            out.append((level + 1, block.place))
+        else:
+            end = at + 1
+            out.append(rows[at])
+        at = end
+    return out
