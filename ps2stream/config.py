@@ -60,6 +60,18 @@ class Settings(BaseModel):
     session_quota: int = Field(
         default=16 << 20, ge=1 << 16, description="bytes of backlog a session may hold before a GAP"
     )
+    retention_bytes: int = Field(
+        default=4 << 30,
+        ge=1 << 20,
+        description="bytes of deliveries a merger keeps for all its sessions, before a GAP",
+    )
+    retention_hours: float = Field(
+        default=24.0,
+        gt=0,
+        le=24 * 366,
+        allow_inf_nan=False,
+        description="hours a delivery is kept that nobody acknowledges, before a GAP",
+    )
     max_in_flight: int = Field(
         default=64,
         ge=1,
@@ -71,6 +83,13 @@ class Settings(BaseModel):
         ge=0,
         le=1_000_000,
         description="recent objects a dispatcher keeps for `plan --from-service`; 0: none",
+    )
+    lease_s: float = Field(
+        default=6.0,
+        ge=1.0,
+        le=300.0,
+        allow_inf_nan=False,
+        description="seconds an actor may not answer, until another takes its place",
     )
     runtime: Literal["ray", "local"] = Field(
         default="ray", description="Ray actors, or everything in one process"

@@ -133,7 +133,9 @@ class RayService(Service):
             raise Unavailable(f"an actor did not start: {error}") from error
         except ray.exceptions.RayTaskError as error:
             raise error.cause from None
-        self._supervisor = Supervisor(ray, self._actors, self._lock, self._replace)
+        self._supervisor = Supervisor(
+            ray, self._actors, self._lock, self._replace, self._settings.lease_s
+        )
         self._supervisor.start()
 
     def _replace(self, address: Address) -> None:

@@ -37,19 +37,26 @@ def start(settings: Settings, plan: RoutingPlan | None = None) -> Service:
     (a port in use, a refused address) or Unavailable; what was started is stopped again.
     """
     plan = fitted_plan(settings, plan)
-    topology = Topology(
+    topology = topology_of(settings, plan)
+    warm(topology)
+    if settings.runtime == "local":
+        return LocalService(settings, topology)
+    return RayService(settings, topology)
+
+
+def topology_of(settings: Settings, plan: RoutingPlan) -> Topology:
+    """The machines that carry `plan` out, as the settings have them."""
+    return Topology(
         plan,
         dispatchers=settings.dispatchers,
         mergers=settings.mergers,
         max_in_flight=settings.max_in_flight,
         session_quota=settings.session_quota,
+        retention_bytes=settings.retention_bytes,
+        retention_ms=max(1, round(settings.retention_hours * 3_600_000)),
         sample_objects=settings.sample_objects,
         quotas=settings.security.quotas,
     )
-    warm(topology)
-    if settings.runtime == "local":
-        return LocalService(settings, topology)
-    return RayService(settings, topology)
 
 
 def fitted_plan(settings: Settings, plan: RoutingPlan | None) -> RoutingPlan:

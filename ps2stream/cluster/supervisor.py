@@ -19,14 +19,14 @@ from typing import Any
 from ps2stream.messages import Address
 
 log = logging.getLogger("ps2stream.cluster")
-LEASE_S = 6.0
 PING_S = 0.25
 RETRY_S = 0.5
 STOP_S = 10.0
 
 
 class Supervisor:
-    """Over `actors`, which `replace(address)` changes; `lock` guards the table."""
+    """Over `actors`, which `replace(address)` changes; `lock` guards the table. Who has not
+    answered for `lease_s` seconds is replaced."""
 
     def __init__(
         self,
@@ -34,11 +34,13 @@ class Supervisor:
         actors: Mapping[Address, Any],
         lock: threading.RLock,
         replace: Callable[[Address], None],
+        lease_s: float,
     ) -> None:
         self._ray = ray
         self._actors = actors
         self._lock = lock
         self._replace = replace
+        self._lease_s = lease_s
         self._pids: dict[Address, int] = {}
         self._lease: dict[Address, float] = {}
         self._asked: dict[Address, tuple[Any, float, Any]] = {}  # call, its lease, the actor
@@ -85,7 +87,7 @@ class Supervisor:
             else:
                 self._asked.pop(address, None)
             if address not in self._asked:
-                until = now + LEASE_S
+                until = now + self._lease_s
                 self._asked[address] = (actor.ping.remote(until), until, actor)
                 self._lease.setdefault(address, until + 120.0)  # a slow start is no death
             elif now > self._lease[address]:

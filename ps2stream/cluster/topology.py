@@ -12,7 +12,7 @@ from typing import Any
 from ps2stream.dispatcher.object_log import ObjectLog
 from ps2stream.dispatcher.reservoir import Reservoir
 from ps2stream.dispatcher.router import RouterMachine
-from ps2stream.merger.state import MergerMachine
+from ps2stream.merger.state import DAY_MS, MergerMachine
 from ps2stream.messages import Address
 from ps2stream.plan import RoutingPlan
 from ps2stream.ports import Log, Store
@@ -32,6 +32,8 @@ class Topology:
     mergers: int = 1
     max_in_flight: int = 64
     session_quota: int = 4 << 20
+    retention_bytes: int = 4 << 30
+    retention_ms: int = DAY_MS
     sample_objects: int = 0
     quotas: Quotas = NO_QUOTAS
 
@@ -92,6 +94,8 @@ class Topology:
             mergers=self.mergers,
             log=log,
             session_quota_bytes=self.session_quota,
+            retention_bytes=self.retention_bytes,
+            retention_ms=self.retention_ms,
         )
 
     def sequencer(self, store: Store, epoch: int) -> SequencerMachine:

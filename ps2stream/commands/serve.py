@@ -27,7 +27,7 @@ def _settings_options(command: Any) -> Any:
 
 
 def _metavar(field: FieldInfo) -> str:
-    if field.annotation is int:
+    if field.annotation in (int, float):
         return "NUMBER"
     return "PATH" if field.annotation in (Path, Path | None) else "TEXT"
 
