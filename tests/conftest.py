@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.postgres_server import Server, installed, server
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -37,3 +40,13 @@ def data() -> Path:
 def tweets(data: Path) -> Path:
     """140,155 posts: id, ts, lat, lon, text."""
     return data / "tweets_us_2021_2022.parquet"
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """A PostgreSQL server that runs as long as the tests; absent: skipped loudly."""
+    programs = installed()
+    if programs is None:
+        pytest.skip("there is no PostgreSQL here (Debian: apt-get install postgresql)")
+    with server(programs) as found:
+        yield found

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import itertools
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ps2stream import tokens
 from ps2stream.batch import strings_to_column
 from ps2stream.messages import UpdateDecision
 from ps2stream.ports import Answer, Change, DeleteRequests, Store
+from ps2stream.security import Scope
 from ps2stream.store.ledger import Ledger
 from ps2stream.store.memory import MemoryStore
 from tests.unit.updates import applied, insert
 
+POSTGRES = pytest.param("postgres", marks=pytest.mark.postgres)
 ANALYSIS = '{"stem": null, "stop": []}'
 
 
@@ -103,17 +105,37 @@ def draw_change(data: st.DataObject, kept: Kept) -> Change:
     )
 
 
-Opener = Callable[[Path], Store]
-KINDS: dict[str, Opener] = {"apsw": lambda path: Ledger.open(path, ANALYSIS)}
+Opener = Callable[[], Store]
+names = itertools.count(1)
 
 
-@pytest.mark.parametrize("kind", ["memory", *KINDS])
+@pytest.fixture(scope="module", params=["memory", "apsw", POSTGRES])
+def place(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[], Opener]:
+    """Each call makes a new place; what it gives opens the store there."""
+    if request.param == "memory":
+        return lambda: itertools.repeat(MemoryStore()).__next__
+    if request.param == "apsw":
+        return lambda: functools.partial(Ledger.open, tmp_path_factory.mktemp("store"), ANALYSIS)
+    from ps2stream.store.postgres import PostgresLedger
+    from ps2stream.store.postgres_session import Database
+
+    url = request.getfixturevalue("postgres").url
+
+    def make() -> Opener:
+        database = Database(url, f"store_{next(names)}")
+        return lambda: PostgresLedger.open(database, ANALYSIS, wait_s=1)
+
+    return make
+
+
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
-def test_what_was_committed_is_read_back(kind: str, data: st.DataObject) -> None:
-    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as ending:
-        kept = Kept()
-        store: Store = MemoryStore() if kind == "memory" else KINDS[kind](Path(name))
+def test_what_was_committed_is_read_back(place: Callable[[], Opener], data: st.DataObject) -> None:
+    with contextlib.ExitStack() as ending:
+        kept, opened = Kept(), place()
+        store = opened()
         ending.callback(store.close)
         identity = store.identity
         for _ in range(data.draw(st.integers(1, 12))):
@@ -126,9 +148,9 @@ def test_what_was_committed_is_read_back(kind: str, data: st.DataObject) -> None
                     key = data.draw(st.sampled_from(["worker", "sequencer"])), 1
                     kept.epochs[key] = kept.epochs.get(key, 0) + 1
                     assert store.epoch(*key) == kept.epochs[key]
-                case "open" if kind != "memory":
+                case "open":
                     store.close()
-                    store = KINDS[kind](Path(name))
+                    store = opened()
                     ending.callback(store.close)
             kept.check(store)
         assert store.identity == identity
@@ -137,33 +159,42 @@ def test_what_was_committed_is_read_back(kind: str, data: st.DataObject) -> None
         assert found == [batch.encode() for batch in store.replay() if batch.lsn_to > after]
 
 
-@pytest.mark.parametrize("kind", KINDS)
 def test_a_reader_may_stop_early_and_commits_may_go_on_beside_it(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Callable[[], Opener], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ps2stream.store.tables.PAGE", 4)
-    store = KINDS[kind](tmp_path)
+    store = place()()
     for lsn in range(1, 21):
         store.commit(Change(applied([insert(str(lsn))], lsn)))
     assert next(iter(store.replay(7))).lsn_from == 8
-    seen = 0
-    for batch in store.replay():
-        seen += 1
+    for seen, batch in enumerate(store.replay(), 1):
         assert batch.lsn_from == seen
         if seen % 3 == 0 and seen < 20:
             store.commit(Change(applied([insert("x")], 20 + seen // 3)))
-    assert seen == 26
+    assert [batch.lsn_to for batch in store.replay()] == list(range(1, 27))
     store.close()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_stores_have_identities_of_their_own(kind: str, tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
+def test_stores_have_identities_of_their_own(place: Callable[[], Opener]) -> None:
     found = set()
-    for name in ("a", "b", "a"):
-        store = KINDS[kind](tmp_path / name)
+    one, other = place(), place()
+    for opened in (one, other, one):
+        store = opened()
         found.add(store.identity)
         store.close()
-    assert len(found) == 2
+    assert len(found) == (1 if isinstance(store, MemoryStore) else 2)
     assert all(0 <= identity < 1 << 63 for identity in found)
+
+
+def test_tokens_are_replaced_whole(place: Callable[[], Opener]) -> None:
+    opened = place()
+    store = opened()
+    assert list(store.tokens()) == []
+    made = [tokens.make(bytes([i]) * 40, "acme", frozenset(Scope), 5, i).token for i in range(3)]
+    for held in (made, made[1:], [], made[:1]):
+        store.keep_tokens(held)
+        assert list(store.tokens()) == held
+        store.close()
+        store = opened()
+        assert list(store.tokens()) == held
+    store.close()

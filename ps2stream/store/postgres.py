@@ -1,0 +1,193 @@
+"""The ledger of a cluster: the Store of ports.py in PostgreSQL, synced at every commit.
+
+Durable means: flushed by the server, and by its synchronous standby where it has one
+(synchronous_standby_names). Who owns it, and what becomes of a lost connection, is
+postgres_owner.py's business.
+"""
+
+from __future__ import annotations
+
+import secrets
+import zlib
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import ClassVar, LiteralString, Self
+
+from ps2stream import tokens
+from ps2stream.errors import StoreFailed, Unavailable
+from ps2stream.ports import Change
+from ps2stream.store import postgres_schema
+from ps2stream.store.compaction import outlived, without
+from ps2stream.store.postgres_owner import Owner
+from ps2stream.store.postgres_session import Database, Statement
+from ps2stream.store.tables import (
+    PAGE,
+    Row,
+    Tables,
+    answer_row,
+    epoch_row,
+    log_row,
+    meta_row,
+    requests_row,
+    session_row,
+)
+from ps2stream.tokens import Token
+
+META: LiteralString = (
+    "INSERT INTO meta VALUES (%s, %s, %s) ON CONFLICT (key) DO UPDATE "
+    "SET value = excluded.value, crc32 = excluded.crc32"
+)
+EPOCH: LiteralString = (
+    "INSERT INTO epochs VALUES (%s, %s, %s, %s) ON CONFLICT (role, number) DO UPDATE "
+    "SET epoch = excluded.epoch, crc32 = excluded.crc32"
+)
+DOCUMENT: LiteralString = (
+    "INSERT INTO documents VALUES (%s, %s, %b) ON CONFLICT (name) DO UPDATE "
+    "SET crc32 = excluded.crc32, blob = excluded.blob"
+)
+ANSWER: LiteralString = (
+    "INSERT INTO answers VALUES (%s, %s, %s, %s, %s, %b) ON CONFLICT (dispatcher, epoch, seq) "
+    "DO UPDATE SET settled = excluded.settled, crc32 = excluded.crc32, blob = excluded.blob"
+)
+BEGIN_COMPACTION: tuple[LiteralString, ...] = (
+    "DROP TABLE IF EXISTS compacted",
+    "CREATE TABLE compacted (LIKE log INCLUDING ALL)",
+)
+END_COMPACTION: tuple[LiteralString, ...] = (
+    "DROP TABLE log",
+    "ALTER TABLE compacted RENAME TO log",
+)
+
+
+class PostgresLedger(Tables):
+    """A Store in a PostgreSQL database. Make one with `PostgresLedger.open`; one thread at a
+    time."""
+
+    FORMAT: ClassVar[int] = postgres_schema.FORMAT
+
+    def __init__(self, owner: Owner) -> None:
+        super().__init__(str(owner.database))
+        self._owner = owner
+        self._watermark = self._identity = 0
+        self._given: dict[tuple[str, int], int] = {}  # epochs
+
+    @classmethod
+    def open(
+        cls,
+        database: Database,
+        analysis: str,
+        created: str = "",
+        compact: bool = True,
+        take_over: bool = False,
+        wait_s: float = 15.0,
+    ) -> Self:
+        """Open the ledger, or make it; see Ledger.open and Owner.
+
+        Raises DataDirectoryError when it is in use, damaged, of another format or made with
+        other analysis settings, Unavailable when the database cannot be reached.
+        """
+        owner = Owner(database, "ledger", take_over=take_over, wait_s=wait_s)
+        try:
+            ledger = cls(owner)
+            if not owner.select("SELECT 1 FROM meta WHERE key = 'analysis'"):
+                ledger._create(analysis, created)
+            ledger._watermark, ledger._identity = ledger._meta(analysis)
+            deque(ledger.requests(), maxlen=0)
+            ledger.answers()
+            ledger.sessions()
+            ledger.tokens()
+            ledger._given = {(role, index): epoch for role, index, epoch in ledger._epochs()}
+            if compact:
+                ledger.compact()
+            else:
+                deque(ledger.replay(), maxlen=0)
+        except BaseException:
+            owner.close()
+            raise
+        return ledger
+
+    def close(self) -> None:
+        """Release it; idempotent."""
+        self._owner.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _select(self, query: str, *values: int) -> list[Row]:
+        return self._owner.select(query, *values)
+
+    @property
+    def identity(self) -> int:
+        return self._identity
+
+    @property
+    def watermark(self) -> int:
+        return self._watermark
+
+    def tokens(self) -> Sequence[Token]:
+        found = self._select("SELECT crc32, blob FROM documents WHERE name = 'tokens'")
+        for crc, blob in found:
+            self._check(zlib.crc32(blob) == crc, "the tokens")
+            return tokens.decode(blob)
+        return ()
+
+    # --- writing -------------------------------------------------------------------
+
+    def epoch(self, role: str, index: int) -> int:
+        epoch = self._given.get((role, index), 0) + 1
+        self._owner.write([(EPOCH, epoch_row(role, index, epoch))])
+        self._given[role, index] = epoch
+        return epoch
+
+    def commit(self, change: Change) -> None:
+        """One synced transaction in one round trip; see Store.commit. Raises Unavailable when
+        nothing was done, StoreFailed, for good, when that is open."""
+        self._owner.write(list(self._statements(change)))
+        self._watermark = max(self._watermark, change.watermark)
+
+    def _statements(self, change: Change) -> Iterator[Statement]:
+        for number, name in change.sessions:
+            yield "INSERT INTO sessions VALUES (%s, %b, %s)", session_row(number, name)
+        if change.batch is not None:
+            yield "INSERT INTO log VALUES (%s, %s, %s, %b)", log_row(change.batch)
+        if change.requests is not None:
+            yield "DELETE FROM requests WHERE lsn_to < %s", (change.forget,)
+            yield "INSERT INTO requests VALUES (%s, %s, %b)", requests_row(change.requests)
+        settled = {a.dispatcher: (a.dispatcher, a.epoch, a.settled) for a in change.answers}
+        for row in settled.values():
+            yield "DELETE FROM answers WHERE dispatcher = %s AND (epoch, seq) < (%s, %s)", row
+        for answer in change.answers:
+            yield ANSWER, answer_row(answer)
+        if change.watermark > self._watermark:
+            yield META, meta_row("watermark", str(change.watermark))
+
+    def keep_tokens(self, held: Sequence[Token]) -> None:
+        blob = tokens.encode(held)
+        self._owner.write([(DOCUMENT, ("tokens", zlib.crc32(blob), blob))])
+
+    def compact(self) -> bool:
+        """See Ledger.compact."""
+        deleted = outlived(self.replay(), self._watermark)
+        if not len(deleted):
+            return False
+        batches = (log_row(without(batch, deleted)) for batch in self.replay())
+        put: LiteralString = "INSERT INTO compacted VALUES (%s, %s, %s, %b)"
+        try:
+            self._owner.write([(query, ()) for query in BEGIN_COMPACTION])
+            while page := list(islice(batches, PAGE)):
+                self._owner.write([(put, row) for row in page])
+            self._owner.write([(query, ()) for query in END_COMPACTION])
+        except StoreFailed:
+            raise
+        except Unavailable:
+            return False  # the longer log is as good
+        return True
+
+    def _create(self, analysis: str, created: str) -> None:
+        values = {"analysis": analysis, "created": created, "watermark": "0"}
+        values["identity"] = str(secrets.randbits(63))
+        self._owner.write([(META, meta_row(key, value)) for key, value in values.items()])

@@ -1,0 +1,266 @@
+"""An append-only log in PostgreSQL: the `Log` of ports.py as rows of a table.
+
+Appending only buffers; a sync is one transaction in one round trip. A record that is missing
+between two others is noticed: positions follow on one another.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import zlib
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import LiteralString, Self
+
+from ps2stream.errors import DataDirectoryError, StoreFailed, Unavailable
+from ps2stream.store.postgres_owner import Owner
+from ps2stream.store.postgres_session import Database, Session, Statement
+from ps2stream.store.tables import Row
+
+MAX_RECORD = 512 << 20  # bytes; PostgreSQL's own limit is a gigabyte
+GAP = 1  # between two records, so that empty ones have positions of their own
+_SEND = 32 << 20  # bytes of records in one statement, unless one is larger
+_PAGE = 16 << 20  # bytes of records read at a time
+_RETRY_S = 0.2
+
+_INSERT: LiteralString = (
+    "INSERT INTO records SELECT %s, * FROM unnest(%b::bigint[], %b::bigint[], %b::bytea[])"
+)
+_TRIM: LiteralString = "DELETE FROM records WHERE log = %s AND position < %s"
+_FIRST: LiteralString = "UPDATE owners SET first = %s WHERE name = %s"
+_READ = "SELECT position, crc32, record FROM records WHERE log = $1 AND position = $2"
+_SCAN = f"""
+SELECT position, crc32, record FROM (
+    SELECT *, sum(octet_length(record)) OVER (ORDER BY position) - octet_length(record) AS before
+    FROM (SELECT * FROM records WHERE log = $1 AND position >= $2 ORDER BY position LIMIT 256) near
+) page WHERE before < {_PAGE} ORDER BY position
+"""
+_END = f"""
+SELECT position, position + octet_length(record) + {GAP} FROM records WHERE log = $1
+ORDER BY position DESC LIMIT 1
+"""
+
+
+class PostgresLog:
+    """A Log in a PostgreSQL database. Make one with `PostgresLog.open`.
+
+    One thread may append while another syncs and others read, scan and trim.
+    """
+
+    def __init__(self, owner: Owner, reader: Session, segment_bytes: int, patience_s: float):
+        self._owner = owner
+        self._reader = reader
+        self._segment_bytes = segment_bytes
+        self._patience_s = patience_s
+        self._fresh: dict[int, bytes] = {}  # by position: appended
+        self._writing: dict[int, bytes] = {}  # and those that a sync is at
+        self._refusing = ""  # why nothing is taken for now
+        self._failed = ""
+        self._lock = threading.Lock()  # of all the fields
+        self._syncing = threading.Lock()  # one sync at a time, with the owner's session
+        self._reading = threading.Lock()  # of the reader's session
+        name = owner.name
+        self._first: int = owner.select("SELECT first FROM owners WHERE name = $1", name)[0][0]
+        [(oldest,)] = owner.select("SELECT min(position) FROM records WHERE log = $1", name)
+        if (oldest is None and self._first) or (oldest not in (None, self._first)):
+            raise self._damaged(self._first)
+        self._last: int = self._first  # the last record that is synced
+        self._synced: int = self._first  # its end
+        for position, end in owner.select(_END, name):
+            self._last, self._synced = position, end
+        self._end = self._synced
+        self._trim_to = self._first
+
+    @classmethod
+    def open(
+        cls,
+        database: Database,
+        name: str,
+        *,
+        take_over: bool = False,
+        wait_s: float = 15.0,
+        segment_bytes: int = 16 << 20,
+        patience_s: float = 30.0,
+    ) -> Self:
+        """Open the log of this name, or make one; see Owner. So many bytes are trimmed at
+        once; a sync that is refused, as by a full disk, is tried again for `patience_s`.
+
+        Raises DataDirectoryError when it is in use or damaged, Unavailable when the database
+        cannot be reached.
+        """
+        owner = Owner(database, name, take_over=take_over, wait_s=wait_s)
+        try:
+            return cls(owner, Session(database, f"{name} reader"), segment_bytes, patience_s)
+        except BaseException:
+            owner.close()
+            raise
+
+    def close(self) -> None:
+        with self._syncing, self._reading, self._lock:
+            self._failed = self._failed or "it is closed"
+            self._owner.close()
+            self._reader.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- reading -------------------------------------------------------------------
+
+    @property
+    def first(self) -> int:
+        with self._lock:
+            return self._first
+
+    @property
+    def end(self) -> int:
+        return self._end
+
+    def read(self, position: int) -> bytes:
+        with self._lock:
+            for waiting in (self._fresh, self._writing):
+                if (record := waiting.get(position)) is not None:
+                    return record
+            if not self._first <= position < self._synced:
+                raise KeyError(position)
+        for found, crc, record in self._select(_READ, position):
+            if crc == _crc(found, record):
+                return bytes(record)
+        if position < self.first:
+            raise KeyError(position)
+        raise self._damaged(position)
+
+    def scan(self, start: int = 0) -> Iterator[tuple[int, bytes]]:
+        with self._lock:
+            waiting = [*self._writing.items(), *self._fresh.items()]
+            return self._scan(start, self._first, self._synced, waiting)
+
+    def _scan(
+        self, start: int, first: int, synced: int, waiting: list[tuple[int, bytes]]
+    ) -> Iterator[tuple[int, bytes]]:
+        at = max(start, first)
+        while at < synced:
+            before = at
+            for position, crc, record in self._select(_SCAN, at):
+                if position != at or at >= synced:
+                    break
+                if crc != _crc(position, record):
+                    raise self._damaged(at)
+                yield at, record
+                at += len(record) + GAP
+            if at == before:
+                if at >= self.first:
+                    raise self._damaged(at)
+                at = self.first  # it was trimmed in the meantime
+        for position, record in waiting:
+            if position >= start:
+                yield position, record
+
+    def _select(self, query: str, position: int) -> list[Row]:
+        with self._reading:
+            return self._reader.select(query, self._owner.name, position)
+
+    # --- writing -------------------------------------------------------------------
+
+    def append(self, record: bytes) -> int:
+        if len(record) > MAX_RECORD:
+            raise ValueError(f"record: {len(record)} bytes, more than {MAX_RECORD}")
+        with self._lock:
+            self._check_usable()
+            if self._refusing:
+                raise Unavailable(self._refusing)
+            position = self._end
+            self._fresh[position] = record
+            self._end = position + len(record) + GAP
+            return position
+
+    def sync(self) -> int:
+        with self._syncing:
+            with self._lock:
+                self._check_usable()
+                end = self._end
+                if end == self._synced:
+                    return end
+                batch = self._writing = self._fresh
+                self._fresh = {}
+            try:
+                first = self._trimmed()
+                self._write([*self._inserts(batch), *self._deletes(first)])
+            except BaseException as error:
+                with self._lock:
+                    self._failed = str(error) or type(error).__name__
+                raise
+            with self._lock:
+                self._first, self._last, self._synced = first, next(reversed(batch)), end
+                self._writing, self._refusing = {}, ""
+            return end
+
+    def trim(self, before: int) -> None:
+        """Only notes it: what fills a segment goes with a later sync."""
+        with self._lock:
+            self._check_usable()
+            self._trim_to = max(self._trim_to, min(before, self._last))
+
+    def _write(self, statements: list[Statement]) -> None:
+        give_up = time.monotonic() + self._patience_s
+        while True:
+            try:
+                self._owner.write(statements)
+                return
+            except StoreFailed:
+                raise
+            except Unavailable as error:
+                if time.monotonic() > give_up:
+                    raise
+                with self._lock:
+                    self._refusing = str(error)
+                time.sleep(_RETRY_S)
+
+    def _inserts(self, batch: dict[int, bytes]) -> Iterator[Statement]:
+        positions, records = list(batch), list(batch.values())
+        ends = list(accumulate(map(len, records)))
+        start = 0
+        while start < len(records):
+            sent = ends[start - 1] if start else 0
+            stop = max(start + 1, bisect_right(ends, sent + _SEND))
+            at, page = positions[start:stop], records[start:stop]
+            yield _INSERT, (self._owner.name, at, list(map(_crc, at, page)), page)
+            start = stop
+
+    def _trimmed(self) -> int:
+        """Where the log begins after the next sync."""
+        with self._lock:
+            first, wanted = self._first, self._trim_to
+        if wanted - first < self._segment_bytes:
+            return first
+        query = "SELECT min(position) FROM records WHERE log = $1 AND position >= $2"
+        [(position,)] = self._owner.select(query, self._owner.name, wanted)
+        return int(position)
+
+    def _deletes(self, first: int) -> list[Statement]:
+        if first == self._first:
+            return []
+        return [(_TRIM, (self._owner.name, first)), (_FIRST, (first, self._owner.name))]
+
+    def _check_usable(self) -> None:
+        if self._failed:
+            raise Unavailable(f"{self._owner} takes nothing until a restart: {self._failed}")
+
+    def _damaged(self, position: int) -> DataDirectoryError:
+        return DataDirectoryError(
+            f"{self._owner}: position {position} is damaged: no sound record begins there; "
+            "restore a copy"
+        )
+
+    @property
+    def bytes(self) -> int:
+        with self._lock:
+            return self._end - self._first
+
+
+def _crc(position: int, record: bytes) -> int:
+    return zlib.crc32(record, zlib.crc32(b"%d" % position))

@@ -1,0 +1,157 @@
+"""One owner at a time of a ledger or a log in PostgreSQL, and its connection.
+
+An advisory lock keeps a second owner out. Who takes over ends the session of the owner
+before and raises the epoch, on which every write is conditional: what a zombie sends is
+refused. A connection that is found dead is made anew before the next write; one that dies
+while a write is under way leaves open what became of it, which ends the owner.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable
+
+import psycopg
+
+from ps2stream.errors import DataDirectoryError, StoreFailed, Unavailable
+from ps2stream.store.postgres_session import (
+    Connection,
+    Database,
+    Session,
+    Statement,
+    is_alive,
+    one,
+    said,
+)
+
+POLL_S = 0.05
+FULL = "53"  # class of SQLSTATE: no disk, no memory, no connection
+READ_ONLY = "25006"
+PASSING = {READ_ONLY, "40001", "40P01", "55P03", "57014"}  # conflicts, time-outs
+_HOLDER = """
+SELECT pid, application_name, client_addr FROM pg_stat_activity JOIN pg_locks USING (pid)
+WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND (classid::bigint << 32 | objid::bigint)
+    = %s AND pg_locks.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+
+
+class Owner(Session):
+    """The owner of what is called `name`, in a database.
+
+    One thread at a time.
+    """
+
+    def __init__(
+        self, database: Database, name: str, *, take_over: bool = False, wait_s: float = 15.0
+    ) -> None:
+        """Waits so long for another owner to go, whose host may have died; with `take_over`
+        ends its session at once. Raises DataDirectoryError when it stays, Unavailable when
+        the database cannot be reached."""
+        super().__init__(database, name)
+        self._failed = ""
+        try:
+            database.prepare(self._db)
+            self._lock(self._db, wait_s, ends=-1 if take_over else 0)
+            self.epoch = self._take()
+        except psycopg.Error as error:
+            self._db.close()
+            raise Unavailable(f"{self} cannot be opened: {said(error)}") from error
+        except BaseException:
+            self._db.close()
+            raise
+        self._pid = self._db.info.backend_pid
+
+    def close(self) -> None:
+        self._failed = self._failed or "it is closed"
+        super().close()
+
+    # --- writing -------------------------------------------------------------------
+
+    def write(self, statements: Iterable[Statement]) -> None:
+        """Do all of this durably, or nothing, in one round trip; if this is still the owner.
+
+        Raises Unavailable when nothing was done and a later call may succeed (no connection,
+        a full disk), else StoreFailed, for good.
+        """
+        if self._failed:
+            raise StoreFailed(f"{self} takes nothing until a restart: {self._failed}")
+        db = self._alive()
+        try:
+            with db.pipeline():
+                db.execute("BEGIN")
+                db.execute("SELECT owned(%s, %s)", [self.name, self.epoch])
+                for query, values in statements:
+                    db.execute(query, values)
+                done = db.execute("COMMIT")
+            if done.statusmessage != "COMMIT":
+                raise psycopg.DatabaseError(f"the answer to COMMIT was {done.statusmessage}")
+        except psycopg.Error as error:
+            raise self._refused(db, error) from error
+        except BaseException as error:
+            self._failed = str(error) or type(error).__name__
+            db.close()
+            raise
+
+    def _refused(self, db: Connection, error: psycopg.Error) -> Unavailable:
+        what = f"{self} cannot be written: {said(error)}"
+        state = error.sqlstate or ""
+        if db.closed or not (state.startswith(FULL) or state in PASSING):
+            self._failed = said(error)
+            db.close()
+            return StoreFailed(what)
+        # The server has told of the error: nothing was done.
+        if state == READ_ONLY:
+            db.close()  # it became a standby; look for the primary
+        else:
+            with contextlib.suppress(psycopg.Error):
+                db.rollback()
+        return Unavailable(what)
+
+    # --- owning --------------------------------------------------------------------
+
+    def _alive(self) -> Connection:
+        """The connection; where it has died, another one, if this is still the owner."""
+        if self._failed:
+            raise StoreFailed(f"{self}: {self._failed}")
+        if is_alive(self._db):
+            return self._db
+        self._db.close()
+        db = self.database.connect(self.name)
+        try:
+            if one(db, "SELECT epoch FROM owners WHERE name = %s", self.name) != self.epoch:
+                self._failed = "another process has taken it over"
+                raise StoreFailed(f"{self}: {self._failed}")
+            self._lock(db, wait_s=2.0, ends=self._pid)
+        except (DataDirectoryError, psycopg.Error) as error:
+            db.close()
+            raise Unavailable(f"{self} cannot be reached: {said(error)}") from error
+        except BaseException:
+            db.close()
+            raise
+        self._db, self._pid = db, db.info.backend_pid
+        return db
+
+    def _lock(self, db: Connection, wait_s: float, ends: int = 0) -> None:
+        """`ends`: the session that may be ended for it; -1: any."""
+        key = self.database.key(self.name)
+        give_up = time.monotonic() + wait_s
+        while not one(db, "SELECT pg_try_advisory_lock(%s)", key):
+            holder = db.execute(_HOLDER, [key]).fetchone()
+            if holder is not None and ends in (-1, holder[0]):
+                db.execute("SELECT pg_terminate_backend(%s)", [holder[0]])
+            if time.monotonic() > give_up:
+                pid, name, host = holder or (0, "?", "?")
+                raise DataDirectoryError(
+                    f"{self} is in use by {name!r} from {host or 'this host'} (backend {pid}); "
+                    "stop it, or use another schema"
+                )
+            time.sleep(POLL_S)
+
+    def _take(self) -> int:
+        """Waits for a write of the owner before that is under way."""
+        raised = """
+            INSERT INTO owners VALUES (%s, 1, 0)
+            ON CONFLICT (name) DO UPDATE SET epoch = owners.epoch + 1 RETURNING epoch
+        """
+        return int(one(self._db, raised, self.name))

@@ -1,0 +1,160 @@
+"""A session with PostgreSQL: how it is opened, read from, and opened again."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import select
+import zlib
+from collections.abc import Sequence
+from typing import Any, LiteralString
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from ps2stream.errors import DataDirectoryError, Unavailable
+from ps2stream.store.postgres_schema import DDL, FORMAT
+from ps2stream.store.tables import Row
+
+Connection = psycopg.Connection[Row]
+Statement = tuple[LiteralString, Sequence[Any]]
+
+# A dead peer is noticed on both sides within about this time.
+_LINK: dict[str, str | int] = {
+    "connect_timeout": 5,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
+_SESSION = """
+SELECT set_config('search_path', %s, false),
+    set_config('client_min_messages', 'error', false),
+    set_config('idle_in_transaction_session_timeout', '5s', false),
+    set_config('tcp_keepalives_idle', '5', false),
+    set_config('tcp_keepalives_interval', '2', false),
+    set_config('tcp_keepalives_count', '3', false),
+    set_config('synchronous_commit', CASE current_setting('synchronous_commit')
+        WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false),
+    current_setting('fsync')
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Database:
+    """Where the tables lie: a PostgreSQL URL, and the name of a schema."""
+
+    url: str
+    schema: str = "ps2stream"
+
+    def __str__(self) -> str:
+        """Without the password."""
+        parts = conninfo_to_dict(self.url)
+        user, host = parts.get("user", ""), parts.get("host", "")
+        port, name = parts.get("port", ""), parts.get("dbname", "")
+        where = f"{user}{'@' if user else ''}{host}{':' if port else ''}{port}/{name}"
+        return f"postgresql://{where}, schema {self.schema}"
+
+    __repr__ = __str__  # also in a traceback
+
+    def connect(self, name: str) -> Connection:
+        """A session, in autocommit. Raises Unavailable, DataDirectoryError."""
+        link = _LINK | {"application_name": f"ps2stream {name}"}
+        link = {k: v for k, v in link.items() if k not in conninfo_to_dict(self.url)}
+        try:
+            db: Connection = psycopg.connect(make_conninfo(self.url, **link), autocommit=True)
+            found = db.execute(_SESSION, [self.schema]).fetchone()
+        except psycopg.Error as error:
+            raise Unavailable(f"{self} cannot be reached: {said(error)}") from None
+        assert found is not None
+        if found[-1] != "on":
+            db.close()
+            raise DataDirectoryError(
+                f"{self}: the server runs with fsync = off, which keeps nothing; switch it on"
+            )
+        return db
+
+    def prepare(self, db: Connection) -> None:
+        """Make the tables unless they are there. Raises DataDirectoryError."""
+        there = "SELECT to_regclass(quote_ident(%s) || '.meta') IS NOT NULL"
+        try:
+            if one(db, there, self.schema):
+                return
+            with db.transaction():
+                db.execute("SELECT pg_advisory_xact_lock(%s)", [self.key("")])
+                if one(db, there, self.schema):
+                    return
+                name = sql.Identifier(self.schema)
+                db.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(name))
+                crc = zlib.crc32(str(FORMAT).encode())
+                db.execute(DDL.replace("$CRC", str(crc)).encode())
+        except psycopg.Error as error:
+            raise DataDirectoryError(f"{self}: no tables can be made: {said(error)}") from error
+
+    def key(self, name: str) -> int:
+        """Of an advisory lock: 64 bits."""
+        raw = hashlib.sha256(f"ps2stream\0{self.schema}\0{name}".encode()).digest()
+        return int.from_bytes(raw[:8], "big", signed=True)
+
+
+class Session:
+    """A session for reading; one thread at a time. Where it has died, another one is opened."""
+
+    def __init__(self, database: Database, name: str) -> None:
+        """`name` tells what it is for. Raises Unavailable, DataDirectoryError."""
+        self.database = database
+        self.name = name
+        self._db = database.connect(name)
+
+    def __str__(self) -> str:
+        return f"{self.database}, {self.name}"
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._db.close()
+
+    def select(self, query: str, *values: Any) -> list[Row]:
+        """All rows. Raises DataDirectoryError when they cannot be read, Unavailable when the
+        database cannot be reached."""
+        for again in (False, True):
+            db = self._alive()
+            try:
+                with psycopg.RawCursor(db) as cursor:
+                    return list(cursor.execute(query.encode(), values, binary=True))
+            except psycopg.Error as error:
+                if not db.closed:
+                    raise DataDirectoryError(f"{self} cannot be read: {said(error)}") from error
+                if again:
+                    raise Unavailable(f"{self} cannot be read: {said(error)}") from error
+        raise AssertionError
+
+    def _alive(self) -> Connection:
+        if not is_alive(self._db):
+            self._db.close()
+            self._db = self.database.connect(self.name)
+        return self._db
+
+
+def said(error: BaseException) -> str:
+    """What went wrong, in one line."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def is_alive(db: Connection) -> bool:
+    """Whether the server has not ended the session; what it last said is read."""
+    poll = select.poll()
+    while not db.closed:
+        poll.register(db.fileno(), select.POLLIN)
+        if not poll.poll(0):
+            return True
+        with contextlib.suppress(psycopg.Error):
+            db.pgconn.consume_input()
+    return False
+
+
+def one(db: Connection, query: LiteralString, *values: Any) -> Any:
+    row = db.execute(query, values).fetchone()
+    return row[0] if row else None
