@@ -49,6 +49,22 @@ fi
 has_java || say "Java 17 or newer is missing: ps2stream plan and its tests need it \
 (Debian: apt-get install openjdk-17-jre-headless)"
 
+# The tests of the ledger and logs of a cluster start a PostgreSQL of their own.
+has_postgres() {
+    command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1
+}
+if ! has_postgres && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    say "installing PostgreSQL, which tests start"
+    config=/etc/postgresql-common/createcluster.conf
+    if [ ! -e "$config" ]; then # no server of the machine's own
+        mkdir -p "${config%/*}" && echo "create_main_cluster = false" >"$config"
+    fi
+    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
+        --no-install-recommends postgresql || true
+fi
+has_postgres || say "PostgreSQL is missing: tests marked postgres are skipped \
+(Debian: apt-get install postgresql)"
+
 say "creating $venv with $("$python" --version)"
 rm -f "$venv/.ready"
 "$python" -m venv "$venv"

@@ -50,15 +50,16 @@ class Server:
     def url(self) -> str:
         return f"postgresql://{USER}@/postgres?host={self.folder}"
 
-    def start(self) -> None:
+    def start(self, fsync: str = "on") -> None:
         log = self.folder / "server.log"
         settings = {
             "listen_addresses": "",
             "unix_socket_directories": str(self.folder),
-            "fsync": "on",
+            "fsync": fsync,
             "shared_buffers": "32MB",
             "max_connections": "40",
             "log_min_messages": "fatal",
+            "recovery_init_sync_method": "syncfs",
         }
         options = [word for k, v in settings.items() for word in ("-c", f"{k}={v}")]
         with log.open("ab") as out:

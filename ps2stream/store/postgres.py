@@ -15,12 +15,12 @@ from itertools import islice
 from typing import ClassVar, LiteralString, Self
 
 from ps2stream import tokens
-from ps2stream.errors import StoreFailed, Unavailable
+from ps2stream.errors import DataDirectoryError, StoreFailed, Unavailable
 from ps2stream.ports import Change
 from ps2stream.store import postgres_schema
 from ps2stream.store.compaction import outlived, without
 from ps2stream.store.postgres_owner import Owner
-from ps2stream.store.postgres_session import Database, Statement
+from ps2stream.store.postgres_session import Database, Session, Statement
 from ps2stream.store.tables import (
     PAGE,
     Row,
@@ -191,3 +191,20 @@ class PostgresLedger(Tables):
         values = {"analysis": analysis, "created": created, "watermark": "0"}
         values["identity"] = str(secrets.randbits(63))
         self._owner.write([(META, meta_row(key, value)) for key, value in values.items()])
+
+
+def recorded_analysis(database: Database) -> str | None:
+    """The text analysis that the ledger was made with (JSON); None when there is no ledger
+    yet. Raises DataDirectoryError when it cannot be read, Unavailable."""
+    session = Session(database, "start")
+    try:
+        query = "SELECT to_regclass(quote_ident($1) || '.meta')"
+        if session.select(query, database.schema) == [(None,)]:
+            return None
+        for key, value, crc in session.select("SELECT * FROM meta WHERE key = 'analysis'"):
+            if meta_row(key, value)[2] != crc:
+                raise DataDirectoryError(f"{database}: the text analysis is damaged")
+            return str(value)
+        return None
+    finally:
+        session.close()

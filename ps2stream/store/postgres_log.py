@@ -6,6 +6,7 @@ between two others is noticed: positions follow on one another.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 import zlib
@@ -90,12 +91,14 @@ class PostgresLog:
         Raises DataDirectoryError when it is in use or damaged, Unavailable when the database
         cannot be reached.
         """
-        owner = Owner(database, name, take_over=take_over, wait_s=wait_s)
-        try:
-            return cls(owner, Session(database, f"{name} reader"), segment_bytes, patience_s)
-        except BaseException:
-            owner.close()
-            raise
+        with contextlib.ExitStack() as undo:
+            owner = Owner(database, name, take_over=take_over, wait_s=wait_s)
+            undo.callback(owner.close)
+            reader = Session(database, f"{name} reader")
+            undo.callback(reader.close)
+            log = cls(owner, reader, segment_bytes, patience_s)
+            undo.pop_all()
+        return log
 
     def close(self) -> None:
         with self._syncing, self._reading, self._lock:

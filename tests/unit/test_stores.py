@@ -125,7 +125,7 @@ def place(
 
     def make() -> Opener:
         database = Database(url, f"store_{next(names)}")
-        return lambda: PostgresLedger.open(database, ANALYSIS, wait_s=1)
+        return lambda: PostgresLedger.open(database, ANALYSIS)
 
     return make
 
