@@ -169,9 +169,9 @@ class MergerMachine:
         self._ticks += 1
         out = self._updates.tick()
         done: Done = {}
-        if self._refused:
-            out += self._process_all(done)
         if self._ticks % SECOND == 0:
+            if self._refused:
+                out += self._process_all(done)
             self._retain()
             out += self._forget()
             self._sessions.rest()
@@ -209,7 +209,7 @@ class MergerMachine:
                 sends = self._sessions.add(record, self._named)
                 if sends is None:
                     self._refused = True  # a later tick tries again
-                    continue
+                    break
                 out += sends
                 self._lsn = max(self._lsn, payload.lsn)
             window.finish(payload.batch, payload.batch + len(payload.time))
