@@ -13,19 +13,21 @@ from ps2stream.records import ObjectRecord, Progress, Quarantined, Split
 from ps2stream.rows import ObjectRows
 
 LEAP = 1 << 30
-"""More objects than are accepted between two notes of progress."""
+"""So many offsets are reserved at a time."""
 
 
 class ObjectLog:
     """Batches with offset and LSN in a `Log`. Nothing is durable before `log.sync()`.
 
-    `offset` is above every one that was ever used, also of objects that were not logged.
+    `offset` is above every one that was ever used, also of objects that were not logged: they
+    are reserved before.
     """
 
     def __init__(self, log: Log) -> None:
         self.log = log
         self._at: deque[tuple[int, int]] = deque()  # offset, position of each batch
-        self._oldest = self._noted = 0
+        self._oldest = self._reserved = 0
+        self._spare: tuple[int, int] | None = None  # from this end on, before this position
         self._read: list[ObjectRecord] = []
         self._splits: list[int] = []
         self._dead: set[int] = set()
@@ -34,15 +36,14 @@ class ObjectLog:
                 case ObjectRecord() as record:
                     self._at.append((record.batch, position))
                     self._read.append(record)
-                    self._noted = max(self._noted, record.batch)
-                case Progress(batch=batch, offset=offset):
+                case Progress(batch=batch, below=below):
                     self._oldest = max(self._oldest, batch)
-                    self._noted = max(self._noted, offset)
+                    self._reserved = max(self._reserved, below)
                 case Split(at=at):
                     self._splits.append(at)
                 case Quarantined(offset=offset):
                     self._dead.add(offset)
-        self.offset = self._noted + LEAP if self._at or self._noted else 0
+        self.offset = self._reserved
 
     def recover(self) -> list[ObjectRecord]:
         """What may not be complete, in the order of the offsets, in the batches that were
@@ -76,19 +77,32 @@ class ObjectLog:
         self.log.append(what.encode())
         self.log.sync()
 
-    def progress(self, oldest: int, offset: int) -> bool:
-        """Every batch below `oldest` is complete, `offset` is the next; whether that is new.
-        To be synced soon."""
-        if (oldest, offset) <= (self._oldest, self._noted):
+    def reserve(self, below: int) -> None:
+        """Comes before any offset below this one is used. Raises Unavailable."""
+        if below > self._reserved:
+            self.log.append(Progress(self._oldest, below + LEAP).encode())
+            self.log.sync()
+            self._reserved = below + LEAP
+
+    def progress(self, oldest: int) -> bool:
+        """Every batch below `oldest` is complete; whether that is news, to be synced soon."""
+        if oldest <= self._oldest:
             return False
-        self._oldest, self._noted = oldest, offset
         while len(self._at) > 1 and self._at[1][0] <= oldest:
             self._at.popleft()
         if len(self._at) == 1 and oldest > self._at[0][0]:
             self._at.popleft()
-        position = self.log.append(Progress(oldest, offset).encode())
-        self.log.trim(self._at[0][1] if self._at else position)
+        position = self.log.append(Progress(oldest, self._reserved).encode())
+        self._oldest = oldest
+        self._spare = self.log.end, self._at[0][1] if self._at else position
         return True
+
+    def synced(self, end: int) -> None:
+        """The log is durable to `end`: what is not needed goes. Raises Unavailable, for good."""
+        spare = self._spare
+        if spare is not None and spare[0] <= end:
+            self._spare = None
+            self.log.trim(spare[1])
 
 
 def column(rows: ObjectRows) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:

@@ -20,11 +20,12 @@ class ObjectRecord(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Progress(Frame):
-    """Every batch of this log below offset `batch` is complete; `offset` is the next one's."""
+    """Every batch of this log below offset `batch` is complete; objects have offsets below
+    `below`, until another note says more."""
 
     KIND = 53
     batch: int
-    offset: int
+    below: int
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -112,12 +112,13 @@ class Publications:
     def note_progress(self) -> None:
         """Let the log know how far objects are complete."""
         with contextlib.suppress(Unavailable):  # a full disk; it is noted again
-            if self._log.progress(self._machine.oldest, self._machine.offset):
+            if self._log.progress(self._machine.oldest):
                 self._wake()
 
     def sync(self) -> None:
         """Make durable what was accepted, and answer. Raises Unavailable, for good."""
         end = self._log.log.sync()
+        self._log.synced(end)
         with self._lock:
             while self._unsynced and self._unsynced[0].end <= end:
                 accepted = self._unsynced.popleft()
@@ -127,6 +128,7 @@ class Publications:
         """Put what must be durable into the log; its end there, 0 if nothing must be."""
         if not self._machine.ready:
             raise Unavailable("the dispatcher is catching up with the ledger")
+        self._log.reserve(self._machine.offset + len(rows))
         if not any(waiting.durable for waiting in taken):
             return 0
         return self._log.append(self._machine.offset, self._machine.applied, rows)
