@@ -1,7 +1,8 @@
 """The batches under way: what was sent of each, and who has not yet answered.
 
 A batch that was open through DEATHS deaths of workers that it had been sent to is a
-suspect, and its parts at the next death.
+suspect: they say when they come to it, and what dies then died of it. It goes again as two
+halves, suspects too; an object that is alone has DEATHS trials.
 """
 
 from __future__ import annotations
@@ -10,7 +11,15 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from ps2stream.dispatcher.gridt import Share
-from ps2stream.messages import Address, Completed, Payload, RoutedObjects, Send, Stale
+from ps2stream.messages import (
+    Address,
+    Begin,
+    Completed,
+    Payload,
+    RoutedObjects,
+    Send,
+    Stale,
+)
 from ps2stream.rows import ObjectRows
 
 DEATHS = 3
@@ -21,16 +30,30 @@ RESEND_TICKS = 30
 
 @dataclasses.dataclass(eq=False)
 class Open:
-    """A batch. `waiting`: mergers that have not called it complete."""
+    """A batch. `waiting`: mergers that have not called it complete; `deaths` of workers that
+    may be its doing, or, of a suspect, are."""
 
     lsn: int
     rows: ObjectRows
     payload: Payload
     shares: dict[int, RoutedObjects]
     waiting: set[int]
-    patience: int  # deaths until it is a suspect
+    suspect: bool
+    deaths: int = 0
     age: int = 0
     again: int = RESEND_TICKS
+
+    @property
+    def guilty(self) -> bool:
+        """Whether it killed for certain."""
+        return self.suspect and self.deaths >= (1 if len(self.rows) > 1 else DEATHS)
+
+    def mourn(self, begun: bool) -> None:
+        """A worker died that had been sent a share; `begun`: when it came to that."""
+        self.deaths += begun or not self.suspect
+        if not self.suspect and self.deaths == DEATHS:
+            self.suspect, self.deaths = True, 0
+            self.shares = {w: dataclasses.replace(r, suspect=1) for w, r in self.shares.items()}
 
     def sends(self, shares: bool = True) -> Iterator[Send]:
         for merger in sorted(self.waiting):
@@ -49,6 +72,7 @@ class OpenBatches:
         self._route = route
         self._epoch = epoch
         self._open: dict[int, Open] = {}
+        self._begun: dict[int, tuple[int, int]] = {}  # batch and attempt, by worker
 
     def __len__(self) -> int:
         return len(self._open)
@@ -91,13 +115,13 @@ class OpenBatches:
             text=rows.text,
             oldest=oldest,
         )
-        head = (self._index, batch, attempt, self._route, lsn, watermark, expected)
+        suspect = part_of is not None
+        head = (self._index, batch, attempt, self._route, lsn, watermark, expected, int(suspect))
         routed = {
             s.worker: RoutedObjects(*head, s.row, s.lon, s.lat, s.term_off, s.term) for s in shares
         }
         waiting = set(range(self._mergers))
-        patience = DEATHS if part_of is None else 1
-        open_ = self._open[batch] = Open(lsn, rows, payload, routed, waiting, patience)
+        open_ = self._open[batch] = Open(lsn, rows, payload, routed, waiting, suspect)
         return list(open_.sends())
 
     def complete(self, frame: Completed) -> None:
@@ -115,21 +139,26 @@ class OpenBatches:
         if (open_ := self._open.get(frame.batch)) is not None:
             open_.again = min(open_.again, open_.age + RESEND_TICKS)
 
+    def begin(self, frame: Begin) -> None:
+        """A worker comes to a suspect, or is done with it."""
+        self._begun[frame.worker] = frame.batch, frame.attempt
+
     def replaced(self, peer: Address) -> list[Send]:
         """What a new incarnation of `peer` must be sent of the open batches."""
         out: list[Send] = []
-        for open_ in self._open.values():
+        begun = self._begun.pop(peer.index, None) if peer.role == "worker" else None
+        for batch, open_ in self._open.items():
             if peer.role == "merger" and peer.index in open_.waiting:
                 out += open_.sends()
-            elif peer.role == "worker" and (routed := open_.shares.get(peer.index)) is not None:
-                open_.patience -= 1
-                if open_.patience > 0:
-                    out.append(Send(peer, routed))
+            elif peer.role == "worker" and peer.index in open_.shares:
+                open_.mourn(begun == (batch, open_.payload.attempt))
+                if not open_.guilty:
+                    out.append(Send(peer, open_.shares[peer.index]))
         return out
 
-    def suspects(self) -> list[tuple[int, Open]]:
-        """Take out the batches that killed too often."""
-        found = [(b, open_) for b, open_ in self._open.items() if open_.patience <= 0]
+    def guilty(self) -> list[tuple[int, Open]]:
+        """Take out the batches that killed."""
+        found = [(b, open_) for b, open_ in self._open.items() if open_.guilty]
         for batch, _ in found:
             del self._open[batch]
         return found

@@ -24,6 +24,7 @@ from ps2stream.messages import (
     Address,
     Applied,
     AppliedAck,
+    Begin,
     Completed,
     LookupReply,
     MergerQueries,
@@ -189,6 +190,9 @@ class RouterMachine:
                     lsn = int(frame.lsn.max(initial=0))
                     heapq.heappush(self._decided, (lsn, frame.seq, frame))
                 return self._release()
+            case Begin():
+                self._open.begin(frame)
+                return []
             case Stale():
                 self.counters.stale += 1
                 self._open.refuse(frame)
@@ -253,10 +257,10 @@ class RouterMachine:
         return out
 
     def _divide(self) -> list[Out]:
-        """Suspects go again as two halves; one object alone is quarantined. A Reply with the
-        record comes before what follows from it."""
+        """What killed goes again as two halves; one object alone is quarantined. A Reply with
+        the record comes before what follows from it."""
         out: list[Out] = []
-        for batch, suspect in self._open.suspects():
+        for batch, suspect in self._open.guilty():
             rows = suspect.rows
             half = len(rows) // 2
             record = Split(batch + half) if half else Quarantined(batch)

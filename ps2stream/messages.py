@@ -222,7 +222,8 @@ class RoutedObjects(Frame):
     Match as of `lsn`. No later message of this dispatcher has an LSN below
     `watermark`. `expected` workers got a share of the batch; row is the index in the
     batch. A batch may be sent again; where its shares may differ, `attempt` is higher.
-    `route` names the plan that chose the worker."""
+    `route` names the plan that chose the worker. `suspect` = 1: it may kill the worker,
+    which says Begin a while before it looks at it."""
 
     KIND = 21
     dispatcher: int
@@ -232,6 +233,7 @@ class RoutedObjects(Frame):
     lsn: int
     watermark: int
     expected: int
+    suspect: int
     row: U32
     lon: F64
     lat: F64
@@ -326,6 +328,17 @@ class Stale(Frame):
     batch: int
     attempt: int
     route: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Begin(Frame):
+    """worker -> the dispatcher of a suspect batch: this one comes next, and nothing else
+    before it; batch = -1: it is over. If the worker dies in between, it was this batch."""
+
+    KIND = 32
+    worker: int
+    batch: int
+    attempt: int
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -19,6 +19,7 @@ from ps2stream.grid import Grid
 from ps2stream.messages import (
     Address,
     Applied,
+    Begin,
     MatchBatch,
     RoutedObjects,
     Send,
@@ -66,6 +67,9 @@ class WorkerMachine:
         self._held: list[tuple[int, int, RoutedObjects]] = []
         self._newest: dict[tuple[int, int], RoutedObjects] = {}  # of `_held`, by batch
         self._ticket = itertools.count()  # heap order among equal LSNs: arrival
+        self._suspects: dict[tuple[int, int], RoutedObjects] = {}
+        self._begun: RoutedObjects | None = None  # the suspect that comes at the next tick
+        self._behind: list[RoutedObjects] = []  # what came since it was announced
 
     @property
     def applied(self) -> int:
@@ -79,8 +83,9 @@ class WorkerMachine:
 
     @property
     def held(self) -> int:
-        """Object batches that wait for updates."""
-        return len(self._newest)
+        """Object batches that wait."""
+        begun = self._begun is not None
+        return len(self._newest) + len(self._suspects) + len(self._behind) + begun
 
     def stats(self) -> IndexStats:
         """Sizes of the index."""
@@ -110,8 +115,18 @@ class WorkerMachine:
         return []
 
     def tick(self) -> list[Send]:
-        """Periodic: fetch, if since the last tick nothing came of what was missing then."""
-        return self._stream.tick()
+        """Periodic, ten times a second: fetch, if since the last tick nothing came of what was
+        missing then; go on with the suspect batches, one step a tick, so that what was
+        answered has left before anything dangerous begins."""
+        out = self._stream.tick()
+        if self._begun is not None:
+            begun, self._begun = self._begun, None
+            over = Send(Address("dispatcher", begun.dispatcher), Begin(self.index, -1, 0))
+            return [*out, *self._look(begun), over]
+        if self._behind:
+            behind, self._behind = self._behind, []
+            return out + [send for objects in behind for send in self._receive(objects)]
+        return out + self._announce()
 
     # --- updates ---------------------------------------------------------------------
 
@@ -139,7 +154,7 @@ class WorkerMachine:
             objects = heapq.heappop(self._held)[2]
             if self._newest.get((objects.dispatcher, objects.batch)) is objects:
                 del self._newest[objects.dispatcher, objects.batch]
-                out += self._match(objects)
+                out += self._receive(objects)
         return out
 
     def _apply(self, updates: WorkerUpdates | Applied) -> None:
@@ -176,10 +191,31 @@ class WorkerMachine:
             stale = Stale(self.index, objects.batch, objects.attempt, self.route)
             return [Send(Address("dispatcher", objects.dispatcher), stale)]
         self._stream.expect(objects.lsn)
+        if objects.suspect:
+            self._suspects[objects.dispatcher, objects.batch] = objects
+        elif self._begun is not None:
+            self._behind.append(objects)
+        else:
+            return self._look(objects)
+        return []
+
+    def _look(self, objects: RoutedObjects) -> list[Send]:
+        """Match, or wait for the updates to the objects' LSN."""
         if not self._stream.amid and self.applied >= objects.lsn:
             return self._match(objects)
         self._newest[objects.dispatcher, objects.batch] = objects
         heapq.heappush(self._held, (objects.lsn, next(self._ticket), objects))
+        return []
+
+    def _announce(self) -> list[Send]:
+        """Nothing is matched between this and the suspect, so that its dispatcher knows what
+        the worker died of."""
+        ready = 0 if self._stream.amid else self.applied + 1
+        for key, objects in self._suspects.items():
+            if objects.lsn < ready:
+                self._begun = self._suspects.pop(key)
+                begin = Begin(self.index, objects.batch, objects.attempt)
+                return [Send(Address("dispatcher", objects.dispatcher), begin)]
         return []
 
     def _match(self, objects: RoutedObjects) -> list[Send]:

@@ -20,6 +20,7 @@ from ps2stream.messages import (
     Address,
     Applied,
     AppliedAck,
+    Begin,
     Completed,
     Fetch,
     LookupReply,
@@ -414,19 +415,48 @@ def test_a_batch_that_kills_is_divided_until_one_object_is_quarantined() -> None
     router.publish(posts(7, 7, 7))
     worker = Address("worker", 0)
     for _ in range(batches.DEATHS - 1):
-        assert [o.frame.batch for o in router.joined(worker)] == [0]  # type: ignore[attr-defined]
+        assert [(f.batch, f.suspect) for f in resent(router)] == [(0, 0)]
+    assert [(f.batch, f.suspect) for f in resent(router)] == [(0, 1)]
+    assert [f.batch for f in resent(router)] == [0]  # it had not begun: it was another
+    router.on(Begin(0, 0, 0))
     out = router.joined(worker)
     assert out[0] == Reply(out[0].frame)
     assert isinstance(out[0].frame, Split)
     assert out[0].frame.at == 1
     assert [f.batch for _, f in sent(out, "merger", Withdraw)] == [0]
     # The first part has the offset of the whole, whose late answers must not count for it.
-    assert [(f.batch, f.attempt) for _, f in sent(out, "worker", RoutedObjects)] == [(0, 1), (1, 1)]
+    routed = [f for _, f in sent(out, "worker", RoutedObjects)]
+    assert [(f.batch, f.attempt, f.suspect) for f in routed] == [(0, 1, 1), (1, 1, 1)]
     assert [(f.batch, f.oldest) for _, f in sent(out, "merger", Payload)] == [(0, 0), (1, 0)]
     router.on(done(0, 1))  # the second part is sound
+    for _ in range(batches.DEATHS - 1):
+        router.on(Begin(0, 0, 1))
+        assert [f.batch for f in resent(router)] == [0]
+    router.on(Begin(0, 0, 1))
     out = router.joined(worker)
     assert [type(o.frame) for o in out] == [Quarantined, Withdraw]
     assert (router.in_flight, router.counters.quarantined) == (0, 1)
+
+
+def test_what_was_not_under_way_when_a_worker_died_is_not_blamed() -> None:
+    router = machine(mergers=1)
+    router.on(insert(1))
+    for _ in range(2):
+        router.publish(posts(7, 7))
+    for _ in range(batches.DEATHS):
+        resent(router)
+    router.on(Begin(0, 0, 0))
+    router.on(Begin(0, -1, 0))  # it survived the first one
+    assert [f.batch for f in resent(router)] == [0, 2]
+    router.on(Begin(0, 2, 0))
+    out = router.joined(Address("worker", 0))
+    assert [f.batch for _, f in sent(out, "worker", RoutedObjects)] == [0, 2, 3]
+    assert [f.at for o in out if isinstance(f := o.frame, Split)] == [3]
+
+
+def resent(router: RouterMachine) -> list[RoutedObjects]:
+    """What a new incarnation of worker 0 is sent."""
+    return [f for _, f in sent(router.joined(Address("worker", 0)), "worker", RoutedObjects)]
 
 
 def test_messages_survive_the_wire() -> None:

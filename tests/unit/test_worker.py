@@ -14,6 +14,7 @@ from ps2stream.messages import (
     ROLES,
     Address,
     Applied,
+    Begin,
     Completed,
     Fetch,
     MatchBatch,
@@ -106,6 +107,7 @@ def objects(
     watermark: int = 0,
     attempt: int = 1,
     route: int = ROUTE,
+    suspect: int = 0,
 ) -> RoutedObjects:
     return RoutedObjects(
         dispatcher=dispatcher,
@@ -115,6 +117,7 @@ def objects(
         lsn=lsn,
         watermark=watermark,
         expected=1,
+        suspect=suspect,
         row=np.array([row], np.uint32),
         lon=np.array([1.0]),
         lat=np.array([2.0]),
@@ -337,6 +340,53 @@ def test_a_replaced_peer_changes_nothing() -> None:
     machine.on(updates((INS, 1, 1)))
     assert machine.joined(Address("dispatcher", 0)) == []
     assert handles(machine.on(objects(1))) == [1]
+
+
+def begun(out: list[Send]) -> list[tuple[int, int, int]]:
+    """Dispatcher, batch and attempt of each Begin."""
+    return [(s.to.index, s.frame.batch, s.frame.attempt) for s in out if isinstance(s.frame, Begin)]
+
+
+def test_suspects_are_announced_and_looked_at_one_by_one() -> None:
+    machine = worker(dispatchers=2)
+    machine.on(updates((INS, 1, 1)))
+    assert machine.on(objects(1, batch=5, attempt=3, suspect=1)) == []
+    assert machine.on(objects(1, batch=5, attempt=4, suspect=1)) == []
+    assert machine.on(objects(1, batch=7, dispatcher=1, suspect=1)) == []
+    assert handles(machine.on(objects(1, batch=8))) == [1]  # nothing is under way yet
+    out = machine.tick()
+    assert (begun(out), handles(out)) == ([(0, 5, 4)], [])
+    assert machine.on(objects(1, batch=9)) == []  # what it died of must be known
+    assert machine.held == 3
+    out = machine.tick()
+    assert (begun(out), handles(out)) == ([(0, -1, 0)], [1])
+    out = machine.tick()  # the answer has left before anything else begins
+    assert (begun(out), handles(out)) == ([], [1])
+    assert begun(machine.tick()) == [(1, 7, 1)]
+    out = machine.tick()
+    assert (begun(out), handles(out)) == ([(1, -1, 0)], [1])
+    assert (machine.tick(), machine.held) == ([], 0)
+
+
+def test_suspects_wait_for_their_updates_unannounced() -> None:
+    machine = worker()
+    machine.on(objects(2, suspect=1))
+    assert begun(machine.tick()) == []
+    machine.on(updates((INS, 1, 1), (INS, 2, 2)))
+    assert begun(machine.tick()) == [(0, 0, 1)]
+    assert handles(machine.tick()) == [1, 2]
+
+
+def test_a_suspect_that_a_state_overtakes_waits_for_it() -> None:
+    machine = worker()
+    machine.on(updates((INS, 1, 1)))
+    machine.on(objects(1, suspect=1))
+    assert begun(machine.tick()) == [(0, 0, 1)]
+    machine.on(fetched((INS, 1, 1), span=(1, 1), state=4, until=2))
+    assert handles(machine.tick()) == []
+    machine.on(fetched(span=(2, 2), state=4, until=2))
+    out = [*machine.tick(), *machine.tick()]
+    assert (begun(out), handles(out)) == ([(0, 0, 1), (0, -1, 0)], [1])
 
 
 def test_other_frames_are_refused() -> None:
