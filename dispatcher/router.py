@@ -214,11 +214,13 @@ class RouterMachine:
         dispatcher does not keep deleted queries in memory."""
         out: list[Out] = []
         out += self._stream.tick()
-        if (self.applied, self.watermark) != self._acked:
-            out += self._acknowledge()
         self._ticks += 1
-        if self._ticks % RESEND_TICKS == 0:
+        again = self._ticks % RESEND_TICKS == 0
+        if again:
             out += map(_to_sequencer, self._asked.values())
+        unseen = again and self._visible < self.applied  # an acknowledgement may be lost
+        if unseen or (self.applied, self.watermark) != self._acked:
+            out += self._acknowledge()
         out += self._open.tick()
         if self.watermark > self._told:
             self._told = self.watermark

@@ -501,3 +501,16 @@ def test_watermarks_never_fall_and_never_pass_an_open_batch() -> None:
         router.on(done(*waiting.pop()))
     counts = [n for _, n in router.gridt.counts().values()]
     assert counts == ([len(live)] if live else [])
+
+
+def test_an_acknowledgement_is_repeated_until_it_shows() -> None:
+    router = machine()
+    router.on(insert(1))
+    acks = [
+        f.lsn
+        for _ in range(2 * RESEND_TICKS)
+        for _, f in sent(router.tick(), "sequencer", AppliedAck)
+    ]
+    assert acks == [1, 1]
+    router.on(Tip(1, 1))
+    assert not any(sent(router.tick(), "sequencer", AppliedAck) for _ in range(2 * RESEND_TICKS))
