@@ -204,7 +204,8 @@ class MergerShell(Shell):
         self._log = logs.open(address)
         self.machine = topology.merger(address.index, self._log)
         self._changed = threading.Condition()
-        self._waiting: list[Send] = []
+        self._waiting: list[Send] = []  # until the next sync
+        self._due = False  # something was appended since the last one began
         self._syncing = False
         self._syncer = threading.Thread(target=self._sync, daemon=True, name=f"{self.name}-log")
 
@@ -238,12 +239,27 @@ class MergerShell(Shell):
     def status(self) -> dict[str, Any]:
         return super().status() | {"log_bytes": self._log.bytes} | counters_of(self.machine)
 
+    @property
+    def unsynced(self) -> bool:
+        """Whether `sync` is to be called."""
+        return self._due or bool(self._waiting)
+
+    def sync(self) -> None:
+        """Make durable what was done, and send what waited for it. On one thread."""
+        with self._changed:
+            sends, self._waiting = self._waiting, []
+            self._due, self._syncing = False, True
+        self._log.sync()
+        self.post(sends)
+        with self._changed:
+            self._syncing = False
+
     def _commit(self, sends: list[Send]) -> None:
         unsynced = self.machine.hand_over()
         with self._changed:
-            if unsynced or self._waiting or self._syncing:
+            self._due |= unsynced
+            if self._due or self._waiting or self._syncing:
                 self._waiting += sends
-                self._syncing |= unsynced
                 self._changed.notify()
                 return
         self.post(sends)
@@ -252,13 +268,9 @@ class MergerShell(Shell):
         while not self._stopping.is_set():
             with self.watched():
                 with self._changed:
-                    while not self._syncing and not self._stopping.is_set():
+                    while not self.unsynced and not self._stopping.is_set():
                         self._changed.wait()
-                    sends, self._waiting = self._waiting, []
-                self._log.sync()
-                self.post(sends)
-                with self._changed:
-                    self._syncing = bool(self._waiting)
+                self.sync()
 
 
 class SequencerShell(Shell):
