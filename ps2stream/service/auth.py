@@ -19,6 +19,7 @@ from ps2stream.errors import PermissionDenied, Ps2StreamError
 from ps2stream.security import Scope, Security
 from ps2stream.service.gateway import Gateway
 from ps2stream.service.identity import Caller, Identities
+from ps2stream.service.lanes import Lane, Lanes
 from ps2stream.service.slots import Slots
 from ps2stream.service.status import abort
 
@@ -93,11 +94,13 @@ class Guard(grpc.ServerInterceptor):
         security: Security,
         gateway: Gateway,
         end: Callable[[grpc.ServicerContext, Ps2StreamError], bool],
+        lanes: Lanes,
     ) -> None:
         self.asks = security.auth
         """Whether calls need an identity."""
         self._identities = Identities(security, gateway)
         self._end = end
+        self._lanes = lanes
         self._open = Slots(OPEN_CALLS, "open calls")
         self._streams: dict[grpc.ServicerContext, Caller] = {}
         self._lock = threading.Lock()
@@ -125,7 +128,7 @@ class Guard(grpc.ServerInterceptor):
                 if caller is not None:
                     _authorise(method, rule, caller)
             except Exception as error:  # noqa: BLE001
-                return _refusing(error)
+                return self._refusing(error)
         admit = self._admission(method, rule, caller)
         if handler is None:
             return grpc.stream_stream_rpc_method_handler(self._streaming(admit, _unknown))
@@ -135,7 +138,13 @@ class Guard(grpc.ServerInterceptor):
             or handler.stream_unary
             or handler.unary_unary
         )
+        lane = self._lanes.of(method, handler.response_streaming)
+        try:
+            lane.check()
+        except Ps2StreamError as error:
+            return self._refusing(error)
         guarded = (self._streaming if handler.response_streaming else _unary)(admit, inner)
+        _run_on(lane, guarded)
         make = getattr(
             grpc,
             f"{'stream' if handler.request_streaming else 'unary'}_"
@@ -156,6 +165,15 @@ class Guard(grpc.ServerInterceptor):
             except Ps2StreamError as error:
                 if not self._end(context, error):
                     context.cancel()
+
+    def _refusing(self, error: Exception) -> Any:
+        """A handler that ends the call at once. As a stream, which waits for no message."""
+
+        def handle(_: Any, context: grpc.ServicerContext) -> Any:
+            abort(context, error)
+
+        _run_on(self._lanes.refusals, handle)
+        return grpc.stream_stream_rpc_method_handler(handle)
 
     def _admission(
         self, method: str, rule: Rule, caller: Caller | None
@@ -235,13 +253,9 @@ def _unary(
     return handle
 
 
-def _refusing(error: Exception) -> Any:
-    """A handler that ends the call at once. As a stream, which waits for no message."""
-
-    def handle(_: Any, context: grpc.ServicerContext) -> Any:
-        abort(context, error)
-
-    return grpc.stream_stream_rpc_method_handler(handle)
+def _run_on(lane: Lane, behaviour: Behaviour) -> None:
+    """gRPC looks for a method's threads at its behaviour."""
+    behaviour.experimental_thread_pool = lane  # type: ignore[attr-defined]
 
 
 def _unknown(_: Any, context: grpc.ServicerContext) -> Any:

@@ -7,6 +7,7 @@ deliveries pass unparsed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from typing import Literal
 
 import grpc
@@ -42,12 +43,14 @@ PAGE_BYTES = 2 << 20
 
 class PubSub:
     """Queries and objects in, matches out, for one tenant: `calls` and `streams` by name.
-    `slots` bounds the streams; `quota` is what refusals name."""
+    `slots` bounds the streams, `bulk` those of them that publish or insert; `quota` is what
+    refusals name."""
 
-    def __init__(self, gateway: Gateway, slots: Slots, quota: Quota) -> None:
+    def __init__(self, gateway: Gateway, slots: Slots, bulk: Slots, quota: Quota) -> None:
         self._quota = quota
         self._gateway = gateway
         self._slots = slots
+        self._bulk = bulk
         self.publishing = Publishing(gateway)
         self.delivering = Delivering(gateway)
         self.calls: dict[str, Behaviour] = {
@@ -67,11 +70,13 @@ class PubSub:
             "PublishStream": lambda requests, _: pipelined(requests, self.publishing.begin),
             "Deliver": self.delivering.deliver,
         }
-        self.streams = {name: streaming(self._counted(f)) for name, f in streams.items()}
+        self.streams = {name: streaming(self._counted(name, f)) for name, f in streams.items()}
 
-    def _counted(self, behaviour: StreamBehaviour) -> StreamBehaviour:
+    def _counted(self, name: str, behaviour: StreamBehaviour) -> StreamBehaviour:
+        bulk = self._bulk.one if name in ("PublishStream", "InsertQueries") else nullcontext
+
         def handle(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
-            with self._slots.one():
+            with self._slots.one(), bulk():
                 yield from behaviour(requests, context)
 
         return handle

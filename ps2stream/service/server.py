@@ -11,7 +11,6 @@ import errno
 import logging
 import os
 import socket
-from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -23,14 +22,13 @@ from ps2stream.security import Security, is_loopback
 from ps2stream.service import admin, pubsub, tls
 from ps2stream.service.auth import Guard
 from ps2stream.service.gateway import Gateway
-from ps2stream.service.tenants import MAX_STREAMS, Tenants
+from ps2stream.service.lanes import Lanes
+from ps2stream.service.tenants import Tenants
 
 log = logging.getLogger("ps2stream.service")
 
 OPEN = Security()
 """No TLS and no questions: for loopback."""
-UNARY_THREADS = 16
-"""Threads beyond those that streams can take, so that unary calls always find one."""
 OPTIONS: list[tuple[str, int]] = [
     ("grpc.so_reuseport", 0),  # else two servers would share a port unnoticed
     # Above batch_bytes, so that a slightly larger batch gets our error, which names the limit.
@@ -50,15 +48,17 @@ class Server:
 
     def __init__(self, gateway: Gateway, host: str, port: int, security: Security) -> None:
         self._tenants = Tenants(gateway, security)
-        self._guard = Guard(security, gateway, self._tenants.end)
+        lanes = Lanes()
+        self._guard = Guard(security, gateway, self._tenants.end, lanes)
         status = admin.Admin(
             gateway, self._guard, lambda: {"shed_objects": float(self._tenants.shed())}
         )
         self._health = health.HealthServicer()
         self._server = grpc.server(
-            ThreadPoolExecutor(MAX_STREAMS + UNARY_THREADS, thread_name_prefix="ps2stream-grpc"),
+            lanes.streams,
             options=OPTIONS,
             interceptors=[self._guard],
+            maximum_concurrent_rpcs=lanes.limit,
         )
         self._server.add_generic_rpc_handlers((self._tenants.handler(), status.handler()))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)

@@ -13,13 +13,12 @@ from ps2stream.security import Security
 from ps2stream.service.auth import Behaviour, PerCaller
 from ps2stream.service.gateway import Gateway
 from ps2stream.service.identity import Caller
+from ps2stream.service.lanes import MAX_BULK_STREAMS, MAX_STREAMS
 from ps2stream.service.pubsub import SERVICE, PubSub
 from ps2stream.service.quotas import Rates
 from ps2stream.service.slots import Slots
 from ps2stream.service.tenant_gateway import TenantGateway
 from ps2stream.v1 import pubsub_pb2
-
-MAX_STREAMS = 1024
 
 
 class Tenants:
@@ -29,6 +28,7 @@ class Tenants:
         self._security = security
         self._gateway = gateway
         self._streams = Slots(MAX_STREAMS, "streams")
+        self._bulk = Slots(MAX_BULK_STREAMS, "bulk_streams")
         self._services: dict[str, PubSub] = {}
         self._lock = threading.Lock()
 
@@ -77,7 +77,7 @@ class Tenants:
         if quota.streams is not None:
             slots = Slots(-(-quota.streams // among), "the tenant's quota streams", slots)
         gateway = TenantGateway(self._gateway, tenant, rates)
-        return PubSub(gateway, slots, quota)
+        return PubSub(gateway, slots, self._bulk, quota)
 
     def _all(self) -> list[PubSub]:
         with self._lock:

@@ -12,12 +12,13 @@ import pytest
 from ps2stream import limits, tokens
 from ps2stream.client import Client
 from ps2stream.messages import Status
-from ps2stream.service import delivering, tenants
+from ps2stream.service import delivering, lanes
 from ps2stream.service.slots import Slots
 from ps2stream.v1 import delivery_pb2, object_pb2, pubsub_pb2, query_pb2
 from tests.service.test_bad_input import Code, call
 
 __all__ = ["call"]
+LANES = lanes.Lanes()
 LIMITS = {
     "request_bytes": limits.REQUEST_BYTES,
     "batch_bytes": limits.BATCH_BYTES,
@@ -30,7 +31,11 @@ LIMITS = {
     "polygon_vertices": limits.POLYGON_VERTICES,
     "credit_batches": delivering.MAX_CREDIT_BATCHES,
     "credit_bytes": delivering.MAX_CREDIT_BYTES,
-    "streams": tenants.MAX_STREAMS,
+    "streams": lanes.MAX_STREAMS,
+    "bulk_streams": lanes.MAX_BULK_STREAMS,
+    "stream_calls": LANES.streams.waiting,
+    "calls": LANES.calls.waiting,
+    "delete_calls": LANES.deletes.waiting,
     "tokens": tokens.MAX_TOKENS,
 }
 
