@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -59,19 +60,17 @@ def test_calls_beyond_the_lane_are_refused_and_deletes_are_not(
             first = [stub.Publish.future(request()) for _ in range(THREADS)]
             for _ in range(THREADS):
                 assert entered.acquire(timeout=60)
-            ended: list[Any] = []
-            over = threading.Semaphore(0)
+            over: queue.SimpleQueue[Any] = queue.SimpleQueue()
             rest = [stub.Publish.future(request()) for _ in range(CALLS - THREADS)]
             for call in rest:
-                call.add_done_callback(lambda done: (ended.append(done), over.release()))
-            for _ in range(CALLS - THREADS - WAITING):
-                assert over.acquire(timeout=60)
+                call.add_done_callback(over.put)
+            ended = [over.get(timeout=60) for _ in range(CALLS - THREADS - WAITING)]
             client.delete("kept")  # while all threads are taken
             for call in ended:
                 assert (
                     refusal(call.exception()) == f"{WAITING} calls are waiting, the limit (calls)"
                 )
-            assert len(ended) == CALLS - THREADS - WAITING
+            assert over.empty()
             go_on.set()
             taken = [call for call in (*first, *rest) if call not in ended]
             assert [call.result(60).accepted for call in taken] == [1] * (THREADS + WAITING)
