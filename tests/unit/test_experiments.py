@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ps2stream.commands.experiment import NAMES
-from ps2stream.experiments import salb
+from ps2stream.experiments import f8, salb
 from ps2stream.experiments.f8 import lateness
+from ps2stream.experiments.plans import Settings
 from ps2stream.experiments.report import Chart, Report, at_least, at_most, ordering
 from ps2stream.experiments.suite import EXPERIMENTS
 from ps2stream.experiments.topics import post_subscriptions, topic_subscriptions, topics
+from ps2stream.experiments.worlds import FULL, SYNTHETIC, Size, World
 
 
 def test_an_ordering_holds_when_every_measure_says_so() -> None:
@@ -63,6 +66,20 @@ def test_a_batch_waits_for_the_one_before_it() -> None:
     # Worker 0 is done 3 s after the first leaves, 2 s after the second does; then idle.
     late = lateness(np.array([[3.0, 0.5], [2.0, 0.5], [1.0, 0.0]]), np.array([9.0, 1.0, 10.0]))
     assert late.tolist() == [[3.0, 0.5], [4.0, 0.5], [1.0, 0.0]]
+
+
+def test_latency_is_of_equal_batches_of_every_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Size] = []
+
+    def worlds(settings: Settings, groups: Sequence[str]) -> list[World]:
+        asked.append(settings.size)
+        return []
+
+    monkeypatch.setattr(f8, "worlds", worlds)
+    f8.run(Settings(size=FULL))
+    for source in ("posts.parquet", SYNTHETIC):
+        size = asked[0].of(source)
+        assert size.judged / size.rounds == pytest.approx(f8.BATCH, rel=0.05)
 
 
 def random_posts(rng: np.random.Generator, rows: int = 60, words: int = 12) -> salb.Posts:
