@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Protocol
 
@@ -65,6 +66,15 @@ class Stream:
             ):
                 self.streams.tell(self)
 
+    def again(self, go_on: Callable[[], tuple[int, int]]) -> None:
+        """What is not acknowledged comes again. `go_on`, called before, tells how many batches
+        and bytes the sink let go of."""
+        with self.streams.edge.lock:
+            batches, size = go_on()
+            self.sent = (self.sent[0] - batches, self.sent[1] - size)
+            if not self.closed:
+                self.streams.anew(self)
+
     def close(self) -> None:
         """The stream is gone: what comes now goes to the session's backlog."""
         self.streams.drop(self)
@@ -118,9 +128,11 @@ class Streams:
         elif frame.number == stream.number + 1:
             stream.number += 1
             stream.sent = (stream.sent[0] + 1, stream.sent[1] + len(frame.data))
-            stream.sink(frame.data.tobytes())
+            if stream.sink(frame.data.tobytes()):
+                self._to_merger(Detach(stream.session, stream.epoch))
+                stream.epoch = 0  # until `Stream.again`
         elif frame.number > stream.number:
-            self._anew(stream)
+            self.anew(stream)
 
     def tell(self, stream: Stream) -> None:
         """Tell the merger what the client took and acknowledged."""
@@ -147,7 +159,7 @@ class Streams:
         if peer.role == "merger":
             for stream in list(self._of.values()):
                 if stream.session % self._mergers == peer.index:
-                    self._anew(stream)
+                    self.anew(stream)
 
     def drop(self, stream: Stream) -> None:
         """Forget a stream and tell the merger."""
@@ -157,7 +169,7 @@ class Streams:
                 self._to_merger(Detach(stream.session, stream.epoch))
             self._forget(stream)
 
-    def _anew(self, stream: Stream) -> None:
+    def anew(self, stream: Stream) -> None:
         """What was sent and not acknowledged comes again, under a new epoch."""
         stream.epoch = 0
         self.edge.rename(stream)
@@ -186,7 +198,7 @@ class Streams:
         stream.attached = True
         self._opened(stream)
         if frame.sent > stream.number:
-            self._anew(stream)
+            self.anew(stream)
 
     def _opened(self, stream: Stream, problem: Exception | None = None) -> None:
         opening, stream.opening = stream.opening, None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -13,54 +12,58 @@ from ps2stream.errors import FailedPrecondition, InvalidArgument, Unavailable, V
 from ps2stream.limits import REQUEST_BYTES
 from ps2stream.service.calls import name_problem, no_session, parse, wait
 from ps2stream.service.gateway import Gateway, Sink, Stream
+from ps2stream.service.inbox import Cut, Held, Inbox
 from ps2stream.v1 import delivery_pb2
 
 CREDIT_BATCHES = 256
 CREDIT_BYTES = 1 << 20
 MAX_CREDIT_BATCHES = 4096
 MAX_CREDIT_BYTES = 8 << 20
-"""Credits bound what waits here for a slow stream."""
-
-Inbox = queue.SimpleQueue[bytes | Exception | None]
+"""Credits bound what waits here for a slow stream; inbox.py what waits for all of them."""
 
 
 class Delivering:
-    """All Deliver streams of this server."""
+    """All Deliver streams of a tenant; `held` is what waits for those of all tenants."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, held: Held) -> None:
         self._gateway = gateway
+        self._held = held
         self._open: dict[grpc.ServicerContext, Inbox] = {}
         self._stopping = False
 
     def deliver(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         """The handler; ends with FAILED_PRECONDITION when another stream takes over."""
         start = _start(next(requests, b""))
-        inbox: Inbox = queue.SimpleQueue()
+        inbox = self._held.open()
 
-        def sink(data: bytes | None) -> None:
-            inbox.put(_TAKEN_OVER if data is None else data)
+        def sink(data: bytes | None) -> bool:
+            if data is not None:
+                return inbox.put(data)
+            inbox.end(_TAKEN_OVER)
+            return False
 
-        if not context.add_callback(lambda: inbox.put(None)):
-            return
         self._open[context] = inbox
         try:
+            if not context.add_callback(inbox.end):
+                return
             if self._stopping:
                 raise _stopping()
             yield from self._relay(self._attach(start, sink, context), requests, inbox)
         finally:
             self._open.pop(context, None)
+            inbox.close()
 
     def stop(self) -> None:
         """End all streams with UNAVAILABLE, so that clients look for another server."""
         self._stopping = True
         for inbox in tuple(self._open.values()):
-            inbox.put(_stopping())
+            inbox.end(_stopping())
 
     def end(self, context: grpc.ServicerContext, error: Exception) -> bool:
         """End one stream with `error`; False when there is no such stream."""
         inbox = self._open.get(context)
         if inbox is not None:
-            inbox.put(error)
+            inbox.end(error)
         return inbox is not None
 
     def _attach(
@@ -105,9 +108,10 @@ class Delivering:
                 session=stream.session, epoch=stream.epoch, incarnation=self._gateway.incarnation
             )
             yield delivery_pb2.DeliverResponse(started=started).SerializeToString()
-            while (item := inbox.get()) is not None:
-                if isinstance(item, Exception):
-                    raise item
+            while (item := inbox.take()) is not None:
+                if isinstance(item, Cut):
+                    stream.again(inbox.go_on)
+                    continue
                 flow.sent_batches += 1
                 flow.sent_bytes += len(item)
                 yield item
@@ -136,8 +140,8 @@ class _Flow:
         except grpc.RpcError:
             pass
         except Exception as error:  # noqa: BLE001
-            inbox.put(error)
-        inbox.put(None)
+            inbox.end(error)
+        inbox.end()
 
     def _pass_on(self, credit: delivery_pb2.Credit) -> None:
         batches = min(credit.batches, self.sent_batches - self._credited_batches)

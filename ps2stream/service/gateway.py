@@ -16,7 +16,8 @@ from ps2stream.rows import ObjectRows, QueryRows
 from ps2stream.terms import Analyzer, Frequencies
 from ps2stream.tokens import TokensReply
 
-Sink = Callable[[bytes | None], None]
+Sink = Callable[[bytes | None], bool | None]
+"""True says that it let go of the delivery: none is to follow until `Stream.again`."""
 
 
 class Publication(NamedTuple):
@@ -41,6 +42,10 @@ class Stream(Protocol):
 
     def credit(self, batches: int, size: int, ack: int) -> None:
         """The client took `batches` batches of `size` bytes, and acknowledges `ack`."""
+
+    def again(self, go_on: Callable[[], tuple[int, int]]) -> None:
+        """What is not acknowledged comes again. `go_on`, called before, tells how many batches
+        and bytes the sink let go of."""
 
     def close(self) -> None:
         """The stream is gone."""

@@ -28,6 +28,7 @@ from ps2stream.service import standing
 from ps2stream.service.calls import in_time, name_problem, parse, parse_batch, pipelined, wait
 from ps2stream.service.delivering import Delivering
 from ps2stream.service.gateway import Gateway
+from ps2stream.service.inbox import Held
 from ps2stream.service.objects import Refusal
 from ps2stream.service.publishing import Publishing
 from ps2stream.service.slots import Slots
@@ -43,16 +44,18 @@ PAGE_BYTES = 2 << 20
 
 class PubSub:
     """Queries and objects in, matches out, for one tenant: `calls` and `streams` by name.
-    `slots` bounds the streams, `bulk` those of them that publish or insert; `quota` is what
-    refusals name."""
+    `slots` bounds the streams, `bulk` those of them that publish or insert, `held` what waits
+    for subscribers; `quota` is what refusals name."""
 
-    def __init__(self, gateway: Gateway, slots: Slots, bulk: Slots, quota: Quota) -> None:
+    def __init__(
+        self, gateway: Gateway, slots: Slots, bulk: Slots, held: Held, quota: Quota
+    ) -> None:
         self._quota = quota
         self._gateway = gateway
         self._slots = slots
         self._bulk = bulk
         self.publishing = Publishing(gateway)
-        self.delivering = Delivering(gateway)
+        self.delivering = Delivering(gateway, held)
         self.calls: dict[str, Behaviour] = {
             "InsertQuery": unary(self._insert),
             "DeleteQuery": unary(self._delete),

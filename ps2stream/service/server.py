@@ -51,7 +51,12 @@ class Server:
         lanes = Lanes()
         self._guard = Guard(security, gateway, self._tenants.end, lanes)
         status = admin.Admin(
-            gateway, self._guard, lambda: {"shed_objects": float(self._tenants.shed())}
+            gateway,
+            self._guard,
+            lambda: {
+                "shed_objects": float(self._tenants.shed()),
+                "cut_streams": float(self._tenants.cut()),
+            },
         )
         self._health = health.HealthServicer()
         self._server = grpc.server(

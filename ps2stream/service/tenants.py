@@ -13,6 +13,7 @@ from ps2stream.security import Security
 from ps2stream.service.auth import Behaviour, PerCaller
 from ps2stream.service.gateway import Gateway
 from ps2stream.service.identity import Caller
+from ps2stream.service.inbox import Held
 from ps2stream.service.lanes import MAX_BULK_STREAMS, MAX_STREAMS
 from ps2stream.service.pubsub import SERVICE, PubSub
 from ps2stream.service.quotas import Rates
@@ -28,6 +29,7 @@ class Tenants:
         self._security = security
         self._gateway = gateway
         self._streams = Slots(MAX_STREAMS, "streams")
+        self._held = Held()
         self._bulk = Slots(MAX_BULK_STREAMS, "bulk_streams")
         self._services: dict[str, PubSub] = {}
         self._lock = threading.Lock()
@@ -47,6 +49,10 @@ class Tenants:
     def shed(self) -> int:
         """Objects of level NONE that were dropped because the service was full."""
         return sum(service.publishing.shed for service in self._all())
+
+    def cut(self) -> int:
+        """Deliver streams that were let go of because they took nothing."""
+        return self._held.cuts
 
     def end(self, context: grpc.ServicerContext, error: Ps2StreamError) -> bool:
         """End a Deliver stream with `error`; False when it is none."""
@@ -77,7 +83,7 @@ class Tenants:
         if quota.streams is not None:
             slots = Slots(-(-quota.streams // among), "the tenant's quota streams", slots)
         gateway = TenantGateway(self._gateway, tenant, rates)
-        return PubSub(gateway, slots, self._bulk, quota)
+        return PubSub(gateway, slots, self._bulk, self._held, quota)
 
     def _all(self) -> list[PubSub]:
         with self._lock:

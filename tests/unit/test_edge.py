@@ -214,3 +214,18 @@ def test_a_stream_that_waits_for_its_epoch_says_nothing(desk: Desk) -> None:
     assert (len(frames(desk, Attach)), sink) == (before, [])
     grant(desk, 9)
     assert frames(desk, Attach)[-1].epoch == 9
+
+
+def test_a_stream_whose_sink_lets_go_pauses_until_it_takes_again(desk: Desk) -> None:
+    future = desk.edge.attach("s", 0, 8, 1 << 20, lambda _: True)
+    grant(desk, 4)
+    desk.edge._answer(Attached(SESSION, 4, 0, 0, 0, 0))
+    stream = future.result(0)
+    deliver(desk, 4, b"one")
+    deliver(desk, 4, b"two", number=2)  # under way when the merger is told
+    assert [(d.session, d.epoch) for d in frames(desk, Detach)] == [(SESSION, 4)]
+    stream.again(lambda: (1, 3))
+    grant(desk, 9)
+    last = frames(desk, Attach)[-1]
+    assert (last.epoch, last.credit_batches, last.credit_bytes) == (9, 8, 1 << 20)
+    assert len(desk.edge.streams) == 1

@@ -1,0 +1,128 @@
+"""What waits in a dispatcher for the streams of slow clients, within one bound for all.
+
+Credits bound what one stream can hold. All together hold so many bytes: beyond that, the
+stream that has taken nothing for longest is cut. But for one batch, so that it gets on, what it
+held is let go of, for the match log has it; once its client takes again, it begins anew behind
+what is acknowledged.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import deque
+from typing import NamedTuple
+
+HELD_BYTES = 32 << 20
+
+
+class Cut(NamedTuple):
+    """So many batches and bytes were let go of."""
+
+    batches: int
+    bytes: int
+
+
+class Inbox:
+    """Of one stream."""
+
+    def __init__(self, held: Held) -> None:
+        self._held = held
+        self._ready = threading.Condition(held.lock)
+        self._items: deque[bytes] = deque()
+        self._end: Exception | None = None
+        self._ended = False
+        self._cut: Cut | None = None
+        self.size = 0
+        self.moved = 0
+
+    def put(self, data: bytes) -> bool:
+        """Whether it was let go of, here or lately."""
+        with self._ready:
+            if self._cut is None:
+                if not self._items:
+                    self.moved = self._held.moment()
+                self._items.append(data)
+                self.size += len(data)
+                self._held.grow(len(data))
+            else:
+                self._cut = Cut(self._cut.batches + 1, self._cut.bytes + len(data))
+            self._ready.notify()
+            return self._cut is not None
+
+    def end(self, error: Exception | None = None) -> None:
+        """Nothing follows; the first end counts."""
+        with self._ready:
+            if not self._ended:
+                self._ended, self._end = True, error
+            self._ready.notify()
+
+    def take(self) -> bytes | Cut | None:
+        """The next batch; a Cut, which stays until `go_on`; None at the end. Raises the end's
+        error."""
+        with self._ready:
+            while not (self._items or self._cut or self._ended):
+                self._ready.wait()
+            if self._items:
+                data = self._items.popleft()
+                if self._cut is None:
+                    self._let_go(len(data))
+                self.moved = self._held.moment()
+                return data
+            if self._end is not None:
+                raise self._end
+            return None if self._ended else self._cut
+
+    def go_on(self) -> Cut:
+        """Take again; what was let go of meanwhile."""
+        with self._ready:
+            cut, self._cut = self._cut, None
+            return cut or Cut(0, 0)
+
+    def cut(self) -> None:
+        """Let go of all but the first batch, which counts no more. Called under the lock."""
+        first = self._items.popleft()
+        self._cut = Cut(len(self._items), self.size - len(first))
+        self._items = deque([first])
+        self._let_go(self.size)
+
+    def close(self) -> None:
+        """The stream is gone."""
+        with self._ready:
+            self._items.clear()
+            self._let_go(self.size)
+            self._cut = Cut(0, 0)
+            self._held.inboxes.discard(self)
+
+    def _let_go(self, size: int) -> None:
+        self.size -= size
+        self._held.size -= size
+
+
+class Held:
+    """All inboxes of a server: together at most `limit` bytes, and a batch for each that is cut."""
+
+    def __init__(self, limit: int = HELD_BYTES) -> None:
+        self.lock = threading.Lock()
+        self.inboxes: set[Inbox] = set()
+        self.size = 0
+        self.cuts = 0
+        self._limit = limit
+        self._moments = itertools.count()
+
+    def open(self) -> Inbox:
+        inbox = Inbox(self)
+        with self.lock:
+            self.inboxes.add(inbox)
+        return inbox
+
+    def moment(self) -> int:
+        return next(self._moments)
+
+    def grow(self, size: int) -> None:
+        """Called under the lock."""
+        self.size += size
+        while self.size > self._limit:
+            holding = [inbox for inbox in self.inboxes if inbox.size]
+            min(holding, key=lambda inbox: inbox.moved).cut()
+            self.cuts += 1

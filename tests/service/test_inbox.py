@@ -1,0 +1,95 @@
+"""What waits for slow clients is bounded, and loses nothing."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from ps2stream import api
+from ps2stream.client import Client
+from ps2stream.errors import Unavailable
+from ps2stream.service import tenants
+from ps2stream.service.inbox import Cut, Held, Inbox
+from tests.service.test_failures import running
+
+
+def held(limit: int, streams: int) -> tuple[Held, list[Inbox]]:
+    found = Held(limit)
+    return found, [found.open() for _ in range(streams)]
+
+
+def test_who_has_taken_nothing_for_longest_is_cut() -> None:
+    all_, (slow, stuck, busy) = held(100, 3)
+    assert not stuck.put(bytes(30))
+    assert not slow.put(bytes(20))
+    assert not slow.put(bytes(20))
+    assert slow.take() == bytes(20)  # it moves
+    assert not busy.put(bytes(50))
+    assert all_.size == 100
+    assert not busy.put(bytes(10))
+    assert (all_.size, all_.cuts, stuck.size) == (80, 1, 0)
+    assert stuck.put(bytes(7))  # let go of at once
+    assert stuck.take() == bytes(30)
+    assert stuck.take() == Cut(1, 7)
+    assert stuck.put(bytes(1))
+    assert stuck.go_on() == (2, 8)
+    assert not stuck.put(b"x")
+    assert stuck.take() == b"x"
+    assert slow.take() == bytes(20)
+
+
+def test_a_stream_that_alone_holds_too_much_is_cut() -> None:
+    all_, (one,) = held(10, 1)
+    assert not one.put(bytes(9))
+    assert one.put(bytes(2))
+    assert (all_.size, one.take(), one.take()) == (0, bytes(9), Cut(1, 2))
+
+
+def test_what_was_held_is_given_back() -> None:
+    all_, (gone, other) = held(100, 2)
+    gone.put(bytes(60))
+    gone.close()
+    assert all_.size == 0
+    assert not other.put(bytes(90))
+    assert other.take() == bytes(90)
+    assert (all_.size, all_.cuts, all_.inboxes) == (0, 0, {other})
+
+
+def test_the_end_comes_after_what_was_put() -> None:
+    _, (inbox, refused) = held(100, 2)
+    waiting: list[object] = []
+    thread = threading.Thread(target=lambda: waiting.append(inbox.take()))
+    thread.start()
+    inbox.put(b"x")
+    thread.join(60)
+    inbox.put(b"y")
+    inbox.end()
+    inbox.end(Unavailable("late"))
+    assert (waiting, inbox.take(), inbox.take()) == ([b"x"], b"y", None)
+    refused.end(Unavailable("stop"))
+    with pytest.raises(Unavailable, match="stop"):
+        refused.take()
+
+
+def test_a_cut_stream_gets_everything_once_it_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tenants, "Held", lambda: Held(1 << 15))
+    small = [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1 << 16)]
+    monkeypatch.setattr(api, "CHANNEL_OPTIONS", [*api.CHANNEL_OPTIONS, *small])
+    size, count = 20_000, 60  # more than a connection's window holds
+    with running(tmp_path, 64 << 20) as (target, _, _edge), Client(target) as client:
+        client.insert("q", "word", session="s")
+        with client.subscribe("s") as matches:
+            taking = iter(matches)
+            for i in range(count):
+                row = {"id": str(i), "text": "word " + "x" * size, "lon": 0.0, "lat": 0.0}
+                client.publish([row])
+            assert client.status()["cut_streams"] > 0
+            found = [next(taking).object_id for _ in range(count)]
+            client.publish([{"id": "last", "text": "word", "lon": 0.0, "lat": 0.0}])
+            assert next(taking).object_id == "last"
+            assert matches.missed == 0
+        assert found == [str(i) for i in range(count)]
