@@ -27,6 +27,7 @@ from ps2stream.cluster.links import Links
 from ps2stream.cluster.logs import Logs
 from ps2stream.cluster.topology import Topology
 from ps2stream.dispatcher.object_log import ObjectLog
+from ps2stream.errors import Unavailable
 from ps2stream.messages import Address, Send, UpdateRequest
 from ps2stream.ports import Store
 from ps2stream.security import Security
@@ -88,8 +89,10 @@ class Shell(abc.ABC):
         self.links.close()
 
     def ping(self, until: float) -> int:
-        """Renew the lease to this time (monotonic, s); the process's number."""
-        self.lease = until
+        """Renew the lease, which begins with `start`, to this time (monotonic, s); the
+        process's number."""
+        if self._receiver.is_alive():
+            self.lease = until
         return os.getpid()
 
     @property
@@ -124,9 +127,9 @@ class Shell(abc.ABC):
         }
 
     def post(self, sends: list[Send]) -> None:
-        """Send, unless the lease has run out."""
+        """Send. Raises Unavailable once the lease has run out."""
         if self.lapsed:
-            raise RuntimeError("the lease has run out; another incarnation may be there")
+            raise Unavailable("this actor's lease has run out; another may be in its place")
         self.links.post(sends)
 
     @contextmanager
@@ -134,10 +137,10 @@ class Shell(abc.ABC):
         """An exception inside, whatever it is, ends this shell."""
         try:
             yield
-        except Exception:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001
             if self._stopping.is_set():
                 return
-            self.failure = traceback.format_exc()
+            self.failure = str(error) if self.lapsed else traceback.format_exc()
             log.critical("%s stopped: %s", self.name, self.failure)
             if self._exits:
                 os._exit(70)

@@ -20,6 +20,8 @@ from ps2stream.messages import Address
 
 log = logging.getLogger("ps2stream.cluster")
 PING_S = 0.25
+START_S = 120.0
+"""How much longer one that starts may be silent."""
 RETRY_S = 0.5
 STOP_S = 10.0
 
@@ -80,7 +82,7 @@ class Supervisor:
                     del self._asked[address]
                     try:
                         self._pids[address] = ray.get(call)
-                        self._lease[address] = lease
+                        self._lease[address] = lease + START_S * self._is_buried(address)
                     except ray.exceptions.RayError:
                         dead.append((address, actor))
                         continue
@@ -89,7 +91,7 @@ class Supervisor:
             if address not in self._asked:
                 until = now + self._lease_s
                 self._asked[address] = (actor.ping.remote(until), until, actor)
-                self._lease.setdefault(address, until + 120.0)  # a slow start is no death
+                self._lease.setdefault(address, until + START_S)
             elif now > self._lease[address]:
                 dead.append((address, actor))
         return dead
@@ -98,8 +100,7 @@ class Supervisor:
         self._asked.pop(address, None)
         self._lease.pop(address, None)
         pid = self._pids.pop(address, 0)
-        burial = self._burials.get(address)
-        if burial is not None and burial.is_alive():
+        if self._is_buried(address):
             if pid:  # it died again before it served; whoever waits for it is told
                 _kill(pid)
             return
@@ -111,6 +112,11 @@ class Supervisor:
         )
         self._burials[address] = burial
         burial.start()
+
+    def _is_buried(self, address: Address) -> bool:
+        """Whether its successor is being made."""
+        burial = self._burials.get(address)
+        return burial is not None and burial.is_alive()
 
     def _bury(self, address: Address, actor: Any, pid: int) -> None:
         self._ray.kill(actor)

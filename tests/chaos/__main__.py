@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 
 import click
@@ -21,6 +22,7 @@ def main(context: click.Context, minutes: float, seed: int, workers: int, as_jso
 
     Exit code 1 when anything acknowledged was lost, came twice, or came falsely.
     """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if context.invoked_subcommand is None:
         show(run(minutes, seed, workers=workers), as_json)
 

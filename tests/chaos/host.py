@@ -7,6 +7,7 @@ from outside, whatever state the service is in, and nothing else is ever killed.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import signal
@@ -23,6 +24,7 @@ from tests.conftest import ROOT
 
 READY_S = 180.0
 _LISTENS = "00010000"
+_LIBC = ctypes.CDLL(None)
 
 
 class Actor(NamedTuple):
@@ -89,7 +91,7 @@ class Host:
             self._leader = subprocess.Popen(
                 [sys.executable, "-m", "ps2stream", "serve", "--json", *self._options],
                 stdout=out, stderr=errors, stdin=subprocess.DEVNULL,
-                env=environment, start_new_session=True,
+                env=environment, start_new_session=True, preexec_fn=_tied,
             )  # fmt: skip
         deadline = time.monotonic() + READY_S
         while b'"ready"' not in said.read_bytes():
@@ -160,6 +162,11 @@ def send(pid: int, number: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def _tied() -> None:
+    """In the child: SIGTERM when the thread that started it dies."""
+    _LIBC.prctl(1, signal.SIGTERM)
 
 
 def free_ports(n: int) -> int:
