@@ -7,7 +7,6 @@ from outside, whatever state the service is in, and nothing else is ever killed.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shutil
 import signal
@@ -24,7 +23,6 @@ from tests.conftest import ROOT
 
 READY_S = 180.0
 _LISTENS = "00010000"
-_LIBC = ctypes.CDLL(None)
 
 
 class Actor(NamedTuple):
@@ -88,10 +86,11 @@ class Host:
             errors.write(b"--- start\n")
             errors.flush()
             begin = errors.tell()
+            program = [sys.executable, "-m", "ps2stream", "serve", "--json", *self._options]
             self._leader = subprocess.Popen(
-                [sys.executable, "-m", "ps2stream", "serve", "--json", *self._options],
+                ["setpriv", "--pdeathsig", "TERM", *program],  # it does not outlive this thread
                 stdout=out, stderr=errors, stdin=subprocess.DEVNULL,
-                env=environment, start_new_session=True, preexec_fn=_tied,
+                env=environment, start_new_session=True,
             )  # fmt: skip
         deadline = time.monotonic() + READY_S
         while b'"ready"' not in said.read_bytes():
@@ -162,11 +161,6 @@ def send(pid: int, number: int) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-def _tied() -> None:
-    """In the child: SIGTERM when the thread that started it dies."""
-    _LIBC.prctl(1, signal.SIGTERM)
 
 
 def free_ports(n: int) -> int:
