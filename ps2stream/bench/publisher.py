@@ -119,7 +119,7 @@ class _Stream:
                 self._rest.notify_all()
 
 
-class _Publisher:
+class Publisher:
     def __init__(self, job: Job, channel: grpc.Channel) -> None:
         self.job = job
         stub = pubsub_pb2_grpc.PubSubStub(channel)
@@ -257,7 +257,7 @@ def publish(job: Job, pipe: Connection) -> None:
     """Load the queries, then run the phases that the pipe asks for: (seconds, rate, size)."""
     options = [("grpc.max_receive_message_length", 64 << 20)]
     with grpc.insecure_channel(job.target, options=options) as channel:
-        publisher = _Publisher(job, channel)
+        publisher = Publisher(job, channel)
         loading = Interval(time.monotonic())
         while publisher.next < job.start:
             publisher.insert(min(publisher.next + LOAD_ROWS, job.start))

@@ -1,4 +1,4 @@
-"""`ps2stream bench engine`, `pipeline` and `log`."""
+"""`ps2stream bench`: engine, pipeline, overload, stalled and log."""
 
 from __future__ import annotations
 
@@ -157,6 +157,89 @@ def pipeline(
         level=level,
     )
     _show(output, found)
+
+
+@bench.command()
+@click.option(
+    "--queries",
+    type=click.IntRange(min=1),
+    default=100_000,
+    show_default=True,
+    help="Queries that stand before measuring begins.",
+)
+@click.option(
+    "--seconds",
+    type=Finite(min=0, min_open=True),
+    default=10.0,
+    show_default=True,
+    help="Of each phase: warming, the peak, the flood; for two levels of publication.",
+)
+@click.option(
+    "--times",
+    type=Finite(min=0, min_open=True),
+    default=10.0,
+    show_default=True,
+    help="Of the peak that is offered, by the clock.",
+)
+@click.option(
+    "--streams",
+    type=click.IntRange(1, 512),
+    default=64,
+    show_default=True,
+    help="That the flood comes over.",
+)
+@json_option
+@pass_output
+def overload(output: Output, /, queries: int, seconds: float, times: float, streams: int) -> None:
+    """The whole service, offered many times what it can take.
+
+    Tells what was accepted and delivered at the peak and in the flood, levels DURABLE and
+    NONE; milliseconds of deletes and of acknowledgements meanwhile; memory of each process
+    before, and the most. Exit code 1 if anything acknowledged was lost or came twice, or a
+    refusal did not say when to try again.
+    """
+    from ps2stream.bench.overload import run_overload
+
+    found = run_overload(queries=queries, seconds=seconds, times=times, streams=streams)
+    _show(output, found)
+
+
+@bench.command()
+@click.option(
+    "--stalled",
+    type=click.IntRange(1, 1000),
+    default=1000,
+    show_default=True,
+    help="Subscribers that open a stream and take nothing.",
+)
+@click.option(
+    "--healthy", type=click.IntRange(1, 20), default=4, show_default=True, help="That take all."
+)
+@click.option(
+    "--seconds",
+    type=Finite(min=0, min_open=True),
+    default=10.0,
+    show_default=True,
+    help="Of each phase: without the stalled, and with them.",
+)
+@click.option(
+    "--rate",
+    type=Finite(min=0, min_open=True),
+    default=2000.0,
+    show_default=True,
+    help="Objects a second, by the clock.",
+)
+@json_option
+@pass_output
+def stalled(output: Output, /, stalled: int, healthy: int, seconds: float, rate: float) -> None:
+    """Subscribers that take nothing, beside others that do.
+
+    Tells the latency of the healthy with and without them, and KiB of memory a stalled one
+    in each process. Exit code 1 if a healthy one missed a match, or a stalled one was ended.
+    """
+    from ps2stream.bench.stalled import run_stalled
+
+    _show(output, run_stalled(stalled=stalled, healthy=healthy, seconds=seconds, rate=rate))
 
 
 @bench.command()

@@ -1,0 +1,71 @@
+"""A subscriber that takes everything at once, for benchmarks."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from typing import Any, NamedTuple
+
+import grpc
+
+from ps2stream.v1 import delivery_pb2
+
+OPTIONS = [
+    ("grpc.max_receive_message_length", 64 << 20),
+    ("grpc.use_local_subchannel_pool", 1),  # connections of their own
+]
+
+
+class Taken(NamedTuple):
+    """An object of a delivery, and when that came (monotonic s)."""
+
+    id: str
+    partition: int
+    offset: int
+    at: float
+
+
+class Taker:
+    """`got`: what came; `waits`: seconds from each acknowledgement to the next delivery;
+    `gaps`: pairs that were lost. `window`: batches that may be under way, 0: as many as the
+    service likes."""
+
+    def __init__(self, target: str, session: str, window: int = 0) -> None:
+        self.got: list[Taken] = []
+        self.waits: list[float] = []
+        self.gaps = 0
+        self._upward: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        begin = delivery_pb2.Start(session=session, credit_batches=window)
+        self._upward.put(delivery_pb2.DeliverRequest(start=begin))
+        self._channel = grpc.insecure_channel(target, options=OPTIONS)
+        self._call: Any = self._channel.stream_stream(
+            "/ps2stream.v1.PubSub/Deliver",
+            request_serializer=delivery_pb2.DeliverRequest.SerializeToString,
+        )(iter(self._upward.get, None))
+        next(self._call)
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def close(self) -> None:
+        self._upward.put(None)
+        self._channel.close()
+
+    def _read(self) -> None:
+        acked = 0.0
+        try:
+            for data in self._call:
+                now = time.monotonic()
+                if acked:
+                    self.waits.append(now - acked)
+                batch = delivery_pb2.DeliverResponse.FromString(data).batch
+                self.gaps += batch.gap.count
+                self.got += [
+                    Taken(id_, batch.partition, offset, now)
+                    for id_, offset in zip(batch.object_ids, batch.object_offsets, strict=True)
+                ]
+                last = batch.session_seq + len(batch.pair_handles) - 1
+                done = delivery_pb2.Credit(batches=1, bytes=len(data), ack=last)
+                self._upward.put(delivery_pb2.DeliverRequest(credit=done))
+                acked = time.monotonic()
+        except grpc.RpcError:
+            return

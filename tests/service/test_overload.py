@@ -1,0 +1,28 @@
+"""Short runs of the benchmarks of overload: what they promise holds, whatever the speed."""
+
+from __future__ import annotations
+
+from ps2stream.bench.overload import run_overload
+from ps2stream.bench.stalled import run_stalled
+
+
+def test_a_flood_loses_nothing_that_was_acknowledged() -> None:
+    found = run_overload(
+        queries=500, seconds=0.5, batch=32, streams=12, max_in_flight=2, runtime="local"
+    )
+    assert found["verified"]["wrong"] == 0
+    for level in ("durable", "none"):
+        flood = found[level]["flood"]
+        assert flood["accepted"] > 0
+        assert flood["deletes_refused"] == 0
+        assert flood["delete_ms"]
+        assert flood["ack_ms"]
+
+
+def test_stalled_subscribers_keep_their_streams_and_others_get_everything() -> None:
+    found = run_stalled(stalled=30, healthy=2, seconds=0.5, rate=400.0, burst=4, runtime="local")
+    assert found["verified"]["wrong"] == 0
+    assert (found["opened"], found["still_open"]) == (30, 30)
+    for phase in found["healthy"].values():
+        assert (phase["missing"], phase["refused"]) == (0, 0)
+        assert phase["published"] > 0
