@@ -17,6 +17,8 @@ EXPRESSION_CONJUNCTS: Final = 64  # above it the clause rule posts (algorithms.m
 TOKEN_BYTES: Final = 128  # longer tokens are cut, not refused
 
 WAITING_UPDATES: Final = 262_144  # inserts a dispatcher has not answered; deletes as many again
+WAITING_BYTES: Final = 64 * 1024 * 1024  # of these inserts; of these deletes as many again
+WAITING_QUESTIONS: Final = 4096  # look-ups and sessions that the sequencer has not answered
 
 LAT_MAX: Final = 90.0
 LON_MAX: Final = 180.0

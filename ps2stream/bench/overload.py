@@ -10,6 +10,7 @@ batch, that is: one that waits for each of its acknowledgements.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import multiprocessing
 import os
 import tempfile
@@ -153,6 +154,7 @@ class _Run:
         self, requests: list[bytes], streams: int, rate: float | None, level: str
     ) -> dict[str, Any]:
         self._marks.got.clear()
+        again = self._marks.again
         self._acks.waits.clear()
         deletes = _Deletes(self._stub, self.seconds)
         began = time.monotonic()
@@ -176,6 +178,7 @@ class _Run:
             "ended": sum(found.errors.values()),
             "lost": sum(not got[at[:2]] for at in found.accepted),
             "repeated": sum(n - 1 for n in got.values()),
+            "redelivered": self._marks.again - again,
             "generator_cpu_s": found.cpu,
             "delete_ms": _percentiles(deletes.took),
             "deletes_refused": deletes.refused,
@@ -250,14 +253,19 @@ class _Deletes(threading.Thread):
 
     def run(self) -> None:
         began = time.monotonic()
+        calls = []
         for i, id_ in enumerate(self._ids):
             moment = began + i * DELETE_EVERY_S
             time.sleep(max(moment - time.monotonic(), 0.0))
-            try:
-                self._stub.DeleteQuery(pubsub_pb2.DeleteQueryRequest(id=id_))
-            except grpc.RpcError:
-                self.refused += 1
-            self.took.append(time.monotonic() - moment)
+            call = self._stub.DeleteQuery.future(pubsub_pb2.DeleteQueryRequest(id=id_))
+            call.add_done_callback(functools.partial(self._answered, moment))
+            calls.append(call)
+        for call in calls:
+            call.exception()
+
+    def _answered(self, moment: float, call: Any) -> None:
+        self.took.append(time.monotonic() - moment)
+        self.refused += call.exception() is not None
 
 
 def _percentiles(seconds: list[float]) -> dict[str, float]:

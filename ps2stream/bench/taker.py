@@ -27,13 +27,15 @@ class Taken(NamedTuple):
 
 
 class Taker:
-    """`got`: what came; `waits`: seconds from each acknowledgement to the next delivery;
-    `gaps`: pairs that were lost. `window`: batches that may be under way, 0: as many as the
+    """`got`: what came; `again`: how many came once more, with their numbers;
+    `waits`: seconds from each acknowledgement to the next delivery; `gaps`: pairs that were
+    lost. The session has one query. `window`: batches that may be under way, 0: as many as the
     service likes."""
 
     def __init__(self, target: str, session: str, window: int = 0) -> None:
         self.got: list[Taken] = []
         self.waits: list[float] = []
+        self.again = 0
         self.gaps = 0
         self._upward: queue.SimpleQueue[Any] = queue.SimpleQueue()
         begin = delivery_pb2.Start(session=session, credit_batches=window)
@@ -52,6 +54,7 @@ class Taker:
 
     def _read(self) -> None:
         acked = 0.0
+        last = 0
         try:
             for data in self._call:
                 now = time.monotonic()
@@ -59,11 +62,12 @@ class Taker:
                     self.waits.append(now - acked)
                 batch = delivery_pb2.DeliverResponse.FromString(data).batch
                 self.gaps += batch.gap.count
-                self.got += [
-                    Taken(id_, batch.partition, offset, now)
-                    for id_, offset in zip(batch.object_ids, batch.object_offsets, strict=True)
-                ]
-                last = batch.session_seq + len(batch.pair_handles) - 1
+                known = max(last + 1 - batch.session_seq, 0)  # of its pairs, each an object
+                objects = zip(batch.object_ids, batch.object_offsets, strict=True)
+                new = [Taken(id_, batch.partition, offset, now) for id_, offset in objects][known:]
+                self.again += len(batch.pair_handles) - len(new)
+                self.got += new
+                last = max(last, batch.session_seq + len(batch.pair_handles) - 1)
                 done = delivery_pb2.Credit(batches=1, bytes=len(data), ack=last)
                 self._upward.put(delivery_pb2.DeliverRequest(credit=done))
                 acked = time.monotonic()

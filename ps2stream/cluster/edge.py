@@ -142,10 +142,7 @@ class DispatcherEdge:
 
     def session(self, name: str, make: bool = False) -> Future[SessionGrant]:
         """The number of the session of this name, made if new and `make`; else 0."""
-        rest = (int(make), np.frombuffer(name.encode("utf-8", "surrogatepass"), np.uint8))
-        with self.lock:
-            found = self._questions.ask(lambda seq: SessionRequest(self.machine.index, seq, *rest))
-        return cast("Future[SessionGrant]", found)
+        return self._session(name, make)
 
     def tokens(self, add: bytes = b"", drop: str = "") -> Future[TokensReply]:
         """The tokens, after a change; see TokensRequest."""
@@ -236,10 +233,22 @@ class DispatcherEdge:
     def _name(self, stream: Stream, make: bool) -> None:
         def granted(grant: Future[SessionGrant]) -> None:
             with self.lock:
+                if (problem := grant.exception()) is not None:
+                    self.streams.fail(stream, problem)
+                    return
                 found = grant.result()
                 self.streams.open(stream, found.session, found.stream)
 
-        self.session(stream.name, make).add_done_callback(granted)
+        # A stream that was open must get its epoch.
+        self._session(stream.name, make, bounded=make).add_done_callback(granted)
+
+    def _session(self, name: str, make: bool, bounded: bool = True) -> Future[SessionGrant]:
+        rest = (int(make), np.frombuffer(name.encode("utf-8", "surrogatepass"), np.uint8))
+        with self.lock:
+            found = self._questions.ask(
+                lambda seq: SessionRequest(self.machine.index, seq, *rest), bounded
+            )
+        return cast("Future[SessionGrant]", found)
 
     def _route(self) -> None:
         self._publications.route(self._out, self.clock_ms())

@@ -7,6 +7,8 @@ from concurrent.futures import Future
 from typing import Any
 
 from ps2stream.batch import Frame
+from ps2stream.errors import ResourceExhausted
+from ps2stream.limits import WAITING_QUESTIONS
 from ps2stream.messages import Address, Send
 
 SEQUENCER = Address("sequencer", 0)
@@ -28,8 +30,14 @@ class Questions:
         self._waiting[self._seq] = future
         return self._seq, future
 
-    def ask(self, make: Callable[[int], Frame]) -> Future[Any]:
-        """Send what `make` makes of its number, again until it is answered."""
+    def ask(self, make: Callable[[int], Frame], bounded: bool = True) -> Future[Any]:
+        """Send what `make` makes of its number, again until it is answered. It may outlive who
+        asked, so, if `bounded`, it is ResourceExhausted while too many wait."""
+        if bounded and len(self._asked) >= WAITING_QUESTIONS:
+            full: Future[Any] = Future()
+            problem = f"{WAITING_QUESTIONS} questions are waiting, the limit (waiting_questions)"
+            full.set_exception(ResourceExhausted(problem))
+            return full
         seq, future = self.expect()
         self._asked[seq] = make(seq)
         self._send([Send(SEQUENCER, self._asked[seq])])

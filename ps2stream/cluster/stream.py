@@ -113,6 +113,11 @@ class Streams:
         stream.told = (*stream.taken, stream.ack)
         self._attach(stream)
 
+    def fail(self, stream: Stream, problem: BaseException) -> None:
+        """The stream gets no number or epoch."""
+        self._forget(stream)
+        self._opened(stream, problem)
+
     def on(self, frame: Attached | Delivery) -> None:
         """From the session's merger."""
         stream = self._of.get(frame.session)
@@ -200,7 +205,7 @@ class Streams:
         if frame.sent > stream.number:
             self.anew(stream)
 
-    def _opened(self, stream: Stream, problem: Exception | None = None) -> None:
+    def _opened(self, stream: Stream, problem: BaseException | None = None) -> None:
         opening, stream.opening = stream.opening, None
         if opening is None or not opening.set_running_or_notify_cancel():
             return

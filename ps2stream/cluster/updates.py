@@ -8,7 +8,7 @@ from typing import Any
 
 from ps2stream.cluster.questions import Questions
 from ps2stream.errors import ResourceExhausted
-from ps2stream.limits import WAITING_UPDATES
+from ps2stream.limits import WAITING_BYTES, WAITING_UPDATES
 from ps2stream.messages import UpdateRequest
 
 LANES = ("deletes", "inserts")
@@ -23,20 +23,25 @@ class Updates:
         self._lock = lock
         self._queue: list[UpdateRequest] = []  # not yet passed on
         self._rows = [0, 0]  # by lane: not yet answered
+        self._bytes = [0, 0]
 
     def add(self, request: UpdateRequest, rows: int, inserts: bool) -> Future[Any]:
         """Its answer; ResourceExhausted when too much waits. Deletes have room of their own:
         they are what ends an overload."""
-        lane = int(inserts)
-        waiting = self._rows[lane]
-        if waiting and waiting + rows > WAITING_UPDATES:
-            full: Future[Any] = Future()
-            problem = f"{waiting} {LANES[lane]} are waiting, the limit {WAITING_UPDATES}"
-            full.set_exception(ResourceExhausted(f"update: {problem} (waiting_updates)"))
-            return full
+        lane, size = int(inserts), len(request.rows)
+        for waiting, more, limit, unit, name in (
+            (self._rows[lane], rows, WAITING_UPDATES, "", "waiting_updates"),
+            (self._bytes[lane], size, WAITING_BYTES, "bytes of ", "waiting_bytes"),
+        ):
+            if waiting and waiting + more > limit:
+                full: Future[Any] = Future()
+                problem = f"{waiting} {unit}{LANES[lane]} are waiting, the limit {limit} ({name})"
+                full.set_exception(ResourceExhausted(f"update: {problem}"))
+                return full
         self._rows[lane] += rows
+        self._bytes[lane] += size
         seq, future = self._questions.expect()
-        future.add_done_callback(functools.partial(self._answered, lane, rows))
+        future.add_done_callback(functools.partial(self._answered, lane, rows, size))
         self._queue.append(request.numbered(seq))
         return future
 
@@ -45,6 +50,7 @@ class Updates:
         queue, self._queue = self._queue, []
         return queue
 
-    def _answered(self, lane: int, rows: int, _: Future[Any]) -> None:
+    def _answered(self, lane: int, rows: int, size: int, _: Future[Any]) -> None:
         with self._lock:
             self._rows[lane] -= rows
+            self._bytes[lane] -= size

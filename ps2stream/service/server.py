@@ -29,11 +29,15 @@ log = logging.getLogger("ps2stream.service")
 
 OPEN = Security()
 """No TLS and no questions: for loopback."""
+LOOKAHEAD_BYTES = 1 << 19
 OPTIONS: list[tuple[str, int]] = [
     ("grpc.so_reuseport", 0),  # else two servers would share a port unnoticed
     # Above batch_bytes, so that a slightly larger batch gets our error, which names the limit.
     ("grpc.max_receive_message_length", BATCH_BYTES + (1 << 20)),
     ("grpc.max_send_message_length", 64 << 20),
+    # What a stream sends ahead waits in our memory; gRPC's own choice grows to many megabytes.
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", LOOKAHEAD_BYTES),
     ("grpc.max_metadata_size", 16 << 10),
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ps2stream.batch import strings_to_column
-from ps2stream.cluster import updates
+from ps2stream.cluster import questions, updates
 from ps2stream.cluster.edge import REPEAT_TICKS
 from ps2stream.cluster.intake import ROWS, Intake
 from ps2stream.messages import Address, Completed, LookupReply, SessionGrant, UpdateDecision
@@ -201,6 +201,35 @@ def test_waiting_inserts_are_bounded_and_deletes_have_room_of_their_own(
     for seq in (1, 2):
         desk.edge._answer(UpdateDecision(seq, np.zeros(1, np.uint8), np.ones(1, np.int64)))
     assert not desk.edge.update(add, ["s"], [""]).done()
+
+
+def test_the_bytes_of_waiting_updates_are_bounded_by_lane(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drop = delete_rows(strings_to_column(["q"]))
+    add = drop.replace(kind=np.ones(1, np.uint8))
+    monkeypatch.setattr(updates, "WAITING_BYTES", 2 * len(drop.encode()))
+    for rows_, name in ((add, "inserts"), (drop, "deletes")):
+        lane = [desk.edge.update(rows_, [""], [""]) for _ in range(3)]
+        assert [f.done() for f in lane] == [False, False, True]
+        assert f"bytes of {name} are waiting" in str(lane[2].exception(0))
+        assert "waiting_bytes" in str(lane[2].exception(0))
+
+
+def test_unanswered_questions_are_bounded(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = attached(desk, [])
+    monkeypatch.setattr(questions, "WAITING_QUESTIONS", 1)
+    waiting = desk.edge.lookup("q", 0, 0, 1)
+    assert not waiting.done()
+    for refused in (
+        desk.edge.lookup("r", 0, 0, 1),
+        desk.edge.session("s"),
+        desk.edge.attach("t", 0, 8, 1 << 20, lambda _: False),
+    ):
+        assert "1 questions are waiting" in str(refused.exception(0))
+    deliver(desk, 4, b"three", number=3)  # one is lost: the stream that is open asks all the same
+    grant(desk, 9)
+    assert (stream.epoch, len(desk.edge.streams)) == (9, 1)
 
 
 def test_a_stream_that_waits_for_its_epoch_says_nothing(desk: Desk) -> None:
