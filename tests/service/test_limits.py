@@ -36,6 +36,9 @@ LIMITS = {
     "stream_calls": LANES.streams.waiting,
     "calls": LANES.calls.waiting,
     "delete_calls": LANES.deletes.waiting,
+    "waiting_updates": limits.WAITING_UPDATES,
+    "waiting_bytes": limits.WAITING_BYTES,
+    "waiting_questions": limits.WAITING_QUESTIONS,
     "tokens": tokens.MAX_TOKENS,
 }
 
