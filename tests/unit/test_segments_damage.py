@@ -163,6 +163,17 @@ def test_a_mark_or_a_name_that_is_anothers() -> None:
     assert "is segment 1 under the name of another" in str(found)
 
 
+def test_a_segment_that_a_stopped_process_began_is_not_taken_for_the_owners() -> None:
+    """It looked at the mark, was stopped, and goes on when another owner has found the end."""
+    files, want = left(1, True)
+    start, _ = want[-1]
+    number = len(files)
+    late = [frames.Header(number, start).encode(), *frames.frames([start], [b"late"])]
+    found = read_all({**files, f"{number:012}.segment": b"".join(late)}, want)
+    assert isinstance(found, DataDirectoryError)
+    assert f"it should begin at {start + 8 + len(want[-1][1])}" in str(found)
+
+
 def test_frames_that_were_copied_behind_the_end_are_no_records() -> None:
     files, want = left(1, False)
     name = max(files.keys() - {"mark"})
