@@ -1,0 +1,430 @@
+"""Deliberate bugs: each is a small patch of the real code, and the simulator must find it.
+
+`planted(name)` makes one for as long as it is entered. What a bug does is its docstring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from ps2stream.cluster import actors, edge, fence, publications, stream
+from ps2stream.dispatcher import object_log, open_batches, router
+from ps2stream.merger import dedup, recovery, sessions, updates
+from ps2stream.merger.intervals import Intervals
+from ps2stream.messages import Completed
+from ps2stream.rows import NEVER, ObjectRows
+from ps2stream.session_messages import Delivery
+from ps2stream.store import followers, frames, registry, remembered, segments
+from ps2stream.tail import Follower, Tail
+from ps2stream.workers.state import WorkerMachine
+from tests.sim.cluster import Poisonable
+from tests.sim.ledger import Ledger
+
+BUGS: dict[str, Callable[[], AbstractContextManager[object]]] = {}
+
+
+def planted(name: str) -> AbstractContextManager[object]:
+    """Raises KeyError for an unknown name; none for an empty one."""
+    return BUGS[name]() if name else nullcontext()
+
+
+def bug(make: Callable[[], Iterator[Any]]) -> Callable[[], Iterator[Any]]:
+    BUGS[make.__name__] = contextmanager(make)
+    return make
+
+
+def patch(owner: Any, name: str, new: object) -> AbstractContextManager[object]:
+    return mock.patch.object(owner, name, new)
+
+
+# --- the object log and the dispatcher ---------------------------------------------------
+
+
+@bug
+def answers_before_the_sync() -> Iterator[None]:
+    """A dispatcher says that an object is durable as soon as it is in memory."""
+    route = publications.Publications.route
+
+    def hasty(self: Any, *args: Any) -> None:
+        route(self, *args)
+        while self._unsynced:
+            accepted = self._unsynced.popleft()
+            self._settle(accepted.future, accepted.publication)
+
+    with patch(publications.Publications, "route", hasty):
+        yield
+
+
+@bug
+def offsets_used_again() -> Iterator[None]:
+    """A restarted dispatcher goes on after the last object in its log, though others that were
+    not logged had higher offsets."""
+    init = object_log.ObjectLog.__init__
+
+    def forgetful(self: Any, log: Any) -> None:
+        init(self, log)
+        ends = [r.batch + len(ObjectRows.decode(r.rows.data)) for r in self._read]
+        self.offset = max(ends, default=0)
+
+    with patch(object_log.ObjectLog, "__init__", forgetful):
+        yield
+
+
+@bug
+def open_batches_not_replayed() -> Iterator[None]:
+    """A restarted dispatcher sends nothing again."""
+    with patch(object_log.ObjectLog, "recover", lambda self: []):
+        yield
+
+
+@bug
+def progress_runs_ahead() -> Iterator[None]:
+    """A dispatcher notes batches as complete that are under way."""
+    with patch(router.RouterMachine, "oldest", property(lambda self: self.offset)):
+        yield
+
+
+@bug
+def watermark_rises_too_early() -> Iterator[None]:
+    """A dispatcher's watermark passes batches that are under way."""
+    with patch(router.RouterMachine, "watermark", property(lambda self: self.applied)):
+        yield
+
+
+@bug
+def serves_before_it_has_caught_up() -> Iterator[None]:
+    """A new dispatcher takes objects in though it knows no queries yet."""
+    ready = property(lambda self: self._ready_at is not None)
+    with patch(router.RouterMachine, "ready", ready):
+        yield
+
+
+@bug
+def every_suspect_is_blamed() -> Iterator[None]:
+    """A worker's death counts for all suspect batches that it had been sent."""
+    mourn = open_batches.Open.mourn
+    with patch(open_batches.Open, "mourn", lambda self, begun: mourn(self, True)):
+        yield
+
+
+@bug
+def nothing_is_repeated() -> Iterator[None]:
+    """A dispatcher does not say again what may have got lost on the way to the sequencer."""
+    with patch(router, "RESEND_TICKS", 1 << 60):
+        yield
+
+
+@bug
+def answers_past_its_lease() -> Iterator[None]:
+    """A dispatcher that may have been replaced answers its clients all the same."""
+    with patch(
+        edge.DispatcherEdge, "_settle", lambda self, future, value: future.set_result(value)
+    ):
+        yield
+
+
+@bug
+def a_lost_delivery_is_passed_over() -> Iterator[None]:
+    """A dispatcher hands on a delivery though the one before it is missing."""
+    on = stream.Streams.on
+
+    def lax(self: Any, frame: Any) -> None:
+        known = self._of.get(frame.session)
+        if isinstance(frame, Delivery) and known is not None and frame.number > known.number:
+            known.number = frame.number - 1
+        on(self, frame)
+
+    with patch(stream.Streams, "on", lax):
+        yield
+
+
+# --- links ---------------------------------------------------------------------------------
+
+
+@bug
+def old_epochs_are_heard() -> Iterator[None]:
+    """A receiver takes what an earlier incarnation says after a later one has come."""
+    accept = fence.Fence.accept
+
+    def lax(self: Any, head: fence.Head) -> bool:
+        return bool(accept(self, head)) or head.epoch < self._last[head.sender][0]
+
+    with patch(fence.Fence, "accept", lax):
+        yield
+
+
+@bug
+def late_messages_are_heard() -> Iterator[None]:
+    """A receiver takes messages in any order, and again."""
+    accept = fence.Fence.accept
+
+    def lax(self: Any, head: fence.Head) -> bool:
+        return bool(accept(self, head)) or head.epoch == self._last[head.sender][0]
+
+    with patch(fence.Fence, "accept", lax):
+        yield
+
+
+# --- the sequencer and the ledger ------------------------------------------------------------
+
+
+@bug
+def repeats_are_done_again() -> Iterator[None]:
+    """The sequencer decides a request anew each time it comes."""
+
+    def careless(self: Any, requests: Any) -> Any:
+        requests = list(requests)
+        for request in requests:
+            self._settle(request.dispatcher, request.epoch, request.settled)
+        return {remembered.Asked(r.dispatcher, r.epoch, r.seq): r for r in requests}, {}
+
+    with patch(remembered.Answers, "sift", careless):
+        yield
+
+
+@bug
+def answers_are_not_durable() -> Iterator[None]:
+    """A restarted sequencer does not know what it has answered."""
+    with patch(Ledger, "answers", lambda self: []):
+        yield
+
+
+@bug
+def delete_requests_are_not_durable() -> Iterator[None]:
+    """A restarted sequencer does not know the request ids of deletes."""
+    with patch(Ledger, "requests", lambda self: iter(())):
+        yield
+
+
+@bug
+def session_numbers_are_given_again() -> Iterator[None]:
+    """A restarted sequencer begins to count sessions anew."""
+    with patch(Ledger, "sessions", lambda self: sorted(self._sessions.items())[:1]):
+        yield
+
+
+@bug
+def visible_before_all_have_applied() -> Iterator[None]:
+    """An update is acknowledged once one dispatcher has it."""
+
+    def hasty(self: Any, end: int) -> bool:
+        before, self.visible = self.visible, max(self.visible, *self._applied.values())
+        return bool(self.visible > before)
+
+    with patch(followers.Followers, "see", hasty):
+        yield
+
+
+@bug
+def states_lack_the_dying() -> Iterator[None]:
+    """Who fetches the state is not told of queries that were deleted lately."""
+    state = registry.Registry.state
+
+    def partial(self: Any, size: int) -> Any:
+        with mock.patch.object(self, "_dying", type(self._dying)()):
+            return state(self, size)
+
+    with patch(registry.Registry, "state", partial):
+        yield
+
+
+# --- workers -----------------------------------------------------------------------------------
+
+
+@bug
+def purged_too_early() -> Iterator[None]:
+    """A worker lets go of deleted queries that objects under way must still meet."""
+    with patch(WorkerMachine, "watermark", property(lambda self: self._stream.applied)):
+        yield
+
+
+@bug
+def tombstones_dropped() -> Iterator[None]:
+    """A worker forgets that a query was deleted before the objects that it must not match."""
+    with patch(Poisonable, "delete", lambda self, handles, lsns: None):
+        yield
+
+
+@bug
+def matched_as_of_now() -> Iterator[None]:
+    """A worker matches objects with the queries that live now, not as of their LSN."""
+
+    def newest(self: Any, lsn: int, *rest: Any) -> Any:
+        return self._index.match(NEVER - 1, *rest)
+
+    with patch(Poisonable, "match", newest):
+        yield
+
+
+@bug
+def gaps_are_passed_over() -> Iterator[None]:
+    """A follower of the ledger applies what comes, though something before it is missing."""
+    take = Tail.next
+
+    def hasty(self: Any, applied: int) -> Any:
+        return take(self, self._waiting[0][0] if self._waiting else applied)
+
+    with patch(Tail, "next", hasty):
+        yield
+
+
+@bug
+def half_a_state_is_used() -> Iterator[None]:
+    """A follower takes the log amid a state."""
+    with patch(Follower, "amid", property(lambda self: False)):
+        yield
+
+
+# --- mergers -------------------------------------------------------------------------------------
+
+
+def _early(kind: type) -> AbstractContextManager[object]:
+    commit = actors.MergerShell._commit
+
+    def hasty(self: Any, sends: Any) -> None:
+        self.post([send for send in sends if isinstance(send.frame, kind)])
+        commit(self, [send for send in sends if not isinstance(send.frame, kind)])
+
+    return patch(actors.MergerShell, "_commit", hasty)
+
+
+@bug
+def completed_before_the_sync() -> Iterator[None]:
+    """A merger calls a batch complete before its pairs are durable."""
+    with _early(Completed):
+        yield
+
+
+@bug
+def delivered_before_the_sync() -> Iterator[None]:
+    """A merger sends pairs whose numbers are not durable."""
+    with _early(Delivery):
+        yield
+
+
+@bug
+def done_batches_are_done_again() -> Iterator[None]:
+    """A merger numbers the pairs of a batch each time it comes."""
+    intervals = Intervals
+    with (
+        patch(intervals, "covers", lambda self, start, stop: False),
+        patch(intervals, "within", lambda self, start, stop: []),
+    ):
+        yield
+
+
+@bug
+def attempts_are_mixed() -> Iterator[None]:
+    """A merger counts the answers of all attempts at a batch together."""
+    open_ = dedup.Window._open
+
+    def mixing(self: Any, batch: int, attempt: int) -> Any:
+        pending = self._pending.get(batch)
+        return open_(self, batch, attempt) if pending is None else pending
+
+    with patch(dedup.Window, "_open", mixing):
+        yield
+
+
+@bug
+def one_answer_less() -> Iterator[None]:
+    """A merger does not wait for the last worker's answer."""
+
+    def hasty(self: Any, applied: int) -> bool:
+        p = self.payload
+        return p is not None and len(self.answers) >= max(1, p.expected - 1) and applied >= p.lsn
+
+    with patch(dedup.Pending, "ready", hasty):
+        yield
+
+
+@bug
+def names_forgotten_too_early() -> Iterator[None]:
+    """A merger forgets a deleted query's name though pairs under way may need it."""
+    forget = updates.Updates.forget
+    with patch(
+        updates.Updates, "forget", lambda self, lowest, last: forget(self, self.applied, last)
+    ):
+        yield
+
+
+@bug
+def cursors_lost() -> Iterator[None]:
+    """A restarted merger takes for acknowledged whatever its log holds."""
+    build = recovery._sessions
+
+    def wrong(table: Any, places: Any, journal: Any) -> Any:
+        table = table.copy()
+        table[:, 2] = np.maximum(table[:, 2], table[:, 1] - 1)
+        return build(table, places[:0], journal)
+
+    with patch(recovery, "_sessions", wrong):
+        yield
+
+
+@bug
+def unacknowledged_pairs_are_not_sent_again() -> Iterator[None]:
+    """A session's new stream goes on where the old one was, not where its client was."""
+    attach = sessions.Session.attach
+
+    def hasty(self: Any, frame: Any) -> Any:
+        taken = self.taken
+        out = attach(self, frame)
+        self.taken = max(taken, self.taken)
+        return out
+
+    with patch(sessions.Session, "attach", hasty):
+        yield
+
+
+@bug
+def gaps_are_not_announced() -> Iterator[None]:
+    """A session whose backlog overflowed goes on as if nothing were missing."""
+    pump = sessions.Session.pump
+
+    def silent(self: Any, source: Any) -> Any:
+        if self.stream is not None and self.taken < self.noted:
+            self.taken = self.noted
+        return pump(self, source)
+
+    with patch(sessions.Session, "pump", silent):
+        yield
+
+
+# --- logs ----------------------------------------------------------------------------------------
+
+
+@bug
+def a_torn_tail_is_taken_for_records() -> Iterator[None]:
+    """What a power cut left half written is read as if it were whole."""
+    crc = mock.Mock(crc32=lambda data, seed=0: 0)
+    with patch(frames, "zlib", crc):
+        yield
+
+
+@bug
+def failed_syncs_are_ignored() -> Iterator[None]:
+    """A log goes on after a sync that failed."""
+    write = segments.SegmentLog._write
+
+    def careless(self: Any, *args: Any) -> None:
+        try:
+            write(self, *args)
+        except OSError:
+            for segment in args[1]:
+                segment.begun = True
+
+    with patch(segments.SegmentLog, "_write", careless):
+        yield
+
+
+@bug
+def a_taken_log_is_written() -> Iterator[None]:
+    """A process that wakes up goes on with a log that its successor has opened."""
+    with patch(segments.SegmentLog, "_check_owned", lambda self: None):
+        yield

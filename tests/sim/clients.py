@@ -1,0 +1,282 @@
+"""The clients of the simulator: they ask, ask again elsewhere, and read their sessions.
+
+Subscribers run the client's own `Receiver`; each keeps its cursor together with what it made
+of the matches, as the contract says.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, NamedTuple
+
+from ps2stream.errors import (
+    FailedPrecondition,
+    Ps2StreamError,
+    ResourceExhausted,
+    Unavailable,
+)
+from ps2stream.matches import Receiver
+from ps2stream.messages import Address
+from ps2stream.v1 import delivery_pb2
+from tests.sim.clock import Task, Wait
+from tests.sim.cluster import Cluster
+from tests.sim.disk import PowerCut
+from tests.sim.process import Process
+
+PATIENCE_MS = 3_000
+LOST_ANSWERS = 0.03
+
+
+class Pair(NamedTuple):
+    """A match as a subscriber was given it."""
+
+    handle: int
+    query_id: str
+    object_id: str
+    partition: int
+    offset: int
+
+
+class Box:
+    """What all the streams of one session have brought: pairs by number, ranges of gaps."""
+
+    def __init__(self, name: str, cluster: Cluster) -> None:
+        self.name = name
+        self.pairs: dict[int, Pair] = {}
+        self.lost: set[int] = set()
+        self.last = 0
+        self.touched = 0  # when something came
+        self._cluster = cluster
+
+    def put(self, number: int, pair: Pair) -> None:
+        old = self.pairs.setdefault(number, pair)
+        if old != pair:
+            self._cluster.wrong(f"{self.name} #{number} was {old} and is now {pair}")
+
+
+def call(cluster: Cluster, process: Process, ask: Callable[[Any], Future[Any]]) -> Wait:
+    """A call to a dispatcher: its answer, unless it or the dispatcher gets lost."""
+    answer: Future[Any] = Future()
+    rng = process.rng
+    lost = rng.random() < LOST_ANSWERS
+    rtt = rng.randrange(4)
+    wait = Wait(cluster.clock, answer, rtt)
+
+    def settle(inner: Future[Any]) -> None:
+        if answer.done():
+            return
+        if error := inner.exception():
+            answer.set_exception(error)
+            return
+        if process.shell.lapsed:
+            cluster.wrong(f"{process.name} answers a client past its lease")
+        if lost:
+            answer.set_exception(Unavailable("the answer got lost"))
+        else:
+            answer.set_result(inner.result())
+
+    def begin() -> None:
+        if process.over:
+            return wait.give_up("the dispatcher is gone")
+        try:
+            inner = ask(process.edge)
+        except PowerCut:
+            return process._power_cut()
+        except (Ps2StreamError, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and "lease" not in str(error):
+                raise
+            return wait.give_up(str(error))
+        process.look()
+        inner.add_done_callback(settle)
+        return None
+
+    process.broken.append(wait.give_up)
+    process.do(begin)
+    cluster.clock.after(PATIENCE_MS, wait.give_up, "the deadline has passed")
+    return wait
+
+
+def reach(cluster: Cluster, rng: random.Random, where: int) -> Process | None:
+    """A process that serves clients: of dispatcher `where` while there is one, else any. More
+    than one may, when an old one is still there."""
+    serving = [p for p in cluster.processes.values() if p.serves and not p.over]
+    mine = [p for p in serving if p.address == Address("dispatcher", where)]
+    found = mine or serving
+    return rng.choice(found) if found else None
+
+
+class Inbox(deque[bytes]):
+    """What a stream has brought and its client has not yet read; over: it was taken over."""
+
+    over = False
+
+
+class Reader:
+    """A subscriber of a session: connects, takes what comes, acknowledges, breaks off.
+
+    window: batches that may be under way; lag: ms that it takes to deal with what came.
+    """
+
+    def __init__(
+        self, cluster: Cluster, box: Box, rng: random.Random, window: int, size: int, lag: int
+    ) -> None:
+        self.cluster = cluster
+        self.box = box
+        self.rng = rng
+        self.lag = lag
+        self.wanted = True
+        self.faithful = False  # comes back when a stream takes over, be it one of its own
+        self.connected = False
+        self.stalled_until = 0
+        self._window = (window, size)
+        self._cursor = b""
+        self._receiver: Receiver | None = None
+        self._stream: Any = None
+        self._inbox = Inbox()
+        self._round = 0  # of connecting; what belongs to an earlier one is passed over
+
+    def connect(self, where: int) -> None:
+        self.wanted = True
+        self._round += 1
+        self.connected = False
+        self.cluster.clock.spawn(self._connect(where, self._round))
+
+    def break_off(self) -> None:
+        """The client dies; what it had not dealt with is forgotten, its cursor is not."""
+        self.wanted = self.connected = False
+        self._round += 1
+        stream, self._stream = self._stream, None
+        self._inbox = Inbox()
+        if stream is not None:
+            self.cluster.clock.after(self.rng.randrange(400), _close, *stream)
+
+    def stall(self, ms: int) -> None:
+        self.stalled_until = max(self.stalled_until, self.cluster.clock.now + ms)
+        self.cluster.clock.after(ms, self._read, self._round)
+
+    def _connect(self, where: int, number: int) -> Task:
+        window, size = self._window
+        while number == self._round and self.wanted:
+            process = reach(self.cluster, self.rng, where)
+            if process is None:
+                yield self.rng.randint(50, 150)
+                continue
+            receiver = Receiver(
+                self.box.name,
+                text=self.rng.random() < 0.5,
+                credit_batches=window,
+                credit_bytes=size,
+                cursor=self._cursor,
+            )
+            start = delivery_pb2.DeliverRequest.FromString(receiver.start()).start
+            inbox = Inbox()
+            ended = self._sink_of(process, inbox, number)
+            fields = start.fields.text | start.fields.position << 1 | start.fields.time << 2
+            ask = (
+                start.session, fields, start.credit_batches, start.credit_bytes, ended,
+                start.cursor.session_seq,
+            )  # fmt: skip
+            try:
+                attach = partial(_attach, ask)
+                stream = yield call(self.cluster, process, attach)
+            except FailedPrecondition as error:
+                self.cluster.wrong(f"{self.box.name}: a good cursor was refused: {error}")
+                return
+            except (Unavailable, ResourceExhausted):
+                where = self.rng.randrange(self.cluster.topology.dispatchers)
+                yield self.rng.randint(20, 200)
+                continue
+            if number != self._round or process.over:
+                _close(process, stream)
+                if number == self._round:
+                    continue
+                return
+            started = delivery_pb2.Started(
+                session=stream.session, epoch=stream.epoch, incarnation=process.edge.incarnation
+            )
+            receiver.on(delivery_pb2.DeliverResponse(started=started).SerializeToString())
+            self._receiver, self._stream, self._inbox = receiver, (process, stream), inbox
+            self.connected = True
+            self.box.touched = self.cluster.clock.now
+            process.broken.append(lambda _why: self._broken(number))
+            self._schedule(number)
+            if inbox.over:
+                self._taken_over(inbox)
+            return
+
+    def _sink_of(
+        self, process: Process, inbox: Inbox, number: int
+    ) -> Callable[[bytes | None], None]:
+        def sink(data: bytes | None) -> None:
+            if process.shell.lapsed:
+                self.cluster.wrong(f"{process.name} delivers past its lease")
+            if data is None:
+                inbox.over = True
+                self.cluster.clock.after(1, self._taken_over, inbox)
+                return
+            inbox.append(data)
+            self._schedule(number)
+
+        return sink
+
+    def _schedule(self, number: int) -> None:
+        self.cluster.clock.after(1 + self.rng.randrange(self.lag + 1), self._read, number)
+
+    def _broken(self, number: int) -> None:
+        """The dispatcher is gone: look for another."""
+        if number == self._round and self.wanted:
+            self._stream = None
+            self._inbox = Inbox()
+            self.connect(self.rng.randrange(self.cluster.topology.dispatchers))
+
+    def _taken_over(self, inbox: Inbox) -> None:
+        if inbox is self._inbox:  # and not one whose answer got lost
+            self.wanted = self.connected = False
+            self._stream = None
+            self._round += 1
+            if self.faithful:
+                self.connect(0)
+
+    def _read(self, number: int) -> None:
+        if number != self._round or self._receiver is None or self._stream is None:
+            return
+        if self.cluster.clock.now < self.stalled_until:
+            return
+        box, receiver = self.box, self._receiver
+        while self._inbox:
+            box.touched = self.cluster.clock.now
+            found = receiver.on(self._inbox.popleft())
+            if found is None:
+                continue
+            if found.gap is not None:
+                box.lost |= set(range(found.gap.first, found.gap.last + 1))
+                if found.gap.count != found.gap.last - found.gap.first + 1:
+                    self.cluster.wrong(f"{box.name}: the gap {found.gap} does not count its pairs")
+            if (found.first if found.gap is None else found.gap.first) > box.last + 1:
+                self.cluster.wrong(f"{box.name}: {found.first} follows on {box.last}")
+            rows = zip(found.handles.tolist(), found, strict=True) if len(found) else ()
+            for at, (handle, match) in enumerate(rows, found.first):
+                box.put(at, Pair(handle, *match[:4]))
+            box.last = max(box.last, found.last)
+            receiver.took(found.last)
+            self._cursor = receiver.cursor
+        credit = receiver.credit(flush=self.rng.random() < 0.5)
+        if credit is not None:
+            grant = delivery_pb2.DeliverRequest.FromString(credit).credit
+            process, stream = self._stream
+            process.do(
+                lambda: process.run(lambda: stream.credit(grant.batches, grant.bytes, grant.ack))
+            )
+
+
+def _close(process: Process, stream: Any) -> None:
+    process.do(lambda: process.run(stream.close))
+
+
+def _attach(ask: Any, edge: Any) -> Future[Any]:
+    found: Future[Any] = edge.attach(*ask)
+    return found

@@ -1,0 +1,98 @@
+"""What a client may come up with: words, places, expressions and regions at every border."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import shapely
+
+from ps2stream.grid import Grid
+from ps2stream.h1 import H1
+from ps2stream.plan import RoutingPlan, Space, Text, built_in_plan, text_plan
+from ps2stream.space import Circle, Polygon, Rect, Region, World
+from ps2stream.terms import Analysis, Analyzer
+
+WORDS = ["flood", "river", "creek", "Fire", "straße", "a", "🌊", "東京", "the", "e\u0301te"]
+SPOTS = [-180.0, 180.0, 179.99, -0.0, 0.0, 0.703125, 45.0, -73.9, -74.0, 12.5]
+LATS = [-90.0, 90.0, 0.0, -0.0, 40.7, 40.70001, 0.703125, -33.0, 89.9]
+ANALYSIS = Analysis(salt=7)
+
+
+def some_expression(rng: random.Random, depth: int = 3) -> str:
+    if depth == 0 or rng.random() < 0.5:
+        return rng.choice(WORDS)
+    joint = rng.choice([" AND ", " OR ", " OR ", " "])
+    return "(" + joint.join(some_expression(rng, depth - 1) for _ in range(rng.randint(1, 3))) + ")"
+
+
+def some_region(rng: random.Random) -> Region:
+    kind = rng.randrange(8)
+    lon, lat = rng.choice(SPOTS), rng.choice(LATS)
+    if kind <= 2:
+        return World()
+    if kind == 3:
+        return Circle(lon, lat, rng.choice([0.5, 30.0, 900.0, 9000.0]))
+    if kind == 4:
+        x, y = min(max(lon, -170.0), 170.0), min(max(lat, -80.0), 80.0)
+        side = rng.choice([0.5, 5.0])
+        return Polygon(shapely.Polygon([(x, y), (x + side, y), (x, y + side)]))
+    lat2 = rng.choice(LATS)
+    return Rect(lon, min(lat, lat2), rng.choice(SPOTS), max(lat, lat2))
+
+
+def some_object(rng: random.Random) -> tuple[str, float, float]:
+    """Text, longitude and latitude."""
+    text = " ".join(rng.choice(WORDS) for _ in range(rng.choice([0, 1, 3, 5, 8])))
+    return text, rng.choice(SPOTS), rng.choice(LATS)
+
+
+class Plan(RoutingPlan):
+    """One that is worked out once, not for every actor anew."""
+
+    @cached_property
+    def route(self) -> int:
+        return super().route
+
+    @cached_property
+    def _compiled(self) -> H1:
+        return super().compile(Analyzer(ANALYSIS))
+
+    def compile(self, analyzer: Analyzer) -> H1:
+        return self._compiled
+
+
+def some_plan(rng: random.Random) -> Plan:
+    plan = _some_plan(rng)
+    return Plan(**{f.name: getattr(plan, f.name) for f in dataclasses.fields(plan)})
+
+
+def _some_plan(rng: random.Random) -> RoutingPlan:
+    workers = rng.randint(1, 4)
+    grid = Grid(rng.choice([0, 4, 9]), rng.choice([0, 3, 8]), max_cells=rng.choice([1, 4, 64]))
+    kind = rng.randrange(3)
+    if kind == 0:
+        sample = np.array([-74.0, 0.0, 12.5]), np.array([40.7, 0.0, -33.0])
+        return built_in_plan(ANALYSIS, grid, workers, sample, {"flood": 3, "the": 9})
+    if kind == 1:
+        return text_plan(ANALYSIS, grid, workers, {"flood": workers - 1})
+    every = tuple(range(workers))
+    leaves: list[Space | Text] = [
+        Space(rng.randrange(workers)),
+        Text(every, {"river": 0}),
+        Text(every),
+    ]
+    size = 1 << (grid.lon_bits + grid.lat_bits)
+    cells = np.random.default_rng(rng.getrandbits(32)).integers(0, 3, size).astype(np.uint32)
+    return RoutingPlan(workers, ANALYSIS, grid, tuple(leaves), cells, {"fire": 5})
+
+
+def region_of(value: Mapping[str, Any] | None) -> str:
+    """A region in the words of a story."""
+    if value is None:
+        return "the world"
+    return " ".join(str(v) for k, v in value.items() if k != "coordinates")

@@ -1,0 +1,103 @@
+"""The judgement: what was delivered against brute force over the acknowledged history."""
+
+from __future__ import annotations
+
+from ps2stream.batch import column_to_strings
+from ps2stream.rows import NEVER, Kind
+from tests import naive
+from tests.sim.cluster import POISON
+from tests.sim.world import World
+
+Key = tuple[int, str]  # handle, object
+
+
+class Judge:
+    """Reads what clients saw and what the ledger was told; reports to `world.wrong`."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.queries: dict[int, naive.Query] = {}
+        self.died: dict[int, int] = {}
+        self._read_ledger()
+
+    def judge(self) -> None:
+        world = self.world
+        for what in world.ledger.broken:
+            world.wrong(what)
+        self._updates()
+        for name in world.boxes:
+            self._session(name)
+
+    def _read_ledger(self) -> None:
+        sessions = {n: name.decode() for n, name in self.world.ledger.sessions()}
+        for rows in self.world.ledger.history:
+            ids = column_to_strings(rows.id_off, rows.id)
+            for i, name in enumerate(ids):
+                lsn, handle = int(rows.lsn[i]), int(rows.handle[i])
+                if rows.kind[i] == Kind.INSERT:
+                    source = rows.source[rows.source_off[i] : rows.source_off[i + 1]].tobytes()
+                    session = sessions[int(rows.session[i])]
+                    self.queries[lsn] = self.world.sources[session, name, source]
+                else:
+                    self.died[handle] = lsn
+
+    def _updates(self) -> None:
+        """Whatever was acknowledged stands in the ledger."""
+        ends = {lsn: handle for handle, lsn in self.died.items()}
+        for lsn, kind, name in self.world.updates:
+            handle = lsn if kind == "insert" else ends.get(lsn, 0)
+            if handle not in self.queries or self.queries[handle].id != name:
+                self.world.wrong(f"the {kind} of {name} at {lsn} was acknowledged and is lost")
+
+    def _expected(self, session: str) -> dict[str, set[Key]]:
+        """By object: the pairs that it makes for this session."""
+        out: dict[str, set[Key]] = {}
+        for name, thing in self.world.things.items():
+            out[name] = {
+                (handle, name)
+                for handle, query in self.queries.items()
+                if query.session == session
+                and handle <= thing.lsn < self.died.get(handle, NEVER)
+                and naive.matches(query, thing.obj)
+            }
+        return out
+
+    def _session(self, session: str) -> None:
+        world, box = self.world, self.world.boxes[session]
+        wrong = world.wrong
+        numbers = set(box.pairs) | box.lost
+        if numbers != set(range(1, len(numbers) + 1)):
+            missing = sorted(set(range(1, max(numbers) + 1)) - numbers)
+            wrong(f"{session}: the numbers {missing} never came")
+        expected = self._expected(session)
+        found: dict[Key, int] = {}
+        for number, pair in sorted(box.pairs.items()):
+            key = (pair.handle, pair.object_id)
+            what = f"{session} #{number}: {pair}"
+            if key in found:
+                wrong(f"{what} came as #{found[key]} before")
+            found[key] = number
+            thing = world.things.get(pair.object_id)
+            if thing is None or (thing.partition, thing.offset) != (pair.partition, pair.offset):
+                wrong(f"{what} is of no object that was accepted: {thing}")
+            elif key not in expected[pair.object_id]:
+                query = self.queries.get(pair.handle)
+                wrong(f"{what} is false: {query} to {self.died.get(pair.handle)}, {thing}")
+            elif self.queries[pair.handle].id != pair.query_id:
+                wrong(f"{what} names another query")
+        room = len(box.lost - set(box.pairs))
+        missed = {key for name in self._must() for key in expected[name] - found.keys()}
+        if len(missed) > room:
+            some = sorted(missed)[:5]
+            things = [(key, self.queries[key[0]], world.things[key[1]]) for key in some]
+            wrong(f"{session}: {len(missed)} matches never came, {room} are in gaps: {things}")
+        if not room:
+            for name, pairs in expected.items():
+                if 0 < len(pairs & found.keys()) < len(pairs):
+                    wrong(f"{session}: of {name} came but a part: {sorted(pairs & found.keys())}")
+
+    def _must(self) -> set[str]:
+        """Objects that were acknowledged and had to be kept."""
+        world = self.world
+        kept = {name for name, process in world.accepted.items() if not process.over}
+        return {n for n in world.durable | kept if POISON not in world.things[n].obj.text}

@@ -1,0 +1,104 @@
+"""The ledger of the simulator: the twin in memory, with owners, failures and a memory of all
+that it was ever told."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+
+from ps2stream.batch import column_to_strings
+from ps2stream.errors import StoreFailed
+from ps2stream.messages import Applied
+from ps2stream.ports import Change
+from ps2stream.rows import Kind, QueryRows
+from ps2stream.store.compaction import without
+from ps2stream.store.memory import MemoryStore
+
+
+class Ledger(MemoryStore):
+    """What is on the disk. A process works on it through `open`, until the next does.
+
+    failing: commits fail, and nobody knows whether they count. history: every batch that was
+    ever committed. broken: what no ledger may be asked to do.
+    """
+
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__()
+        self.failing = False
+        self.history: list[QueryRows] = []
+        self.broken: list[str] = []
+        self._rng = rng
+        self._answered: set[tuple[int, int, int]] = set()
+        self._deletes: set[tuple[str, str]] = set()
+        self._owner: object = None
+
+    def open(self, compact: bool) -> Held:
+        """Take it over; the drive works again."""
+        self.failing = False
+        if compact:
+            self._compact()
+        self._owner = held = Held(self)
+        return held
+
+    def check(self, owner: object) -> None:
+        if owner is not self._owner:
+            raise StoreFailed("the ledger takes nothing: it failed, or another has taken it over")
+
+    def commit(self, change: Change) -> None:
+        if self.failing:
+            self._owner = None
+            if self._rng.random() < 0.5:
+                raise StoreFailed("an I/O error, before anything was written")
+        self._watch(change)
+        super().commit(change)
+        if self.failing:
+            raise StoreFailed("an I/O error, after all was written")
+
+    def _watch(self, change: Change) -> None:
+        self._check()
+        if change.batch is not None:
+            self.history.append(QueryRows.decode(change.batch.rows.data))
+        for answer in change.answers:
+            if answer[:3] in self._answered:
+                self.broken.append(f"the update request {answer[:3]} was done twice")
+            self._answered.add(answer[:3])
+        for number, name in change.sessions:
+            if self._sessions.get(number, name) != name:
+                self.broken.append(f"session number {number} was given twice")
+        if (seen := change.requests) is not None:
+            ids = column_to_strings(seen.id_off, seen.id)
+            asked = column_to_strings(seen.request_off, seen.request)
+            for key in zip(ids, asked, strict=True):
+                if key in self._deletes:
+                    self.broken.append(f"the delete {key} was done twice")
+                self._deletes.add(key)
+
+    def _compact(self) -> None:
+        """As the embedded ledger does when nobody follows it."""
+        gone = [np.zeros(0, np.int64)]
+        for batch in self.replay():
+            rows = QueryRows.decode(batch.rows.data)
+            gone.append(rows.handle[(rows.kind == Kind.DELETE) & (rows.lsn <= self.watermark)])
+        handles = np.sort(np.concatenate(gone))
+        if len(handles):
+            self._log = [without(Applied.decode(data), handles).encode() for data in self._log]
+
+
+class Held:
+    """A Store: the ledger in the hands of one process."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ledger, name)
+
+    def epoch(self, role: str, index: int) -> int:
+        self._ledger.check(self)
+        return self._ledger.epoch(role, index)
+
+    def commit(self, change: Change) -> None:
+        self._ledger.check(self)
+        self._ledger.commit(change)

@@ -1,0 +1,187 @@
+"""A process of the simulator: one of the real shells of cluster/actors.py, without its thread.
+
+`Process` calls the shell as the shell's own thread would: messages in groups, ticks, news of
+peers. What a shell takes for the outside world is replaced for a run by `patched`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, Protocol
+from unittest import mock
+
+from ps2stream.batch import Frame, decode
+from ps2stream.cluster import actors
+from ps2stream.cluster.actors import GROUP, DispatcherShell, Incarnation, MergerShell, Shell
+from ps2stream.cluster.fence import Head
+from ps2stream.errors import Unavailable
+from ps2stream.messages import Address
+from tests.sim.clock import Clock
+from tests.sim.disk import PowerCut
+from tests.sim.ledger import Ledger
+from tests.sim.network import Network, SimLinks
+
+TICK_MS = 100
+FSYNC_MS = 12  # at most
+
+
+class Poison(Exception):
+    """An object killed the process that looked at it."""
+
+
+class Host(Protocol):
+    """What a process needs of the world."""
+
+    clock: Clock
+
+    def ended(self, process: Process, why: str) -> None: ...
+    def wrong(self, what: str) -> None: ...
+
+
+class Process:
+    """One incarnation. `over`: it does nothing any more; `paused`: it does nothing now."""
+
+    def __init__(self, host: Host, shell: Shell, seed: str, powered: Callable[[], None]) -> None:
+        self.host = host
+        self.shell = shell
+        self.address = shell.address
+        self.name = f"{shell.name}.{shell.epoch}"
+        self.rng = random.Random(f"{seed} {self.name}")
+        self.over = False
+        self.paused = False
+        self.started = False
+        self.killable = True
+        self.serves = False
+        self.broken: list[Callable[[str], None]] = []  # whom to tell of the end
+        self._power_cut = powered
+        self._inbox: deque[list[bytes]] = deque()
+        self._later: list[Callable[[], object]] = []  # while it is paused
+        self._scheduled = False
+        self._syncing = False
+
+    @property
+    def edge(self) -> Any:
+        """The Gateway of a dispatcher."""
+        assert isinstance(self.shell, DispatcherShell)
+        return self.shell.edge
+
+    def start(self) -> None:
+        self.started = True
+        self.host.clock.after(self.rng.randrange(TICK_MS), self._tick)
+        self._schedule()
+
+    def take(self, message: list[bytes]) -> None:
+        """A message has come to the inbox."""
+        if not self.over:
+            self._inbox.append(message)
+            self._schedule()
+
+    def tell(self, peers: dict[Address, Incarnation]) -> None:
+        """Who has come."""
+        self.do(partial(self.run, partial(self.shell.connect, peers)))
+
+    def do(self, action: Callable[[], object]) -> None:
+        """Now, or when it wakes up, or never."""
+        if self.paused:
+            self._later.append(action)
+        elif not self.over:
+            action()
+
+    def wake(self) -> None:
+        self.paused = False
+        actions, self._later = self._later, []
+        for action in actions:
+            self.do(action)
+        self._schedule()
+
+    def run(self, action: Callable[[], object]) -> bool:
+        """Something that the shell does on a thread of its own: an exception ends it."""
+        if self.over or self.paused:
+            return False
+        try:
+            action()
+        except PowerCut:
+            self._power_cut()
+            return False
+        except (Unavailable, Poison) as error:
+            self.host.ended(self, f"{type(error).__name__}: {error}")
+            return False
+        except RuntimeError as error:
+            if "lease" not in str(error):
+                raise
+            self.host.ended(self, "its lease has run out")
+            return False
+        self.look()
+        return True
+
+    def look(self) -> None:
+        """Whether there is something to sync; a thread of its own does it."""
+        if self._unsynced and not self._syncing:
+            self._syncing = True
+            self.host.clock.after(self.rng.randrange(FSYNC_MS), self._sync)
+
+    @property
+    def _unsynced(self) -> bool:
+        shell = self.shell
+        if isinstance(shell, DispatcherShell):
+            return shell._unsynced.is_set()
+        return isinstance(shell, MergerShell) and shell.unsynced
+
+    def _sync(self) -> None:
+        self._syncing = False
+        shell = self.shell
+        if self.paused:
+            self._later.append(self.look)
+        elif isinstance(shell, DispatcherShell):
+            shell._unsynced.clear()
+            self.run(shell.edge.sync)
+        elif isinstance(shell, MergerShell):
+            self.run(shell.sync)
+
+    def _schedule(self) -> None:
+        if self.started and not self._scheduled and (self._inbox or self.shell.busy):
+            self._scheduled = True
+            self.host.clock.after(self.rng.randrange(3), self._work)
+
+    def _work(self) -> None:
+        self._scheduled = False
+        if not self.paused and self.run(self._handle):
+            self._schedule()
+
+    def _handle(self) -> None:
+        frames: list[Frame] = []
+        for _ in range(min(GROUP, len(self._inbox))):
+            head, *data = self._inbox.popleft()
+            if self.shell.links.fence.accept(Head.decode(head)):
+                frames += map(decode, data)
+        if frames or self.shell.busy:
+            self.shell.handle(frames)
+
+    def _tick(self) -> None:
+        if self.over:
+            return
+        if self.run(self.shell.tick):
+            self._schedule()
+        self.host.clock.after(TICK_MS, self._tick)
+
+
+@contextmanager
+def patched(clock: Clock, network: Network, ledger: Ledger) -> Iterator[None]:
+    """Clock, network and ledger of the simulator in the place of those of the machine."""
+
+    def opened(_path: object, _analysis: str, *, compact: bool) -> object:
+        return ledger.open(compact)
+
+    with mock.patch.multiple(
+        actors,
+        Links=partial(SimLinks, network),
+        time=SimpleNamespace(monotonic=clock.monotonic),
+        wall_clock_ms=clock.wall_ms,
+        Ledger=SimpleNamespace(open=opened),
+    ):
+        yield

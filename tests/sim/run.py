@@ -1,0 +1,70 @@
+"""One seed, from its schedule to its judgement."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+from unittest import mock
+
+from ps2stream.store import feed
+from tests.sim.bugs import planted
+from tests.sim.judge import Judge
+from tests.sim.process import patched
+from tests.sim.scenario import Event, Scenario, scenario
+from tests.sim.world import World
+
+
+class Result(NamedTuple):
+    """violations: none for a good run; story: (ms, what happened); events: what was tried."""
+
+    seed: int
+    violations: list[str]
+    story: list[tuple[int, str]]
+    ms: int
+    messages: int
+    pairs: int
+    events: dict[str, int]
+
+
+def run(seed: int, bug: str = "") -> Result:
+    """Play the schedule of a seed, with the deliberate bug of this name or without."""
+    return play(scenario(seed), bug=bug)
+
+
+def play(script: Scenario, events: Sequence[Event] | None = None, bug: str = "") -> Result:
+    """Play a schedule, or these of its events."""
+    events = script.events if events is None else events
+    world = World(str(script.seed), script.topology, script.plans)
+    with (
+        mock.patch.object(feed, "FEED_ROWS", script.feed_rows),
+        patched(world.clock, world.network, world.ledger),
+        planted(bug),
+    ):
+        logging.disable(logging.CRITICAL)
+        try:
+            _go(world, events, script.peace)
+        except Exception as error:  # noqa: BLE001
+            world.tell(traceback.format_exc())
+            world.wrong(f"{type(error).__name__}: {error}")
+        finally:
+            logging.disable(logging.NOTSET)
+    pairs = sum(len(box.pairs) for box in world.boxes.values())
+    tried = Counter(event.what for event in events)
+    return Result(
+        script.seed, world.violations, world.story, world.clock.now, world.network.sent, pairs,
+        dict(tried),
+    )  # fmt: skip
+
+
+def _go(world: World, events: Sequence[Event], peace: int) -> None:
+    world.begin()
+    world.act(events)
+    world.clock.run(peace)
+    world.peace()
+    if not world.rest():
+        world.wrong(f"no rest: {world.busy}")
+    if not world.violations:
+        Judge(world).judge()

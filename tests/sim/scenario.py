@@ -1,0 +1,174 @@
+"""Schedules: what clients do and what goes wrong, drawn from a seed."""
+
+from __future__ import annotations
+
+import random
+from typing import Any, NamedTuple
+
+from ps2stream.terms import Analyzer
+from tests.sim import hostile
+from tests.sim.cluster import POISON, SimTopology
+
+SESSIONS = ["ann", "bob", "cy"]
+ROLES = ["dispatcher", "worker", "merger", "sequencer"]
+
+
+class Event(NamedTuple):
+    """At `at` ms: a method of World, and what it is given."""
+
+    at: int
+    what: str
+    args: tuple[Any, ...]
+
+
+class Scenario(NamedTuple):
+    """What a seed makes; faults end at `peace`."""
+
+    seed: int
+    topology: SimTopology
+    plans: tuple[Any, ...]
+    feed_rows: int
+    events: tuple[Event, ...]
+    peace: int
+
+
+def scenario(seed: int) -> Scenario:
+    return _Author(seed).write()
+
+
+class _Author:
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.rng = rng = random.Random(seed)
+        self.plans = tuple(hostile.some_plan(rng) for _ in range(2))
+        self.poisoned = rng.random() < 0.12
+        poison = int(Analyzer(hostile.ANALYSIS).hash_terms([POISON])[0])
+        self.topology = SimTopology(
+            self.plans[0],
+            dispatchers=rng.choice([1, 1, 2, 2, 3]),
+            mergers=rng.choice([1, 2]),
+            max_in_flight=rng.choice([1, 3, 64]),
+            session_quota=rng.choice([600, 3_000, 64 << 20, 64 << 20]),
+            segment_bytes=rng.choice([1 << 11, 1 << 13, 1 << 16]),
+            chapter_bytes=rng.choice([1 << 10, 1 << 14]),
+            poison=poison,
+        )
+        self.peace = rng.choice([3_000, 5_000, 8_000])
+        self.serial = 0
+        self.events: list[Event] = []
+
+    def write(self) -> Scenario:
+        rng = self.rng
+        self._subscribe()
+        for _ in range(rng.choice([20, 60, 120])):
+            self._client(self._when())
+        if rng.random() < 0.6:
+            self._rough()
+        for _ in range(rng.choice([0, 1, 2, 4, 8, 12])):
+            self._fault(self._when())
+        events = tuple(sorted(self.events, key=lambda event: event.at))
+        feed_rows = rng.choice([2, 5, 16_384])
+        return Scenario(self.seed, self.topology, self.plans, feed_rows, events, self.peace)
+
+    def _when(self) -> int:
+        """Mostly soon, so that there is much to do at once."""
+        return int(self.rng.random() ** 1.5 * self.peace)
+
+    def _add(self, at: int, what: str, *args: Any) -> None:
+        self.events.append(Event(at, what, args))
+
+    def _where(self) -> int:
+        return self.rng.randrange(self.topology.dispatchers)
+
+    def _subscribe(self) -> None:
+        rng = self.rng
+        for session in SESSIONS:
+            window, size = rng.choice([1, 2, 256]), rng.choice([200, 1 << 20])
+            self._add(rng.choice([0, 0, 500, 2000]), "connect", session, 0, self._where(),
+                      window, size, rng.choice([0, 0, 20, 300]))  # fmt: skip
+            if rng.random() < 0.3:
+                self._add(self._when(), "connect", session, 1, self._where(), window, size, 0)
+            for _ in range(rng.choice([0, 0, 1, 3])):
+                at, reader = self._when(), rng.choice([0, 0, 1])
+                if rng.random() < 0.5:
+                    self._add(at, "break_off", session, reader)
+                    self._add(at + rng.choice([1, 300, 1500]), "connect", session, reader,
+                              self._where(), window, size, 0)  # fmt: skip
+                else:
+                    self._add(at, "stall", session, reader, rng.choice([300, 2000]))
+
+    def _client(self, at: int) -> None:
+        rng = self.rng
+        what = rng.choices(["insert", "delete", "publish"], [5, 3, 6])[0]
+        name = f"q{rng.randrange(12)}"
+        if what == "delete":
+            self._add(at, "delete", self._where(), name)
+        elif what == "insert":
+            expression, region = hostile.some_expression(rng), hostile.some_region(rng)
+            if rng.random() < 0.1 and region.to_json() is not None:
+                expression = ""
+            self._add(at, "insert", self._where(), name, rng.choice(SESSIONS), expression, region)
+        else:
+            level = rng.choices(["DURABLE", "ACCEPTED", "NONE"], [8, 2, 1])[0]
+            self._add(at, "publish", self._where(), level, self._objects())
+
+    def _objects(self) -> tuple[tuple[str, str, float, float], ...]:
+        out = []
+        for _ in range(self.rng.choice([1, 1, 3, 9])):
+            self.serial += 1
+            text, lon, lat = hostile.some_object(self.rng)
+            if self.poisoned and self.rng.random() < 0.08:
+                text += " " + POISON
+            out.append((f"o{self.serial}", text, lon, lat))
+        return tuple(out)
+
+    def _rough(self) -> None:
+        rng = self.rng
+        for _ in range(rng.choice([1, 1, 3])):
+            ms, delay = rng.choice([500, 2000, 8000]), rng.choice([4, 40, 200])
+            drop, double = rng.choice([0.0, 0.01, 0.2]), rng.choice([0.0, 0.05])
+            self._add(self._when(), "rough", ms, delay, drop, double, rng.choice([0.0, 0.05]))
+
+    def _fault(self, at: int) -> None:
+        rng, topology = self.rng, self.topology
+        # Poison alone may kill workers there: others' deaths would be taken for its doing.
+        roles = [role for role in ROLES if role != "worker" or not self.poisoned]
+        role = rng.choice(roles)
+        index = rng.randrange(self._count(role))
+        ms = rng.choice([100, 600, 1500, 4000])
+        logged = rng.choice(["dispatcher", "merger"])
+        mine = rng.randrange(self._count(logged))
+        kind = rng.randrange(12)
+        if kind <= 2:
+            self._add(at, "crash_one", role, index, rng.random() < 0.5)
+        elif kind == 3:
+            plan = rng.randrange(2) if not self.poisoned else 0
+            self._add(at, "crash_all", rng.random() < 0.5, rng.choice([1, 500]), plan)
+        elif kind == 4:
+            self._add(at, "pause_one", role, index, ms, rng.random() < 0.5)
+        elif kind == 5:
+            self._add(at, "isolate_one", role, index, ms, rng.random() < 0.5)
+        elif kind == 6:
+            other = rng.choice(ROLES)
+            to = (other, rng.randrange(self._count(other)))
+            self._add(at, "cut", (role, index), to, ms, rng.random() < 0.7)
+        elif kind == 7:
+            self._add(at, "full_disk", logged, mine, ms)
+        elif kind == 8:
+            self._add(at, "bad_disk", logged, mine)
+        elif kind == 9:
+            self._add(at, "fuse", logged, mine, rng.randrange(12))
+        elif kind == 10:
+            self._add(at, "full_ledger", ms)
+        else:
+            self._add(at, "bad_ledger")
+        del topology
+
+    def _count(self, role: str) -> int:
+        counts = {
+            "dispatcher": self.topology.dispatchers,
+            "merger": self.topology.mergers,
+            "worker": min(plan.workers for plan in self.plans),
+            "sequencer": 1,
+        }
+        return counts[role]

@@ -1,0 +1,351 @@
+"""A run: a service, its clients and its faults, by a schedule; then peace, rest, judgement."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ps2stream.batch import column_to_strings, strings_to_column
+from ps2stream.errors import ResourceExhausted, Unavailable
+from ps2stream.expr import compile_column
+from ps2stream.messages import Address, Status, UpdateDecision
+from ps2stream.queries import build_rows, delete_rows
+from ps2stream.rows import ObjectRows, QueryRows
+from ps2stream.service.gateway import Publication
+from ps2stream.space import Region
+from tests import naive
+from tests.sim.clients import Box, Reader, call, reach
+from tests.sim.clock import Task
+from tests.sim.cluster import SEQUENCER, Cluster, SimTopology
+from tests.sim.network import Cut, Temper
+from tests.sim.process import Process
+
+REST_MS = 90_000  # after the last fault everything must have come to rest
+QUIET_MS = 4_500  # nothing came for as long: nothing is left to come
+
+
+class Thing(NamedTuple):
+    """An object that a dispatcher accepted. durable: its client was told so; kept: told at
+    level ACCEPTED by this process."""
+
+    obj: naive.Obj
+    partition: int
+    offset: int
+    lsn: int
+
+
+class World(Cluster):
+    """`act` takes the events of a schedule."""
+
+    def __init__(self, seed: str, topology: SimTopology, plans: Sequence[Any]) -> None:
+        super().__init__(seed, topology)
+        self.plans = plans
+        self.analyzer = topology.analyzer()
+        self.frequencies = topology.frequencies(self.analyzer)
+        self.sources: dict[tuple[str, str, bytes], naive.Query] = {}  # session, id, form
+        self.posted: dict[str, naive.Obj] = {}
+        self.things: dict[str, Thing] = {}
+        self.durable: set[str] = set()
+        self.accepted: dict[str, Process] = {}
+        self.updates: list[tuple[int, str, str]] = []  # acknowledged: LSN, kind, id
+        self.known = 0  # the highest LSN that was acknowledged to anyone
+        self.boxes: dict[str, Box] = {}
+        self.readers: dict[str, list[Reader]] = {}
+        self.open: list[str] = []  # calls that clients still make
+        self.answered = 0
+        self._rng = random.Random(f"{seed} clients")
+        self._deletes = 0
+
+    # --- what clients do -----------------------------------------------------------------
+
+    def insert(self, where: int, name: str, session: str, expression: str, region: Region) -> None:
+        query = naive.Query(name, session, expression, region.to_json())
+        compiled = compile_column(*strings_to_column([expression]), self.analyzer, self.frequencies)
+        assert not compiled.errors
+        rows = build_rows(strings_to_column([name]), compiled, [region])
+        self.sources[session, name, rows.source.tobytes()] = query
+        self.clock.spawn(self._update(where, "insert", name, rows, session, ""))
+
+    def delete(self, where: int, name: str) -> None:
+        self._deletes += 1
+        rows = delete_rows(strings_to_column([name]))
+        self.clock.spawn(self._update(where, "delete", name, rows, "", f"r{self._deletes}"))
+
+    def publish(
+        self, where: int, level: str, objects: Sequence[tuple[str, str, float, float]]
+    ) -> None:
+        """objects: name, text, longitude, latitude."""
+        for name, text, lon, lat in objects:
+            self.posted[name] = naive.Obj(lon, lat, text)
+        self.clock.spawn(self._publish(where, level, objects))
+
+    def connect(
+        self, session: str, reader: int, where: int, window: int, size: int, lag: int
+    ) -> None:
+        """Reader number `reader` of the session opens a stream, perhaps anew."""
+        box = self.boxes.setdefault(session, Box(session, self))
+        mine = self.readers.setdefault(session, [])
+        while len(mine) <= reader:
+            rng = random.Random(f"{self.seed} {session} {len(mine)}")
+            mine.append(Reader(self, box, rng, window, size, lag))
+        mine[reader].connect(where)
+
+    def break_off(self, session: str, reader: int) -> None:
+        if len(self.readers.get(session, [])) > reader:
+            self.readers[session][reader].break_off()
+
+    def stall(self, session: str, reader: int, ms: int) -> None:
+        if len(self.readers.get(session, [])) > reader:
+            self.readers[session][reader].stall(ms)
+
+    # --- what befalls the service ----------------------------------------------------------
+
+    def crash_one(self, role: str, index: int, power: bool) -> None:
+        if (address := self._present(role, index)) is not None:
+            self.crash(address, power)
+
+    def crash_all(self, power: bool, down: int, plan: int) -> None:
+        """plan: the number of the one to go on with."""
+        self.end(power, down)
+        values = {f: getattr(self.topology, f) for f in self.topology.__dataclass_fields__}
+        self.topology = SimTopology(**{**values, "plan": self.plans[plan % len(self.plans)]})
+
+    def pause_one(self, role: str, index: int, ms: int, killable: bool) -> None:
+        if (address := self._present(role, index)) is not None:
+            self.pause(address, ms, killable)
+
+    def isolate_one(self, role: str, index: int, ms: int, lost: bool) -> None:
+        if (address := self._present(role, index)) is not None:
+            self.isolate(address, ms, lost)
+
+    def cut(self, one: tuple[str, int], other: tuple[str, int], ms: int, lost: bool) -> None:
+        a, b = self._present(*one), self._present(*other)
+        if a is not None and b is not None and a != b:
+            self.network.cuts.append(Cut(a, b, self.clock.now + ms, lost))
+
+    def rough(self, ms: int, delay: int, drop: float, double: float, overtake: float) -> None:
+        self.network.temper = Temper(delay, drop, double, overtake)
+        self.clock.after(ms, self._smooth, self.network.temper)
+
+    def full_disk(self, role: str, index: int, ms: int) -> None:
+        if (address := self._present(role, index)) is not None:
+            disk = self.disk(address)
+            disk.full = True
+            self.clock.after(ms, setattr, disk, "full", False)
+
+    def bad_disk(self, role: str, index: int) -> None:
+        """The next sync fails."""
+        if (address := self._present(role, index)) is not None:
+            self.disk(address).fail_sync = True
+
+    def fuse(self, role: str, index: int, changes: int) -> None:
+        """The power is cut in the middle of a write to the disk."""
+        if (address := self._present(role, index)) is not None:
+            self.disk(address).fuse = changes
+
+    def full_ledger(self, ms: int) -> None:
+        self.ledger.refusing = "the disk is full"
+        self.clock.after(ms, setattr, self.ledger, "refusing", "")
+
+    def bad_ledger(self) -> None:
+        self.ledger.failing = True
+
+    # --- the run ---------------------------------------------------------------------------
+
+    def act(self, events: Sequence[tuple[int, str, tuple[Any, ...]]]) -> None:
+        for at, what, args in events:
+            self.clock.at(at, self._event, what, args)
+
+    def peace(self) -> None:
+        """From now on nothing fails."""
+        self.tell("peace")
+        self.network.heal()
+        self.ledger.refusing, self.ledger.failing = "", False
+        for disk in self.disks.values():
+            disk.full, disk.fail_sync, disk.fuse = False, False, None
+        for process in self.processes.values():
+            process.killable = True
+            if process.over:
+                continue
+            if self.current.get(process.address) is not process:
+                self.ended(process, "found and killed")
+            else:
+                process.shell.lease = float("inf")
+                if process.paused:
+                    process.wake()
+        for box in self.boxes.values():
+            for reader in self.readers[box.name]:
+                reader.stalled_until = 0
+                reader.break_off()
+            first = self.readers[box.name][0]
+            first.faithful = True
+            first.connect(0)
+
+    def rest(self) -> bool:
+        """Run until nothing is left to do; False when that does not come."""
+        end = self.clock.now + REST_MS
+        while self.clock.now < end:
+            self.clock.run(self.clock.now + 500)
+            if self.violations or self.at_rest:
+                return True
+        return False
+
+    @property
+    def at_rest(self) -> bool:
+        return not self.busy
+
+    @property
+    def busy(self) -> list[str]:
+        """What there is still to do."""
+        found = list(self.open)
+        if len(self.current) < len(self.topology.addresses()):
+            found.append("starting")
+        for process in self.current.values():
+            machine: Any = getattr(process.shell, "machine", None)
+            if process.over or not process.started:
+                found.append(f"{process.name} is down")
+            elif process.address.role == "dispatcher":
+                router = process.edge.machine
+                if router.in_flight or router.undecided or router.oldest != router.offset:
+                    found.append(f"{process.name}: {router.in_flight} batches")
+                if not router.ready:
+                    found.append(f"{process.name} is not ready")
+            elif process.address.role == "merger" and machine.busy:
+                found.append(f"{process.name} sends")
+            elif process.address.role == "worker" and machine.held:
+                found.append(f"{process.name}: {machine.held} held")
+        for name, box in self.boxes.items():
+            if not any(reader.connected for reader in self.readers[name]):
+                found.append(f"{name} is not connected")
+            elif self.clock.now - box.touched < QUIET_MS:
+                found.append(f"{name} is served")
+        return found
+
+    # --- inside ------------------------------------------------------------------------------
+
+    def _event(self, what: str, args: tuple[Any, ...]) -> None:
+        self.tell(f"{what}{args}")
+        getattr(self, what)(*args)
+
+    def _present(self, role: str, index: int) -> Address | None:
+        address = Address(role, index)  # type: ignore[arg-type]
+        process = self.current.get(address)
+        return None if process is None or process.over else address
+
+    def _smooth(self, temper: Temper) -> None:
+        if self.network.temper is temper:
+            self.network.temper = Temper()
+
+    def made(self, process: Process) -> None:
+        """Watch what a dispatcher accepts."""
+        if process.address.role == "dispatcher":
+            machine = process.edge.machine
+            process.serves = False
+            accept = machine.publish
+
+            def publish(rows: ObjectRows) -> Any:
+                batch, lsn, out = accept(rows)
+                for i, name in enumerate(column_to_strings(rows.id_off, rows.id)):
+                    if name in self.things:
+                        self.wrong(f"{name} was accepted twice")
+                    thing = Thing(self.posted[name], process.address.index, batch + i, lsn)
+                    self.things[name] = thing
+                return batch, lsn, out
+
+            machine.publish = publish
+            self.clock.spawn(self._serve(process))
+
+    def _serve(self, process: Process) -> Task:
+        """The endpoint opens once it has caught up."""
+        while not process.over:
+            if process.started and process.edge.machine.ready:
+                process.serves = True
+                return
+            yield 20
+
+    def _update(
+        self, where: int, kind: str, name: str, rows: QueryRows, session: str, request: str
+    ) -> Task:
+        self.open.append(f"{kind} {name}")
+        while True:
+            process = reach(self, self._rng, where)
+            if process is None:
+                yield 100
+                continue
+            ask: Callable[[Any], Future[UpdateDecision]] = lambda edge: edge.update(  # noqa: E731
+                rows, [session], [request]
+            )
+            try:
+                decision = yield call(self, process, ask)
+            except (Unavailable, ResourceExhausted):
+                where = self._rng.randrange(self.topology.dispatchers)
+                yield self._rng.randint(20, 400)
+                continue
+            status, lsn = int(decision.status[0]), int(decision.lsn[0])
+            if status == Status.UNAVAILABLE:
+                yield self._rng.randint(20, 400)
+                continue
+            if status == Status.OK:
+                self.updates.append((lsn, kind, name))
+                self.known = max(self.known, lsn)
+            self.tell(f"{kind} {name}: {Status(status).name} {lsn} ({process.name})")
+            break
+        self.open.remove(f"{kind} {name}")
+        self.answered += 1
+
+    def _publish(
+        self, where: int, level: str, objects: Sequence[tuple[str, str, float, float]]
+    ) -> Task:
+        names, texts = [o[0] for o in objects], [o[1] for o in objects]
+        lons, lats = [o[2] for o in objects], [o[3] for o in objects]
+        id_off, ids = strings_to_column(names)
+        text_off, text = strings_to_column(texts)
+        term_off, term = self.analyzer.analyse(text_off, text)
+        lon, lat = np.array(lons, np.float64), np.array(lats, np.float64)
+        time = np.full(len(names), self.clock.wall_ms(), np.int64)
+        rows = ObjectRows(id_off, ids, time, lon, lat, text_off, text, term_off, term)
+        self.open.append(f"publish {names}")
+        for _ in range(60):
+            process = reach(self, self._rng, where)
+            known = self.known
+            if process is None:
+                yield 100
+                continue
+            ask: Callable[[Any], Future[Publication]] = lambda edge: edge.publish(  # noqa: E731
+                rows, durable=level == "DURABLE"
+            )
+            try:
+                found = yield call(self, process, ask)
+            except ResourceExhausted:
+                yield self._rng.randint(20, 200)
+                continue
+            except Unavailable as error:
+                self.tell(f"{level} {names} is not answered: {error}")
+                break
+            self._accepted(process, level, names, found, known)
+            break
+        self.open.remove(f"publish {names}")
+        self.answered += 1
+
+    def _accepted(
+        self, process: Process, level: str, names: list[str], found: Publication, known: int
+    ) -> None:
+        self.tell(f"{level} {names} at {found.lsn} as {found.offset:#x} ({process.name})")
+        if found.lsn < known:
+            self.wrong(f"{names} matched as of {found.lsn}, when {known} was acknowledged")
+        for i, name in enumerate(names):
+            thing = self.things.get(name)
+            if thing is None or thing[1:] != (found.partition, found.offset + i, found.lsn):
+                self.wrong(f"{name} was accepted as {found}, but it is {thing}")
+            if level == "DURABLE":
+                self.durable.add(name)
+            elif level == "ACCEPTED":
+                self.accepted[name] = process
+
+
+def sequencer_of(world: World) -> Process:
+    return world.current[SEQUENCER]
