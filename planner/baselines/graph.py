@@ -18,6 +18,7 @@ import pymetis
 from numba import njit
 
 from ps2stream.batch import F64, I64
+from ps2stream.errors import InvalidArgument, Violation
 from ps2stream.planner.baselines.frequency import lightest_first
 from ps2stream.planner.baselines.hashing import everywhere
 from ps2stream.planner.baselines.words import frequencies, row_weights
@@ -113,14 +114,21 @@ def _cut(
     off = np.zeros(len(used) + 1, np.int64)
     np.cumsum(np.bincount(ends, minlength=len(used)), out=off[1:])
     other = np.roll(ends, len(graph.low))[order]
+    free = pymetis.Options(seed=options.seed, ufactor=30 if load is not None else _FREE)
     with _quietly():
-        _, part = pymetis.part_graph(
-            workers,
-            pymetis.CSRAdjacency(off.tolist(), other.tolist()),
-            eweights=whole(np.concatenate([weight, weight]))[order].tolist(),
-            vweights=None if load is None else whole(load[used]).tolist(),
-            options=pymetis.Options(seed=options.seed, ufactor=30 if load is not None else _FREE),
-        )
+        try:
+            _, part = pymetis.part_graph(
+                workers,
+                pymetis.CSRAdjacency(off.tolist(), other.tolist()),
+                eweights=whole(np.concatenate([weight, weight]))[order].tolist(),
+                vweights=None if load is None else whole(load[used]).tolist(),
+                options=free,
+            )
+        except RuntimeError as error:  # all that it says of what went wrong inside
+            size = f"{len(used)} words and {len(graph.low)} pairs into {workers} parts"
+            raise InvalidArgument(
+                [Violation("algorithm", f"METIS could not cut {size}: {error}")]
+            ) from None
     owner = np.zeros(len(known), np.int32)
     owner[used] = part
     return everywhere(stats, workers, owner, known)
