@@ -267,7 +267,6 @@ class Updater(Customer):
     def _ask(self, method: str, request: Any, kind: Any) -> int:
         """The LSN; now and then the request is repeated, whose answer must be the same."""
         lsn = self._answer(method, request, kind)
-        self.history.told(lsn)
         if self.rng.random() < 0.1:
             again = self._answer(method, request, kind)
             self.repeated += 1

@@ -81,13 +81,14 @@ def disk(seed: int, workers: int, say: Say) -> dict[str, Any]:
             after = {name: a.epoch for name, a in host.actors().items()}
             host.stop()
         text = (Path(logs) / "log").read_text("utf-8", "replace")
+    restarted = sorted(name for name in before if after.get(name) != before[name])
     return {
-        "held": not verdict.broken and refused > 0,
+        "held": not verdict.broken and refused > 0 and not restarted,
         "seed": seed,
         "refused_batches": refused,
         "delivered_while_full": late,
         "back_s": round(back, 2),
-        "restarted": sorted(name for name in before if after.get(name) != before[name]),
+        "restarted": restarted,
         **vars(verdict),
         "unanswered": dict(sorted(crowd.history.errors.items())),
         "log": [line for line in text.splitlines() if "No space" in line or "full" in line][:5],

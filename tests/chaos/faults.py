@@ -18,17 +18,22 @@ ROLES = ("dispatcher", "worker", "merger", "sequencer")
 
 @dataclass
 class Tally:
-    """What was done: counts by role, and (time, what) of each kill and stop."""
+    """What was done: counts by role, and when each kill, stop and start was."""
 
     kills: Counter[str] = field(default_factory=Counter)
     stops: Counter[str] = field(default_factory=Counter)
     restarts: Counter[str] = field(default_factory=Counter)
+    started: list[tuple[float, str]] = field(default_factory=list)
     killed: list[tuple[float, str]] = field(default_factory=list)
     stopped: list[tuple[float, str]] = field(default_factory=list)
 
     def kill(self, what: str) -> None:
         self.kills[what] += 1
-        self.killed.append((time.monotonic(), what))
+        (self.killed if what in ROLES else self.stopped).append((time.monotonic(), what))
+
+    def start(self, what: str) -> None:
+        self.restarts[what] += 1
+        self.started.append((time.monotonic(), what))
 
     def stop(self, what: str) -> None:
         self.stops[what] += 1
@@ -45,13 +50,13 @@ class Faults:
         self.tally = Tally()
         self._waking: list[threading.Thread] = []
         self._deeds: dict[Callable[[], None], int] = {
-            self.one: 60,
+            self.one: 72,
             self.two_at_once: 8,
-            self.during_recovery: 10,
-            self.stop_one: 7,
-            self.stop_supervisor: 3,
-            self.kill_supervisor: 4,
-            self.kill_everything: 5,
+            self.during_recovery: 8,
+            self.stop_one: 5,
+            self.stop_supervisor: 2,
+            self.kill_supervisor: 2,
+            self.kill_everything: 3,
         }
 
     def run(self, seconds: float, pause: tuple[float, float] = (3.0, 7.0)) -> None:
@@ -118,8 +123,8 @@ class Faults:
         time.sleep(self.rng.uniform(0, 3))
         if kill:
             self.host.kill()
+        self.tally.start("service")
         self.host.start()
-        self.tally.restarts["service"] += 1
         self.say("the service is back")
 
     def _kill(self, role: str) -> None:

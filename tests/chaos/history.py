@@ -63,14 +63,16 @@ class History:
         self.queries: dict[str, Change] = {}
         self.sessions: dict[str, Seen] = {}
         self.arrivals: dict[tuple[int, str, int], list[tuple[float, float]]] = {}
+        self.updates: list[tuple[float, float]] = []
         self.problems: list[str] = []
         self.errors: dict[str, int] = {}
         self.stop = threading.Event()
 
-    def told(self, lsn: int) -> None:
+    def told(self, lsn: int, asked: float, now: float) -> None:
         """A client was told this LSN of an update."""
         with self.lock:
             self.floor = max(self.floor, lsn)
+        self.updates.append((asked, now))
 
     def publishes(self, batch: Batch) -> None:
         with self.lock:

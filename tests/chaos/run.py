@@ -114,6 +114,6 @@ def _under_faults(host: Host, minutes: float, seed: int, rate: float, say: Say) 
         "restarts": dict(tally.restarts),
         **vars(verdict),
         "updates": sum(bool(c.inserted) + bool(c.deleted) for c in history.queries.values()),
-        "recovery_s": recoveries(history, tally.killed, tally.stopped),
+        "recovery_s": recoveries(history, [*tally.killed, *tally.started], tally.stopped),
         "unanswered": dict(sorted(history.errors.items())),
     }

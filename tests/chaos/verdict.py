@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -10,7 +11,8 @@ from statistics import median
 from tests import naive
 from tests.chaos.history import Batch, Change, History
 
-STOPPED_S = 20.0
+LASTS_S = 20.0
+"""After a stop."""
 SHOWN = 5
 """Examples of each kind of violation."""
 
@@ -157,27 +159,24 @@ def _offsets(history: History, found: Verdict) -> None:
 
 
 def recoveries(
-    history: History, kills: list[tuple[float, str]], others: list[tuple[float, str]]
+    history: History, faults: list[tuple[float, str]], others: list[tuple[float, str]]
 ) -> dict[str, dict[str, dict[str, float]]]:
-    """Seconds from each kill until every lane (dispatcher x session x stripe) had delivered
-    an object that was published after it: n, p50 and max by what was killed. "alone": those
-    that were over before anything else went wrong, "all": those of faults that overlapped too."""
+    """Seconds from each fault until every lane (dispatcher x session x stripe) had delivered
+    an object that was published after it, and an update asked for after it was answered: n,
+    p50 and max by what it was. "alone": of those that were over before anything else went
+    wrong; "all": also of those that overlapped."""
     found: dict[str, dict[str, list[float]]] = {"alone": {}, "all": {}}
-    busy_until = 0.0
-    later = sorted([*kills, *others])
-    for i, (at, what) in enumerate(later):
-        firsts = [
-            min((seen for sent, seen in lane if sent >= at), default=float("inf"))
-            for lane in history.arrivals.values()
-        ]
-        end = max(firsts, default=float("inf"))
-        alone = at > busy_until and (i + 1 == len(later) or later[i + 1][0] > end)
-        busy_until = max(busy_until, end, at + STOPPED_S * ((at, what) in others))
-        if (at, what) in others or end == float("inf"):
-            continue
-        found["all"].setdefault(what, []).append(end - at)
-        if alone:
+    busy = 0.0  # until then something else is wrong
+    events = sorted([*faults, *others])
+    for i, (at, what) in enumerate(events):
+        lanes = [*history.arrivals.values(), history.updates]
+        end = max(min((b for a, b in lane if a >= at), default=math.inf) for lane in lanes)
+        counts = (at, what) in faults and end < math.inf
+        if counts:
+            found["all"].setdefault(what, []).append(end - at)
+        if counts and at > busy and (i + 1 == len(events) or events[i + 1][0] > end):
             found["alone"].setdefault(what, []).append(end - at)
+        busy = max(busy, end if counts else at + LASTS_S)
     return {
         which: {
             what: {"n": len(s), "p50": round(median(s), 2), "max": round(max(s), 2)}
