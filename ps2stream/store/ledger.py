@@ -56,7 +56,7 @@ class Ledger(KeepsTokens, Tables):
     FORMAT: ClassVar[int] = 3  # 1 had no mark, 2 no epochs
 
     def __init__(self, path: Path, held: BinaryIO, mark: Mark, db: apsw.Connection) -> None:
-        super().__init__(str(path))
+        super().__init__(str(path / "ledger.db"))
         self.path = path
         self._lock = held
         self._mark = mark

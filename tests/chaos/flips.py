@@ -10,6 +10,7 @@ import random
 import shutil
 import tempfile
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from tests.chaos.run import Say
 QUERIES = 200
 OBJECTS = 300
 LATE_S = 10.0
+QUIET_S = 4.0
 Content = tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]
 
 
@@ -33,21 +35,33 @@ def flips(count: int, seed: int, say: Say) -> dict[str, Any]:
     harmless: Counter[str] = Counter()
     silent: list[str] = []
     with tempfile.TemporaryDirectory(prefix="chaos-", dir="/tmp") as folder:
-        whole, copy = Path(folder) / "whole", Path(folder) / "copy"
-        _make(whole)
-        shutil.copytree(whole, copy)
-        due = _content(copy)
-        shutil.rmtree(copy)
-        files = sorted(p for p in whole.rglob("*") if p.is_file() and p.stat().st_size)
+        copy, images = (
+            Path(folder) / "copy",
+            [Path(folder) / name for name in ("stopped", "killed")],
+        )
+        _make(*images)
+        dues = []
+        for image in images:
+            shutil.copytree(image, copy)
+            dues.append(_content(copy))
+            shutil.rmtree(copy)
+        if dues[0] != dues[1]:
+            silent.append("a killed service's data are not those of a stopped one")
+        files = [
+            (image, file)
+            for image in images
+            for file in sorted(image.rglob("*"))
+            if file.is_file() and file.stat().st_size
+        ]
         for n in range(count):
-            shutil.copytree(whole, copy)
-            file = files[n % len(files)]
-            name = str(file.relative_to(whole))
+            image, file = files[n % len(files)]
+            shutil.copytree(image, copy)
+            name = str(file.relative_to(image))
             at, bit = rng.randrange(_used(file)), rng.randrange(8)
             data = bytearray((copy / name).read_bytes())
             data[at] ^= 1 << bit
             (copy / name).write_bytes(data)
-            what = f"{name}, byte {at}, bit {bit}"
+            what = f"{image.name} {name}, byte {at}, bit {bit}"
             try:
                 found = _content(copy)
             except Ps2StreamError as error:
@@ -58,7 +72,7 @@ def flips(count: int, seed: int, say: Say) -> dict[str, Any]:
                 silent.append(f"{what}: {type(error).__name__}: {error}")
             else:
                 harmless[name] += 1
-                if found != due:
+                if found != dues[0]:
                     silent.append(f"{what}: {len(found[0])} queries, {len(found[1])} matches")
             shutil.rmtree(copy)
         say(f"{count} flips: {told.total()} told, {harmless.total()} harmless")
@@ -76,10 +90,11 @@ def _settings(data: Path) -> Settings:
     return Settings(runtime="local", port=0, workers=2, dispatchers=2, mergers=2, data_dir=data)
 
 
-def _make(data: Path) -> None:
-    """A service's data, with deletes and with matches that nobody took."""
+def _make(stopped: Path, killed: Path) -> None:
+    """A service's data, with deletes and with matches that nobody took: as it leaves them
+    when it stops, and as a kill at a quiet moment does."""
     rng = random.Random(1)
-    with start(_settings(data)) as service, Client(service.targets[0]) as client:
+    with start(_settings(stopped)) as service, Client(service.targets[0]) as client:
         for i in range(QUERIES):
             client.insert(
                 f"q{i}", rng.choice(["flood", "fire", "flood OR storm"]), session=f"s{i % 3}"
@@ -93,6 +108,8 @@ def _make(data: Path) -> None:
                     for k in range(10)
                 ]
             )
+        time.sleep(QUIET_S)
+        shutil.copytree(stopped, killed)
 
 
 def _content(data: Path) -> Content:
