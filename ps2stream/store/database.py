@@ -29,5 +29,5 @@ def reading(path: Path) -> Iterator[None]:
         yield
     except (apsw.Error, FrameError, ValueError) as error:
         raise DataDirectoryError(
-            f"{path}: the ledger cannot be read ({error}); it is damaged or not a ledger"
+            f"{path}: ledger.db cannot be read ({error}); it is damaged or not a ledger"
         ) from error

@@ -59,9 +59,9 @@ class Mark:
         known = Extent(*_BODY.unpack(body))
         if any(a < b for a, b in zip(found, known, strict=True)):
             raise DataDirectoryError(
-                f"{self.path.parent}: the end of the ledger is damaged or missing: it goes to "
-                f"{found}, and {known} were acknowledged. Restore a copy; to go on without the "
-                f"rest, remove {self.path}"
+                f"{self.path.parent}: the end of the ledger is damaged or missing (ledger.db, "
+                f"ledger.db-wal): it goes to {found}, and {known} were acknowledged. Restore a "
+                f"copy; to go on without the rest, remove {self.path}"
             )
 
     def set(self, extent: Extent, sync: bool = False) -> None:

@@ -89,7 +89,7 @@ class Ledger(KeepsTokens, Tables):
                     mark.check(ledger._extent)
                     ledger._create(analysis, created)
                 if db.pragma("quick_check", 1) != "ok":
-                    raise DataDirectoryError(f"{path}: the ledger is damaged (quick_check)")
+                    raise DataDirectoryError(f"{ledger.place}: the ledger is damaged (quick_check)")
                 ledger._watermark, ledger._identity = ledger._meta(analysis)
                 db.pragma("journal_mode", "wal")
                 db.pragma("synchronous", "full")

@@ -278,10 +278,11 @@ class Updater(Customer):
         data = request.SerializeToString()
         while not self.give_up.is_set():
             channel: Any = self.rng.choice(self._channels)
+            asked = time.monotonic()
             try:
-                return int(
-                    kind.FromString(channel.unary_unary(UPDATE + method)(data, timeout=5)).lsn
-                )
+                answer = kind.FromString(channel.unary_unary(UPDATE + method)(data, timeout=5))
+                self.history.told(answer.lsn, asked, time.monotonic())
+                return int(answer.lsn)
             except grpc.RpcError as error:
                 code = getattr(error, "code", lambda: None)()
                 self.history.failed(method, str(code))
