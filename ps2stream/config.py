@@ -10,13 +10,23 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from ps2stream.errors import InvalidArgument, Violation
 from ps2stream.security import Identity, Quota, Quotas, Security, TenantName, is_loopback
 
 PREFIX = "PS2STREAM_"
+DATABASE_URL = "DATABASE_URL"
 _NOT_SETTINGS = {
     PREFIX + name for name in ("DATA", "CONFIG", "SERVER", "TOKEN", "TOKEN_FILE", "TLS_CA")
 }
@@ -39,7 +49,19 @@ class Settings(BaseModel):
         le=65535,
         description="port of the first dispatcher, the others follow; 0 picks free ones",
     )
-    data_dir: Path = Field(default=Path("ps2stream-data"), description="where the ledger is kept")
+    data_dir: Path = Field(
+        default=Path("ps2stream-data"), description="where ledger and logs are kept"
+    )
+    database_url: SecretStr | None = Field(
+        default=None,
+        description="PostgreSQL (postgresql://...) that keeps ledger and logs instead of "
+        "data_dir; without either, DATABASE_URL of the environment",
+    )
+    database_schema: str = Field(
+        default="ps2stream",
+        pattern=r"^[a-z_][a-z0-9_]{0,62}$",
+        description="schema of the database; one service each",
+    )
     dispatchers: int = Field(
         default=1, ge=1, le=64, description="dispatchers, each with a gRPC port"
     )
@@ -114,6 +136,14 @@ class Settings(BaseModel):
         default={}, description="limits of each tenant, and of those in no table: `default`"
     )
 
+    @field_validator("database_url")
+    @classmethod
+    def _is_postgres(cls, value: SecretStr | None) -> SecretStr | None:
+        found = value and urlsplit(value.get_secret_value()).scheme
+        if found not in (None, "postgresql", "postgres"):
+            raise ValueError("is not of the form postgresql://user@host:port/database")
+        return value
+
     @property
     def security(self) -> Security:
         """What guards the ports."""
@@ -166,7 +196,9 @@ def load(
     """The settings that hold. A flag that is None was not given.
 
     config: a TOML file of top-level keys. environ: os.environ when None; PS2STREAM_PORT=7100
-    sets `port`. Raises InvalidArgument, naming each unknown or bad key and where it stood.
+    sets `port`. DATABASE_URL
+    counts where nothing else says where to keep things. Raises InvalidArgument, naming each
+    unknown or bad key and where it stood.
     """
     environ = os.environ if environ is None else environ
     if config is None and environ.get("PS2STREAM_CONFIG"):
@@ -181,6 +213,9 @@ def load(
     for name, layer in layers:
         values.update(layer)
         source.update(dict.fromkeys(layer, name))
+    if not values.keys() & {"data_dir", "database_url"} and environ.get(DATABASE_URL):
+        values["database_url"] = environ[DATABASE_URL]
+        source["database_url"] = DATABASE_URL
     try:
         return Settings(**values)
     except ValidationError as error:
@@ -215,4 +250,6 @@ def _violation(error: Any, source: Mapping[str, str]) -> Violation:
             return Violation(key, f"unknown key (from {where})")
         known = ", ".join(Settings.model_fields)
         return Violation(key, f"unknown setting (from {where}); there are: {known}")
+    if key == "database_url":  # it may hold a password
+        return Violation(key, f"{error['msg'].removeprefix('Value error, ')} (from {where})")
     return Violation(key, f"{error['msg']}, got {error['input']!r} (from {where})")

@@ -31,7 +31,7 @@ from ps2stream.errors import Unavailable
 from ps2stream.messages import Address, Send, UpdateRequest
 from ps2stream.ports import Store
 from ps2stream.security import Security
-from ps2stream.store.ledger import Ledger
+from ps2stream.store.places import Place
 
 log = logging.getLogger("ps2stream.cluster")
 TICK_S = 0.1
@@ -279,9 +279,9 @@ class MergerShell(Shell):
 class SequencerShell(Shell):
     """The sequencer: what has queued up while a commit ran goes into the next one."""
 
-    def __init__(self, address: Address, data_dir: Path, topology: Topology, first: bool) -> None:
+    def __init__(self, address: Address, place: Place, topology: Topology, first: bool) -> None:
         analysis = json.dumps(topology.plan.analysis.to_dict())
-        self._ledger: Store = Ledger.open(data_dir, analysis, compact=first)
+        self._ledger: Store = place.open_ledger(analysis, again=not first)
         super().__init__(address, self._ledger.epoch(address.role, address.index))
         self.machine = topology.sequencer(self._ledger, self.epoch)
         self._lock = threading.Lock()

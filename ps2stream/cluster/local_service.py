@@ -9,11 +9,10 @@ from typing import Any
 from ps2stream.cluster.actors import TICK_S
 from ps2stream.cluster.local import LocalRuntime
 from ps2stream.cluster.logs import Logs
-from ps2stream.cluster.running import Service, ports
+from ps2stream.cluster.running import Service, place_of, ports
 from ps2stream.cluster.topology import Topology
 from ps2stream.config import Settings
 from ps2stream.service.server import Server, serve
-from ps2stream.store.ledger import Ledger
 
 
 class LocalService(Service):
@@ -22,12 +21,13 @@ class LocalService(Service):
 
     def __init__(self, settings: Settings, topology: Topology) -> None:
         analysis = json.dumps(topology.plan.analysis.to_dict())
-        self._ledger = Ledger.open(settings.data_dir, analysis)
+        place = place_of(settings)
+        self._ledger = place.open_ledger(analysis)
         self._done = threading.Event()
         self._servers: list[Server] = []
         self._runtime: LocalRuntime | None = None
         try:
-            logs = Logs(settings.data_dir)
+            logs = Logs(place)
             logs.check(topology)
             self._runtime = LocalRuntime(topology, self._ledger, logs.open)
             for edge, port in zip(self._runtime.edges, ports(settings), strict=True):

@@ -1,8 +1,7 @@
-"""Where the object logs and match logs of a service lie, and whose they are."""
+"""The object logs and match logs of a service: their names, and whose they are."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import NamedTuple
 
 from ps2stream.cluster.topology import Topology
@@ -10,19 +9,20 @@ from ps2stream.dispatcher.object_log import ObjectLog
 from ps2stream.errors import DataDirectoryError
 from ps2stream.messages import Address
 from ps2stream.ports import Log
-from ps2stream.store.segments import SegmentLog
+from ps2stream.store.places import Place
 
 _KIND = {"dispatcher": "objects", "merger": "matches"}
 
 
 class Logs(NamedTuple):
-    """Those of a data directory."""
+    """Those of a place."""
 
-    data_dir: Path
+    place: Place
 
-    def open(self, address: Address) -> Log:
-        """The log of a dispatcher or merger. Raises DataDirectoryError."""
-        return SegmentLog.open(self._path(address))
+    def open(self, address: Address, again: bool = True) -> Log:
+        """The log of a dispatcher or merger, by the service that has the ledger. Raises
+        DataDirectoryError, Unavailable."""
+        return self.place.open_log(f"{_KIND[address.role]}-{address.index}", again=again)
 
     def check(self, topology: Topology) -> None:
         """Whether a service of this shape may go on with the logs. A session belongs to a
@@ -31,22 +31,20 @@ class Logs(NamedTuple):
         mergers = self._count("merger")
         if mergers and mergers != topology.mergers:
             raise DataDirectoryError(
-                f"{self.data_dir}: its sessions are spread over {mergers} mergers, not "
+                f"{self.place}: its sessions are spread over {mergers} mergers, not "
                 f"{topology.mergers}; start it with mergers = {mergers}"
             )
         for index in range(topology.dispatchers, self._count("dispatcher")):
-            log = self.open(Address("dispatcher", index))
+            log = self.open(Address("dispatcher", index), again=False)
             left = len(ObjectLog(log).recover())
             log.close()
             if left:
                 raise DataDirectoryError(
-                    f"{self.data_dir}: dispatcher {index} has {left} batches that are not "
+                    f"{self.place}: dispatcher {index} has {left} batches that are not "
                     f"complete; start it once more with dispatchers = {index + 1} or more"
                 )
 
-    def _path(self, address: Address) -> Path:
-        return self.data_dir / f"{_KIND[address.role]}-{address.index}"
-
     def _count(self, role: str) -> int:
-        found = (p.name.rpartition("-")[2] for p in self.data_dir.glob(f"{_KIND[role]}-*"))
-        return 1 + max((int(n) for n in found if n.isdigit()), default=-1)
+        names = (name.rpartition("-") for name in self.place.logs())
+        found = (int(n) for kind, _, n in names if kind == _KIND[role] and n.isdigit())
+        return 1 + max(found, default=-1)

@@ -21,7 +21,7 @@ from ps2stream.cluster.actors import (
     WorkerShell,
 )
 from ps2stream.cluster.logs import Logs
-from ps2stream.cluster.running import Service, ports
+from ps2stream.cluster.running import Service, place_of, ports
 from ps2stream.cluster.supervisor import Supervisor
 from ps2stream.cluster.topology import Topology
 from ps2stream.config import Settings
@@ -45,7 +45,8 @@ class RayService(Service):
         self._ray = ray
         self._settings = settings
         self._topology = topology
-        self._logs = Logs(settings.data_dir.absolute())
+        self._place = place_of(settings)
+        self._logs = Logs(self._place)
         self._sockets = Path(tempfile.mkdtemp(prefix="ps2s-"))
         self._temp: Path | None = None
         self._lock = threading.RLock()  # over the two tables
@@ -71,8 +72,9 @@ class RayService(Service):
         try:
             self._logs.check(topology)
             self._start()
-            ray_environment.keep(settings.data_dir, os.environ)  # the directory is now ours
-            self._kept = True
+            if settings.database_url is None:
+                ray_environment.keep(settings.data_dir, os.environ)  # the directory is now ours
+                self._kept = True
         except BaseException:
             self.stop()
             raise
@@ -193,7 +195,7 @@ class RayService(Service):
         match address.role:
             case "sequencer":
                 shell = SequencerShell
-                args = (self._settings.data_dir.absolute(), self._topology, first)
+                args = (self._place, self._topology, first)
             case "worker":
                 shell, args = WorkerShell, (epoch, self._topology)
             case "merger":

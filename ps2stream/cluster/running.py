@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ps2stream.config import Settings
+from ps2stream.store.places import Place, place
 
 
 class Service(abc.ABC):
@@ -37,3 +38,10 @@ class Service(abc.ABC):
 def ports(settings: Settings) -> list[int]:
     """Consecutive ports, or 0 (any free one) for each dispatcher."""
     return [settings.port + i if settings.port else 0 for i in range(settings.dispatchers)]
+
+
+def place_of(settings: Settings) -> Place:
+    """Where the service keeps what is to last. Raises FailedPrecondition."""
+    url = settings.database_url
+    secret = None if url is None else url.get_secret_value()
+    return place(settings.data_dir, secret, settings.database_schema)

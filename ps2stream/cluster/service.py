@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from ps2stream.batch import F64
 from ps2stream.cluster.local_service import LocalService
 from ps2stream.cluster.ray_service import RayService
-from ps2stream.cluster.running import Service
+from ps2stream.cluster.running import Service, place_of
 from ps2stream.cluster.topology import Topology
 from ps2stream.cluster.warm import warm
 from ps2stream.config import Settings
@@ -26,7 +26,6 @@ from ps2stream.errors import DataDirectoryError, PlanError
 from ps2stream.grid import Grid
 from ps2stream.plan import RoutingPlan, built_in_plan
 from ps2stream.plan_file import load_plan
-from ps2stream.store.ledger import recorded_analysis
 from ps2stream.terms import Analysis, Analyzer
 
 
@@ -69,7 +68,8 @@ def fitted_plan(settings: Settings, plan: RoutingPlan | None) -> RoutingPlan:
     if plan is None and settings.plan is not None:
         given = "workers" in settings.model_fields_set
         plan = load_plan(settings.plan, workers=settings.workers if given else None)
-    recorded = recorded_analysis(settings.data_dir)
+    place = place_of(settings)
+    recorded = place.recorded_analysis()
     if recorded is not None:
         analysis = Analysis.from_dict(json.loads(recorded))
     elif plan is not None:
@@ -83,7 +83,7 @@ def fitted_plan(settings: Settings, plan: RoutingPlan | None) -> RoutingPlan:
         wanted, fixed = getattr(settings, name), getattr(analysis, name)
         if wanted is not None and wanted != fixed:
             raise DataDirectoryError(
-                f"{settings.data_dir}: {name} is fixed as {fixed!r}, not {wanted!r}: "
+                f"{place}: {name} is fixed as {fixed!r}, not {wanted!r}: "
                 "its queries would match other words"
             )
     if plan is None:
@@ -94,7 +94,7 @@ def fitted_plan(settings: Settings, plan: RoutingPlan | None) -> RoutingPlan:
         name = next(name for name in ours if ours[name] != theirs[name])
         raise PlanError(
             f"plan: made for a text analysis with {name} = {theirs[name]!r}; "
-            f"{settings.data_dir} has {ours[name]!r}"
+            f"{place} has {ours[name]!r}"
         )
     return dataclasses.replace(plan, analysis=analysis)
 

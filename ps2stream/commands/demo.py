@@ -132,7 +132,11 @@ def _service(output: Output, settings: config.Settings, server: str | None) -> I
 
     with tempfile.TemporaryDirectory(prefix="ps2stream-demo-") as folder:
         own = settings.model_copy(
-            update={"data_dir": Path(folder) / "data", "session_quota": 256 << 20}
+            update={
+                "data_dir": Path(folder) / "data",
+                "database_url": None,
+                "session_quota": 256 << 20,
+            }
         )
         output.say(
             f"starting a service ({own.runtime}) with a temporary data directory; the first "

@@ -52,10 +52,13 @@ def serve(output: Output, /, file: Path | None, verbose: bool, **flags: Any) -> 
     (PS2STREAM_PORT=7100), the options below. Queries are kept in the data directory and
     match again after a restart.
     """
+    from ps2stream.cluster.running import place_of
     from ps2stream.cluster.service import start
 
     log.configure(logging.DEBUG if verbose else logging.INFO, as_json=output.json)
     settings = config.load(flags, config=file)
+    kept = str(settings.data_dir if settings.database_url is None else place_of(settings))
+    where = {"data_dir" if settings.database_url is None else "database": kept}
     done = threading.Event()
     with on_interrupt(done.set), start(settings) as service:
         output.emit(
@@ -63,11 +66,11 @@ def serve(output: Output, /, file: Path | None, verbose: bool, **flags: Any) -> 
                 "event": "ready",
                 "version": __version__,
                 "targets": service.targets,
-                "data_dir": str(settings.data_dir),
+                **where,
                 "runtime": settings.runtime,
             },
             f"ps2stream {__version__} listens on {', '.join(service.targets)}; "
-            f"queries are kept in {settings.data_dir}; stop it with Ctrl-C",
+            f"queries are kept in {kept}; stop it with Ctrl-C",
         )
         done.wait()
     output.emit({"event": "stopped"}, "stopped")

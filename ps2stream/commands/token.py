@@ -21,7 +21,7 @@ from ps2stream.errors import NotFound
 from ps2stream.security import TENANT, Scope
 
 if TYPE_CHECKING:
-    from ps2stream.store.tokens import TokenStore
+    from ps2stream.store.places import TokenKeeper
 
 F = TypeVar("F", bound=Callable[..., Any])
 _SPAN = re.compile(r"([1-9]\d{0,5})([mhd])")
@@ -29,7 +29,7 @@ _UNIT_MS = {"m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 class Holder(Protocol):
-    """Who keeps the tokens: a client of the service, or `_Directory`."""
+    """Who keeps the tokens: a client of the service, or `_Kept`."""
 
     def create_token(
         self, tenant: str, scopes: tuple[str, ...], expires_ms: int
@@ -42,20 +42,30 @@ class Holder(Protocol):
 def token() -> None:
     """Create, list and revoke the tokens that clients show to a service.
 
-    Asks the service at --server, with a token of scope admin; or, with --data-dir, changes
-    the data directory of a service that does not run, as for the first token of all.
+    Asks the service at --server, with a token of scope admin; or, with --data-dir or
+    --database-url, changes what a service that does not run keeps, as for the first token
+    of all.
     """
 
 
 def _where(command: F) -> F:
-    return server_option(
+    for option in (
         click.option(
-            "--data-dir",
-            type=click.Path(path_type=Path, file_okay=False),
-            metavar="PATH",
+            "--database-schema", metavar="NAME", default="ps2stream", show_default=True,
+            help="Schema of the database.",
+        ),
+        click.option(
+            "--database-url", metavar="URL",
+            help="PostgreSQL of a service that does not run, instead of --server; the password "
+            "is better left to PGPASSWORD or ~/.pgpass.",
+        ),
+        click.option(
+            "--data-dir", type=click.Path(path_type=Path, file_okay=False), metavar="PATH",
             help="Data directory of a service that does not run, instead of --server.",
-        )(command)
-    )
+        ),
+    ):  # fmt: skip
+        command = option(command)
+    return server_option(command)
 
 
 def _expires(ctx: click.Context, param: click.Parameter, value: str | None) -> int:
@@ -100,11 +110,10 @@ def _scopes(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str
 @json_option
 @pass_output
 def create(
-    output: Output, /, server: str, data_dir: Path | None, tenant: str,
-    scopes: tuple[str, ...], expires: int,
+    output: Output, /, tenant: str, scopes: tuple[str, ...], expires: int, **where: Any
 ) -> None:  # fmt: skip
     """Make a token and print it. It is shown this once; only a hash of it is kept."""
-    with _holder(output, server, data_dir) as holder:
+    with _holder(output, **where) as holder:
         made, secret = holder.create_token(tenant, scopes, expires)
     output.emit({**_json(made), "token": secret}, secret)
 
@@ -113,9 +122,9 @@ def create(
 @_where
 @json_option
 @pass_output
-def list_tokens(output: Output, /, server: str, data_dir: Path | None) -> None:
+def list_tokens(output: Output, /, **where: Any) -> None:
     """List all tokens, oldest first: id, tenant, scopes, expiry."""
-    with _holder(output, server, data_dir) as holder:
+    with _holder(output, **where) as holder:
         found = holder.tokens()
     for each in found:
         until = _date(each.expires_ms) if each.expires_ms else "never"
@@ -130,17 +139,17 @@ def list_tokens(output: Output, /, server: str, data_dir: Path | None) -> None:
 @_where
 @json_option
 @pass_output
-def revoke(output: Output, /, server: str, data_dir: Path | None, id: str) -> None:
+def revoke(output: Output, /, id: str, **where: Any) -> None:
     """Make the token of this ID invalid, within seconds also for streams that are open."""
-    with _holder(output, server, data_dir) as holder:
+    with _holder(output, **where) as holder:
         holder.revoke_token(id)
     output.emit({"revoked": id}, f"revoked {id}")
 
 
-class _Directory:
-    """Tokens of a data directory, whose lock this holds."""
+class _Kept:
+    """Tokens of a service that does not run."""
 
-    def __init__(self, store: TokenStore) -> None:
+    def __init__(self, store: TokenKeeper) -> None:
         self._store = store
 
     def __enter__(self) -> Self:
@@ -168,12 +177,18 @@ class _Directory:
         self._store.keep_tokens(left)
 
 
-def _holder(output: Output, server: str, data_dir: Path | None) -> AbstractContextManager[Holder]:
-    if data_dir is None:
+def _holder(
+    output: Output,
+    server: str,
+    data_dir: Path | None,
+    database_url: str | None,
+    database_schema: str,
+) -> AbstractContextManager[Holder]:
+    if data_dir is None and database_url is None:
         return output.connect(server)
-    from ps2stream.store.tokens import TokenStore
+    from ps2stream.store.places import place
 
-    return _Directory(TokenStore(data_dir))
+    return _Kept(place(data_dir or Path(), database_url, database_schema).open_tokens())
 
 
 def _info(each: tokens.Token) -> TokenInfo:

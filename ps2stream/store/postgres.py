@@ -8,19 +8,18 @@ postgres_owner.py's business.
 from __future__ import annotations
 
 import secrets
-import zlib
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import islice
 from typing import ClassVar, LiteralString, Self
 
-from ps2stream import tokens
 from ps2stream.errors import DataDirectoryError, StoreFailed, Unavailable
 from ps2stream.ports import Change
 from ps2stream.store import postgres_schema
 from ps2stream.store.compaction import outlived, without
 from ps2stream.store.postgres_owner import Owner
 from ps2stream.store.postgres_session import Database, Session, Statement
+from ps2stream.store.postgres_tokens import LEDGER, KeepsTokens
 from ps2stream.store.tables import (
     PAGE,
     Row,
@@ -32,7 +31,6 @@ from ps2stream.store.tables import (
     requests_row,
     session_row,
 )
-from ps2stream.tokens import Token
 
 META: LiteralString = (
     "INSERT INTO meta VALUES (%s, %s, %s) ON CONFLICT (key) DO UPDATE "
@@ -41,10 +39,6 @@ META: LiteralString = (
 EPOCH: LiteralString = (
     "INSERT INTO epochs VALUES (%s, %s, %s, %s) ON CONFLICT (role, number) DO UPDATE "
     "SET epoch = excluded.epoch, crc32 = excluded.crc32"
-)
-DOCUMENT: LiteralString = (
-    "INSERT INTO documents VALUES (%s, %s, %b) ON CONFLICT (name) DO UPDATE "
-    "SET crc32 = excluded.crc32, blob = excluded.blob"
 )
 ANSWER: LiteralString = (
     "INSERT INTO answers VALUES (%s, %s, %s, %s, %s, %b) ON CONFLICT (dispatcher, epoch, seq) "
@@ -60,7 +54,7 @@ END_COMPACTION: tuple[LiteralString, ...] = (
 )
 
 
-class PostgresLedger(Tables):
+class PostgresLedger(KeepsTokens, Tables):
     """A Store in a PostgreSQL database. Make one with `PostgresLedger.open`; one thread at a
     time."""
 
@@ -80,14 +74,14 @@ class PostgresLedger(Tables):
         created: str = "",
         compact: bool = True,
         take_over: bool = False,
-        wait_s: float = 15.0,
+        wait_s: float | None = None,
     ) -> Self:
         """Open the ledger, or make it; see Ledger.open and Owner.
 
         Raises DataDirectoryError when it is in use, damaged, of another format or made with
         other analysis settings, Unavailable when the database cannot be reached.
         """
-        owner = Owner(database, "ledger", take_over=take_over, wait_s=wait_s)
+        owner = Owner(database, LEDGER, take_over=take_over, wait_s=wait_s)
         try:
             ledger = cls(owner)
             if not owner.select("SELECT 1 FROM meta WHERE key = 'analysis'"):
@@ -128,13 +122,6 @@ class PostgresLedger(Tables):
     def watermark(self) -> int:
         return self._watermark
 
-    def tokens(self) -> Sequence[Token]:
-        found = self._select("SELECT crc32, blob FROM documents WHERE name = 'tokens'")
-        for crc, blob in found:
-            self._check(zlib.crc32(blob) == crc, "the tokens")
-            return tokens.decode(blob)
-        return ()
-
     # --- writing -------------------------------------------------------------------
 
     def epoch(self, role: str, index: int) -> int:
@@ -165,10 +152,6 @@ class PostgresLedger(Tables):
         if change.watermark > self._watermark:
             yield META, meta_row("watermark", str(change.watermark))
 
-    def keep_tokens(self, held: Sequence[Token]) -> None:
-        blob = tokens.encode(held)
-        self._owner.write([(DOCUMENT, ("tokens", zlib.crc32(blob), blob))])
-
     def compact(self) -> bool:
         """See Ledger.compact."""
         deleted = outlived(self.replay(), self._watermark)
@@ -198,8 +181,7 @@ def recorded_analysis(database: Database) -> str | None:
     yet. Raises DataDirectoryError when it cannot be read, Unavailable."""
     session = Session(database, "start")
     try:
-        query = "SELECT to_regclass(quote_ident($1) || '.meta')"
-        if session.select(query, database.schema) == [(None,)]:
+        if not session.prepared():
             return None
         for key, value, crc in session.select("SELECT * FROM meta WHERE key = 'analysis'"):
             if meta_row(key, value)[2] != crc:

@@ -18,6 +18,7 @@ from typing import LiteralString, Self
 from ps2stream.errors import DataDirectoryError, StoreFailed, Unavailable
 from ps2stream.store.postgres_owner import Owner
 from ps2stream.store.postgres_session import Database, Session, Statement
+from ps2stream.store.postgres_tokens import LEDGER
 from ps2stream.store.tables import Row
 
 MAX_RECORD = 512 << 20  # bytes; PostgreSQL's own limit is a gigabyte
@@ -30,6 +31,7 @@ _INSERT: LiteralString = (
     "INSERT INTO records SELECT %s, * FROM unnest(%b::bigint[], %b::bigint[], %b::bytea[])"
 )
 _TRIM: LiteralString = "DELETE FROM records WHERE log = %s AND position < %s"
+_NAMES = "SELECT name FROM owners WHERE name <> $1 ORDER BY name"
 _FIRST: LiteralString = "UPDATE owners SET first = %s WHERE name = %s"
 _READ = "SELECT position, crc32, record FROM records WHERE log = $1 AND position = $2"
 _SCAN = f"""
@@ -81,9 +83,9 @@ class PostgresLog:
         name: str,
         *,
         take_over: bool = False,
-        wait_s: float = 15.0,
+        wait_s: float | None = None,
         segment_bytes: int = 16 << 20,
-        patience_s: float = 30.0,
+        patience_s: float = 10.0,
     ) -> Self:
         """Open the log of this name, or make one; see Owner. So many bytes are trimmed at
         once; a sync that is refused, as by a full disk, is tried again for `patience_s`.
@@ -267,3 +269,14 @@ class PostgresLog:
 
 def _crc(position: int, record: bytes) -> int:
     return zlib.crc32(record, zlib.crc32(b"%d" % position))
+
+
+def names(database: Database) -> list[str]:
+    """Of the logs that have been made. Raises DataDirectoryError, Unavailable."""
+    session = Session(database, "logs")
+    try:
+        if not session.prepared():
+            return []
+        return [name for (name,) in session.select(_NAMES, LEDGER)]
+    finally:
+        session.close()

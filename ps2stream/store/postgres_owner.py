@@ -26,6 +26,7 @@ from ps2stream.store.postgres_session import (
 )
 
 POLL_S = 0.05
+WAIT_S = 15.0  # for an owner whose host may have died
 FULL = "53"  # class of SQLSTATE: no disk, no memory, no connection
 READ_ONLY = "25006"
 PASSING = {READ_ONLY, "40001", "40P01", "55P03", "57014"}  # conflicts, time-outs
@@ -43,15 +44,16 @@ class Owner(Session):
     """
 
     def __init__(
-        self, database: Database, name: str, *, take_over: bool = False, wait_s: float = 15.0
+        self, database: Database, name: str, *, take_over: bool = False, wait_s: float | None = None
     ) -> None:
-        """Waits so long for another owner to go, whose host may have died; with `take_over`
-        ends its session at once. Raises DataDirectoryError when it stays, Unavailable when
+        """Waits so long (WAIT_S) for another owner to go, whose host may have died; with
+        `take_over` ends its session at once. Raises DataDirectoryError when it stays, Unavailable when
         the database cannot be reached."""
         super().__init__(database, name)
         self._failed = ""
         try:
             database.prepare(self._db)
+            wait_s = WAIT_S if wait_s is None else wait_s
             self._lock(self._db, wait_s, ends=-1 if take_over else 0)
             self.epoch = self._take()
         except psycopg.Error as error:

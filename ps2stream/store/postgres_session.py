@@ -14,13 +14,14 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from ps2stream.errors import DataDirectoryError, Unavailable
+from ps2stream.errors import DataDirectoryError, InvalidArgument, Unavailable, Violation
 from ps2stream.store.postgres_schema import DDL, FORMAT
 from ps2stream.store.tables import Row
 
 Connection = psycopg.Connection[Row]
 Statement = tuple[LiteralString, Sequence[Any]]
 
+PREPARED = "SELECT to_regclass(quote_ident(%s) || '.meta') IS NOT NULL"
 # A dead peer is noticed on both sides within about this time.
 _LINK: dict[str, str | int] = {
     "connect_timeout": 5,
@@ -48,6 +49,14 @@ class Database:
 
     url: str
     schema: str = "ps2stream"
+
+    def __post_init__(self) -> None:
+        """Raises InvalidArgument."""
+        try:
+            conninfo_to_dict(self.url)
+        except psycopg.Error:  # whose text may hold the password
+            problem = "is not of the form postgresql://user@host:port/database"
+            raise InvalidArgument([Violation("database_url", problem)]) from None
 
     def __str__(self) -> str:
         """Without the password."""
@@ -78,13 +87,12 @@ class Database:
 
     def prepare(self, db: Connection) -> None:
         """Make the tables unless they are there. Raises DataDirectoryError."""
-        there = "SELECT to_regclass(quote_ident(%s) || '.meta') IS NOT NULL"
         try:
-            if one(db, there, self.schema):
+            if one(db, PREPARED, self.schema):
                 return
             with db.transaction():
                 db.execute("SELECT pg_advisory_xact_lock(%s)", [self.key("")])
-                if one(db, there, self.schema):
+                if one(db, PREPARED, self.schema):
                     return
                 name = sql.Identifier(self.schema)
                 db.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(name))
@@ -114,6 +122,13 @@ class Session:
     def close(self) -> None:
         """Idempotent."""
         self._db.close()
+
+    def prepared(self) -> bool:
+        """Whether the tables are there. Raises Unavailable."""
+        try:
+            return bool(one(self._alive(), PREPARED, self.database.schema))
+        except psycopg.Error as error:
+            raise Unavailable(f"{self} cannot be read: {said(error)}") from error
 
     def select(self, query: str, *values: Any) -> list[Row]:
         """All rows. Raises DataDirectoryError when they cannot be read, Unavailable when the

@@ -243,7 +243,12 @@ class SequencerMachine:
     def _feed(self, ask: Fetch) -> list[Send]:
         """The answer to a Fetch, if there is anything to say; then the tip."""
         to = Address(ROLES[ask.role], ask.index)
-        piece = self._feeds.answer(ask, self._live, self._store, self._lsn)
+        try:
+            piece = self._feeds.answer(ask, self._live, self._store, self._lsn)
+        except StoreFailed:
+            raise
+        except Unavailable:
+            piece = None  # who lacks it asks again
         return [*([] if piece is None else [Send(to, piece)]), *self._tips([to])]
 
     def _look_up(self, ask: LookupRequest) -> list[Send]:

@@ -1,0 +1,126 @@
+"""Where a service keeps what is to last: a data directory, or a schema in PostgreSQL."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, Self
+
+from ps2stream.errors import FailedPrecondition
+from ps2stream.ports import Log, Store
+from ps2stream.store import ledger
+from ps2stream.store.segments import SegmentLog
+from ps2stream.store.tokens import TokenStore
+from ps2stream.tokens import Token
+
+if TYPE_CHECKING:
+    from ps2stream.store.postgres_session import Database
+
+
+class TokenKeeper(Protocol):
+    """The part of a Store that is of tokens, and a context manager."""
+
+    def tokens(self) -> Sequence[Token]: ...
+    def keep_tokens(self, tokens: Sequence[Token], /) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_: object) -> None: ...
+
+
+class Place(Protocol):
+    """It is told by `str`, without secrets. All raise DataDirectoryError, or Unavailable."""
+
+    def recorded_analysis(self) -> str | None:
+        """The text analysis that its ledger was made with (JSON); None without a ledger."""
+        ...
+
+    def open_ledger(self, analysis: str, *, again: bool = False) -> Store:
+        """Open the ledger, or make it. `again`: a part of a running service was replaced; it
+        may have left an owner behind, and others follow the log."""
+        ...
+
+    def open_log(self, name: str, *, again: bool = False) -> Log:
+        """Open the log of this name, or make it; `again` as above."""
+        ...
+
+    def logs(self) -> Sequence[str]:
+        """The names of those that have been made."""
+        ...
+
+    def open_tokens(self) -> TokenKeeper:
+        """The tokens of a service that does not run, or was never started."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Directory:
+    """A data directory; what owned a part of it before has died, or holds its locks."""
+
+    path: Path
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def recorded_analysis(self) -> str | None:
+        return ledger.recorded_analysis(self.path)
+
+    def open_ledger(self, analysis: str, *, again: bool = False) -> Store:
+        return ledger.Ledger.open(self.path, analysis, compact=not again)
+
+    def open_log(self, name: str, *, again: bool = False) -> Log:
+        return SegmentLog.open(self.path / name)
+
+    def logs(self) -> Sequence[str]:
+        return [found.name for found in self.path.glob("*-*") if found.is_dir()]
+
+    def open_tokens(self) -> TokenKeeper:
+        return TokenStore(self.path)
+
+
+@dataclasses.dataclass(frozen=True)
+class Schema:
+    """Tables of a PostgreSQL database."""
+
+    database: Database
+
+    def __str__(self) -> str:
+        return str(self.database)
+
+    def recorded_analysis(self) -> str | None:
+        from ps2stream.store.postgres import recorded_analysis
+
+        return recorded_analysis(self.database)
+
+    def open_ledger(self, analysis: str, *, again: bool = False) -> Store:
+        from ps2stream.store.postgres import PostgresLedger
+
+        return PostgresLedger.open(self.database, analysis, compact=not again, take_over=again)
+
+    def open_log(self, name: str, *, again: bool = False) -> Log:
+        from ps2stream.store.postgres_log import PostgresLog
+
+        return PostgresLog.open(self.database, name, take_over=again)
+
+    def logs(self) -> Sequence[str]:
+        from ps2stream.store.postgres_log import names
+
+        return names(self.database)
+
+    def open_tokens(self) -> TokenKeeper:
+        from ps2stream.store.postgres_tokens import TokenStore
+
+        return TokenStore(self.database)
+
+
+def place(data_dir: Path, database_url: str | None = None, schema: str = "ps2stream") -> Place:
+    """The data directory, unless there is a URL. Raises InvalidArgument when it is none,
+    FailedPrecondition when what speaks to PostgreSQL is not installed."""
+    if database_url is None:
+        return Directory(data_dir.absolute())
+    try:
+        from ps2stream.store.postgres_session import Database
+    except ImportError as error:
+        raise FailedPrecondition(
+            "database_url: psycopg is not installed; pip install 'ps2stream[postgres]'"
+        ) from error
+    return Schema(Database(database_url, schema))

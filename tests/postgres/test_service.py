@@ -1,0 +1,124 @@
+"""The whole service over PostgreSQL."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from ps2stream.cli import main
+from ps2stream.client import Client
+from ps2stream.cluster.service import start
+from ps2stream.config import Settings, load
+from ps2stream.errors import DataDirectoryError, InvalidArgument
+from ps2stream.store.places import Directory, place
+from ps2stream.store.postgres_session import Database
+from tests.postgres_server import Server
+
+ROW = {"id": "o", "text": "a word", "lon": 1.0, "lat": 2.0}
+
+
+@pytest.fixture
+def settings(database: Database, tmp_path: Path) -> Iterator[Settings]:
+    yield Settings(
+        runtime="local", port=0, workers=2, dispatchers=2, mergers=2,
+        data_dir=tmp_path / "unused", database_url=database.url, database_schema=database.schema,
+    )  # fmt: skip
+    assert not (tmp_path / "unused").exists()
+
+
+def test_a_service_goes_on_where_it_was(settings: Settings) -> None:
+    with start(settings) as service, Client(service.targets[0]) as client:
+        client.insert("kept", "word", session="ann")
+        client.insert("dropped", "word", session="ann")
+        client.delete("dropped")
+        client.publish([ROW])
+    with start(settings) as service, Client(service.targets[1]) as client:
+        assert [q.id for q in client.list()] == ["kept"]
+        with client.subscribe("ann") as matches:
+            assert next(iter(matches)).query_id == "kept"
+            client.publish([ROW | {"id": "again"}])
+            assert next(iter(matches)).object_id == "again"
+
+
+def test_a_database_restarts_under_the_service(postgres: Server, settings: Settings) -> None:
+    with start(settings) as service, Client(service.targets[0], timeout=30) as client:
+        client.insert("before", "word", session="ann")
+        postgres.crash()
+        postgres.start()
+        client.insert("after", "word", session="ann")
+        with client.subscribe("ann") as matches:
+            client.publish([ROW])
+            found = iter(matches)
+            assert {next(found).query_id, next(found).query_id} == {"before", "after"}
+
+
+def test_one_service_a_schema(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ps2stream.store.postgres_owner.WAIT_S", 0.3)
+    with start(settings), pytest.raises(DataDirectoryError, match="in use by 'ps2stream ledger'"):
+        start(settings)
+
+
+def test_the_shape_of_the_logs_is_known(settings: Settings) -> None:
+    with start(settings):
+        pass
+    with pytest.raises(DataDirectoryError, match="spread over 2 mergers, not 1"):
+        start(settings.model_copy(update={"mergers": 1}))
+    with pytest.raises(DataDirectoryError, match="stemmer is fixed as None"):
+        start(settings.model_copy(update={"stemmer": "english"}))
+
+
+def test_tokens_of_a_database(database: Database, settings: Settings) -> None:
+    where = ["--database-url", database.url, "--database-schema", database.schema, "--json"]
+    made = CliRunner().invoke(main, ["token", "create", "--scope", "admin", *where])
+    assert made.exit_code == 0, made.output
+    secret = json.loads(made.output)["token"]
+    listed = CliRunner().invoke(main, ["token", "list", *where])
+    assert json.loads(listed.output)["id"] == secret.split("_")[1]
+    with start(settings.model_copy(update={"auth": True})) as service:
+        with Client(service.targets[0], token=secret) as client:
+            assert client.status()["live_queries"] == 0
+        in_use = CliRunner().invoke(main, ["token", "list", *where])
+        assert in_use.exit_code == 8
+    revoked = CliRunner().invoke(main, ["token", "revoke", secret.split("_")[1], *where])
+    assert revoked.exit_code == 0
+    assert CliRunner().invoke(main, ["token", "list", *where]).output == ""
+
+
+def test_where_things_are_kept(tmp_path: Path) -> None:
+    url = "postgresql://u:secret@db/x"
+    found = load(environ={"DATABASE_URL": url})
+    assert found.database_url is not None
+    assert found.database_url.get_secret_value() == url
+    assert "secret" not in f"{found!r} {found.model_dump_json()}"
+    assert load({"data_dir": tmp_path}, environ={"DATABASE_URL": url}).database_url is None
+    environ = {"DATABASE_URL": url, "PS2STREAM_DATA_DIR": str(tmp_path)}
+    assert load(environ=environ).database_url is None
+    both = load({"data_dir": tmp_path}, environ={"PS2STREAM_DATABASE_URL": url})
+    assert both.database_url == found.database_url
+    assert place(tmp_path) == Directory(tmp_path)
+    assert str(place(tmp_path, url)) == "postgresql://u@db/x, schema ps2stream"
+
+
+@pytest.mark.parametrize(
+    "url", ["mysql://u:secret@db/x", "secret", "postgresql://u:secret@[db/x", "", 5]
+)
+def test_what_is_no_url_is_refused_without_its_password(url: object, tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match=r"database_url: .*\(from flag\)") as caught:
+        load({"database_url": url}, environ={})
+    assert "secret" not in str(caught.value)
+    with pytest.raises(InvalidArgument, match=r"\(from DATABASE_URL\)"):
+        load(environ={"DATABASE_URL": "mysql://u:secret@db/x"})
+
+
+def test_a_url_that_psycopg_cannot_read_is_refused_without_its_password(tmp_path: Path) -> None:
+    for url in ("postgresql://u:secret@db:x y/z", "postgresql://u:secret@db/x?nonsense=1"):
+        with pytest.raises(InvalidArgument, match="database_url: is not of the form") as caught:
+            place(tmp_path, url)
+        assert "secret" not in f"{caught.value} {caught.value.__cause__}"
+    schema = {"database_schema": "a; DROP TABLE x"}
+    with pytest.raises(InvalidArgument, match="database_schema"):
+        load(schema, environ={})
