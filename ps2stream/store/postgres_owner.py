@@ -47,8 +47,8 @@ class Owner(Session):
         self, database: Database, name: str, *, take_over: bool = False, wait_s: float | None = None
     ) -> None:
         """Waits so long (WAIT_S) for another owner to go, whose host may have died; with
-        `take_over` ends its session at once. Raises DataDirectoryError when it stays, Unavailable when
-        the database cannot be reached."""
+        `take_over` ends its session at once. Raises DataDirectoryError when it stays,
+        Unavailable when the database cannot be reached."""
         super().__init__(database, name)
         self._failed = ""
         try:

@@ -15,16 +15,19 @@ from tests.chaos.run import run, teller
 @click.option("--minutes", default=10.0, show_default=True, help="How long faults are made.")
 @click.option("--seed", default=1, show_default=True, help="Of what happens when.")
 @click.option("--workers", default=3, show_default=True)
+@click.option("--postgres", is_flag=True, help="Over PostgreSQL, which is killed as well.")
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON.")
 @click.pass_context
-def main(context: click.Context, minutes: float, seed: int, workers: int, as_json: bool) -> None:
+def main(
+    context: click.Context, minutes: float, seed: int, workers: int, postgres: bool, as_json: bool
+) -> None:
     """Run the service on Ray under real faults and judge what was delivered.
 
     Exit code 1 when anything acknowledged was lost, came twice, or came falsely.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if context.invoked_subcommand is None:
-        show(run(minutes, seed, workers=workers), as_json)
+        show(run(minutes, seed, workers=workers, postgres=postgres), as_json)
 
 
 @main.command()

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tests.chaos.host import Host, send
+from tests.postgres_server import Server
 
 STOPPED_S = 10.0
 ROLES = ("dispatcher", "worker", "merger", "sequencer")
@@ -43,8 +44,11 @@ class Tally:
 class Faults:
     """Does one thing after the other until `seconds` are over. `say` is told of each."""
 
-    def __init__(self, host: Host, seed: int, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, host: Host, seed: int, say: Callable[[str], None], database: Server | None = None
+    ) -> None:
         self.host = host
+        self.database = database
         self.rng = random.Random(seed)
         self.say = say
         self.tally = Tally()
@@ -58,6 +62,8 @@ class Faults:
             self.kill_supervisor: 2,
             self.kill_everything: 3,
         }
+        if database is not None:
+            self._deeds[self.kill_database] = 12
 
     def run(self, seconds: float, pause: tuple[float, float] = (3.0, 7.0)) -> None:
         until = time.monotonic() + seconds
@@ -116,6 +122,16 @@ class Faults:
         self.tally.kill("everything")
         self.host.kill()
         self._restart(kill=True)
+
+    def kill_database(self) -> None:
+        """kill -9 of PostgreSQL, and its start after a while."""
+        assert self.database is not None
+        self.say("kill the database")
+        self.tally.kill("database")
+        self.database.crash()
+        time.sleep(self.rng.choice([0.0, 1.0, 4.0]))
+        self.database.start()
+        self.say("the database is back")
 
     def _restart(self, kill: bool) -> None:
         for thread in self._waking:

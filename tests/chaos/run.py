@@ -6,6 +6,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.chaos.faults import Faults
 from tests.chaos.history import History
 from tests.chaos.host import Host
 from tests.chaos.verdict import Verdict, expected, judge, missing, recoveries
+from tests.postgres_server import Server, installed, server
 
 DRAIN_S = 60.0
 SETTLE_S = 5.0
@@ -30,15 +32,21 @@ def teller() -> Say:
     return say
 
 
-def run(minutes: float, seed: int, *, workers: int = 3, rate: float = 16.0) -> dict[str, Any]:
-    """Figures as JSON takes them; "held" says whether the contract did."""
-    with tempfile.TemporaryDirectory(prefix="chaos-", dir="/tmp") as folder:
-        log = Path(folder) / "log"
+def run(
+    minutes: float, seed: int, *, workers: int = 3, rate: float = 16.0, postgres: bool = False
+) -> dict[str, Any]:
+    """Figures as JSON takes them; "held" says whether the contract did. With `postgres` the
+    service keeps everything in a server that is killed as well."""
+    with ExitStack() as ending:
+        folder = Path(ending.enter_context(tempfile.TemporaryDirectory("", "chaos-", "/tmp")))
+        log = folder / "log"
         say = teller()
-        with Host(Path(folder) / "data", log, workers=workers) as host:
+        database = ending.enter_context(_database()) if postgres else None
+        options = () if database is None else (f"--database-url={database.url}",)
+        with Host(folder / "data", log, workers=workers, options=options) as host:
             host.start()
             say(f"the service is ready: {', '.join(host.targets)}")
-            found = _under_faults(host, minutes, seed, rate, say)
+            found = _under_faults(host, minutes, seed, rate, say, database)
             host.stop()
         if not found["held"]:
             kept = Path(tempfile.mkdtemp(prefix="chaos-log-", dir="/tmp")) / "log"
@@ -92,10 +100,19 @@ def settled(crowd: Crowd) -> Verdict:
     return judge(history, due)
 
 
-def _under_faults(host: Host, minutes: float, seed: int, rate: float, say: Say) -> dict[str, Any]:
+def _database() -> AbstractContextManager[Server]:
+    programs = installed()
+    if programs is None:
+        raise SystemExit("there is no PostgreSQL here (Debian: apt-get install postgresql)")
+    return server(programs)
+
+
+def _under_faults(
+    host: Host, minutes: float, seed: int, rate: float, say: Say, database: Server | None
+) -> dict[str, Any]:
     crowd = Crowd(host, seed, rate)
     history = crowd.history
-    faults = Faults(host, seed, say)
+    faults = Faults(host, seed, say, database)
     try:
         time.sleep(SETTLE_S)
         faults.run(minutes * 60)
