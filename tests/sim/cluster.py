@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -34,7 +35,7 @@ from ps2stream.workers.index import IndexStats, Matches
 from ps2stream.workers.state import WorkerMachine
 from tests.sim.clock import Clock, Task
 from tests.sim.disk import PowerCut, SimDisk
-from tests.sim.ledger import Ledger
+from tests.sim.ledger import Held, Ledger
 from tests.sim.network import Cut, Network
 from tests.sim.process import Poison, Process
 
@@ -339,9 +340,10 @@ class Cluster:
     def _make(self, address: Address, epoch: int, first: bool = False) -> Process:
         shell: Shell
         logs = _Logs(self)
+        place: Any = _Place(self.ledger)
         match address.role:
             case "sequencer":
-                shell = SequencerShell(address, Path(), self.topology, first)
+                shell = SequencerShell(address, place, self.topology, first)
             case "worker":
                 shell = WorkerShell(address, epoch, self.topology)
             case "merger":
@@ -358,6 +360,16 @@ class Cluster:
     def _deliver(self, endpoint: str, message: list[bytes]) -> None:
         if (process := self.processes.get(endpoint)) is not None:
             process.take(message)
+
+
+class _Place:
+    """Stands for a data directory."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def open_ledger(self, _analysis: str, *, again: bool) -> Held:
+        return self._ledger.open(compact=not again)
 
 
 class _Logs:

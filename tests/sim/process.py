@@ -23,7 +23,6 @@ from ps2stream.errors import Unavailable
 from ps2stream.messages import Address
 from tests.sim.clock import Clock
 from tests.sim.disk import PowerCut
-from tests.sim.ledger import Ledger
 from tests.sim.network import Network, SimLinks
 
 TICK_MS = 100
@@ -171,17 +170,13 @@ class Process:
 
 
 @contextmanager
-def patched(clock: Clock, network: Network, ledger: Ledger) -> Iterator[None]:
-    """Clock, network and ledger of the simulator in the place of those of the machine."""
-
-    def opened(_path: object, _analysis: str, *, compact: bool) -> object:
-        return ledger.open(compact)
+def patched(clock: Clock, network: Network) -> Iterator[None]:
+    """Clock and network of the simulator in the place of those of the machine."""
 
     with mock.patch.multiple(
         actors,
         Links=partial(SimLinks, network),
         time=SimpleNamespace(monotonic=clock.monotonic),
         wall_clock_ms=clock.wall_ms,
-        Ledger=SimpleNamespace(open=opened),
     ):
         yield

@@ -40,7 +40,7 @@ def play(script: Scenario, events: Sequence[Event] | None = None, bug: str = "")
     world = World(str(script.seed), script.topology, script.plans)
     with (
         mock.patch.object(feed, "FEED_ROWS", script.feed_rows),
-        patched(world.clock, world.network, world.ledger),
+        patched(world.clock, world.network),
         planted(bug),
     ):
         logging.disable(logging.CRITICAL)
