@@ -6,7 +6,7 @@ import os
 
 from hypothesis import HealthCheck, settings
 
-EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "10000"))
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "4000"))
 settings.register_profile(
     "fuzz",
     max_examples=EXAMPLES,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import select
 import socket
@@ -21,7 +22,7 @@ from tests.postgres_server import USER, Server
 from tests.unit.test_stores import ANALYSIS, answer
 from tests.unit.updates import applied, insert
 
-KILLS = 20
+KILLS = int(os.environ.get("PS2STREAM_KILLS", "8"))
 
 
 class Writer(threading.Thread):
