@@ -1,4 +1,4 @@
-"""`ps2stream bench`: engine, pipeline, overload, stalled and log."""
+"""`ps2stream bench`: engine, pipeline, overload, stalled, log and store."""
 
 from __future__ import annotations
 
@@ -242,31 +242,61 @@ def stalled(output: Output, /, stalled: int, healthy: int, seconds: float, rate:
     _show(output, run_stalled(stalled=stalled, healthy=healthy, seconds=seconds, rate=rate))
 
 
+def _where(command: F) -> F:
+    for option in (
+        click.option(
+            "--seconds",
+            type=Finite(min=0, min_open=True),
+            default=3.0,
+            show_default=True,
+            help="Of each shape: small ones alone, in groups, large ones.",
+        ),
+        click.option(
+            "--database-url",
+            metavar="URL",
+            help="A PostgreSQL to measure instead, in a schema that is removed again.",
+        ),
+        click.option(
+            "--directory",
+            type=click.Path(exists=True, file_okay=False, writable=True),
+            metavar="DIR",
+            help="On the disk to measure.  [default: that of temporary files]",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 @bench.command()
-@click.option(
-    "--directory",
-    type=click.Path(exists=True, file_okay=False, writable=True),
-    metavar="DIR",
-    help="On the disk to measure.  [default: that of temporary files]",
-)
-@click.option(
-    "--seconds",
-    type=Finite(min=0, min_open=True),
-    default=3.0,
-    show_default=True,
-    help="Of each shape: small records alone, in groups, and large ones.",
-)
+@_where
 @json_option
 @pass_output
-def log(output: Output, /, directory: str | None, seconds: float) -> None:
-    """The append-only log below deliveries and publications, on a disk.
+def log(output: Output, /, directory: str | None, database_url: str | None, seconds: float) -> None:
+    """The append-only log below deliveries and publications.
 
     Tells records and megabytes a second, each synced, and records read back a second. Exit
     code 1 if one that was read back was wrong.
     """
-    from ps2stream.bench.segment_log import run_log
+    from ps2stream.bench.log import run_log
 
-    _show(output, run_log(directory, seconds))
+    _show(output, run_log(directory, seconds, database_url))
+
+
+@bench.command()
+@_where
+@json_option
+@pass_output
+def store(
+    output: Output, /, directory: str | None, database_url: str | None, seconds: float
+) -> None:
+    """The ledger of queries: commits of one insert, and of a thousand.
+
+    Tells commits and rows a second, each synced, and rows read back a second, as after a
+    restart. Exit code 1 if one that was read back was wrong.
+    """
+    from ps2stream.bench.store import run_store
+
+    _show(output, run_store(directory, database_url, seconds))
 
 
 def _show(output: Output, found: dict[str, Any]) -> None:

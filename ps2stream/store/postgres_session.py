@@ -101,6 +101,18 @@ class Database:
         except psycopg.Error as error:
             raise DataDirectoryError(f"{self}: no tables can be made: {said(error)}") from error
 
+    def drop(self) -> None:
+        """Remove the schema and all in it. Raises Unavailable."""
+        db = self.connect("drop")
+        try:
+            db.execute(
+                sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(self.schema))
+            )
+        except psycopg.Error as error:
+            raise Unavailable(f"{self} cannot be removed: {said(error)}") from error
+        finally:
+            db.close()
+
     def key(self, name: str) -> int:
         """Of an advisory lock: 64 bits."""
         raw = hashlib.sha256(f"ps2stream\0{self.schema}\0{name}".encode()).digest()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from ps2stream.bench.segment_log import run_log
+from ps2stream.bench.log import run_log
 from ps2stream.errors import DataDirectoryError, Unavailable
 from ps2stream.ports import Log
 from ps2stream.store.disk import File, OsDisk

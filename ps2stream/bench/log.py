@@ -1,40 +1,41 @@
-"""How fast a segment log takes records and makes them durable, on the disk of a directory."""
+"""How fast a log takes records and makes them durable, on a disk or in a database."""
 
 from __future__ import annotations
 
+import contextlib
 import random
 import statistics
-import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
-from ps2stream.store.segments import SegmentLog
+from ps2stream.bench.kept import fresh
+from ps2stream.store.places import Place
 
 SHAPES = ((100, 1), (100, 4096), (256 << 10, 16))
 """Bytes of a record, records of a sync."""
 _KEPT = 256 << 20  # bytes; older segments are trimmed
 
 
-def run_log(directory: str | None = None, seconds: float = 3.0) -> dict[str, Any]:
-    """Append and sync for so long in each shape, in a new directory below `directory` (that
-    of the system for temporary files if None), then read back what is kept.
+def run_log(
+    directory: str | None = None, seconds: float = 3.0, database_url: str | None = None
+) -> dict[str, Any]:
+    """Append and sync for so long in each shape, then read back what is kept.
 
     JSON-able: a list of rates, and how many of the records read back were wrong.
     """
     shapes, wrong = [], 0
     for size, group in SHAPES:
-        with tempfile.TemporaryDirectory(dir=directory, prefix="ps2stream-log-") as path:
-            found = _measured(Path(path), size, group, seconds)
+        with fresh(directory, database_url) as place:
+            found = _measured(place, size, group, seconds)
         wrong += found.pop("wrong")
         shapes.append(found)
     return {"shapes": shapes, "verified": {"wrong": wrong}}
 
 
-def _measured(path: Path, size: int, group: int, seconds: float) -> dict[str, Any]:
+def _measured(place: Place, size: int, group: int, seconds: float) -> dict[str, Any]:
     record = random.Random(1).randbytes(size)
     took: list[float] = []
-    with SegmentLog.open(path) as log:
+    with contextlib.closing(place.open_log("bench-0")) as log:
         began = time.perf_counter()
         while (now := time.perf_counter()) < began + seconds or not took:
             for _ in range(group):
