@@ -11,6 +11,7 @@ import shapely
 
 from ps2stream.batch import F64, Array
 from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.leaves import holders
 from ps2stream.plan import RoutingPlan, Space
 from ps2stream.planner.files import read_updates
 from ps2stream.readers import read_posts
@@ -104,7 +105,7 @@ def _leaves(axes: Any, plan: RoutingPlan) -> list[Any]:
     rows, columns = plan.grid.rows(), plan.grid.columns()
     leaf = plan.cells.reshape(rows, columns)
     space = np.array([isinstance(of, Space) for of in plan.leaves])
-    first = [of.worker if isinstance(of, Space) else of.workers[0] for of in plan.leaves]
+    first = [holders(plan.leaves, number)[0] for number in range(len(plan.leaves))]
     few = next((name for size, name in ((10, "tab10"), (20, "tab20")) if plan.workers <= size), "")
     # Of many workers, neighbours in number are far apart in hue.
     shade = [

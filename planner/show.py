@@ -9,6 +9,7 @@ import numpy as np
 
 from ps2stream.batch import I64
 from ps2stream.errors import PlanError
+from ps2stream.leaves import holders
 from ps2stream.plan import Leaf, RoutingPlan, Space
 from ps2stream.plan_file import load_plan
 
@@ -76,9 +77,7 @@ def _part(leaves: Sequence[Leaf], cells: I64, worker: int) -> dict[str, int]:
     own = [n for n, leaf in enumerate(leaves) if isinstance(leaf, Space) and leaf.worker == worker]
     text = [(n, leaf) for n, leaf in enumerate(leaves) if not isinstance(leaf, Space)]
     listed = [sum(of == worker for of in leaf.terms.values()) for _, leaf in text]
-    shared = [
-        n for (n, leaf), terms in zip(text, listed, strict=True) if terms or worker in leaf.workers
-    ]
+    shared = [n for n, _ in text if worker in holders(leaves, n)]
     return {
         "space_leaves": len(own),
         "space_cells": int(cells[own].sum()),

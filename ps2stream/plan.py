@@ -24,7 +24,30 @@ from ps2stream.fold import unicode_version
 from ps2stream.grid import Grid
 from ps2stream.h1 import H1, HashedLeaf
 from ps2stream.kdt import flatten, kd_tree
+from ps2stream.leaves import (
+    Leaf,
+    Moved,
+    Space,
+    Text,
+    check_leaf,
+    leaf_from_dict,
+    leaf_to_dict,
+    whole,
+)
 from ps2stream.terms import TOP, Analysis, Analyzer
+
+__all__ = [
+    "MAX_WORKERS",
+    "TOP_TERM",
+    "Leaf",
+    "Moved",
+    "RoutingPlan",
+    "Space",
+    "Text",
+    "built_in_plan",
+    "hash_units",
+    "text_plan",
+]
 
 TOP_TERM = ""
 """The pseudo-term of queries without words, as it stands in plans and tables."""
@@ -35,27 +58,6 @@ _FIELDS = frozenset(
         "frequencies", "made",
     )
 )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Space:
-    """All terms of the leaf's cells belong to one worker."""
-
-    worker: int
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
-    """A term belongs to the worker it is listed with, any other to a hash over `workers`."""
-
-    workers: tuple[int, ...]
-    terms: Mapping[str, int] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "terms", MappingProxyType(dict(self.terms)))
-
-
-Leaf = Space | Text
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,16 +94,8 @@ class RoutingPlan:
             raise PlanError(f"plan: {len(cells)} cells are mapped, the grid has {want}")
         if len(cells) and int(cells.max()) >= len(self.leaves):
             raise PlanError(f"plan: a cell names leaf {cells.max()} of {len(self.leaves)}")
-        for number, leaf in enumerate(self.leaves):
-            self._check_leaf(number, leaf)
-
-    def _check_leaf(self, number: int, leaf: Leaf) -> None:
-        if isinstance(leaf, Text) and not leaf.workers:
-            raise PlanError(f"plan: text leaf {number} has no workers for its other terms")
-        named = [leaf.worker] if isinstance(leaf, Space) else [*leaf.workers, *leaf.terms.values()]
-        for worker in named:
-            if not 0 <= worker < self.workers:
-                raise PlanError(f"plan: leaf {number} names worker {worker} of {self.workers}")
+        for number in range(len(self.leaves)):
+            check_leaf(self.leaves, number, self.workers)
 
     def check(self, analysis: Analysis, workers: int | None = None) -> None:
         """Raises PlanError unless this plan fits a service with this analysis, and, when
@@ -138,12 +132,7 @@ class RoutingPlan:
             "workers": self.workers,
             "analysis": _settings(self.analysis),
             "grid": self.grid.to_dict(),
-            "leaves": [
-                {"worker": leaf.worker}
-                if isinstance(leaf, Space)
-                else {"workers": list(leaf.workers), "terms": dict(leaf.terms)}
-                for leaf in self.leaves
-            ],
+            "leaves": [leaf_to_dict(leaf) for leaf in self.leaves],
             "cells": _runs(self.cells),
             "frequencies": dict(self.frequencies),
         } | ({"made": dict(self.made)} if self.made else {})
@@ -163,14 +152,14 @@ class RoutingPlan:
                 analysis = Analysis.from_dict(own | dict(settings))
             _same_settings(settings, analysis)
             return cls(
-                workers=_whole(data["workers"]),
+                workers=whole(data["workers"]),
                 analysis=analysis,
                 grid=grid,
-                leaves=tuple(_leaf(leaf) for leaf in data["leaves"]),
+                leaves=tuple(leaf_from_dict(leaf) for leaf in data["leaves"]),
                 cells=_unrun(data["cells"], _cells_of(grid)),
                 frequencies={str(t): _count(n) for t, n in data.get("frequencies", {}).items()},
-                version=_whole(data.get("version", 1)),
-                base_version=_whole(data.get("base_version", 0)),
+                version=whole(data.get("version", 1)),
+                base_version=whole(data.get("base_version", 0)),
                 made=data.get("made", {}),
             )
         except PlanError:
@@ -260,31 +249,14 @@ def _hashed(number: int, leaf: Leaf, analyzer: Analyzer) -> HashedLeaf:
             f"plan: leaf {number} lists {term!r}, which the text analysis turns into "
             f"{analyzer.tokens(term)}"
         )
-    return HashedLeaf(leaf.workers, hashes, np.fromiter(leaf.terms.values(), np.uint16, len(terms)))
-
-
-def _leaf(data: Mapping[str, Any]) -> Leaf:
-    if not isinstance(data, Mapping):
-        raise PlanError(f"plan: {data!r} is no leaf")
-    known = {"worker"} if "worker" in data else {"workers", "terms"}
-    if unknown := sorted(set(data) - known):
-        raise PlanError(f"plan: a leaf has the unknown field {unknown[0]!r}")
-    if "worker" in data:
-        return Space(_whole(data["worker"]))
-    terms = {str(term): _whole(worker) for term, worker in data.get("terms", {}).items()}
-    return Text(tuple(_whole(w) for w in data["workers"]), terms)
-
-
-def _whole(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise PlanError(f"plan: {value!r} should be a whole number")
-    if abs(value) >= 1 << 63:
-        raise PlanError(f"plan: {value} is out of range")
-    return value
+    owner = np.fromiter(leaf.terms.values(), np.uint16, len(terms))
+    if isinstance(leaf, Moved):
+        return HashedLeaf((), hashes, owner, leaf.base, tuple(leaf.to.items()))
+    return HashedLeaf(leaf.workers, hashes, owner)
 
 
 def _count(value: object) -> int:
-    if (number := _whole(value)) < 0:
+    if (number := whole(value)) < 0:
         raise PlanError(f"plan: a frequency is {number}")
     return number
 
@@ -295,8 +267,8 @@ def _runs(cells: U32) -> list[list[int]]:
 
 
 def _unrun(runs: Sequence[Sequence[int]], cells: int) -> U32:
-    count = [_whole(run[0]) for run in runs]
-    leaf = [_whole(run[1]) for run in runs]
+    count = [whole(run[0]) for run in runs]
+    leaf = [whole(run[1]) for run in runs]
     # Checked before the array is made: a hand-written count may be anything.
     if any(c < 1 for c in count) or sum(count) != cells:
         raise PlanError(f"plan: the runs of cells must add up to the {cells} of the grid")

@@ -10,16 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from ps2stream.errors import PlanError
+from ps2stream.leaves import Moved
 from ps2stream.plan import RoutingPlan
 from ps2stream.terms import Analysis
 
-FORMAT = 1
+FORMAT = 2
+"""1: without moved leaves. A plan that has none is written so, for older readers too."""
 
 
 def save_plan(plan: RoutingPlan, path: str | Path) -> None:
     """Write the plan as JSON with its format version and checksum."""
     body = plan.to_dict()
-    document = {"format": FORMAT, "checksum": _checksum(body), "plan": body}
+    format = FORMAT if any(isinstance(leaf, Moved) for leaf in plan.leaves) else 1
+    document = {"format": format, "checksum": _checksum(body), "plan": body}
     # A run of cells on one line, for the eye.
     text = re.sub(r"\[\s+(\d+),\s+(\d+)\s+\]", r"[\1, \2]", json.dumps(document, indent=1))
     Path(path).write_text(text + "\n", encoding="utf-8")
@@ -41,8 +44,10 @@ def load_plan(
         raise PlanError(f"plan {path}: not JSON: {error}") from None
     if not isinstance(document, dict) or "format" not in document:
         raise PlanError(f"plan {path}: not a plan: it has no field 'format'")
-    if document["format"] != FORMAT:
-        raise PlanError(f"plan {path}: format {document['format']!r}; this version reads {FORMAT}")
+    if document["format"] not in range(1, FORMAT + 1):
+        raise PlanError(
+            f"plan {path}: format {document['format']!r}; this version reads 1 to {FORMAT}"
+        )
     if unknown := sorted(set(document) - {"format", "checksum", "plan"}):
         raise PlanError(f"plan {path}: unknown field {unknown[0]!r}")
     body = document.get("plan")

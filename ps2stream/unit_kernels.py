@@ -87,11 +87,15 @@ def owners(
     leaf_text: U8,
     leaf_off: I64,
     leaf_worker: U16,
+    leaf_base: U32,
+    move_off: I64,
+    moves: U16,
     table: U64,
     workers: int,
     out: U16,
 ) -> None:
-    """H1 of each tag: out[i] = the worker that owns (tag_cell[i], tag_term[i])."""
+    """H1 of each tag: out[i] = the worker that owns (tag_cell[i], tag_term[i]). Leaf l stands on
+    leaf_base[l], itself unless parts of it were moved: moves[move_off[l]:] are (from, to)."""
     for i in range(len(tag_cell)):
         cell = tag_cell[i]
         term = tag_term[i]
@@ -99,13 +103,22 @@ def owners(
             out[i] = scale(mix(np.uint64(cell), term) * _C1, np.uint64(workers))
             continue
         leaf = cell_leaf[cell]
-        first = leaf_off[leaf]
-        if leaf_text[leaf]:
-            slot = find(table, np.uint64(leaf), term)
+        slot = find(table, np.uint64(leaf), term) if leaf_text[leaf] else -1
+        if slot >= 0:
+            out[i] = (table[slot, 1] >> _S16) & _LOW16
+            continue
+        base = leaf_base[leaf]
+        first = leaf_off[base]
+        owner = leaf_worker[first]
+        if leaf_text[base]:
+            slot = find(table, np.uint64(base), term) if base != leaf else -1
             if slot >= 0:
-                out[i] = (table[slot, 1] >> _S16) & _LOW16
-                continue
-            first += np.int64(
-                scale(mix(_FALLBACK, term) * _C1, np.uint64(leaf_off[leaf + 1] - first))
-            )
-        out[i] = leaf_worker[first]
+                owner = np.uint16((table[slot, 1] >> _S16) & _LOW16)
+            else:
+                several = np.uint64(leaf_off[base + 1] - first)
+                owner = leaf_worker[first + np.int64(scale(mix(_FALLBACK, term) * _C1, several))]
+        for k in range(move_off[leaf], move_off[leaf + 1]):
+            if moves[k, 0] == owner:
+                owner = moves[k, 1]
+                break
+        out[i] = owner

@@ -21,7 +21,7 @@ from ps2stream.experiments.report import LOST, Chart, Report, Verdict, at_least,
 from ps2stream.experiments.topics import post_subscriptions, topic_subscriptions, topics
 from ps2stream.experiments.worlds import SYNTHETIC
 from ps2stream.grid import Grid
-from ps2stream.plan import Text
+from ps2stream.plan import Space
 from ps2stream.planner.algorithms import ALGORITHMS
 from ps2stream.planner.partition import Options, Partition
 from ps2stream.planner.statistics import Statistics
@@ -241,11 +241,11 @@ def _placed(name: str, learn: Posts, queries: I64, nodes: int, settings: Setting
     leaf = partition.leaves[int(partition.cells[0])]
     rng = np.random.default_rng([settings.seed, 5])
     out: I64 = rng.integers(0, nodes, len(queries))
-    if isinstance(leaf, Text):
+    if isinstance(leaf, Space):
+        out[:] = leaf.worker
+    else:
         out[word] = [leaf.terms.get(t, int(out[w])) for t, w in
                      zip(stats.terms, word.tolist(), strict=True)]  # fmt: skip
-    else:
-        out[:] = leaf.worker
     return out
 
 

@@ -1,0 +1,129 @@
+"""Leaves of a plan: how the terms of some cells are divided among workers.
+
+The planner makes space and text leaves, each for many cells. A live adjustment moves parts
+of single cells; what a cell's leaf says of it then is "as leaf b, but for these": a few
+words, however many terms b lists. So plans stay small after thousands of moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from ps2stream.errors import PlanError
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """All terms of the leaf's cells belong to one worker."""
+
+    worker: int
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A term belongs to the worker it is listed with, any other to a hash over `workers`."""
+
+    workers: tuple[int, ...]
+    terms: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "terms", MappingProxyType(dict(self.terms)))
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A term belongs to the worker it is listed with, any other to whom `to` gives the
+    worker that leaf number `base` gives it to; workers that `to` does not name keep theirs.
+    `base` is a space or a text leaf."""
+
+    base: int
+    to: Mapping[int, int] = field(default_factory=dict)
+    terms: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "to", MappingProxyType(dict(self.to)))
+        object.__setattr__(self, "terms", MappingProxyType(dict(self.terms)))
+
+
+Leaf = Space | Text | Moved
+
+
+def holders(leaves: Sequence[Leaf], number: int) -> tuple[int, ...]:
+    """The workers that a leaf can give a term to, each once; no other owns any of it."""
+    leaf = leaves[number]
+    if isinstance(leaf, Space):
+        return (leaf.worker,)
+    if isinstance(leaf, Text):
+        return tuple(dict.fromkeys((*leaf.workers, *leaf.terms.values())))
+    below = (leaf.to.get(w, w) for w in holders(leaves, leaf.base))
+    return tuple(dict.fromkeys((*below, *leaf.terms.values())))
+
+
+def check_leaf(leaves: Sequence[Leaf], number: int, workers: int) -> None:
+    """Raises PlanError unless a leaf names workers 0..workers - 1 and stands on a leaf that
+    stands on none."""
+    leaf = leaves[number]
+    if isinstance(leaf, Space):
+        named = [leaf.worker]
+    elif isinstance(leaf, Text):
+        if not leaf.workers:
+            raise PlanError(f"plan: text leaf {number} has no workers for its other terms")
+        named = [*leaf.workers, *leaf.terms.values()]
+    else:
+        named = [*leaf.to, *leaf.to.values(), *leaf.terms.values()]
+        if not 0 <= leaf.base < len(leaves):
+            raise PlanError(f"plan: leaf {number} stands on leaf {leaf.base} of {len(leaves)}")
+        if isinstance(leaves[leaf.base], Moved):
+            raise PlanError(
+                f"plan: leaf {number} stands on leaf {leaf.base}, which is neither a space "
+                "nor a text leaf"
+            )
+    for worker in named:
+        if not 0 <= worker < workers:
+            raise PlanError(f"plan: leaf {number} names worker {worker} of {workers}")
+
+
+def leaf_to_dict(leaf: Leaf) -> dict[str, Any]:
+    """JSON-ready."""
+    if isinstance(leaf, Space):
+        return {"worker": leaf.worker}
+    if isinstance(leaf, Text):
+        return {"workers": list(leaf.workers), "terms": dict(leaf.terms)}
+    return {
+        "base": leaf.base,
+        "to": [list(pair) for pair in leaf.to.items()],
+        "terms": dict(leaf.terms),
+    }
+
+
+def leaf_from_dict(data: Mapping[str, Any]) -> Leaf:
+    """The inverse. Raises PlanError."""
+    if not isinstance(data, Mapping):
+        raise PlanError(f"plan: {data!r} is no leaf")
+    if "worker" in data:
+        known = {"worker"}
+    else:
+        known = {"base", "to", "terms"} if "base" in data else {"workers", "terms"}
+    if unknown := sorted(set(data) - known):
+        raise PlanError(f"plan: a leaf has the unknown field {unknown[0]!r}")
+    if "worker" in data:
+        return Space(whole(data["worker"]))
+    terms = {str(term): whole(worker) for term, worker in data.get("terms", {}).items()}
+    if "base" in data:
+        pairs = [(whole(old), whole(new)) for old, new in data.get("to", ())]
+        if len(to := dict(pairs)) < len(pairs):
+            raise PlanError(f"plan: a leaf moves a worker's part twice: {pairs}")
+        return Moved(whole(data["base"]), to, terms)
+    return Text(tuple(whole(w) for w in data["workers"]), terms)
+
+
+def whole(value: object) -> int:
+    """A number of a plan. Raises PlanError."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise PlanError(f"plan: {value!r} should be a whole number")
+    if abs(value) >= 1 << 63:
+        raise PlanError(f"plan: {value} is out of range")
+    return value
