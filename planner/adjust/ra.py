@@ -1,0 +1,13 @@
+"""RA, a baseline: random units until tau is reached (algorithms.md 1.8)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ps2stream.batch import F64, I64
+from ps2stream.planner.adjust.si import until
+
+
+def ra(load: F64, size: I64, tau: float, seed: int) -> I64:
+    """See Selection."""
+    return until(np.random.default_rng(seed).permutation(len(load)), load, tau)

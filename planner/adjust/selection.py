@@ -1,0 +1,75 @@
+"""Minimum Cost Migration (algorithms.md 1.8, Definition 4): which units leave a worker.
+
+Given units of load L and size S and the load to move tau, find the units with sum L >= tau
+whose sum S is least, and whose load is at most 2 tau: more than the gap between the two
+workers would only turn it around. The problem is NP-hard; dp, gr, si and ra are the paper's
+four answers, `gr+` is ours.
+
+How 2 tau is kept: a unit above it is in no good set and is not offered. What an algorithm
+then chooses too much is thinned, largest size first, as long as tau stays reached. That is
+always enough: where no unit can be spared, each is heavier than what the set has above tau,
+so two units or more have less than 2 tau together. So all algorithms find a set exactly
+when the units of at most 2 tau reach tau together, and a set of least size is never thinned
+where sizes are positive.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from ps2stream.batch import F64, I64
+
+ROUNDING = 1e-9
+"""A set reaches tau, or stays within 2 tau, up to this share of it: sums depend on their order."""
+
+
+class Selection(Protocol):
+    """One of the algorithms."""
+
+    def __call__(self, load: F64, size: I64, tau: float, seed: int) -> I64:
+        """Numbers of units whose loads reach tau together, int64[k], each once.
+
+        load float64[n] > 0; size int64[n] >= 0, bytes; tau > 0, which all units together
+        reach. seed: of what is left to chance. Equal arguments, equal answers."""
+
+
+def select(algorithm: Selection, load: F64, size: I64, tau: float, seed: int = 0) -> I64 | None:
+    """The chosen units, int64[k] ascending, with tau <= load <= 2 tau; None where no set is
+    such. load float64[n], microseconds, and tau in the same; size int64[n], bytes. Units
+    without load are never chosen. Raises ValueError for values that are no loads or sizes.
+    """
+    if len(load) != len(size):
+        raise ValueError(f"load has {len(load)} units, size has {len(size)}")
+    if not (np.isfinite(load).all() and (load >= 0).all() and tau > 0 and np.isfinite(tau)):
+        raise ValueError("loads must be finite and not negative, tau finite and positive")
+    if (size < 0).any():
+        raise ValueError(f"a size of {size.min()} bytes is negative")
+    least, most = tau * (1 - ROUNDING), 2 * tau * (1 + ROUNDING)
+    offered = np.flatnonzero((load > 0) & (load <= most))
+    if load[offered].sum() < least:
+        return None
+    chosen = algorithm(load[offered], size[offered], least, seed)
+    return np.sort(_thinned(load, size, offered[chosen], least, most))
+
+
+def by_size(chosen: I64, load: F64, size: I64) -> I64:
+    """`chosen` by descending size, then ascending load, then number."""
+    return chosen[np.lexsort((chosen, load[chosen], -size[chosen]))]
+
+
+def without_spare(load: F64, size: I64, chosen: I64, tau: float) -> I64:
+    """`chosen` without what it does not need to reach tau, largest size first."""
+    total = float(load[chosen].sum())
+    kept = []
+    for unit in by_size(chosen, load, size).tolist():
+        if total - load[unit] >= tau:
+            total -= float(load[unit])
+        else:
+            kept.append(unit)
+    return np.array(kept, np.int64)
+
+
+def _thinned(load: F64, size: I64, chosen: I64, least: float, most: float) -> I64:
+    return without_spare(load, size, chosen, least) if load[chosen].sum() > most else chosen
