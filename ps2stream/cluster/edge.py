@@ -124,10 +124,7 @@ class DispatcherEdge:
         and until it is routed its `cancel()` takes it back. It is ResourceExhausted, with
         nothing accepted, when as many batches as may be under way keep waiting for `wait_s`
         seconds, and Unavailable while the disk is full or the dispatcher catches up."""
-        future = self._publications.add(rows, wait_s, durable)
-        with self.lock:
-            self._route()
-        return future
+        return self._publications.add(rows, wait_s, durable, self._route)
 
     def lookup(
         self, id: str | None, session: int, after: int, limit: int, tenant: bytes = b""

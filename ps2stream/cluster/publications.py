@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -68,14 +69,27 @@ class Publications:
         self._settle = settle
         self._wake = wake
         self._room = threading.Condition(lock)
+        # One publisher at a time asks for the lock, so that what comes from peers, updates and
+        # acknowledgements find no crowd there.
+        self._door = threading.Lock()
         self._unsynced: deque[_Accepted] = deque()
 
-    def add(self, rows: ObjectRows, wait_s: float, durable: bool) -> Future[Publication]:
-        """Take a batch in, as Gateway.publish says; `route` comes next."""
-        with self._room:
-            limit = self._machine.max_in_flight
-            if self._room.wait_for(lambda: len(self.intake) < limit, wait_s):
-                return self.intake.add(rows, durable)
+    def add(
+        self, rows: ObjectRows, wait_s: float, durable: bool, route: Callable[[], None]
+    ) -> Future[Publication]:
+        """Take a batch in, as Gateway.publish says, and `route`, under the lock."""
+        until = time.monotonic() + wait_s
+        limit = self._machine.max_in_flight
+        if self._door.acquire(timeout=wait_s):
+            try:
+                with self._room:
+                    left = until - time.monotonic()
+                    if self._room.wait_for(lambda: len(self.intake) < limit, left):
+                        future = self.intake.add(rows, durable)
+                        route()
+                        return future
+            finally:
+                self._door.release()
         full: Future[Publication] = Future()
         problem = f"publish: {limit} batches are waiting, the limit (max_in_flight)"
         full.set_exception(ResourceExhausted(problem))
