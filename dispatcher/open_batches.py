@@ -10,11 +10,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from ps2stream.dispatcher.gridt import Share
 from ps2stream.messages import (
     Address,
     Begin,
     Completed,
+    Partial,
     Payload,
     RoutedObjects,
     Send,
@@ -22,6 +25,8 @@ from ps2stream.messages import (
 )
 from ps2stream.rows import ObjectRows
 
+ROWS, TEXT_BYTES = 8_192, 1 << 20
+"""What makes a batch a full one."""
 DEATHS = 3
 DEPTH_BITS = 8  # of an attempt: how often the batch was halved
 RESEND_TICKS = 30
@@ -30,8 +35,8 @@ RESEND_TICKS = 30
 
 @dataclasses.dataclass(eq=False)
 class Open:
-    """A batch. `waiting`: mergers that have not called it complete; `deaths` of workers that
-    may be its doing, or, of a suspect, are."""
+    """A batch. `waiting`: mergers that have not called it complete; `partial`: those that only
+    wait for silent workers; `deaths` of workers that may be its doing, or, of a suspect, are."""
 
     lsn: int
     rows: ObjectRows
@@ -39,9 +44,20 @@ class Open:
     shares: dict[int, RoutedObjects]
     waiting: set[int]
     suspect: bool
+    partial: set[int] = dataclasses.field(default_factory=set)
     deaths: int = 0
     age: int = 0
     again: int = RESEND_TICKS
+
+    @property
+    def held_up(self) -> bool:
+        """Whether only silent workers keep it open."""
+        return self.waiting <= self.partial
+
+    @property
+    def size(self) -> float:
+        """In full batches."""
+        return max(len(self.rows) / ROWS, len(self.rows.text) / TEXT_BYTES)
 
     @property
     def guilty(self) -> bool:
@@ -77,6 +93,17 @@ class OpenBatches:
     def __len__(self) -> int:
         return len(self._open)
 
+    @property
+    def active(self) -> int:
+        """How many are not held up by silent workers."""
+        return sum(not open_.held_up for open_ in self._open.values())
+
+    @property
+    def in_flight(self) -> int:
+        """How many there are; what is held up counts by its size, in full batches."""
+        held = sum(open_.size for open_ in self._open.values() if open_.held_up)
+        return self.active + int(held)
+
     def oldest(self, otherwise: int) -> int:
         """The lowest offset of them."""
         return min(self._open, default=otherwise)
@@ -97,7 +124,6 @@ class OpenBatches:
     ) -> list[Send]:
         """Open a batch; what is to be sent. All below offset `oldest` are complete. A part has
         a higher attempt than the whole, which may have its offset."""
-        expected = len(shares)
         attempt = self._epoch << DEPTH_BITS if part_of is None else part_of.payload.attempt + 1
         payload = Payload(
             dispatcher=self._index,
@@ -105,7 +131,7 @@ class OpenBatches:
             attempt=attempt,
             lsn=lsn,
             watermark=watermark,
-            expected=expected,
+            worker=np.array([share.worker for share in shares], np.int64),
             id_off=rows.id_off,
             id=rows.id,
             time=rows.time,
@@ -116,7 +142,7 @@ class OpenBatches:
             oldest=oldest,
         )
         suspect = part_of is not None
-        head = (self._index, batch, attempt, self._route, lsn, watermark, expected, int(suspect))
+        head = (self._index, batch, attempt, self._route, lsn, watermark, int(suspect))
         routed = {
             s.worker: RoutedObjects(*head, s.row, s.lon, s.lat, s.term_off, s.term) for s in shares
         }
@@ -133,6 +159,12 @@ class OpenBatches:
             open_.waiting.discard(frame.merger)
             if not open_.waiting:
                 del self._open[batch]
+
+    def hold_up(self, frame: Partial) -> None:
+        """Of these a merger lacks what silent workers owe."""
+        for batch in frame.batch.tolist():
+            if (open_ := self._open.get(batch)) is not None:
+                open_.partial.add(frame.merger)
 
     def refuse(self, frame: Stale) -> None:
         """A worker has another plan: the batch is sent again after a while."""

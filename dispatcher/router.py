@@ -29,6 +29,7 @@ from ps2stream.messages import (
     LookupReply,
     MergerQueries,
     Out,
+    Partial,
     Reply,
     Send,
     SessionGrant,
@@ -124,8 +125,14 @@ class RouterMachine:
 
     @property
     def in_flight(self) -> int:
-        """Batches that some merger has not yet called complete."""
-        return len(self._open)
+        """Batches that some merger has not yet called complete, up to `max_in_flight`; those
+        that only silent workers keep open count together, by their size."""
+        return self._open.in_flight
+
+    @property
+    def active(self) -> int:
+        """Those in flight that are not kept open by silent workers alone."""
+        return self._open.active
 
     @property
     def offset(self) -> int:
@@ -156,7 +163,7 @@ class RouterMachine:
         `max_in_flight` and Unavailable before `ready`, with nothing accepted."""
         if not self.ready:
             raise Unavailable("the dispatcher is catching up with the ledger")
-        if len(self._open) >= self.max_in_flight:
+        if self.in_flight >= self.max_in_flight:
             raise ResourceExhausted(
                 f"publish: {self.max_in_flight} batches are in flight, the limit (max_in_flight)"
             )
@@ -190,6 +197,9 @@ class RouterMachine:
                     lsn = int(frame.lsn.max(initial=0))
                     heapq.heappush(self._decided, (lsn, frame.seq, frame))
                 return self._release()
+            case Partial():
+                self._open.hold_up(frame)
+                return self._go_on()
             case Begin():
                 self._open.begin(frame)
                 return []
@@ -251,7 +261,7 @@ class RouterMachine:
         """Send what there is room for of what was left open, and forget the dead."""
         out: list[Out] = []
         if self.ready:
-            while self._replay and len(self._open) < self.max_in_flight:
+            while self._replay and self.in_flight < self.max_in_flight:
                 record = self._replay.popleft()
                 out += self._route(record.batch, record.lsn, ObjectRows.decode(record.rows.data))
         self.counters.in_flight = len(self._open)

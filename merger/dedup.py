@@ -1,16 +1,20 @@
 """Exact dedupe (algorithms.md 6.6, 7.10): which batches are whole, which are done.
 
-A batch (dispatcher, batch) is processed once, when its Payload and `expected` workers'
-answers of one attempt are there. Within it equal (query, object) pairs collapse. Done are
-ranges of offsets, so that a batch which comes again whole, in halves, or whole after its
-halves, brings nothing twice. Most batches follow on one another, so that the ranges join;
-those that nobody wants leave holes until the dispatcher says that all before is done.
+A batch (dispatcher, batch) is processed once, when its Payload and all its workers' answers
+of one attempt are there. While workers are silent, what the others answered is processed in
+part, so that they hold up nobody else's matches; those pairs are told. Within a batch equal
+(query, object) pairs collapse. Done are ranges of offsets, so that a batch which comes again
+whole, in halves, or whole after its halves, brings nothing twice. Most batches follow on one
+another, so that the ranges join; those that nobody wants leave holes until the dispatcher
+says that all before is done.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +23,8 @@ from ps2stream.merger.intervals import Intervals
 from ps2stream.merger.kernels import distinct_pairs
 from ps2stream.messages import MatchBatch, Payload
 
+SILENT_TICKS = 2
+"""Ticks after which a worker that owes an answer and has given none of any batch is silent."""
 EARLY = 1_024  # batches of which answers alone are kept; the oldest go, and are asked for again
 
 
@@ -27,13 +33,19 @@ class Pending:
     """What has come of one attempt at a batch: its payload, each worker's answer."""
 
     attempt: int
+    since: int  # tick
     payload: Payload | None = None
     answers: dict[int, MatchBatch] = dataclasses.field(default_factory=dict)
+    fresh: bool = True  # something has come since it was processed in part
 
     def ready(self, applied: int) -> bool:
         """Whether it can be processed by one who knows all queries up to `applied`."""
         p = self.payload
-        return p is not None and len(self.answers) >= p.expected and applied >= p.lsn
+        return p is not None and len(self.answers) >= len(p.worker) and applied >= p.lsn
+
+    def missing(self) -> set[int]:
+        """The workers that have not answered, as far as the payload tells."""
+        return set() if self.payload is None else {*self.payload.worker.tolist()} - {*self.answers}
 
     def pairs(self) -> tuple[U32, I64, I64]:
         """The distinct (row, handle), each with its session, sorted so."""
@@ -54,7 +66,7 @@ class Pending:
 
 
 class Window:
-    """The batches of one dispatcher: pending, done, withdrawn."""
+    """The batches of one dispatcher: pending, done, withdrawn, told in part."""
 
     def __init__(self) -> None:
         self.watermark = 0
@@ -63,9 +75,26 @@ class Window:
         self._pending: dict[int, Pending] = {}
         self._early: OrderedDict[int, None] = OrderedDict()  # pending without payload
         self._withdrawn: OrderedDict[int, int] = OrderedDict()  # batch: attempts up to this
+        self._told: list[tuple[int, int, I64, I64]] = []  # first, behind last; offsets, handles
+        self._ticks = 0
+        self._heard: dict[int, int] = {}  # worker: tick
+        self._silent: set[int] = set()
 
     def __len__(self) -> int:
         return len(self._pending)
+
+    @property
+    def in_part(self) -> bool:
+        """Whether batches that are not done have been told in part."""
+        return bool(self._told)
+
+    def tick(self) -> None:
+        """Which workers are silent."""
+        self._ticks += 1
+        before = self._ticks - SILENT_TICKS
+        owing = (p.missing() for p in self._pending.values() if p.since <= before)
+        silent = set().union(*owing)
+        self._silent = {worker for worker in silent if self._heard.get(worker, 0) <= before}
 
     def payload(self, payload: Payload) -> bool:
         """Take it, unless the batch is done: then False. LSNs below the watermark are."""
@@ -74,17 +103,20 @@ class Window:
             self._drop(payload.batch)
             return False
         if (pending := self._open(payload.batch, payload.attempt)) is not None:
-            pending.payload = payload
+            pending.payload, pending.fresh = payload, True
             self._early.pop(payload.batch, None)
         return True
 
     def answer(self, matches: MatchBatch) -> None:
         """Keeps the first answer of each worker. Where its first object is done, a batch is
         open if its payload says so."""
+        self._heard[matches.worker] = self._ticks
+        self._silent.discard(matches.worker)
         if matches.batch in self._pending or not self.done.covers(matches.batch, matches.batch):
             pending = self._open(matches.batch, matches.attempt)
             if pending is not None:
                 pending.answers.setdefault(matches.worker, matches)
+                pending.fresh = True
 
     def withdraw(self, batch: int, attempt: int) -> None:
         """The attempts up to this one will not be completed: what came of them goes, and what
@@ -98,24 +130,53 @@ class Window:
 
     def ready(self, applied: int, batch: int | None = None) -> list[Payload]:
         """What can be processed, in batch order: of all, or of one batch."""
+        return self._which(lambda pending: pending.ready(applied), batch)
+
+    def partial(self, applied: int, batch: int | None = None) -> list[Payload]:
+        """What lacks the answers of silent workers alone, and has something new."""
+        if not self._silent:
+            return []
+
+        def partial(pending: Pending) -> bool:
+            p = pending.payload
+            due = pending.fresh and p is not None and applied >= p.lsn
+            return due and not pending.ready(applied) and pending.missing() <= self._silent
+
+        return self._which(partial, batch)
+
+    def _which(self, test: Callable[[Pending], bool], batch: int | None) -> list[Payload]:
         asked = sorted(self._pending) if batch is None else [batch]
         found = (self._pending.get(number) for number in asked)
-        return [p.payload for p in found if p is not None and p.payload and p.ready(applied)]
+        return [p.payload for p in found if p is not None and p.payload and test(p)]
 
     def pairs(self, payload: Payload) -> tuple[U32, I64, I64]:
-        """The pairs of a ready batch, sorted by row and handle: rows, handles, sessions;
-        those alone whose objects are not done."""
+        """The pairs of a batch, sorted by row and handle: rows, handles, sessions; those alone
+        that are not told and whose objects are not done."""
         row, handle, session = self._pending[payload.batch].pairs()
         old = self.done.within(payload.batch, payload.batch + len(payload.time))
         if old:
             offset = payload.batch + row.astype(np.int64)
             new = ~np.logical_or.reduce([(offset >= a) & (offset < b) for a, b in old])
             row, handle, session = row[new], handle[new], session[new]
+        end = payload.batch + len(payload.time)
+        told = [(o, h) for a, b, o, h in self._told if a < end and b > payload.batch]
+        if told:
+            new = _others(payload.batch + row.astype(np.int64), handle, told)
+            row, handle, session = row[new], handle[new], session[new]
         return row, handle, session
+
+    def tell(self, offset: I64, handle: I64) -> None:
+        """These pairs are told; the rest of their batch is not."""
+        self._told.append((int(offset.min()), int(offset.max()) + 1, offset, handle))
+
+    def wait(self, batch: int) -> None:
+        """This batch has been processed in part."""
+        self._pending[batch].fresh = False
 
     def finish(self, batch: int, end: int) -> None:
         """The objects of this batch are done."""
         self.done.add(batch, end)
+        self._told = [told for told in self._told if not self.done.covers(told[0], told[1])]
         self._drop(batch)
 
     def advance(self, watermark: int, oldest: int = 0) -> None:
@@ -126,6 +187,7 @@ class Window:
         self.watermark = max(self.watermark, watermark)
         self._oldest = max(self._oldest, oldest)
         self.done.add(0, self._oldest)
+        self._told = [told for told in self._told if told[1] > self._oldest]
         for batch, pending in list(self._pending.items()):
             payload = pending.payload
             if batch < self._oldest or (payload is not None and payload.lsn < self.watermark):
@@ -137,7 +199,7 @@ class Window:
             return None
         pending = self._pending.get(batch)
         if pending is None or attempt > pending.attempt:
-            pending = self._pending[batch] = Pending(attempt)
+            pending = self._pending[batch] = Pending(attempt, self._ticks)
             self._early[batch] = None
             if len(self._early) > EARLY:
                 self._drop(next(iter(self._early)))
@@ -146,3 +208,15 @@ class Window:
     def _drop(self, batch: int) -> None:
         self._pending.pop(batch, None)
         self._early.pop(batch, None)
+
+
+def _others(offset: I64, handle: I64, told: list[tuple[I64, I64]]) -> np.ndarray[Any, Any]:
+    """bool[n]: which of the pairs are none of those told."""
+    offsets = np.concatenate([*(o for o, _ in told), offset])
+    handles = np.concatenate([*(h for _, h in told), handle])
+    first = len(offsets) - len(offset)
+    order = np.lexsort((np.arange(len(offsets)), handles, offsets))
+    o, h = offsets[order], handles[order]
+    repeated = np.zeros(len(order), bool)
+    repeated[order[1:]] = (o[1:] == o[:-1]) & (h[1:] == h[:-1])
+    return ~repeated[first:]

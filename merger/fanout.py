@@ -23,9 +23,11 @@ def take(column: StringColumn, rows: I64) -> StringColumn:
     return out
 
 
-def matched(payload: Payload, row: U32, handle: I64, session: I64, written: int) -> Matched:
-    """The record of a batch's pairs, sorted by row and handle, of which there is at least
-    one; `first` is still to be set."""
+def matched(
+    payload: Payload, row: U32, handle: I64, session: I64, written: int, whole: bool = True
+) -> Matched:
+    """The record of a batch's pairs, or of some, sorted by row and handle, of which there is
+    at least one; `first` is still to be set."""
     rows, index = runs(row)
     ids, texts = (payload.id_off, payload.id), (payload.text_off, payload.text)
     time, lon, lat = payload.time, payload.lon, payload.lat
@@ -43,7 +45,7 @@ def matched(payload: Payload, row: U32, handle: I64, session: I64, written: int)
     return Matched(
         dispatcher=payload.dispatcher,
         batch=payload.batch,
-        end=payload.batch + len(payload.time),
+        end=payload.batch + (len(payload.time) if whole else 0),
         lsn=payload.lsn,
         written=written,
         session=session[cut],

@@ -10,7 +10,8 @@ from ps2stream.batch import F64, I64, U8, U32, Frame
 @dataclasses.dataclass(frozen=True, eq=False)
 class Matched(Frame):
     """The pairs of one batch, the objects `batch` to `end` (exclusive) of `dispatcher`, for
-    this merger's sessions; written at `written` (Unix ms).
+    this merger's sessions; written at `written` (Unix ms). end = batch: some of them; others
+    may follow in records of the same objects.
 
     Session i (rising) has the pairs cut[i]..cut[i + 1], numbered from first[i] on, sorted by
     object and handle: handle the query, index a row of the object columns, which hold each

@@ -46,7 +46,11 @@ def recover(log: Log, journal: Journal) -> Recovered:
             case Matched():
                 table.add(record.session, record.first + np.diff(record.cut), 0, 0)
                 places.matched(position, record)
-                windows[record.dispatcher].finish(record.batch, record.end)
+                window = windows[record.dispatcher]
+                if record.end > record.batch:
+                    window.finish(record.batch, record.end)
+                else:
+                    window.tell(record.offset[record.index], record.handle)
                 found.lsn = max(found.lsn, record.lsn)
                 if not found.chapters[-1].began:
                     found.chapters[-1] = Chapter(found.chapters[-1].position, record.written)

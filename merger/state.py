@@ -13,8 +13,9 @@ import numpy as np
 
 from ps2stream.batch import Frame
 from ps2stream.merger import fanout
+from ps2stream.merger.dedup import Window
 from ps2stream.merger.journal import Journal
-from ps2stream.merger.records import Checkpoint
+from ps2stream.merger.records import Checkpoint, Matched
 from ps2stream.merger.recovery import recover
 from ps2stream.merger.retention import Retention
 from ps2stream.merger.subscribers import Subscribers
@@ -26,6 +27,7 @@ from ps2stream.messages import (
     MatchBatch,
     MergerQueries,
     NamesKept,
+    Partial,
     Payload,
     Send,
     Tip,
@@ -133,7 +135,7 @@ class MergerMachine:
                 case MatchBatch():
                     window = self._windows[frame.dispatcher]
                     window.answer(frame)
-                    out += self._process(window.ready(self.applied, frame.batch), done)
+                    out += self._process(window, done, frame.batch)
                 case Payload():
                     out += self._payload(frame, done)
                     oldest = min(frame.oldest, frame.batch)
@@ -169,6 +171,9 @@ class MergerMachine:
         self._ticks += 1
         out = self._updates.tick()
         done: Done = {}
+        for window in self._windows:
+            window.tick()
+            out += self._process_part(window)
         if self._ticks % SECOND == 0:
             if self._refused:
                 out += self._process_all(done)
@@ -188,7 +193,7 @@ class MergerMachine:
     def _payload(self, payload: Payload, done: Done) -> list[Send]:
         window = self._windows[payload.dispatcher]
         if window.payload(payload):
-            return self._process(window.ready(self.applied, payload.batch), done)
+            return self._process(window, done, payload.batch)
         done.setdefault(payload.dispatcher, []).append(payload.batch)
         return []
 
@@ -196,25 +201,50 @@ class MergerMachine:
         self._refused = False
         out: list[Send] = []
         for window in self._windows:
-            out += self._process(window.ready(self.applied), done)
+            out += self._process(window, done)
         return out
 
-    def _process(self, ready: list[Payload], done: Done) -> list[Send]:
+    def _process(self, window: Window, done: Done, batch: int | None = None) -> list[Send]:
+        """What has become ready: of all batches, or of one."""
         out: list[Send] = []
-        for payload in ready:
-            window = self._windows[payload.dispatcher]
-            row, handle, session = window.pairs(payload)
-            if len(row):
-                record = fanout.matched(payload, row, handle, session, self._now)
-                sends = self._sessions.add(record, self._named)
-                if sends is None:
-                    self._refused = True  # a later tick tries again
-                    break
-                out += sends
-                self._lsn = max(self._lsn, payload.lsn)
+        for payload in window.ready(self.applied, batch):
+            sends, _ = self._record(window, payload)
+            if sends is None:
+                return out
+            out += sends
             window.finish(payload.batch, payload.batch + len(payload.time))
             done.setdefault(payload.dispatcher, []).append(payload.batch)
+        return out + self._process_part(window, batch)
+
+    def _process_part(self, window: Window, batch: int | None = None) -> list[Send]:
+        """What silent workers need not hold up."""
+        out: list[Send] = []
+        for payload in window.partial(self.applied, batch):
+            sends, record = self._record(window, payload, whole=False)
+            if sends is None:
+                return out
+            if record is not None:
+                window.tell(record.offset[record.index], record.handle)
+            window.wait(payload.batch)
+            partial = Partial(self._index, np.array([payload.batch], np.int64))
+            out += [*sends, Send(Address("dispatcher", payload.dispatcher), partial)]
         return out
+
+    def _record(
+        self, window: Window, payload: Payload, whole: bool = True
+    ) -> tuple[list[Send] | None, Matched | None]:
+        """Write the pairs of a batch that are new, if there are; what is to be sent then.
+        None: the log took nothing."""
+        row, handle, session = window.pairs(payload)
+        if not len(row):
+            return [], None
+        record = fanout.matched(payload, row, handle, session, self._now, whole)
+        sends = self._sessions.add(record, self._named)
+        if sends is None:
+            self._refused = True  # a later tick tries again
+            return None, None
+        self._lsn = max(self._lsn, payload.lsn)
+        return sends, record
 
     def _end(self, done: Done) -> list[Send]:
         """What follows on all messages of a call."""
@@ -239,7 +269,8 @@ class MergerMachine:
     def _retain(self) -> None:
         """Begin a chapter of the log, let go of old ones."""
         end = self._journal.end
-        if self._retention.due(end, self._now):
+        # A checkpoint says nothing of batches that are told in part.
+        if self._retention.due(end, self._now) and not any(w.in_part for w in self._windows):
             position = self._journal.append(self._checkpoint())
             if position is not None:
                 self._retention.begin(position, self._now)

@@ -220,8 +220,8 @@ class RoutedObjects(Frame):
     """dispatcher -> worker: the rows of a batch that this worker must see. `batch` is
     the offset of the batch's first object; object i has offset batch + i.
     Match as of `lsn`. No later message of this dispatcher has an LSN below
-    `watermark`. `expected` workers got a share of the batch; row is the index in the
-    batch. A batch may be sent again; where its shares may differ, `attempt` is higher.
+    `watermark`. row is the index in the batch. A batch may be sent again; where its shares
+    may differ, `attempt` is higher.
     `route` names the plan that chose the worker. `suspect` = 1: it may kill the worker,
     which says Begin a while before it looks at it."""
 
@@ -232,7 +232,6 @@ class RoutedObjects(Frame):
     route: int
     lsn: int
     watermark: int
-    expected: int
     suspect: int
     row: U32
     lon: F64
@@ -262,9 +261,10 @@ class MergerQueries(Frame):
 @dataclasses.dataclass(frozen=True, eq=False)
 class Payload(Frame):
     """dispatcher -> every merger: what subscribers see of a batch. The merger holds the
-    batch until it has this, `expected` answers of the same attempt and the names of all
-    queries to `lsn`. Of two attempts the higher counts. `oldest`, where it is told: every
-    batch of this dispatcher of a lower offset is complete or given up."""
+    batch until it has this, answers of the same attempt from every `worker`, who got a share
+    each, and the names of all queries to `lsn`. Of two attempts the higher counts. `oldest`,
+    where it is told: every batch of this dispatcher of a lower offset is complete or given
+    up."""
 
     KIND = 23
     dispatcher: int
@@ -272,7 +272,7 @@ class Payload(Frame):
     attempt: int
     lsn: int
     watermark: int
-    expected: int
+    worker: I64
     id_off: I64
     id: U8
     time: I64
@@ -347,6 +347,16 @@ class Completed(Frame):
     batch is sent again."""
 
     KIND = 40
+    merger: int
+    batch: I64
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Partial(Frame):
+    """merger -> the batch's dispatcher: what is missing of it are answers of workers that
+    have been silent for a while; every other match is durable."""
+
+    KIND = 47
     merger: int
     batch: I64
 

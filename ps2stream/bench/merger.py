@@ -104,7 +104,7 @@ def _batch(rng: np.random.Generator, offset: int, owner: Any) -> tuple[Payload, 
     handle = (pair % 64 * 1_499 + row * 7 + 1) % QUERIES + 1
     text = rng.integers(97, 123, OBJECTS * TEXT).astype(np.uint8)
     objects = Payload(
-        0, offset, 0, QUERIES, 0, 1,
+        0, offset, 0, QUERIES, 0, np.zeros(1, np.int64),
         *strings_to_column(f"object-{offset + i}" for i in range(OBJECTS)),
         np.arange(OBJECTS), rng.random(OBJECTS), rng.random(OBJECTS),
         np.arange(OBJECTS + 1) * TEXT, text,

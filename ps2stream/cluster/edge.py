@@ -28,6 +28,7 @@ from ps2stream.messages import (
     Completed,
     LookupReply,
     LookupRequest,
+    Partial,
     Reply,
     Send,
     SessionGrant,
@@ -191,7 +192,7 @@ class DispatcherEdge:
             self._out(self.machine.on(frame))
             if isinstance(frame, UpdateDecision):
                 self._ask()
-            elif isinstance(frame, Completed):
+            elif isinstance(frame, Completed | Partial):
                 self._route()
 
     def joined(self, peer: Address) -> None:

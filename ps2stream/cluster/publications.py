@@ -36,6 +36,8 @@ class Machine(Protocol):
     @property
     def in_flight(self) -> int: ...
     @property
+    def active(self) -> int: ...
+    @property
     def ready(self) -> bool: ...
     def publish(self, rows: ObjectRows) -> tuple[int, int, list[Send | Reply]]: ...
 
@@ -99,7 +101,7 @@ class Publications:
         """Route what waits, as far as it is to leave now. Called under the lock."""
         machine = self._machine
         while machine.in_flight < machine.max_in_flight and (
-            taken := self.intake.take(machine.in_flight)
+            taken := self.intake.take(machine.active)
         ):
             rows = ObjectRows.concat([waiting.rows for waiting in taken])
             try:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ps2stream.cluster import actors, edge, fence, publications, stream
 from ps2stream.dispatcher import object_log, open_batches, router
-from ps2stream.merger import dedup, recovery, sessions, updates
+from ps2stream.merger import dedup, recovery, sessions, state, updates
 from ps2stream.merger.intervals import Intervals
 from ps2stream.messages import Completed
 from ps2stream.rows import NEVER, ObjectRows
@@ -337,9 +337,32 @@ def one_answer_less() -> Iterator[None]:
 
     def hasty(self: Any, applied: int) -> bool:
         p = self.payload
-        return p is not None and len(self.answers) >= max(1, p.expected - 1) and applied >= p.lsn
+        return p is not None and len(self.answers) >= max(1, len(p.worker) - 1) and applied >= p.lsn
 
     with patch(dedup.Pending, "ready", hasty):
+        yield
+
+
+@bug
+def told_again_after_a_restart() -> Iterator[None]:
+    """A merger does not read from its log what it told of a batch before a silent worker's
+    answer."""
+    with patch(dedup.Window, "tell", lambda self, offset, handle: None):
+        yield
+
+
+@bug
+def a_part_is_the_whole() -> Iterator[None]:
+    """A merger takes for done what lacks a silent worker's answer."""
+    record = state.MergerMachine._record
+
+    def hasty(self: Any, window: Any, payload: Any, whole: bool = True) -> Any:
+        found = record(self, window, payload, whole)
+        if not whole and found[0] is not None:
+            window.done.add(payload.batch, payload.batch + len(payload.time))
+        return found
+
+    with patch(state.MergerMachine, "_record", hasty):
         yield
 
 

@@ -38,6 +38,8 @@ FOUND_BY = {
     "done_batches_are_done_again": 0,
     "attempts_are_mixed": 45,
     "one_answer_less": 0,
+    "told_again_after_a_restart": 8,
+    "a_part_is_the_whole": 8,
     "names_forgotten_too_early": 9,
     "unacknowledged_pairs_are_not_sent_again": 0,
     "gaps_are_not_announced": 12,

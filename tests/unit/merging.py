@@ -55,7 +55,7 @@ def payload(
         attempt,
         lsn,
         watermark,
-        expected,
+        np.arange(expected),
         *strings_to_column(f"o{i}" for i in offsets),
         np.array(offsets, np.int64) * 10,
         np.array(offsets, np.float64) / 8,

@@ -16,6 +16,7 @@ from ps2stream.errors import ResourceExhausted, Unavailable
 from ps2stream.messages import (
     Address,
     Completed,
+    Partial,
     Send,
     SessionGrant,
     UpdateDecision,
@@ -90,7 +91,7 @@ class Router:
 
     def __init__(self) -> None:
         self.batches: list[int] = []
-        self.in_flight = 0
+        self.in_flight = self.active = 0
         self.asked = 0
         self.undecided = 0
         self.oldest = 0
@@ -103,6 +104,7 @@ class Router:
         offset = self.offset
         self.batches.append(len(rows))
         self.in_flight += 1
+        self.active += 1
         return offset, self.applied, []
 
     def update(self, request: UpdateRequest) -> list[Any]:
@@ -112,6 +114,7 @@ class Router:
 
     def on(self, frame: Frame) -> list[Any]:
         self.in_flight -= isinstance(frame, Completed)
+        self.active -= isinstance(frame, Completed | Partial)
         self.undecided -= isinstance(frame, UpdateDecision)
         return []
 

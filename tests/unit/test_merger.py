@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
 from ps2stream.merger import fanout
-from ps2stream.messages import Address, Completed, Watermark
+from ps2stream.merger.dedup import SILENT_TICKS
+from ps2stream.merger.state import SECOND
+from ps2stream.messages import Address, Completed, Partial, Watermark
 from ps2stream.rows import Kind
 from tests.unit.merging import (
+    Rig,
     attach,
     inserts,
     matches,
@@ -121,3 +126,59 @@ def test_a_name_goes_though_the_watermark_rose_before_its_delete_was_known() -> 
     r.send(named(2, [(Kind.DELETE, 1, 1, "q1")], watermark=1))
     r.tick(10)
     assert r.machine.names == 0
+
+
+def silent(r: Rig, pairs: Sequence[tuple[int, int, int]], batch: int = 0) -> None:
+    """Worker 0 answers, worker 1 is silent for long enough."""
+    r.send(payload(batch, 4, 1, expected=2), matches(batch, pairs, worker=0))
+    r.tick(SILENT_TICKS)
+
+
+def partial(r: Rig) -> list[int]:
+    return [b for f in r.others if isinstance(f, Partial) for b in f.batch.tolist()]
+
+
+def test_a_silent_worker_holds_up_nobody_elses_matches() -> None:
+    r = rig()
+    r.send(inserts(1, [1, 1]), attach(1))
+    silent(r, [(0, 1, 1)])
+    assert partial(r) == [0]
+    r.send(payload(4, 4, 1, expected=2), matches(4, [(2, 1, 1)], worker=0))
+    assert partial(r) == [0, 4]
+    assert [p[:2] for p in r.clients[1].pairs.values()] == [("q1", "o0"), ("q1", "o6")]
+    assert r.done == []
+    r.send(matches(0, [(0, 1, 1), (0, 2, 1)], worker=1))
+    assert r.done == [(0, 0)]
+    assert [p[:2] for p in r.clients[1].pairs.values()][2:] == [("q2", "o0")]
+    r.send(payload(8, 4, 1, expected=2), matches(8, [(0, 1, 1)], worker=0))
+    assert partial(r) == [0, 4], "it is heard again"
+    r.tick(SILENT_TICKS)
+    assert len(r.clients[1].pairs) == 3 + 1, "and once more silent"
+
+
+def test_a_worker_that_answers_something_is_not_silent() -> None:
+    r = rig()
+    r.send(inserts(1, [1]), attach(1))
+    for batch in range(0, 40, 4):
+        r.send(payload(batch, 4, 1, expected=2), matches(batch, [(0, 1, 1)], worker=0))
+    for batch in range(0, 16, 4):
+        r.send(matches(batch, [], worker=1))
+        r.tick()
+    assert not r.others
+    assert len(r.done) == len(r.clients[1].pairs) == 4
+
+
+def test_what_was_told_in_part_is_not_told_again_after_a_restart() -> None:
+    r = rig(retention_bytes=64, chapter_bytes=16)
+    r.send(inserts(1, [1, 1]), attach(1))
+    silent(r, [(0, 1, 1), (3, 2, 1)])
+    r.tick(3 * SECOND)  # a chapter would be due
+    r.restart()
+    r.send(inserts(1, [1, 1]), attach(1, epoch=2, ack=2))
+    # In halves, as a batch that may kill comes again, with another division of the work.
+    r.send(payload(0, 2, 1, attempt=1), matches(0, [(0, 1, 1), (1, 2, 1)], attempt=1))
+    r.send(payload(2, 2, 1, attempt=1), matches(2, [(1, 1, 1), (1, 2, 1)], attempt=1))
+    assert [p[:2] for _, p in sorted(r.clients[1].pairs.items())] == [
+        ("q1", "o0"), ("q2", "o3"), ("q2", "o1"), ("q1", "o3"),
+    ]  # fmt: skip
+    assert not r.machine._windows[0].in_part

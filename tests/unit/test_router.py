@@ -12,6 +12,7 @@ import pytest
 from ps2stream.batch import Frame, decode
 from ps2stream.dispatcher import open_batches as batches
 from ps2stream.dispatcher.object_log import column
+from ps2stream.dispatcher.open_batches import ROWS
 from ps2stream.dispatcher.router import RESEND_TICKS, RouterMachine
 from ps2stream.errors import ResourceExhausted, Unavailable
 from ps2stream.grid import Grid
@@ -27,6 +28,7 @@ from ps2stream.messages import (
     MatchBatch,
     MergerQueries,
     Out,
+    Partial,
     Payload,
     Reply,
     RoutedObjects,
@@ -103,14 +105,15 @@ def test_a_batch_goes_to_the_chosen_workers_and_to_all_mergers() -> None:
     offset, lsn, out = router.publish(rows)
     assert (offset, lsn) == (0, 2)
     routed = sent(out, "worker", RoutedObjects)
-    assert [(i, f.row.tolist(), f.expected, f.lsn, f.batch) for i, f in routed] == [
-        (0, [0], 2, 2, 0),
-        (1, [1], 2, 2, 0),
+    assert [(i, f.row.tolist(), f.lsn, f.batch) for i, f in routed] == [
+        (0, [0], 2, 0),
+        (1, [1], 2, 0),
     ]
     assert routed[1][1].term.tolist() == [9, 11]
     payload = sent(out, "merger", Payload)
     assert [i for i, _ in payload] == [0, 1]
     assert payload[0][1].id.tobytes() == b"o0o1o2"
+    assert payload[0][1].worker.tolist() == [0, 1]
     assert len(out) == 4
     assert router.publish(rows)[0] == 3
     counters = router.counters
@@ -514,3 +517,22 @@ def test_an_acknowledgement_is_repeated_until_it_shows() -> None:
     assert acks == [1, 1]
     router.on(Tip(1, 1))
     assert not any(sent(router.tick(), "sequencer", AppliedAck) for _ in range(2 * RESEND_TICKS))
+
+
+def test_what_silent_workers_keep_open_counts_by_its_size() -> None:
+    router = machine()
+    router.on(insert(1))
+    for i in range(3):
+        router.publish(object_rows([-20.0], [0.0], [(7,)]))
+        router.on(Partial(0, np.array([i])))
+        assert (router.active, router.in_flight) == (1, 1), "the other merger waits for more"
+        router.on(Partial(1, np.array([i])))
+        assert (router.active, router.in_flight) == (0, 0)
+    router.publish(object_rows([-20.0] * ROWS, [0.0] * ROWS, [(7,)] * ROWS))
+    for merger in (0, 1):
+        router.on(Partial(merger, np.array([3, 99])))
+    assert (router.active, router.in_flight) == (0, 1)
+    assert router.oldest == 0
+    for merger in (0, 1):
+        router.on(done(merger, 0, 1, 2, 3))
+    assert (router.active, router.in_flight, router.oldest) == (0, 0, 3 + ROWS)

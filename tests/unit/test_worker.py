@@ -116,7 +116,6 @@ def objects(
         route=route,
         lsn=lsn,
         watermark=watermark,
-        expected=1,
         suspect=suspect,
         row=np.array([row], np.uint32),
         lon=np.array([1.0]),
