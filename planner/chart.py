@@ -105,7 +105,7 @@ def _leaves(axes: Any, plan: RoutingPlan) -> list[Any]:
     rows, columns = plan.grid.rows(), plan.grid.columns()
     leaf = plan.cells.reshape(rows, columns)
     space = np.array([isinstance(of, Space) for of in plan.leaves])
-    first = [holders(plan.leaves, number)[0] for number in range(len(plan.leaves))]
+    first = [held[0] for held in holders(plan.leaves)]
     few = next((name for size, name in ((10, "tab10"), (20, "tab20")) if plan.workers <= size), "")
     # Of many workers, neighbours in number are far apart in hue.
     shade = [

@@ -53,9 +53,10 @@ def facts(plan: RoutingPlan) -> dict[str, Any]:
     """JSON-able. Of each worker: leaves that are its own and that it shares, the cells of
     both, terms listed for it, and its predicted load where the plan file has one."""
     cells = np.bincount(plan.cells, minlength=len(plan.leaves))
+    held = holders(plan.leaves)
     loads = plan.made.get("predicted", {}).get("loads", [])
     parts = [
-        {"worker": w, **_part(plan.leaves, cells, w)}
+        {"worker": w, **_part(plan.leaves, held, cells, w)}
         | ({"load": loads[w]} if w < len(loads) else {})
         for w in range(plan.workers)
     ]
@@ -73,11 +74,13 @@ def facts(plan: RoutingPlan) -> dict[str, Any]:
     }
 
 
-def _part(leaves: Sequence[Leaf], cells: I64, worker: int) -> dict[str, int]:
+def _part(
+    leaves: Sequence[Leaf], held: Sequence[tuple[int, ...]], cells: I64, worker: int
+) -> dict[str, int]:
     own = [n for n, leaf in enumerate(leaves) if isinstance(leaf, Space) and leaf.worker == worker]
     text = [(n, leaf) for n, leaf in enumerate(leaves) if not isinstance(leaf, Space)]
     listed = [sum(of == worker for of in leaf.terms.values()) for _, leaf in text]
-    shared = [n for n, _ in text if worker in holders(leaves, n)]
+    shared = [n for n, _ in text if worker in held[n]]
     return {
         "space_leaves": len(own),
         "space_cells": int(cells[own].sum()),

@@ -51,15 +51,22 @@ class Moved:
 Leaf = Space | Text | Moved
 
 
-def holders(leaves: Sequence[Leaf], number: int) -> tuple[int, ...]:
-    """The workers that a leaf can give a term to, each once; no other owns any of it."""
-    leaf = leaves[number]
+def holders(leaves: Sequence[Leaf]) -> list[tuple[int, ...]]:
+    """Of each leaf the workers that it can give a term to, each once; no other owns any."""
+    plain = [() if isinstance(leaf, Moved) else _named(leaf) for leaf in leaves]
+    out = []
+    for leaf, named in zip(leaves, plain, strict=True):
+        if isinstance(leaf, Moved):
+            below = (leaf.to.get(w, w) for w in plain[leaf.base])
+            named = tuple(dict.fromkeys((*below, *leaf.terms.values())))
+        out.append(named)
+    return out
+
+
+def _named(leaf: Space | Text) -> tuple[int, ...]:
     if isinstance(leaf, Space):
         return (leaf.worker,)
-    if isinstance(leaf, Text):
-        return tuple(dict.fromkeys((*leaf.workers, *leaf.terms.values())))
-    below = (leaf.to.get(w, w) for w in holders(leaves, leaf.base))
-    return tuple(dict.fromkeys((*below, *leaf.terms.values())))
+    return tuple(dict.fromkeys((*leaf.workers, *leaf.terms.values())))
 
 
 def check_leaf(leaves: Sequence[Leaf], number: int, workers: int) -> None:

@@ -65,7 +65,7 @@ def test_h1_is_its_definition(plan: RoutingPlan) -> None:
     terms = [*WORDS, *(f"never{i}" for i in range(30))]
     for cell, leaf in enumerate(plan.leaves):
         found = owners(plan, cell, terms)
-        assert set(found) <= set(holders(plan.leaves, cell))
+        assert set(found) <= set(holders(plan.leaves)[cell])
         if isinstance(leaf, Moved):
             below = owners(plan, leaf.base, terms)
             assert found == [

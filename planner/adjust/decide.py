@@ -1,0 +1,164 @@
+"""Local load adjustment as one pure function (algorithms.md 1.8).
+
+When the most loaded worker has more than sigma times the load of the least loaded one, parts
+go from the one to the other: first what lowers the total load (Phase I), then, if sigma is
+still exceeded, units of half the gap for the fewest bytes (Phase II). Where several pairs are
+allowed, the two extremes of the loads predicted so far are the next pair; no part moves twice.
+
+By Definition 3 a split lowers the total load of nearly every cell. By the checks that an
+index with a list a term really makes it lowers none (1.11), and is worth its copies only for
+a part that is too hot to move whole: under the load by cells no other is split.
+
+Moved load of 2 tau would only exchange the two workers, period after period. So a pair is
+left as it is unless the slower of the two gains `GAIN` of the gap.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from ps2stream.batch import I64
+from ps2stream.leaves import holders
+from ps2stream.plan import RoutingPlan
+from ps2stream.planner.adjust.adjustment import Adjustment, Move
+from ps2stream.planner.adjust.algorithms import SELECTIONS
+from ps2stream.planner.adjust.phase_one import PhaseOne
+from ps2stream.planner.adjust.selection import select
+from ps2stream.planner.adjust.units import Units
+from ps2stream.planner.load import Costs, Kind, balance
+from ps2stream.planner.statistics import Statistics
+
+GAIN = 0.1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rules:
+    """sigma: the balance that is wanted; load: "cells", so that only parts that are too hot
+    to move are split, or "definition1": all; algorithm: of SELECTIONS; hottest: p, the parts
+    that Phase I looks at; pairs: of workers that may be adjusted at once; seed: of `ra`."""
+
+    costs: Costs = dataclasses.field(default_factory=Costs)
+    load: Kind = "cells"
+    sigma: float = 1.3
+    algorithm: str = "gr+"
+    hottest: int = 10
+    pairs: int = 1
+    seed: int = 0
+
+
+def decide(
+    units: Units, plan: RoutingPlan, rules: Rules, stats: Statistics | None = None
+) -> Adjustment:
+    """The adjustment that this plan needs, without moves where it is balanced or nothing
+    helps; its `balance_after` tells these apart. stats: a recent sample on the plan's grid,
+    of any size, whose terms Phase I divides; without it there is no Phase I.
+
+    Parts that the plan does not give to the worker who reports them (it serves the last
+    objects of an earlier plan) count as load and stay. Equal arguments, equal adjustment.
+    Raises ValueError for a worker that the plan does not have, and for foreign stats."""
+    if len(units) and not 0 <= units.worker.min() <= units.worker.max() < plan.workers:
+        raise ValueError(f"the loads name worker {units.worker.max()} of {plan.workers}")
+    work = _Work(units, plan, rules, stats)
+    for seed in range(rules.seed, rules.seed + rules.pairs):
+        if balance(work.loads) <= rules.sigma or not work.adjust(seed):
+            break
+    return Adjustment(
+        plan.version,
+        tuple(work.moves),
+        tuple(units.loads(plan.workers, rules.costs).tolist()),
+        tuple(work.loads.tolist()),
+        tuple(work.taus),
+    )
+
+
+class _Work:
+    """loads: of each worker, predicted with the moves so far; free: parts that may move."""
+
+    def __init__(
+        self, units: Units, plan: RoutingPlan, rules: Rules, stats: Statistics | None
+    ) -> None:
+        self.units, self.rules = units, rules
+        self.load = units.load(rules.costs)
+        self.loads = units.loads(plan.workers, rules.costs)
+        self.moves: list[Move] = []
+        self.taus: list[float] = []
+        held = np.zeros((len(plan.leaves), plan.workers), np.bool_)
+        for number, workers in enumerate(holders(plan.leaves)):
+            held[number, list(workers)] = True
+        leaf = np.zeros(len(units), np.int64)
+        leaf[units.movable] = plan.cells[units.cell[units.movable]]
+        self.free = units.movable & held[leaf, units.worker]
+        self.held = held[leaf]
+        self.plan, self.stats = plan, stats
+        self.phase_one: PhaseOne | None = None
+
+    def adjust(self, seed: int) -> bool:
+        """One pair of workers; whether anything moves."""
+        source, target = int(np.argmax(self.loads)), int(np.argmin(self.loads))
+        before = len(self.moves)
+        if self.phase_one is None and self.stats is not None:
+            self.phase_one = PhaseOne(self.units, self.plan, self.stats, self.rules.costs)
+        if self.phase_one is not None:
+            for unit in self._hottest(source):
+                if balance(self.loads) <= self.rules.sigma:
+                    break
+                self._change(self.phase_one, unit, target)
+        if balance(self.loads) > self.rules.sigma and self.loads[source] > self.loads[target]:
+            self._migrate(source, target, seed)
+        return len(self.moves) > before
+
+    def _hottest(self, worker: int) -> list[int]:
+        mine = self._free_of(worker)
+        order = np.argsort(-self.load[mine], kind="stable")
+        return list(map(int, mine[order[: self.rules.hottest]]))
+
+    def _free_of(self, worker: int) -> I64:
+        return np.flatnonzero(self.free & (self.units.worker == worker) & (self.load > 0))
+
+    def _change(self, phase_one: PhaseOne, unit: int, target: int) -> None:
+        """Split or merge a part, if that pays."""
+        cell, worker = self.units.cell, self.units.worker
+        changed = [unit]
+        if self.held[unit, target]:
+            other = np.flatnonzero(self.free & (cell == cell[unit]) & (worker == target))
+            if not len(other):
+                return
+            changed.append(int(other[0]))
+            change = phase_one.merge(unit, changed[1], self.loads)
+        else:
+            gap = self.loads[worker[unit]] - self.loads[target]
+            if self.rules.load == "cells" and self.load[unit] <= (1 - GAIN) * gap:
+                return
+            change = phase_one.split(unit, target, self.loads)
+        if change is not None:
+            self.moves.append(change.move)
+            self.loads[change.move.source], self.loads[target] = change.source, change.target
+            self.free[changed] = False
+
+    def _migrate(self, source: int, target: int, seed: int) -> None:
+        """Phase II: units of half the gap, for the fewest bytes."""
+        tau = float(self.loads[source] - self.loads[target]) / 2
+        self.taus.append(tau)
+        mine, most = self._free_of(source), (1 - GAIN) * 2 * tau
+        mine = mine[self.load[mine] <= most]
+        load, size = self.load[mine], self.units.bytes[mine]
+        chosen = select(SELECTIONS[self.rules.algorithm], load, size, tau, seed)
+        if chosen is None or load[chosen].sum() > most:
+            return
+        for unit in mine[chosen].tolist():
+            moved = float(self.load[unit])
+            self.moves.append(
+                Move(
+                    cell=int(self.units.cell[unit]),
+                    source=source,
+                    target=target,
+                    bytes=int(self.units.bytes[unit]),
+                    load=moved,
+                    kind="merge" if self.held[unit, target] else "move",
+                )
+            )
+            self.loads[source] -= moved
+            self.loads[target] += moved
+            self.free[unit] = False

@@ -1,0 +1,142 @@
+"""Phase I: hot cells split by text, and parts of a cell merged (algorithms.md 1.8).
+
+Both need to know which terms a cell's load comes from, and so a sample with terms; cells that
+it does not know are left to Phase II. Terms are divided as the planner divides a node
+(planner/split.py), also those of a part that was split before. The half with fewer bytes
+goes, or else the other one if only that lightens the slower of the two workers; terms that
+the sample does not know stay.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ps2stream.batch import F64
+from ps2stream.plan import RoutingPlan, hash_units
+from ps2stream.planner.adjust.adjustment import Move
+from ps2stream.planner.adjust.text import cell_index, saving, shares
+from ps2stream.planner.adjust.units import Units
+from ps2stream.planner.load import Costs
+from ps2stream.planner.nodes import Model, Rect
+from ps2stream.planner.partition import Options
+from ps2stream.planner.split import text_split
+from ps2stream.planner.statistics import I32, Statistics
+from ps2stream.terms import Analyzer
+from ps2stream.unit_kernels import U16
+
+
+class Change(NamedTuple):
+    """A move, and the loads of its source and its target once it is made."""
+
+    move: Move
+    source: float
+    target: float
+
+
+class PhaseOne:
+    """The changes that one plan allows. stats: a sample with terms, on the plan's grid."""
+
+    def __init__(self, units: Units, plan: RoutingPlan, stats: Statistics, costs: Costs) -> None:
+        if stats.grid != plan.grid:
+            raise ValueError(f"the sample is on the grid {stats.grid}, the plan on {plan.grid}")
+        self._units, self._stats, self._costs = units, stats, costs
+        self._load = units.load(costs)
+        analyzer = Analyzer(plan.analysis)
+        self._model = Model(stats, Options(costs=costs))
+        self._h1, self._hashes = plan.compile(analyzer), hash_units(analyzer, stats.terms)
+
+    def split(self, unit: int, target: int, loads: F64) -> Change | None:
+        """Some terms of a part, if that lowers the total load and the slower of source and
+        target. unit: a row of units."""
+        units, stats = self._units, self._stats
+        source = int(units.worker[unit])
+        if (cell := cell_index(stats, int(units.cell[unit]))) is None:
+            return None
+        part = self._halves(cell, self._owners(cell) == source)
+        if part is None or (share := shares(stats, cell, part)) is None:
+            return None
+        objects, queries = float(units.objects[unit]), float(units.queries[unit])
+        if saving(objects, queries, share, self._costs) <= 0:
+            return None
+        updates = self._costs.c3 * units.inserts[unit] + self._costs.c4 * units.deletes[unit]
+        load = (
+            self._costs.c1 * units.checks[unit] * share.checks
+            + self._costs.c2 * objects * share.objects + updates * share.queries
+        )  # fmt: skip
+        for k in np.argsort(share.queries, kind="stable").tolist():
+            change = Change(
+                Move(
+                    cell=int(units.cell[unit]),
+                    source=source,
+                    target=target,
+                    bytes=round(float(units.bytes[unit] * share.queries[k])),
+                    load=float(load[k]),
+                    terms=self._terms(cell, part == k),
+                    kind="split",
+                ),
+                float(loads[source] - self._load[unit] + load[1 - k]),
+                float(loads[target] + load[k]),
+            )
+            if max(change.source, change.target) < loads[source]:
+                return change
+        return None
+
+    def merge(self, unit: int, other: int, loads: F64) -> Change | None:
+        """A part to the owner of another part of its cell, if that lowers the total load
+        and the slower of the two. unit, other: rows of units."""
+        units, stats = self._units, self._stats
+        if (cell := cell_index(stats, int(units.cell[unit]))) is None:
+            return None
+        source, target = int(units.worker[unit]), int(units.worker[other])
+        owner = self._owners(cell)
+        part = np.where(owner == source, 0, np.where(owner == target, 1, -1)).astype(np.int32)
+        if (share := shares(stats, cell, part)) is None:
+            return None
+        # Of objects in both parts the sample knows the share, the workers the number.
+        sent = float(units.objects[unit] + units.objects[other])
+        together = sent / float(share.objects.sum())
+        queries = float(units.queries[unit] + units.queries[other])
+        if saving(together, queries, share, self._costs) >= 0:
+            return None
+        load = float(self._load[unit]) - self._costs.c2 * (sent - together)
+        move = Move(
+            int(units.cell[unit]), source, target, int(units.bytes[unit]), load, kind="merge"
+        )
+        change = Change(move, float(loads[source] - self._load[unit]), float(loads[target]) + load)
+        return change if max(change.source, change.target) < loads[source] else None
+
+    def _owners(self, cell: int) -> U16:
+        """The worker of each unit of a cell, by its index."""
+        units = slice(*self._stats.unit_off[cell : cell + 2].tolist())
+        terms = self._stats.term[units]
+        tag = np.full(len(terms), self._stats.cell[cell], np.uint32)
+        return self._h1.owners(tag, self._hashes[terms])
+
+    def _halves(self, cell: int, mine: NDArray[np.bool_]) -> I32 | None:
+        """0 or 1 for the units of a cell that are mine, -1 for the others: the planner's
+        text split (planner/split.py). None where there are less than two."""
+        stats, model = self._stats, self._model
+        first = int(stats.unit_off[cell])
+        row, column = int(model.row_of[cell]), int(model.column_of[cell])
+        node = model.node(
+            Rect(row, row + 1, column, column + 1),
+            np.array([cell]),
+            (first + np.flatnonzero(mine)).astype(np.int32),
+            np.arange(stats.row_off[cell], stats.row_off[cell + 1]),
+            whole=False,
+        )
+        halves = text_split(model, node, 2)
+        if len(halves) < 2:
+            return None
+        part = np.full(len(mine), -1, np.int32)
+        for k, half in enumerate(halves):
+            part[half.units - first] = k
+        return part
+
+    def _terms(self, cell: int, mine: NDArray[np.bool_]) -> tuple[str, ...]:
+        first = int(self._stats.unit_off[cell])
+        numbers = self._stats.term[first + np.flatnonzero(mine)]
+        return tuple(self._stats.terms[n] for n in numbers.tolist())

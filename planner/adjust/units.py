@@ -1,0 +1,137 @@
+"""What the workers measured: the load of every part of every cell in a period.
+
+A part is what one worker owns of a cell: all of it, or the terms that the plan gives to that
+worker there. It is the unit that moves. Loads are Definition 1's, by cells (algorithms.md
+1.11, 7.12), in microseconds of the period.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ps2stream.batch import F64, I64, U32
+from ps2stream.planner.adjust.adjustment import Move
+from ps2stream.planner.load import Costs
+from ps2stream.planner.statistics import I32
+from ps2stream.unit_kernels import LEVEL_SHIFT
+
+COUNTS = ("objects", "queries", "checks", "inserts", "deletes")
+_NOTHING = 1e-3
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Units:
+    """One row a part, by cell and worker. cell uint32[u], level << 28 | cell of that level;
+    worker int32[u]; of the period, float64[u]: objects sent to it (n_o), postings stored on
+    average (n_q), checks (objects met with a posting of a term that they have; n_o * n_q is
+    Definition 3's bound of it), postings inserted and deleted; bytes int64[u] that its
+    queries take at the end (S_g)."""
+
+    cell: U32
+    worker: I32
+    objects: F64
+    queries: F64
+    checks: F64
+    inserts: F64
+    deletes: F64
+    bytes: I64
+
+    def __len__(self) -> int:
+        return len(self.cell)
+
+    @classmethod
+    def of(
+        cls, cell: U32, worker: I32, objects: F64, queries: F64, checks: F64, inserts: F64,
+        deletes: F64, bytes: I64,
+    ) -> Units:  # fmt: skip
+        """From rows in any order; those of the same part are summed. Raises ValueError for
+        columns of different lengths and for values below zero or not finite."""
+        columns = (objects, queries, checks, inserts, deletes, bytes)
+        for name, column in zip((*COUNTS, "bytes"), columns, strict=True):
+            if len(column) != len(cell) or len(worker) != len(cell):
+                raise ValueError(f"{name} has {len(column)} rows, cell has {len(cell)}")
+            if not (np.isfinite(column).all() and (np.asarray(column) >= 0).all()):
+                raise ValueError(f"{name} has values below zero or not finite")
+        keys, row = np.unique(_keys(cell, worker), return_inverse=True)
+        summed = [np.bincount(row, column, len(keys)).astype(np.float64) for column in columns[:-1]]
+        held = np.zeros(len(keys), np.int64)
+        np.add.at(held, row, bytes)
+        return _units(keys, summed, held)
+
+    @property
+    def movable(self) -> NDArray[np.bool_]:
+        """Parts of base-level cells; coarser levels belong to all workers by a hash."""
+        return np.asarray(self.cell >> LEVEL_SHIFT == 0, np.bool_)
+
+    def load(self, costs: Costs) -> F64:
+        """L_g of each part, float64[u], microseconds."""
+        return (
+            costs.c1 * self.checks + costs.c2 * self.objects
+            + costs.c3 * self.inserts + costs.c4 * self.deletes
+        )  # fmt: skip
+
+    def loads(self, workers: int, costs: Costs) -> F64:
+        """L_i of each worker, float64[workers], microseconds."""
+        return np.bincount(self.worker, self.load(costs), workers).astype(np.float64)
+
+
+def smoothed(before: Units | None, period: Units, alpha: float = 0.5) -> Units:
+    """Counts of the period by `alpha`, what was known before by the rest (algorithms.md
+    7.22). What the period does not name decays, and goes with the last thousandth; bytes are
+    those of the period. alpha in (0, 1]."""
+    if not 0 < alpha <= 1:
+        raise ValueError(f"alpha is {alpha}, not above 0 and at most 1")
+    if before is None:
+        return period
+    key, new = _keys(before.cell, before.worker), _keys(period.cell, period.worker)
+    keys = np.union1d(key, new)
+    old_at, new_at = np.searchsorted(keys, key), np.searchsorted(keys, new)
+    columns = []
+    for name in COUNTS:
+        out = np.zeros(len(keys))
+        out[old_at] = (1 - alpha) * getattr(before, name)
+        out[new_at] += alpha * getattr(period, name)
+        columns.append(out)
+    held = np.zeros(len(keys), np.int64)
+    held[new_at] = period.bytes
+    some = (np.stack(columns) > _NOTHING).any(axis=0) | (held > 0)
+    return _units(keys[some], [column[some] for column in columns], held[some])
+
+
+def carried(units: Units, moves: Iterable[Move]) -> Units:
+    """The units as if these moves had been made before, so that what is known of a part goes
+    with it. The listed terms of a split take the share of the part that their bytes are."""
+    row = {key: i for i, key in enumerate(_keys(units.cell, units.worker).tolist())}
+    kept = np.ones(len(units))
+    taken, share, target = [], [], []
+    for move in moves:
+        if (at := row.get(move.cell << 16 | move.source)) is not None:
+            taken.append(at)
+            part = move.bytes / max(int(units.bytes[at]), 1)
+            share.append(1.0 if move.terms is None else min(part, 1.0))
+            target.append(move.target)
+            kept[at] -= share[-1]
+    rows = np.r_[np.arange(len(units)), np.array(taken, np.int64)]
+    by = np.r_[np.maximum(kept, 0.0), share]
+    worker = np.r_[units.worker, np.array(target, np.int32)]
+    some = by > 0
+    rows, by = rows[some], by[some]
+    columns = [by * getattr(units, name)[rows] for name in COUNTS]
+    objects, queries, checks, inserts, deletes = columns
+    held = np.rint(by * units.bytes[rows]).astype(np.int64)
+    cell = units.cell[rows]
+    return Units.of(cell, worker[some], objects, queries, checks, inserts, deletes, held)
+
+
+def _keys(cell: U32, worker: I32) -> I64:
+    return cell.astype(np.int64) << 16 | worker
+
+
+def _units(keys: I64, counts: Sequence[F64], held: I64) -> Units:
+    cell, worker = (keys >> 16).astype(np.uint32), (keys & 0xFFFF).astype(np.int32)
+    objects, queries, checks, inserts, deletes = counts
+    return Units(cell, worker, objects, queries, checks, inserts, deletes, held)
