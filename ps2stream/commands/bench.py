@@ -320,4 +320,4 @@ def _flat(found: dict[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
         if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{name}.")
         else:
-            yield prefix + name, f"{value:,.2f}" if isinstance(value, float) else str(value)
+            yield f"{prefix}{name}", f"{value:,.2f}" if isinstance(value, float) else str(value)
