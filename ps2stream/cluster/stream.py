@@ -58,12 +58,12 @@ class Stream:
 
     def credit(self, batches: int, size: int, ack: int) -> None:
         """The client took `batches` batches of `size` bytes, and acknowledges `ack`."""
-        with self.streams.edge.lock:
-            self.taken = (self.taken[0] + batches, self.taken[1] + size)
-            self.ack = max(self.ack, ack)
-            if 4 * (self.taken[0] - self.told[0]) >= self.window_batches or (
-                4 * (self.taken[1] - self.told[1]) >= self.window_bytes
-            ):
+        self.taken = (self.taken[0] + batches, self.taken[1] + size)
+        self.ack = max(self.ack, ack)
+        if 4 * (self.taken[0] - self.told[0]) >= self.window_batches or (
+            4 * (self.taken[1] - self.told[1]) >= self.window_bytes
+        ):
+            with self.streams.edge.lock:
                 self.streams.tell(self)
 
     def again(self, go_on: Callable[[], tuple[int, int]]) -> None:
@@ -109,8 +109,8 @@ class Streams:
         stream.session, stream.epoch = session, epoch
         stream.attached = False
         stream.number = stream.idle = 0
-        stream.base = stream.taken
-        stream.told = (*stream.taken, stream.ack)
+        stream.base = taken = stream.taken
+        stream.told = (*taken, stream.ack)
         self._attach(stream)
 
     def fail(self, stream: Stream, problem: BaseException) -> None:
@@ -141,9 +141,9 @@ class Streams:
 
     def tell(self, stream: Stream) -> None:
         """Tell the merger what the client took and acknowledged."""
-        stream.told = (*stream.taken, stream.ack)
-        stream.idle = 0
-        batches, size = (a - b for a, b in zip(stream.taken, stream.base, strict=True))
+        taken, stream.idle = stream.taken, 0
+        stream.told = (*taken, stream.ack)
+        batches, size = (a - b for a, b in zip(taken, stream.base, strict=True))
         self._to_merger(
             Credit(stream.session, stream.epoch, self._index, batches, size, stream.ack)
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import grpc
@@ -76,10 +77,11 @@ Behaviour = Callable[[Any, grpc.ServicerContext], Any]
 
 
 class PerCaller:
-    """A method whose behaviour depends on who calls."""
+    """A method whose behaviour depends on who calls. `lasting`: its call goes on after it."""
 
-    def __init__(self, of: Callable[[Caller], Behaviour]) -> None:
+    def __init__(self, of: Callable[[Caller], Callable[..., Any]], lasting: bool = False) -> None:
         self.of = of
+        self.lasting = lasting
 
     def __call__(self, *_: object) -> Any:
         raise PermissionDenied("nobody has asked who calls")  # never without the guard
@@ -143,7 +145,8 @@ class Guard(grpc.ServerInterceptor):
             lane.check()
         except Ps2StreamError as error:
             return self._refusing(error)
-        guarded = (self._streaming if handler.response_streaming else _unary)(admit, inner)
+        wrap = self._streaming if handler.response_streaming else _unary
+        guarded = (self._lasting if _lasts(inner) else wrap)(admit, inner)
         _run_on(lane, guarded)
         make = getattr(
             grpc,
@@ -201,10 +204,28 @@ class Guard(grpc.ServerInterceptor):
             try:
                 yield from behaviour(request, context)
             finally:
-                with self._lock:
-                    del self._streams[context]
+                self._forget(context)
 
         return handle
+
+    def _lasting(
+        self, admit: Callable[[grpc.ServicerContext], Caller], inner: PerCaller
+    ) -> Callable[..., None]:
+        def handle(requests: Any, context: grpc.ServicerContext, send: Any) -> None:
+            caller = admit(context)
+            with self._lock:
+                self._streams[context] = caller
+            if context.add_callback(partial(self._forget, context)):
+                inner.of(caller)(requests, context, send)
+            else:
+                self._forget(context)
+
+        handle.experimental_non_blocking = True  # type: ignore[attr-defined]
+        return handle
+
+    def _forget(self, context: grpc.ServicerContext) -> None:
+        with self._lock:
+            del self._streams[context]
 
     def _for_strangers(self, handler: Any) -> Any:
         """An open unary method, as a stream: few at a time, and their message comes soon."""
@@ -237,6 +258,10 @@ class Guard(grpc.ServerInterceptor):
                 log.exception("the tokens could not be read")
 
 
+def _lasts(inner: object) -> bool:
+    return isinstance(inner, PerCaller) and inner.lasting
+
+
 def _authorise(method: str, rule: Rule, caller: Caller) -> None:
     if not rule.scopes <= caller.scopes:
         raise PermissionDenied(f"{method} needs the scope {' and '.join(sorted(rule.scopes))}")
@@ -253,7 +278,7 @@ def _unary(
     return handle
 
 
-def _run_on(lane: Lane, behaviour: Behaviour) -> None:
+def _run_on(lane: Lane, behaviour: Callable[..., Any]) -> None:
     """gRPC looks for a method's threads at its behaviour."""
     behaviour.experimental_thread_pool = lane  # type: ignore[attr-defined]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from typing import NamedTuple
 
 import grpc
 
@@ -12,7 +12,8 @@ from ps2stream.errors import FailedPrecondition, InvalidArgument, Unavailable, V
 from ps2stream.limits import REQUEST_BYTES
 from ps2stream.service.calls import name_problem, no_session, parse, wait
 from ps2stream.service.gateway import Gateway, Sink, Stream
-from ps2stream.service.inbox import Cut, Held, Inbox
+from ps2stream.service.inbox import Cut, End, Held, Inbox
+from ps2stream.service.open_calls import Courier, OpenCall
 from ps2stream.v1 import delivery_pb2
 
 CREDIT_BATCHES = 256
@@ -22,17 +23,37 @@ MAX_CREDIT_BYTES = 8 << 20
 """Credits bound what waits here for a slow stream; inbox.py what waits for all of them."""
 
 
+class Couriers(NamedTuple):
+    """Threads of a server, for all Deliver streams: one writes, one deals with what clients
+    say, which may have to wait for the dispatcher."""
+
+    writes: Courier
+    credits: Courier
+
+    @classmethod
+    def start(cls) -> Couriers:
+        return cls(Courier("ps2stream-deliver"), Courier("ps2stream-credits"))
+
+    def close(self) -> None:
+        self.writes.close()  # which may still tell the other that a stream has ended
+        self.credits.close()
+
+
 class Delivering:
     """All Deliver streams of a tenant; `held` is what waits for those of all tenants."""
 
-    def __init__(self, gateway: Gateway, held: Held) -> None:
+    def __init__(self, gateway: Gateway, held: Held, couriers: Couriers) -> None:
         self._gateway = gateway
         self._held = held
+        self._couriers = couriers
         self._open: dict[grpc.ServicerContext, Inbox] = {}
         self._stopping = False
 
-    def deliver(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
-        """The handler; ends with FAILED_PRECONDITION when another stream takes over."""
+    def deliver(
+        self, requests: Iterator[bytes], context: grpc.ServicerContext, send: Callable[[None], None]
+    ) -> None:
+        """The handler, which opens the stream; it ends with FAILED_PRECONDITION when another
+        stream takes over."""
         start = _start(next(requests, b""))
         inbox = self._held.open()
 
@@ -42,16 +63,31 @@ class Delivering:
             inbox.end(_TAKEN_OVER)
             return False
 
-        self._open[context] = inbox
-        try:
-            if not context.add_callback(inbox.end):
-                return
-            if self._stopping:
-                raise _stopping()
-            yield from self._relay(self._attach(start, sink, context), requests, inbox)
-        finally:
+        def leave() -> None:
             self._open.pop(context, None)
             inbox.close()
+
+        self._open[context] = inbox
+        try:
+            if self._stopping:
+                raise _stopping()
+            stream = self._attach(start, sink, context)
+        except BaseException:
+            leave()
+            raise
+
+        def close() -> None:
+            stream.close()
+            leave()
+
+        if not context.add_callback(lambda: self._couriers.credits.do(close)):
+            close()
+            return
+        started = delivery_pb2.Started(
+            session=stream.session, epoch=stream.epoch, incarnation=self._gateway.incarnation
+        )
+        first = delivery_pb2.DeliverResponse(started=started).SerializeToString()
+        Relay(stream, OpenCall(context, send), inbox, self._couriers, close).begin(first)
 
     def stop(self) -> None:
         """End all streams with UNAVAILABLE, so that clients look for another server."""
@@ -98,54 +134,90 @@ class Delivering:
             )
         return min(start.cursor.session_seq, (1 << 63) - 1)
 
-    def _relay(self, stream: Stream, requests: Iterator[bytes], inbox: Inbox) -> Iterator[bytes]:
-        flow = _Flow(stream)
-        threading.Thread(
-            target=flow.read, args=(requests, inbox), daemon=True, name="ps2stream-credits"
-        ).start()
-        try:
-            started = delivery_pb2.Started(
-                session=stream.session, epoch=stream.epoch, incarnation=self._gateway.incarnation
-            )
-            yield delivery_pb2.DeliverResponse(started=started).SerializeToString()
-            while (item := inbox.take()) is not None:
-                if isinstance(item, Cut):
-                    stream.again(inbox.go_on)
-                    continue
-                flow.sent_batches += 1
-                flow.sent_bytes += len(item)
-                yield item
-        finally:
-            stream.close()
 
+class Relay:
+    """Of one stream: what its inbox has goes to the client, one message at a time; credits are
+    passed on, never more than was sent: the bound is the Start's. `close` lets go of both."""
 
-class _Flow:
-    """Passes credits on, never more than what was sent: the bound is the Start's."""
-
-    def __init__(self, stream: Stream) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        call: OpenCall,
+        inbox: Inbox,
+        couriers: Couriers,
+        close: Callable[[], None],
+    ) -> None:
         self._stream = stream
-        self.sent_batches = 0
-        self.sent_bytes = 0
+        self._call = call
+        self._inbox = inbox
+        self._writes, self._credits = couriers
+        self._close = close
+        self._busy = True  # something is being written, or all is
+        self._sent_batches = 0
+        self._sent_bytes = 0
         self._credited_batches = 0
         self._credited_bytes = 0
 
-    def read(self, requests: Iterator[bytes], inbox: Inbox) -> None:
-        """Until the client ends its side, which ends the stream."""
+    def begin(self, first: bytes) -> None:
+        """Write this before all else."""
+        self._inbox.ready = self._ready
+        self._call.write(first, self._written)
+        self._call.read(self._said)
+
+    def _written(self) -> None:
+        self._writes.do(self._next)
+
+    def _ready(self) -> None:
+        if not self._busy:
+            self._writes.do(self._more)
+
+    def _more(self) -> None:
+        if not self._busy:
+            self._next()
+
+    def _next(self) -> None:
+        self._busy = False
+        match self._inbox.take():
+            case None:
+                return
+            case Cut():
+                self._credits.do(self._again)
+            case End(error):
+                self._credits.do(lambda: self._finish(error))
+            case data:
+                self._sent_batches += 1
+                self._sent_bytes += len(data)
+                self._call.write(data, self._written)
+        self._busy = True
+
+    def _again(self) -> None:
+        self._stream.again(self._inbox.go_on)
+        self._written()
+
+    def _finish(self, error: Exception | None) -> None:
+        self._close()
+        self._call.end(error)
+
+    def _said(self, data: bytes | None) -> None:
+        self._credits.do(lambda: self._hear(data))
+
+    def _hear(self, data: bytes | None) -> None:
+        if data is None:  # the client has ended its side, which ends the stream
+            self._inbox.end()
+            return
         try:
-            for data in requests:
-                request = parse(delivery_pb2.DeliverRequest, data, REQUEST_BYTES, "request_bytes")
-                if request.WhichOneof("event") != "credit":
-                    raise _invalid("event", "expected a credit after the start")
-                self._pass_on(request.credit)
-        except grpc.RpcError:
-            pass
+            request = parse(delivery_pb2.DeliverRequest, data, REQUEST_BYTES, "request_bytes")
+            if request.WhichOneof("event") != "credit":
+                raise _invalid("event", "expected a credit after the start")
+            self._pass_on(request.credit)
         except Exception as error:  # noqa: BLE001
-            inbox.end(error)
-        inbox.end()
+            self._inbox.end(error)
+        else:
+            self._call.read(self._said)
 
     def _pass_on(self, credit: delivery_pb2.Credit) -> None:
-        batches = min(credit.batches, self.sent_batches - self._credited_batches)
-        size = min(credit.bytes, self.sent_bytes - self._credited_bytes)
+        batches = min(credit.batches, self._sent_batches - self._credited_batches)
+        size = min(credit.bytes, self._sent_bytes - self._credited_bytes)
         self._credited_batches += batches
         self._credited_bytes += size
         self._stream.credit(batches, size, min(credit.ack, (1 << 63) - 1))

@@ -41,7 +41,8 @@ class Stream(Protocol):
         """Grows with every stream of the session."""
 
     def credit(self, batches: int, size: int, ack: int) -> None:
-        """The client took `batches` batches of `size` bytes, and acknowledges `ack`."""
+        """The client took `batches` batches of `size` bytes, and acknowledges `ack`. Called by
+        one thread at a time."""
 
     def again(self, go_on: Callable[[], tuple[int, int]]) -> None:
         """What is not acknowledged comes again. `go_on`, called before, tells how many batches

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple
 
 HELD_BYTES = 32 << 20
@@ -23,22 +24,27 @@ class Cut(NamedTuple):
     bytes: int
 
 
+class End(NamedTuple):
+    """Nothing follows."""
+
+    error: Exception | None
+
+
 class Inbox:
-    """Of one stream."""
+    """Of one stream. `ready` is called when there is something to take."""
 
     def __init__(self, held: Held) -> None:
         self._held = held
-        self._ready = threading.Condition(held.lock)
+        self.ready: Callable[[], None] = lambda: None
         self._items: deque[bytes] = deque()
-        self._end: Exception | None = None
-        self._ended = False
+        self._end: End | None = None
         self._cut: Cut | None = None
         self.size = 0
         self.moved = 0
 
     def put(self, data: bytes) -> bool:
         """Whether it was let go of, here or lately."""
-        with self._ready:
+        with self._held.lock:
             if self._cut is None:
                 if not self._items:
                     self.moved = self._held.moment()
@@ -47,35 +53,32 @@ class Inbox:
                 self._held.grow(len(data))
             else:
                 self._cut = Cut(self._cut.batches + 1, self._cut.bytes + len(data))
-            self._ready.notify()
-            return self._cut is not None
+            cut = self._cut is not None
+        self.ready()
+        return cut
 
     def end(self, error: Exception | None = None) -> None:
         """Nothing follows; the first end counts."""
-        with self._ready:
-            if not self._ended:
-                self._ended, self._end = True, error
-            self._ready.notify()
+        with self._held.lock:
+            if self._end is None:
+                self._end = End(error)
+        self.ready()
 
-    def take(self) -> bytes | Cut | None:
-        """The next batch; a Cut, which stays until `go_on`; None at the end. Raises the end's
-        error."""
-        with self._ready:
-            while not (self._items or self._cut or self._ended):
-                self._ready.wait()
+    def take(self) -> bytes | Cut | End | None:
+        """The next batch; the End; a Cut, which stays until `go_on`; None where there is
+        nothing yet."""
+        with self._held.lock:
             if self._items:
                 data = self._items.popleft()
                 if self._cut is None:
                     self._let_go(len(data))
                 self.moved = self._held.moment()
                 return data
-            if self._end is not None:
-                raise self._end
-            return None if self._ended else self._cut
+            return self._end or self._cut
 
     def go_on(self) -> Cut:
         """Take again; what was let go of meanwhile."""
-        with self._ready:
+        with self._held.lock:
             cut, self._cut = self._cut, None
             return cut or Cut(0, 0)
 
@@ -88,7 +91,7 @@ class Inbox:
 
     def close(self) -> None:
         """The stream is gone."""
-        with self._ready:
+        with self._held.lock:
             self._items.clear()
             self._let_go(self.size)
             self._cut = Cut(0, 0)

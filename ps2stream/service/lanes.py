@@ -1,7 +1,8 @@
 """Threads for calls, in lanes: what floods one holds up no other.
 
-Streams keep a thread while they are open, other calls while they are answered. Deletes have
-threads of their own, for they are what ends an overload.
+Streams that publish or update keep a thread while they are open, other calls while they are
+answered, Deliver while it is opened. Deletes have threads of their own, for they are what ends
+an overload.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ deliveries pass unparsed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from typing import Literal
 
 import grpc
@@ -26,13 +26,13 @@ from ps2stream.rows import QueryRows
 from ps2stream.security import QUOTA_RETRY_MS, Quota
 from ps2stream.service import standing
 from ps2stream.service.calls import in_time, name_problem, parse, parse_batch, pipelined, wait
-from ps2stream.service.delivering import Delivering
+from ps2stream.service.delivering import Couriers, Delivering
 from ps2stream.service.gateway import Gateway
 from ps2stream.service.inbox import Held
 from ps2stream.service.objects import Refusal
 from ps2stream.service.publishing import Publishing
 from ps2stream.service.slots import Slots
-from ps2stream.service.status import Behaviour, StreamBehaviour, streaming, unary
+from ps2stream.service.status import Behaviour, StreamBehaviour, lasting, streaming, unary
 from ps2stream.v1 import pubsub_pb2, query_pb2
 
 SERVICE = "ps2stream.v1.PubSub"
@@ -48,14 +48,20 @@ class PubSub:
     for subscribers; `quota` is what refusals name."""
 
     def __init__(
-        self, gateway: Gateway, slots: Slots, bulk: Slots, held: Held, quota: Quota
+        self,
+        gateway: Gateway,
+        slots: Slots,
+        bulk: Slots,
+        held: Held,
+        couriers: Couriers,
+        quota: Quota,
     ) -> None:
         self._quota = quota
         self._gateway = gateway
         self._slots = slots
         self._bulk = bulk
         self.publishing = Publishing(gateway)
-        self.delivering = Delivering(gateway, held)
+        self.delivering = Delivering(gateway, held, couriers)
         self.calls: dict[str, Behaviour] = {
             "InsertQuery": unary(self._insert),
             "DeleteQuery": unary(self._delete),
@@ -71,9 +77,9 @@ class PubSub:
                 requests, lambda data: self._begin_delete(data, context)
             ),
             "PublishStream": lambda requests, _: pipelined(requests, self.publishing.begin),
-            "Deliver": self.delivering.deliver,
         }
         self.streams = {name: streaming(self._counted(name, f)) for name, f in streams.items()}
+        self.deliver = lasting(self._deliver)
 
     def _counted(self, name: str, behaviour: StreamBehaviour) -> StreamBehaviour:
         bulk = self._bulk.one if name in ("PublishStream", "InsertQueries") else nullcontext
@@ -83,6 +89,16 @@ class PubSub:
                 yield from behaviour(requests, context)
 
         return handle
+
+    def _deliver(
+        self, requests: Iterator[bytes], context: grpc.ServicerContext, send: Callable[[None], None]
+    ) -> None:
+        slot = ExitStack()
+        slot.enter_context(self._slots.one())
+        if context.add_callback(slot.close):
+            self.delivering.deliver(requests, context, send)
+        else:
+            slot.close()  # the client has gone
 
     # --- one query ------------------------------------------------------------
 

@@ -73,7 +73,11 @@ class Server:
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = (pubsub.SERVICE, admin.SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, self._server)
-        self.port = _bind(self._server, host, port, security)
+        try:
+            self.port = _bind(self._server, host, port, security)
+        except InvalidArgument:
+            self._tenants.close()
+            raise
         self._server.start()
         for name in ("", pubsub.SERVICE, admin.SERVICE):
             self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
@@ -85,6 +89,7 @@ class Server:
         self._tenants.stop()
         self._guard.stop()
         stopped.wait()
+        self._tenants.close()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Until the server has stopped; True when it still runs after `timeout` seconds."""

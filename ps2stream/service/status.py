@@ -44,6 +44,8 @@ _ROOM = 5 << 10
 
 Behaviour = Callable[[bytes, grpc.ServicerContext], bytes]
 StreamBehaviour = Callable[[Iterator[bytes], grpc.ServicerContext], Iterable[bytes]]
+OpenBehaviour = Callable[[Iterator[bytes], grpc.ServicerContext, Callable[[None], None]], None]
+"""Of a stream that goes on after its handler (open_calls.py)."""
 
 
 def to_status(error: Exception) -> status_pb2.Status:
@@ -58,9 +60,15 @@ def to_status(error: Exception) -> status_pb2.Status:
 
 def abort(context: grpc.ServicerContext, error: Exception) -> NoReturn:
     """End the call with the status of `error`; a bug is logged here."""
-    if not isinstance(error, Ps2StreamError | TimeoutError):
-        log.error("a call failed", exc_info=error)
-    context.abort_with_status(rpc_status.to_status(to_status(error)))
+    context.abort_with_status(_logged(error))
+
+
+def tell(context: grpc.ServicerContext, error: Exception) -> None:
+    """The status of `error` is what the call will end with; a bug is logged here."""
+    status = _logged(error)
+    context.set_trailing_metadata(status.trailing_metadata)
+    context.set_code(status.code)
+    context.set_details(status.details)
 
 
 def unary(behaviour: Behaviour) -> Behaviour:
@@ -87,6 +95,27 @@ def streaming(behaviour: StreamBehaviour) -> StreamBehaviour:
             abort(context, error)
 
     return handle
+
+
+def lasting(behaviour: OpenBehaviour) -> OpenBehaviour:
+    """Make the errors of an open stream's handler its status."""
+
+    def handle(
+        requests: Iterator[bytes], context: grpc.ServicerContext, send: Callable[[None], None]
+    ) -> None:
+        try:
+            behaviour(requests, context, send)
+        except Exception as error:  # noqa: BLE001
+            if context.is_active():
+                abort(context, error)
+
+    return handle
+
+
+def _logged(error: Exception) -> grpc.Status:
+    if not isinstance(error, Ps2StreamError | TimeoutError):
+        log.error("a call failed", exc_info=error)
+    return rpc_status.to_status(to_status(error))  # type: ignore[no-any-return]
 
 
 def _status(code: grpc.StatusCode, message: str, *details: Message) -> status_pb2.Status:

@@ -10,7 +10,8 @@ import grpc
 
 from ps2stream.errors import Ps2StreamError
 from ps2stream.security import Security
-from ps2stream.service.auth import Behaviour, PerCaller
+from ps2stream.service.auth import PerCaller
+from ps2stream.service.delivering import Couriers
 from ps2stream.service.gateway import Gateway
 from ps2stream.service.identity import Caller
 from ps2stream.service.inbox import Held
@@ -30,6 +31,7 @@ class Tenants:
         self._gateway = gateway
         self._streams = Slots(MAX_STREAMS, "streams")
         self._held = Held()
+        self._couriers = Couriers.start()
         self._bulk = Slots(MAX_BULK_STREAMS, "bulk_streams")
         self._services: dict[str, PubSub] = {}
         self._lock = threading.Lock()
@@ -43,7 +45,8 @@ class Tenants:
                 if method.client_streaming
                 else grpc.unary_unary_rpc_method_handler
             )
-            handlers[method.name] = make(PerCaller(self._behaviour(method.name)))
+            name = method.name
+            handlers[name] = make(PerCaller(self._behaviour(name), name == "Deliver"))
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
     def shed(self) -> int:
@@ -63,9 +66,15 @@ class Tenants:
         for service in self._all():
             service.delivering.stop()
 
-    def _behaviour(self, name: str) -> Callable[[Caller], Behaviour]:
-        def of(caller: Caller) -> Behaviour:
+    def close(self) -> None:
+        """All streams have ended."""
+        self._couriers.close()
+
+    def _behaviour(self, name: str) -> Callable[[Caller], Callable[..., Any]]:
+        def of(caller: Caller) -> Callable[..., Any]:
             service = self._of(caller.tenant)
+            if name == "Deliver":
+                return service.deliver
             return service.calls.get(name) or service.streams[name]
 
         return of
@@ -83,7 +92,7 @@ class Tenants:
         if quota.streams is not None:
             slots = Slots(-(-quota.streams // among), "the tenant's quota streams", slots)
         gateway = TenantGateway(self._gateway, tenant, rates)
-        return PubSub(gateway, slots, self._bulk, self._held, quota)
+        return PubSub(gateway, slots, self._bulk, self._held, self._couriers, quota)
 
     def _all(self) -> list[PubSub]:
         with self._lock:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import queue
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -227,6 +228,23 @@ def test_cancelled_streams_leave_nothing_behind(tmp_path: Path) -> None:
         while client.status()["streams"] and time.monotonic() < deadline:
             time.sleep(0.01)
         assert client.status()["streams"] == 0
+
+
+def test_open_streams_keep_no_threads(tmp_path: Path) -> None:
+    def threads() -> int:
+        return sum(t.name.startswith("ps2stream-stream_calls") for t in threading.enumerate())
+
+    with running(tmp_path) as (target, _, _), Client(target) as client:
+        before = threads()
+        taking = []
+        for i in range(60):
+            client.insert(f"q{i}", "word", session=f"s{i}")
+            taking.append(client.subscribe(f"s{i}"))
+        assert threads() < before + 20
+        client.publish([{**ROW, "id": "x"}])
+        for matches in taking:
+            assert next(iter(matches)).object_id == "x"
+            matches.close()
 
 
 def test_a_bulk_insert_lives_through_a_restart(tmp_path: Path) -> None:

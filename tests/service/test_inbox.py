@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from ps2stream import api
 from ps2stream.client import Client
 from ps2stream.errors import Unavailable
 from ps2stream.service import tenants
-from ps2stream.service.inbox import Cut, Held, Inbox
+from ps2stream.service.inbox import Cut, End, Held, Inbox
 from tests.service.test_failures import running
 
 
@@ -59,18 +58,18 @@ def test_what_was_held_is_given_back() -> None:
 
 def test_the_end_comes_after_what_was_put() -> None:
     _, (inbox, refused) = held(100, 2)
-    waiting: list[object] = []
-    thread = threading.Thread(target=lambda: waiting.append(inbox.take()))
-    thread.start()
+    ready: list[object] = []
+    inbox.ready = lambda: ready.append(inbox.take())
     inbox.put(b"x")
-    thread.join(60)
+    assert (ready, inbox.take()) == ([b"x"], None)
+    inbox.ready = lambda: None
     inbox.put(b"y")
     inbox.end()
     inbox.end(Unavailable("late"))
-    assert (waiting, inbox.take(), inbox.take()) == ([b"x"], b"y", None)
-    refused.end(Unavailable("stop"))
-    with pytest.raises(Unavailable, match="stop"):
-        refused.take()
+    assert (inbox.take(), inbox.take()) == (b"y", End(None))
+    stop = Unavailable("stop")
+    refused.end(stop)
+    assert refused.take() == End(stop)
 
 
 def test_a_cut_stream_gets_everything_once_it_takes(

@@ -1,0 +1,98 @@
+"""Streams that keep no thread while nothing moves on them.
+
+gRPC gives a stream a thread while it is open, and a second one is needed to read what the client
+says meanwhile: 50 KiB of memory, and their frames hold the last message besides. A handler that
+is `experimental_non_blocking` returns while its call goes on; to read and write without a thread
+it takes the parts that gRPC's own handlers are made of, in `grpc._server`.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from grpc import _server
+from grpc._cython import cygrpc  # type: ignore[attr-defined]
+
+from ps2stream.service.status import tell
+
+log = logging.getLogger("ps2stream.service")
+
+
+class Courier(threading.Thread):
+    """Does what it is given, in order, on a thread of its own, until `close`."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(daemon=True, name=name)
+        self._deeds: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self.start()
+
+    def do(self, deed: Callable[[], None]) -> None:
+        """Returns at once."""
+        self._deeds.put(deed)
+
+    def close(self) -> None:
+        """End, once all that was given is done."""
+        self._deeds.put(None)
+        self.join()
+
+    def run(self) -> None:
+        while (deed := self._deeds.get()) is not None:
+            try:
+                deed()
+            except Exception:
+                log.exception("a stream's next step failed")
+            del deed  # it holds a message
+
+
+class OpenCall:
+    """A call that goes on after its handler. At most one `read` and one `write` are under way.
+    What they call when they are done is called on gRPC's thread: it must not block or raise."""
+
+    def __init__(self, context: Any, send: Callable[[None], None]) -> None:
+        self._context = context
+        self._state = context._state
+        self._call = context._rpc_event.call
+        self._send = send
+        context.send_initial_metadata(())
+
+    def read(self, then: Callable[[bytes | None], None]) -> None:
+        """Begin to read; `then` gets the next message, or None at the end of the client's side.
+        It hears nothing more once the call is over."""
+        state = self._state
+        taken = _server._receive_message(state, self._call, None)
+
+        def done(event: Any) -> Any:
+            found = taken(event)
+            data, state.request = state.request, None
+            then(data)
+            return found
+
+        self._begin(cygrpc.ReceiveMessageOperation(0), done, _server._RECEIVE_MESSAGE_TOKEN)
+
+    def write(self, data: bytes, then: Callable[[], None]) -> None:
+        """Begin to write; `then` is called once HTTP/2 has let it pass, or the call is over."""
+        sent = _server._send_message(self._state, _server._SEND_MESSAGE_TOKEN)
+
+        def done(event: Any) -> Any:
+            found = sent(event)
+            then()
+            return found
+
+        self._begin(cygrpc.SendMessageOperation(data, 0), done, _server._SEND_MESSAGE_TOKEN)
+
+    def end(self, error: Exception | None) -> None:
+        """End the call: well, or with the status of `error`. Nothing may be under way but a
+        read."""
+        if error is not None:
+            tell(self._context, error)
+        self._send(None)
+
+    def _begin(self, operation: Any, done: Callable[[Any], Any], token: str) -> None:
+        with self._state.condition:
+            if self._context.is_active():
+                self._call.start_server_batch((operation,), done)
+                self._state.due.add(token)
