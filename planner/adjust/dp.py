@@ -4,7 +4,8 @@ B(i, j) is the most load that units 1..i bring in a total size of at most j; the
 with B(n, j) >= tau is the answer, and the cost of GR bounds j. Time and memory are units
 times sizes, so sizes are counted in quanta: of one byte, or of their common divisor, where
 the table is small enough, else of as many bytes as it takes, rounded up. Then the answer is
-at most a quantum per unit above the optimum, and never above GR.
+at most a quantum per chosen unit above the optimum, and never above GR. Of so many units that
+no quantum will do, GR's answer is taken.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ps2stream.batch import F64, I64
 from ps2stream.planner.adjust.gr import gr
 
 TABLE = 1 << 26
-"""Entries of the table, a byte each: 64 MiB, some 0.2 s."""
+"""Entries of the table, a byte each, give or take one a unit and chosen unit: 64 MiB, 0.2 s."""
 
 
 def dp(load: F64, size: I64, tau: float, seed: int) -> I64:
@@ -27,6 +28,8 @@ def dp(load: F64, size: I64, tau: float, seed: int) -> I64:
     quantum = common * max(1, -(-int(size[greedy].sum()) // common * len(load) // TABLE))
     quanta = -(-size // quantum)
     bound = int(quanta[greedy].sum())
+    if bound * len(load) > 2 * TABLE:
+        return greedy
     # What is larger than the bound alone is in no better set.
     offered = np.flatnonzero(quanta <= bound)
     taken = np.zeros((len(offered), bound + 1), np.bool_)

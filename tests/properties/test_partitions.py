@@ -16,7 +16,10 @@ from ps2stream.batch import strings_to_column
 from ps2stream.dispatcher.gridt import Gridt
 from ps2stream.expr import compile_column
 from ps2stream.grid import Grid
+from ps2stream.leaves import Moved, holders
 from ps2stream.plan import RoutingPlan
+from ps2stream.planner.adjust.adjustment import Adjustment, Move
+from ps2stream.planner.adjust.apply import apply
 from ps2stream.planner.algorithms import ALGORITHMS
 from ps2stream.planner.job import Job, plan_of
 from ps2stream.planner.partition import Options
@@ -165,3 +168,31 @@ def test_the_pipeline_delivers_what_brute_force_finds(
     """With inserts, deletes and restarts, half of them under a plan of another algorithm."""
     names = [name] * len(ALGORITHMS) + [*ALGORITHMS]
     run(10_000 + seed, 100, lambda rng: learnt(rng.choice(names), rng, analysis), restarts=1.0)
+
+
+def adjusted(plan: RoutingPlan, rng: random.Random, analyzer: Analyzer) -> RoutingPlan:
+    """After some adjustments where things happen: parts of cells moved, split and merged."""
+    lon, lat = np.array(rng.choices(SPOTS, k=6)), np.array(rng.choices(LATS, k=6))
+    terms = sorted({term for word in WORDS for term in analyzer.tokens(word)})
+    for _ in range(4):
+        moves, held, h1 = [], holders(plan.leaves), plan.compile(analyzer)
+        for cell in set(plan.grid.cells(lon, lat, 0).tolist()):
+            owner = h1.owners(np.full(len(terms), cell, np.uint32), analyzer.hash_terms(terms))
+            source, target = rng.choice(held[plan.cells[cell]]), rng.randrange(plan.workers)
+            own = [t for t, w in zip(terms, owner.tolist(), strict=True) if w == source]
+            some = tuple(rng.sample(own, len(own) // 2)) if rng.random() < 0.5 else None
+            moves.append(Move(cell, source, target, 1, 1.0, some or None))
+        plan = apply(plan, Adjustment(plan.version, tuple(moves), (), ()))
+    return RoutingPlan.from_dict(json.loads(json.dumps(plan.to_dict())), analyzer.analysis)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_pipeline_delivers_the_same_under_adjusted_plans(seed: int, analysis: Analysis) -> None:
+    analyzer = Analyzer(analysis)
+
+    def some_plan(rng: random.Random) -> RoutingPlan:
+        return adjusted(learnt(rng.choice([*ALGORITHMS]), rng, analysis), rng, analyzer)
+
+    plan = some_plan(random.Random(seed))
+    assert plan.workers == 1 or any(isinstance(leaf, Moved) for leaf in plan.leaves)
+    run(20_000 + seed, 100, some_plan, restarts=1.0)

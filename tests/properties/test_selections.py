@@ -136,6 +136,8 @@ def test_dp_counts_in_coarser_quanta_where_the_table_would_be_too_large(
     assert all(a <= b <= cost("gr", c) for a, b, c in zip(exact, rough, cases, strict=True))
     assert exact != rough
     assert np.mean(np.array(rough) / exact) < 1.02
+    monkeypatch.setattr("ps2stream.planner.adjust.dp.TABLE", 1)
+    assert [cost("dp", case) for case in cases] == [cost("gr", case) for case in cases]
 
 
 def generated(count: int) -> Iterator[Case]:
