@@ -113,6 +113,13 @@ class Settings(BaseModel):
         allow_inf_nan=False,
         description="seconds an actor may not answer, until another takes its place",
     )
+    snapshot_s: float = Field(
+        default=60.0,
+        ge=0.0,
+        le=86400.0,
+        allow_inf_nan=False,
+        description="seconds between two snapshots of a worker in data_dir, at least; 0: none",
+    )
     runtime: Literal["ray", "local"] = Field(
         default="ray", description="Ray actors, or everything in one process"
     )

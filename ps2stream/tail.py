@@ -37,15 +37,17 @@ class Tail(Generic[Item]):
 
 
 class Follower(Generic[Item]):
-    """A reader of the sequencer's stream, and what it is to ask for (docs/decisions/0006).
+    """A reader of the sequencer's stream, and what it is to ask for (docs/decisions/0006);
+    it begins with what was `applied` before.
 
     `applied` is the LSN up to which everything was taken by `next`. What overlaps with what
     is applied is handed out whole: the reader passes over rows with an LSN <= `before`.
     """
 
-    def __init__(self, role: Role, index: int) -> None:
-        self.applied = 0
-        self.before = 0
+    def __init__(self, role: Role, index: int, applied: int = 0) -> None:
+        self.applied = applied
+        self.before = applied
+        self._first = applied
         self.tip = 0
         self._role = ROLES.index(role)
         self._index = index
@@ -54,6 +56,10 @@ class Follower(Generic[Item]):
         self._asked = False
         self._stood = (0, 0)  # state and applied before the last answer
         self._seen = (0, 0)  # applied and tip at the last tick
+
+    def __len__(self) -> int:
+        """What waits to be taken."""
+        return len(self._tail)
 
     @property
     def amid(self) -> bool:
@@ -65,9 +71,9 @@ class Follower(Generic[Item]):
         self.tip = max(self.tip, lsn)
 
     def hear(self, lsn: int) -> list[Send]:
-        """The sequencer says that the stream goes to `lsn`. Who has nothing asks at once."""
+        """The sequencer says that the stream goes to `lsn`. Who has just begun asks at once."""
         self.expect(lsn)
-        if self.applied or self._asked or not self.tip:
+        if self.applied > self._first or self._asked or self.tip <= self.applied:
             return []
         return [self._fetch()]
 

@@ -20,7 +20,7 @@ from ps2stream.workers import kernels as km
 from ps2stream.workers import layout as kl
 from ps2stream.workers import posting_kernels as kp
 from ps2stream.workers import purge_kernels as kd
-from ps2stream.workers.index import IndexStats, Matches
+from ps2stream.workers.index import IndexStats, Matches, Parts
 
 _FIRST = 1 << 10  # entries of new arrays
 _LINE = 8  # words of a slot: 64 bytes
@@ -28,6 +28,8 @@ _CHUNK = 1 << 16  # rows an insert call handles between checks of capacity
 _BITS = 64
 _FULL, _EMPTY = 0.55, 0.4  # load at which a table grows, and to which: misses cost probes
 _GROWTH = 1.25  # of the other arrays
+_ARRAYS = ("table", "places", "runs", "run_free", "pool", "pool_free", "slots", "general", "left",
+           "dead", "level_postings", "state")  # fmt: skip
 
 
 def _lines(n: int) -> F64:
@@ -45,9 +47,10 @@ def _grown(array: Array, size: int) -> Array:
 
 
 class GI2:
-    """Implements `Index` over the cells of `grid`. All capacities grow as needed."""
+    """Implements `Index` over the cells of `grid`; as it was when `parts` were taken of one.
+    All capacities grow as needed."""
 
-    def __init__(self, grid: Grid) -> None:
+    def __init__(self, grid: Grid, parts: Parts | None = None) -> None:
         self._lon_bits = grid.lon_bits
         self._lat_bits = grid.lat_bits
         self._table: U64 = _lines(_FIRST // kl.BUCKET).view(np.uint64)
@@ -77,6 +80,45 @@ class GI2:
         self._handle: I64 = np.zeros(1 << 15, np.int64)
         self._session: I64 = np.zeros(1 << 15, np.int64)
         self._block: I64 = np.zeros(1 << 15, np.int64)
+        self._shown: U64 | None = None  # in the place of `dead`, while nothing may change
+        if parts is not None:
+            self._restore(parts)
+
+    # --- snapshots --------------------------------------------------------
+
+    def hold(self) -> Parts:
+        state = self._state
+        slots = max(-(-int(state[kl.SLOT_TOP]) // _BITS), 1) * _BITS
+        none = (np.zeros(0, np.int64), np.zeros(0, np.int64))
+        self._shown = np.zeros(len(self._dead), np.uint64)
+        return {
+            "table": self._table,
+            "places": self._places,
+            "runs": self._runs[: int(state[kl.RUN_TOP])],
+            "run_free": self._run_free,
+            "pool": self._pool[: int(state[kl.POOL_TOP])],
+            "pool_free": self._pool_free,
+            "slots": self._slots[:slots],
+            "general": self._general[:slots],
+            "left": self._left[:slots],
+            "dead": self._dead[: slots // _BITS],
+            "level_postings": self._level_postings,
+            "state": state,
+            "waiting": np.stack(list(map(np.concatenate, zip(none, *self._waiting, strict=True)))),
+            "stack": np.array([len(self._stack)]),
+        }
+
+    def release(self) -> None:
+        self._shown = None
+
+    def _restore(self, parts: Parts) -> None:
+        for name in _ARRAYS:
+            setattr(self, "_" + name, parts[name])
+        lsns, slots = parts["waiting"]
+        if len(lsns):
+            self._waiting.append((lsns, slots))
+        self._tombstones = len(lsns)
+        self._stack = np.zeros(int(parts["stack"][0]), np.bool_)
 
     # --- updates ----------------------------------------------------------
 
@@ -166,6 +208,8 @@ class GI2:
 
     def purge(self, watermark: int) -> None:
         """Let the postings of queries deleted up to `watermark` go when they are met."""
+        if self._shown is not None:
+            return
         while self._waiting and self._waiting[0][0][0] <= watermark:
             lsns, slots = self._waiting.popleft()
             ripe = int(np.searchsorted(lsns, watermark, "right"))
@@ -176,7 +220,7 @@ class GI2:
 
     def sweep(self, budget: int) -> int:
         """Purge the next `budget` lists, if any deleted query may go; postings removed."""
-        if self._state[kl.PURGEABLE] == 0:
+        if self._state[kl.PURGEABLE] == 0 or self._shown is not None:
             return 0
         return int(
             kd.sweep_table(
@@ -193,6 +237,7 @@ class GI2:
         lon, lat, term_off, term = map(sealed, (lon, lat, term_off, term))
         levels = np.flatnonzero(self._level_postings)
         resume = np.zeros(4, np.int64)
+        dead = self._dead if self._shown is None else self._shown
         if len(lon) and len(levels):
             firsts = np.minimum(np.arange(0, len(lon) + km.BLOCK, km.BLOCK), len(lon))
             most = int(np.diff(term_off[firsts]).max()) * len(levels)
@@ -205,7 +250,7 @@ class GI2:
                 need = km.match_block(
                     resume, lsn, lon, lat, term_off, term, levels, self._lon_bits,
                     self._lat_bits, self._table, self._runs,
-                    self._slots, self._slots.view(np.int64), self._dead, self._left,
+                    self._slots, self._slots.view(np.int64), dead, self._left,
                     self._general, self._pool, self._pool.view(np.float64), self._pool_free,
                     self._level_postings, self._state, self._hits, self._head, self._follow,
                     self._cands, self._stack, self._row, self._handle, self._session,

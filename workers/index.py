@@ -7,10 +7,21 @@ say where a query is to be found; an index is free to store them in any way, as 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
-from ps2stream.batch import F64, I64, U32, U64
+from ps2stream.batch import F64, I64, U32, U64, Array
 from ps2stream.rows import QueryRows
+
+Parts = Mapping[str, Array]
+"""All that an index consists of, by name: enough to make it anew."""
+
+
+class Saved(NamedTuple):
+    """An index as it was when all updates up to `lsn`, and no others, were in it."""
+
+    lsn: int
+    parts: Parts
 
 
 class Matches(NamedTuple):
@@ -51,6 +62,14 @@ class Index(Protocol):
 
     def sweep(self, budget: int) -> int:
         """Look at up to `budget` lists for postings that may go; how many went."""
+
+    def hold(self) -> Parts:
+        """What it consists of, as views, to be copied from another thread: until `release`
+        nothing in them changes. Meanwhile only `match` may be called, and `purge` and `sweep`,
+        which do nothing."""
+
+    def release(self) -> None:
+        """Go on; idempotent."""
 
     def stats(self) -> IndexStats:
         """Current sizes; cheap."""

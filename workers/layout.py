@@ -26,6 +26,9 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+FORMAT = 1
+"""Of what a snapshot holds: to be raised with any change of the layout or of a hash below."""
+
 ALL, ANY, GENERAL, FREE = 0, 1, 2, 3  # modes: what is left to check of the expression
 POSTING = 5  # words
 SLOT_BITS = 30

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from ps2stream.rows import Kind, QueryRows
 from ps2stream.tags import Tagger
 from ps2stream.tail import Follower
 from ps2stream.workers.gi2 import GI2
-from ps2stream.workers.index import Index, IndexStats
+from ps2stream.workers.index import Index, IndexStats, Parts, Saved
 
 SEQUENCER = Address("sequencer", 0)
 SWEEP = 64  # lists looked at with every update
@@ -40,11 +40,17 @@ FORCED_SWEEP = 1 << 15  # ... while more than FORCED of the live queries are tom
 FORCED = 0.1
 
 
+class Make(Protocol):
+    """Makes an index, empty or from its parts."""
+
+    def __call__(self, grid: Grid, parts: Parts | None = None, /) -> Index: ...
+
+
 class WorkerMachine:
     """Worker `index` of a topology with that many dispatchers and mergers.
 
     `tagger` and `route` are the plan and its version; `store` makes the index that holds
-    the queries.
+    the queries. It goes on from `saved`, a cache of what it would fetch otherwise.
     """
 
     def __init__(
@@ -54,16 +60,20 @@ class WorkerMachine:
         mergers: int,
         tagger: Tagger,
         route: int,
-        store: Callable[[Grid], Index] = GI2,
+        store: Make = GI2,
+        saved: Saved | None = None,
     ) -> None:
         self.index = index
         self.route = route
         self._mergers = mergers
         self._tagger = tagger
         self._make = store
-        self._store = store(tagger.grid)
+        self._store = store(tagger.grid, None if saved is None else saved.parts)
+        self._frozen = False
         self._watermarks = [0] * dispatchers
-        self._stream: Follower[WorkerUpdates] = Follower("worker", index)
+        self._stream: Follower[WorkerUpdates] = Follower(
+            "worker", index, 0 if saved is None else saved.lsn
+        )
         self._held: list[tuple[int, int, RoutedObjects]] = []
         self._newest: dict[tuple[int, int], RoutedObjects] = {}  # of `_held`, by batch
         self._ticket = itertools.count()  # heap order among equal LSNs: arrival
@@ -87,9 +97,29 @@ class WorkerMachine:
         begun = self._begun is not None
         return len(self._newest) + len(self._suspects) + len(self._behind) + begun
 
+    @property
+    def blocked(self) -> bool:
+        """Whether updates wait for `thaw`."""
+        return self._frozen and len(self._stream) > 0
+
     def stats(self) -> IndexStats:
         """Sizes of the index."""
         return self._store.stats()
+
+    def freeze(self) -> Saved | None:
+        """The index as it is, which does not change until `thaw`; None when there is nothing to
+        keep. Objects are matched meanwhile, updates wait."""
+        if self._stream.amid or not self.applied:
+            return None
+        self._frozen = True
+        return Saved(self.applied, self._store.hold())
+
+    def thaw(self) -> list[Send]:
+        """Go on with the updates."""
+        self._frozen = False
+        self._store.release()
+        self._store.purge(self.watermark)
+        return self._advance()
 
     def on(self, frame: Frame) -> list[Send]:
         """Take one frame. Raises TypeError for a kind that is not for workers."""
@@ -145,7 +175,7 @@ class WorkerMachine:
 
     def _advance(self) -> list[Send]:
         """Apply what now follows on, then match what waited for it."""
-        while (updates := self._stream.next()) is not None:
+        while not self._frozen and (updates := self._stream.next()) is not None:
             self._apply(updates)
         if self._stream.amid:
             return []  # half a state is none

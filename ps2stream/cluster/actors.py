@@ -25,6 +25,7 @@ from ps2stream.batch import Frame, decode
 from ps2stream.cluster.edge import DispatcherEdge, counters_of, wall_clock_ms
 from ps2stream.cluster.links import Links
 from ps2stream.cluster.logs import Logs
+from ps2stream.cluster.snapshots import NO_SNAPSHOTS, Policy, Saver
 from ps2stream.cluster.topology import Topology
 from ps2stream.dispatcher.object_log import ObjectLog
 from ps2stream.errors import Unavailable
@@ -35,6 +36,7 @@ from ps2stream.store.places import Place
 
 log = logging.getLogger("ps2stream.cluster")
 TICK_S = 0.1
+COPY_S = 0.002  # between two looks at whether a copy is done, where updates wait for it
 GROUP = 64
 """Messages that are handled together, before one sync."""
 
@@ -178,13 +180,24 @@ class Shell(abc.ABC):
 
 
 class WorkerShell(Shell):
-    """A worker."""
+    """A worker. Another thread makes its snapshots."""
 
-    def __init__(self, address: Address, epoch: int, topology: Topology) -> None:
+    def __init__(
+        self, address: Address, epoch: int, topology: Topology, policy: Policy = NO_SNAPSHOTS
+    ) -> None:
         super().__init__(address, epoch)
-        self.machine = topology.worker(address.index)
+        self.saver = Saver(policy, self.name, address.index, topology.plan.route, epoch)
+        self.machine = topology.worker(address.index, self.saver.load())
+        self._writer = threading.Thread(target=self._save, daemon=True, name=f"{self.name}-saver")
+
+    @property
+    def busy(self) -> bool:
+        return self.saver.frozen and self.machine.blocked
 
     def handle(self, frames: list[Frame]) -> None:
+        if not frames and not self.saver.copied.is_set():
+            time.sleep(COPY_S)
+        self.post(self.saver.thaw(self.machine, time.monotonic()))
         for frame in frames:
             self.post(self.machine.on(frame))
 
@@ -192,10 +205,39 @@ class WorkerShell(Shell):
         self.post(self.machine.joined(peer))
 
     def tick(self) -> None:
+        self.post(self.saver.thaw(self.machine, time.monotonic()))
         self.post(self.machine.tick())
+        self.saver.look(self.machine, time.monotonic())
+
+    def start(self, exits: bool = False) -> None:
+        super().start(exits)
+        self._writer.start()
+
+    def stop(self) -> None:
+        """Keep what was applied."""
+        super().stop()
+        self.saver.wanted.set()
+        if self._writer.is_alive():
+            self._writer.join()
+        with self.watched():
+            self.saver.end(self.machine, self.holds)
 
     def status(self) -> dict[str, Any]:
-        return super().status() | counters_of(self.machine)
+        return super().status() | counters_of(self.machine) | {"snapshot": self.saver.status()}
+
+    def holds(self) -> bool:
+        """Whether nobody else can be in its place."""
+        return not self.lapsed
+
+    def _save(self) -> None:
+        while not self._stopping.is_set():
+            self.saver.wanted.wait()
+            with self.watched():
+                if self.saver.frozen:
+                    self.saver.copy()
+                    self.saver.write(self.holds)
+                else:
+                    self.saver.prepare()
 
 
 class MergerShell(Shell):

@@ -22,6 +22,7 @@ from ps2stream.cluster.actors import (
 )
 from ps2stream.cluster.logs import Logs
 from ps2stream.cluster.running import Service, place_of, ports
+from ps2stream.cluster.snapshots import Policy
 from ps2stream.cluster.supervisor import Supervisor
 from ps2stream.cluster.topology import Topology
 from ps2stream.config import Settings
@@ -31,6 +32,7 @@ from ps2stream.messages import Address
 log = logging.getLogger("ps2stream.cluster")
 NAMESPACE = "ps2stream"
 READY_S = 300.0
+STOP_S = 10.0
 STOP_ORDER = ("dispatcher", "sequencer", "worker", "merger")
 SEQUENCER = Address("sequencer", 0)
 
@@ -98,14 +100,15 @@ class RayService(Service):
             self._supervisor.stop()
         if self._kept:
             ray_environment.forget(self._settings.data_dir)
-        actors = sorted(self._actors.items(), key=lambda item: STOP_ORDER.index(item[0].role))
-        for address, actor in actors:
-            if address.role != "worker":
+        actors = list(self._actors.items())
+        for role in STOP_ORDER:
+            mine = [(address, actor) for address, actor in actors if address.role == role]
+            for address, actor, call in [(*each, each[1].stop.remote()) for each in mine]:
                 try:
-                    ray.get(actor.stop.remote(), timeout=10)
+                    ray.get(call, timeout=STOP_S)
                 except ray.exceptions.RayError as error:
                     log.warning("%s-%d did not stop cleanly: %s", *address, error)
-            ray.kill(actor)
+                ray.kill(actor)
         self._actors = {}
         shutil.rmtree(self._sockets, ignore_errors=True)
         if self._temp is not None:
@@ -185,6 +188,9 @@ class RayService(Service):
                 raise Unavailable(f"the ledger was not replayed within {READY_S:.0f} s")
             time.sleep(0.02)
 
+    def _identity(self) -> int:
+        return int(self._ray.get(self._actors[SEQUENCER].identity.remote(), timeout=30))
+
     def _make(self, address: Address, epoch: int, first: bool = True) -> Any:
         ray = self._ray
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
@@ -197,13 +203,13 @@ class RayService(Service):
                 shell = SequencerShell
                 args = (self._place, self._topology, first)
             case "worker":
-                shell, args = WorkerShell, (epoch, self._topology)
+                policy = Policy(self._place, self._identity(), self._settings.snapshot_s)
+                shell, args = WorkerShell, (epoch, self._topology, policy)
             case "merger":
                 shell, args = MergerShell, (epoch, self._topology, self._logs)
             case _:
-                identity = ray.get(self._actors[SEQUENCER].identity.remote())
                 shell = DispatcherShell
-                args = (epoch, self._topology, self._logs, identity)
+                args = (epoch, self._topology, self._logs, self._identity())
         made = ray.remote(shell).options(
             name=f"{address.role}-{address.index}" + ("" if first else f".{time.time_ns():x}"),
             namespace=NAMESPACE,

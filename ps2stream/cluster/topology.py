@@ -20,6 +20,7 @@ from ps2stream.security import NO_QUOTAS, Quotas
 from ps2stream.store.sequencer import SequencerMachine
 from ps2stream.tags import Tagger
 from ps2stream.terms import Analysis, Analyzer, Frequencies
+from ps2stream.workers.index import Saved
 from ps2stream.workers.state import WorkerMachine
 
 
@@ -83,9 +84,11 @@ class Topology:
             offset=objects.offset,
         )
 
-    def worker(self, index: int) -> WorkerMachine:
+    def worker(self, index: int, saved: Saved | None = None) -> WorkerMachine:
         tagger = Tagger(self.plan.compile(self.analyzer()), self.plan.grid)
-        return WorkerMachine(index, self.dispatchers, self.mergers, tagger, self.plan.route)
+        return WorkerMachine(
+            index, self.dispatchers, self.mergers, tagger, self.plan.route, saved=saved
+        )
 
     def merger(self, index: int, log: Log) -> MergerMachine:
         return MergerMachine(

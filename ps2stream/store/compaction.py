@@ -35,3 +35,11 @@ def without(batch: Applied, handles: I64) -> Applied:
     at[at == len(handles)] = 0
     kept = rows.take(np.flatnonzero(handles[at] != rows.handle)).encode()
     return dataclasses.replace(batch, rows=np.frombuffer(kept, np.uint8))
+
+
+def left_out(batch: Applied, rows: QueryRows) -> int:
+    """The highest LSN of the batch that has none of its rows; 0 when all are there."""
+    if len(rows) == batch.lsn_to - batch.lsn_from + 1:
+        return 0
+    lsns = np.arange(batch.lsn_from, batch.lsn_to + 1)
+    return int(np.setdiff1d(lsns, rows.lsn)[-1])

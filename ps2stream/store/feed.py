@@ -44,7 +44,7 @@ class Feed:
 
 class Feeds:
     """The answers to Fetch: the log, or a state that is on its way to a receiver. `number`
-    is that of the last state before; the log may lack deletes to `horizon`."""
+    is that of the last state before; the log lacks updates up to `horizon`, and none above."""
 
     def __init__(self, number: int, horizon: int) -> None:
         self._number = number

@@ -126,6 +126,11 @@ class Ledger(KeepsTokens, Tables):
     def watermark(self) -> int:
         return self._watermark
 
+    @property
+    def lsn(self) -> int:
+        """The last one."""
+        return self._extent.lsn
+
     # --- writing ---------------------------------------------------------------
 
     def epoch(self, role: str, index: int) -> int:

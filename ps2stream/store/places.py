@@ -11,11 +11,14 @@ from ps2stream.errors import FailedPrecondition
 from ps2stream.ports import Log, Store
 from ps2stream.store import ledger
 from ps2stream.store.segments import SegmentLog
+from ps2stream.store.snapshots import Snapshots, forget_beyond
 from ps2stream.store.tokens import TokenStore
 from ps2stream.tokens import Token
 
 if TYPE_CHECKING:
     from ps2stream.store.postgres_session import Database
+
+SNAPSHOTS = "snapshots"
 
 
 class TokenKeeper(Protocol):
@@ -47,6 +50,10 @@ class Place(Protocol):
         """The names of those that have been made."""
         ...
 
+    def open_snapshots(self, name: str) -> Snapshots | None:
+        """Those of the actor of this name; None where none are kept. Raises OSError."""
+        ...
+
     def open_tokens(self) -> TokenKeeper:
         """The tokens of a service that does not run, or was never started."""
         ...
@@ -65,13 +72,19 @@ class Directory:
         return ledger.recorded_analysis(self.path)
 
     def open_ledger(self, analysis: str, *, again: bool = False) -> Store:
-        return ledger.Ledger.open(self.path, analysis, compact=not again)
+        found = ledger.Ledger.open(self.path, analysis, compact=not again)
+        if not again:
+            forget_beyond(self.path / SNAPSHOTS, found.lsn)
+        return found
 
     def open_log(self, name: str, *, again: bool = False) -> Log:
         return SegmentLog.open(self.path / name)
 
     def logs(self) -> Sequence[str]:
         return [found.name for found in self.path.glob("*-*") if found.is_dir()]
+
+    def open_snapshots(self, name: str) -> Snapshots | None:
+        return Snapshots(self.path / SNAPSHOTS / name)
 
     def open_tokens(self) -> TokenKeeper:
         return TokenStore(self.path)
@@ -105,6 +118,9 @@ class Schema:
         from ps2stream.store.postgres_log import names
 
         return names(self.database)
+
+    def open_snapshots(self, name: str) -> Snapshots | None:
+        return None
 
     def open_tokens(self) -> TokenKeeper:
         from ps2stream.store.postgres_tokens import TokenStore

@@ -34,6 +34,7 @@ from ps2stream.messages import (
 from ps2stream.ports import Answer, Change, Store
 from ps2stream.rows import QueryRows
 from ps2stream.security import NO_QUOTAS, Quotas
+from ps2stream.store.compaction import left_out
 from ps2stream.store.decide import Verdict, decide
 from ps2stream.store.feed import Feeds, packed
 from ps2stream.store.followers import Followers
@@ -59,7 +60,6 @@ class SequencerMachine:
         self._peers = list(peers)
         self._dispatchers = [peer for peer in peers if peer.role == "dispatcher"]
         self._followers = Followers(peers, store.watermark)
-        self._feeds = Feeds(epoch << 32, horizon=store.watermark)
         self._streams = epoch << 32  # the last epoch of a stream that was granted
         self._sessions: dict[bytes, int] = {}
         self._names: dict[int, bytes] = {}
@@ -70,13 +70,15 @@ class SequencerMachine:
         self._deletes = Deletes(store.requests(), recent)
         self._answers = Answers(store.answers())
         self._live = Registry()
-        self._lsn = 0
+        self._lsn = horizon = 0
         for batch in store.replay():
             rows = QueryRows.decode(batch.rows.data)
             self._live.apply(rows)
             self._tenants.count(rows)
             self._lsn = batch.lsn_to
             self._live.forget(store.watermark)
+            horizon = max(horizon, left_out(batch, rows))
+        self._feeds = Feeds(epoch << 32, horizon)
 
     @property
     def lsn(self) -> int:

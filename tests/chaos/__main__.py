@@ -41,12 +41,14 @@ def disk(seed: int) -> None:
 
 @main.command()
 @click.option("--queries", default=1_000_000, show_default=True)
-def recovery(queries: int) -> None:
-    """Kill a worker that holds so many queries: the time until it serves again, and the
-    latency of the cells of the others meanwhile."""
+@click.option("--workers", default=1, show_default=True, help="That share them.")
+@click.option("--snapshots/--no-snapshots", default=True, show_default=True)
+def recovery(queries: int, workers: int, snapshots: bool) -> None:
+    """Kill a worker of those that hold so many queries, then an actor of each other role: the
+    times until they serve again, and the latency of other cells meanwhile."""
     from tests.chaos.recovery import recovery
 
-    show(recovery(queries, teller()), True)
+    show(recovery(queries, workers, teller(), snapshots), True)
 
 
 @main.command()

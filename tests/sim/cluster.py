@@ -21,17 +21,18 @@ from ps2stream.cluster.actors import (
     Shell,
     WorkerShell,
 )
+from ps2stream.cluster.snapshots import Policy
 from ps2stream.cluster.topology import Topology
 from ps2stream.errors import Unavailable
-from ps2stream.grid import Grid
 from ps2stream.merger.state import MergerMachine
 from ps2stream.messages import Address
 from ps2stream.ports import Log
 from ps2stream.rows import QueryRows
 from ps2stream.store.segments import SegmentLog
+from ps2stream.store.snapshots import Snapshots
 from ps2stream.tags import Tagger
 from ps2stream.workers.gi2 import GI2
-from ps2stream.workers.index import IndexStats, Matches
+from ps2stream.workers.index import IndexStats, Matches, Parts, Saved
 from ps2stream.workers.state import WorkerMachine
 from tests.sim.clock import Clock, Task
 from tests.sim.disk import PowerCut, SimDisk
@@ -52,8 +53,9 @@ class SimTopology(Topology):
     segment_bytes: int = 1 << 16
     chapter_bytes: int = 1 << 14
     poison: int = 0  # the hash of the term
+    snapshot_s: float = 0.0
 
-    def worker(self, index: int) -> WorkerMachine:
+    def worker(self, index: int, saved: Saved | None = None) -> WorkerMachine:
         tagger = Tagger(self.plan.compile(self.analyzer()), self.plan.grid)
         return WorkerMachine(
             index,
@@ -61,7 +63,8 @@ class SimTopology(Topology):
             self.mergers,
             tagger,
             self.plan.route,
-            lambda grid: Poisonable(grid, self.poison),
+            lambda grid, parts=None: Poisonable(GI2(grid, parts), self.poison),
+            saved,
         )
 
     def merger(self, index: int, log: Log) -> MergerMachine:
@@ -78,8 +81,8 @@ class SimTopology(Topology):
 class Poisonable:
     """GI2, but an object with one word kills it."""
 
-    def __init__(self, grid: Grid, poison: int) -> None:
-        self._index = GI2(grid)
+    def __init__(self, index: GI2, poison: int) -> None:
+        self._index = index
         self._poison = np.uint64(poison)
 
     def match(self, lsn: int, lon: F64, lat: F64, term_off: I64, term: U64) -> Matches:
@@ -102,6 +105,12 @@ class Poisonable:
     def stats(self) -> IndexStats:
         return self._index.stats()
 
+    def hold(self) -> Parts:
+        return self._index.hold()
+
+    def release(self) -> None:
+        self._index.release()
+
 
 class Cluster:
     """All processes, by endpoint; `current` of each address. `story` is what happened."""
@@ -117,6 +126,7 @@ class Cluster:
         self.processes: dict[str, Process] = {}
         self.violations: list[str] = []
         self.story: list[tuple[int, str]] = []
+        self.resumed = 0  # workers that went on from a snapshot
         self._peers: dict[Address, Incarnation] = {}
         self._generation = 0
         self._noticed: dict[Address, int] = {}  # when a death is seen, and not before
@@ -340,12 +350,16 @@ class Cluster:
     def _make(self, address: Address, epoch: int, first: bool = False) -> Process:
         shell: Shell
         logs = _Logs(self)
-        place: Any = _Place(self.ledger)
+        place: Any = _Place(self)
         match address.role:
             case "sequencer":
                 shell = SequencerShell(address, place, self.topology, first)
             case "worker":
-                shell = WorkerShell(address, epoch, self.topology)
+                policy = Policy(_Place(self), 1, self.topology.snapshot_s)  # type: ignore[arg-type]
+                shell = WorkerShell(address, epoch, self.topology, policy)
+                if (lsn := shell.machine.applied) > 0:
+                    self.tell(f"{shell.name}.{epoch} goes on from a snapshot at {lsn}")
+                    self.resumed += 1
             case "merger":
                 shell = MergerShell(address, epoch, self.topology, logs)  # type: ignore[arg-type]
             case _:
@@ -365,11 +379,15 @@ class Cluster:
 class _Place:
     """Stands for a data directory."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
 
     def open_ledger(self, _analysis: str, *, again: bool) -> Held:
-        return self._ledger.open(compact=not again)
+        return self._cluster.ledger.open(compact=not again)
+
+    def open_snapshots(self, name: str) -> Snapshots:
+        role, _, index = name.rpartition("-")
+        return Snapshots(Path(name), self._cluster.disk(Address(role, int(index))))  # type: ignore[arg-type]
 
 
 class _Logs:

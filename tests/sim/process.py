@@ -17,7 +17,14 @@ from unittest import mock
 
 from ps2stream.batch import Frame, decode
 from ps2stream.cluster import actors
-from ps2stream.cluster.actors import GROUP, DispatcherShell, Incarnation, MergerShell, Shell
+from ps2stream.cluster.actors import (
+    GROUP,
+    DispatcherShell,
+    Incarnation,
+    MergerShell,
+    Shell,
+    WorkerShell,
+)
 from ps2stream.cluster.fence import Head
 from ps2stream.errors import Unavailable
 from ps2stream.messages import Address
@@ -62,6 +69,8 @@ class Process:
         self._later: list[Callable[[], object]] = []  # while it is paused
         self._scheduled = False
         self._syncing = False
+        self._saving = False
+        self._paces = random.Random(f"{seed} {self.name} snapshots")
 
     @property
     def edge(self) -> Any:
@@ -123,6 +132,10 @@ class Process:
         if self._unsynced and not self._syncing:
             self._syncing = True
             self.host.clock.after(self.rng.randrange(FSYNC_MS), self._sync)
+        shell = self.shell
+        if isinstance(shell, WorkerShell) and shell.saver.wanted.is_set() and not self._saving:
+            self._saving = True
+            self.host.clock.after(self._paces.choice([0, 3, 30, 300]), self._copy, shell)
 
     @property
     def _unsynced(self) -> bool:
@@ -141,6 +154,23 @@ class Process:
             self.run(shell.edge.sync)
         elif isinstance(shell, MergerShell):
             self.run(shell.sync)
+
+    def _copy(self, shell: WorkerShell) -> None:
+        if self.paused:
+            self._later.append(partial(self._copy, shell))
+        elif not shell.saver.frozen:
+            self._saving = False
+            self.run(shell.saver.prepare)
+        elif self.run(shell.saver.copy):
+            self.host.clock.after(self._paces.choice([0, 3, 30, 300]), self._write, shell)
+            self._schedule()
+
+    def _write(self, shell: WorkerShell) -> None:
+        if self.paused:
+            self._later.append(partial(self._write, shell))
+        else:
+            self._saving = False
+            self.run(partial(shell.saver.write, shell.holds))
 
     def _schedule(self) -> None:
         if self.started and not self._scheduled and (self._inbox or self.shell.busy):
@@ -176,7 +206,7 @@ def patched(clock: Clock, network: Network) -> Iterator[None]:
     with mock.patch.multiple(
         actors,
         Links=partial(SimLinks, network),
-        time=SimpleNamespace(monotonic=clock.monotonic),
+        time=SimpleNamespace(monotonic=clock.monotonic, sleep=lambda _: None),
         wall_clock_ms=clock.wall_ms,
     ):
         yield

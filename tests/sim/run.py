@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from unittest import mock
 
+from ps2stream.cluster import snapshots
 from ps2stream.store import feed
 from tests.sim.bugs import planted
 from tests.sim.judge import Judge
@@ -40,6 +41,7 @@ def play(script: Scenario, events: Sequence[Event] | None = None, bug: str = "")
     world = World(str(script.seed), script.topology, script.plans)
     with (
         mock.patch.object(feed, "FEED_ROWS", script.feed_rows),
+        mock.patch.object(snapshots, "WORTH", 1),
         patched(world.clock, world.network),
         planted(bug),
     ):
@@ -53,6 +55,7 @@ def play(script: Scenario, events: Sequence[Event] | None = None, bug: str = "")
             logging.disable(logging.NOTSET)
     pairs = sum(len(box.pairs) for box in world.boxes.values())
     tried = Counter(event.what for event in events)
+    tried["resumed"] += world.resumed
     return Result(
         script.seed, world.violations, world.story, world.clock.now, world.network.sent, pairs,
         dict(tried),

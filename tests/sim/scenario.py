@@ -52,8 +52,10 @@ class _Author:
             segment_bytes=rng.choice([1 << 11, 1 << 13, 1 << 16]),
             chapter_bytes=rng.choice([1 << 10, 1 << 14]),
             poison=poison,
+            snapshot_s=random.Random(f"{seed} period").choice([0.0, 0.1, 0.5, 2.0]),
         )
         self.peace = rng.choice([3_000, 5_000, 8_000])
+        self.apart = random.Random(f"{seed} snapshots")
         self.serial = 0
         self.events: list[Event] = []
 
@@ -66,6 +68,8 @@ class _Author:
             self._rough()
         for _ in range(rng.choice([0, 1, 2, 4, 8, 12])):
             self._fault(self._when())
+        for _ in range(self.apart.choice([0, 0, 1, 3, 6])):
+            self._worker_fault(int(self.apart.random() * self.peace))
         events = tuple(sorted(self.events, key=lambda event: event.at))
         feed_rows = rng.choice([2, 5, 16_384])
         return Scenario(self.seed, self.topology, self.plans, feed_rows, events, self.peace)
@@ -163,6 +167,25 @@ class _Author:
         else:
             self._add(at, "bad_ledger")
         del topology
+
+    def _worker_fault(self, at: int) -> None:
+        """What snapshots are for, and what befalls them."""
+        rng = self.apart
+        index = rng.randrange(self._count("worker"))
+        kinds = ["full_disk", "bad_disk"]
+        if not self.poisoned:  # see _fault
+            kinds += ["fuse", "crash_all", *["crash_one"] * 4]
+        match rng.choice(kinds):
+            case "full_disk":
+                self._add(at, "full_disk", "worker", index, rng.choice([100, 1500]))
+            case "bad_disk":
+                self._add(at, "bad_disk", "worker", index)
+            case "fuse":
+                self._add(at, "fuse", "worker", index, rng.randrange(8))
+            case "crash_all":
+                self._add(at, "crash_all", rng.random() < 0.5, rng.choice([1, 500]), 0)
+            case _:
+                self._add(at, "crash_one", "worker", index, rng.random() < 0.5)
 
     def _count(self, role: str) -> int:
         counts = {

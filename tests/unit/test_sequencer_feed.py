@@ -279,6 +279,10 @@ def test_the_log_is_not_read_from_below_what_was_compacted_away() -> None:
     assert log.state == 0
     assert store.watermark == 6
     machine = SequencerMachine([*DISPATCHERS[:1], WORKER], store, epoch=2)
+    [log] = fetched(machine, 2)
+    assert (log.state, log.lsn_from) == (0, 1)  # nothing is missing
+    store._log = [without(b, np.array([4])).encode() for b in store.replay()]
+    machine = SequencerMachine([*DISPATCHERS[:1], WORKER], store, epoch=3)
     [state] = fetched(machine, 5)
     assert (state.lsn_from, state.until) == (1, 7)
     [log] = fetched(machine, 6)

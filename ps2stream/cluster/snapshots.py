@@ -1,0 +1,196 @@
+"""When a worker's snapshots are made, and on which thread.
+
+The copy is made beside the machine's thread, which goes on matching; updates wait for it.
+Writing takes longer, and nothing waits for that.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ps2stream.batch import U8, Array
+from ps2stream.errors import DataDirectoryError
+from ps2stream.messages import Send
+from ps2stream.store.places import Place
+from ps2stream.store.snapshots import Key, Snapshots
+from ps2stream.workers.index import Saved
+from ps2stream.workers.layout import FORMAT
+from ps2stream.workers.state import WorkerMachine
+
+log = logging.getLogger("ps2stream.cluster")
+WORTH = 10_000  # updates
+WORTH_OF_LIVE = 0.1  # of the queries that are held
+WORTH_AT_THE_END = 0.01
+_MORE = 1 << 16  # bytes
+
+
+class Policy(NamedTuple):
+    """Snapshots of the ledger `identity` are kept in `place`, each `period_s` seconds at most;
+    none are, when that is 0."""
+
+    place: Place | None = None
+    identity: int = 0
+    period_s: float = 0.0
+
+    def open(self, name: str) -> Snapshots | None:
+        """Those of an actor, if there are to be any."""
+        if self.place is None or not self.period_s:
+            return None
+        try:
+            return self.place.open_snapshots(name)
+        except (DataDirectoryError, OSError) as error:
+            log.warning("%s has no snapshots: %s", name, error)
+            return None
+
+
+NO_SNAPSHOTS = Policy()
+
+
+class Saver:
+    """Of the worker `index`, whose incarnation is `epoch`. `prepare`, `copy` and `write` are for
+    a thread of its own, the rest for the machine's: it says that it is time to (`wanted`), the
+    other touches as much memory as is needed, which takes longer than the copy; then the machine
+    is frozen, and thawed once there is a copy."""
+
+    def __init__(self, policy: Policy, name: str, index: int, route: int, epoch: int) -> None:
+        self.wanted = threading.Event()
+        self.copied = threading.Event()
+        self._policy = policy
+        self._kept = policy.open(name)
+        self._key = Key(policy.identity, route, index, FORMAT)
+        self._stamp = f"{epoch}.{{}}"
+        self._count = 0
+        self._lsn = 0  # of the last one
+        self._due = 0.0
+        self._sizes: dict[str, int] | None = None  # bytes to prepare; then the rest is under way
+        self._room: dict[str, U8] | None = None
+        self._frozen: Saved | None = None
+        self._copy: Saved | None = None
+        self._told: dict[str, Any] = {}
+
+    def load(self) -> Saved | None:
+        """What the machine goes on from."""
+        begun = time.perf_counter()
+        found = None if self._kept is None else self._kept.read(self._key)
+        if found is None:
+            return None
+        self._lsn = found[0]
+        self._told |= {"loaded_lsn": found[0], "load_s": _since(begun)}
+        return Saved(*found)
+
+    def status(self) -> dict[str, Any]:
+        """LSNs, seconds and bytes of the one that was loaded and of the last that was written."""
+        return dict(self._told)
+
+    @property
+    def frozen(self) -> bool:
+        """Whether the machine waits for `copied`."""
+        return self._frozen is not None
+
+    def look(self, machine: WorkerMachine, now: float) -> None:
+        """Begin one if it is time to, or go on with it (monotonic seconds)."""
+        if self._kept is None:
+            return
+        if self._sizes is None:
+            self._due = self._due or now + self._policy.period_s
+            if now < self._due or not self._worth(machine, WORTH, WORTH_OF_LIVE):
+                return
+            if (saved := machine.freeze()) is not None:
+                machine.thaw()
+                self._sizes = {name: part.nbytes for name, part in saved.parts.items()}
+                self.wanted.set()
+        elif self._room is not None and self._frozen is None:
+            self._frozen = machine.freeze()
+            if self._frozen is not None:
+                self.copied.clear()
+                self.wanted.set()
+
+    def thaw(self, machine: WorkerMachine, now: float) -> list[Send]:
+        """Go on, once it is copied."""
+        if self._frozen is None or not self.copied.is_set():
+            return []
+        self._frozen = None
+        self._due = now + self._policy.period_s
+        return machine.thaw()
+
+    def prepare(self) -> None:
+        """Have memory for the copy, and a little more: the machine goes on."""
+        self.wanted.clear()
+        sizes = self._sizes or {}
+        try:
+            room = {
+                name: np.empty(size + size // 16 + _MORE, np.uint8) for name, size in sizes.items()
+            }
+            for memory in room.values():
+                memory[:: mmap.PAGESIZE] = 0
+        except MemoryError:
+            room = {}
+        self._room = room
+
+    def copy(self) -> None:
+        """What was frozen."""
+        assert self._frozen is not None
+        self.wanted.clear()
+        begun = time.perf_counter()
+        lsn, parts = self._frozen
+        room, self._room = self._room or {}, None
+        try:
+            self._copy = Saved(
+                lsn, {name: _copied(part, room.get(name)) for name, part in parts.items()}
+            )
+        except MemoryError:
+            log.warning("there is no memory for a snapshot")
+        finally:
+            self._told["copy_s"] = _since(begun)
+            self.copied.set()
+
+    def write(self, still: Callable[[], bool]) -> None:
+        """What was copied; it counts if `still` holds at the end."""
+        if self._copy is not None:
+            self._write(self._copy, still)
+        self._copy = self._sizes = None
+
+    def end(self, machine: WorkerMachine, still: Callable[[], bool]) -> None:
+        """A last one, when nothing moves any more."""
+        if self._kept is None:
+            return
+        if self._worth(machine, 1, WORTH_AT_THE_END) and (saved := machine.freeze()):
+            self._write(saved, still)
+        self._kept.close()
+
+    def _worth(self, machine: WorkerMachine, rows: int, part: float) -> bool:
+        """Whether what came since the last one would take long to fetch."""
+        return machine.applied - self._lsn >= max(rows, part * machine.stats().live)
+
+    def _write(self, saved: Saved, still: Callable[[], bool]) -> None:
+        assert self._kept is not None
+        begun = time.perf_counter()
+        self._count += 1
+        stamp = self._stamp.format(self._count)
+        try:
+            size = self._kept.write(self._key, *saved, stamp, still)
+        except OSError as error:
+            log.warning("a snapshot was not written: %s", error)
+            return
+        if size:
+            self._lsn = saved.lsn
+            self._told |= {"lsn": saved.lsn, "bytes": size, "write_s": _since(begun)}
+
+
+def _copied(part: Array, room: U8 | None) -> Array:
+    if room is None or len(room) < part.nbytes:
+        return np.array(part)
+    out = room[: part.nbytes].view(part.dtype).reshape(part.shape)
+    out[...] = part
+    return out
+
+
+def _since(begun: float) -> float:
+    return round(time.perf_counter() - begun, 3)
