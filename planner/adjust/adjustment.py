@@ -22,7 +22,8 @@ MoveKind = Literal["move", "split", "merge"]
 @dataclasses.dataclass(frozen=True, slots=True)
 class Move:
     """cell: of the base level; terms: None for the whole part; bytes: what its queries take
-    (S_g); load: what it brings the target, microseconds of a period."""
+    (S_g); load: what it brings the target, microseconds of a period; of a merge in Phase II
+    at most: objects of both parts are counted twice."""
 
     cell: int
     source: int

@@ -74,7 +74,8 @@ def decide(
 
 
 class _Work:
-    """loads: of each worker, predicted with the moves so far; free: parts that may move."""
+    """loads: of each worker, predicted with the moves so far; free: parts that may move; held:
+    what workers a leaf can give terms to, bool[leaves, workers]; leaf: of each part."""
 
     def __init__(
         self, units: Units, plan: RoutingPlan, rules: Rules, stats: Statistics | None
@@ -87,10 +88,10 @@ class _Work:
         held = np.zeros((len(plan.leaves), plan.workers), np.bool_)
         for number, workers in enumerate(holders(plan.leaves)):
             held[number, list(workers)] = True
-        leaf = np.zeros(len(units), np.int64)
-        leaf[units.movable] = plan.cells[units.cell[units.movable]]
-        self.free = units.movable & held[leaf, units.worker]
-        self.held = held[leaf]
+        self.leaf = np.zeros(len(units), np.int64)
+        self.leaf[units.movable] = plan.cells[units.cell[units.movable]]
+        self.free = units.movable & held[self.leaf, units.worker]
+        self.held = held
         self.plan, self.stats = plan, stats
         self.phase_one: PhaseOne | None = None
 
@@ -121,7 +122,7 @@ class _Work:
         """Split or merge a part, if that pays."""
         cell, worker = self.units.cell, self.units.worker
         changed = [unit]
-        if self.held[unit, target]:
+        if self.held[self.leaf[unit], target]:
             other = np.flatnonzero(self.free & (cell == cell[unit]) & (worker == target))
             if not len(other):
                 return
@@ -156,7 +157,7 @@ class _Work:
                     target=target,
                     bytes=int(self.units.bytes[unit]),
                     load=moved,
-                    kind="merge" if self.held[unit, target] else "move",
+                    kind="merge" if self.held[self.leaf[unit], target] else "move",
                 )
             )
             self.loads[source] -= moved
