@@ -1,10 +1,10 @@
 """`ps2stream bench overload`: ten times as much as the service can take.
 
 What it can take, the peak, is measured first, with publishers that send as fast as they are
-answered; then they offer ten times that by the clock. One object in each batch is wanted by
-a session of its own, whose deliveries tell which accepted batches came through, and how
-often. Deletes go on meanwhile, by the clock, and so does a session with a window of one
-batch, that is: one that waits for each of its acknowledgements.
+answered; then they offer ten times that by the clock, over streams and again in calls. One object
+in each batch is wanted by a session of its own, whose deliveries tell which accepted batches came
+through, and how often. Deletes go on meanwhile, by the clock, and so does a session with a window
+of one batch, that is: one that waits for each of its acknowledgements.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def run_overload(
     wrong = sum(
         part[name]
         for level in found.values()
-        for part in (level["peak"], level["flood"])
+        for part in level.values()
         for name in ("lost", "repeated", "without_retry", "ended")
     )
     return {
@@ -128,20 +128,23 @@ class _Run:
                 process.terminate()
 
     def level(self, level: str) -> dict[str, Any]:
-        """Peak and flood at one level of publication."""
+        """Peak and flood at one level of publication, over streams and in calls."""
         requests = self._requests(level)
         self._phase(requests, PACED_STREAMS, None, level)  # warm
-        peak = self._phase(requests, PACED_STREAMS, None, level)
+        return self._pair(requests, level, calls=False) | {
+            f"calls_{name}": part for name, part in self._pair(requests, level, calls=True).items()
+        }
+
+    def _pair(self, requests: list[bytes], level: str, calls: bool) -> dict[str, Any]:
+        peak = self._phase(requests, PACED_STREAMS, None, level, calls)
         rate = peak["accepted_per_second"] * self.times / self.batch
         before = memory.resident(self.service)
         memory.reset(self.service)
-        over = self._phase(requests, self.streams, rate, level)
+        flood = self._phase(requests, self.streams, rate, level, calls)
         most = memory.peak(self.service)
-        return {
-            "peak": peak,
-            "flood": over,
+        flood |= {
             "goodput": {
-                name: over[f"{name}_per_second"] / peak[f"{name}_per_second"]
+                name: flood[f"{name}_per_second"] / peak[f"{name}_per_second"]
                 for name in ("accepted", "delivered")
             },
             "rss_mib": {
@@ -149,16 +152,22 @@ class _Run:
                 for name in before
             },
         }
+        return {"peak": peak, "flood": flood}
 
     def _phase(
-        self, requests: list[bytes], streams: int, rate: float | None, level: str
+        self,
+        requests: list[bytes],
+        streams: int,
+        rate: float | None,
+        level: str,
+        calls: bool = False,
     ) -> dict[str, Any]:
         self._marks.got.clear()
         again = self._marks.again
         self._acks.waits.clear()
         deletes = _Deletes(self._stub, self.seconds)
         began = time.monotonic()
-        self._pipe.send((requests, streams, rate, self.seconds))
+        self._pipe.send((requests, streams, rate, self.seconds, calls))
         deletes.start()
         found: Flood = self._pipe.recv()
         deletes.join()
@@ -166,14 +175,14 @@ class _Run:
         got = Counter((t.partition, t.offset) for t in self._marks.got)
         last = max((t.at for t in self._marks.got), default=began)
         size = self.batch
-        refusals = found.without_retry if level == "durable" else 0
+        refusals = found.refused.count(0) if level == "durable" else 0
         return {
             "offered_per_second": found.offered * size / self.seconds,
             "sent": found.sent * size,
             "accepted": len(found.accepted) * size,
             "accepted_per_second": len(found.accepted) * size / found.elapsed,
             "delivered_per_second": sum(got.values()) * size / (last - began),
-            "refused_batches": found.refused,
+            "refused_batches": len(found.refused),
             "without_retry": refusals,
             "ended": sum(found.errors.values()),
             "lost": sum(not got[at[:2]] for at in found.accepted),

@@ -193,10 +193,10 @@ def pipeline(
 def overload(output: Output, /, queries: int, seconds: float, times: float, streams: int) -> None:
     """The whole service, offered many times what it can take.
 
-    Tells what was accepted and delivered at the peak and in the flood, levels DURABLE and
-    NONE; milliseconds of deletes and of acknowledgements meanwhile; memory of each process
-    before, and the most. Exit code 1 if anything acknowledged was lost or came twice, or a
-    refusal did not say when to try again.
+    Tells what was accepted and delivered at the peak, in a flood over streams and in one of
+    calls, levels DURABLE and NONE; milliseconds of deletes and of acknowledgements meanwhile;
+    memory of each process before, and the most. Exit code 1 if anything acknowledged was lost
+    or came twice, or a refusal did not say when to try again.
     """
     from ps2stream.bench.overload import run_overload
 
