@@ -125,6 +125,7 @@ class Shell(abc.ABC):
             "epoch": self.epoch,
             "pid": os.getpid(),
             "refused": self.links.fence.refused,
+            "dropped": self.links.dropped,
             "cpu_seconds": time.process_time(),
         }
 

@@ -2,15 +2,16 @@
 
 Ray places, starts, watches and ends the actors; what flows between them does not pass
 through its calls, of which each costs as much as matching a thousand objects
-(docs/decisions/0003). A link keeps the order of its sender and never blocks it: what is
-under way is bounded by the batches in flight and by the sessions' credits. What was sent
-to an incarnation that died is lost with it.
+(docs/decisions/0003). A link keeps the order of its sender and never blocks it. What was sent
+to an incarnation that died is lost with it, and so is what comes when LINK_BYTES wait for one
+that is slow or away: it asks for what it lacks, or is sent it again (docs/decisions/0006).
 """
 
 from __future__ import annotations
 
-import dataclasses
 import threading
+from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 
 import zmq
@@ -19,26 +20,59 @@ from ps2stream.cluster.fence import Fence, Head
 from ps2stream.messages import Address, Send
 
 POLL_MS = 100
+LINK_BYTES = 128 << 20
+"""That wait in a sender for one peer."""
+INBOX_MESSAGES = 256
+"""Of each peer, that are read before they are asked for."""
+_TRACKED_BYTES = 1 << 14
+"""So many are sent before ZeroMQ is asked again to tell when they have left."""
 
 
-@dataclasses.dataclass
 class _Outlet:
-    socket: zmq.Socket[bytes]
-    number: int = 0
+    """A link to one peer, and what waits on it."""
+
+    def __init__(self, socket: zmq.Socket[bytes]) -> None:
+        self.socket = socket
+        self._number = 0
+        self._sent: deque[tuple[zmq.MessageTracker, int]] = deque()  # in order, with the bytes
+        self._loose = 0  # bytes since the last of them
+        self._waiting = 0
+
+    def send(self, owner: Address, epoch: int, frames: Sequence[bytes]) -> bool:
+        """False: it was dropped, for too much waits."""
+        while self._sent and self._sent[0][0].done:
+            self._waiting -= self._sent.popleft()[1]
+        size = sum(map(len, frames))
+        if self._waiting and self._waiting + size > LINK_BYTES:
+            return False
+        self._number += 1
+        self._waiting += size
+        self._loose += size
+        *rest, last = [Head(owner, epoch, self._number).encode(), *frames]
+        self.socket.send_multipart(rest, zmq.SNDMORE)
+        if self._loose < _TRACKED_BYTES:
+            self.socket.send(last)
+        else:
+            tracker = self.socket.send(last, copy=False, track=True)
+            self._sent.append((tracker, self._loose))
+            self._loose = 0
+        return True
 
 
 class Links:
     """The links of `owner` in its incarnation `epoch`. Sends from any thread, receives from
-    one."""
+    one. `dropped` counts messages that found LINK_BYTES waiting."""
 
     def __init__(self, owner: Address, epoch: int) -> None:
         self.owner = owner
         self.epoch = epoch
         self.fence = Fence()
+        self.dropped = 0
         self._lock = threading.Lock()
         self._context = zmq.Context()
         self._inbox = self._socket(zmq.PULL)
         self._inbox.rcvtimeo = POLL_MS
+        self._inbox.rcvhwm = INBOX_MESSAGES
         self._outlets: dict[Address, _Outlet] = {}
 
     def bind(self, folder: Path) -> str:
@@ -74,9 +108,7 @@ class Links:
                 return
             for to, frames in by_peer.items():
                 if (outlet := self._outlets.get(to)) is not None:
-                    outlet.number += 1
-                    head = Head(self.owner, self.epoch, outlet.number).encode()
-                    outlet.socket.send_multipart([head, *frames])
+                    self.dropped += not outlet.send(self.owner, self.epoch, frames)
 
     def receive(self, wait: bool = True) -> list[bytes] | None:
         """The frames of the next message, none of a refused one; None when no message comes
@@ -96,4 +128,5 @@ class Links:
         socket = self._context.socket(kind)
         socket.set_hwm(0)
         socket.linger = 0
+        socket.copy_threshold = 0  # else short ones are not tracked
         return socket

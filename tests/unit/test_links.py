@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ps2stream.batch import FrameError, decode
+from ps2stream.cluster import links
 from ps2stream.cluster.fence import Fence, Head
 from ps2stream.cluster.links import Links
 from ps2stream.messages import Address, Completed, Send, Tip
@@ -23,14 +24,14 @@ PEER = Address("dispatcher", 0)
 
 @pytest.fixture
 def inbox(tmp_path: Path) -> Iterator[tuple[Links, str]]:
-    with closing(Links(HERE, 1)) as links:
-        yield links, links.bind(tmp_path)
+    with closing(Links(HERE, 1)) as here:
+        yield here, here.bind(tmp_path)
 
 
 @pytest.fixture
 def sender(inbox: tuple[Links, str]) -> Iterator[Links]:
-    with closing(linked(inbox[1])) as links:
-        yield links
+    with closing(linked(inbox[1])) as there:
+        yield there
 
 
 def linked(endpoint: str, peer: Address = PEER, epoch: int = 1) -> Links:
@@ -85,6 +86,38 @@ def test_a_sender_does_not_wait_for_a_peer_that_reads_nothing(
         sender.post([Send(HERE, Completed(i, np.zeros(2048, np.int64)))])
     data = inbox[0].receive() or []
     assert decode(data[0]).merger == 0  # type: ignore[attr-defined]
+
+
+def test_what_waits_for_a_peer_that_reads_nothing_is_bounded(
+    inbox: tuple[Links, str], sender: Links, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links, "LINK_BYTES", 1 << 20)
+    n = 1000
+    for i in range(n):
+        sender.post([Send(HERE, Completed(i, np.zeros(2048, np.int64)))])
+    assert sender.dropped > n / 2
+    found = []
+    while (data := inbox[0].receive()) is not None:
+        found += [decode(d).merger for d in data]  # type: ignore[attr-defined]
+    assert len(found) == n - sender.dropped
+    assert found == sorted(found)
+    dropped = sender.dropped
+    sender.post([Send(HERE, Tip(n, 0))])
+    assert lsns(inbox[0].receive()) == [n]
+    assert sender.dropped == dropped
+
+
+@pytest.mark.parametrize("longs", [1, 100_000])
+def test_what_waits_for_a_peer_that_is_away_is_bounded(
+    inbox: tuple[Links, str], sender: Links, monkeypatch: pytest.MonkeyPatch, longs: int
+) -> None:
+    monkeypatch.setattr(links, "LINK_BYTES", 1 << 16)
+    inbox[0].close()
+    frame = Completed(0, np.zeros(longs, np.int64))
+    many = 3 * (1 << 16) // len(frame.encode()) + 300
+    for _ in range(many):
+        sender.post([Send(HERE, frame)])
+    assert sender.dropped > many / 3
 
 
 def test_an_empty_inbox_says_so(inbox: tuple[Links, str]) -> None:
