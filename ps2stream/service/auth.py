@@ -16,7 +16,7 @@ import grpc
 from grpc_health.v1 import health
 from grpc_reflection.v1alpha import reflection
 
-from ps2stream.errors import PermissionDenied, Ps2StreamError
+from ps2stream.errors import PermissionDenied, Ps2StreamError, ResourceExhausted
 from ps2stream.security import Scope, Security
 from ps2stream.service.gateway import Gateway
 from ps2stream.service.identity import Caller, Identities
@@ -173,6 +173,8 @@ class Guard(grpc.ServerInterceptor):
         """A handler that ends the call at once. As a stream, which waits for no message."""
 
         def handle(_: Any, context: grpc.ServicerContext) -> Any:
+            if isinstance(error, ResourceExhausted):
+                self._lanes.hold_back()
             abort(context, error)
 
         _run_on(self._lanes.refusals, handle)

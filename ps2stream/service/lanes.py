@@ -8,6 +8,7 @@ an overload.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
@@ -21,6 +22,10 @@ MAX_BULK_STREAMS = 768
 """Of them may publish or insert; so there is always room to delete and to acknowledge."""
 REFUSALS = 4096
 """Calls that wait for their refusal; those beyond are ended by gRPC, without details."""
+REFUSAL_S = 0.004
+"""Between two refusals of a full service, for one costs as much as many objects, and who waits
+for one asks no more meanwhile. Beyond so many that wait they are not held back:"""
+HELD_REFUSALS = 1024
 
 
 class Lane(ThreadPoolExecutor):
@@ -31,24 +36,24 @@ class Lane(ThreadPoolExecutor):
         self._name = name
         self.waiting = waiting
         self.limit = threads + waiting
-        self._calls = 0
+        self.calls = 0  # under way and waiting
         self._lock = threading.Lock()
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         with self._lock:
-            self._calls += 1
+            self.calls += 1
         future = super().submit(fn, *args, **kwargs)
         future.add_done_callback(self._done)
         return future
 
     def check(self) -> None:
         """Raises ResourceExhausted when as many calls wait as may."""
-        if self._calls >= self.limit:
+        if self.calls >= self.limit:
             raise ResourceExhausted(f"{self.waiting} calls are waiting, the limit ({self._name})")
 
     def _done(self, _: Future[Any]) -> None:
         with self._lock:
-            self._calls -= 1
+            self.calls -= 1
 
 
 class Lanes:
@@ -59,6 +64,7 @@ class Lanes:
         self.streams = Lane("stream_calls", MAX_STREAMS + 32, 256)
         self.calls = Lane("calls", threads, waiting)
         self.deletes = Lane("delete_calls", 16, 256)
+        self._pace = threading.Lock()
         self.refusals = Lane("refusals", 2, REFUSALS)
 
     @property
@@ -66,6 +72,12 @@ class Lanes:
         """Calls at a time."""
         lanes = (self.streams, self.calls, self.deletes, self.refusals)
         return sum(lane.limit for lane in lanes)
+
+    def hold_back(self) -> None:
+        """Let a refusal of a full service take its time."""
+        with self._pace:
+            if self.refusals.calls < HELD_REFUSALS:
+                time.sleep(REFUSAL_S)
 
     def of(self, method: str, streaming: bool) -> Lane:
         """The lane of a method."""

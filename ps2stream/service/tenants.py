@@ -16,7 +16,7 @@ from ps2stream.service.gateway import Gateway
 from ps2stream.service.identity import Caller
 from ps2stream.service.inbox import Held
 from ps2stream.service.lanes import MAX_BULK_STREAMS, MAX_STREAMS
-from ps2stream.service.pubsub import SERVICE, PubSub
+from ps2stream.service.pubsub import PubSub
 from ps2stream.service.quotas import Rates
 from ps2stream.service.slots import Slots
 from ps2stream.service.tenant_gateway import TenantGateway
@@ -36,8 +36,8 @@ class Tenants:
         self._services: dict[str, PubSub] = {}
         self._lock = threading.Lock()
 
-    def handler(self) -> grpc.GenericRpcHandler:
-        """What a gRPC server is given."""
+    def handlers(self) -> dict[str, Any]:
+        """What a gRPC server is given, by method."""
         handlers: dict[str, Any] = {}
         for method in pubsub_pb2.DESCRIPTOR.services_by_name["PubSub"].methods:
             make = (
@@ -47,7 +47,7 @@ class Tenants:
             )
             name = method.name
             handlers[name] = make(PerCaller(self._behaviour(name), name == "Deliver"))
-        return grpc.method_handlers_generic_handler(SERVICE, handlers)
+        return handlers
 
     def shed(self) -> int:
         """Objects of level NONE that were dropped because the service was full."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -16,7 +17,7 @@ from grpc_status import rpc_status
 
 from ps2stream.client import Client
 from ps2stream.service import server, tenants
-from ps2stream.service.lanes import Lanes
+from ps2stream.service.lanes import HELD_REFUSALS, REFUSAL_S, Lanes
 from ps2stream.service.slots import Slots
 from ps2stream.v1 import object_pb2, pubsub_pb2, pubsub_pb2_grpc
 from tests.service.test_failures import running
@@ -100,3 +101,16 @@ def test_publishers_leave_streams_to_subscribers(
                 assert next(iter(matches)).query_id == "q"
             done.set()
             assert list(held) == []
+
+
+def test_refusals_of_a_full_service_take_their_time_unless_many_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    lanes = Lanes()
+    lanes.hold_back()
+    assert slept == [REFUSAL_S]
+    lanes.refusals.calls = HELD_REFUSALS
+    lanes.hold_back()
+    assert slept == [REFUSAL_S]
