@@ -17,7 +17,8 @@ from ps2stream.v1 import object_pb2, pubsub_pb2
 
 STREAM_WAIT_S = 5.0
 """How long a full service holds a PublishStream back before it refuses the batch."""
-UNARY_WAIT_S = 0.25
+UNARY_WAIT_S = 1.0
+"""Of a call: more than its lane of threads takes, so that what was analysed is rarely refused."""
 
 Request = pubsub_pb2.PublishRequest | pubsub_pb2.PublishStreamRequest
 Answer = TypeVar("Answer", pubsub_pb2.PublishResponse, pubsub_pb2.PublishStreamResponse)
