@@ -3,6 +3,7 @@ serve again, and what do the cells of the other workers notice?"""
 
 from __future__ import annotations
 
+import json
 import random
 import tempfile
 import threading
@@ -20,16 +21,15 @@ from ps2stream.plan import RoutingPlan, Space
 from ps2stream.plan_file import save_plan
 from ps2stream.terms import Analysis
 from tests.chaos.host import Actor, Host, send
+from tests.chaos.lanes import LAT, SIDES, Churn, Lane
 from tests.chaos.run import Say
 
-SIDES = {"west": -90.0, "east": 90.0}  # the longitudes of the probes
-LAT = 9.0
 VOCABULARY = 50_000
-RATE = 40.0
-"""Probes a second on each side."""
 CALM_S = 15.0
+REST_S = 5.0
 LIMIT_S = 60.0
 SNAPSHOT_S = 120.0
+WRITING_S = 3.0  # before a snapshot is there, at most: memory, copy, file
 
 
 def recovery(queries: int, workers: int, say: Say, snapshots: bool = True) -> dict[str, Any]:
@@ -44,6 +44,7 @@ def recovery(queries: int, workers: int, say: Say, snapshots: bool = True) -> di
         host = Host(
             data, Path(folder) / "log", workers=workers + 1, mergers=1, options=tuple(options)
         )
+        pause = None
         with host:
             host.start()
             client = Client(host.targets[0], timeout=600)
@@ -57,30 +58,50 @@ def recovery(queries: int, workers: int, say: Say, snapshots: bool = True) -> di
             time.sleep(3)
             lanes = [Lane(side, host.targets[0]) for side in SIDES]
             west, east = lanes
+            churn = Churn(host.targets[0])
             time.sleep(CALM_S)
             victim = host.actors()[f"worker-{workers // 2}"]  # that has the western probes
             size = resident(victim)
-            if snapshots:
-                wait_for_snapshot(data, victim, say)
+            written = wait_for_snapshot(data, victim, queries * 9 // 10, say) if snapshots else None
+            if written is not None:
+                time.sleep(1)
+                pause = {
+                    "before": spread(west.latencies(written - CALM_S, written - WRITING_S)),
+                    "during": spread(west.latencies(written - WRITING_S, written)),
+                }
             say(f"kill {victim.name} of {size >> 20} MiB")
             watch = Watch(host, victim)
             worker = watch.until(lambda: west.first(watch.gone))
             say(f"it served again: {worker}")
-            time.sleep(10)
+            time.sleep(REST_S)
             before = east.latencies(watch.gone - CALM_S, watch.gone)
             during = east.latencies(watch.gone, watch.gone + (worker["served"] or LIMIT_S))
             roles = {"worker": worker}
             for role in ("dispatcher", "merger", "sequencer"):
                 roles[role] = other(host, role, west, client)
                 say(f"{role}: {roles[role]}")
-                time.sleep(10)
+                time.sleep(REST_S)
+            churn.stop()
             for lane in lanes:
                 lane.stop()
             client.close()
+            stopped = time.monotonic()
             host.stop()
-    p99 = [
-        round(float(np.percentile(x, 99)) * 1e3, 1) if len(x) else None for x in (before, during)
-    ]
+            begun = time.monotonic()
+            host.start()
+            ready = time.monotonic()
+            again = Lane("west", host.targets[0])
+            while (first := again.first(0)) is None and time.monotonic() - ready < LIMIT_S:
+                time.sleep(0.02)
+            again.stop()
+            whole = {
+                "stop": round(begun - stopped, 2),
+                "ready": round(ready - begun, 2),
+                "served": None if first is None else round(first - begun, 2),
+            }
+            host.stop()
+    others = {"before": spread(before), "during": spread(during)}
+    p99 = [spread["p99"] for spread in others.values()]
     ratio = round(p99[1] / p99[0], 2) if p99[0] and p99[1] else None
     back = [found["served"] for found in roles.values()]
     return {
@@ -91,13 +112,19 @@ def recovery(queries: int, workers: int, say: Say, snapshots: bool = True) -> di
         "insert_s": round(inserted, 1),
         "worker_mib": size >> 20,
         "seconds": roles,
-        "others_p50_before_ms": round(float(np.median(before)) * 1e3, 1),
-        "others_p50_during_ms": round(float(np.median(during)) * 1e3, 1) if len(during) else None,
-        "others_p99_before_ms": p99[0],
-        "others_p99_during_ms": p99[1],
+        "whole_s": whole,
+        "snapshot_ms": pause,
+        "others_ms": others,
         "ratio": ratio,
-        "samples": [len(before), len(during)],
     }
+
+
+def spread(seconds: np.ndarray[tuple[int], np.dtype[np.float64]]) -> dict[str, float]:
+    """Of latencies: how many, and p50, p99 and the longest in ms; nothing where there are none."""
+    if not len(seconds):
+        return {"n": 0, "p50": 0.0, "p99": 0.0, "max": 0.0}
+    p50, p99, most = (round(float(x) * 1e3, 1) for x in np.percentile(seconds, [50, 99, 100]))
+    return {"n": len(seconds), "p50": p50, "p99": p99, "max": most}
 
 
 def halves(workers: int) -> RoutingPlan:
@@ -159,64 +186,6 @@ class Watch:
                 self._listens = time.monotonic()
 
 
-class Lane:
-    """A publisher and a subscriber of one side: (published, delivered) of each probe."""
-
-    def __init__(self, side: str, target: str) -> None:
-        self.side = side
-        self.sent: dict[str, float] = {}
-        self.seen: list[tuple[float, float]] = []
-        self._done = threading.Event()
-        self._out = Client(target, timeout=60)
-        self._in = Client(target, timeout=60)
-        self._stream = self._in.subscribe(side)
-        for work in (self._publish, self._take):
-            threading.Thread(target=work, daemon=True).start()
-
-    def first(self, since: float) -> float | None:
-        """When the first probe that was published later was delivered."""
-        return min((seen for sent, seen in list(self.seen) if sent >= since), default=None)
-
-    def latencies(self, since: float, until: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        """Seconds, of the probes that were published then."""
-        return np.array([seen - sent for sent, seen in self.seen if since <= sent < until])
-
-    def stop(self) -> None:
-        self._done.set()
-        self._stream.close()
-        self._in.close()
-        self._out.close()
-
-    def _publish(self) -> None:
-        pool = threading.Semaphore(64)
-
-        def one(name: str) -> None:
-            try:
-                self._out.publish(
-                    [{"id": name, "lon": SIDES[self.side], "lat": LAT, "text": "probe" + self.side}]
-                )
-            except (Ps2StreamError, TimeoutError, ValueError):
-                self.sent.pop(name)
-            finally:
-                pool.release()
-
-        due = time.monotonic()
-        serial = 0
-        while not self._done.is_set():
-            pool.acquire()
-            name = f"{self.side}{serial}"
-            serial += 1
-            self.sent[name] = time.monotonic()
-            threading.Thread(target=one, args=(name,), daemon=True).start()
-            due += 1 / RATE
-            time.sleep(max(0.0, due - time.monotonic()))
-
-    def _take(self) -> None:
-        for match in self._stream:
-            if (sent := self.sent.get(match.object_id)) is not None:
-                self.seen.append((sent, time.monotonic()))
-
-
 def some_queries(n: int) -> Iterator[tuple[str, str, tuple[float, float, float, float]]]:
     """Two words each, in small rectangles of the western half."""
     rng = random.Random(7)
@@ -232,13 +201,17 @@ def resident(actor: Actor) -> int:
     return int(pages) * 4096
 
 
-def wait_for_snapshot(data: Path, victim: Actor, say: Say) -> None:
-    """Until the worker has written one, and nothing more is to come into it."""
+def wait_for_snapshot(data: Path, victim: Actor, lsn: int, say: Say) -> float | None:
+    """Until the worker has written one of this LSN or a later; when that was."""
     manifest = data / "snapshots" / victim.name / "manifest"
     began = time.monotonic()
-    while not manifest.exists() and time.monotonic() - began < SNAPSHOT_S:
-        time.sleep(0.1)
-    say(f"{'a' if manifest.exists() else 'no'} snapshot after {time.monotonic() - began:.0f} s")
+    while time.monotonic() - began < SNAPSHOT_S:
+        time.sleep(0.02)
+        if manifest.exists() and (found := json.loads(manifest.read_bytes()[9:])["lsn"]) >= lsn:
+            age = time.time() - manifest.stat().st_mtime
+            say(f"a snapshot of LSN {found} after {time.monotonic() - began:.0f} s")
+            return time.monotonic() - age
+    return None
 
 
 def _is_zombie(pid: int) -> bool:
