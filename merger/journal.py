@@ -9,7 +9,7 @@ from ps2stream.batch import Frame, decode
 from ps2stream.errors import Unavailable
 from ps2stream.ports import Log
 
-CACHE_BYTES = 32 << 20
+CACHE_BYTES = 8 << 20
 
 Record = TypeVar("Record", bound=Frame)
 

@@ -35,7 +35,7 @@ from ps2stream.messages import (
     Withdraw,
 )
 from ps2stream.ports import Log
-from ps2stream.session_messages import Attach, Credit, Detach
+from ps2stream.session_messages import Arrived, Attach, Credit, Detach
 
 DAY_MS = 24 * 3600 * 1000
 SECOND = 10  # ticks
@@ -48,7 +48,8 @@ class MergerMachine:
 
     It goes on from what `log` holds. A session loses its oldest pairs beyond
     `session_quota_bytes` in the log, all sessions theirs beyond `retention_bytes` or
-    `retention_ms`; they go by chapters of about `chapter_bytes`. Raises DataDirectoryError
+    `retention_ms`; they go by chapters of about `chapter_bytes`. Of deliveries
+    `link_bytes` are on their way to a dispatcher. Raises DataDirectoryError
     when the log is damaged.
     """
 
@@ -62,6 +63,7 @@ class MergerMachine:
         retention_bytes: int = 4 << 30,
         retention_ms: int = DAY_MS,
         chapter_bytes: int = 32 << 20,
+        link_bytes: int = 8 << 20,
     ) -> None:
         self._index = index
         self._journal = Journal(log)
@@ -70,7 +72,7 @@ class MergerMachine:
         self._forgotten = found.forgotten
         self._updates = Updates(index, mergers, self._forgotten)
         self._sessions = Subscribers(
-            found.sessions, self._journal, self._updates.of, session_quota_bytes
+            found.sessions, self._journal, self._updates.of, session_quota_bytes, link_bytes
         )
         self._retention = Retention(found.chapters, retention_bytes, retention_ms, chapter_bytes)
         self._lsn = found.lsn  # the highest of a batch with pairs
@@ -155,6 +157,8 @@ class MergerMachine:
                     self._windows[frame.dispatcher].withdraw(frame.batch, frame.attempt)
                 case Attach() | Credit() | Detach():
                     out += self._sessions.on(frame)
+                case Arrived():
+                    self._sessions.arrived(frame)
                 case _:
                     raise TypeError(f"a merger takes no {type(frame).__name__}")
         return out + self._end(done)
@@ -170,6 +174,7 @@ class MergerMachine:
         self._now = max(self._now, now)
         self._ticks += 1
         out = self._updates.tick()
+        self._sessions.tick()
         done: Done = {}
         for window in self._windows:
             window.tick()

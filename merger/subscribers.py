@@ -11,8 +11,9 @@ from ps2stream.merger import fanout
 from ps2stream.merger.journal import Journal
 from ps2stream.merger.records import Cursors, Matched
 from ps2stream.merger.sessions import Session
+from ps2stream.merger.under_way import UnderWay
 from ps2stream.messages import Send
-from ps2stream.session_messages import Attach, Credit, Delivery, Detach
+from ps2stream.session_messages import Arrived, Attach, Credit, Delivery, Detach
 from ps2stream.wire import StringColumn
 
 TURN = 8 << 20  # bytes read from the log and sent before other messages have their turn
@@ -29,6 +30,7 @@ class Subscribers:
         journal: Journal,
         names: Callable[[I64], StringColumn],
         quota: int,
+        link_bytes: int,
     ) -> None:
         self._sessions = sessions
         self._journal = journal
@@ -37,7 +39,9 @@ class Subscribers:
         self._acked: set[int] = set()  # whose cursors are to be written
         self._lost: set[int] = set()  # and whose gaps are
         self._hungry: dict[int, None] = {}  # who may be sent what waits
+        self._held_up: dict[int, dict[int, None]] = {}  # by dispatcher: for want of room there
         self._stalled: set[int] = set()  # whose streams had no credits
+        self._under_way = UnderWay(link_bytes)
 
     def __iter__(self) -> Iterator[Session]:
         return iter(self._sessions.values())
@@ -74,6 +78,18 @@ class Subscribers:
         for session in self:
             if session.stream is not None and session.stream.dispatcher == dispatcher:
                 session.stream = None
+        self._under_way.left(dispatcher)
+        self._freed(dispatcher)
+
+    def arrived(self, frame: Arrived) -> None:
+        """A dispatcher has got so much."""
+        self._under_way.arrived(frame.dispatcher, frame.bytes)
+        self._freed(frame.dispatcher)
+
+    def tick(self) -> None:
+        """Ten times a second."""
+        for dispatcher in self._under_way.tick():
+            self._freed(dispatcher)
 
     def add(self, record: Matched, send: bool) -> list[Send] | None:
         """Number the pairs of a record (this sets `first`), write it, and where nothing
@@ -90,7 +106,10 @@ class Subscribers:
             first = session.add(position, b - a, size)
             if session.stream is not None:
                 if send and session.taken + 1 == first:
-                    out += session.send(self, record, a, b)
+                    if self._under_way.room(session.stream.dispatcher):
+                        out += self._sent(session.send(self, record, a, b))
+                    else:
+                        self._hold_up(session)
                 if session.waiting:
                     self._stalled.add(session.number)
             if session.backlog.size > self._quota:
@@ -109,7 +128,9 @@ class Subscribers:
             number = next(iter(self._hungry))
             del self._hungry[number]
             session = self._sessions[number]
-            if sends := session.pump(self):
+            if session.stream and not self._under_way.room(session.stream.dispatcher):
+                self._hold_up(session)
+            elif sends := self._sent(session.pump(self)):
                 out += sends
                 sent += sum(DELIVERY + len(f.data) for _, f in sends if isinstance(f, Delivery))
                 if session.waiting:
@@ -169,6 +190,20 @@ class Subscribers:
         """int64[4, n]: number, next, acked and lost of each session."""
         rows = [(s.number, s.next, s.acked, s.lost) for s in self]
         return np.array(rows, np.int64).reshape(-1, 4).T
+
+    def _hold_up(self, session: Session) -> None:
+        if session.stream is not None:
+            self._held_up.setdefault(session.stream.dispatcher, {})[session.number] = None
+
+    def _freed(self, dispatcher: int) -> None:
+        if self._under_way.room(dispatcher):
+            self._hungry |= self._held_up.pop(dispatcher, {})
+
+    def _sent(self, sends: list[Send]) -> list[Send]:
+        for to, frame in sends:
+            if isinstance(frame, Delivery):
+                self._under_way.sent(to.index, len(frame.data))
+        return sends
 
     def _session(self, number: int) -> Session:
         session = self._sessions.get(number)

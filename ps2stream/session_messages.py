@@ -1,7 +1,8 @@
 """The messages between a session's merger and the dispatcher that holds its Deliver stream.
 
 Any of them may be lost: an Attach is repeated until Attached, a Credit says totals and is
-repeated, Deliveries are numbered, and after a gap the stream is attached anew.
+repeated, Deliveries are numbered, and after a gap the stream is attached anew; Arrived says
+totals.
 """
 
 from __future__ import annotations
@@ -81,3 +82,13 @@ class Delivery(Frame):
     number: int
     closed: int
     data: U8
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Arrived(Frame):
+    """dispatcher -> merger: `bytes` of deliveries have come in all, since either began. What is
+    lost on the way is thought to be there for a second."""
+
+    KIND = 48
+    dispatcher: int
+    bytes: int

@@ -14,9 +14,11 @@ from ps2stream.messages import Address, Send
 from ps2stream.security import QUOTA_RETRY_MS
 from ps2stream.service.gateway import Sink
 from ps2stream.service.gateway import Stream as StreamPort
-from ps2stream.session_messages import Attach, Attached, Credit, Delivery, Detach
+from ps2stream.session_messages import Arrived, Attach, Attached, Credit, Delivery, Detach
 
 REPEAT_TICKS = 20
+ARRIVED_BYTES = 1 << 20
+"""Of deliveries, after which a merger hears of them, if no tick comes before."""
 
 
 class Edge(Protocol):
@@ -88,6 +90,8 @@ class Streams:
         self._index = index
         self._mergers = mergers
         self._of: dict[int, Stream] = {}  # by session
+        self._arrived = [0] * mergers  # bytes of each merger's deliveries
+        self._confirmed = [0] * mergers  # and how many of them it was told of
 
     def __len__(self) -> int:
         return len(self._of)
@@ -120,6 +124,11 @@ class Streams:
 
     def on(self, frame: Attached | Delivery) -> None:
         """From the session's merger."""
+        if isinstance(frame, Delivery):
+            merger = frame.session % self._mergers
+            self._arrived[merger] += len(frame.data)
+            if self._arrived[merger] - self._confirmed[merger] >= ARRIVED_BYTES:
+                self._confirm(merger)
         stream = self._of.get(frame.session)
         if stream is None:
             self._to_merger(Detach(frame.session, frame.epoch))
@@ -150,6 +159,9 @@ class Streams:
 
     def tick(self) -> None:
         """Tell what was gathered; repeat what may have got lost."""
+        for merger in range(self._mergers):
+            if self._arrived[merger] != self._confirmed[merger]:
+                self._confirm(merger)
         for stream in self._of.values():
             if not stream.epoch:
                 continue  # a new one is on its way
@@ -162,6 +174,7 @@ class Streams:
     def joined(self, peer: Address) -> None:
         """A merger was replaced: its sessions' streams are attached anew."""
         if peer.role == "merger":
+            self._arrived[peer.index] = self._confirmed[peer.index] = 0
             for stream in list(self._of.values()):
                 if stream.session % self._mergers == peer.index:
                     self.anew(stream)
@@ -178,6 +191,11 @@ class Streams:
         """What was sent and not acknowledged comes again, under a new epoch."""
         stream.epoch = 0
         self.edge.rename(stream)
+
+    def _confirm(self, merger: int) -> None:
+        self._confirmed[merger] = self._arrived[merger]
+        told = Arrived(self._index, self._arrived[merger])
+        self.edge.send([Send(Address("merger", merger), told)])
 
     def _attach(self, stream: Stream) -> None:
         stream.idle = 0

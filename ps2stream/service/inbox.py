@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-HELD_BYTES = 32 << 20
+HELD_BYTES = 16 << 20
 
 
 class Cut(NamedTuple):

@@ -75,6 +75,7 @@ class SimTopology(Topology):
             log=log,
             session_quota_bytes=self.session_quota,
             chapter_bytes=self.chapter_bytes,
+            link_bytes=2_000,
         )
 
 

@@ -29,7 +29,7 @@ from ps2stream.messages import (
     Withdraw,
 )
 from ps2stream.rows import Kind, QueryRows
-from ps2stream.session_messages import Attach, Attached, Credit, Delivery, Detach
+from ps2stream.session_messages import Arrived, Attach, Attached, Credit, Delivery, Detach
 from ps2stream.store.segments import SegmentLog
 from tests.sim.disk import SimDisk
 from tests.unit.merging import Client, matches, named, payload
@@ -93,7 +93,8 @@ class World:
 
     def start(self) -> None:
         self.log = SegmentLog.open(PATH, self.disk, self.limits.pop("segment", 4_096))
-        self.machine = MergerMachine(0, DISPATCHERS, 1, self.log, **self.limits)
+        self.machine = MergerMachine(0, DISPATCHERS, 1, self.log, link_bytes=2_000, **self.limits)
+        self.arrived = [0] * DISPATCHERS
 
     # --- links -------------------------------------------------------------------
 
@@ -163,6 +164,7 @@ class World:
         at = self.rng.randrange(DISPATCHERS)
         self.links[Address("dispatcher", at)].clear()
         self.epochs[at] += 1
+        self.arrived[at] = 0
         self.offsets[at] = max(self.offsets[at], self.epochs[at] << 40)
         for _, frame in self.machine.joined(Address("dispatcher", at)):
             self.dispatcher(at, frame)
@@ -342,6 +344,8 @@ class World:
                     if (batch := self.open.pop((at, offset), None)) is not None:
                         self.completed.append(batch)
             case Delivery():
+                self.arrived[at] += len(frame.data)
+                self.post(Address("dispatcher", at), Arrived(at, self.arrived[at]))
                 self.delivered(self.subscribers[frame.session], frame)
             case Attached():
                 subscriber = self.subscribers[frame.session]

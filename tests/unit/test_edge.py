@@ -16,7 +16,7 @@ from ps2stream.cluster.intake import ROWS, Intake
 from ps2stream.messages import Address, Completed, LookupReply, SessionGrant, UpdateDecision
 from ps2stream.queries import delete_rows
 from ps2stream.service.gateway import Publication
-from ps2stream.session_messages import Attach, Attached, Delivery, Detach
+from ps2stream.session_messages import Arrived, Attach, Attached, Delivery, Detach
 from tests.unit.test_intake import Desk, rows
 
 SESSION = 9
@@ -258,3 +258,24 @@ def test_a_stream_whose_sink_lets_go_pauses_until_it_takes_again(desk: Desk) -> 
     last = frames(desk, Attach)[-1]
     assert (last.epoch, last.credit_batches, last.credit_bytes) == (9, 8, 1 << 20)
     assert len(desk.edge.streams) == 1
+
+
+def test_a_merger_is_told_what_has_arrived(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ps2stream.cluster.stream.ARRIVED_BYTES", 10)
+    attached(desk, [])
+
+    def told() -> list[int]:
+        return [frame.bytes for frame in frames(desk, Arrived)]
+
+    deliver(desk, 4, bytes(9))
+    assert told() == []
+    deliver(desk, 3, b"x", number=2)  # of no stream of now
+    assert told() == [10]
+    deliver(desk, 4, b"x", number=2)
+    desk.edge.tick()
+    desk.edge.tick()
+    assert told() == [10, 11]
+    desk.edge.joined(Address("merger", 0))
+    desk.edge.tick()
+    deliver(desk, 4, bytes(12), number=3)
+    assert told() == [10, 11, 12]

@@ -6,7 +6,7 @@ import pytest
 
 from ps2stream.merger import fanout
 from ps2stream.messages import Address
-from ps2stream.session_messages import Attached, Detach
+from ps2stream.session_messages import Arrived, Attached, Detach
 from tests.unit.merging import (
     MANY,
     attach,
@@ -165,3 +165,44 @@ def test_an_acknowledgement_of_what_was_not_sent_lets_nothing_go() -> None:
     r.send(credit(1, 1, 9, 0, 3))
     assert sorted(r.clients[1].pairs) == [1, 2, 3]
     assert r.clients[1].gapless()
+
+
+def test_no_more_is_on_its_way_to_a_dispatcher_than_the_link_holds() -> None:
+    r = rig(link_bytes=600)
+    r.send(inserts(1, [1, 2]), attach(1, fields=1), attach(2, fields=1))
+
+    def sent() -> int:
+        return sum(client.size for client in r.clients.values())
+
+    for b in range(0, 80, 4):
+        text = "x" * 100
+        r.send(payload(b, 4, 2, text=text), matches(b, [(0, 1, 1), (1, 2, 2)]))
+    one = max(len(b.SerializeToString()) for c in r.clients.values() for b in c.batches) + 9
+    assert 600 <= sent() < 600 + one
+    assert not r.machine.busy
+    r.send(Arrived(0, sent()), Arrived(0, 100))  # an old one says nothing
+    assert 1200 <= sent() < 1200 + 2 * one
+    r.tick(9)
+    before = sent()
+    r.tick(1)  # what was not told of is thought to be lost
+    assert before < sent() < before + 600 + one
+    r.machine.joined(Address("dispatcher", 0))
+    r.send(attach(1, epoch=2, fields=1), attach(2, epoch=2, fields=1))
+    for _ in range(40):
+        r.send(Arrived(0, sent()))
+    for client in r.clients.values():
+        assert client.gapless()
+        assert len(client.pairs) == 20
+
+
+def test_who_waits_for_the_link_is_not_forgotten_when_credits_come() -> None:
+    r = rig(link_bytes=1)
+    r.send(inserts(1, [1]), attach(1, batches=1))
+    for b in range(0, 20, 4):
+        r.send(*one_batch(b, [(0, 1, 1)], 1))
+    assert len(r.clients[1].pairs) == 1
+    r.send(credit(1, 1, 2, 0, 0))  # no room yet
+    assert len(r.clients[1].pairs) == 1
+    for _ in range(5):
+        r.send(Arrived(0, r.clients[1].size))
+    assert len(r.clients[1].pairs) == 3
