@@ -54,11 +54,12 @@ def between(life: Life, low: int, high: int) -> Life:
 
 
 class Reader:
-    """One incarnation of who follows the stream: applies by LSN, forgets when told."""
+    """One incarnation of who follows the stream: applies by LSN, forgets when told. It goes on
+    from a snapshot: the LSN that was applied, and what was known then."""
 
-    def __init__(self, at: Address) -> None:
-        self.stream: Follower[Applied] = Follower(at.role, at.index)
-        self.life: Life = {}
+    def __init__(self, at: Address, applied: int = 0, life: Life | None = None) -> None:
+        self.stream: Follower[Applied] = Follower(at.role, at.index, applied)
+        self.life: Life = dict(life or {})
 
     def on(self, frame: Applied | Tip) -> list[Send]:
         if isinstance(frame, Tip):
@@ -97,6 +98,7 @@ class World:
         self.seq = itertools.count(1)
         self.names = itertools.count(1)
         self.acks = [(0, 0), (0, 0)]
+        self.snapshot: tuple[int, Life] = (0, {})
         self.restart()
 
     def restart(self) -> None:
@@ -181,6 +183,7 @@ def small() -> Iterator[None]:
 
 OPS = ["update"] * 4 + ["deliver"] * 16 + ["ack"] * 9 + ["answer"] * 6 + ["tick"] * 4
 OPS += ["lose", "lose", "lose ask", "reader", "joined", "restart", "restart"]
+OPS += ["save", "save", "resume"]
 
 
 def step(world: World, random: Random) -> None:
@@ -212,6 +215,14 @@ def step(world: World, random: Random) -> None:
             world.readers[at] = Reader(at)
             if random.random() < 0.5:
                 world.links[at].clear()
+        case "save":
+            reader = world.readers[WORKER]
+            if not reader.stream.amid:
+                world.snapshot = reader.stream.applied, dict(reader.life)
+        case "resume":
+            world.readers[WORKER] = Reader(WORKER, *world.snapshot)
+            if random.random() < 0.5:
+                world.links[WORKER].clear()
         case "joined":
             world.send(world.machine.joined(at))
         case "restart":
