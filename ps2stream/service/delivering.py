@@ -77,8 +77,10 @@ class Delivering:
             raise
 
         def close() -> None:
-            stream.close()
-            leave()
+            try:
+                stream.close()
+            finally:
+                leave()
 
         if not context.add_callback(lambda: self._couriers.credits.do(close)):
             close()
@@ -191,12 +193,17 @@ class Relay:
         self._busy = True
 
     def _again(self) -> None:
-        self._stream.again(self._inbox.go_on)
+        try:
+            self._stream.again(self._inbox.go_on)
+        except Exception as error:  # noqa: BLE001
+            self._inbox.end(error)
         self._written()
 
     def _finish(self, error: Exception | None) -> None:
-        self._close()
-        self._call.end(error)
+        try:
+            self._close()
+        finally:
+            self._call.end(error)
 
     def _said(self, data: bytes | None) -> None:
         self._credits.do(lambda: self._hear(data))

@@ -230,6 +230,24 @@ def test_cancelled_streams_leave_nothing_behind(tmp_path: Path) -> None:
         assert client.status()["streams"] == 0
 
 
+def test_a_stream_ends_though_its_dispatcher_may_say_nothing_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lapsed(_: Any) -> None:
+        raise Unavailable("this actor's lease has run out")
+
+    with running(tmp_path) as (target, _, edge), grpc.insecure_channel(target) as channel:
+        upward: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        upward.put(start_of("s"))
+        method: Any = channel.stream_stream("/ps2stream.v1.PubSub/Deliver")
+        call = method(iter(upward.get, None), timeout=60)
+        next(call)
+        monkeypatch.setattr(edge.streams, "tell", lapsed)
+        upward.put(None)
+        assert not list(call)
+        monkeypatch.undo()
+
+
 def test_open_streams_keep_no_threads(tmp_path: Path) -> None:
     def threads() -> int:
         return sum(t.name.startswith("ps2stream-stream_calls") for t in threading.enumerate())
