@@ -19,7 +19,7 @@ from ps2stream.merger.intervals import Intervals
 from ps2stream.messages import Completed
 from ps2stream.rows import NEVER, ObjectRows
 from ps2stream.session_messages import Delivery
-from ps2stream.store import followers, frames, registry, remembered, segments, sequencer
+from ps2stream.store import followers, frames, registry, remembered, segments
 from ps2stream.tail import Follower, Tail
 from ps2stream.workers.state import WorkerMachine
 from tests.sim.cluster import Poisonable
@@ -290,13 +290,6 @@ def snapshots_claim_more_than_they_hold() -> Iterator[None]:
         return saved and saved._replace(lsn=saved.lsn + 1)
 
     with patch(WorkerMachine, "freeze", ahead):
-        yield
-
-
-@bug
-def the_log_is_read_from_below_its_horizon() -> Iterator[None]:
-    """Who goes on from a snapshot is given the log though deletes that followed were dropped."""
-    with patch(sequencer, "left_out", lambda batch, rows: 0):
         yield
 
 

@@ -34,7 +34,6 @@ FOUND_BY = {
     "gaps_are_passed_over": 0,
     "half_a_state_is_used": 11,
     "snapshots_claim_more_than_they_hold": 6,
-    "the_log_is_read_from_below_its_horizon": 175,
     "completed_before_the_sync": 35,
     "delivered_before_the_sync": 6,
     "done_batches_are_done_again": 0,
