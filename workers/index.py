@@ -7,8 +7,11 @@ say where a query is to be found; an index is free to store them in any way, as 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ps2stream.batch import F64, I64, U32, U64, Array
 from ps2stream.rows import QueryRows
@@ -42,6 +45,16 @@ class IndexStats(NamedTuple):
     bytes: int
 
 
+class Census(NamedTuple):
+    """What is stored by cell, a row a tag cell with something, in no order: live postings,
+    and the bytes of their queries, each counted whole once a posting (Definition 3 of
+    algorithms.md 1.8)."""
+
+    cell: U32
+    queries: I64
+    bytes: I64
+
+
 class Index(Protocol):
     """The queries of one worker. Single-threaded; LSNs in the sense of rows.py."""
 
@@ -49,8 +62,18 @@ class Index(Protocol):
         """Store the inserts among `rows` under their tags (ragged; cells as in
         WorkerUpdates). A handle that is stored already stays as it is."""
 
+    def extend(self, rows: QueryRows, tag_off: I64, tag_cell: U32, tag_term: U64) -> None:
+        """Like `insert`, but a handle that is stored, perhaps deleted at an LSN that the
+        watermark has not reached, is found under these tags too, none of which it may have
+        already. One deleted before that is stored anew, as one never seen: what is loaded
+        must be deleted after it was extended."""
+
     def delete(self, handles: I64, lsns: I64) -> None:
-        """End these queries at these LSNs; unknown handles are passed over."""
+        """End these queries at these LSNs; those that are unknown or ended are passed over."""
+
+    def drop(self, keep: Callable[[U32, U64], NDArray[np.bool_]]) -> None:
+        """Forget what is stored under units (cell, term) for which `keep`, given columns of
+        them, is false; and queries that are then stored under none."""
 
     def match(self, lsn: int, lon: F64, lat: F64, term_off: I64, term: U64) -> Matches:
         """All (object, query) pairs with insert_lsn <= lsn < delete_lsn, each once, that
@@ -65,11 +88,14 @@ class Index(Protocol):
 
     def hold(self) -> Parts:
         """What it consists of, as views, to be copied from another thread: until `release`
-        nothing in them changes. Meanwhile only `match` may be called, and `purge` and `sweep`,
-        which do nothing."""
+        nothing in them changes. Meanwhile only `match`, `census` and `stats` may be called, and
+        `purge` and `sweep`, which do nothing."""
 
     def release(self) -> None:
         """Go on; idempotent."""
+
+    def census(self, level: int = 0) -> Census:
+        """What is stored, by cell of `level`; of coarser levels by their own cells."""
 
     def stats(self) -> IndexStats:
         """Current sizes; cheap."""

@@ -12,7 +12,8 @@ slots   one 64-byte line a query (float64 and int64 views of the same memory): r
         handle (= insert LSN), delete LSN, session, and the low halves of the keywords
         whose high halves stand in the postings - or, in mode GENERAL, a pool offset.
 pool    uint64[]: blocks for what does not fit: second box, long expressions, geometry.
-places  uint32[n]: open addressing, handle -> slot + 1.
+places  uint32[n]: open addressing, handle -> slot + 1, of queries that live or whose delete
+        waits for the watermark.
 """
 
 # mypy: allow-untyped-decorators, allow-untyped-defs, allow-untyped-calls
@@ -26,7 +27,7 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-FORMAT = 1
+FORMAT = 2
 """Of what a snapshot holds: to be raised with any change of the layout or of a hash below."""
 
 ALL, ANY, GENERAL, FREE = 0, 1, 2, 3  # modes: what is left to check of the expression

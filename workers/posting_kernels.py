@@ -90,10 +90,11 @@ def insert_rows(
     kind, handle, session, form, post, term_off, term, prog_off, prog, box_off, box,
     shape, geom_off, geom, tag_off, tag_cell, tag_term, lon_bits, lat_bits,
     table, runs, run_free, slots_f, slots_i, general, left,
-    places, pool, pool_f, pool_free, level_postings, state,
+    places, pool, pool_f, pool_free, level_postings, extend, state,
 ):  # fmt: skip
     """Insert rows from state[ROW], state[TAG] on; DONE, or what must grow first.
 
+    extend: a query that is stored gets the row's postings; else the row is passed over.
     `table`, `slots` and `places` have room for all rows; `runs` and `pool` perhaps not.
     """
     size = table.shape[0]
@@ -115,10 +116,15 @@ def insert_rows(
             )
         if state[SLOT] < 0:  # the row is not begun
             where = find_place(places, slots_i, handle[r])
-            if kind[r] != _INSERT or t0 == t1 or places[where] != 0:
+            slot = np.int64(places[where]) - 1
+            if kind[r] != _INSERT or t0 == t1 or (slot >= 0 and not extend):
                 state[ROW] = r + 1
                 state[TAG] = t1
                 continue
+            if slot >= 0:
+                left[slot] += t1 - t0
+                state[SLOT] = slot
+        if state[SLOT] < 0:
             rest = np.int64(0)
             if plain:
                 a, b = _others(form[r], post[r], n)

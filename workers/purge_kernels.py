@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from ps2stream.rows import NEVER
 from ps2stream.workers.layout import (
     BUCKET,
     CELL_BITS,
@@ -38,34 +39,53 @@ from ps2stream.workers.layout import (
 
 @njit(cache=True, nogil=True)
 def delete_handles(handles, lsns, places, slots_i, state, out):
-    """Set the delete LSNs and forget the handles; out[i] = slot, or -1 if unknown."""
-    size = places.shape[0]
+    """Set the delete LSNs; out[i] = slot, or -1 if unknown or deleted before. The handles
+    stay in `places` until their slots are dead or free."""
     for i in range(handles.shape[0]):
-        at = find_place(places, slots_i, handles[i])
-        if places[at] == 0:
-            out[i] = -1
-            continue
-        slot = np.int64(places[at]) - 1
-        slots_i[slot, DELETED] = lsns[i]
+        slot = np.int64(places[find_place(places, slots_i, handles[i])]) - 1
+        if slot >= 0 and slots_i[slot, DELETED] == NEVER:
+            slots_i[slot, DELETED] = lsns[i]
+            state[LIVE] -= 1
+        else:
+            slot = np.int64(-1)
         out[i] = slot
-        state[LIVE] -= 1
-        gap = at
-        at = after(at, size)
-        while places[at] != 0:  # close the gap: Knuth 6.4 R
-            want = place(slots_i[np.int64(places[at]) - 1, HANDLE], size)
-            if apart(at, want, size) >= apart(at, gap, size):
-                places[gap] = places[at]
-                gap = at
-            at = after(at, size)
-        places[gap] = 0
 
 
 @njit(cache=True, nogil=True)
-def mark_dead(slots, dead, state):
+def forget(slot, places, slots_i):
+    """Take the handle of a slot out of `places`."""
+    size = places.shape[0]
+    gap = find_place(places, slots_i, slots_i[slot, HANDLE])
+    at = after(gap, size)
+    while places[at] != 0:  # close the gap: Knuth 6.4 R
+        want = place(slots_i[np.int64(places[at]) - 1, HANDLE], size)
+        if apart(at, want, size) >= apart(at, gap, size):
+            places[gap] = places[at]
+            gap = at
+        at = after(at, size)
+    places[gap] = 0
+
+
+@njit(cache=True, nogil=True)
+def mark_dead(slots, dead, places, slots_i, state):
     """These slots can match no object any more: their postings go when met."""
     for i in range(slots.shape[0]):
+        forget(slots[i], places, slots_i)
         dead[slots[i] >> 6] |= np.uint64(1) << np.uint64(slots[i] & 63)
     state[PURGEABLE] += slots.shape[0]
+
+
+@njit(inline="always")
+def free_slot(slot, slots_i, general, pool, pool_free, state):
+    """Give back a slot, and its block in the pool, that nothing refers to any more."""
+    if general[slot]:
+        at = slots_i[slot, REST]
+        cls = np.int64(pool[at + P_GEOM] >> np.uint64(48))
+        pool[at] = np.uint64(pool_free[cls])
+        pool_free[cls] = at
+    slots_i[slot, HANDLE] = state[SLOT_FREE]
+    slots_i[slot, DELETED] = 0
+    state[SLOT_FREE] = slot
 
 
 @njit(cache=True, nogil=True)
@@ -86,18 +106,12 @@ def drop_posting(
     if left[slot] != 0:
         return
     dead[slot >> 6] &= ~(np.uint64(1) << np.uint64(slot & 63))
-    if general[slot]:
-        at = slots_i[slot, REST]
-        cls = np.int64(pool[at + P_GEOM] >> np.uint64(48))
-        pool[at] = np.uint64(pool_free[cls])
-        pool_free[cls] = at
-    slots_i[slot, HANDLE] = state[SLOT_FREE]
-    state[SLOT_FREE] = slot
+    free_slot(slot, slots_i, general, pool, pool_free, state)
     state[PURGEABLE] -= 1
 
 
 @njit(cache=True, nogil=True)
-def _remove_tag(table, b, i):
+def remove_tag(table, b, i):
     """Take tag i out of bucket b; what went past b because it was full moves up."""
     size = table.shape[0]
     while True:
@@ -151,6 +165,6 @@ def sweep_table(
             continue
         give_run(runs, run_free, run, np.int64(runs[run]) >> LEN_BITS)
         state[TABLE_USED] -= 1
-        _remove_tag(table, bucket, column)
+        remove_tag(table, bucket, column)
     state[CURSOR] = at
     return before - state[POSTINGS]

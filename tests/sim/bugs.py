@@ -21,6 +21,7 @@ from ps2stream.rows import NEVER, ObjectRows
 from ps2stream.session_messages import Delivery
 from ps2stream.store import followers, frames, registry, remembered, segments
 from ps2stream.tail import Follower, Tail
+from ps2stream.workers.gi2 import GI2
 from ps2stream.workers.state import WorkerMachine
 from tests.sim.cluster import Poisonable
 from tests.sim.ledger import Ledger
@@ -255,7 +256,7 @@ def matched_as_of_now() -> Iterator[None]:
     """A worker matches objects with the queries that live now, not as of their LSN."""
 
     def newest(self: Any, lsn: int, *rest: Any) -> Any:
-        return self._index.match(NEVER - 1, *rest)
+        return GI2.match(self, NEVER - 1, *rest)
 
     with patch(Poisonable, "match", newest):
         yield

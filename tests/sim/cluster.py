@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ps2stream.batch import F64, I64, U32, U64
+from ps2stream.batch import F64, I64, U64
 from ps2stream.cluster.actors import (
     DispatcherShell,
     Incarnation,
@@ -24,15 +24,15 @@ from ps2stream.cluster.actors import (
 from ps2stream.cluster.snapshots import Policy
 from ps2stream.cluster.topology import Topology
 from ps2stream.errors import Unavailable
+from ps2stream.grid import Grid
 from ps2stream.merger.state import MergerMachine
 from ps2stream.messages import Address
 from ps2stream.ports import Log
-from ps2stream.rows import QueryRows
 from ps2stream.store.segments import SegmentLog
 from ps2stream.store.snapshots import Snapshots
 from ps2stream.tags import Tagger
 from ps2stream.workers.gi2 import GI2
-from ps2stream.workers.index import IndexStats, Matches, Parts, Saved
+from ps2stream.workers.index import Matches, Parts, Saved
 from ps2stream.workers.state import WorkerMachine
 from tests.sim.clock import Clock, Task
 from tests.sim.disk import PowerCut, SimDisk
@@ -63,7 +63,7 @@ class SimTopology(Topology):
             self.mergers,
             tagger,
             self.plan.route,
-            lambda grid, parts=None: Poisonable(GI2(grid, parts), self.poison),
+            lambda grid, parts=None: Poisonable(grid, parts, self.poison),
             saved,
         )
 
@@ -79,38 +79,17 @@ class SimTopology(Topology):
         )
 
 
-class Poisonable:
+class Poisonable(GI2):
     """GI2, but an object with one word kills it."""
 
-    def __init__(self, index: GI2, poison: int) -> None:
-        self._index = index
+    def __init__(self, grid: Grid, parts: Parts | None, poison: int) -> None:
+        super().__init__(grid, parts)
         self._poison = np.uint64(poison)
 
     def match(self, lsn: int, lon: F64, lat: F64, term_off: I64, term: U64) -> Matches:
         if (term == self._poison).any():
             raise Poison
-        return self._index.match(lsn, lon, lat, term_off, term)
-
-    def insert(self, rows: QueryRows, tag_off: I64, tag_cell: U32, tag_term: U64) -> None:
-        self._index.insert(rows, tag_off, tag_cell, tag_term)
-
-    def delete(self, handles: I64, lsns: I64) -> None:
-        self._index.delete(handles, lsns)
-
-    def purge(self, watermark: int) -> None:
-        self._index.purge(watermark)
-
-    def sweep(self, budget: int) -> int:
-        return self._index.sweep(budget)
-
-    def stats(self) -> IndexStats:
-        return self._index.stats()
-
-    def hold(self) -> Parts:
-        return self._index.hold()
-
-    def release(self) -> None:
-        self._index.release()
+        return super().match(lsn, lon, lat, term_off, term)
 
 
 class Cluster:

@@ -6,9 +6,11 @@ import itertools
 from dataclasses import dataclass, field
 
 import numpy as np
+import shapely
 
 from ps2stream.batch import F64, I64, U64
 from ps2stream.grid import Grid
+from ps2stream.polygons import encode
 from ps2stream.rows import NEVER, PROG_AND, PROG_OR, Form, Kind, QueryRows, Shape
 from ps2stream.space_kernels import boxes_of, cell_at
 from ps2stream.workers.gi2 import GI2
@@ -33,6 +35,7 @@ class Query:
     prog: list[int] = field(default_factory=list)
     rect: tuple[float, ...] = ()
     circle: tuple[float, ...] = ()
+    ring: list[tuple[float, float]] = field(default_factory=list)
     deleted: int = NEVER
     tags: set[tuple[int, int]] = field(default_factory=set)
 
@@ -53,9 +56,12 @@ class Query:
 
     def emits(self, lsn: int, x: float, y: float, terms: set[int]) -> bool:
         inside = any(a <= x <= c and b <= y <= d for a, b, c, d in self.boxes)
-        inside = inside and (
-            _in_circle(self.circle, x, y) if self.circle else _in_rect(self.rect, x, y)
-        )
+        if self.circle:
+            inside = inside and _in_circle(self.circle, x, y)
+        elif self.ring:
+            inside = inside and bool(shapely.intersects_xy(shapely.Polygon(self.ring), x, y))
+        elif self.rect:
+            inside = inside and _in_rect(self.rect, x, y)
         posted = [t for i, t in enumerate(self.terms) if self.post >> i & 1 and t in terms]
         tag = self.level << 28 | cell_of(x, y, self.level)
         return (
@@ -120,18 +126,42 @@ def random_query(rng: np.random.Generator, handle: int) -> Query:
     (x0, y0), (x1, y1) = position(rng), position(rng)
     if x0 > x1 and rng.random() < 0.7:
         x0, x1 = x1, x0
-    rect = (x0, min(y0, y1), x1, max(y0, y1))
+    rect: tuple[float, ...] = (x0, min(y0, y1), x1, max(y0, y1))
     room = np.empty((2, 4))
-    boxes = [tuple(b) for b in room[: boxes_of(*rect, room)].tolist()]
-    circle = (*position(rng), float(rng.uniform(100, 5000))) if rng.random() < 0.2 else ()
-    if circle:
+    boxes = [tuple(b) for b in room[: boxes_of(x0, min(y0, y1), x1, max(y0, y1), room)].tolist()]
+    circle: tuple[float, ...] = ()
+    ring: list[tuple[float, float]] = []
+    kind = rng.random()
+    if kind < 0.2:
+        circle = (*position(rng), float(rng.uniform(100, 5000)))
+    elif kind < 0.3:
+        ring = [(float(x), float(y)) for x, y in rng.uniform(-30, 30, (3, 2))]
+        (x0, y0), (x1, y1) = np.min(ring, axis=0), np.max(ring, axis=0)
+        boxes = [(x0, y0, x1, y1)]
+    elif kind < 0.4:
+        rect = ()
+    if circle or not rect:
         boxes = [(-180.0, -90.0, 180.0, 90.0)]
     level = int(rng.choice([0, 0, 1, 2, 3]))
-    query = Query(handle, form, terms, post, boxes, level, prog, rect, circle)
+    query = Query(handle, form, terms, post, boxes, level, prog, rect, circle, ring)
     posted = [t for i, t in enumerate(terms) if post >> i & 1]
     tags = list(itertools.product(sorted(touched(query)), posted))
     query.tags = {t for t in tags if rng.random() < 0.9}  # the rest is at other workers
     return query
+
+
+def _shape(query: Query) -> Shape:
+    if query.circle:
+        return Shape.CIRCLE
+    if query.ring:
+        return Shape.POLYGON
+    return Shape.RECT if query.rect else Shape.WORLD
+
+
+def _geometry(query: Query) -> list[float]:
+    if query.ring:
+        return list(encode(shapely.Polygon(query.ring)))
+    return list(query.circle or query.rect)
 
 
 def columns(queries: list[Query]) -> tuple[QueryRows, I64, np.ndarray, U64]:
@@ -144,7 +174,7 @@ def columns(queries: list[Query]) -> tuple[QueryRows, I64, np.ndarray, U64]:
     term_off, term = ragged([q.terms for q in queries], np.uint64)
     prog_off, prog = ragged([q.prog for q in queries], np.int16)
     box_off, box = ragged([[v for b in q.boxes for v in b] for q in queries], np.float64)
-    geom_off, geom = ragged([list(q.circle or q.rect) for q in queries], np.float64)
+    geom_off, geom = ragged([_geometry(q) for q in queries], np.float64)
     nothing, none = ragged([[]] * n, np.uint8)
     rows = QueryRows(
         kind=np.full(n, Kind.INSERT, np.uint8),
@@ -161,7 +191,7 @@ def columns(queries: list[Query]) -> tuple[QueryRows, I64, np.ndarray, U64]:
         prog=prog,
         box_off=box_off,
         box=box,
-        shape=np.array([Shape.CIRCLE if q.circle else Shape.RECT for q in queries], np.uint8),
+        shape=np.array([_shape(q) for q in queries], np.uint8),
         geom_off=geom_off,
         geom=geom,
         source_off=nothing,

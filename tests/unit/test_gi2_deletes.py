@@ -96,7 +96,7 @@ def test_a_tag_that_goes_hides_no_other(seed: int) -> None:
             key, cell = held.pop(int(rng.integers(len(held))))
             at, word = find(table, key, cell)
             column = int(np.flatnonzero(table[at, BUCKET:] == word)[0])
-            kd._remove_tag(table, at, column)
+            kd.remove_tag(table, at, column)
             assert all(find(table, *tag)[1] == tag[1] << 32 | tag[1] for tag in held)
             assert find(table, key, cell)[1] == 0
         assert not table[:, BUCKET:].any()

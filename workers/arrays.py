@@ -1,0 +1,24 @@
+"""Arrays that hold an index, and how they grow."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ps2stream.batch import F64, Array
+
+GROWTH = 1.25
+_LINE = 8  # words of a cache line
+
+
+def cache_lines(n: int) -> F64:
+    """Zeroed float64[n, 8] whose rows are whole cache lines."""
+    raw = np.zeros(n * _LINE + _LINE, np.float64)
+    skip = -(raw.ctypes.data // 8) % _LINE
+    return raw[skip : skip + n * _LINE].reshape(n, _LINE)
+
+
+def grown(array: Array, size: int) -> Array:
+    """A copy with zeros behind, a quarter longer or more."""
+    out = np.zeros(max(size, int(len(array) * GROWTH)), array.dtype)
+    out[: len(array)] = array
+    return out

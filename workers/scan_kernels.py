@@ -1,0 +1,168 @@
+"""Passes over all units of GI2: which there are, what they hold, and dropping them."""
+
+# mypy: allow-untyped-decorators, allow-untyped-defs
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from ps2stream.rows import NEVER
+from ps2stream.workers.layout import (
+    BUCKET,
+    CELL_BITS,
+    CELL_MASK,
+    DELETED,
+    LEN_BITS,
+    LEN_MASK,
+    LIVE,
+    LOW,
+    NONE,
+    P_GEOM,
+    POOL_UNIT,
+    POSTING,
+    POSTINGS,
+    PURGEABLE,
+    REST,
+    SLOT_MASK,
+    TABLE_USED,
+    after,
+    find_tag,
+    give_run,
+    home,
+    is_dead,
+    lines,
+    prefetch,
+)
+from ps2stream.workers.purge_kernels import forget, free_slot, remove_tag
+
+_AHEAD = 8  # buckets, or units, whose runs are on their way from memory
+_SLOT_BYTES, _POSTING_BYTES, _WORD_BYTES = 64, 4 * POSTING, 8
+
+
+@njit(cache=True, nogil=True)
+def units(table, bucket, cell, term, run):
+    """Fill the columns with the tags from `bucket` on; (the next bucket, tags)."""
+    n = 0
+    while bucket < table.shape[0] and n + BUCKET <= cell.shape[0]:
+        for i in range(BUCKET):
+            word = table[bucket, BUCKET + i]
+            if word == NONE:
+                break
+            cell[n] = np.uint32(word >> np.uint64(32))
+            term[n] = table[bucket, i]
+            run[n] = np.uint32(word & LOW)
+            n += 1
+        bucket += 1
+    return bucket, n
+
+
+@njit(cache=True, nogil=True)
+def drop_units(
+    cell, term, run, table, runs, run_free, places, slots_i, general, left, dead, pool,
+    pool_free, level_postings, state,
+):  # fmt: skip
+    """Remove these tags with their postings. A query without any left is gone; but the slots
+    of those that wait for the watermark are the caller's to free, and that many it returns."""
+    waiting = 0
+    for k in range(run.shape[0]):
+        if k + _AHEAD < run.shape[0]:
+            prefetch(runs, np.int64(run[k + _AHEAD]))
+        at = np.int64(run[k])
+        length = np.int64(runs[at]) & LEN_MASK
+        for i in range(length):
+            slot = np.int64(runs[at + 1 + i * POSTING + 2]) & SLOT_MASK
+            left[slot] -= 1
+            if left[slot] != 0:
+                continue
+            if is_dead(dead, slot):
+                dead[slot >> 6] &= ~(np.uint64(1) << np.uint64(slot & 63))
+                state[PURGEABLE] -= 1
+            elif slots_i[slot, DELETED] == NEVER:
+                forget(slot, places, slots_i)
+                state[LIVE] -= 1
+            else:
+                waiting += 1
+                continue
+            free_slot(slot, slots_i, general, pool, pool_free, state)
+        state[POSTINGS] -= length
+        level_postings[np.int64(cell[k]) >> CELL_BITS] -= length
+        give_run(runs, run_free, at, np.int64(runs[at]) >> LEN_BITS)
+        state[TABLE_USED] -= 1
+        where = home(term[k], cell[k], table.shape[0])
+        bucket, word = find_tag(table, where, term[k], np.uint64(cell[k]))
+        column = 0
+        while table[bucket, BUCKET + column] != word:
+            column += 1
+        remove_tag(table, bucket, column)
+    return waiting
+
+
+@njit(cache=True, nogil=True)
+def free_waiting(slots, places, slots_i, general, pool, pool_free, state):
+    """Free the slots of deleted queries that have no posting left."""
+    for i in range(slots.shape[0]):
+        forget(slots[i], places, slots_i)
+        free_slot(slots[i], slots_i, general, pool, pool_free, state)
+
+
+@njit(cache=True, nogil=True)
+def sizes(slots_i, general, pool, out):
+    """Bytes of each slot's query with one posting; 0 where no live query is."""
+    for slot in range(out.shape[0]):
+        out[slot] = 0
+        if slots_i[slot, DELETED] == NEVER:
+            out[slot] = _SLOT_BYTES + _POSTING_BYTES
+            if general[slot]:
+                cls = pool[slots_i[slot, REST] + P_GEOM] >> np.uint64(48)
+                out[slot] += (_WORD_BYTES * POOL_UNIT) << np.int64(cls)
+
+
+@njit(cache=True, nogil=True)
+def count(table, runs, size, level, lon_bits, cell, queries, held):
+    """Fill the columns, a row a cell: postings of live queries, and their bytes by `size` of
+    their slots. Cells finer than `level` count for the one that holds them. The rows, or -1
+    when there are more cells than the columns hold."""
+    rows = 0
+    place = np.zeros(2 * cell.shape[0] + 1, np.uint32)  # open addressing, cell -> row + 1
+    for bucket in range(table.shape[0]):
+        ahead = min(bucket + _AHEAD, table.shape[0] - 1)
+        for i in range(BUCKET):
+            prefetch(runs, np.int64(table[ahead, BUCKET + i] & LOW))
+        for i in range(BUCKET):
+            word = table[bucket, BUCKET + i]
+            if word == NONE:
+                break
+            run = np.int64(word & LOW)
+            live = total = np.int64(0)
+            for j in range(np.int64(runs[run]) & LEN_MASK):
+                each = size[np.int64(runs[run + 1 + j * POSTING + 2]) & SLOT_MASK]
+                live += each != 0
+                total += each
+            if live == 0:
+                continue
+            tag = _ancestor(np.int64(word >> np.uint64(32)), level, lon_bits)
+            at = home(NONE, tag, place.shape[0])
+            while place[at] != 0 and cell[np.int64(place[at]) - 1] != tag:
+                at = after(at, place.shape[0])
+            if place[at] == 0:
+                if rows == cell.shape[0]:
+                    return -1
+                cell[rows] = tag
+                queries[rows] = held[rows] = 0
+                rows += 1
+                place[at] = np.uint32(rows)
+            row = np.int64(place[at]) - 1
+            queries[row] += live
+            held[row] += total
+    return rows
+
+
+@njit(inline="always")
+def _ancestor(tag, level, lon_bits):
+    """The cell of `level` that a finer cell lies in; a coarser one itself."""
+    own = tag >> CELL_BITS
+    if own >= level:
+        return np.uint32(tag)
+    columns, line, up = lines(lon_bits, own), tag & CELL_MASK, 2 * (level - own)
+    above = (line // columns >> up) * lines(lon_bits, level) + (line % columns >> up)
+    return np.uint32(level << CELL_BITS | above)

@@ -1,0 +1,36 @@
+"""The exact shapes of queries in GI2 that are no rectangles."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ps2stream.batch import F64, I64, U64
+from ps2stream.polygons import PolygonCache
+from ps2stream.region_rows import verify
+from ps2stream.workers.index import Matches
+from ps2stream.workers.layout import P_GEOM, P_HEAD, P_TERM
+
+
+def exact(
+    found: Matches, block: I64, pool: U64, lon: F64, lat: F64, polygons: PolygonCache
+) -> Matches:
+    """The pairs whose circle or polygon, if their query has one, holds the object. block
+    int64[pairs]: the query's offset in `pool` then, else 0."""
+    at = np.flatnonzero(block)
+    blocks, first, pick = np.unique(block[at], return_index=True, return_inverse=True)
+    head = pool[blocks + P_HEAD]
+    start = blocks + P_TERM + (head >> 24 & 255).astype(np.int64)
+    start += (head >> 32).astype(np.int64)
+    size = (pool[blocks + P_GEOM] & ((1 << 48) - 1)).astype(np.int64)
+    off = np.zeros(len(blocks) + 1, np.int64)
+    np.cumsum(size, out=off[1:])
+    where = np.arange(off[-1], dtype=np.int64) + np.repeat(start - off[:-1], size)
+    geom = pool.view(np.float64)[where]
+    row = found.row[at]
+    inside = verify(
+        (head >> 8 & 255).astype(np.uint8), off, geom, pick.astype(np.int64),
+        lon[row], lat[row], polygons, found.handle[at[first]],
+    )  # fmt: skip
+    keep = np.ones(len(block), np.bool_)
+    keep[at] = inside
+    return Matches(found.row[keep], found.handle[keep], found.session[keep])

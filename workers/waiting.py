@@ -1,0 +1,59 @@
+"""Deletes that wait for the watermark."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+
+from ps2stream.batch import I64, U32
+
+
+class Waiting:
+    """Slots with their delete LSNs. Slots are not used again for other queries while they
+    are in here."""
+
+    def __init__(self) -> None:
+        self._parts: deque[tuple[I64, I64]] = deque()  # (LSNs, slots): ascending, none empty
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def add(self, lsns: I64, slots: I64) -> None:
+        """LSNs in any order; cheap where they are not below what is in here."""
+        if len(slots) == 0:
+            return
+        if self._parts and lsns.min() < self._parts[-1][0][-1]:
+            lsns, slots = np.concatenate([self.columns(), np.stack([lsns, slots])], axis=1)
+            self._parts.clear()
+            self._size = 0
+        order = np.argsort(lsns, kind="stable")
+        self._parts.append((lsns[order], slots[order]))
+        self._size += len(slots)
+
+    def ripe(self, watermark: int) -> I64:
+        """Take out what was deleted up to `watermark`."""
+        out = [np.zeros(0, np.int64)]
+        while self._parts and self._parts[0][0][0] <= watermark:
+            lsns, slots = self._parts.popleft()
+            n = int(np.searchsorted(lsns, watermark, "right"))
+            out.append(slots[:n])
+            self._size -= n
+            if n < len(lsns):
+                self._parts.appendleft((lsns[n:], slots[n:]))
+        return np.concatenate(out)
+
+    def empty(self, left: U32) -> I64:
+        """Take out the slots of which no posting is left (`left` by slot)."""
+        lsns, slots = self.columns()
+        none = left[slots] == 0
+        gone: I64 = slots[none]
+        self._parts.clear()
+        self._size = 0
+        self.add(lsns[~none], slots[~none])
+        return gone
+
+    def columns(self) -> I64:
+        """LSNs and slots, int64[2, n]."""
+        return np.concatenate([np.zeros((2, 0), np.int64), *map(np.stack, self._parts)], axis=1)
