@@ -14,7 +14,16 @@ from ps2stream.batch import U32, U64
 from ps2stream.rows import NEVER
 from ps2stream.workers import layout as kl
 from ps2stream.workers.gi2 import GI2
-from tests.unit.postings import GRID, VOCABULARY, Query, check, columns, objects, random_query
+from tests.unit.postings import (
+    GRID,
+    VOCABULARY,
+    Query,
+    check,
+    columns,
+    objects,
+    plain_queries,
+    random_query,
+)
 
 Tag = tuple[int, int]
 
@@ -212,3 +221,14 @@ def test_equals_the_definition_while_units_come_and_go(seed: int) -> None:
     twin.index.purge(twin.lsn)
     assert len(twin.index.census().cell) == 0
     nothing_leaks(twin.index)
+
+
+def test_any_number_of_deletes_may_wait_and_come_again() -> None:
+    rng, index, handles = np.random.default_rng(1), GI2(GRID), np.arange(1, 3001)
+    for part in np.split(handles, 5):
+        index.insert(*columns(plain_queries(rng, part.tolist())))
+        index.delete(part, part + 10**6)
+    index.delete(handles, handles)
+    assert index.stats()[:3] == (0, 3000, 3000)
+    index.purge(10**6)
+    assert index.sweep(1 << 20) == 0
