@@ -8,6 +8,7 @@ halves, suspects too; an object that is alone has DEATHS trials.
 from __future__ import annotations
 
 import dataclasses
+import heapq
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -27,6 +28,8 @@ from ps2stream.rows import ObjectRows
 
 ROWS, TEXT_BYTES = 8_192, 1 << 20
 """What makes a batch a full one."""
+LEAST_BYTES = 4096
+"""What a batch takes at least, however small."""
 DEATHS = 3
 DEPTH_BITS = 8  # of an attempt: how often the batch was halved
 RESEND_TICKS = 30
@@ -55,9 +58,9 @@ class Open:
         return self.waiting <= self.partial
 
     @property
-    def size(self) -> float:
-        """In full batches."""
-        return max(len(self.rows) / ROWS, len(self.rows.text) / TEXT_BYTES)
+    def size(self) -> int:
+        """Of TEXT_BYTES, which a full batch has."""
+        return max(len(self.rows) * (TEXT_BYTES // ROWS), len(self.rows.text), LEAST_BYTES)
 
     @property
     def guilty(self) -> bool:
@@ -88,6 +91,9 @@ class OpenBatches:
         self._route = route
         self._epoch = epoch
         self._open: dict[int, Open] = {}
+        self._offsets: list[int] = []  # heap of them, and of some that are complete
+        self._held: set[int] = set()  # those that are held up
+        self._held_size = 0
         self._begun: dict[int, tuple[int, int]] = {}  # batch and attempt, by worker
 
     def __len__(self) -> int:
@@ -96,21 +102,24 @@ class OpenBatches:
     @property
     def active(self) -> int:
         """How many are not held up by silent workers."""
-        return sum(not open_.held_up for open_ in self._open.values())
+        return len(self._open) - len(self._held)
 
     @property
     def in_flight(self) -> int:
         """How many there are; what is held up counts by its size, in full batches."""
-        held = sum(open_.size for open_ in self._open.values() if open_.held_up)
-        return self.active + int(held)
+        return self.active + self._held_size // TEXT_BYTES
 
     def oldest(self, otherwise: int) -> int:
         """The lowest offset of them."""
-        return min(self._open, default=otherwise)
+        offsets = self._offsets
+        while offsets and offsets[0] not in self._open:
+            heapq.heappop(offsets)
+        return offsets[0] if offsets else otherwise
 
     def watermark(self, otherwise: int) -> int:
-        """The lowest LSN of them."""
-        return min((open_.lsn for open_ in self._open.values()), default=otherwise)
+        """The lowest LSN of them, which is that of the lowest offset."""
+        first = self._open.get(self.oldest(-1))
+        return otherwise if first is None else first.lsn
 
     def add(
         self,
@@ -148,6 +157,7 @@ class OpenBatches:
         }
         waiting = set(range(self._mergers))
         open_ = self._open[batch] = Open(lsn, rows, payload, routed, waiting, suspect)
+        heapq.heappush(self._offsets, batch)
         return list(open_.sends())
 
     def complete(self, frame: Completed) -> None:
@@ -157,14 +167,17 @@ class OpenBatches:
             if open_ is None:
                 continue
             open_.waiting.discard(frame.merger)
-            if not open_.waiting:
-                del self._open[batch]
+            if open_.waiting:
+                self._look(batch, open_)
+            else:
+                self._close(batch)
 
     def hold_up(self, frame: Partial) -> None:
         """Of these a merger lacks what silent workers owe."""
         for batch in frame.batch.tolist():
             if (open_ := self._open.get(batch)) is not None:
                 open_.partial.add(frame.merger)
+                self._look(batch, open_)
 
     def refuse(self, frame: Stale) -> None:
         """A worker has another plan: the batch is sent again after a while."""
@@ -192,7 +205,7 @@ class OpenBatches:
         """Take out the batches that killed."""
         found = [(b, open_) for b, open_ in self._open.items() if open_.guilty]
         for batch, _ in found:
-            del self._open[batch]
+            self._close(batch)
         return found
 
     def tick(self) -> list[Send]:
@@ -204,3 +217,15 @@ class OpenBatches:
                 open_.again *= 2
                 out += open_.sends()
         return out
+
+    def _look(self, batch: int, open_: Open) -> None:
+        """Whether it is held up now; it remains so."""
+        if open_.held_up and batch not in self._held:
+            self._held.add(batch)
+            self._held_size += open_.size
+
+    def _close(self, batch: int) -> None:
+        open_ = self._open.pop(batch)
+        if batch in self._held:
+            self._held.discard(batch)
+            self._held_size -= open_.size

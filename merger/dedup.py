@@ -12,9 +12,11 @@ says that all before is done.
 from __future__ import annotations
 
 import dataclasses
+from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -65,6 +67,15 @@ class Pending:
         return pairs
 
 
+class Told(NamedTuple):
+    """Pairs whose batch is not done, and the range that their offsets span."""
+
+    first: int
+    stop: int
+    offset: I64
+    handle: I64
+
+
 class Window:
     """The batches of one dispatcher: pending, done, withdrawn, told in part."""
 
@@ -75,7 +86,8 @@ class Window:
         self._pending: dict[int, Pending] = {}
         self._early: OrderedDict[int, None] = OrderedDict()  # pending without payload
         self._withdrawn: OrderedDict[int, int] = OrderedDict()  # batch: attempts up to this
-        self._told: list[tuple[int, int, I64, I64]] = []  # first, behind last; offsets, handles
+        self._told: list[Told] = []  # by `first`
+        self._longest = 0  # of their ranges
         self._ticks = 0
         self._heard: dict[int, int] = {}  # worker: tick
         self._silent: set[int] = set()
@@ -159,7 +171,7 @@ class Window:
             new = ~np.logical_or.reduce([(offset >= a) & (offset < b) for a, b in old])
             row, handle, session = row[new], handle[new], session[new]
         end = payload.batch + len(payload.time)
-        told = [(o, h) for a, b, o, h in self._told if a < end and b > payload.batch]
+        told = [(t.offset, t.handle) for _, t in self._met(payload.batch, end)]
         if told:
             new = _others(payload.batch + row.astype(np.int64), handle, told)
             row, handle, session = row[new], handle[new], session[new]
@@ -167,7 +179,9 @@ class Window:
 
     def tell(self, offset: I64, handle: I64) -> None:
         """These pairs are told; the rest of their batch is not."""
-        self._told.append((int(offset.min()), int(offset.max()) + 1, offset, handle))
+        told = Told(int(offset.min()), int(offset.max()) + 1, offset, handle)
+        insort(self._told, told, key=itemgetter(0))
+        self._longest = max(self._longest, told.stop - told.first)
 
     def wait(self, batch: int) -> None:
         """This batch has been processed in part."""
@@ -176,7 +190,9 @@ class Window:
     def finish(self, batch: int, end: int) -> None:
         """The objects of this batch are done."""
         self.done.add(batch, end)
-        self._told = [told for told in self._told if not self.done.covers(told[0], told[1])]
+        for at, told in reversed(self._met(batch, end)):
+            if self.done.covers(told.first, told.stop):
+                del self._told[at]
         self._drop(batch)
 
     def advance(self, watermark: int, oldest: int = 0) -> None:
@@ -187,11 +203,17 @@ class Window:
         self.watermark = max(self.watermark, watermark)
         self._oldest = max(self._oldest, oldest)
         self.done.add(0, self._oldest)
-        self._told = [told for told in self._told if told[1] > self._oldest]
+        self._told = [told for told in self._told if told.stop > self._oldest]
         for batch, pending in list(self._pending.items()):
             payload = pending.payload
             if batch < self._oldest or (payload is not None and payload.lsn < self.watermark):
                 self._drop(batch)
+
+    def _met(self, start: int, stop: int) -> list[tuple[int, Told]]:
+        """What was told of start..stop, with its places."""
+        a = bisect_left(self._told, start - self._longest + 1, key=itemgetter(0))
+        b = bisect_left(self._told, stop, key=itemgetter(0))
+        return [(at, self._told[at]) for at in range(a, b) if self._told[at].stop > start]
 
     def _open(self, batch: int, attempt: int) -> Pending | None:
         """The batch's Pending of this attempt, or none when it is one of the past."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import random
 from collections.abc import Sequence
 
 import numpy as np
@@ -181,4 +183,54 @@ def test_what_was_told_in_part_is_not_told_again_after_a_restart() -> None:
     assert [p[:2] for _, p in sorted(r.clients[1].pairs.items())] == [
         ("q1", "o0"), ("q2", "o3"), ("q2", "o1"), ("q1", "o3"),
     ]  # fmt: skip
+    assert not r.machine._windows[0].in_part
+
+
+def test_that_a_batch_is_held_up_is_said_again_when_it_comes_again() -> None:
+    r = rig()
+    r.send(inserts(1, [1]), attach(1))
+    silent(r, [(0, 1, 1)])
+    r.tick(5)
+    assert partial(r) == [0]
+    r.send(payload(0, 4, 1, expected=2))  # as where the first word of it got lost
+    assert partial(r) == [0, 0]
+    assert len(r.clients[1].pairs) == 1
+
+
+def test_what_was_told_of_a_batch_that_is_given_up_is_forgotten() -> None:
+    r = rig()
+    r.send(inserts(1, [1]), attach(1))
+    silent(r, [(0, 1, 1)])
+    assert r.machine._windows[0].in_part
+    r.send(dataclasses.replace(payload(4, 4, 1), oldest=4))  # a crash took the one before
+    assert not r.machine._windows[0].in_part
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_pairs_told_in_part_are_told_once_however_batches_come_again(seed: int) -> None:
+    rng = random.Random(seed)
+    r = rig()
+    r.send(inserts(1, [1] * 8), attach(1))
+    r.send(payload(0, 1, 8, expected=2))
+    r.tick(SILENT_TICKS)  # worker 1 is
+    size = 6
+    pairs = {(offset, rng.randint(1, 8)) for offset in range(1, 301) for _ in range(3)}
+
+    def found(start: int, stop: int) -> list[tuple[int, int, int]]:
+        return [(o - start, h, 1) for o, h in sorted(pairs) if start <= o < stop]
+
+    starts = list(range(1, 301, size))
+    for start in starts:
+        mine = rng.sample(found(start, start + size), 5)
+        r.send(payload(start, size, 8, expected=2), matches(start, mine))
+    assert len(r.clients[1].pairs) == 5 * len(starts)
+    rng.shuffle(starts)
+    for start in starts:
+        cut = start + rng.randint(1, size)
+        for a, b in ((start, cut), (cut, start + size)):
+            if a < b:
+                r.send(payload(a, b - a, 8, attempt=1), matches(a, found(a, b), attempt=1))
+    told = [(offset, int(name[1:])) for name, _, _, offset in r.clients[1].pairs.values()]
+    assert len(told) == len(set(told))
+    assert set(told) == pairs
     assert not r.machine._windows[0].in_part

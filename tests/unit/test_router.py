@@ -12,7 +12,7 @@ import pytest
 from ps2stream.batch import Frame, decode
 from ps2stream.dispatcher import open_batches as batches
 from ps2stream.dispatcher.object_log import column
-from ps2stream.dispatcher.open_batches import ROWS
+from ps2stream.dispatcher.open_batches import LEAST_BYTES, ROWS, TEXT_BYTES
 from ps2stream.dispatcher.router import RESEND_TICKS, RouterMachine
 from ps2stream.errors import ResourceExhausted, Unavailable
 from ps2stream.grid import Grid
@@ -536,3 +536,46 @@ def test_what_silent_workers_keep_open_counts_by_its_size() -> None:
     for merger in (0, 1):
         router.on(done(merger, 0, 1, 2, 3))
     assert (router.active, router.in_flight, router.oldest) == (0, 0, 3 + ROWS)
+
+
+def test_many_small_batches_that_are_held_up_fill_the_room_too() -> None:
+    router = machine(mergers=1, max_in_flight=2)
+    router.on(insert(1))
+    most = 2 * TEXT_BYTES // LEAST_BYTES
+    for i in range(most):
+        router.publish(posts(7))
+        router.on(Partial(0, np.array([i])))
+    with pytest.raises(ResourceExhausted):
+        router.publish(posts(7))
+    router.on(done(0, most // 2))
+    router.publish(posts(7))
+
+
+def test_open_batches_are_counted_as_by_hand() -> None:
+    rng = random.Random(7)
+    router = machine(max_in_flight=10_000)
+    router.on(insert(1))
+    open_: dict[int, tuple[int, set[int], set[int]]] = {}  # LSN, waiting, partial, by offset
+    lsn = 1
+    for _ in range(2_000):
+        match rng.choice(["publish", "insert", "partial", "partial", "complete", "complete"]):
+            case "publish":
+                offset, _, _ = router.publish(posts(*[7] * rng.randint(1, 3)))
+                open_[offset] = lsn, {0, 1}, set()
+            case "insert":
+                lsn += 1
+                router.on(insert(lsn))
+            case what if open_:
+                offset, merger = rng.choice(list(open_)), rng.randint(0, 1)
+                if what == "partial":
+                    router.on(Partial(merger, np.array([offset])))
+                    open_[offset][2].add(merger)
+                else:
+                    router.on(done(merger, offset))
+                    open_[offset][1].discard(merger)
+                    open_ = {o: known for o, known in open_.items() if known[1]}
+        assert router.oldest == min(open_, default=router.offset)
+        assert router.watermark == min((known[0] for known in open_.values()), default=lsn)
+        held = sum(waiting <= partial for _, waiting, partial in open_.values())
+        assert router.active == len(open_) - held
+        assert router.in_flight == router.active + held * LEAST_BYTES // TEXT_BYTES
