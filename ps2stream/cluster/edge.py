@@ -158,10 +158,7 @@ class DispatcherEdge:
         sink: Sink,
         ack: int = 0,
     ) -> Future[StreamPort]:
-        """Open the session's Deliver stream here. `sink` gets encoded DeliverResponses,
-        then None when another stream has taken the session over; it must not block. `ack`:
-        the client has dealt with the pairs to this number. The future is FailedPrecondition
-        when the session has not so many."""
+        """Open the session's Deliver stream here, as Gateway.attach says."""
         opening: Future[StreamPort] = Future()
         window = (credit_batches, credit_bytes)
         self._name(Stream(self.streams, session, sink, fields, *window, ack, opening), make=True)

@@ -19,6 +19,7 @@ from ps2stream.session_messages import Arrived, Attach, Attached, Credit, Delive
 REPEAT_TICKS = 20
 ARRIVED_BYTES = 1 << 20
 """Of deliveries, after which a merger hears of them, if no tick comes before."""
+_TAKEN_OVER = FailedPrecondition("another stream has taken the session over")
 
 
 class Edge(Protocol):
@@ -108,7 +109,7 @@ class Streams:
         old = self._of.get(session)
         if old is not None and old is not stream:
             old.closed = True
-            old.sink(None)
+            old.sink(_TAKEN_OVER)
         self._of[session] = stream
         stream.session, stream.epoch = session, epoch
         stream.attached = False
@@ -138,7 +139,7 @@ class Streams:
             self._attached(stream, frame)
         elif frame.closed:
             self._forget(stream)
-            stream.sink(None)
+            stream.sink(_TAKEN_OVER)
         elif frame.number == stream.number + 1:
             stream.number += 1
             stream.sent = (stream.sent[0] + 1, stream.sent[1] + len(frame.data))
@@ -225,9 +226,12 @@ class Streams:
 
     def _opened(self, stream: Stream, problem: BaseException | None = None) -> None:
         opening, stream.opening = stream.opening, None
-        if opening is None or not opening.set_running_or_notify_cancel():
+        if opening is None:
+            if isinstance(problem, Exception):
+                stream.sink(problem)
+        elif not opening.set_running_or_notify_cancel():
             return
-        if problem is None:
+        elif problem is None:
             opening.set_result(stream)
         else:
             opening.set_exception(problem)

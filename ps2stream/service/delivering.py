@@ -57,10 +57,10 @@ class Delivering:
         start = _start(next(requests, b""))
         inbox = self._held.open()
 
-        def sink(data: bytes | None) -> bool:
-            if data is not None:
+        def sink(data: bytes | Exception) -> bool:
+            if not isinstance(data, Exception):
                 return inbox.put(data)
-            inbox.end(_TAKEN_OVER)
+            inbox.end(data)
             return False
 
         def leave() -> None:
@@ -257,6 +257,3 @@ def _invalid(field: str, problem: str) -> InvalidArgument:
 
 def _stopping() -> Unavailable:
     return Unavailable("the service is stopping")
-
-
-_TAKEN_OVER = FailedPrecondition("another stream has taken the session over")

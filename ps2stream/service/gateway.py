@@ -16,8 +16,9 @@ from ps2stream.rows import ObjectRows, QueryRows
 from ps2stream.terms import Analyzer, Frequencies
 from ps2stream.tokens import TokensReply
 
-Sink = Callable[[bytes | None], bool | None]
-"""True says that it let go of the delivery: none is to follow until `Stream.again`."""
+Sink = Callable[[bytes | Exception], bool | None]
+"""Takes deliveries, and what the stream ends with. True says that it let go of the delivery:
+none is to follow until `Stream.again`."""
 
 
 class Publication(NamedTuple):
@@ -109,9 +110,10 @@ class Gateway(Protocol):
         ack: int = 0,
     ) -> Future[Stream]:
         """Open the session's Deliver stream here. fields: bit 0 text, 1 position, 2 time.
-        `sink` gets encoded DeliverResponses, then None when another stream has taken the
-        session over; it must not block. `ack`: the client has dealt with the pairs to this
-        number. The future is FailedPrecondition when the session has not so many."""
+        `sink` gets encoded DeliverResponses, then FailedPrecondition when another stream has
+        taken the session over; it must not block. `ack`: the client has dealt with the pairs
+        to this number. The future is FailedPrecondition when the session has not so many, and
+        so ends a stream that has acknowledged more and is attached anew."""
 
     def sample(self) -> ObjectSample:
         """Some of the objects that were lately accepted."""

@@ -210,11 +210,11 @@ class Reader:
 
     def _sink_of(
         self, process: Process, inbox: Inbox, number: int
-    ) -> Callable[[bytes | None], None]:
-        def sink(data: bytes | None) -> None:
+    ) -> Callable[[bytes | Exception], None]:
+        def sink(data: bytes | Exception) -> None:
             if process.shell.lapsed:
                 self.cluster.wrong(f"{process.name} delivers past its lease")
-            if data is None:
+            if isinstance(data, Exception):
                 inbox.over = True
                 self.cluster.clock.after(1, self._taken_over, inbox)
                 return

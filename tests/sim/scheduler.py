@@ -43,8 +43,8 @@ class Mailbox:
     def attached(self, future: Future[Stream]) -> None:
         self.stream = future.result()
 
-    def __call__(self, data: bytes | None) -> None:
-        if data is None:
+    def __call__(self, data: bytes | Exception) -> None:
+        if isinstance(data, Exception):
             return
         batch = delivery_pb2.DeliverResponse.FromString(data).batch
         self.names.update(zip(batch.new_handles, batch.new_query_ids, strict=True))

@@ -13,6 +13,7 @@ from ps2stream.batch import strings_to_column
 from ps2stream.cluster import questions, updates
 from ps2stream.cluster.edge import REPEAT_TICKS
 from ps2stream.cluster.intake import ROWS, Intake
+from ps2stream.errors import FailedPrecondition
 from ps2stream.messages import Address, Completed, LookupReply, SessionGrant, UpdateDecision
 from ps2stream.queries import delete_rows
 from ps2stream.service.gateway import Publication
@@ -20,6 +21,7 @@ from ps2stream.session_messages import Arrived, Attach, Attached, Delivery, Deta
 from tests.unit.test_intake import Desk, rows
 
 SESSION = 9
+TAKEN_OVER = "another stream has taken the session over"
 
 
 @pytest.fixture
@@ -31,7 +33,7 @@ def grant(desk: Desk, epoch: int) -> None:
     desk.edge._answer(SessionGrant(desk.edge._questions._seq, SESSION, epoch))
 
 
-def attached(desk: Desk, sink: list[bytes | None], epoch: int = 4) -> Any:
+def attached(desk: Desk, sink: list[bytes | Exception], epoch: int = 4) -> Any:
     future = desk.edge.attach("s", 0, 8, 1 << 20, sink.append)
     grant(desk, epoch)
     assert not future.done()
@@ -48,24 +50,24 @@ def frames(desk: Desk, kind: type[Any]) -> list[Any]:
 
 
 def test_a_later_stream_ends_the_earlier_one_and_outlives_its_end(desk: Desk) -> None:
-    first: list[bytes | None] = []
-    second: list[bytes | None] = []
+    first: list[bytes | Exception] = []
+    second: list[bytes | Exception] = []
     old, new = attached(desk, first, 4), attached(desk, second, 5)
-    assert (first, second) == ([None], [])
+    assert [*map(str, first)] == [TAKEN_OVER]
     old.close()
     deliver(desk, old.epoch, b"late")
     deliver(desk, new.epoch, b"match")
-    assert (first, second) == ([None], [b"match"])
+    assert (len(first), second) == (1, [b"match"])
     assert desk.edge.status()["streams"] == 1
 
 
 def test_a_stream_that_moved_to_another_dispatcher_ends_here(desk: Desk) -> None:
-    sink: list[bytes | None] = []
+    sink: list[bytes | Exception] = []
     stream = attached(desk, sink)
     deliver(desk, stream.epoch - 1, b"", closed=1)  # said of an older one
     assert (sink, desk.edge.status()["streams"]) == ([], 1)
     deliver(desk, stream.epoch, b"", closed=1)
-    assert (sink, desk.edge.status()["streams"]) == ([None], 0)
+    assert ([*map(str, sink)], desk.edge.status()["streams"]) == ([TAKEN_OVER], 0)
     stream.close()
     assert frames(desk, Detach) == []  # the merger knows
 
@@ -145,9 +147,23 @@ def test_a_cursor_from_elsewhere_is_refused(desk: Desk) -> None:
     assert len(desk.edge.streams) == 0
 
 
+def test_a_stream_that_acknowledged_what_there_is_not_ends_when_it_is_attached_anew(
+    desk: Desk,
+) -> None:
+    sink: list[bytes | Exception] = []
+    attached(desk, sink).credit(0, 0, 7)
+    desk.edge.joined(Address("merger", 0))
+    grant(desk, 9)
+    desk.edge._answer(Attached(SESSION, 9, 0, 5, 5, 1))
+    [error] = sink
+    assert isinstance(error, FailedPrecondition)
+    assert "7 is above 5" in str(error)
+    assert len(desk.edge.streams) == 0
+
+
 @pytest.mark.parametrize("how", ["gap", "silent", "merger"])
 def test_what_got_lost_is_had_by_attaching_anew(desk: Desk, how: str) -> None:
-    sink: list[bytes | None] = []
+    sink: list[bytes | Exception] = []
     stream = attached(desk, sink)
     deliver(desk, 4, b"one")
     stream.credit(1, 3, 1)
@@ -233,7 +249,7 @@ def test_unanswered_questions_are_bounded(desk: Desk, monkeypatch: pytest.Monkey
 
 
 def test_a_stream_that_waits_for_its_epoch_says_nothing(desk: Desk) -> None:
-    sink: list[bytes | None] = []
+    sink: list[bytes | Exception] = []
     desk.edge.attach("s", 0, 8, 1 << 20, sink.append)
     grant(desk, 4)
     desk.edge.joined(Address("merger", 0))  # before it has answered
