@@ -152,7 +152,7 @@ class Receiver:
             kept = delivery_pb2.Cursor.FromString(cursor)
         except DecodeError:
             raise InvalidArgument([Violation("cursor", "is not a cursor")]) from None
-        self._incarnation = kept.incarnation
+        self._of = kept.incarnation, kept.session
         self._last = kept.session_seq
         self._batches = 0
         self._bytes = 0
@@ -162,11 +162,10 @@ class Receiver:
     def start(self) -> bytes:
         """The first message of a new stream."""
         self._batches = self._bytes = 0
-        start = delivery_pb2.Start()
-        start.CopyFrom(self._start)
+        request = delivery_pb2.DeliverRequest(start=self._start)
         if self._last:
-            start.cursor.CopyFrom(self._cursor())
-        return delivery_pb2.DeliverRequest(start=start).SerializeToString()
+            request.start.cursor.CopyFrom(self._cursor())
+        return request.SerializeToString()
 
     @property
     def cursor(self) -> bytes:
@@ -175,7 +174,8 @@ class Receiver:
         return self._cursor().SerializeToString()
 
     def _cursor(self) -> delivery_pb2.Cursor:
-        return delivery_pb2.Cursor(incarnation=self._incarnation, session_seq=self._last)
+        of, session = self._of
+        return delivery_pb2.Cursor(incarnation=of, session_seq=self._last, session=session)
 
     def on(self, data: bytes) -> Matches | None:
         """A message from the service; matches that are new, if it has any."""
@@ -210,10 +210,10 @@ class Receiver:
         return delivery_pb2.DeliverRequest(credit=credit).SerializeToString()
 
     def _started(self, data: bytes) -> None:
-        event = delivery_pb2.DeliverResponse.FromString(data)
-        if event.started.incarnation != self._incarnation:
-            self._incarnation = event.started.incarnation
+        started = delivery_pb2.DeliverResponse.FromString(data).started
+        if started.incarnation != self._of[0]:
             self._last = 0
+        self._of = started.incarnation, started.session
 
 
 def read_batch(data: bytes, names: dict[int, str]) -> Matches:

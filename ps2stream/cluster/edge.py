@@ -157,11 +157,13 @@ class DispatcherEdge:
         credit_bytes: int,
         sink: Sink,
         ack: int = 0,
+        of: int = 0,
     ) -> Future[StreamPort]:
         """Open the session's Deliver stream here, as Gateway.attach says."""
         opening: Future[StreamPort] = Future()
         window = (credit_batches, credit_bytes)
-        self._name(Stream(self.streams, session, sink, fields, *window, ack, opening), make=True)
+        stream = Stream(self.streams, session, sink, fields, *window, ack, of, opening)
+        self._name(stream, make=True)
         return opening
 
     def sample(self) -> ObjectSample:

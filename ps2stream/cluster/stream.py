@@ -47,6 +47,7 @@ class Stream:
     window_batches: int
     window_bytes: int
     ack: int
+    of: int  # the session that `ack` is of, if known
     opening: Future[StreamPort] | None
     session: int = 0
     epoch: int = 0
@@ -105,6 +106,9 @@ class Streams:
             problem = f"{-session} sessions are named, the tenant's quota (sessions)"
             over = ResourceExhausted(problem, QUOTA_RETRY_MS) if session else None
             self._opened(stream, over)
+            return
+        if stream.of not in (0, session):
+            self.fail(stream, FailedPrecondition("cursor: it is of another session"))
             return
         old = self._of.get(session)
         if old is not None and old is not stream:

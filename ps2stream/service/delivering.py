@@ -115,6 +115,7 @@ class Delivering:
             start.credit_bytes or CREDIT_BYTES,
             sink,
             self._resume(start),
+            start.cursor.session,
         )
         try:
             stream = wait(attaching, context)

@@ -108,12 +108,14 @@ class Gateway(Protocol):
         credit_bytes: int,
         sink: Sink,
         ack: int = 0,
+        of: int = 0,
     ) -> Future[Stream]:
         """Open the session's Deliver stream here. fields: bit 0 text, 1 position, 2 time.
         `sink` gets encoded DeliverResponses, then FailedPrecondition when another stream has
         taken the session over; it must not block. `ack`: the client has dealt with the pairs
-        to this number. The future is FailedPrecondition when the session has not so many, and
-        so ends a stream that has acknowledged more and is attached anew."""
+        to this number, of the session of the number `of`, unless 0. The future is
+        FailedPrecondition when this is another session or has not so many, and so ends a
+        stream that has acknowledged more and is attached anew."""
 
     def sample(self) -> ObjectSample:
         """Some of the objects that were lately accepted."""

@@ -82,9 +82,10 @@ class TenantGateway:
         credit_bytes: int,
         sink: Sink,
         ack: int = 0,
+        of: int = 0,
     ) -> Future[Stream]:
         kept = tenants.under(self._tenant, session)
-        return self._all.attach(kept, fields, credit_batches, credit_bytes, sink, ack)
+        return self._all.attach(kept, fields, credit_batches, credit_bytes, sink, ack, of)
 
     def tokens(self, add: bytes = b"", drop: str = "") -> Future[TokensReply]:
         return self._all.tokens(add, drop)

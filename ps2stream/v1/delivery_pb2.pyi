@@ -53,19 +53,23 @@ class Cursor(_message.Message):
 
     INCARNATION_FIELD_NUMBER: _builtins.int
     SESSION_SEQ_FIELD_NUMBER: _builtins.int
+    SESSION_FIELD_NUMBER: _builtins.int
     incarnation: _builtins.int
     """As Started said."""
     session_seq: _builtins.int
     """The number of the last pair that was dealt with."""
+    session: _builtins.int
+    """As Started said; that of another session is refused. 0: not known."""
     def __init__(
         self,
         *,
         incarnation: _builtins.int = ...,
         session_seq: _builtins.int = ...,
+        session: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "session_seq", b"session_seq"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "session", b"session", "session_seq", b"session_seq"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -241,3 +241,21 @@ def test_a_cursor_that_is_ahead_of_the_session_is_refused(client: Client) -> Non
         client.subscribe("ahead", cursor=kept.SerializeToString(), reconnect=False)
     with pytest.raises(InvalidArgument, match="is not a cursor"):
         client.subscribe("ahead", cursor=b"\xff")
+
+
+def test_a_cursor_of_another_session_is_refused_and_ends_nothing(client: Client) -> None:
+    post = {"id": "o", "lon": 0.0, "lat": 0.0, "text": "cursored"}
+    for session in ("one", "other"):
+        client.insert(f"of {session}", "cursored", session=session)
+    client.publish([post])
+    with client.subscribe("one") as matches:
+        assert next(iter(matches)).query_id == "of one"
+    kept = delivery_pb2.Cursor.FromString(matches.cursor)
+    with client.subscribe("other") as others:
+        with pytest.raises(FailedPrecondition, match="cursor: it is of another session"):
+            client.subscribe("other", cursor=matches.cursor, reconnect=False)
+        assert next(iter(others)).query_id == "of other"
+    kept.session = 0  # as clients kept it before
+    client.publish([post | {"id": "p"}])
+    with client.subscribe("one", cursor=kept.SerializeToString()) as matches:
+        assert next(iter(matches)).object_id == "p"
