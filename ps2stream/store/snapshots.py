@@ -79,6 +79,27 @@ class Snapshots:
         """Put these in the place of what is there; bytes written. `stamp` was never used before;
         unless `still` holds at the end, nothing is changed. Raises OSError."""
         name = f"arrays.{stamp}"
+        new = self._folder / f"{MANIFEST}.{stamp}"
+        good = False
+        try:
+            size = self._put(key, lsn, arrays, name, new)
+            good = still()
+        finally:
+            if not good:
+                for path in (new, self._folder / name):
+                    with contextlib.suppress(OSError):
+                        self._disk.remove(path)
+        if not good:
+            return 0
+        self._disk.rename(new, self._folder / MANIFEST)
+        self._disk.sync(self._folder)
+        self._clear(MANIFEST, name)
+        return size
+
+    def _put(
+        self, key: Key, lsn: int, arrays: Mapping[str, Array], name: str, manifest: Path
+    ) -> int:
+        """Write the two files; bytes of the arrays."""
         size = sum(_padded(a.nbytes) for a in arrays.values())
         file = self._disk.create(self._folder / name, size)
         rows: list[tuple[Any, ...]] = []
@@ -91,18 +112,10 @@ class Snapshots:
         body = {"format": FORMAT, "key": key, "lsn": lsn, "file": name, "arrays": rows}
         text = json.dumps(body).encode()
         text = b"%08x %s" % (zlib.crc32(text), text)
-        new = self._folder / f"{MANIFEST}.{stamp}"
-        file = self._disk.create(new, len(text))
+        file = self._disk.create(manifest, len(text))
         file.pwritev([text], 0)
         file.sync()
         file.close()
-        if not still():
-            self._disk.remove(new)
-            self._disk.remove(self._folder / name)
-            return 0
-        self._disk.rename(new, self._folder / MANIFEST)
-        self._disk.sync(self._folder)
-        self._clear(MANIFEST, name)
         return size
 
     def _clear(self, *kept: str) -> None:

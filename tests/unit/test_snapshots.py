@@ -167,8 +167,8 @@ def test_a_disk_that_is_full_or_fails_leaves_what_was_there() -> None:
         with pytest.raises(OSError, match=r"."):
             kept.write(KEY, 8, arrays(2), "1.2", yes)
         setattr(disk, fault, False)
+        assert len(disk.contents(FOLDER)) == 2, "and takes no room"
         assert same(kept.read(KEY), 7, arrays())
-        assert len(disk.contents(FOLDER)) == 2
 
 
 def test_who_may_have_been_replaced_writes_nothing() -> None:
