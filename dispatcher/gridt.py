@@ -47,10 +47,10 @@ class Share(NamedTuple):
 class Gridt:
     """H1 and H2 of one dispatcher."""
 
-    def __init__(self, h1: H1, grid: Grid) -> None:
+    def __init__(self, h1: H1, grid: Grid, other: H1 | None = None) -> None:
         self.h1 = h1
         self.grid = grid
-        self._tagger = Tagger(h1, grid)
+        self._tagger = Tagger(h1, grid, other)
         self._table = empty_table(12)
         self._count = np.zeros(len(self._table), np.uint32)
         self._used = np.zeros(ALL + 1, np.int64)
@@ -60,9 +60,25 @@ class Gridt:
         return int(self._used[ALL])
 
     @property
+    def other(self) -> H1 | None:
+        """Whose owners updates go to as well."""
+        return self._tagger.other
+
+    @property
     def levels(self) -> list[int]:
         """Levels of the grid on which some query lives; objects probe these alone."""
         return np.flatnonzero(self._used[:ALL]).tolist()
+
+    def follow(self, h1: H1, other: H1 | None) -> None:
+        """From now on `h1` says who serves a unit; updates go also to its owner by `other`."""
+        if h1 is not self.h1:
+            held = np.flatnonzero(self._table[:, 1])
+            term, meta = self._table[held, 0], self._table[held, 1]
+            worker = h1.owners((meta >> np.uint64(32)).astype(np.uint32), term)
+            kept = meta & ~np.uint64(0xFFFF << 16)
+            self._table[held, 1] = kept | worker.astype(np.uint64) << np.uint64(16)
+        self.h1 = h1
+        self._tagger = Tagger(h1, self.grid, other)
 
     def expand(self, rows: QueryRows) -> Tags:
         """The tags of inserts or deletes: cells of the bounding boxes times posting terms."""

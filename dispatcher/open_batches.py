@@ -83,12 +83,13 @@ class Open:
 
 
 class OpenBatches:
-    """Those of dispatcher `index`, in its incarnation `epoch`, under the plan `route`."""
+    """Those of dispatcher `index`, in its incarnation `epoch`; new ones are of the plan
+    `route`."""
 
     def __init__(self, index: int, mergers: int, route: int, epoch: int) -> None:
         self._index = index
         self._mergers = mergers
-        self._route = route
+        self.route = route
         self._epoch = epoch
         self._open: dict[int, Open] = {}
         self._offsets: list[int] = []  # heap of them, and of some that are complete
@@ -151,7 +152,7 @@ class OpenBatches:
             oldest=oldest,
         )
         suspect = part_of is not None
-        head = (self._index, batch, attempt, self._route, lsn, watermark, int(suspect))
+        head = (self._index, batch, attempt, self.route, lsn, watermark, int(suspect))
         routed = {
             s.worker: RoutedObjects(*head, s.row, s.lon, s.lat, s.term_off, s.term) for s in shares
         }

@@ -34,6 +34,7 @@ from ps2stream.messages import (
     Send,
     SessionGrant,
     Stale,
+    StrategyReply,
     Tip,
     UpdateDecision,
     UpdateRequest,
@@ -44,6 +45,7 @@ from ps2stream.messages import (
 from ps2stream.records import ObjectRecord, Quarantined, Split
 from ps2stream.rows import Kind, ObjectRows, QueryRows
 from ps2stream.session_messages import Attached, Delivery
+from ps2stream.strategy import Strategist
 from ps2stream.tags import Tags
 from ps2stream.tail import Follower
 from ps2stream.tokens import TokensReply
@@ -74,8 +76,8 @@ class RouterMachine:
 
     At most `max_in_flight` batches are under way at a time; a batch is known by the offset
     of its first object. `replay` is what an earlier incarnation left open, in the order of
-    the offsets; it is sent as room comes, before anything new. `offset` is the next, above
-    all that were used.
+    the offsets; it is sent as room comes, before anything new. `strategist` follows changes
+    of the plan. `offset` is the next, above all that were used.
     """
 
     def __init__(
@@ -90,10 +92,12 @@ class RouterMachine:
         epoch: int = 0,
         replay: Sequence[ObjectRecord] = (),
         offset: int = 0,
+        strategist: Strategist | None = None,
     ) -> None:
         self.index = index
         self.dispatchers = dispatchers
         self.workers = h1.workers
+        self._strategist = strategist
         self.mergers = mergers
         self.max_in_flight = max_in_flight
         self.epoch = epoch
@@ -207,7 +211,9 @@ class RouterMachine:
                 self.counters.stale += 1
                 self._open.refuse(frame)
                 return []
-            case SessionGrant() | LookupReply() | TokensReply() | Delivery() | Attached():
+            case SessionGrant() | LookupReply() | TokensReply() | StrategyReply():
+                return [Reply(frame)]
+            case Delivery() | Attached():
                 return [Reply(frame)]
         raise TypeError(f"a dispatcher does not take {type(frame).__name__}")
 
@@ -301,7 +307,7 @@ class RouterMachine:
         if frame.owner >= 0:
             self._stream.add(frame.lsn_from, frame.lsn_to, frame)
         elif self._stream.fetched(frame):
-            self.gridt = Gridt(self.gridt.h1, self.gridt.grid)
+            self.gridt = Gridt(self.gridt.h1, self.gridt.grid, self.gridt.other)
             self._dying.clear()
         out: list[Out] = []
         while (ready := self._stream.next()) is not None:
@@ -314,7 +320,17 @@ class RouterMachine:
             self._visible = self.applied  # here is everyone
         return out + self._go_on() + self._release()
 
+    def _follow(self, frame: Applied) -> None:
+        if self._strategist is None:
+            raise TypeError("this dispatcher follows no change of strategy")
+        routes = self._strategist.take(frame.strategy, frame.lsn_to)
+        self.gridt.follow(routes.serving, routes.other)
+        self._open.route = routes.route
+        self.workers = routes.workers
+
     def _apply(self, frame: Applied) -> list[Out]:
+        if len(frame.strategy):
+            self._follow(frame)
         rows = QueryRows.decode(frame.rows.data)
         whole = frame.lsn_from == self._stream.before + 1
         if not whole:  # the batch repeats some of what was before
@@ -349,7 +365,8 @@ class RouterMachine:
         out = self._to_mergers(names)
         for worker, share in enumerate(self.gridt.split(tags)):
             held = _column(bare if len(share.row) == len(rows) else bare.take(share.row))
-            update = WorkerUpdates(*head, held, share.off, share.cell, share.term)
+            columns = (held, share.off, share.cell, share.term, frame.strategy)
+            update = WorkerUpdates(*head, *columns)
             out.append(Send(Address("worker", worker), update))
         return out
 

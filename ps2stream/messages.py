@@ -13,10 +13,17 @@ import dataclasses
 from enum import IntEnum
 from typing import Literal, NamedTuple
 
+import numpy as np
+
 from ps2stream.batch import F64, I64, U8, U32, U64, Frame
 
 Role = Literal["dispatcher", "worker", "merger", "sequencer"]
 ROLES: tuple[Role, ...] = ("dispatcher", "worker", "merger", "sequencer")
+
+
+def nothing() -> U8:
+    """An empty column."""
+    return np.zeros(0, np.uint8)
 
 
 class Address(NamedTuple):
@@ -96,7 +103,10 @@ class Applied(Frame):
     ledger's log, or the number of a state: the queries that live as of the LSN `until` and
     the lately deleted with their deletes, in frames that run from 1 to `until`. A state is
     taken whole: its first frame makes the receiver forget all it had, and until its last
-    nothing else counts. Later states have higher numbers."""
+    nothing else counts. Later states have higher numbers.
+
+    `strategy`: a record that changes it (strategy.py), which has its LSN for itself; in the
+    first frame of a state, the strategy as of `until`."""
 
     KIND = 12
     lsn_from: int
@@ -105,6 +115,7 @@ class Applied(Frame):
     state: int
     until: int
     rows: U8
+    strategy: U8 = dataclasses.field(default_factory=nothing)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -202,7 +213,7 @@ class WorkerUpdates(Frame):
     """owner dispatcher -> every worker. rows: encoded QueryRows, those this worker
     holds, without `id` and `source`; their tags ragged: tag_cell = level << 28 | cell on
     that level (uint32), tag_term the posting term. `dispatcher` and `watermark` as in
-    RoutedObjects."""
+    RoutedObjects; `strategy` as in Applied."""
 
     KIND = 20
     lsn_from: int
@@ -213,6 +224,7 @@ class WorkerUpdates(Frame):
     tag_off: I64
     tag_cell: U32
     tag_term: U64
+    strategy: U8 = dataclasses.field(default_factory=nothing)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -238,6 +250,66 @@ class RoutedObjects(Frame):
     lat: F64
     term_off: I64
     term: U64
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Load(Frame):
+    """worker -> sequencer: of the queries that were inserted up to the LSN `begun`, those
+    with handle > after that meet the box (west, south, east, north; degrees, west <= east),
+    with their deletes. Answered by one Loaded; a repeat is answered anew."""
+
+    KIND = 33
+    worker: int
+    begun: int
+    after: int
+    box: F64
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Loaded(Frame):
+    """sequencer -> worker: rows (QueryRows), all of what was asked for with after < handle <=
+    last, as it is now; last >= begun: there is no more."""
+
+    KIND = 34
+    begun: int
+    after: int
+    last: int
+    rows: U8
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Hot(Frame):
+    """worker -> sequencer, now and then until objects are routed so: it holds all that the
+    strategy begun at this LSN gives it."""
+
+    KIND = 35
+    worker: int
+    begun: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class StrategyRequest(Frame):
+    """dispatcher -> sequencer: begin the move to `plan` (JSON), or, where that is empty, give
+    up the move under way; `ask` = 1: only say what the strategy is."""
+
+    KIND = 36
+    dispatcher: int
+    seq: int
+    ask: int
+    plan: U8
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class StrategyReply(Frame):
+    """sequencer -> dispatcher. `problem`: why nothing was done (UTF-8), else empty; the LSN of
+    what was; the strategy as a record, and the moves that ended (JSON)."""
+
+    KIND = 37
+    seq: int
+    lsn: int
+    problem: U8
+    strategy: U8
+    moves: U8
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -27,6 +27,16 @@ class Tags(NamedTuple):
     term: U64
     worker: U16
 
+    def with_owners(self, other: U16) -> Tags:
+        """Each tag also for its worker in `other`, where that is another."""
+        twice = np.stack([self.worker, other], 1).ravel()
+        kept = np.ones(len(twice), bool)
+        kept[1::2] = self.worker != other
+        off = np.zeros(len(kept) + 1, np.int64)
+        np.cumsum(kept, out=off[1:])
+        cell, term = np.repeat(self.cell, 2)[kept], np.repeat(self.term, 2)[kept]
+        return Tags(off[2 * self.off], cell, term, twice[kept])
+
     def of(self, rows: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Tags:
         """The tags of the rows where the mask is true."""
         size = np.diff(self.off)
@@ -45,10 +55,12 @@ class TagShare(NamedTuple):
 
 
 class Tagger:
-    """Queries into tags, under one plan."""
+    """Queries into tags, under the plan of `h1`; while they move, `other` is that of another,
+    whose owners hold them too."""
 
-    def __init__(self, h1: H1, grid: Grid) -> None:
+    def __init__(self, h1: H1, grid: Grid, other: H1 | None = None) -> None:
         self.h1 = h1
+        self.other = other
         self.grid = grid
 
     def expand(self, rows: QueryRows) -> Tags:
@@ -64,6 +76,9 @@ class Tagger:
     def split(self, tags: Tags) -> list[TagShare]:
         """The tags of each worker, by worker number; empty where it has none."""
         m = self.h1.workers
+        if self.other is not None:
+            m = max(m, self.other.workers)
+            tags = tags.with_owners(self.other.owners(tags.cell, tags.term))
         row_n, tag_n = np.zeros(m, np.int64), np.zeros(m, np.int64)
         group_tags(tags.off, tags.worker, m, row_n, tag_n)
         row_at, tag_at = starts(row_n), starts(tag_n)

@@ -27,6 +27,9 @@ class Saved(NamedTuple):
     parts: Parts
 
 
+Mask = NDArray[np.bool_]
+
+
 class Matches(NamedTuple):
     """Pairs of a batch, in no order: row of the object, handle and session of the query."""
 

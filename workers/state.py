@@ -20,6 +20,8 @@ from ps2stream.messages import (
     Address,
     Applied,
     Begin,
+    Hot,
+    Loaded,
     MatchBatch,
     RoutedObjects,
     Send,
@@ -29,12 +31,15 @@ from ps2stream.messages import (
     WorkerUpdates,
 )
 from ps2stream.rows import Kind, QueryRows
-from ps2stream.tags import Tagger
+from ps2stream.strategy import Routes, Strategist
+from ps2stream.tags import Tagger, TagShare
 from ps2stream.tail import Follower
 from ps2stream.workers.gi2 import GI2
 from ps2stream.workers.index import Index, IndexStats, Parts, Saved
+from ps2stream.workers.loading import Loading
 
 SEQUENCER = Address("sequencer", 0)
+HOT_TICKS = 10  # after which it is said again
 SWEEP = 64  # lists looked at with every update
 FORCED_SWEEP = 1 << 15  # ... while more than FORCED of the live queries are tombstones
 FORCED = 0.1
@@ -50,7 +55,9 @@ class WorkerMachine:
     """Worker `index` of a topology with that many dispatchers and mergers.
 
     `tagger` and `route` are the plan and its version; `store` makes the index that holds
-    the queries. It goes on from `saved`, a cache of what it would fetch otherwise.
+    the queries. It goes on from `saved`, a cache of what it would fetch otherwise. `strategist`
+    follows changes of the plan: what a following plan gives this worker is loaded while it goes
+    on, what a former one gave it is dropped.
     """
 
     def __init__(
@@ -62,6 +69,7 @@ class WorkerMachine:
         route: int,
         store: Make = GI2,
         saved: Saved | None = None,
+        strategist: Strategist | None = None,
     ) -> None:
         self.index = index
         self.route = route
@@ -80,6 +88,10 @@ class WorkerMachine:
         self._suspects: dict[tuple[int, int], RoutedObjects] = {}
         self._begun: RoutedObjects | None = None  # the suspect that comes at the next tick
         self._behind: list[RoutedObjects] = []  # what came since it was announced
+        self._strategist = strategist
+        self._routes = Routes(tagger.h1, route)
+        self._loading: Loading | None = None
+        self._ticks = 0
 
     @property
     def applied(self) -> int:
@@ -133,6 +145,8 @@ class WorkerMachine:
                 return self._advance()
             case Applied():
                 return self._fetched(frame)
+            case Loaded():
+                return self._loaded(frame)
             case Tip():
                 return self._stream.hear(frame.lsn)
             case Watermark():
@@ -148,7 +162,7 @@ class WorkerMachine:
         """Periodic, ten times a second: fetch, if since the last tick nothing came of what was
         missing then; go on with the suspect batches, one step a tick, so that what was
         answered has left before anything dangerous begins."""
-        out = self._stream.tick()
+        out = self._stream.tick() + self._strive()
         if self._begun is not None:
             begun, self._begun = self._begun, None
             over = Send(Address("dispatcher", begun.dispatcher), Begin(self.index, -1, 0))
@@ -171,15 +185,18 @@ class WorkerMachine:
         """A part of what was fetched; where it is not all, the next is asked for."""
         if self._stream.fetched(frame):
             self._store = self._make(self._tagger.grid)
+            self._loading = None  # a state has it all
         return self._advance() + self._stream.ask()
 
     def _advance(self) -> list[Send]:
         """Apply what now follows on, then match what waited for it."""
+        out: list[Send] = []
         while not self._frozen and (updates := self._stream.next()) is not None:
+            if len(updates.strategy):
+                out += self._follow(updates)
             self._apply(updates)
         if self._stream.amid:
-            return []  # half a state is none
-        out: list[Send] = []
+            return out  # half a state is none
         while self._held and self._held[0][0] <= self.applied:
             objects = heapq.heappop(self._held)[2]
             if self._newest.get((objects.dispatcher, objects.batch)) is objects:
@@ -201,6 +218,8 @@ class WorkerMachine:
         if gone.any():
             # Inserts first is as good as LSN order: a handle is inserted and deleted once.
             self._store.delete(rows.handle[gone], rows.lsn[gone])
+            if self._loading is not None:
+                self._loading.note(rows.handle[gone], rows.lsn[gone])
             self._store.purge(self.watermark)
         stats = self._store.stats()
         forced = stats.tombstones > FORCED * stats.live
@@ -211,13 +230,72 @@ class WorkerMachine:
         rows = QueryRows.decode(updates.rows.data)
         if isinstance(updates, WorkerUpdates):
             return rows, (updates.tag_off, updates.tag_cell, updates.tag_term)
-        share = self._tagger.split(self._tagger.expand(rows))[self.index]
+        share = self._of_mine(self._tagger.split(self._tagger.expand(rows)))
         return rows.take(share.row), (share.off, share.cell, share.term)
+
+    def _of_mine(self, shares: list[TagShare]) -> TagShare:
+        """Of a worker that the plan does not know any more, or not yet: nothing."""
+        if self.index < len(shares):
+            return shares[self.index]
+        none = np.zeros(0, np.int64)
+        return TagShare(none, np.zeros(1, np.int64), none.astype(np.uint32), none.astype(np.uint64))
+
+    # --- another plan ----------------------------------------------------------------
+
+    def _follow(self, updates: WorkerUpdates | Applied) -> list[Send]:
+        """A change of the strategy."""
+        if self._strategist is None:
+            raise TypeError("this worker follows no change of strategy")
+        before = self._routes
+        routes = self._routes = self._strategist.take(updates.strategy, updates.lsn_to)
+        self._tagger = Tagger(routes.serving, self._tagger.grid, routes.other)
+        self.route = routes.route
+        if routes.other is None:
+            self._loading = None
+            if before.other is not None:
+                self._store.drop(self._is_mine)
+            return []
+        if routes.switched or (isinstance(updates, Applied) and updates.state):
+            return []
+        box = self._strategist.gained(self.index)
+        self._loading = Loading(self.index, routes.begun, box)
+        return self._loading.ask() or self._hot()
+
+    def _is_mine(self, cell: U32, term: U64) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        return self._routes.serving.owners(cell, term) == self.index
+
+    def _loaded(self, frame: Loaded) -> list[Send]:
+        """Hold what the following plan gives here and the present one does not."""
+        routes, loading = self._routes, self._loading
+        taken = None if loading is None else loading.take(frame)
+        if loading is None or taken is None or routes.other is None:
+            return []
+        rows, handle, lsn = taken
+        tags = Tagger(routes.other, self._tagger.grid).expand(rows)
+        gained = (tags.worker == self.index) & ~self._is_mine(tags.cell, tags.term)
+        off = np.zeros(len(gained) + 1, np.int64)
+        np.cumsum(gained, out=off[1:])
+        self._store.extend(rows, off[tags.off], tags.cell[gained], tags.term[gained])
+        self._store.delete(handle, lsn)
+        self._store.purge(self.watermark)
+        return loading.ask() or self._hot()
+
+    def _hot(self) -> list[Send]:
+        if self._routes.other is None or self._routes.switched or self._stream.amid:
+            return []
+        return [Send(SEQUENCER, Hot(self.index, self._routes.begun))]
+
+    def _strive(self) -> list[Send]:
+        """Go on loading, or say that it is done."""
+        self._ticks += 1
+        if self._loading is not None and not self._loading.done:
+            return self._loading.tick()
+        return self._hot() if self._ticks % HOT_TICKS == 0 else []
 
     # --- objects ---------------------------------------------------------------------
 
     def _receive(self, objects: RoutedObjects) -> list[Send]:
-        if objects.route != self.route:
+        if not self._serves(objects.route):
             stale = Stale(self.index, objects.batch, objects.attempt, self.route)
             return [Send(Address("dispatcher", objects.dispatcher), stale)]
         self._stream.expect(objects.lsn)
@@ -228,6 +306,14 @@ class WorkerMachine:
         else:
             return self._look(objects)
         return []
+
+    def _serves(self, route: int) -> bool:
+        """Whether it holds, or will as of the objects' LSN, what this plan gives it."""
+        routes = self._routes
+        loaded = self._loading is None or self._loading.done
+        return route == routes.route or (
+            routes.other is not None and loaded and route == routes.other_route
+        )
 
     def _look(self, objects: RoutedObjects) -> list[Send]:
         """Match, or wait for the updates to the objects' LSN."""

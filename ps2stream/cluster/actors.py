@@ -326,7 +326,7 @@ class SequencerShell(Shell):
         analysis = json.dumps(topology.plan.analysis.to_dict())
         self._ledger: Store = place.open_ledger(analysis, again=not first)
         super().__init__(address, self._ledger.epoch(address.role, address.index))
-        self.machine = topology.sequencer(self._ledger, self.epoch)
+        self.machine = topology.sequencer(self._ledger, self.epoch, restarts=first)
         self._lock = threading.Lock()
 
     def admit(self, peers: list[Address]) -> list[int]:

@@ -82,12 +82,16 @@ class Topology:
             epoch=epoch,
             replay=objects.recover(),
             offset=objects.offset,
+            strategist=Strategist(self.plan, analyzer),
         )
 
     def worker(self, index: int, saved: Saved | None = None) -> WorkerMachine:
-        tagger = Tagger(self.plan.compile(self.analyzer()), self.plan.grid)
+        analyzer = self.analyzer()
+        tagger = Tagger(self.plan.compile(analyzer), self.plan.grid)
+        strategist = Strategist(self.plan, analyzer)
+        several = self.dispatchers, self.mergers
         return WorkerMachine(
-            index, self.dispatchers, self.mergers, tagger, self.plan.route, saved=saved
+            index, *several, tagger, self.plan.route, self.new_index, saved, strategist
         )
 
     def merger(self, index: int, log: Log) -> MergerMachine:
@@ -101,9 +105,16 @@ class Topology:
             retention_ms=self.retention_ms,
         )
 
-    def sequencer(self, store: Store, epoch: int) -> SequencerMachine:
+    def index(self, grid: Grid) -> Index:
+        """What holds a worker's queries."""
+        return GI2(grid)
+
+    def sequencer(self, store: Store, epoch: int, restarts: bool = False) -> SequencerMachine:
+        """`restarts`: of the whole service."""
         peers = [peer for peer in self.addresses() if peer.role != "sequencer"]
-        return SequencerMachine(peers, store, epoch, quotas=self.quotas)
+        return SequencerMachine(
+            peers, store, epoch, quotas=self.quotas, plan=self.plan, restarts=restarts
+        )
 
 
 def _topology(values: dict[str, Any], analysis: Analysis) -> Topology:

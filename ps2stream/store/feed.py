@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from ps2stream.batch import U8
-from ps2stream.messages import ROLES, Address, Applied, Fetch
+from ps2stream.messages import ROLES, Address, Applied, Fetch, nothing
 from ps2stream.ports import Store
 from ps2stream.rows import QueryRows, no_queries
 from ps2stream.store.registry import Piece, Registry
@@ -17,10 +18,12 @@ IDLE_TICKS = 100  # a state that nobody asked for as long is forgotten
 
 
 class Feed:
-    """The state `number`, as of the LSN `until`, on its way to one receiver."""
+    """The state `number`, as of the LSN `until`, on its way to one receiver; `strategy` is the
+    record of the one that was in force."""
 
-    def __init__(self, number: int, pieces: Sequence[Piece], until: int) -> None:
+    def __init__(self, number: int, pieces: Sequence[Piece], until: int, strategy: U8) -> None:
         self.number = number
+        self._strategy = strategy
         self.until = until
         self.idle = 0  # ticks since it was last asked for
         self._pieces = pieces
@@ -37,9 +40,9 @@ class Feed:
     def _piece(self, number: int) -> Applied:
         rows = self._pieces[number].rows() if self._pieces else no_queries()
         ends = [*self._starts[1:], self.until]
-        return Applied(
-            self._starts[number] + 1, ends[number], -1, self.number, self.until, packed(rows)
-        )
+        strategy = self._strategy if number == 0 else nothing()
+        span = self._starts[number] + 1, ends[number]
+        return Applied(*span, -1, self.number, self.until, packed(rows), strategy)
 
 
 class Feeds:
@@ -62,9 +65,12 @@ class Feeds:
     def joined(self, peer: Address) -> None:
         self._feeds.pop(peer, None)
 
-    def answer(self, ask: Fetch, live: Registry, store: Store, lsn: int) -> Applied | None:
+    def answer(
+        self, ask: Fetch, live: Registry, store: Store, lsn: int, strategy: Callable[[], U8]
+    ) -> Applied | None:
         """What follows on `ask.after` in the state or in the log, FEED_ROWS or a few more;
-        None when nothing does. `lsn` is where the ledger ends."""
+        None when nothing does. `lsn` is where the ledger ends, `strategy` makes the record of
+        the one in force."""
         to = Address(ROLES[ask.role], ask.index)
         if ask.after >= max(self._horizon, 1) and not ask.state:
             self._feeds.pop(to, None)
@@ -74,13 +80,18 @@ class Feeds:
         feed = self._feeds.get(to)
         if feed is None:
             self._number += 1
-            feed = self._feeds[to] = Feed(self._number, live.state(FEED_ROWS), lsn)
+            pieces = live.state(FEED_ROWS)
+            feed = self._feeds[to] = Feed(self._number, pieces, lsn, strategy())
         return feed.answer(ask)
 
 
 def _logged(store: Store, after: int) -> Applied:
     found: list[Applied] = []
     for batch in store.replay(after):
+        if len(batch.strategy):
+            if found:
+                break
+            return dataclasses.replace(batch, owner=-1)
         found.append(batch)
         if batch.lsn_to - found[0].lsn_from >= FEED_ROWS:
             break

@@ -29,6 +29,12 @@ class Followers:
         if peer.role == "dispatcher":
             self._applied[peer.index] = 0
 
+    @property
+    def first(self) -> int:
+        """The first dispatcher that is not fenced, else the first."""
+        alive = [i for i in sorted(self._applied) if Address("dispatcher", i) not in self._fenced]
+        return alive[0] if alive else min(self._applied, default=0)
+
     def waits_for(self, peer: Address) -> bool:
         return peer not in self._fenced
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ps2stream.batch import I64, U8
+from ps2stream.batch import F64, I64, U8
 from ps2stream.rows import Kind, QueryRows, no_queries
 
 CHUNK = 65_536  # rows
@@ -154,6 +154,27 @@ class Registry:
             left -= len(at)
         return _joined(parts), False
 
+    def load(self, after: int, upto: int, box: F64, size: int) -> tuple[QueryRows, int]:
+        """(live and dying rows with after < handle <= last that meet the box, with the deletes
+        of the dying; last, `upto` when there are no more). About `size` rows are looked at."""
+        parts: list[QueryRows] = []
+        last, left = upto, size
+        start = max(int(np.searchsorted(self._first, after, "right")) - 1, 0)
+        for chunk in self._chunks[start:]:
+            handle = chunk.rows.handle
+            a, b = np.searchsorted(handle, [after, upto], "right").tolist()
+            at = np.arange(a, min(b, a + left))
+            left -= len(at)
+            parts.append(chunk.rows.take(at[chunk.live[at] & meets(chunk.rows, at, box)]))
+            if b - a > len(at) or not left:
+                last = int(handle[a + len(at) - 1]) if len(at) else last
+                break
+        for _, rows in self._dying:
+            mine = (rows.handle > after) & (rows.handle <= last)
+            if mine.any():
+                parts.append(rows.take(np.flatnonzero(mine)))
+        return _joined(parts), last
+
     def state(self, size: int) -> list[Piece]:
         """Live rows, and the dying with their deletes, as they are now, in LSN order, at most
         2 * `size` in a piece. Nothing is copied before a piece is read."""
@@ -224,6 +245,15 @@ class Registry:
 def _ends(lsn: I64, size: int) -> I64:
     """Every size-th, and the last."""
     return np.concatenate([lsn[size - 1 :: size], lsn[-1:]])
+
+
+def meets(rows: QueryRows, at: I64, box: F64) -> NDArray[np.bool_]:
+    """bool[n]: which of the rows `at` have a box that meets this one, borders included."""
+    west, south, east, north = box
+    b = rows.box.reshape(-1, 4)
+    hit = (b[:, 0] <= east) & (b[:, 2] >= west) & (b[:, 1] <= north) & (b[:, 3] >= south)
+    count = np.concatenate([np.zeros(1, np.int64), np.cumsum(hit)])
+    return count[rows.box_off[at + 1]] > count[rows.box_off[at]]
 
 
 def _joined(parts: list[QueryRows]) -> QueryRows:

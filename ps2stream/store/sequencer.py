@@ -8,11 +8,12 @@ from the state, or from the ledger (docs/decisions/0006).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 import numpy as np
 
-from ps2stream.batch import Frame, strings_to_column
+from ps2stream.batch import U8, Frame, strings_to_column
 from ps2stream.errors import StoreFailed, Unavailable
 from ps2stream.messages import (
     ROLES,
@@ -20,6 +21,9 @@ from ps2stream.messages import (
     Applied,
     AppliedAck,
     Fetch,
+    Hot,
+    Load,
+    Loaded,
     LookupReply,
     LookupRequest,
     NamesKept,
@@ -27,26 +31,36 @@ from ps2stream.messages import (
     SessionGrant,
     SessionRequest,
     Status,
+    StrategyReply,
+    StrategyRequest,
     Tip,
     UpdateDecision,
     UpdateRequest,
+    nothing,
 )
+from ps2stream.plan import RoutingPlan
 from ps2stream.ports import Answer, Change, Store
-from ps2stream.rows import QueryRows
+from ps2stream.rows import QueryRows, no_queries
 from ps2stream.security import NO_QUOTAS, Quotas
 from ps2stream.store.compaction import left_out
 from ps2stream.store.decide import Verdict, decide
-from ps2stream.store.feed import Feeds, packed
+from ps2stream.store.feed import FEED_ROWS, Feeds, packed
 from ps2stream.store.followers import Followers
+from ps2stream.store.migration import Migration
 from ps2stream.store.registry import Registry, split
 from ps2stream.store.remembered import Answers, Asked, Deletes, requests_of
 from ps2stream.store.tenants import Tenants
+from ps2stream.strategy import Strategy
 from ps2stream.tokens import TokensReply, TokensRequest, changed, decode, encode
+
+MOVES = 256  # that ended and are told
 
 
 class SequencerMachine:
     """Owns the order, in its incarnation `epoch`. `peers` is everyone but itself; `store`
-    holds what was committed; `recent` bounds the delete requests that are remembered."""
+    holds what was committed; `recent` bounds the delete requests that are remembered. `plan`:
+    the one of the service's start, after which the ledger's records count; `restarts`: this is
+    the start."""
 
     def __init__(
         self,
@@ -55,6 +69,8 @@ class SequencerMachine:
         epoch: int = 0,
         recent: int = 65_536,
         quotas: Quotas = NO_QUOTAS,
+        plan: RoutingPlan | None = None,
+        restarts: bool = False,
     ) -> None:
         self._store = store
         self._peers = list(peers)
@@ -71,7 +87,10 @@ class SequencerMachine:
         self._answers = Answers(store.answers())
         self._live = Registry()
         self._lsn = horizon = 0
+        self._migration = None if plan is None else Migration(plan)
         for batch in store.replay():
+            if len(batch.strategy) and self._migration is not None:
+                self._migration.apply(batch.strategy, batch.lsn_to)
             rows = QueryRows.decode(batch.rows.data)
             self._live.apply(rows)
             self._tenants.count(rows)
@@ -79,6 +98,9 @@ class SequencerMachine:
             self._live.forget(store.watermark)
             horizon = max(horizon, left_out(batch, rows))
         self._feeds = Feeds(epoch << 32, horizon)
+        if restarts and plan is not None:
+            self._set(plan)
+        self._know_workers()
 
     @property
     def lsn(self) -> int:
@@ -129,6 +151,12 @@ class SequencerMachine:
                 return self._grant(frame)
             case TokensRequest():
                 return self._keep_tokens(frame)
+            case Load():
+                return self._load(frame)
+            case Hot():
+                return self._heat(frame)
+            case StrategyRequest():
+                return self._plan(frame)
         raise TypeError(f"the sequencer takes no {type(frame).__name__}")
 
     def append(self, requests: list[UpdateRequest]) -> list[Send]:
@@ -222,12 +250,91 @@ class SequencerMachine:
             self._names[number] = name
             self._top = max(self._top, number)
 
+    # --- the plan ----------------------------------------------------------------------
+
+    def _strategy(self) -> U8:
+        """The record of the strategy, where the ledger has changed it."""
+        migration = self._migration
+        return nothing() if migration is None or not migration.changed else migration.strategy.record()
+
+    def _set(self, plan: RoutingPlan) -> None:
+        """The service starts under `plan`: whatever was under way is over."""
+        migration = self._migration
+        if migration is None or not migration.changed:
+            return
+        strategy = migration.strategy
+        if strategy.following is not None or strategy.plan.route != plan.route:
+            self._record(Strategy(plan).record(), 0)
+
+    def _record(self, record: U8, owner: int) -> list[Send]:
+        """Commit a change of the strategy; what every dispatcher is sent. Raises Unavailable."""
+        lsn = self._lsn + 1
+        applied = Applied(lsn, lsn, owner, 0, 0, packed(no_queries()), record)
+        self._store.commit(Change(batch=applied, watermark=self._followers.watermark))
+        self._lsn = lsn
+        if self._migration is not None:
+            self._migration.apply(record, lsn)
+        self._know_workers()
+        return [Send(to, applied) for to in self._dispatchers]
+
+    def _know_workers(self) -> None:
+        """Those of a plan that is to follow are peers, too."""
+        if self._migration is not None:
+            known = sum(peer.role == "worker" for peer in self._peers)
+            more = range(known, self._migration.strategy.workers)
+            self._peers += [Address("worker", i) for i in more]
+
+    def _go_on(self) -> list[Send]:
+        """The next step of a move, once it is due."""
+        due = None if self._migration is None else self._migration.due(len(self._dispatchers))
+        if due is None:
+            return []
+        try:
+            return self._record(due, self._followers.first)
+        except StoreFailed:
+            raise
+        except Unavailable:
+            return []  # it stays due
+
+    def _heat(self, hot: Hot) -> list[Send]:
+        if self._migration is not None:
+            self._migration.hot(hot.worker, hot.begun)
+        return self._go_on()
+
+    def _load(self, ask: Load) -> list[Send]:
+        rows, last = self._live.load(ask.after, ask.begun, ask.box, FEED_ROWS)
+        loaded = Loaded(ask.begun, ask.after, last, packed(rows))
+        return [Send(Address("worker", ask.worker), loaded)]
+
+    def _plan(self, ask: StrategyRequest) -> list[Send]:
+        migration = self._migration
+        problem, out = "", []
+        if migration is None:
+            problem = "this service does not change its plan"
+        elif not ask.ask:
+            record, problem = migration.begin(ask.plan) if len(ask.plan) else migration.abort()
+            if record is not None:
+                try:
+                    out = self._record(record, ask.dispatcher)
+                except StoreFailed:
+                    raise
+                except Unavailable as error:
+                    problem = str(error)
+        moves = [] if migration is None else migration.moves[-MOVES:]
+        told = nothing() if migration is None else migration.strategy.record()
+        texts = (np.frombuffer(t.encode(), np.uint8) for t in (problem, json.dumps(moves)))
+        why, history = texts
+        reply = StrategyReply(ask.seq, self._lsn, why, told, history)
+        return [*out, Send(self._dispatchers[ask.dispatcher], reply)]
+
     # --- the other messages ------------------------------------------------------------
 
     def _acknowledge(self, ack: AppliedAck) -> list[Send]:
         self._followers.apply(ack.dispatcher, ack.lsn)
         self._mark(Address("dispatcher", ack.dispatcher), ack.watermark)
-        return self._see()
+        if self._migration is not None:
+            self._migration.mark(ack.dispatcher, ack.watermark)
+        return self._see() + self._go_on()
 
     def _mark(self, peer: Address, lsn: int) -> None:
         if self._followers.mark(peer, lsn):
@@ -246,7 +353,7 @@ class SequencerMachine:
         """The answer to a Fetch, if there is anything to say; then the tip."""
         to = Address(ROLES[ask.role], ask.index)
         try:
-            piece = self._feeds.answer(ask, self._live, self._store, self._lsn)
+            piece = self._feeds.answer(ask, self._live, self._store, self._lsn, self._strategy)
         except StoreFailed:
             raise
         except Unavailable:

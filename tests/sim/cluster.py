@@ -55,17 +55,8 @@ class SimTopology(Topology):
     poison: int = 0  # the hash of the term
     snapshot_s: float = 0.0
 
-    def worker(self, index: int, saved: Saved | None = None) -> WorkerMachine:
-        tagger = Tagger(self.plan.compile(self.analyzer()), self.plan.grid)
-        return WorkerMachine(
-            index,
-            self.dispatchers,
-            self.mergers,
-            tagger,
-            self.plan.route,
-            lambda grid, parts=None: Poisonable(grid, parts, self.poison),
-            saved,
-        )
+    def new_index(self, grid: Grid, parts: Parts | None = None) -> Index:
+        return Poisonable(grid, parts, self.poison)
 
     def merger(self, index: int, log: Log) -> MergerMachine:
         return MergerMachine(

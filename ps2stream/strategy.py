@@ -1,0 +1,221 @@
+"""The strategy: the plan that says who owns what, and the one that is to follow it.
+
+It changes by records of the ledger, each with an LSN of its own, so that everyone changes at
+the same place of the one order (contract.md 3, docs/decisions/0009): BEGIN makes owners by
+the following plan hold what they will serve, SWITCH routes objects by it, FINISH lets the old
+owners forget, ABORT the new ones. SET is the whole strategy.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import zlib
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ps2stream.batch import F64, U8
+from ps2stream.errors import PlanError
+from ps2stream.h1 import H1
+from ps2stream.leaves import Leaf, Moved, holders
+from ps2stream.plan import RoutingPlan
+from ps2stream.terms import Analysis, Analyzer
+
+
+class Step(StrEnum):
+    """What a record does."""
+
+    BEGIN = "begin"
+    SWITCH = "switch"
+    FINISH = "finish"
+    ABORT = "abort"
+    SET = "set"
+
+
+@dataclasses.dataclass(frozen=True)
+class Strategy:
+    """`plan` owns. `following`, begun at the LSN `begun`, is to; from the LSN `switched` on,
+    unless that is 0, objects are routed by it."""
+
+    plan: RoutingPlan
+    following: RoutingPlan | None = None
+    begun: int = 0
+    switched: int = 0
+
+    @property
+    def serving(self) -> RoutingPlan:
+        """The plan that objects are routed by."""
+        return self.following if self.following is not None and self.switched else self.plan
+
+    @property
+    def workers(self) -> int:
+        """How many workers own something or may still be asked."""
+        follow = self.following
+        return self.plan.workers if follow is None else max(self.plan.workers, follow.workers)
+
+    def after(self, record: U8, lsn: int) -> Strategy:
+        """What a record makes of it. Raises PlanError on one that does not fit."""
+        data = _unpack(record)
+        analysis = self.plan.analysis
+        step = Step(data["step"])
+        if step is Step.SET:
+            follow = data["following"]
+            return Strategy(
+                _plan(data["plan"], analysis, self.plan),
+                None if follow is None else _plan(follow, analysis, self.plan),
+                data["begun"],
+                data["switched"],
+            )
+        if (step is Step.BEGIN) == (self.following is not None):
+            raise PlanError(f"strategy: {step} does not follow here")
+        if step is Step.BEGIN:
+            return Strategy(self.plan, _plan(data["plan"], analysis, self.plan), lsn)
+        if step is Step.SWITCH:
+            return dataclasses.replace(self, switched=lsn)
+        if (step is Step.FINISH) != bool(self.switched):
+            raise PlanError(f"strategy: {step} does not follow here")
+        return Strategy(self.serving)
+
+    def record(self) -> U8:
+        """The record that sets it, whatever was before."""
+        follow = self.following
+        return _pack(
+            step=Step.SET,
+            plan=_body(self.plan, None),
+            following=None if follow is None else _body(follow, None),
+            begun=self.begun,
+            switched=self.switched,
+        )
+
+    def begin(self, plan: RoutingPlan) -> U8:
+        """The record that begins the move to `plan`."""
+        return _pack(step=Step.BEGIN, plan=_body(plan, self.plan))
+
+
+def step_record(step: Step) -> U8:
+    """SWITCH, FINISH or ABORT."""
+    return _pack(step=step)
+
+
+def step_of(record: U8) -> Step:
+    """What a record does."""
+    return Step(_unpack(record)["step"])
+
+
+class Routes(NamedTuple):
+    """A strategy, compiled. `serving` routes objects, under the number `route`; `other`, if
+    there is one, is of the plan that is to follow, or of the one that was."""
+
+    serving: H1
+    route: int
+    other: H1 | None = None
+    other_route: int = 0
+    begun: int = 0
+    switched: bool = False
+
+    @property
+    def workers(self) -> int:
+        return max(self.serving.workers, self.other.workers if self.other is not None else 0)
+
+
+class Strategist:
+    """Follows the records of the ledger."""
+
+    def __init__(self, plan: RoutingPlan, analyzer: Analyzer) -> None:
+        self.strategy = Strategy(plan)
+        self._analyzer = analyzer
+        self._compiled: dict[int, H1] = {}
+
+    def routes(self) -> Routes:
+        """The strategy as it is now."""
+        strategy = self.strategy
+        plans = [strategy.plan] if strategy.following is None else [strategy.plan, strategy.following]
+        numbered = {plan.route: plan for plan in plans}
+        self._compiled = {
+            route: self._compiled.get(route) or plan.compile(self._analyzer)
+            for route, plan in numbered.items()
+        }
+        first = strategy.serving.route
+        rest = [route for route in numbered if route != first]
+        other = rest[0] if rest else 0
+        return Routes(
+            self._compiled[first],
+            first,
+            self._compiled.get(other),
+            other,
+            strategy.begun,
+            bool(strategy.switched),
+        )
+
+    def gained(self, worker: int) -> F64 | None:
+        """A box (west, south, east, north; degrees) around all cells of which the following
+        plan may give this worker something that the present one does not; None: there are
+        none."""
+        plan, follow = self.strategy.plan, self.strategy.following
+        if follow is None:
+            return None
+        if follow.workers != plan.workers:  # which changes the owners on the coarse levels
+            return np.array([-180.0, -90.0, 180.0, 90.0])
+        return changed_box(plan, follow, worker)
+
+    def take(self, record: U8, lsn: int) -> Routes:
+        """The routes after a record with this LSN."""
+        self.strategy = self.strategy.after(record, lsn)
+        return self.routes()
+
+
+def changed_box(plan: RoutingPlan, follow: RoutingPlan, worker: int) -> F64 | None:
+    """A box around the cells whose leaf is another one and can give `worker` a term."""
+    mine = np.array([worker in holders(follow.leaves, n) for n in range(len(follow.leaves))])
+    pairs, which = np.unique(np.stack([plan.cells, follow.cells]), axis=1, return_inverse=True)
+    other = np.array([
+        not _alike(plan.leaves, int(a), follow.leaves, int(b)) for a, b in pairs.T
+    ])  # fmt: skip
+    cells = np.flatnonzero(other[which.ravel()] & mine[follow.cells])
+    if not len(cells):
+        return None
+    columns, rows = plan.grid.columns(), plan.grid.rows()
+    row, column = cells // columns, cells % columns
+    west, east = (360 * edge / columns - 180 for edge in (column.min(), column.max() + 1))
+    south, north = (180 * edge / rows - 90 for edge in (row.min(), row.max() + 1))
+    if west <= -180 or east >= 180 or south <= -90 or north >= 90:
+        west, east = -180, 180  # 180 is -180, and a pole has every longitude
+    return np.array([west, south, east, north], np.float64)
+
+
+def _alike(left: Sequence[Leaf], a: int, right: Sequence[Leaf], b: int) -> bool:
+    one, other = left[a], right[b]
+    if isinstance(one, Moved) and isinstance(other, Moved):
+        below = _alike(left, one.base, right, other.base)
+        return below and (one.to, one.terms) == (other.to, other.terms)
+    return one == other
+
+
+def _body(plan: RoutingPlan, base: RoutingPlan | None) -> dict[str, Any]:
+    """Without the frequencies where they are those of `base`: they are many."""
+    body = plan.to_dict()
+    body.pop("made", None)
+    if base is not None and plan.frequencies == base.frequencies:
+        del body["frequencies"]
+    return body
+
+
+def _plan(body: dict[str, Any], analysis: Analysis, base: RoutingPlan) -> RoutingPlan:
+    given = "frequencies" in body
+    plan = RoutingPlan.from_dict(body, analysis)
+    return plan if given else dataclasses.replace(plan, frequencies=base.frequencies)
+
+
+def _pack(**data: Any) -> U8:
+    return np.frombuffer(zlib.compress(json.dumps(data).encode(), 1), np.uint8)
+
+
+def _unpack(record: U8) -> dict[str, Any]:
+    try:
+        data: dict[str, Any] = json.loads(zlib.decompress(record.tobytes()))
+    except (zlib.error, ValueError) as error:
+        raise PlanError(f"strategy: a record cannot be read: {error}") from error
+    return data

@@ -1,0 +1,69 @@
+"""Loading of what a following plan gives a worker: from the ledger, never from its present
+owner (contract.md 3), in pieces, while it goes on matching.
+
+Which queries are asked for: those that meet the box of the cells whose leaf is another one.
+Their deletes come in LSN order with everything else, and perhaps before the query itself:
+they are kept and told again behind it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ps2stream.batch import F64, I64
+from ps2stream.messages import Address, Load, Loaded, Send
+from ps2stream.rows import Kind, QueryRows
+
+SEQUENCER = Address("sequencer", 0)
+REPEAT_TICKS = 10
+
+
+class Loading:
+    """Of one worker, of what was inserted up to the LSN `begun`. Hot at once when `box` is
+    None: nothing is gained."""
+
+    def __init__(self, worker: int, begun: int, box: F64 | None) -> None:
+        self._worker = worker
+        self._begun = begun
+        self._box = box
+        self._after = begun if box is None else 0
+        self._deleted: list[tuple[I64, I64]] = []  # handles, LSNs
+        self._ticks = 0
+
+    @property
+    def done(self) -> bool:
+        return self._after >= self._begun
+
+    def ask(self) -> list[Send]:
+        """For the next piece, unless there is none."""
+        if self.done or self._box is None:
+            return []
+        self._ticks = 0
+        return [Send(SEQUENCER, Load(self._worker, self._begun, self._after, self._box))]
+
+    def tick(self) -> list[Send]:
+        """Ask again, if nothing came for long."""
+        self._ticks += 1
+        return self.ask() if self._ticks >= REPEAT_TICKS else []
+
+    def note(self, handles: I64, lsns: I64) -> None:
+        """These queries were deleted meanwhile."""
+        if not self.done:
+            self._deleted.append((handles, lsns))
+
+    def take(self, frame: Loaded) -> tuple[QueryRows, I64, I64] | None:
+        """(inserts, handles and LSNs of the deletes among them); None for a piece that was
+        not asked for."""
+        if frame.begun != self._begun or frame.after != self._after or self.done:
+            return None
+        self._after = frame.last
+        rows = QueryRows.decode(frame.rows.data)
+        gone = rows.kind == Kind.DELETE
+        found = rows.take(np.flatnonzero(~gone))
+        handle = np.concatenate([rows.handle[gone], *(h for h, _ in self._deleted)])
+        lsn = np.concatenate([rows.lsn[gone], *(at for _, at in self._deleted)])
+        handle, first = np.unique(handle, return_index=True)
+        mine = np.isin(handle, found.handle)
+        if self.done:
+            self._deleted.clear()
+        return found, handle[mine], lsn[first][mine]
