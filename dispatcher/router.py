@@ -365,8 +365,9 @@ class RouterMachine:
         out = self._to_mergers(names)
         for worker, share in enumerate(self.gridt.split(tags)):
             held = _column(bare if len(share.row) == len(rows) else bare.take(share.row))
-            columns = (held, share.off, share.cell, share.term, frame.strategy)
-            update = WorkerUpdates(*head, *columns)
+            update = WorkerUpdates(
+                *head, held, share.off, share.cell, share.term, strategy=frame.strategy
+            )
             out.append(Send(Address("worker", worker), update))
         return out
 

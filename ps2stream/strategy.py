@@ -132,8 +132,8 @@ class Strategist:
     def routes(self) -> Routes:
         """The strategy as it is now."""
         strategy = self.strategy
-        plans = [strategy.plan] if strategy.following is None else [strategy.plan, strategy.following]
-        numbered = {plan.route: plan for plan in plans}
+        plans = (strategy.plan, strategy.following)
+        numbered = {plan.route: plan for plan in plans if plan is not None}
         self._compiled = {
             route: self._compiled.get(route) or plan.compile(self._analyzer)
             for route, plan in numbered.items()
@@ -169,7 +169,7 @@ class Strategist:
 
 def changed_box(plan: RoutingPlan, follow: RoutingPlan, worker: int) -> F64 | None:
     """A box around the cells whose leaf is another one and can give `worker` a term."""
-    mine = np.array([worker in holders(follow.leaves, n) for n in range(len(follow.leaves))])
+    mine = np.array([worker in named for named in holders(follow.leaves)])
     pairs, which = np.unique(np.stack([plan.cells, follow.cells]), axis=1, return_inverse=True)
     other = np.array([
         not _alike(plan.leaves, int(a), follow.leaves, int(b)) for a, b in pairs.T

@@ -66,6 +66,10 @@ class Follower(Generic[Item]):
         """Whether a state is being received, of which the rest is still to come."""
         return self.applied < self._until
 
+    def forget(self) -> None:
+        """What was taken is of no use: all is to come anew, as a state."""
+        self._lost = True
+
     def expect(self, lsn: int) -> None:
         """The stream goes to `lsn` at least."""
         self.tip = max(self.tip, lsn)

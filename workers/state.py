@@ -29,6 +29,7 @@ from ps2stream.messages import (
     Tip,
     Watermark,
     WorkerUpdates,
+    nothing,
 )
 from ps2stream.rows import Kind, QueryRows
 from ps2stream.strategy import Routes, Strategist
@@ -39,6 +40,7 @@ from ps2stream.workers.index import Index, IndexStats, Parts, Saved
 from ps2stream.workers.loading import Loading
 
 SEQUENCER = Address("sequencer", 0)
+STRATEGY = "strategy"  # among the parts of what is saved
 HOT_TICKS = 10  # after which it is said again
 SWEEP = 64  # lists looked at with every update
 FORCED_SWEEP = 1 << 15  # ... while more than FORCED of the live queries are tombstones
@@ -76,7 +78,9 @@ class WorkerMachine:
         self._mergers = mergers
         self._tagger = tagger
         self._make = store
-        self._store = store(tagger.grid, None if saved is None else saved.parts)
+        self._strategist = strategist
+        self._routes = Routes(tagger.h1, route)
+        self._store = store(tagger.grid, None if saved is None else self._resumed(saved))
         self._frozen = False
         self._watermarks = [0] * dispatchers
         self._stream: Follower[WorkerUpdates] = Follower(
@@ -88,8 +92,6 @@ class WorkerMachine:
         self._suspects: dict[tuple[int, int], RoutedObjects] = {}
         self._begun: RoutedObjects | None = None  # the suspect that comes at the next tick
         self._behind: list[RoutedObjects] = []  # what came since it was announced
-        self._strategist = strategist
-        self._routes = Routes(tagger.h1, route)
         self._loading: Loading | None = None
         self._ticks = 0
 
@@ -120,11 +122,22 @@ class WorkerMachine:
 
     def freeze(self) -> Saved | None:
         """The index as it is, which does not change until `thaw`; None when there is nothing to
-        keep. Objects are matched meanwhile, updates wait."""
-        if self._stream.amid or not self.applied:
+        keep, or half of something. Objects are matched meanwhile, updates wait."""
+        if self._stream.amid or not self.applied or self._routes.other is not None:
             return None
         self._frozen = True
-        return Saved(self.applied, self._store.hold())
+        record = nothing() if self._strategist is None else self._strategist.strategy.record()
+        return Saved(self.applied, {**self._store.hold(), STRATEGY: record})
+
+    def _resumed(self, saved: Saved) -> Parts:
+        """The parts of the index; the strategy is that of before."""
+        parts = dict(saved.parts)
+        record = parts.pop(STRATEGY)
+        if self._strategist is not None and len(record):
+            self._routes = self._strategist.take(record, saved.lsn)
+            self.route = self._routes.route
+            self._tagger = Tagger(self._routes.serving, self._tagger.grid)
+        return parts
 
     def thaw(self) -> list[Send]:
         """Go on with the updates."""
@@ -246,10 +259,13 @@ class WorkerMachine:
         """A change of the strategy."""
         if self._strategist is None:
             raise TypeError("this worker follows no change of strategy")
-        before = self._routes
+        before, loading = self._routes, self._loading
         routes = self._routes = self._strategist.take(updates.strategy, updates.lsn_to)
         self._tagger = Tagger(routes.serving, self._tagger.grid, routes.other)
         self.route = routes.route
+        if loading is not None and not loading.done and routes.serving is not before.serving:
+            # An earlier incarnation was hot, whose snapshot is from before the move.
+            self._stream.forget()
         if routes.other is None:
             self._loading = None
             if before.other is not None:
@@ -267,6 +283,8 @@ class WorkerMachine:
     def _loaded(self, frame: Loaded) -> list[Send]:
         """Hold what the following plan gives here and the present one does not."""
         routes, loading = self._routes, self._loading
+        if self._frozen:
+            return []  # it is asked for again
         taken = None if loading is None else loading.take(frame)
         if loading is None or taken is None or routes.other is None:
             return []

@@ -33,6 +33,8 @@ from ps2stream.messages import (
     Send,
     SessionGrant,
     SessionRequest,
+    StrategyReply,
+    StrategyRequest,
     UpdateDecision,
     UpdateRequest,
 )
@@ -148,6 +150,16 @@ class DispatcherEdge:
         with self.lock:
             found = self._questions.ask(lambda seq: TokensRequest(self.machine.index, seq, *change))
         return cast("Future[TokensReply]", found)
+
+    def strategy(self, plan: bytes = b"", ask: bool = True) -> Future[StrategyReply]:
+        """The strategy and the moves that ended; unless `ask`, after the move to `plan` (JSON)
+        has begun, or, where that is empty, the one under way is given up."""
+        raw = np.frombuffer(plan, np.uint8)
+        with self.lock:
+            found = self._questions.ask(
+                lambda seq: StrategyRequest(self.machine.index, seq, int(ask), raw)
+            )
+        return cast("Future[StrategyReply]", found)
 
     def attach(
         self,
@@ -271,7 +283,9 @@ class DispatcherEdge:
         if isinstance(frame, Delivery | Attached):
             if not self._lapsed():
                 self.streams.on(frame)
-        elif isinstance(frame, UpdateDecision | SessionGrant | LookupReply | TokensReply):
+        elif isinstance(
+            frame, UpdateDecision | SessionGrant | LookupReply | TokensReply | StrategyReply
+        ):
             future = self._questions.answered(frame.seq)
             if future is not None:
                 self._settle(future, frame)

@@ -12,15 +12,18 @@ from typing import Any
 from ps2stream.dispatcher.object_log import ObjectLog
 from ps2stream.dispatcher.reservoir import Reservoir
 from ps2stream.dispatcher.router import RouterMachine
+from ps2stream.grid import Grid
 from ps2stream.merger.state import DAY_MS, MergerMachine
 from ps2stream.messages import Address
 from ps2stream.plan import RoutingPlan
 from ps2stream.ports import Log, Store
 from ps2stream.security import NO_QUOTAS, Quotas
 from ps2stream.store.sequencer import SequencerMachine
+from ps2stream.strategy import Strategist
 from ps2stream.tags import Tagger
 from ps2stream.terms import Analysis, Analyzer, Frequencies
-from ps2stream.workers.index import Saved
+from ps2stream.workers.gi2 import GI2
+from ps2stream.workers.index import Index, Parts, Saved
 from ps2stream.workers.state import WorkerMachine
 
 
@@ -105,9 +108,9 @@ class Topology:
             retention_ms=self.retention_ms,
         )
 
-    def index(self, grid: Grid) -> Index:
+    def new_index(self, grid: Grid, parts: Parts | None = None) -> Index:
         """What holds a worker's queries."""
-        return GI2(grid)
+        return GI2(grid, parts)
 
     def sequencer(self, store: Store, epoch: int, restarts: bool = False) -> SequencerMachine:
         """`restarts`: of the whole service."""

@@ -39,7 +39,7 @@ def without(batch: Applied, handles: I64) -> Applied:
 
 def left_out(batch: Applied, rows: QueryRows) -> int:
     """The highest LSN of the batch that has none of its rows; 0 when all are there."""
-    if len(rows) == batch.lsn_to - batch.lsn_from + 1:
+    if len(batch.strategy) or len(rows) == batch.lsn_to - batch.lsn_from + 1:
         return 0
     lsns = np.arange(batch.lsn_from, batch.lsn_to + 1)
     return int(np.setdiff1d(lsns, rows.lsn)[-1])

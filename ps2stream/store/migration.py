@@ -79,6 +79,8 @@ class Migration:
                 f"plan: derived from version {plan.base_version}; the current one is "
                 f"{strategy.plan.version}"
             )
+        if plan.route == strategy.plan.route:
+            return None, "plan: every unit has its owner already; there is nothing to move"
         if plan.grid != strategy.plan.grid:
             return None, (
                 f"plan: its grid {plan.grid.to_dict()} is not that of the service, "

@@ -253,7 +253,7 @@ def meets(rows: QueryRows, at: I64, box: F64) -> NDArray[np.bool_]:
     b = rows.box.reshape(-1, 4)
     hit = (b[:, 0] <= east) & (b[:, 2] >= west) & (b[:, 1] <= north) & (b[:, 3] >= south)
     count = np.concatenate([np.zeros(1, np.int64), np.cumsum(hit)])
-    return count[rows.box_off[at + 1]] > count[rows.box_off[at]]
+    return count[rows.box_off[at + 1] // 4] > count[rows.box_off[at] // 4]
 
 
 def _joined(parts: list[QueryRows]) -> QueryRows:

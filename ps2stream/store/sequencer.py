@@ -113,6 +113,13 @@ class SequencerMachine:
         return self._followers.visible
 
     @property
+    def strategy(self) -> Strategy:
+        """The plan in force, and what follows it."""
+        if self._migration is None:
+            raise TypeError("this sequencer was made without a plan")
+        return self._migration.strategy
+
+    @property
     def live(self) -> int:
         """The number of live queries."""
         return len(self._live)
@@ -255,7 +262,9 @@ class SequencerMachine:
     def _strategy(self) -> U8:
         """The record of the strategy, where the ledger has changed it."""
         migration = self._migration
-        return nothing() if migration is None or not migration.changed else migration.strategy.record()
+        if migration is None or not migration.changed:
+            return nothing()
+        return migration.strategy.record()
 
     def _set(self, plan: RoutingPlan) -> None:
         """The service starts under `plan`: whatever was under way is over."""

@@ -12,15 +12,26 @@ from unittest import mock
 
 import numpy as np
 
+from ps2stream import tags
 from ps2stream.cluster import actors, edge, fence, publications, stream
 from ps2stream.dispatcher import object_log, open_batches, router
 from ps2stream.merger import dedup, recovery, sessions, state, updates
 from ps2stream.merger.intervals import Intervals
-from ps2stream.messages import Completed
+from ps2stream.messages import Completed, nothing
 from ps2stream.rows import NEVER, ObjectRows
 from ps2stream.session_messages import Delivery
-from ps2stream.store import followers, frames, registry, remembered, segments
+from ps2stream.store import (
+    followers,
+    frames,
+    migration,
+    registry,
+    remembered,
+    segments,
+    sequencer,
+)
+from ps2stream.strategy import Step, step_record
 from ps2stream.tail import Follower, Tail
+from ps2stream.workers import loading
 from ps2stream.workers.gi2 import GI2
 from ps2stream.workers.state import WorkerMachine
 from tests.sim.cluster import Poisonable
@@ -464,4 +475,64 @@ def failed_syncs_are_ignored() -> Iterator[None]:
 def a_taken_log_is_written() -> Iterator[None]:
     """A process that wakes up goes on with a log that its successor has opened."""
     with patch(segments.SegmentLog, "_check_owned", lambda self: None):
+        yield
+
+
+# --- moves to another plan -------------------------------------------------------------------
+
+
+@bug
+def switched_before_all_are_hot() -> Iterator[None]:
+    """Objects are routed by the new plan before its owners hold everything."""
+    with patch(migration.Migration, "_all_hot", property(lambda self: True)):
+        yield
+
+
+@bug
+def finished_before_the_watermark() -> Iterator[None]:
+    """Old owners forget while batches that were routed to them are under way."""
+    due = migration.Migration.due
+
+    def hasty(self: Any, dispatchers: int) -> Any:
+        return step_record(Step.FINISH) if self.strategy.switched else due(self, dispatchers)
+
+    with patch(migration.Migration, "due", hasty):
+        yield
+
+
+@bug
+def deletes_amid_loading_are_forgotten() -> Iterator[None]:
+    """A query that is deleted while it is on its way to its new owner lives on there."""
+    with patch(loading.Loading, "note", lambda self, handles, lsns: None):
+        yield
+
+
+@bug
+def updates_go_to_the_present_owner_alone() -> Iterator[None]:
+    """What is inserted during a move does not reach the owner to come."""
+    with patch(tags.Tags, "with_owners", lambda self, other: self):
+        yield
+
+
+@bug
+def the_dying_are_not_loaded() -> Iterator[None]:
+    """A new owner does not hear of queries that died lately, as of which objects may still
+    come."""
+    load = registry.Registry.load
+
+    def living(self: Any, *args: Any) -> Any:
+        dying, self._dying = self._dying, type(self._dying)()
+        try:
+            return load(self, *args)
+        finally:
+            self._dying = dying
+
+    with patch(registry.Registry, "load", living):
+        yield
+
+
+@bug
+def a_move_is_forgotten_by_a_new_incarnation() -> Iterator[None]:
+    """A state does not say which strategy is in force."""
+    with patch(sequencer.SequencerMachine, "_strategy", lambda self: nothing()):
         yield

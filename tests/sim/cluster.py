@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,10 +31,8 @@ from ps2stream.messages import Address
 from ps2stream.ports import Log
 from ps2stream.store.segments import SegmentLog
 from ps2stream.store.snapshots import Snapshots
-from ps2stream.tags import Tagger
 from ps2stream.workers.gi2 import GI2
-from ps2stream.workers.index import Matches, Parts, Saved
-from ps2stream.workers.state import WorkerMachine
+from ps2stream.workers.index import Index, Matches, Parts
 from tests.sim.clock import Clock, Task
 from tests.sim.disk import PowerCut, SimDisk
 from tests.sim.ledger import Held, Ledger
@@ -54,6 +53,11 @@ class SimTopology(Topology):
     chapter_bytes: int = 1 << 14
     poison: int = 0  # the hash of the term
     snapshot_s: float = 0.0
+    most_workers: int = 0  # of all plans that come; those that a plan does not name wait
+
+    def addresses(self) -> list[Address]:
+        more = range(self.plan.workers, self.most_workers)
+        return [*(Address("worker", i) for i in more), *super().addresses()]
 
     def new_index(self, grid: Grid, parts: Parts | None = None) -> Index:
         return Poisonable(grid, parts, self.poison)

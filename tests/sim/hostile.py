@@ -66,14 +66,16 @@ class Plan(RoutingPlan):
         return self._compiled
 
 
-def some_plan(rng: random.Random) -> Plan:
-    plan = _some_plan(rng)
+def some_plan(rng: random.Random, grid: Grid | None = None) -> Plan:
+    plan = _some_plan(rng, grid)
     return Plan(**{f.name: getattr(plan, f.name) for f in dataclasses.fields(plan)})
 
 
-def _some_plan(rng: random.Random) -> RoutingPlan:
+def _some_plan(rng: random.Random, given: Grid | None) -> RoutingPlan:
     workers = rng.randint(1, 4)
     grid = Grid(rng.choice([0, 4, 9]), rng.choice([0, 3, 8]), max_cells=rng.choice([1, 4, 64]))
+    if given is not None:
+        grid = given
     kind = rng.randrange(3)
     if kind == 0:
         sample = np.array([-74.0, 0.0, 12.5]), np.array([40.7, 0.0, -33.0])

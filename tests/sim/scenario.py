@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from typing import Any, NamedTuple
 
+from ps2stream.grid import Grid
 from ps2stream.terms import Analyzer
 from tests.sim import hostile
 from tests.sim.cluster import POISON, SimTopology
@@ -54,6 +56,9 @@ class _Author:
             poison=poison,
             snapshot_s=random.Random(f"{seed} period").choice([0.0, 0.1, 0.5, 2.0]),
         )
+        self.moves = [hostile.some_plan(rng, self._grid()) for _ in range(rng.choice([0, 1, 3]))]
+        most = max(plan.workers for plan in (*self.plans, *self.moves))
+        self.topology = dataclasses.replace(self.topology, most_workers=most)
         self.peace = rng.choice([3_000, 5_000, 8_000])
         self.apart = random.Random(f"{seed} snapshots")
         self.serial = 0
@@ -64,6 +69,9 @@ class _Author:
         self._subscribe()
         for _ in range(rng.choice([20, 60, 120])):
             self._client(self._when())
+        for plan in self.moves:
+            at, give_up = self._when(), rng.choice([0, 0, 0, 50, 400])
+            self._add(at, "move", self._where(), plan, give_up)
         if rng.random() < 0.6:
             self._rough()
         for _ in range(rng.choice([0, 1, 2, 4, 8, 12])):
@@ -73,6 +81,10 @@ class _Author:
         events = tuple(sorted(self.events, key=lambda event: event.at))
         feed_rows = rng.choice([2, 5, 16_384])
         return Scenario(self.seed, self.topology, self.plans, feed_rows, events, self.peace)
+
+    def _grid(self) -> Grid | None:
+        """Mostly that of the service, which alone is taken."""
+        return self.plans[0].grid if self.rng.random() < 0.9 else None
 
     def _when(self) -> int:
         """Mostly soon, so that there is much to do at once."""

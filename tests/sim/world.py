@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -12,7 +14,8 @@ import numpy as np
 from ps2stream.batch import column_to_strings, strings_to_column
 from ps2stream.errors import ResourceExhausted, Unavailable
 from ps2stream.expr import compile_column
-from ps2stream.messages import Address, Status, UpdateDecision
+from ps2stream.messages import Address, Status, StrategyReply, UpdateDecision
+from ps2stream.plan import RoutingPlan
 from ps2stream.queries import build_rows, delete_rows
 from ps2stream.rows import ObjectRows, QueryRows
 from ps2stream.service.gateway import Publication
@@ -101,6 +104,10 @@ class World(Cluster):
     def stall(self, session: str, reader: int, ms: int) -> None:
         if len(self.readers.get(session, [])) > reader:
             self.readers[session][reader].stall(ms)
+
+    def move(self, where: int, plan: RoutingPlan, give_up: int) -> None:
+        """Begin to move to this plan; after `give_up` ms, unless that is 0, ask for the end."""
+        self.clock.spawn(self._move(where, plan, give_up))
 
     # --- what befalls the service ----------------------------------------------------------
 
@@ -218,6 +225,8 @@ class World(Cluster):
                 found.append(f"{process.name} sends")
             elif process.address.role == "worker" and machine.held:
                 found.append(f"{process.name}: {machine.held} held")
+            elif process.address == SEQUENCER and machine.strategy.following is not None:
+                found.append("a move is under way")
         for name, box in self.boxes.items():
             if not any(reader.connected for reader in self.readers[name]):
                 found.append(f"{name} is not connected")
@@ -297,6 +306,31 @@ class World(Cluster):
         self.open.remove(f"{kind} {name}")
         self.answered += 1
 
+    def _move(self, where: int, plan: RoutingPlan, give_up: int) -> Task:
+        for attempt in range(10):
+            process, sequencer = reach(self, self._rng, where), self.current.get(SEQUENCER)
+            if process is None or sequencer is None or attempt:
+                yield 300
+            if process is None or sequencer is None:
+                continue
+            shell: Any = sequencer.shell
+            base = shell.machine.strategy.plan.version
+            body = plan.to_dict() | {"version": base + 1, "base_version": base}
+            try:
+                reply = yield call(self, process, _begin(json.dumps(body).encode()))
+            except (Unavailable, ResourceExhausted):
+                continue
+            problem = reply.problem.tobytes().decode()
+            self.tell(f"the move to {plan.workers} workers: {problem or 'begun'}")
+            break
+        if give_up:
+            yield give_up
+            process = reach(self, self._rng, where)
+            if process is not None:
+                with contextlib.suppress(Unavailable, ResourceExhausted):
+                    reply = yield call(self, process, _begin(b""))
+                    self.tell(f"the move is given up: {reply.problem.tobytes().decode()}")
+
     def _publish(
         self, where: int, level: str, objects: Sequence[tuple[str, str, float, float]]
     ) -> Task:
@@ -345,6 +379,10 @@ class World(Cluster):
                 self.durable.add(name)
             elif level == "ACCEPTED":
                 self.accepted[name] = process
+
+
+def _begin(plan: bytes) -> Callable[[Any], Future[StrategyReply]]:
+    return lambda edge: edge.strategy(plan, ask=False)
 
 
 def sequencer_of(world: World) -> Process:
