@@ -66,9 +66,11 @@ class Follower(Generic[Item]):
         """Whether a state is being received, of which the rest is still to come."""
         return self.applied < self._until
 
-    def forget(self) -> None:
+    def forget(self) -> list[Send]:
         """What was taken is of no use: all is to come anew, as a state."""
-        self._lost = True
+        self._state = max(self._state - 1, 0)  # the last one is as good as any
+        self.applied, self._until = 0, max(self.tip, 1)
+        return [self._fetch()]
 
     def expect(self, lsn: int) -> None:
         """The stream goes to `lsn` at least."""

@@ -33,10 +33,10 @@ from ps2stream.messages import (
 )
 from ps2stream.rows import Kind, QueryRows
 from ps2stream.strategy import Routes, Strategist
-from ps2stream.tags import Tagger, TagShare
+from ps2stream.tags import Tagger, TagShare, starts
 from ps2stream.tail import Follower
 from ps2stream.workers.gi2 import GI2
-from ps2stream.workers.index import Index, IndexStats, Parts, Saved
+from ps2stream.workers.index import Index, IndexStats, Mask, Parts, Saved
 from ps2stream.workers.loading import Loading
 
 SEQUENCER = Address("sequencer", 0)
@@ -261,24 +261,26 @@ class WorkerMachine:
             raise TypeError("this worker follows no change of strategy")
         before, loading = self._routes, self._loading
         routes = self._routes = self._strategist.take(updates.strategy, updates.lsn_to)
+        out: list[Send] = []
         self._tagger = Tagger(routes.serving, self._tagger.grid, routes.other)
         self.route = routes.route
         if loading is not None and not loading.done and routes.serving is not before.serving:
             # An earlier incarnation was hot, whose snapshot is from before the move.
-            self._stream.forget()
+            out += self._stream.forget()
         if routes.other is None:
             self._loading = None
             if before.other is not None:
                 self._store.drop(self._is_mine)
-            return []
+            return out
         if routes.switched or (isinstance(updates, Applied) and updates.state):
-            return []
+            return out
         box = self._strategist.gained(self.index)
         self._loading = Loading(self.index, routes.begun, box)
         return self._loading.ask() or self._hot()
 
-    def _is_mine(self, cell: U32, term: U64) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        return self._routes.serving.owners(cell, term) == self.index
+    def _is_mine(self, cell: U32, term: U64) -> Mask:
+        mine: Mask = self._routes.serving.owners(cell, term) == self.index
+        return mine
 
     def _loaded(self, frame: Loaded) -> list[Send]:
         """Hold what the following plan gives here and the present one does not."""
@@ -291,9 +293,10 @@ class WorkerMachine:
         rows, handle, lsn = taken
         tags = Tagger(routes.other, self._tagger.grid).expand(rows)
         gained = (tags.worker == self.index) & ~self._is_mine(tags.cell, tags.term)
-        off = np.zeros(len(gained) + 1, np.int64)
-        np.cumsum(gained, out=off[1:])
-        self._store.extend(rows, off[tags.off], tags.cell[gained], tags.term[gained])
+        held = np.add.reduceat(gained, tags.off[:-1]) if len(gained) else np.zeros(0, np.int64)
+        some = np.flatnonzero(held)
+        off = starts(held[some])
+        self._store.extend(rows.take(some), off, tags.cell[gained], tags.term[gained])
         self._store.delete(handle, lsn)
         self._store.purge(self.watermark)
         return loading.ask() or self._hot()
