@@ -293,7 +293,7 @@ class WorkerMachine:
         rows, handle, lsn = taken
         tags = Tagger(routes.other, self._tagger.grid).expand(rows)
         gained = (tags.worker == self.index) & ~self._is_mine(tags.cell, tags.term)
-        held = np.add.reduceat(gained, tags.off[:-1]) if len(gained) else np.zeros(0, np.int64)
+        held = np.diff(starts(gained.astype(np.int64))[tags.off])
         some = np.flatnonzero(held)
         off = starts(held[some])
         self._store.extend(rows.take(some), off, tags.cell[gained], tags.term[gained])
