@@ -64,6 +64,6 @@ class Loading:
         lsn = np.concatenate([rows.lsn[gone], *(at for _, at in self._deleted)])
         handle, first = np.unique(handle, return_index=True)
         mine = np.isin(handle, found.handle)
-        if self.done:
+        if frame.last >= self._begun:
             self._deleted.clear()
         return found, handle[mine], lsn[first][mine]
