@@ -61,10 +61,28 @@ class Twin:
                 self.born[self.lsn] = (id, 1 << 62)
                 rows.append((insert(id, "z" * (self.lsn % 5)), self.lsn))
         columns = query_rows([row for row, _ in rows], self.lsn - len(rows) + 1)
-        return columns.replace(handle=np.array([handle for _, handle in rows]))
+        off = 4 * np.arange(len(rows) + 1)
+        return columns.replace(
+            handle=np.array([handle for _, handle in rows]),
+            box_off=off,
+            box=np.tile([0.0, 0.0, 1.0, 1.0], len(rows)),
+        )
 
     def as_of(self, lsn: int) -> dict[int, str]:
         return {h: id for h, (id, end) in self.born.items() if h <= lsn < end}
+
+
+def load(queries: registry.Registry, upto: int, size: int) -> list[QueryRows]:
+    """All pieces of what a worker asks for that gains units."""
+    found, after = [], 0
+    everywhere = np.array([-180.0, -90.0, 180.0, 90.0])
+    while after < upto:
+        rows, last = queries.load(after, upto, everywhere, size)
+        assert after < last <= upto
+        assert ((rows.handle > after) & (rows.handle <= last)).all()
+        found.append(rows)
+        after = last
+    return found
 
 
 def as_of(rows: QueryRows, lsn: int) -> dict[int, str]:
@@ -103,6 +121,11 @@ def test_it_keeps_exactly_the_live_rows_and_the_lately_deleted(data: st.DataObje
             assert (np.diff(whole.lsn) > 0).all()
             for lsn in range(watermark, twin.lsn + 1):
                 assert as_of(whole, lsn) == twin.as_of(lsn)
+            upto = data.draw(st.integers(1, twin.lsn))
+            loaded = QueryRows.concat([*load(queries, upto, size=3), no_queries()])
+            for lsn in range(max(watermark, upto), twin.lsn + 1):
+                want = {h: id for h, id in twin.as_of(lsn).items() if h <= upto}
+                assert as_of(loaded.take(np.argsort(loaded.lsn, kind="stable")), lsn) == want
             kept = sum(end > watermark for _, end in twin.born.values())
             slack = 12 + 12  # a batch is forgotten whole
             assert len(whole) <= 2 * (kept + slack)
@@ -136,3 +159,26 @@ def test_a_mass_of_deletes_comes_in_pieces() -> None:
     sizes = [len(piece.rows()) for piece in queries.state(10)]
     assert sum(sizes) == 201
     assert max(sizes) <= 20
+
+
+def test_a_worker_is_told_the_queries_that_meet_a_box() -> None:
+    rng = np.random.default_rng(3)
+    rows = query_rows([insert(str(i), "w") for i in range(200)], 1)
+    count = rng.integers(1, 4, 200)
+    off = np.concatenate([np.zeros(1, np.int64), 4 * np.cumsum(count)])
+    west, south = rng.uniform(-180, 170, off[-1] // 4), rng.uniform(-90, 80, off[-1] // 4)
+    box = np.stack([west, south, west + 10, south + 10], 1).ravel()
+    queries = registry.Registry()
+    queries.apply(rows.replace(box_off=off, box=box))
+    found, last = queries.load(0, 200, np.array([0.0, 0.0, 40.0, 30.0]), 1000)
+    assert last == 200
+    want = [
+        str(i)
+        for i in range(200)
+        if any(
+            w <= 40 and e >= 0 and s <= 30 and n >= 0
+            for w, s, e, n in box[off[i] : off[i + 1]].reshape(-1, 4)
+        )
+    ]
+    assert 0 < len(want) < 100
+    assert ids_of(found) == want

@@ -1,0 +1,123 @@
+"""The protocol of a move: what is due when, what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+
+import numpy as np
+import pytest
+
+from ps2stream.batch import U8
+from ps2stream.grid import Grid
+from ps2stream.plan import RoutingPlan, Space
+from ps2stream.store.migration import Migration
+from ps2stream.strategy import Step, step_of
+from tests.sim.hostile import ANALYSIS
+
+
+def plan(owner: int, workers: int = 2, version: int = 1, base: int = 0) -> RoutingPlan:
+    cells = np.zeros(16, np.uint32)
+    return RoutingPlan(
+        workers, ANALYSIS, Grid(2, 2), (Space(owner),), cells, version=version, base_version=base
+    )
+
+
+def json_of(plan: RoutingPlan) -> U8:
+    return np.frombuffer(json.dumps(plan.to_dict()).encode(), np.uint8)
+
+
+NEXT = plan(1, workers=3, version=2, base=1)
+
+
+def begun(lsn: int = 10) -> Migration:
+    migration = Migration(plan(0))
+    record, problem = migration.begin(json_of(NEXT))
+    assert record is not None
+    assert not problem
+    migration.apply(record, lsn)
+    return migration
+
+
+def step(migration: Migration, dispatchers: int, lsn: int) -> Step | None:
+    """Write what is due."""
+    record = migration.due(dispatchers)
+    if record is None:
+        return None
+    migration.apply(record, lsn)
+    return step_of(record)
+
+
+def test_a_move_goes_on_as_everyone_says_so() -> None:
+    migration = begun(10)
+    assert migration.state == "LOADING"
+    migration.mark(0, 50)
+    for worker in (0, 1, 1):
+        migration.hot(worker, 10)
+        assert step(migration, 2, 11) is None
+    migration.hot(2, 9)  # of another move
+    assert step(migration, 2, 11) is None
+    migration.hot(2, 10)
+    assert migration.state == "HOT"
+    assert step(migration, 2, 60) == Step.SWITCH
+    assert migration.state == "RETIRING"
+    migration.mark(0, 60)
+    migration.mark(1, 59)
+    assert step(migration, 2, 61) is None
+    migration.mark(1, 60)
+    assert step(migration, 2, 61) == Step.FINISH
+    assert migration.state == "DONE"
+    assert migration.strategy.plan.route == NEXT.route
+    assert step(migration, 2, 62) is None
+    [move] = migration.moves
+    assert (move["begun"], move["switched"], move["ended"]) == (10, 60, 61)
+    assert (move["from"], move["to"], move["outcome"]) == (1, 2, "done")
+
+
+def test_a_move_is_given_up_before_objects_are_routed_by_it_and_not_after() -> None:
+    migration = begun(10)
+    record, problem = migration.abort()
+    assert record is not None
+    assert not problem
+    migration.apply(record, 11)
+    assert migration.strategy.plan.version == 1
+    assert migration.moves[0]["outcome"] == "aborted"
+    assert migration.abort() == (None, "")
+    migration = begun(20)
+    for worker in range(3):
+        migration.hot(worker, 20)
+    assert step(migration, 1, 21) == Step.SWITCH
+    assert "will be finished" in migration.abort()[1]
+
+
+def test_the_same_request_again_changes_nothing() -> None:
+    migration = begun()
+    assert migration.begin(json_of(NEXT)) == (None, "")
+    for worker in range(3):
+        migration.hot(worker, 10)
+    step(migration, 1, 11)
+    migration.mark(0, 11)
+    step(migration, 1, 12)
+    assert migration.begin(json_of(NEXT)) == (None, "")
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (dataclasses.replace(NEXT, base_version=0), "derived from version 0; the current one is 1"),
+        (dataclasses.replace(NEXT, grid=Grid(4, 0)), "its grid .* is not that of the service"),
+        (plan(0, version=2, base=1), "there is nothing to move"),
+    ],
+)
+def test_a_plan_that_cannot_follow_is_refused(given: RoutingPlan, why: str) -> None:
+    record, problem = Migration(plan(0)).begin(json_of(given))
+    assert record is None
+    assert re.search(why, problem)
+
+
+def test_one_move_at_a_time_and_no_nonsense() -> None:
+    other = plan(1, workers=4, version=2, base=1)
+    assert "to plan version 2 is under way" in begun().begin(json_of(other))[1]
+    assert "not JSON" in Migration(plan(0)).begin(np.frombuffer(b"{", np.uint8))[1]
+    assert "missing" in Migration(plan(0)).begin(np.frombuffer(b"{}", np.uint8))[1]
