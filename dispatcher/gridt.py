@@ -3,6 +3,9 @@
 H1 says which worker owns (cell, term); H2 which of these units hold a query at all, with
 a count so that deletes can take them back (algorithms.md 7.3). A unit has one owner, so
 H2 is one table (tag cell, term) -> worker, count.
+
+While two plans coexist (section V-B), the queries of the new one stand in the same table under
+keys of their own, as if on levels YOUNG higher: objects probe those too.
 """
 
 from __future__ import annotations
@@ -25,8 +28,14 @@ from ps2stream.dispatcher.kernels import (
 from ps2stream.grid import Grid
 from ps2stream.h1 import H1
 from ps2stream.rows import QueryRows
+from ps2stream.strategy import Routes
 from ps2stream.tags import Tagger, Tags, TagShare, starts
-from ps2stream.unit_kernels import empty_table
+from ps2stream.unit_kernels import LEVEL_SHIFT, empty_table
+
+YOUNG = 8
+"""Levels of the grid; those above are of the plan to which new queries belong."""
+_ONE = np.uint64(1)
+_YOUNG_BIT = np.uint32(YOUNG << LEVEL_SHIFT)
 
 
 class GridtError(RuntimeError):
@@ -47,10 +56,10 @@ class Share(NamedTuple):
 class Gridt:
     """H1 and H2 of one dispatcher."""
 
-    def __init__(self, h1: H1, grid: Grid, other: H1 | None = None) -> None:
+    def __init__(self, h1: H1, grid: Grid) -> None:
         self.h1 = h1
         self.grid = grid
-        self._tagger = Tagger(h1, grid, other)
+        self._tagger = Tagger(h1, grid)
         self._table = empty_table(12)
         self._count = np.zeros(len(self._table), np.uint32)
         self._used = np.zeros(ALL + 1, np.int64)
@@ -60,25 +69,46 @@ class Gridt:
         return int(self._used[ALL])
 
     @property
-    def other(self) -> H1 | None:
-        """Whose owners updates go to as well."""
-        return self._tagger.other
-
-    @property
     def levels(self) -> list[int]:
         """Levels of the grid on which some query lives; objects probe these alone."""
         return np.flatnonzero(self._used[:ALL]).tolist()
 
-    def follow(self, h1: H1, other: H1 | None) -> None:
-        """From now on `h1` says who serves a unit; updates go also to its owner by `other`."""
-        if h1 is not self.h1:
-            held = np.flatnonzero(self._table[:, 1])
-            term, meta = self._table[held, 0], self._table[held, 1]
-            worker = h1.owners((meta >> np.uint64(32)).astype(np.uint32), term)
-            kept = meta & ~np.uint64(0xFFFF << 16)
-            self._table[held, 1] = kept | worker.astype(np.uint64) << np.uint64(16)
-        self.h1 = h1
-        self._tagger = Tagger(h1, self.grid, other)
+    def clear(self) -> None:
+        """Forget all queries."""
+        self._table = empty_table(12)
+        self._count = np.zeros(len(self._table), np.uint32)
+        self._used[:] = 0
+
+    def follow(self, routes: Routes) -> None:
+        """From now on these say who owns a unit."""
+        if routes.serving is not self.h1:
+            self._give(routes.serving)
+        self.h1 = routes.serving
+        young = routes.young, routes.apart
+        self._tagger = Tagger(routes.serving, self.grid, routes.other, *young)
+
+    def _give(self, h1: H1) -> None:
+        """Every unit to its owner by `h1`, the young among the others."""
+        held = np.flatnonzero(self._table[:, 1])
+        term, count = self._table[held, 0], self._count[held].astype(np.int64)
+        cell = (self._table[held, 1] >> np.uint64(32)).astype(np.uint32) & ~_YOUNG_BIT
+        order = np.lexsort((term, cell))
+        cell, term, count = cell[order], term[order], count[order]
+        first = np.ones(len(cell), bool)
+        first[1:] = (cell[1:] != cell[:-1]) | (term[1:] != term[:-1])
+        at = np.flatnonzero(first)
+        cell, term = cell[at], term[at]
+        units = np.empty((len(at), 2), np.uint64)
+        units[:, 0] = term
+        owner = h1.owners(cell, term).astype(np.uint64)
+        units[:, 1] = cell.astype(np.uint64) << np.uint64(32) | owner << np.uint64(16) | _ONE
+        self.clear()
+        while 8 * len(at) > 5 * len(self._table):
+            self._grow()
+        total = np.add.reduceat(count, at) if len(at) else count
+        rehash(units, total.astype(np.uint32), self._table, self._count)
+        self._used[:ALL] = np.bincount(cell >> LEVEL_SHIFT, minlength=ALL)
+        self._used[ALL] = len(at)
 
     def expand(self, rows: QueryRows) -> Tags:
         """The tags of inserts or deletes: cells of the bounding boxes times posting terms."""
@@ -88,21 +118,27 @@ class Gridt:
         """The tags of each worker, by worker number; empty where it has none."""
         return self._tagger.split(tags)
 
-    def insert(self, tags: Tags) -> None:
-        """Count the tags of inserted queries in H2."""
-        at = 0
+    def insert(self, tags: Tags, handle: I64 | None = None) -> None:
+        """Count the tags of inserted queries in H2. Their handles matter while plans coexist."""
+        at, cell = 0, self._places(tags, handle)
         while True:
-            at = count_up(
-                self._table, self._count, self._used, tags.cell, tags.term, tags.worker, at
-            )
+            at = count_up(self._table, self._count, self._used, cell, tags.term, tags.worker, at)
             if at == len(tags.cell):
                 return
             self._grow()
 
-    def retire(self, tags: Tags) -> None:
+    def _places(self, tags: Tags, handle: I64 | None) -> U32:
+        """Their cells in the table."""
+        if self._tagger.young is None or handle is None:
+            return tags.cell
+        young = np.repeat(handle > self._tagger.apart, np.diff(tags.off))
+        return tags.cell | young * _YOUNG_BIT
+
+    def retire(self, tags: Tags, handle: I64 | None = None) -> None:
         """Take back the tags of deleted queries. Raises GridtError if a count would drop
         below zero."""
-        failed = count_down(self._table, self._count, self._used, tags.cell, tags.term)
+        cell = self._places(tags, handle)
+        failed = count_down(self._table, self._count, self._used, cell, tags.term)
         if failed >= 0:
             raise GridtError(
                 f"H2 has no query at cell {tags.cell[failed]}, term {tags.term[failed]}"
@@ -181,7 +217,9 @@ class Gridt:
         levels = self.levels
         cells = np.empty((len(levels), len(lon)), np.uint32)
         for i, level in enumerate(levels):
-            cells[i] = self.grid.cells(lon, lat, level)
+            cells[i] = self.grid.cells(lon, lat, level % YOUNG)
+            if level >= YOUNG:
+                cells[i] |= _YOUNG_BIT
         return cells
 
     def _grow(self) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ps2stream.batch import U8, Frame
+from ps2stream.batch import I64, U8, Frame
 from ps2stream.dispatcher.gridt import Gridt
 from ps2stream.dispatcher.open_batches import Open, OpenBatches
 from ps2stream.errors import ResourceExhausted, Unavailable
@@ -111,7 +111,8 @@ class RouterMachine:
         self._told = 0  # the watermark that every worker and merger has been sent
         self._open = OpenBatches(index, mergers, route, epoch)
         self._replay = deque(replay)
-        self._dying: deque[tuple[int, Tags]] = deque()  # delete LSN, tags still in H2
+        # delete LSN, tags still in H2, handles
+        self._dying: deque[tuple[int, Tags, I64]] = deque()
         self._ticks = 0
         self._asked: dict[int, UpdateRequest] = {}  # by seq: not yet decided
         self._decided: list[tuple[int, int, UpdateDecision]] = []  # heap by max LSN
@@ -307,7 +308,7 @@ class RouterMachine:
         if frame.owner >= 0:
             self._stream.add(frame.lsn_from, frame.lsn_to, frame)
         elif self._stream.fetched(frame):
-            self.gridt = Gridt(self.gridt.h1, self.gridt.grid, self.gridt.other)
+            self.gridt.clear()
             self._dying.clear()
         out: list[Out] = []
         while (ready := self._stream.next()) is not None:
@@ -324,7 +325,7 @@ class RouterMachine:
         if self._strategist is None:
             raise TypeError("this dispatcher follows no change of strategy")
         routes = self._strategist.take(frame.strategy, frame.lsn_to)
-        self.gridt.follow(routes.serving, routes.other)
+        self.gridt.follow(routes)
         self._open.route = routes.route
         self.workers = routes.workers
 
@@ -338,9 +339,10 @@ class RouterMachine:
         tags = self.gridt.expand(rows)
         deleted = rows.kind == Kind.DELETE
         dead = int(deleted.sum())
-        self.gridt.insert(tags.of(~deleted) if dead else tags)
+        self.gridt.insert(tags.of(~deleted) if dead else tags, rows.handle[~deleted])
         if dead:
-            self._dying.append((int(rows.lsn[deleted].max()), tags.of(deleted)))
+            last = int(rows.lsn[deleted].max())
+            self._dying.append((last, tags.of(deleted), rows.handle[deleted]))
         self.counters.deletes += dead
         self.counters.inserts += len(rows) - dead
         self._retire()
@@ -350,7 +352,7 @@ class RouterMachine:
         """H2 forgets deleted queries that no batch, present or future, can match."""
         watermark = self.watermark
         while self._dying and self._dying[0][0] <= watermark:
-            self.gridt.retire(self._dying.popleft()[1])
+            self.gridt.retire(*self._dying.popleft()[1:])
         self.counters.units = len(self.gridt)
 
     def _hand_on(self, frame: Applied, rows: QueryRows, tags: Tags) -> list[Out]:

@@ -290,7 +290,8 @@ class Hot(Frame):
 @dataclasses.dataclass(frozen=True, eq=False)
 class StrategyRequest(Frame):
     """dispatcher -> sequencer: begin the move to `plan` (JSON), or, where that is empty, give
-    up the move under way; `ask` = 1: only say what the strategy is."""
+    up the move under way. `ask` = 1: only say what the strategy is; 2: let `plan` coexist with
+    the present one; 3: move what is left to the plan that coexists."""
 
     KIND = 36
     dispatcher: int
@@ -302,11 +303,14 @@ class StrategyRequest(Frame):
 @dataclasses.dataclass(frozen=True, eq=False)
 class StrategyReply(Frame):
     """sequencer -> dispatcher. `problem`: why nothing was done (UTF-8), else empty; the LSN of
-    what was; the strategy as a record, and the moves that ended (JSON)."""
+    what was; the strategy as a record, and the moves that ended (JSON). Of `live` queries `old`
+    belong to the plan that another one is to follow."""
 
     KIND = 37
     seq: int
     lsn: int
+    live: int
+    old: int
     problem: U8
     strategy: U8
     moves: U8

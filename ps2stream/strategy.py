@@ -3,12 +3,16 @@
 It changes by records of the ledger, each with an LSN of its own, so that everyone changes at
 the same place of the one order (contract.md 3, docs/decisions/0008): BEGIN makes owners by
 the following plan hold what they will serve, SWITCH routes objects by it, FINISH lets the old
-owners forget, ABORT the new ones. SET is the whole strategy.
+owners forget, ABORT the new ones. APART lets two plans coexist (section V-B of PS2Stream):
+queries inserted after it belong to the following plan alone, those of before to the old one,
+and objects go to the owners by both; UNITE begins to move what is left. SET is the whole
+strategy.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import zlib
 from collections.abc import Sequence
@@ -32,18 +36,22 @@ class Step(StrEnum):
     SWITCH = "switch"
     FINISH = "finish"
     ABORT = "abort"
+    APART = "apart"
+    UNITE = "unite"
     SET = "set"
 
 
 @dataclasses.dataclass(frozen=True)
 class Strategy:
     """`plan` owns. `following`, begun at the LSN `begun`, is to; from the LSN `switched` on,
-    unless that is 0, objects are routed by it."""
+    unless that is 0, objects are routed by it. `apart`, unless it is 0: queries with a higher
+    handle belong to `following` from the first; objects go to the owners by both."""
 
     plan: RoutingPlan
     following: RoutingPlan | None = None
     begun: int = 0
     switched: int = 0
+    apart: int = 0
 
     @property
     def serving(self) -> RoutingPlan:
@@ -68,16 +76,30 @@ class Strategy:
                 None if follow is None else _plan(follow, analysis, self.plan),
                 data["begun"],
                 data["switched"],
+                data["apart"],
             )
-        if (step is Step.BEGIN) == (self.following is not None):
+        if step not in self.steps:
             raise PlanError(f"strategy: {step} does not follow here")
-        if step is Step.BEGIN:
-            return Strategy(self.plan, _plan(data["plan"], analysis, self.plan), lsn)
+        if step in (Step.BEGIN, Step.APART):
+            plan = _plan(data["plan"], analysis, self.plan)
+            begins = step is Step.BEGIN
+            return Strategy(self.plan, plan, lsn * begins, apart=lsn * (not begins))
+        if step is Step.UNITE:
+            return dataclasses.replace(self, begun=lsn)
         if step is Step.SWITCH:
             return dataclasses.replace(self, switched=lsn)
-        if (step is Step.FINISH) != bool(self.switched):
-            raise PlanError(f"strategy: {step} does not follow here")
         return Strategy(self.serving)
+
+    @property
+    def steps(self) -> frozenset[Step]:
+        """Those that may follow."""
+        if self.following is None:
+            return frozenset((Step.BEGIN, Step.APART))
+        if self.switched:
+            return frozenset((Step.FINISH,))
+        if self.apart:
+            return frozenset((Step.SWITCH if self.begun else Step.UNITE,))
+        return frozenset((Step.SWITCH, Step.ABORT))
 
     def record(self) -> U8:
         """The record that sets it, whatever was before."""
@@ -88,15 +110,17 @@ class Strategy:
             following=None if follow is None else _body(follow, None),
             begun=self.begun,
             switched=self.switched,
+            apart=self.apart,
         )
 
-    def begin(self, plan: RoutingPlan) -> U8:
-        """The record that begins the move to `plan`."""
-        return _pack(step=Step.BEGIN, plan=_body(plan, self.plan))
+    def begin(self, plan: RoutingPlan, apart: bool = False) -> U8:
+        """The record that begins the move to `plan`, or lets it coexist."""
+        step = Step.APART if apart else Step.BEGIN
+        return _pack(step=step, plan=_body(plan, self.plan))
 
 
 def step_record(step: Step) -> U8:
-    """SWITCH, FINISH or ABORT."""
+    """Of a step that names no plan."""
     return _pack(step=step)
 
 
@@ -106,19 +130,30 @@ def step_of(record: U8) -> Step:
 
 
 class Routes(NamedTuple):
-    """A strategy, compiled. `serving` routes objects, under the number `route`; `other`, if
-    there is one, is of the plan that is to follow, or of the one that was."""
+    """A strategy, compiled. `serving` owns, and routes objects under the number `route`. While
+    units move, `other` is that of the plan that is to follow, or of the one that was: updates
+    go to its owners as well. `young` owns queries with a handle above `apart`. Batches of the
+    plans numbered `known` may be under way; those of `coming`, where a worker is hot."""
 
     serving: H1
     route: int
     other: H1 | None = None
-    other_route: int = 0
+    young: H1 | None = None
+    apart: int = 0
     begun: int = 0
     switched: bool = False
+    known: frozenset[int] = frozenset()
+    coming: int = 0
 
     @property
     def workers(self) -> int:
-        return max(self.serving.workers, self.other.workers if self.other is not None else 0)
+        owners = (self.serving, self.other, self.young)
+        return max(h1.workers for h1 in owners if h1 is not None)
+
+    @property
+    def upto(self) -> int:
+        """The handles that move."""
+        return self.apart or self.begun
 
 
 class Strategist:
@@ -138,16 +173,25 @@ class Strategist:
             route: self._compiled.get(route) or plan.compile(self._analyzer)
             for route, plan in numbered.items()
         }
-        first = strategy.serving.route
-        rest = [route for route in numbered if route != first]
-        other = rest[0] if rest else 0
+        old = self._compiled[strategy.plan.route]
+        if strategy.following is None:
+            return Routes(old, strategy.plan.route, known=frozenset(numbered))
+        before, after = strategy.plan.route, strategy.following.route
+        new, both = self._compiled[after], _mixed(before, after)
+        if strategy.switched:
+            known = frozenset((before, after, both))
+            begun = strategy.begun
+            return Routes(new, after, old, begun=begun, switched=True, known=known)
+        apart = strategy.apart
         return Routes(
-            self._compiled[first],
-            first,
-            self._compiled.get(other),
-            other,
-            strategy.begun,
-            bool(strategy.switched),
+            serving=old,
+            route=both if apart else before,
+            other=new if strategy.begun else None,
+            young=new if apart else None,
+            apart=apart,
+            begun=strategy.begun,
+            known=frozenset((before, both)),
+            coming=after,
         )
 
     def gained(self, worker: int) -> F64 | None:
@@ -192,6 +236,12 @@ def _alike(left: Sequence[Leaf], a: int, right: Sequence[Leaf], b: int) -> bool:
         below = _alike(left, one.base, right, other.base)
         return below and (one.to, one.terms) == (other.to, other.terms)
     return one == other
+
+
+def _mixed(before: int, after: int) -> int:
+    """The number of the route by two plans that coexist."""
+    raw = hashlib.blake2b(b"%d.%d" % (before, after), digest_size=7).digest()
+    return int.from_bytes(raw, "big")
 
 
 def _body(plan: RoutingPlan, base: RoutingPlan | None) -> dict[str, Any]:

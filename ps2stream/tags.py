@@ -56,11 +56,20 @@ class TagShare(NamedTuple):
 
 class Tagger:
     """Queries into tags, under the plan of `h1`; while they move, `other` is that of another,
-    whose owners hold them too."""
+    whose owners hold them too. Those with a handle above `apart` have owners by `young`."""
 
-    def __init__(self, h1: H1, grid: Grid, other: H1 | None = None) -> None:
+    def __init__(
+        self,
+        h1: H1,
+        grid: Grid,
+        other: H1 | None = None,
+        young: H1 | None = None,
+        apart: int = 0,
+    ) -> None:
         self.h1 = h1
         self.other = other
+        self.young = young
+        self.apart = apart
         self.grid = grid
 
     def expand(self, rows: QueryRows) -> Tags:
@@ -71,13 +80,16 @@ class Tagger:
         tag_cell = np.empty(off[-1], np.uint32)
         tag_term = np.empty(off[-1], np.uint64)
         expand_tags(cell_off, cell, rows.post, rows.term_off, rows.term, tag_cell, tag_term)
-        return Tags(off, tag_cell, tag_term, self.h1.owners(tag_cell, tag_term))
+        worker = self.h1.owners(tag_cell, tag_term)
+        if self.young is not None:
+            new = np.repeat(rows.handle > self.apart, np.diff(off))
+            worker[new] = self.young.owners(tag_cell[new], tag_term[new])
+        return Tags(off, tag_cell, tag_term, worker)
 
     def split(self, tags: Tags) -> list[TagShare]:
         """The tags of each worker, by worker number; empty where it has none."""
-        m = self.h1.workers
+        m = max(h1.workers for h1 in (self.h1, self.other, self.young) if h1 is not None)
         if self.other is not None:
-            m = max(m, self.other.workers)
             tags = tags.with_owners(self.other.owners(tags.cell, tags.term))
         row_n, tag_n = np.zeros(m, np.int64), np.zeros(m, np.int64)
         group_tags(tags.off, tags.worker, m, row_n, tag_n)

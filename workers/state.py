@@ -79,7 +79,7 @@ class WorkerMachine:
         self._tagger = tagger
         self._make = store
         self._strategist = strategist
-        self._routes = Routes(tagger.h1, route)
+        self._routes = Routes(tagger.h1, route, known=frozenset((route,)))
         self._store = store(tagger.grid, None if saved is None else self._resumed(saved))
         self._frozen = False
         self._watermarks = [0] * dispatchers
@@ -136,7 +136,7 @@ class WorkerMachine:
         if self._strategist is not None and len(record):
             self._routes = self._strategist.take(record, saved.lsn)
             self.route = self._routes.route
-            self._tagger = Tagger(self._routes.serving, self._tagger.grid)
+            self._tagger = self._tagger_of(self._routes)
         return parts
 
     def thaw(self) -> list[Send]:
@@ -262,21 +262,25 @@ class WorkerMachine:
         before, loading = self._routes, self._loading
         routes = self._routes = self._strategist.take(updates.strategy, updates.lsn_to)
         out: list[Send] = []
-        self._tagger = Tagger(routes.serving, self._tagger.grid, routes.other)
+        self._tagger = self._tagger_of(routes)
         self.route = routes.route
         if loading is not None and not loading.done and routes.serving is not before.serving:
             # An earlier incarnation was hot, whose snapshot is from before the move.
             out += self._stream.forget()
         if routes.other is None:
             self._loading = None
-            if before.other is not None:
+            if before.other is not None and routes.young is None:
                 self._store.drop(self._is_mine)
             return out
         if routes.switched or (isinstance(updates, Applied) and updates.state):
             return out
         box = self._strategist.gained(self.index)
-        self._loading = Loading(self.index, routes.begun, box)
+        self._loading = Loading(self.index, routes.upto, box)
         return self._loading.ask() or self._hot()
+
+    def _tagger_of(self, routes: Routes) -> Tagger:
+        young = routes.young, routes.apart
+        return Tagger(routes.serving, self._tagger.grid, routes.other, *young)
 
     def _is_mine(self, cell: U32, term: U64) -> Mask:
         mine: Mask = self._routes.serving.owners(cell, term) == self.index
@@ -316,7 +320,7 @@ class WorkerMachine:
     # --- objects ---------------------------------------------------------------------
 
     def _receive(self, objects: RoutedObjects) -> list[Send]:
-        if not self._serves(objects.route):
+        if not self._serves(objects.route) and objects.lsn <= self.applied:
             stale = Stale(self.index, objects.batch, objects.attempt, self.route)
             return [Send(Address("dispatcher", objects.dispatcher), stale)]
         self._stream.expect(objects.lsn)
@@ -331,10 +335,8 @@ class WorkerMachine:
     def _serves(self, route: int) -> bool:
         """Whether it holds, or will as of the objects' LSN, what this plan gives it."""
         routes = self._routes
-        loaded = self._loading is None or self._loading.done
-        return route == routes.route or (
-            routes.other is not None and loaded and route == routes.other_route
-        )
+        loaded = routes.other is not None and (self._loading is None or self._loading.done)
+        return route in routes.known or (loaded and route == routes.coming)
 
     def _look(self, objects: RoutedObjects) -> list[Send]:
         """Match, or wait for the updates to the objects' LSN."""

@@ -151,9 +151,9 @@ class DispatcherEdge:
             found = self._questions.ask(lambda seq: TokensRequest(self.machine.index, seq, *change))
         return cast("Future[TokensReply]", found)
 
-    def strategy(self, plan: bytes = b"", ask: bool = True) -> Future[StrategyReply]:
-        """The strategy and the moves that ended; unless `ask`, after the move to `plan` (JSON)
-        has begun, or, where that is empty, the one under way is given up."""
+    def strategy(self, plan: bytes = b"", ask: int = 1) -> Future[StrategyReply]:
+        """The strategy and the moves that ended, after what is asked for; as in
+        StrategyRequest."""
         raw = np.frombuffer(plan, np.uint8)
         with self.lock:
             found = self._questions.ask(

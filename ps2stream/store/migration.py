@@ -9,6 +9,9 @@
     DONE       FINISH is in the ledger: old owners drop what they do not own
 
 All that matters is in the ledger; what is not is said again. Until SWITCH, ABORT undoes it.
+
+Two plans may coexist first (APART): then only queries of before it move, once UNITE is there
+in place of BEGIN.
 """
 
 from __future__ import annotations
@@ -39,6 +42,8 @@ class Migration:
             return "DONE"
         if strategy.switched:
             return "RETIRING"
+        if not strategy.begun:
+            return "APART"
         return "HOT" if self._all_hot else "LOADING"
 
     def apply(self, record: U8, lsn: int) -> None:
@@ -50,6 +55,7 @@ class Migration:
             move = {
                 "from": before.plan.version,
                 "to": before.following.version,
+                "apart": before.apart,
                 "begun": before.begun,
                 "switched": before.switched,
                 "ended": lsn,
@@ -58,9 +64,9 @@ class Migration:
             self.moves.append(move)
         self._hot.clear()
 
-    def begin(self, data: U8) -> tuple[U8 | None, str]:
-        """(the record that begins the move to a plan in JSON, or None; why not, or "" where
-        that is the plan already)."""
+    def begin(self, data: U8, apart: bool = False) -> tuple[U8 | None, str]:
+        """(the record that begins the move to a plan in JSON, or lets it coexist, or None; why
+        not, or "" where that is the plan already)."""
         strategy = self.strategy
         try:
             body = json.loads(data.tobytes())
@@ -86,12 +92,21 @@ class Migration:
                 f"plan: its grid {plan.grid.to_dict()} is not that of the service, "
                 f"{strategy.plan.grid.to_dict()}, which only a restart changes"
             )
-        return strategy.begin(plan), ""
+        return strategy.begin(plan, apart), ""
+
+    def unite(self) -> tuple[U8 | None, str]:
+        """(the record that begins to move what is left, or None; why not)."""
+        strategy = self.strategy
+        if Step.UNITE in strategy.steps:
+            return step_record(Step.UNITE), ""
+        return None, "" if strategy.apart else "there are no two plans that coexist"
 
     def abort(self) -> tuple[U8 | None, str]:
         """(the record that ends the move under way, or None; why not)."""
         if self.strategy.following is None:
             return None, ""
+        if self.strategy.apart:
+            return None, "new queries belong to the new plan already; the two can be united"
         if self.strategy.switched:
             return None, "objects are routed by the new plan already; the move will be finished"
         return step_record(Step.ABORT), ""
@@ -108,7 +123,7 @@ class Migration:
     def due(self, dispatchers: int) -> U8 | None:
         """The record that may be written now."""
         strategy = self.strategy
-        if strategy.following is None:
+        if strategy.following is None or not strategy.begun:
             return None
         if not strategy.switched:
             return step_record(Step.SWITCH) if self._all_hot else None

@@ -154,6 +154,13 @@ class Registry:
             left -= len(at)
         return _joined(parts), False
 
+    def count(self, upto: int) -> int:
+        """How many live queries have a handle up to this one."""
+        return sum(
+            int(chunk.live[: np.searchsorted(chunk.rows.handle, upto, "right")].sum())
+            for chunk in self._chunks
+        )
+
     def load(self, after: int, upto: int, box: F64, size: int) -> tuple[QueryRows, int]:
         """(live and dying rows with after < handle <= last that meet the box, with the deletes
         of the dying; last, `upto` when there are no more). About `size` rows are looked at."""

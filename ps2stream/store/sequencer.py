@@ -54,6 +54,16 @@ from ps2stream.strategy import Strategy
 from ps2stream.tokens import TokensReply, TokensRequest, changed, decode, encode
 
 MOVES = 256  # that ended and are told
+TELL, COEXIST, UNITE = 1, 2, 3  # what a StrategyRequest may ask for
+
+
+def _wanted(migration: Migration, ask: StrategyRequest) -> tuple[U8 | None, str]:
+    """(the record that does what is asked for, or None; why not)."""
+    if ask.ask == UNITE:
+        return migration.unite()
+    if len(ask.plan):
+        return migration.begin(ask.plan, apart=ask.ask == COEXIST)
+    return migration.abort()
 
 
 class SequencerMachine:
@@ -320,8 +330,8 @@ class SequencerMachine:
         problem, out = "", []
         if migration is None:
             problem = "this service does not change its plan"
-        elif not ask.ask:
-            record, problem = migration.begin(ask.plan) if len(ask.plan) else migration.abort()
+        elif ask.ask != TELL:
+            record, problem = _wanted(migration, ask)
             if record is not None:
                 try:
                     out = self._record(record, ask.dispatcher)
@@ -333,7 +343,8 @@ class SequencerMachine:
         told = nothing() if migration is None else migration.strategy.record()
         texts = (np.frombuffer(t.encode(), np.uint8) for t in (problem, json.dumps(moves)))
         why, history = texts
-        reply = StrategyReply(ask.seq, self._lsn, why, told, history)
+        old = 0 if migration is None else self._live.count(migration.strategy.apart)
+        reply = StrategyReply(ask.seq, self._lsn, len(self._live), old, why, told, history)
         return [*out, Send(self._dispatchers[ask.dispatcher], reply)]
 
     # --- the other messages ------------------------------------------------------------

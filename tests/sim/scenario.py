@@ -70,8 +70,8 @@ class _Author:
         for _ in range(rng.choice([20, 60, 120])):
             self._client(self._when())
         for plan in self.moves:
-            at, give_up = self._when(), rng.choice([0, 0, 0, 50, 400])
-            self._add(at, "move", self._where(), plan, give_up)
+            at, give_up = self._when(), rng.choice([0, 0, 0, 50, 400, 2000])
+            self._add(at, "move", self._where(), plan, give_up, rng.random() < 0.4)
         if rng.random() < 0.6:
             self._rough()
         for _ in range(rng.choice([0, 1, 2, 4, 8, 12])):

@@ -20,6 +20,7 @@ from ps2stream.queries import build_rows, delete_rows
 from ps2stream.rows import ObjectRows, QueryRows
 from ps2stream.service.gateway import Publication
 from ps2stream.space import Region
+from ps2stream.store.sequencer import COEXIST, UNITE
 from tests import naive
 from tests.sim.clients import Box, Reader, call, reach
 from tests.sim.clock import Task
@@ -105,9 +106,10 @@ class World(Cluster):
         if len(self.readers.get(session, [])) > reader:
             self.readers[session][reader].stall(ms)
 
-    def move(self, where: int, plan: RoutingPlan, give_up: int) -> None:
-        """Begin to move to this plan; after `give_up` ms, unless that is 0, ask for the end."""
-        self.clock.spawn(self._move(where, plan, give_up))
+    def move(self, where: int, plan: RoutingPlan, give_up: int, apart: bool) -> None:
+        """Begin to move to this plan; after `give_up` ms, unless that is 0, ask for the end. Or
+        let it coexist with the present one for so long."""
+        self.clock.spawn(self._move(where, plan, give_up, apart))
 
     # --- what befalls the service ----------------------------------------------------------
 
@@ -306,7 +308,7 @@ class World(Cluster):
         self.open.remove(f"{kind} {name}")
         self.answered += 1
 
-    def _move(self, where: int, plan: RoutingPlan, give_up: int) -> Task:
+    def _move(self, where: int, plan: RoutingPlan, give_up: int, apart: bool) -> Task:
         for attempt in range(10):
             process, sequencer = reach(self, self._rng, where), self.current.get(SEQUENCER)
             if process is None or sequencer is None or attempt:
@@ -317,19 +319,24 @@ class World(Cluster):
             base = shell.machine.strategy.plan.version
             body = plan.to_dict() | {"version": base + 1, "base_version": base}
             try:
-                reply = yield call(self, process, _begin(json.dumps(body).encode()))
+                reply = yield call(self, process, _wish(json.dumps(body).encode(), COEXIST * apart))
             except (Unavailable, ResourceExhausted):
                 continue
             problem = reply.problem.tobytes().decode()
             self.tell(f"the move to {plan.workers} workers: {problem or 'begun'}")
             break
-        if give_up:
-            yield give_up
+        while give_up or apart:
+            yield give_up or 300
+            give_up = 0
             process = reach(self, self._rng, where)
-            if process is not None:
-                with contextlib.suppress(Unavailable, ResourceExhausted):
-                    reply = yield call(self, process, _begin(b""))
-                    self.tell(f"the move is given up: {reply.problem.tobytes().decode()}")
+            if process is None:
+                continue
+            with contextlib.suppress(Unavailable, ResourceExhausted):
+                reply = yield call(self, process, _wish(b"", UNITE * apart))
+                what = "united" if apart else "given up"
+                problem = reply.problem.tobytes().decode()
+                self.tell(f"the move is {what}: {problem}")
+                apart = apart and bool(problem) and "no two plans" not in problem
 
     def _publish(
         self, where: int, level: str, objects: Sequence[tuple[str, str, float, float]]
@@ -381,8 +388,8 @@ class World(Cluster):
                 self.accepted[name] = process
 
 
-def _begin(plan: bytes) -> Callable[[Any], Future[StrategyReply]]:
-    return lambda edge: edge.strategy(plan, ask=False)
+def _wish(plan: bytes, what: int) -> Callable[[Any], Future[StrategyReply]]:
+    return lambda edge: edge.strategy(plan, what)
 
 
 def sequencer_of(world: World) -> Process:

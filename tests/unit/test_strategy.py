@@ -81,16 +81,35 @@ def test_the_routes_of_a_move() -> None:
     assert (first.route, first.other, first.workers) == (old.route, None, 2)
     begun = strategist.take(Strategy(old).begin(new), 4)
     assert begun.serving is first.serving
-    assert (begun.other_route, begun.workers, begun.begun, begun.switched) == (
-        new.route,
-        3,
-        4,
-        False,
-    )
+    assert (begun.route, begun.coming, begun.workers) == (old.route, new.route, 3)
+    assert (begun.upto, begun.switched) == (4, False)
     switched = strategist.take(step_record(Step.SWITCH), 5)
     assert switched.serving is begun.other
     assert (switched.route, switched.other, switched.switched) == (new.route, first.serving, True)
-    assert strategist.take(step_record(Step.FINISH), 6).other is None
+    assert switched.known > {old.route, new.route}
+    done = strategist.take(step_record(Step.FINISH), 6)
+    assert done.other is None
+    assert done.known == {new.route}
+
+
+def test_the_routes_of_two_plans_that_coexist() -> None:
+    old, new = plan(2), plan(3, 2)
+    strategist = Strategist(old, Analyzer(ANALYSIS))
+    first = strategist.routes()
+    apart = strategist.take(Strategy(old).begin(new, apart=True), 4)
+    assert apart.serving is first.serving
+    assert apart.young is not None
+    assert (apart.other, apart.apart, apart.workers, apart.upto) == (None, 4, 3, 4)
+    assert apart.route not in (old.route, new.route)
+    assert apart.known == {old.route, apart.route}
+    united = strategist.take(step_record(Step.UNITE), 9)
+    assert united.other is united.young is apart.young
+    assert (united.route, united.upto, united.begun) == (apart.route, 4, 9)
+    again = Strategy(plan()).after(strategist.strategy.record(), 10)
+    assert again.steps == strategist.strategy.steps == {Step.SWITCH}
+    switched = strategist.take(step_record(Step.SWITCH), 11)
+    assert (switched.serving, switched.young, switched.route) == (apart.young, None, new.route)
+    assert strategist.take(step_record(Step.FINISH), 12).other is None
 
 
 @pytest.mark.parametrize("seed", range(40))
