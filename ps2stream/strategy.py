@@ -1,7 +1,7 @@
 """The strategy: the plan that says who owns what, and the one that is to follow it.
 
 It changes by records of the ledger, each with an LSN of its own, so that everyone changes at
-the same place of the one order (contract.md 3, docs/decisions/0008): BEGIN makes owners by
+the same place of the one order (contract.md 3, docs/decisions/0009): BEGIN makes owners by
 the following plan hold what they will serve, SWITCH routes objects by it, FINISH lets the old
 owners forget, ABORT the new ones. APART lets two plans coexist (section V-B of PS2Stream):
 queries inserted after it belong to the following plan alone, those of before to the old one,
