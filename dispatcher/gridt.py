@@ -58,6 +58,7 @@ class Gridt:
 
     def __init__(self, h1: H1, grid: Grid) -> None:
         self.h1 = h1
+        self.workers = h1.workers
         self.grid = grid
         self._tagger = Tagger(h1, grid)
         self._table = empty_table(12)
@@ -84,6 +85,7 @@ class Gridt:
         if routes.serving is not self.h1:
             self._give(routes.serving)
         self.h1 = routes.serving
+        self.workers = routes.workers
         young = routes.young, routes.apart
         self._tagger = Tagger(routes.serving, self.grid, routes.other, *young)
 
@@ -150,7 +152,7 @@ class Gridt:
 
         lon, lat degrees, float64[n]; terms ragged, uint64.
         """
-        m = self.h1.workers
+        m = self.workers
         n = len(lon)
         chosen = np.zeros((n, (m + 63) // 64), np.uint64)
         select(self._table, self._cells(lon, lat), term_off, term, chosen)
@@ -193,7 +195,7 @@ class Gridt:
     def candidates(self, lon: F64, lat: F64, term_off: I64, term: U64) -> I64:
         """Of each worker how many pairs of an object and a posting it would look at, were
         these objects routed now, int64[workers]; columns as in `route`."""
-        met = np.zeros(self.h1.workers, np.int64)
+        met = np.zeros(self.workers, np.int64)
         meet(self._table, self._count, self._cells(lon, lat), term_off, term, met)
         return met
 
