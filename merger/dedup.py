@@ -91,6 +91,7 @@ class Window:
         self._ticks = 0
         self._heard: dict[int, int] = {}  # worker: tick
         self._silent: set[int] = set()
+        self._lost: set[int] = set()  # of them those that have died, as far as is known
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -106,7 +107,13 @@ class Window:
         before = self._ticks - SILENT_TICKS
         owing = (p.missing() for p in self._pending.values() if p.since <= before)
         silent = set().union(*owing)
-        self._silent = {worker for worker in silent if self._heard.get(worker, 0) <= before}
+        silent = {worker for worker in silent if self._heard.get(worker, 0) <= before}
+        self._silent = silent | self._lost
+
+    def lose(self, worker: int) -> None:
+        """This worker has died, as it seems: until it is heard again it is silent."""
+        self._lost.add(worker)
+        self._silent.add(worker)
 
     def payload(self, payload: Payload) -> bool:
         """Take it, unless the batch is done: then False. LSNs below the watermark are."""
@@ -124,6 +131,7 @@ class Window:
         open if its payload says so."""
         self._heard[matches.worker] = self._ticks
         self._silent.discard(matches.worker)
+        self._lost.discard(matches.worker)
         if matches.batch in self._pending or not self.done.covers(matches.batch, matches.batch):
             pending = self._open(matches.batch, matches.attempt)
             if pending is not None:

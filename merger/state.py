@@ -169,6 +169,15 @@ class MergerMachine:
             self._sessions.left(address.index)
         return []
 
+    def lost(self, address: Address) -> list[Send]:
+        """This peer has died, as it seems; a mistake does no harm."""
+        out: list[Send] = []
+        if address.role == "worker":
+            for window in self._windows:
+                window.lose(address.index)
+                out += self._process_part(window)
+        return out
+
     def tick(self, now: int) -> list[Send]:
         """Periodic work, ten times a second; now in Unix ms. Raises Unavailable, for good."""
         self._now = max(self._now, now)

@@ -115,6 +115,9 @@ class Shell(abc.ABC):
     def joined(self, peer: Address) -> None:
         """A peer was replaced."""
 
+    def lost(self, peer: Address) -> None:  # noqa: B027
+        """A peer's process is gone, as it seems."""
+
     @abc.abstractmethod
     def tick(self) -> None:
         """Ten times a second."""
@@ -173,6 +176,8 @@ class Shell(abc.ABC):
                 if self.failure:
                     continue
                 self._connect()
+                while self.links.gone:
+                    self.lost(self.links.gone.popleft())
                 if frames or self.busy:
                     self.handle(frames)
                 if time.monotonic() >= due:
@@ -264,6 +269,9 @@ class MergerShell(Shell):
 
     def joined(self, peer: Address) -> None:
         self._commit(self.machine.joined(peer))
+
+    def lost(self, peer: Address) -> None:
+        self._commit(self.machine.lost(peer))
 
     def tick(self) -> None:
         self._commit(self.machine.tick(wall_clock_ms()))

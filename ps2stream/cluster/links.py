@@ -61,18 +61,22 @@ class _Outlet:
 
 class Links:
     """The links of `owner` in its incarnation `epoch`. Sends from any thread, receives from
-    one. `dropped` counts messages that found LINK_BYTES waiting."""
+    one. `dropped` counts messages that found LINK_BYTES waiting; `gone` are peers whose end of
+    a link was closed, in that order."""
 
     def __init__(self, owner: Address, epoch: int) -> None:
         self.owner = owner
         self.epoch = epoch
         self.fence = Fence()
         self.dropped = 0
+        self.gone: deque[Address] = deque()
         self._lock = threading.Lock()
         self._context = zmq.Context()
         self._inbox = self._socket(zmq.PULL)
-        self._inbox.rcvtimeo = POLL_MS
         self._inbox.rcvhwm = INBOX_MESSAGES
+        self._poller = zmq.Poller()
+        self._poller.register(self._inbox, zmq.POLLIN)
+        self._monitors: dict[Address, zmq.Socket[bytes]] = {}
         self._outlets: dict[Address, _Outlet] = {}
 
     def bind(self, folder: Path) -> str:
@@ -84,9 +88,10 @@ class Links:
 
     def connect(self, peer: Address, endpoint: str, epoch: int) -> None:
         """Open an outlet to this incarnation of `peer`, instead of one to an earlier; what
-        an earlier one still sends is refused from now on."""
+        an earlier one still sends is refused from now on. On the thread that receives."""
         self.fence.raise_to(peer, epoch)
         outlet = self._socket(zmq.PUSH)
+        self._watch(peer, outlet)
         outlet.connect(endpoint)
         with self._lock:
             old, self._outlets[peer] = self._outlets.get(peer), _Outlet(outlet)
@@ -112,17 +117,36 @@ class Links:
 
     def receive(self, wait: bool = True) -> list[bytes] | None:
         """The frames of the next message, none of a refused one; None when no message comes
-        within POLL_MS, or, without `wait`, when none is there."""
+        within POLL_MS, or a peer is gone, or, without `wait`, when none is there."""
         try:
-            head, *frames = self._inbox.recv_multipart(0 if wait else zmq.NOBLOCK)
+            head, *frames = self._inbox.recv_multipart(zmq.NOBLOCK)
         except zmq.Again:
-            return None
+            if not wait:
+                return None
+            self._wait()
+            return self.receive(wait=False)
         return frames if self.fence.accept(Head.decode(head)) else []
 
     def close(self) -> None:
         """Close all sockets, and drop what was not sent."""
         with self._lock:
             self._context.destroy(0)
+
+    def _wait(self) -> None:
+        """Until a message comes, or a peer is gone, or POLL_MS are over."""
+        ready = dict(self._poller.poll(POLL_MS))
+        for peer, monitor in self._monitors.items():
+            if monitor in ready:
+                monitor.recv_multipart()
+                self.gone.append(peer)
+
+    def _watch(self, peer: Address, outlet: zmq.Socket[bytes]) -> None:
+        monitor = outlet.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        self._poller.register(monitor, zmq.POLLIN)
+        old, self._monitors[peer] = self._monitors.get(peer), monitor
+        if old is not None:
+            self._poller.unregister(old)
+            old.close(0)
 
     def _socket(self, kind: int) -> zmq.Socket[bytes]:
         socket = self._context.socket(kind)

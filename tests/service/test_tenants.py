@@ -192,7 +192,7 @@ def test_quotas_on_what_a_tenant_has(
 def test_quotas_on_what_a_tenant_publishes(
     shared: Service, clients: list[Client], secrets: tuple[Path, dict[str, str]]
 ) -> None:
-    with Client(shared.targets[0], token=secrets[1]["small"], timeout=0.2) as hasty:
+    with Client(shared.targets[0], token=secrets[1]["small"], timeout=1.0) as hasty:
         hasty.publish([STORM] * 60)  # more than it may, so that the next ones wait
         with pytest.raises(ResourceExhausted, match=r"10 is .* quota \(objects_per_s\)") as caught:
             hasty.publish([STORM])
@@ -200,8 +200,8 @@ def test_quotas_on_what_a_tenant_publishes(
         receipts = list(hasty.publish_stream([[STORM]]))
         assert [r.accepted for r in receipts] == [0]
         assert receipts[0].retry_after_ms > 0
-    large = [STORM | {"text": "storm " * 9000}] * 40
-    with Client(shared.targets[0], token=secrets[1]["zeta"], timeout=0.2) as hasty:
+    large = [STORM | {"text": "storm " * 9000}] * 70
+    with Client(shared.targets[0], token=secrets[1]["zeta"], timeout=1.0) as hasty:
         hasty.publish(large)
         with pytest.raises(ResourceExhausted, match=r"1000000 is .* quota \(bytes_per_s\)"):
             hasty.publish([STORM])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,7 @@ class Cluster:
         self._generation = 0
         self._noticed: dict[Address, int] = {}  # when a death is seen, and not before
         self._burials: set[Address] = set()
+        self._ends = random.Random(f"{seed} ends")
 
     # --- for everyone ------------------------------------------------------------------
 
@@ -126,6 +128,10 @@ class Cluster:
         broken, process.broken = process.broken, []
         for call in broken:
             call(f"{process.name} has ended")
+        for other in self.of("merger"):
+            if other.started and self._ends.random() < 0.5:  # the link's end is noticed at once
+                gone = partial(other.run, partial(other.shell.lost, process.address))
+                self.clock.after(self._ends.randrange(50), other.do, gone)
         if self.current.get(process.address) is process:
             delay = process.rng.randint(200, 900)
             self._noticed[process.address] = self.clock.now + delay

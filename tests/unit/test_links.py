@@ -176,3 +176,21 @@ def test_heads_survive_the_wire_and_others_are_no_heads() -> None:
     for bad in (b"", head.encode()[:-1], b"x" * len(head.encode())):
         with pytest.raises(FrameError):
             Head.decode(bad)
+
+
+def test_a_peer_that_closes_its_end_is_told(tmp_path: Path) -> None:
+    with closing(Links(HERE, 1)) as here:
+        here.bind(tmp_path)
+        for epoch in (1, 2):
+            peer = Links(PEER, epoch)
+            here.connect(PEER, peer.bind(tmp_path), epoch)
+            here.post([Send(PEER, Tip(epoch, 0))])
+            assert lsns(peer.receive()) == [epoch]
+            assert here.receive() is None
+            assert not here.gone
+            peer.close()
+            for _ in range(100):
+                if here.gone:
+                    break
+                assert here.receive() is None
+            assert here.gone.popleft() == PEER

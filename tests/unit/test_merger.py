@@ -234,3 +234,19 @@ def test_pairs_told_in_part_are_told_once_however_batches_come_again(seed: int) 
     assert len(told) == len(set(told))
     assert set(told) == pairs
     assert not r.machine._windows[0].in_part
+
+
+def test_a_worker_that_died_is_silent_at_once() -> None:
+    r = rig()
+    r.send(inserts(1, [1]), attach(1))
+    r.send(payload(0, 4, 1, expected=2), matches(0, [(0, 1, 1)], worker=0))
+    r.take(r.machine.lost(Address("dispatcher", 1)))
+    assert not r.clients[1].pairs
+    r.take(r.machine.lost(Address("worker", 1)))
+    assert len(r.clients[1].pairs) == 1
+    r.tick(2 * SILENT_TICKS)
+    r.send(payload(4, 4, 1, expected=2), matches(4, [(0, 1, 1)], worker=0))
+    assert len(r.clients[1].pairs) == 2
+    r.send(matches(0, [], worker=1))
+    r.send(payload(8, 4, 1, expected=2), matches(8, [(0, 1, 1)], worker=0))
+    assert len(r.clients[1].pairs) == 2, "it is heard again"
