@@ -74,7 +74,7 @@ class Index(Protocol):
     def delete(self, handles: I64, lsns: I64) -> None:
         """End these queries at these LSNs; those that are unknown or ended are passed over."""
 
-    def drop(self, keep: Callable[[U32, U64], NDArray[np.bool_]]) -> None:
+    def drop(self, keep: Callable[[U32, U64], Mask]) -> None:
         """Forget what is stored under units (cell, term) for which `keep`, given columns of
         them, is false; and queries that are then stored under none."""
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
