@@ -12,6 +12,7 @@ strategy.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import zlib
@@ -66,22 +67,13 @@ class Strategy:
 
     def after(self, record: U8, lsn: int) -> Strategy:
         """What a record makes of it. Raises PlanError on one that does not fit."""
-        data = _unpack(record)
-        analysis = self.plan.analysis
+        data, plan, follow = _read(record.tobytes(), self.plan)
         step = Step(data["step"])
-        if step is Step.SET:
-            follow = data["following"]
-            return Strategy(
-                _plan(data["plan"], analysis, self.plan),
-                None if follow is None else _plan(follow, analysis, self.plan),
-                data["begun"],
-                data["switched"],
-                data["apart"],
-            )
+        if step is Step.SET and plan is not None:
+            return Strategy(plan, follow, data["begun"], data["switched"], data["apart"])
         if step not in self.steps:
             raise PlanError(f"strategy: {step} does not follow here")
         if step in (Step.BEGIN, Step.APART):
-            plan = _plan(data["plan"], analysis, self.plan)
             begins = step is Step.BEGIN
             return Strategy(self.plan, plan, lsn * begins, apart=lsn * (not begins))
         if step is Step.UNITE:
@@ -103,20 +95,25 @@ class Strategy:
 
     def record(self) -> U8:
         """The record that sets it, whatever was before."""
-        follow = self.following
-        return _pack(
-            step=Step.SET,
-            plan=_body(self.plan, None),
-            following=None if follow is None else _body(follow, None),
-            begun=self.begun,
-            switched=self.switched,
-            apart=self.apart,
-        )
+        return _whole(self)
 
     def begin(self, plan: RoutingPlan, apart: bool = False) -> U8:
         """The record that begins the move to `plan`, or lets it coexist."""
         step = Step.APART if apart else Step.BEGIN
         return _pack(step=step, plan=_body(plan, self.plan))
+
+
+@functools.lru_cache(maxsize=4)
+def _whole(strategy: Strategy) -> U8:
+    follow = strategy.following
+    return _pack(
+        step=Step.SET,
+        plan=_body(strategy.plan, None),
+        following=None if follow is None else _body(follow, None),
+        begun=strategy.begun,
+        switched=strategy.switched,
+        apart=strategy.apart,
+    )
 
 
 def step_record(step: Step) -> U8:
@@ -126,7 +123,7 @@ def step_record(step: Step) -> U8:
 
 def step_of(record: U8) -> Step:
     """What a record does."""
-    return Step(_unpack(record)["step"])
+    return Step(_unpack(record.tobytes())["step"])
 
 
 class Routes(NamedTuple):
@@ -168,15 +165,16 @@ class Strategist:
         """The strategy as it is now."""
         strategy = self.strategy
         plans = (strategy.plan, strategy.following)
-        numbered = {plan.route: plan for plan in plans if plan is not None}
+        numbered = {route_of(plan): plan for plan in plans if plan is not None}
         self._compiled = {
             route: self._compiled.get(route) or plan.compile(self._analyzer)
             for route, plan in numbered.items()
         }
-        old = self._compiled[strategy.plan.route]
+        before = route_of(strategy.plan)
+        old = self._compiled[before]
         if strategy.following is None:
-            return Routes(old, strategy.plan.route, known=frozenset(numbered))
-        before, after = strategy.plan.route, strategy.following.route
+            return Routes(old, before, known=frozenset(numbered))
+        after = route_of(strategy.following)
         new, both = self._compiled[after], _mixed(before, after)
         if strategy.switched:
             known = frozenset((before, after, both))
@@ -214,11 +212,10 @@ class Strategist:
 def changed_box(plan: RoutingPlan, follow: RoutingPlan, worker: int) -> F64 | None:
     """A box around the cells whose leaf is another one and can give `worker` a term."""
     mine = np.array([worker in named for named in holders(follow.leaves)])
-    pairs, which = np.unique(np.stack([plan.cells, follow.cells]), axis=1, return_inverse=True)
-    other = np.array([
-        not _alike(plan.leaves, int(a), follow.leaves, int(b)) for a, b in pairs.T
-    ])  # fmt: skip
-    cells = np.flatnonzero(other[which.ravel()] & mine[follow.cells])
+    n = len(follow.leaves)
+    pairs, which = np.unique(plan.cells.astype(np.int64) * n + follow.cells, return_inverse=True)
+    other = np.array([not _alike(plan.leaves, p // n, follow.leaves, p % n) for p in pairs])
+    cells = np.flatnonzero(other[which] & mine[follow.cells])
     if not len(cells):
         return None
     columns, rows = plan.grid.columns(), plan.grid.rows()
@@ -259,13 +256,31 @@ def _plan(body: dict[str, Any], analysis: Analysis, base: RoutingPlan) -> Routin
     return plan if given else dataclasses.replace(plan, frequencies=base.frequencies)
 
 
+@functools.lru_cache(maxsize=8)
+def _read(
+    record: bytes, base: RoutingPlan
+) -> tuple[dict[str, Any], RoutingPlan | None, RoutingPlan | None]:
+    """A record, and the plans in it; those in one process that follow read it once."""
+    data = _unpack(record)
+    bodies = data.get("plan"), data.get("following")
+    plan, follow = (None if b is None else _plan(b, base.analysis, base) for b in bodies)
+    return data, plan, follow
+
+
+@functools.lru_cache(maxsize=16)
+def route_of(plan: RoutingPlan) -> int:
+    """plan.route, which takes long, worked out once."""
+    return plan.route
+
+
 def _pack(**data: Any) -> U8:
     return np.frombuffer(zlib.compress(json.dumps(data).encode(), 1), np.uint8)
 
 
-def _unpack(record: U8) -> dict[str, Any]:
+@functools.lru_cache(maxsize=4)
+def _unpack(record: bytes) -> dict[str, Any]:
     try:
-        data: dict[str, Any] = json.loads(zlib.decompress(record.tobytes()))
+        data: dict[str, Any] = json.loads(zlib.decompress(record))
     except (zlib.error, ValueError) as error:
         raise PlanError(f"strategy: a record cannot be read: {error}") from error
     return data

@@ -21,7 +21,7 @@ import json
 from ps2stream.batch import U8
 from ps2stream.errors import PlanError
 from ps2stream.plan import RoutingPlan
-from ps2stream.strategy import Step, Strategy, step_of, step_record
+from ps2stream.strategy import Step, Strategy, route_of, step_of, step_record
 
 
 class Migration:
@@ -76,7 +76,8 @@ class Migration:
         except PlanError as error:
             return None, str(error)
         for known in (strategy.plan, strategy.following):
-            if known is not None and (known.version, known.route) == (plan.version, plan.route):
+            same = known is not None and known.version == plan.version
+            if same and route_of(known) == route_of(plan):
                 return None, ""
         if strategy.following is not None:
             return None, f"a move to plan version {strategy.following.version} is under way"
@@ -85,7 +86,7 @@ class Migration:
                 f"plan: derived from version {plan.base_version}; the current one is "
                 f"{strategy.plan.version}"
             )
-        if plan.route == strategy.plan.route:
+        if route_of(plan) == route_of(strategy.plan):
             return None, "plan: every unit has its owner already; there is nothing to move"
         if plan.grid != strategy.plan.grid:
             return None, (
