@@ -21,7 +21,6 @@ from ps2stream.security import Scope, Security
 from ps2stream.service.gateway import Gateway
 from ps2stream.service.identity import Caller, Identities
 from ps2stream.service.lanes import Lane, Lanes
-from ps2stream.service.slots import Slots
 from ps2stream.service.status import abort
 
 log = logging.getLogger("ps2stream.service")
@@ -103,7 +102,7 @@ class Guard(grpc.ServerInterceptor):
         self._identities = Identities(security, gateway)
         self._end = end
         self._lanes = lanes
-        self._open = Slots(OPEN_CALLS, "open calls")
+        self._waiting: dict[grpc.ServicerContext, None] = {}  # strangers' open calls
         self._streams: dict[grpc.ServicerContext, Caller] = {}
         self._lock = threading.Lock()
         self._stopped = threading.Event()
@@ -230,21 +229,27 @@ class Guard(grpc.ServerInterceptor):
             del self._streams[context]
 
     def _for_strangers(self, handler: Any) -> Any:
-        """An open unary method, as a stream: few at a time, and their message comes soon."""
+        """An open unary method, as a stream: few wait for their message at a time, and not
+        for long; beyond that the oldest goes."""
 
         def handle(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
+            with self._lock:
+                self._waiting[context] = None
+                oldest = next(iter(self._waiting))
+                if many := len(self._waiting) > OPEN_CALLS:
+                    del self._waiting[oldest]
+            if many:
+                oldest.cancel()
+            limit = threading.Timer(OPEN_S, context.cancel)
+            limit.start()
             try:
-                with self._open.one():
-                    limit = threading.Timer(OPEN_S, context.cancel)
-                    limit.start()
-                    try:
-                        request = next(requests, None)
-                    finally:
-                        limit.cancel()
-            except Ps2StreamError as error:
-                abort(context, error)
+                request = next(requests, None)
             except grpc.RpcError:
-                return  # gone, or cancelled by the timer
+                return  # gone, or cancelled
+            finally:
+                limit.cancel()
+                with self._lock:
+                    self._waiting.pop(context, None)
             if request is not None:
                 yield handler.unary_unary(request, context)
 

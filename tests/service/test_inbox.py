@@ -39,6 +39,17 @@ def test_who_has_taken_nothing_for_longest_is_cut() -> None:
     assert slow.take() == bytes(20)
 
 
+def test_what_comes_for_a_stream_that_is_gone_is_not_held() -> None:
+    all_, (gone, other) = held(100, 2)
+    gone.put(bytes(60))
+    gone.close()
+    assert gone.put(bytes(90))
+    assert (all_.size, gone.take()) == (0, Cut(1, 90))
+    gone.close()
+    assert not other.put(bytes(100))
+    assert (all_.size, all_.cuts) == (100, 0)
+
+
 def test_a_stream_that_alone_holds_too_much_is_cut() -> None:
     all_, (one,) = held(10, 1)
     assert not one.put(bytes(9))
