@@ -182,6 +182,17 @@ def test_what_got_lost_is_had_by_attaching_anew(desk: Desk, how: str) -> None:
     assert sink == [b"one", b"two"]
 
 
+def test_what_was_not_taken_counts_against_the_window_of_a_stream_attached_anew(
+    desk: Desk,
+) -> None:
+    attached(desk, [])
+    deliver(desk, 4, b"one")
+    desk.edge.joined(Address("merger", 0))
+    grant(desk, 9)
+    last = frames(desk, Attach)[-1]
+    assert (last.epoch, last.credit_batches, last.credit_bytes) == (9, 7, (1 << 20) - 3)
+
+
 def test_a_delivery_that_nobody_asked_for_is_detached(desk: Desk) -> None:
     deliver(desk, 4, b"x")
     assert [(d.session, d.epoch) for d in frames(desk, Detach)] == [(SESSION, 4)]
@@ -230,6 +241,9 @@ def test_the_bytes_of_waiting_updates_are_bounded_by_lane(
         assert [f.done() for f in lane] == [False, False, True]
         assert f"bytes of {name} are waiting" in str(lane[2].exception(0))
         assert "waiting_bytes" in str(lane[2].exception(0))
+    for seq in (1, 2):
+        desk.edge._answer(UpdateDecision(seq, np.zeros(1, np.uint8), np.ones(1, np.int64)))
+    assert not desk.edge.update(add, [""], [""]).done(), "what is answered takes no room"
 
 
 def test_unanswered_questions_are_bounded(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

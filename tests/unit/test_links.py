@@ -120,6 +120,17 @@ def test_what_waits_for_a_peer_that_is_away_is_bounded(
     assert sender.dropped > many / 3
 
 
+def test_a_message_over_the_bound_leaves_where_nothing_waits(
+    inbox: tuple[Links, str], sender: Links, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links, "LINK_BYTES", 1 << 10)
+    sender.post([Send(HERE, Completed(7, np.zeros(2048, np.int64)))])
+    found = inbox[0].receive()
+    assert found is not None
+    assert decode(found[0]).merger == 7  # type: ignore[attr-defined]
+    assert sender.dropped == 0
+
+
 def test_an_empty_inbox_says_so(inbox: tuple[Links, str]) -> None:
     assert inbox[0].receive(wait=False) is None
     assert inbox[0].receive() is None

@@ -170,6 +170,17 @@ def test_a_worker_that_answers_something_is_not_silent() -> None:
     assert len(r.done) == len(r.clients[1].pairs) == 4
 
 
+def test_a_worker_has_time_to_answer_however_long_it_had_nothing_to_say() -> None:
+    r = rig()
+    r.send(inserts(1, [1]), attach(1))
+    r.tick(5 * SILENT_TICKS)
+    r.send(payload(0, 4, 1, expected=2), matches(0, [(0, 1, 1)], worker=0))
+    r.tick(SILENT_TICKS - 1)
+    assert partial(r) == []
+    r.tick()
+    assert partial(r) == [0]
+
+
 def test_what_was_told_in_part_is_not_told_again_after_a_restart() -> None:
     r = rig(retention_bytes=64, chapter_bytes=16)
     r.send(inserts(1, [1, 1]), attach(1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ps2stream.merger import fanout
+from ps2stream.merger.under_way import UnderWay
 from ps2stream.messages import Address
 from ps2stream.session_messages import Arrived, Attached, Detach
 from tests.unit.merging import (
@@ -206,3 +207,14 @@ def test_who_waits_for_the_link_is_not_forgotten_when_credits_come() -> None:
     for _ in range(5):
         r.send(Arrived(0, r.clients[1].size))
     assert len(r.clients[1].pairs) == 3
+
+
+def test_what_is_on_its_way_to_another_incarnation_is_counted_anew() -> None:
+    under_way = UnderWay(10)
+    under_way.sent(0, 10)
+    under_way.arrived(0, 10)
+    under_way.left(0)
+    under_way.sent(0, 10)
+    assert not under_way.room(0)
+    under_way.arrived(0, 10)  # of all that this one has got
+    assert under_way.room(0)
