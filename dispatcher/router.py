@@ -45,7 +45,7 @@ from ps2stream.messages import (
 from ps2stream.records import ObjectRecord, Quarantined, Split
 from ps2stream.rows import Kind, ObjectRows, QueryRows
 from ps2stream.session_messages import Attached, Delivery
-from ps2stream.strategy import Strategist
+from ps2stream.strategy import Routes, Strategist
 from ps2stream.tags import Tags
 from ps2stream.tail import Follower
 from ps2stream.tokens import TokensReply
@@ -310,6 +310,8 @@ class RouterMachine:
         elif self._stream.fetched(frame):
             self.gridt.clear()
             self._dying.clear()
+            if self._strategist is not None:
+                self._turn(self._strategist.reset())
         out: list[Out] = []
         while (ready := self._stream.next()) is not None:
             out += self._apply(ready)
@@ -324,7 +326,10 @@ class RouterMachine:
     def _follow(self, frame: Applied) -> None:
         if self._strategist is None:
             raise TypeError("this dispatcher follows no change of strategy")
-        routes = self._strategist.take(frame.strategy, frame.lsn_to)
+        self._turn(self._strategist.take(frame.strategy, frame.lsn_to))
+
+    def _turn(self, routes: Routes) -> None:
+        """Go by these from now on."""
         self.gridt.follow(routes)
         self._open.route = routes.route
         self.workers = routes.workers

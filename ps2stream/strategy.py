@@ -158,6 +158,7 @@ class Strategist:
 
     def __init__(self, plan: RoutingPlan, analyzer: Analyzer) -> None:
         self.strategy = Strategy(plan)
+        self._first = plan
         self._analyzer = analyzer
         self._compiled: dict[int, H1] = {}
 
@@ -202,6 +203,11 @@ class Strategist:
         if follow.workers != plan.workers:  # which changes the owners on the coarse levels
             return np.array([-180.0, -90.0, 180.0, 90.0])
         return changed_box(plan, follow, worker)
+
+    def reset(self) -> Routes:
+        """As at the start: a state follows, which says what was changed."""
+        self.strategy = Strategy(self._first)
+        return self.routes()
 
     def take(self, record: U8, lsn: int) -> Routes:
         """The routes after a record with this LSN."""

@@ -68,7 +68,7 @@ class Follower(Generic[Item]):
 
     def forget(self) -> list[Send]:
         """What was taken is of no use: all is to come anew, as a state."""
-        self._state = max(self._state - 1, 0)  # the last one is as good as any
+        self._state -= 1  # the last one is as good as any, and the log is none
         self.applied, self._until = 0, max(self.tip, 1)
         return [self._fetch()]
 

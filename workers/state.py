@@ -134,9 +134,7 @@ class WorkerMachine:
         parts = dict(saved.parts)
         record = parts.pop(STRATEGY)
         if self._strategist is not None and len(record):
-            self._routes = self._strategist.take(record, saved.lsn)
-            self.route = self._routes.route
-            self._tagger = self._tagger_of(self._routes)
+            self._turn(self._strategist.take(record, saved.lsn))
         return parts
 
     def thaw(self) -> list[Send]:
@@ -199,6 +197,8 @@ class WorkerMachine:
         if self._stream.fetched(frame):
             self._store = self._make(self._tagger.grid)
             self._loading = None  # a state has it all
+            if self._strategist is not None:
+                self._turn(self._strategist.reset())
         return self._advance() + self._stream.ask()
 
     def _advance(self) -> list[Send]:
@@ -260,10 +260,9 @@ class WorkerMachine:
         if self._strategist is None:
             raise TypeError("this worker follows no change of strategy")
         before, loading = self._routes, self._loading
-        routes = self._routes = self._strategist.take(updates.strategy, updates.lsn_to)
+        routes = self._strategist.take(updates.strategy, updates.lsn_to)
         out: list[Send] = []
-        self._tagger = self._tagger_of(routes)
-        self.route = routes.route
+        self._turn(routes)
         if loading is not None and not loading.done and routes.serving is not before.serving:
             # An earlier incarnation was hot, whose snapshot is from before the move.
             out += self._stream.forget()
@@ -278,9 +277,11 @@ class WorkerMachine:
         self._loading = Loading(self.index, routes.upto, box)
         return self._loading.ask() or self._hot()
 
-    def _tagger_of(self, routes: Routes) -> Tagger:
+    def _turn(self, routes: Routes) -> None:
+        """Go by these from now on."""
+        self._routes, self.route = routes, routes.route
         young = routes.young, routes.apart
-        return Tagger(routes.serving, self._tagger.grid, routes.other, *young)
+        self._tagger = Tagger(routes.serving, self._tagger.grid, routes.other, *young)
 
     def _is_mine(self, cell: U32, term: U64) -> Mask:
         mine: Mask = self._routes.serving.owners(cell, term) == self.index

@@ -89,7 +89,9 @@ def _some_plan(rng: random.Random, given: Grid | None) -> RoutingPlan:
         Text(every),
     ]
     size = 1 << (grid.lon_bits + grid.lat_bits)
-    cells = np.random.default_rng(rng.getrandbits(32)).integers(0, 3, size).astype(np.uint32)
+    row = min(size, 1 << 8)  # of one leaf, so that a plan is no megabytes
+    some = np.random.default_rng(rng.getrandbits(32)).integers(0, 3, size // row * 4 or 4)
+    cells = np.resize(np.repeat(some, max(row // 4, 1)), size).astype(np.uint32)
     return RoutingPlan(workers, ANALYSIS, grid, tuple(leaves), cells, {"fire": 5})
 
 
