@@ -31,7 +31,6 @@ from ps2stream.store import (
 )
 from ps2stream.strategy import Step, step_record
 from ps2stream.tail import Follower, Tail
-from ps2stream.workers import loading
 from ps2stream.workers.gi2 import GI2
 from ps2stream.workers.state import WorkerMachine
 from tests.sim.cluster import Poisonable
@@ -497,13 +496,6 @@ def finished_before_the_watermark() -> Iterator[None]:
         return step_record(Step.FINISH) if self.strategy.switched else due(self, dispatchers)
 
     with patch(migration.Migration, "due", hasty):
-        yield
-
-
-@bug
-def deletes_amid_loading_are_forgotten() -> Iterator[None]:
-    """A query that is deleted while it is on its way to its new owner lives on there."""
-    with patch(loading.Loading, "note", lambda self, handles, lsns: None):
         yield
 
 
