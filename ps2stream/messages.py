@@ -17,8 +17,8 @@ import numpy as np
 
 from ps2stream.batch import F64, I64, U8, U32, U64, Frame
 
-Role = Literal["dispatcher", "worker", "merger", "sequencer"]
-ROLES: tuple[Role, ...] = ("dispatcher", "worker", "merger", "sequencer")
+Role = Literal["dispatcher", "worker", "merger", "sequencer", "controller"]
+ROLES: tuple[Role, ...] = ("dispatcher", "worker", "merger", "sequencer", "controller")
 
 
 def nothing() -> U8:
@@ -289,12 +289,14 @@ class Hot(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class StrategyRequest(Frame):
-    """dispatcher -> sequencer: begin the move to `plan` (JSON), or, where that is empty, give
-    up the move under way. `ask` = 1: only say what the strategy is; 2: let `plan` coexist with
-    the present one; 3: move what is left to the plan that coexists."""
+    """dispatcher or controller -> sequencer: begin the move to `plan` (JSON), or, where that is
+    empty, give up the move under way. `ask` = 1: only say what the strategy is; 2: let `plan`
+    coexist with the present one; 3: move what is left to the plan that coexists. `role` is an
+    index into ROLES."""
 
     KIND = 36
-    dispatcher: int
+    role: int
+    index: int
     seq: int
     ask: int
     plan: U8
@@ -302,7 +304,7 @@ class StrategyRequest(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class StrategyReply(Frame):
-    """sequencer -> dispatcher. `problem`: why nothing was done (UTF-8), else empty; the LSN of
+    """sequencer -> who asked. `problem`: why nothing was done (UTF-8), else empty; the LSN of
     what was; the strategy as a record, and the moves that ended (JSON). Of `live` queries `old`
     belong to the plan that another one is to follow."""
 

@@ -22,7 +22,7 @@ from ps2stream.workers import posting_kernels as kp
 from ps2stream.workers import purge_kernels as kd
 from ps2stream.workers import scan_kernels as ks
 from ps2stream.workers.arrays import GROWTH, cache_lines, grown
-from ps2stream.workers.index import Census, IndexStats, Matches, Parts
+from ps2stream.workers.index import Census, IndexStats, Matches, Met, Parts
 from ps2stream.workers.shapes import exact
 from ps2stream.workers.waiting import Waiting
 
@@ -67,6 +67,7 @@ class GI2:
         self._handle: I64 = np.zeros(1 << 15, np.int64)
         self._session: I64 = np.zeros(1 << 15, np.int64)
         self._block: I64 = np.zeros(1 << 15, np.int64)
+        self._met = Met(np.zeros(0, np.int64), np.zeros(kl.LEVELS, np.int64))
         self._shown: U64 | None = None  # in the place of `dead`, while nothing may change
         if parts is not None:
             self._restore(parts)
@@ -251,6 +252,7 @@ class GI2:
         lon, lat, term_off, term = map(sealed, (lon, lat, term_off, term))
         levels = np.flatnonzero(self._level_postings)
         resume = np.zeros(4, np.int64)
+        self._met = Met(np.zeros(len(lon), np.int64), np.zeros(kl.LEVELS, np.int64))
         dead = self._dead if self._shown is None else self._shown
         if len(lon) and len(levels):
             firsts = np.minimum(np.arange(0, len(lon) + km.BLOCK, km.BLOCK), len(lon))
@@ -268,7 +270,7 @@ class GI2:
                     self._general, self._pool, self._pool.view(np.float64), self._pool_free,
                     self._level_postings, self._state, self._hits, self._head, self._follow,
                     self._cands, self._stack, self._row, self._handle, self._session,
-                    self._block,
+                    self._block, *self._met,
                 )  # fmt: skip
                 if need == km.MATCHED:
                     break
@@ -281,6 +283,10 @@ class GI2:
         if not block.any():
             return found
         return exact(found, block, self._pool, lon, lat, self._polygons)
+
+    def met(self) -> Met:
+        """What the last `match` met; see `Index.met`."""
+        return self._met
 
     def _more_matches(self) -> None:
         size = 2 * len(self._row)

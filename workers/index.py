@@ -38,6 +38,14 @@ class Matches(NamedTuple):
     session: I64
 
 
+class Met(NamedTuple):
+    """Postings met under a term of the object: base int64[n], by each object on the base
+    level; levels int64[16], on the others."""
+
+    base: I64
+    levels: I64
+
+
 class IndexStats(NamedTuple):
     """live: queries that match newer objects; tombstones: deleted ones not yet purged;
     postings: stored entries, dead ones included; bytes: memory held, slack included."""
@@ -82,6 +90,9 @@ class Index(Protocol):
         """All (object, query) pairs with insert_lsn <= lsn < delete_lsn, each once, that
         this index must emit: those whose smallest posting term in the object's terms is
         a tag here (algorithms.md 6.6). Terms are sorted and unique a row."""
+
+    def met(self) -> Met:
+        """What the objects of the last `match` met, whether it matched or not."""
 
     def purge(self, watermark: int) -> None:
         """No object below this LSN will come: queries deleted up to it may go."""

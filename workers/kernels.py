@@ -116,9 +116,10 @@ def _look(half, start, term, head, follow):
 @njit(inline="always")
 def _scan(
     h0, h1, hits, term_off, term, runs, slots_i, dead, left, general, pool, pool_free,
-    level_postings, state, head, follow, cands,
+    level_postings, state, head, follow, cands, met, met_on,
 ):  # fmt: skip
-    """Fill cands (object, mode << 30 | slot, two keyword positions + 1); (next hit, n)."""
+    """Fill cands (object, mode << 30 | slot, two keyword positions + 1); (next hit, n). Adds
+    the postings that were met to those of the object, or of the level."""
     n = 0
     last = np.int64(-1)
     a0 = a1 = np.int64(0)
@@ -130,6 +131,10 @@ def _scan(
         length = np.int64(runs[run]) & LEN_MASK
         if n + length > cands.shape[0]:
             break
+        if level == 0:
+            met[o] += length
+        else:
+            met_on[level] += length
         if o != last:
             for t in range(a0, a1):
                 head[np.uint32(term[t] >> np.uint64(32)) & np.uint32(HEADS - 1)] = 0
@@ -200,6 +205,7 @@ def match_block(
     resume, lsn, lon, lat, term_off, term, levels, lon_bits, lat_bits,
     table, runs, slots_f, slots_i, dead, left, general, pool, pool_f, pool_free,
     level_postings, state, hits, head, follow, cands, stack, row, handle, session, block,
+    met, met_on,
 ):  # fmt: skip
     """Match the objects from `resume` on; MATCHED, or which buffer must grow first."""
     while resume[R_OBJECT] < lon.shape[0] or resume[R_HIT] < resume[R_HITS]:
@@ -216,7 +222,7 @@ def match_block(
             before = resume[R_HIT]
             resume[R_HIT], n = _scan(
                 before, resume[R_HITS], hits, term_off, term, runs, slots_i, dead, left,
-                general, pool, pool_free, level_postings, state, head, follow, cands,
+                general, pool, pool_free, level_postings, state, head, follow, cands, met, met_on,
             )  # fmt: skip
             resume[R_OUT] = verify(
                 cands, n, lsn, lon, lat, term_off, term, slots_f, slots_i, pool, pool_f,

@@ -16,6 +16,7 @@ import numpy as np
 
 from ps2stream.batch import I64, U32, U64, Frame, take_ragged
 from ps2stream.grid import Grid
+from ps2stream.load_messages import LoadRequest
 from ps2stream.messages import (
     Address,
     Applied,
@@ -37,8 +38,10 @@ from ps2stream.tags import Tagger, TagShare, starts
 from ps2stream.tail import Follower
 from ps2stream.workers.gi2 import GI2
 from ps2stream.workers.index import Index, IndexStats, Mask, Parts, Saved
+from ps2stream.workers.load import LoadCounter
 from ps2stream.workers.loading import Loading
 
+CONTROLLER = Address("controller", 0)
 SEQUENCER = Address("sequencer", 0)
 STRATEGY = "strategy"  # among the parts of what is saved
 HOT_TICKS = 10  # after which it is said again
@@ -94,6 +97,7 @@ class WorkerMachine:
         self._behind: list[RoutedObjects] = []  # what came since it was announced
         self._loading: Loading | None = None
         self._ticks = 0
+        self._load = LoadCounter(index, tagger.grid)
 
     @property
     def applied(self) -> int:
@@ -163,6 +167,8 @@ class WorkerMachine:
             case Watermark():
                 self._pass(frame.dispatcher, frame.watermark)
                 return []
+            case LoadRequest():
+                return self._tell_load(frame)
         raise TypeError(f"a worker takes no {type(frame).__name__}")
 
     def joined(self, address: Address) -> list[Send]:
@@ -225,6 +231,8 @@ class WorkerMachine:
             off, cell = take_ragged(tags[0], tags[1], keep)
             tags = off, cell, take_ragged(tags[0], tags[2], keep)[1]
             rows = rows.take(keep)
+        if isinstance(updates, WorkerUpdates):  # what is fetched came before
+            self._load.updates(rows.kind, tags[0], tags[1])
         gone = rows.kind == Kind.DELETE
         if not gone.all():
             self._store.insert(rows, *tags)
@@ -318,6 +326,12 @@ class WorkerMachine:
             return self._loading.tick()
         return self._hot() if self._ticks % HOT_TICKS == 0 else []
 
+    def _tell_load(self, ask: LoadRequest) -> list[Send]:
+        routes = self._routes
+        moving = routes.other is not None or routes.young is not None
+        report = self._load.report(ask, self._store.census(), routes.route, moving)
+        return [] if report is None else [Send(CONTROLLER, report)]
+
     # --- objects ---------------------------------------------------------------------
 
     def _receive(self, objects: RoutedObjects) -> list[Send]:
@@ -363,6 +377,7 @@ class WorkerMachine:
         found = self._store.match(
             objects.lsn, objects.lon, objects.lat, objects.term_off, objects.term
         )
+        self._load.objects(objects.lon, objects.lat, self._store.met())
         row = objects.row[found.row]
         of = found.session % self._mergers
         out = []

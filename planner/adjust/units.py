@@ -78,6 +78,19 @@ class Units:
         """L_i of each worker, float64[workers], microseconds."""
         return np.bincount(self.worker, self.load(costs), workers).astype(np.float64)
 
+    def definition1(self, workers: int, costs: Costs) -> F64:
+        """L_i as Definition 1 has it literally, float64[workers], microseconds: all objects of
+        a worker times all its postings, which knows of no cells (algorithms.md 7.12)."""
+
+        def of(values: F64) -> F64:
+            return np.bincount(self.worker, values, workers).astype(np.float64)
+
+        objects = of(self.objects)
+        return (
+            costs.c1 * objects * of(self.queries) + costs.c2 * objects
+            + costs.c3 * of(self.inserts) + costs.c4 * of(self.deletes)
+        )  # fmt: skip
+
 
 def smoothed(before: Units | None, period: Units, alpha: float = 0.5) -> Units:
     """Counts of the period by `alpha`, what was known before by the rest (algorithms.md
