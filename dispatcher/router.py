@@ -20,6 +20,7 @@ from ps2stream.dispatcher.open_batches import Open, OpenBatches
 from ps2stream.errors import ResourceExhausted, Unavailable
 from ps2stream.grid import Grid
 from ps2stream.h1 import H1
+from ps2stream.load_messages import AdjustReply
 from ps2stream.messages import (
     Address,
     Applied,
@@ -212,7 +213,7 @@ class RouterMachine:
                 self.counters.stale += 1
                 self._open.refuse(frame)
                 return []
-            case SessionGrant() | LookupReply() | TokensReply() | StrategyReply():
+            case SessionGrant() | LookupReply() | TokensReply() | StrategyReply() | AdjustReply():
                 return [Reply(frame)]
             case Delivery() | Attached():
                 return [Reply(frame)]

@@ -120,6 +120,27 @@ class Settings(BaseModel):
         allow_inf_nan=False,
         description="seconds between two snapshots of a worker in data_dir, at least; 0: none",
     )
+    load_period_s: float = Field(
+        default=10.0,
+        ge=0.5,
+        le=3600.0,
+        allow_inf_nan=False,
+        description="seconds over which the workers' loads are counted",
+    )
+    adjust: Literal["off", "local"] = Field(
+        default="off",
+        description="local: parts move by themselves when the balance exceeds sigma",
+    )
+    sigma: float = Field(
+        default=1.3,
+        gt=1.0,
+        le=1000.0,
+        allow_inf_nan=False,
+        description="most loaded over least loaded worker, above which loads are adjusted",
+    )
+    costs: Path | None = Field(
+        default=None, description="c1 to c4 as `ps2stream calibrate` writes them; none: built in"
+    )
     runtime: Literal["ray", "local"] = Field(
         default="ray", description="Ray actors, or everything in one process"
     )

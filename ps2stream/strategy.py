@@ -126,6 +126,13 @@ def step_of(record: U8) -> Step:
     return Step(_unpack(record.tobytes())["step"])
 
 
+def versions(record: U8) -> tuple[int, int]:
+    """Of a SET record: the versions of the plan and of the following one, 0 for none."""
+    data = _unpack(record)
+    follow = data["following"]
+    return data["plan"]["version"], 0 if follow is None else follow["version"]
+
+
 class Routes(NamedTuple):
     """A strategy, compiled. `serving` owns, and routes objects under the number `route`. While
     units move, `other` is that of the plan that is to follow, or of the one that was: updates

@@ -49,7 +49,7 @@ class Incarnation(NamedTuple):
 
 
 class Shell(abc.ABC):
-    """What all four actors share: links, the thread that receives, lease, failure, status."""
+    """What all actors share: links, the thread that receives, lease, failure, status."""
 
     def __init__(self, address: Address, epoch: int) -> None:
         self.address = address
@@ -372,6 +372,27 @@ class SequencerShell(Shell):
         """Commit what is queued and close the ledger."""
         super().stop()
         self._ledger.close()
+
+    def status(self) -> dict[str, Any]:
+        return super().status() | counters_of(self.machine)
+
+
+class ControllerShell(Shell):
+    """The controller, which keeps nothing."""
+
+    def __init__(self, address: Address, epoch: int, topology: Topology) -> None:
+        super().__init__(address, epoch)
+        self.machine = topology.controller(epoch)
+
+    def handle(self, frames: list[Frame]) -> None:
+        for frame in frames:
+            self.post(self.machine.on(frame))
+
+    def joined(self, peer: Address) -> None:
+        self.post(self.machine.joined(peer))
+
+    def tick(self) -> None:
+        self.post(self.machine.tick())
 
     def status(self) -> dict[str, Any]:
         return super().status() | counters_of(self.machine)

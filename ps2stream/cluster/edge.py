@@ -17,13 +17,15 @@ import numpy as np
 
 from ps2stream.batch import Frame, strings_to_column
 from ps2stream.cluster.publications import Machine, Publications
-from ps2stream.cluster.questions import SEQUENCER, Questions
+from ps2stream.cluster.questions import CONTROLLER, SEQUENCER, Questions
 from ps2stream.cluster.stream import Stream, Streams
 from ps2stream.cluster.updates import Updates
 from ps2stream.dispatcher.object_log import ObjectLog
 from ps2stream.dispatcher.reservoir import ObjectSample, Reservoir
 from ps2stream.errors import Unavailable
+from ps2stream.load_messages import AdjustReply, AdjustRequest
 from ps2stream.messages import (
+    ROLES,
     Address,
     Completed,
     LookupReply,
@@ -48,6 +50,10 @@ from ps2stream.tokens import TokensReply, TokensRequest
 
 Post = Callable[[list[Send]], None]
 REPEAT_TICKS = 20
+ANSWERS = (
+    UpdateDecision, SessionGrant, LookupReply, TokensReply, StrategyReply, AdjustReply,
+)  # fmt: skip
+DISPATCHER = ROLES.index("dispatcher")
 
 
 class Router(Machine, Protocol):
@@ -157,9 +163,18 @@ class DispatcherEdge:
         raw = np.frombuffer(plan, np.uint8)
         with self.lock:
             found = self._questions.ask(
-                lambda seq: StrategyRequest(self.machine.index, seq, int(ask), raw)
+                lambda seq: StrategyRequest(DISPATCHER, self.machine.index, seq, ask, raw)
             )
         return cast("Future[StrategyReply]", found)
+
+    def adjustment(self, algorithm: str = "") -> Future[AdjustReply]:
+        """The loads, and, if an algorithm is named, what it would move now."""
+        name = np.frombuffer(algorithm.encode(), np.uint8)
+        with self.lock:
+            found = self._questions.ask(
+                lambda seq: AdjustRequest(self.machine.index, seq, name), to=CONTROLLER
+            )
+        return cast("Future[AdjustReply]", found)
 
     def attach(
         self,
@@ -211,7 +226,7 @@ class DispatcherEdge:
         with self.lock:
             self._out(self.machine.joined(peer))
             self.streams.joined(peer)
-            if peer == SEQUENCER:
+            if peer in (SEQUENCER, CONTROLLER):
                 self._questions.repeat()
 
     def tick(self) -> None:
@@ -283,9 +298,7 @@ class DispatcherEdge:
         if isinstance(frame, Delivery | Attached):
             if not self._lapsed():
                 self.streams.on(frame)
-        elif isinstance(
-            frame, UpdateDecision | SessionGrant | LookupReply | TokensReply | StrategyReply
-        ):
+        elif isinstance(frame, ANSWERS):
             future = self._questions.answered(frame.seq)
             if future is not None:
                 self._settle(future, frame)

@@ -37,6 +37,7 @@ class LocalRuntime:
         frequencies = topology.frequencies(analyzer)
         epochs = {peer: store.epoch(*peer) for peer in topology.addresses()}
         self._sequencer = topology.sequencer(store, epochs[Address("sequencer", 0)])
+        self._controller = topology.controller(epochs[Address("controller", 0)])
         self._workers = [topology.worker(i) for i in range(topology.workers)]
         self._logs = {
             peer: open_log(peer)
@@ -70,6 +71,7 @@ class LocalRuntime:
         """Periodic work; call it ten times a second."""
         with self._lock:
             self._post(self._sequencer.tick())
+            self._post(self._controller.tick())
             for worker in self._workers:
                 self._post(worker.tick())
             for i, merger in enumerate(self._mergers):
@@ -82,6 +84,7 @@ class LocalRuntime:
         with self._lock:
             return {
                 "sequencer-0": counters_of(self._sequencer),
+                "controller-0": counters_of(self._controller),
                 **{f"dispatcher-{i}": e.status() for i, e in enumerate(self.edges)},
                 **{f"worker-{i}": counters_of(w) for i, w in enumerate(self._workers)},
                 **{f"merger-{i}": counters_of(m) for i, m in enumerate(self._mergers)},
@@ -114,6 +117,8 @@ class LocalRuntime:
             self._inbox.extend(self._workers[to.index].on(send.frame))
         elif to.role == "merger":
             self._commit(to.index, self._mergers[to.index].on(send.frame))
+        elif to.role == "controller":
+            self._inbox.extend(self._controller.on(send.frame))
         elif isinstance(send.frame, UpdateRequest):
             self._inbox.extend(self._sequencer.append([send.frame]))
         else:

@@ -1,4 +1,4 @@
-"""What a dispatcher asks the sequencer, and who waits for the answer."""
+"""What a dispatcher asks the sequencer or the controller, and who waits for the answer."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ps2stream.errors import ResourceExhausted
 from ps2stream.limits import WAITING_QUESTIONS
 from ps2stream.messages import Address, Send
 
+CONTROLLER = Address("controller", 0)
 SEQUENCER = Address("sequencer", 0)
 
 
@@ -21,7 +22,7 @@ class Questions:
         self._send = send
         self._seq = 0
         self._waiting: dict[int, Future[Any]] = {}
-        self._asked: dict[int, Frame] = {}  # to be repeated until they are answered
+        self._asked: dict[int, Send] = {}  # to be repeated until they are answered
 
     def expect(self) -> tuple[int, Future[Any]]:
         """The next number, and the future of its answer."""
@@ -30,7 +31,9 @@ class Questions:
         self._waiting[self._seq] = future
         return self._seq, future
 
-    def ask(self, make: Callable[[int], Frame], bounded: bool = True) -> Future[Any]:
+    def ask(
+        self, make: Callable[[int], Frame], bounded: bool = True, to: Address = SEQUENCER
+    ) -> Future[Any]:
         """Send what `make` makes of its number, again until it is answered. It may outlive who
         asked, so, if `bounded`, it is ResourceExhausted while too many wait."""
         if bounded and len(self._asked) >= WAITING_QUESTIONS:
@@ -39,13 +42,13 @@ class Questions:
             full.set_exception(ResourceExhausted(problem))
             return full
         seq, future = self.expect()
-        self._asked[seq] = make(seq)
-        self._send([Send(SEQUENCER, self._asked[seq])])
+        self._asked[seq] = Send(to, make(seq))
+        self._send([self._asked[seq]])
         return future
 
     def repeat(self) -> None:
         """Any of them may have got lost."""
-        self._send([Send(SEQUENCER, frame) for frame in self._asked.values()])
+        self._send(list(self._asked.values()))
 
     def answered(self, seq: int) -> Future[Any] | None:
         """Who waits for this answer, once."""

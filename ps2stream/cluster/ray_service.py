@@ -14,6 +14,7 @@ from typing import Any
 
 from ps2stream.cluster import ray_environment
 from ps2stream.cluster.actors import (
+    ControllerShell,
     DispatcherShell,
     Incarnation,
     MergerShell,
@@ -33,7 +34,7 @@ log = logging.getLogger("ps2stream.cluster")
 NAMESPACE = "ps2stream"
 READY_S = 300.0
 STOP_S = 10.0
-STOP_ORDER = ("dispatcher", "sequencer", "worker", "merger")
+STOP_ORDER = ("controller", "dispatcher", "sequencer", "worker", "merger")
 SEQUENCER = Address("sequencer", 0)
 
 
@@ -207,6 +208,8 @@ class RayService(Service):
                 shell, args = WorkerShell, (epoch, self._topology, policy)
             case "merger":
                 shell, args = MergerShell, (epoch, self._topology, self._logs)
+            case "controller":
+                shell, args = ControllerShell, (epoch, self._topology)
             case _:
                 shell = DispatcherShell
                 args = (epoch, self._topology, self._logs, self._identity())

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ps2stream.batch import F64
+from ps2stream.cluster.actors import TICK_S
 from ps2stream.cluster.local_service import LocalService
 from ps2stream.cluster.ray_service import RayService
 from ps2stream.cluster.running import Service, place_of
@@ -26,6 +27,9 @@ from ps2stream.errors import DataDirectoryError, PlanError
 from ps2stream.grid import Grid
 from ps2stream.plan import RoutingPlan, built_in_plan
 from ps2stream.plan_file import load_plan
+from ps2stream.planner.adjust.decide import Rules
+from ps2stream.planner.controller import Policy
+from ps2stream.planner.load import Costs
 from ps2stream.terms import Analysis, Analyzer
 
 
@@ -55,6 +59,21 @@ def topology_of(settings: Settings, plan: RoutingPlan) -> Topology:
         retention_ms=max(1, round(settings.retention_hours * 3_600_000)),
         sample_objects=settings.sample_objects,
         quotas=settings.security.quotas,
+        policy=policy_of(settings, plan.workers),
+    )
+
+
+def policy_of(settings: Settings, workers: int) -> Policy:
+    """What the controller does; at most half of the workers give at once."""
+    costs = Costs()
+    if settings.costs is not None:
+        from ps2stream.planner.job import read_costs
+
+        costs = read_costs(str(settings.costs))
+    return Policy(
+        Rules(costs, sigma=settings.sigma, pairs=max(1, workers // 2)),
+        period_ticks=round(settings.load_period_s / TICK_S),
+        automatic=settings.adjust == "local",
     )
 
 

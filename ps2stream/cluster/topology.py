@@ -16,6 +16,7 @@ from ps2stream.grid import Grid
 from ps2stream.merger.state import DAY_MS, MergerMachine
 from ps2stream.messages import Address
 from ps2stream.plan import RoutingPlan
+from ps2stream.planner.controller import ControllerMachine, Policy
 from ps2stream.ports import Log, Store
 from ps2stream.security import NO_QUOTAS, Quotas
 from ps2stream.store.sequencer import SequencerMachine
@@ -40,6 +41,7 @@ class Topology:
     retention_ms: int = DAY_MS
     sample_objects: int = 0
     quotas: Quotas = NO_QUOTAS
+    policy: Policy = dataclasses.field(default_factory=Policy)
 
     def __reduce__(self) -> tuple[object, ...]:
         # A plan's maps are read-only views, which do not pickle; its dictionary does.
@@ -56,6 +58,7 @@ class Topology:
         return [
             *(Address("merger", i) for i in range(self.mergers)),
             *(Address("worker", i) for i in range(self.workers)),
+            Address("controller", 0),
             Address("sequencer", 0),
             *(Address("dispatcher", i) for i in range(self.dispatchers)),
         ]
@@ -108,13 +111,17 @@ class Topology:
             retention_ms=self.retention_ms,
         )
 
+    def controller(self, epoch: int) -> ControllerMachine:
+        return ControllerMachine(self.plan, self.policy, epoch)
+
     def new_index(self, grid: Grid, parts: Parts | None = None) -> Index:
         """What holds a worker's queries."""
         return GI2(grid, parts)
 
     def sequencer(self, store: Store, epoch: int, restarts: bool = False) -> SequencerMachine:
         """`restarts`: of the whole service."""
-        peers = [peer for peer in self.addresses() if peer.role != "sequencer"]
+        others = ("sequencer", "controller")  # who take no part in the order
+        peers = [peer for peer in self.addresses() if peer.role not in others]
         return SequencerMachine(
             peers, store, epoch, quotas=self.quotas, plan=self.plan, restarts=restarts
         )

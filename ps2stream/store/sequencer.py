@@ -334,7 +334,7 @@ class SequencerMachine:
             record, problem = _wanted(migration, ask)
             if record is not None:
                 try:
-                    out = self._record(record, ask.dispatcher)
+                    out = self._record(record, self._followers.first)
                 except StoreFailed:
                     raise
                 except Unavailable as error:
@@ -345,7 +345,7 @@ class SequencerMachine:
         why, history = texts
         old = 0 if migration is None else self._live.count(migration.strategy.apart)
         reply = StrategyReply(ask.seq, self._lsn, len(self._live), old, why, told, history)
-        return [*out, Send(self._dispatchers[ask.dispatcher], reply)]
+        return [*out, Send(Address(ROLES[ask.role], ask.index), reply)]
 
     # --- the other messages ------------------------------------------------------------
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from ps2stream.batch import F64, I64, U64
 from ps2stream.cluster.actors import (
+    ControllerShell,
     DispatcherShell,
     Incarnation,
     MergerShell,
@@ -28,6 +29,7 @@ from ps2stream.errors import Unavailable
 from ps2stream.grid import Grid
 from ps2stream.merger.state import MergerMachine
 from ps2stream.messages import Address
+from ps2stream.planner.controller import ControllerMachine
 from ps2stream.ports import Log
 from ps2stream.store.segments import SegmentLog
 from ps2stream.store.snapshots import Snapshots
@@ -101,6 +103,7 @@ class Cluster:
         self.processes: dict[str, Process] = {}
         self.violations: list[str] = []
         self.story: list[tuple[int, str]] = []
+        self.controllers: list[ControllerMachine] = []
         self.resumed = 0  # workers that went on from a snapshot
         self._peers: dict[Address, Incarnation] = {}
         self._generation = 0
@@ -342,6 +345,9 @@ class Cluster:
                     self.resumed += 1
             case "merger":
                 shell = MergerShell(address, epoch, self.topology, logs)  # type: ignore[arg-type]
+            case "controller":
+                shell = ControllerShell(address, epoch, self.topology)
+                self.controllers.append(shell.machine)
             case _:
                 shell = DispatcherShell(address, epoch, self.topology, logs, 1)  # type: ignore[arg-type]
         process = Process(self, shell, self.seed, lambda: self._power_cut(address))

@@ -7,6 +7,8 @@ import random
 from typing import Any, NamedTuple
 
 from ps2stream.grid import Grid
+from ps2stream.planner.adjust.decide import Rules
+from ps2stream.planner.controller import Policy
 from ps2stream.terms import Analyzer
 from tests.sim import hostile
 from tests.sim.cluster import POISON, SimTopology
@@ -59,6 +61,8 @@ class _Author:
         self.moves = [hostile.some_plan(rng, self._grid()) for _ in range(rng.choice([0, 1, 3]))]
         most = max(plan.workers for plan in (*self.plans, *self.moves))
         self.topology = dataclasses.replace(self.topology, most_workers=most)
+        self.watch = random.Random(f"{seed} controller")
+        self.topology = dataclasses.replace(self.topology, policy=self._policy())
         self.peace = rng.choice([3_000, 5_000, 8_000])
         self.apart = random.Random(f"{seed} snapshots")
         self.serial = 0
@@ -78,9 +82,28 @@ class _Author:
             self._fault(self._when())
         for _ in range(self.apart.choice([0, 0, 1, 3, 6])):
             self._worker_fault(int(self.apart.random() * self.peace))
+        for _ in range(self.watch.choice([0, 0, 1, 3])):
+            self._controller_fault(int(self.watch.random() * self.peace))
         events = tuple(sorted(self.events, key=lambda event: event.at))
         feed_rows = rng.choice([2, 5, 16_384])
         return Scenario(self.seed, self.topology, self.plans, feed_rows, events, self.peace)
+
+    def _policy(self) -> Policy:
+        """Short periods; in every other run the controller adjusts by itself, and soon."""
+        rng = self.watch
+        algorithm = rng.choice(["gr", "gr+", "dp", "si", "ra"])
+        rules = Rules(sigma=1.05, algorithm=algorithm, pairs=rng.choice([1, 3]))
+        return Policy(rules, rng.choice([2, 5, 10]), rng.random() < 0.5, idle=1e-9)
+
+    def _controller_fault(self, at: int) -> None:
+        rng, ms = self.watch, self.watch.choice([100, 600, 4000])
+        match rng.choice(["crash", "crash", "pause", "isolate"]):
+            case "crash":
+                self._add(at, "crash_one", "controller", 0, False)
+            case "pause":
+                self._add(at, "pause_one", "controller", 0, ms, rng.random() < 0.5)
+            case _:
+                self._add(at, "isolate_one", "controller", 0, ms, rng.random() < 0.5)
 
     def _grid(self) -> Grid | None:
         """Mostly that of the service, which alone is taken."""

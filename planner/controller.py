@@ -1,0 +1,282 @@
+"""The controller: gathers the workers' loads, period after period, and says what to move.
+
+Pure, and without authority (contract.md 4): what it knows it has been told in the last
+periods, what it wants it asks of the sequencer, which refuses a plan that does not follow on
+the current one. So a successor starts from nothing. No adjustment is made while plans change,
+nor before a whole period has passed since (algorithms.md 7.22).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+
+import numpy as np
+
+from ps2stream.batch import U8, Frame
+from ps2stream.load_messages import AdjustReply, AdjustRequest, LoadReport, LoadRequest
+from ps2stream.messages import (
+    ROLES,
+    Address,
+    Send,
+    StrategyReply,
+    StrategyRequest,
+    Tip,
+    nothing,
+)
+from ps2stream.plan import RoutingPlan
+from ps2stream.planner.adjust.adjustment import Adjustment
+from ps2stream.planner.adjust.algorithms import SELECTIONS
+from ps2stream.planner.adjust.apply import apply
+from ps2stream.planner.adjust.decide import Rules, decide
+from ps2stream.planner.adjust.units import Units, carried, smoothed
+from ps2stream.planner.load import balance
+from ps2stream.planner.told import adjustment_told, loads_told
+from ps2stream.strategy import Strategy
+
+SEQUENCER = Address("sequencer", 0)
+CONTROLLER = ROLES.index("controller")
+REPEAT_TICKS = 20
+PROPOSALS = 16
+"""Adjustments that are remembered: one that is made takes what is known of its parts along."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Policy:
+    """period_ticks: of ten a second; automatic: whether the controller begins adjustments by
+    itself; idle: not while the most loaded worker is busy for a smaller share of the period."""
+
+    rules: Rules = dataclasses.field(default_factory=Rules)
+    period_ticks: int = 100
+    automatic: bool = False
+    idle: float = 0.02
+
+
+@dataclasses.dataclass
+class Counters:
+    """periods: with a report of every worker; lost: without; balance: over all workers in the
+    last one, by cells and by Definition 1's product; adjustments that were begun, refused."""
+
+    periods: int = 0
+    lost: int = 0
+    balance: float = 0.0
+    balance_definition1: float = 0.0
+    adjustments: int = 0
+    refused: int = 0
+
+
+class ControllerMachine:
+    """The only one, in its incarnation `epoch`; plan: the one of the service's start."""
+
+    def __init__(self, plan: RoutingPlan, policy: Policy, epoch: int) -> None:
+        self.policy = policy
+        self.counters = Counters()
+        self.strategy = Strategy(plan)
+        self._epoch = epoch
+        self._ticks = 0
+        self._number = 0  # of the last period that ended
+        self._reports: dict[int, LoadReport] = {}
+        self._whole = False  # all have reported
+        self._units: Units | None = None
+        self._settled = 0  # the first period of which all is under the present plan
+        self._proposals: dict[tuple[int, int], Adjustment] = {}
+        self._seq = epoch << 32
+        self._asked: StrategyRequest | None = None
+        self._asked_at = 0
+        self._known = False
+
+    @property
+    def settled(self) -> bool:
+        """Whether an adjustment may begin."""
+        quiet = self._known and self.strategy.following is None
+        return quiet and self._units is not None and self._number >= self._settled
+
+    @property
+    def _moves(self) -> bool:
+        return self.strategy.following is not None
+
+    @property
+    def _look_ticks(self) -> int:
+        """A move ends soon; that plans coexist may last for days."""
+        return REPEAT_TICKS if self.strategy.begun else self.policy.period_ticks
+
+    @property
+    def period_us(self) -> float:
+        """Microseconds of a period."""
+        return self.policy.period_ticks * 1e5
+
+    def on(self, frame: Frame) -> list[Send]:
+        """A message from a worker, the sequencer or a dispatcher."""
+        match frame:
+            case LoadReport():
+                return self._gather(frame)
+            case StrategyReply():
+                return self._learn(frame)
+            case AdjustRequest():
+                return self._answer(frame)
+            case Tip():
+                return []
+        raise TypeError(f"the controller takes no {type(frame).__name__}")
+
+    def joined(self, peer: Address) -> list[Send]:
+        """A new sequencer has not heard what the old one was asked."""
+        return [] if peer != SEQUENCER or self._asked is None else [Send(SEQUENCER, self._asked)]
+
+    def tick(self) -> list[Send]:
+        """Ten times a second."""
+        self._ticks += 1
+        out: list[Send] = []
+        if self._asked is not None:
+            if self._ticks >= self._asked_at + REPEAT_TICKS:
+                self._asked_at = self._ticks
+                out.append(Send(SEQUENCER, self._asked))
+        elif not self._known or (self._moves and self._ticks % self._look_ticks == 0):
+            out += self._ask()
+        if self._ticks % self.policy.period_ticks == 0:
+            self.counters.lost += self._number > 0 and not self._whole
+            self._number += 1
+            self._whole = False
+            self._reports.clear()
+            request = LoadRequest(self._epoch, self._number)
+            out += [Send(Address("worker", i), request) for i in range(self.strategy.workers)]
+        return out
+
+    # --- loads -----------------------------------------------------------------------
+
+    def _gather(self, report: LoadReport) -> list[Send]:
+        strategy = self.strategy
+        if report.number != self._number or report.worker >= strategy.workers:
+            return []
+        moves = strategy.following is not None
+        if report.moving != moves or not (moves or report.route == strategy.plan.route):
+            return self._ask()
+        self._reports[report.worker] = report
+        if self._whole or len(self._reports) < strategy.workers:
+            return []
+        self._whole = True
+        reports = list(self._reports.values())
+        if strategy.begun or not all(r.periods for r in reports):
+            return []  # what moves would be counted where it was and where it will be
+        self._units = smoothed(self._units, units_of(reports))
+        self._count(self._units)
+        return self._adjust() if self.policy.automatic else []
+
+    def _count(self, units: Units) -> None:
+        workers, costs = self.strategy.workers, self.policy.rules.costs
+        self.counters.periods += 1
+        self.counters.balance = balance(units.loads(workers, costs))
+        self.counters.balance_definition1 = balance(units.definition1(workers, costs))
+
+    # --- adjustments -------------------------------------------------------------------
+
+    def _adjust(self) -> list[Send]:
+        """Begin an adjustment by itself."""
+        if not self.settled or self._asked is not None or self._units is None:
+            return []
+        loads = self._units.loads(self.strategy.plan.workers, self.policy.rules.costs)
+        if loads.max(initial=0.0) < self.policy.idle * self.period_us:
+            return []
+        _, plan = self._propose(self._units, self.policy.rules)
+        return [] if plan is None else self._ask(_packed(plan.to_dict()))
+
+    def _propose(self, units: Units, rules: Rules) -> tuple[Adjustment, RoutingPlan | None]:
+        """An adjustment, and the plan that it makes if it moves anything."""
+        plan = self.strategy.plan
+        adjustment = decide(units, plan, rules)
+        if not adjustment.moves:
+            return adjustment, None
+        made = apply(plan, adjustment)
+        self._proposals[made.version, made.route] = adjustment
+        while len(self._proposals) > PROPOSALS:
+            del self._proposals[next(iter(self._proposals))]
+        return adjustment, made
+
+    def _answer(self, ask: AdjustRequest) -> list[Send]:
+        algorithm = ask.algorithm.tobytes().decode()
+        problem = self._why_not(algorithm) if algorithm else ""
+        adjustment, made = None, None
+        if algorithm and not problem:
+            assert self._units is not None
+            rules = dataclasses.replace(self.policy.rules, algorithm=algorithm)
+            adjustment, made = self._propose(self._units, rules)
+        told = loads_told(self.strategy, self._units, self.policy.rules, self.period_us)
+        told |= {"periods": self.counters.periods, "automatic": self.policy.automatic}
+        if adjustment is not None:
+            told["adjustment"] = adjustment_told(adjustment, self.strategy.plan.grid)
+        reply = AdjustReply(
+            ask.seq,
+            np.frombuffer(problem.encode(), np.uint8),
+            _packed(told),
+            nothing() if made is None else _packed(made.to_dict()),
+        )
+        return [Send(Address("dispatcher", ask.dispatcher), reply)]
+
+    def _why_not(self, algorithm: str) -> str:
+        """Why no adjustment may be made now; empty where it may."""
+        if algorithm not in SELECTIONS:
+            return f"algorithm {algorithm!r} is none of {', '.join(SELECTIONS)}"
+        seconds = self.policy.period_ticks / 10
+        if (follow := self.strategy.following) is not None:
+            how = "is under way" if self.strategy.begun else "waits, while both plans coexist"
+            return f"the move to plan version {follow.version} {how}"
+        if self.settled:
+            return ""
+        return (
+            f"no whole period of {seconds:g} s (load_period_s) has passed yet since the service, "
+            "its controller or the present plan began"
+        )
+
+    # --- the strategy ------------------------------------------------------------------
+
+    def _ask(self, plan: U8 | None = None) -> list[Send]:
+        """What the strategy is, or to begin the move to a plan; one question at a time."""
+        if self._asked is not None:
+            return []
+        self._seq += 1
+        data = nothing() if plan is None else plan
+        self._asked = StrategyRequest(CONTROLLER, 0, self._seq, int(plan is None), data)
+        self._asked_at = self._ticks
+        return [Send(SEQUENCER, self._asked)]
+
+    def _learn(self, reply: StrategyReply) -> list[Send]:
+        if self._asked is None or reply.seq != self._seq:
+            return []
+        began, self._asked = not self._asked.ask, None
+        if began:
+            self.counters.adjustments += not len(reply.problem)
+            self.counters.refused += len(reply.problem) > 0
+        before, self.strategy = self.strategy, self.strategy.after(reply.strategy, reply.lsn)
+        self._known = True
+        now = self.strategy.plan
+        if another := (now.version, now.route) != (before.plan.version, before.plan.route):
+            made = self._proposals.get((now.version, now.route))
+            if self._units is not None:
+                self._units = None if made is None else carried(self._units, made.moves)
+            self._proposals.clear()
+        if another or (before.following is not None and self.strategy.following is None):
+            self._settled = self._number + 2
+        return []
+
+
+def units_of(reports: list[LoadReport]) -> Units:
+    """What these reports say of one period each."""
+
+    def column(of: Callable[[LoadReport], object]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        return np.concatenate([np.asarray(of(r), np.float64) for r in reports])
+
+    worker = np.concatenate([np.full(len(r.cell), r.worker, np.int32) for r in reports])
+    return Units.of(
+        np.concatenate([r.cell for r in reports]),
+        worker,
+        column(lambda r: r.objects / r.periods),
+        column(lambda r: r.queries),
+        column(lambda r: r.checks / r.periods),
+        column(lambda r: r.inserts / r.periods),
+        column(lambda r: r.deletes / r.periods),
+        np.concatenate([r.bytes for r in reports]),
+    )
+
+
+def _packed(data: dict[str, object]) -> U8:
+    return np.frombuffer(json.dumps(data).encode(), np.uint8)
