@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from google.rpc import error_details_pb2, status_pb2
 
 from ps2stream import geojson
@@ -163,6 +163,19 @@ def status_of(answer: admin_pb2.GetStatusResponse) -> dict[str, Any]:
     }
     for name, value in sorted(answer.counters.items()):
         out[name] = int(value) if value.is_integer() else value
+    return out
+
+
+def plain(answer: Message) -> dict[str, Any]:
+    """A message as a dict; of what may be absent, None where it is."""
+    out: dict[str, Any] = {}
+    for field in answer.DESCRIPTOR.fields:
+        value = getattr(answer, field.name)
+        if field.is_repeated:
+            out[field.name] = [plain(v) if isinstance(v, Message) else v for v in value]
+        else:
+            absent = field.has_presence and not answer.HasField(field.name)
+            out[field.name] = None if absent else value
     return out
 
 

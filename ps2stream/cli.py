@@ -18,6 +18,7 @@ COMMANDS = {
     "publish": ("publish", "publish"),
     "subscribe": ("subscribe", "subscribe"),
     "status": ("status", "status"),
+    "rebalance": ("rebalance", "rebalance"),
     "token": ("token", "token"),
     "plan": ("plan", "plan"),
     "calibrate": ("calibrate", "calibrate"),

@@ -216,6 +216,25 @@ class Client:
         parts = self._retried(lambda left: list(call(request, left, self._metadata)), True)
         return answers.sample_of(parts)
 
+    # --- load -----------------------------------------------------------------
+
+    def load(self) -> dict[str, Any]:
+        """What the workers had to do in the last periods, and the hottest parts of cells; names
+        and units as in GetLoadResponse. Needs the scope admin, as all here."""
+        request = admin_pb2.GetLoadRequest()
+        found = self._call(f"{ADMIN}GetLoad", request, admin_pb2.GetLoadResponse)
+        return answers.plain(found)
+
+    def rebalance(self, algorithm: str = "gr+", *, dry_run: bool = False) -> dict[str, Any]:
+        """Begin to move parts of cells from the most to the least loaded workers, or only say
+        what would move; as in RebalanceResponse. FailedPrecondition while plans change, and
+        until a whole period has passed since."""
+        request = admin_pb2.RebalanceRequest(algorithm=algorithm, dry_run=dry_run)
+        found = self._call(
+            f"{ADMIN}Rebalance", request, admin_pb2.RebalanceResponse, repeatable=False
+        )
+        return answers.plain(found)
+
     # --- tokens ---------------------------------------------------------------
 
     def create_token(

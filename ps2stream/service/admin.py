@@ -18,6 +18,7 @@ from ps2stream.limits import REQUEST_BYTES
 from ps2stream.service.auth import Guard
 from ps2stream.service.calls import parse, wait
 from ps2stream.service.gateway import Gateway
+from ps2stream.service.load_calls import LoadCalls
 from ps2stream.service.status import streaming, unary
 from ps2stream.service.token_calls import TokenCalls
 from ps2stream.v1 import admin_pb2
@@ -35,11 +36,12 @@ class Admin:
     ) -> None:
         self._gateway = gateway
         self._tokens = TokenCalls(gateway, guard)
+        self._loads = LoadCalls(gateway)
         self._counters = counters
 
     def handler(self) -> grpc.GenericRpcHandler:
         """What a gRPC server is given."""
-        calls = {"GetStatus": self._status, **self._tokens.calls}
+        calls = {"GetStatus": self._status, **self._tokens.calls, **self._loads.calls}
         return grpc.method_handlers_generic_handler(
             SERVICE,
             {

@@ -60,7 +60,10 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(
         (
             _ADMIN + m
-            for m in ("GetStatus", "SampleObjects", "CreateToken", "ListTokens", "RevokeToken")
+            for m in (
+                "GetStatus", "SampleObjects", "CreateToken", "ListTokens", "RevokeToken",
+                "GetLoad", "Rebalance",
+            )
         ),
         _needs(Scope.ADMIN),
     ),

@@ -11,7 +11,8 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple, Protocol
 
 from ps2stream.dispatcher.reservoir import ObjectSample
-from ps2stream.messages import LookupReply, SessionGrant, UpdateDecision
+from ps2stream.load_messages import AdjustReply
+from ps2stream.messages import LookupReply, SessionGrant, StrategyReply, UpdateDecision
 from ps2stream.rows import ObjectRows, QueryRows
 from ps2stream.terms import Analyzer, Frequencies
 from ps2stream.tokens import TokensReply
@@ -99,6 +100,13 @@ class Gateway(Protocol):
     def tokens(self, add: bytes = b"", drop: str = "") -> Future[TokensReply]:
         """The tokens, after keeping those of `add` (see tokens.encode), and the one of the id
         `drop` no longer."""
+
+    def strategy(self, plan: bytes = b"", ask: int = 1) -> Future[StrategyReply]:
+        """The strategy and the moves that ended, after what is asked for; as in
+        StrategyRequest."""
+
+    def adjustment(self, algorithm: str = "") -> Future[AdjustReply]:
+        """The loads, and, if an algorithm is named, what it would move now."""
 
     def attach(
         self,

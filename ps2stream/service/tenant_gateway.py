@@ -12,7 +12,8 @@ from typing import Any
 from ps2stream import tenants
 from ps2stream.dispatcher.reservoir import ObjectSample
 from ps2stream.errors import ResourceExhausted
-from ps2stream.messages import LookupReply, SessionGrant, UpdateDecision
+from ps2stream.load_messages import AdjustReply
+from ps2stream.messages import LookupReply, SessionGrant, StrategyReply, UpdateDecision
 from ps2stream.rows import ObjectRows, QueryRows
 from ps2stream.service.gateway import Gateway, Publication, Sink, Stream
 from ps2stream.service.quotas import Rates
@@ -89,6 +90,12 @@ class TenantGateway:
 
     def tokens(self, add: bytes = b"", drop: str = "") -> Future[TokensReply]:
         return self._all.tokens(add, drop)
+
+    def strategy(self, plan: bytes = b"", ask: int = 1) -> Future[StrategyReply]:
+        return self._all.strategy(plan, ask)
+
+    def adjustment(self, algorithm: str = "") -> Future[AdjustReply]:
+        return self._all.adjustment(algorithm)
 
     def sample(self) -> ObjectSample:
         return self._all.sample()

@@ -321,3 +321,316 @@ class RevokeTokenResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RevokeTokenResponse: _TypeAlias = RevokeTokenResponse  # noqa: Y015
+
+@_typing.final
+class GetLoadRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetLoadRequest: _TypeAlias = GetLoadRequest  # noqa: Y015
+
+@_typing.final
+class GetLoadResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLAN_VERSION_FIELD_NUMBER: _builtins.int
+    MOVING_TO_FIELD_NUMBER: _builtins.int
+    PERIOD_S_FIELD_NUMBER: _builtins.int
+    PERIODS_FIELD_NUMBER: _builtins.int
+    AUTOMATIC_FIELD_NUMBER: _builtins.int
+    SIGMA_FIELD_NUMBER: _builtins.int
+    BALANCE_FIELD_NUMBER: _builtins.int
+    BALANCE_DEFINITION1_FIELD_NUMBER: _builtins.int
+    WORKERS_FIELD_NUMBER: _builtins.int
+    HOTTEST_FIELD_NUMBER: _builtins.int
+    plan_version: _builtins.int
+    moving_to: _builtins.int
+    """Of the plan that a move is under way to; 0: none is."""
+    period_s: _builtins.float
+    periods: _builtins.int
+    """That the controller has seen a report of every worker in."""
+    automatic: _builtins.bool
+    """Whether the controller begins adjustments by itself."""
+    sigma: _builtins.float
+    """The balance above which it does."""
+    balance: _builtins.float
+    """The load of the most over that of the least loaded worker; absent where one has nothing to
+    do, or no period is known.
+    """
+    balance_definition1: _builtins.float
+    """By Definition 1 of the paper, which knows of no cells."""
+    @_builtins.property
+    def workers(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkerLoad]: ...
+    @_builtins.property
+    def hottest(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartLoad]:
+        """The parts with the highest load first."""
+
+    def __init__(
+        self,
+        *,
+        plan_version: _builtins.int = ...,
+        moving_to: _builtins.int = ...,
+        period_s: _builtins.float = ...,
+        periods: _builtins.int = ...,
+        automatic: _builtins.bool = ...,
+        sigma: _builtins.float = ...,
+        balance: _builtins.float | None = ...,
+        balance_definition1: _builtins.float | None = ...,
+        workers: _abc.Iterable[Global___WorkerLoad] | None = ...,
+        hottest: _abc.Iterable[Global___PartLoad] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_balance", b"_balance", "_balance_definition1", b"_balance_definition1", "balance", b"balance", "balance_definition1", b"balance_definition1"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_balance", b"_balance", "_balance_definition1", b"_balance_definition1", "automatic", b"automatic", "balance", b"balance", "balance_definition1", b"balance_definition1", "hottest", b"hottest", "moving_to", b"moving_to", "period_s", b"period_s", "periods", b"periods", "plan_version", b"plan_version", "sigma", b"sigma", "workers", b"workers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__balance: _TypeAlias = _typing.Literal["balance"]  # noqa: Y015
+    _WhichOneofArgType__balance: _TypeAlias = _typing.Literal["_balance", b"_balance"]  # noqa: Y015
+    _WhichOneofReturnType__balance_definition1: _TypeAlias = _typing.Literal["balance_definition1"]  # noqa: Y015
+    _WhichOneofArgType__balance_definition1: _TypeAlias = _typing.Literal["_balance_definition1", b"_balance_definition1"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__balance) -> _WhichOneofReturnType__balance | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__balance_definition1) -> _WhichOneofReturnType__balance_definition1 | None: ...
+
+Global___GetLoadResponse: _TypeAlias = GetLoadResponse  # noqa: Y015
+
+@_typing.final
+class WorkerLoad(_message.Message):
+    """Counts of a period, smoothed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_FIELD_NUMBER: _builtins.int
+    LOAD_US_FIELD_NUMBER: _builtins.int
+    BUSY_FIELD_NUMBER: _builtins.int
+    DEFINITION1_US_FIELD_NUMBER: _builtins.int
+    OBJECTS_FIELD_NUMBER: _builtins.int
+    CHECKS_FIELD_NUMBER: _builtins.int
+    INSERTS_FIELD_NUMBER: _builtins.int
+    DELETES_FIELD_NUMBER: _builtins.int
+    QUERIES_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    worker: _builtins.int
+    load_us: _builtins.float
+    """Microseconds of work."""
+    busy: _builtins.float
+    """The same as a share of the period."""
+    definition1_us: _builtins.float
+    objects: _builtins.float
+    checks: _builtins.float
+    """Postings that objects met under a term of theirs."""
+    inserts: _builtins.float
+    deletes: _builtins.float
+    queries: _builtins.float
+    """Postings."""
+    bytes: _builtins.int
+    def __init__(
+        self,
+        *,
+        worker: _builtins.int = ...,
+        load_us: _builtins.float = ...,
+        busy: _builtins.float = ...,
+        definition1_us: _builtins.float = ...,
+        objects: _builtins.float = ...,
+        checks: _builtins.float = ...,
+        inserts: _builtins.float = ...,
+        deletes: _builtins.float = ...,
+        queries: _builtins.float = ...,
+        bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["busy", b"busy", "bytes", b"bytes", "checks", b"checks", "definition1_us", b"definition1_us", "deletes", b"deletes", "inserts", b"inserts", "load_us", b"load_us", "objects", b"objects", "queries", b"queries", "worker", b"worker"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WorkerLoad: _TypeAlias = WorkerLoad  # noqa: Y015
+
+@_typing.final
+class PartLoad(_message.Message):
+    """What one worker owns of a cell."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_FIELD_NUMBER: _builtins.int
+    CELL_FIELD_NUMBER: _builtins.int
+    WEST_FIELD_NUMBER: _builtins.int
+    SOUTH_FIELD_NUMBER: _builtins.int
+    EAST_FIELD_NUMBER: _builtins.int
+    NORTH_FIELD_NUMBER: _builtins.int
+    LOAD_US_FIELD_NUMBER: _builtins.int
+    OBJECTS_FIELD_NUMBER: _builtins.int
+    QUERIES_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    worker: _builtins.int
+    cell: _builtins.int
+    west: _builtins.float
+    """Degrees."""
+    south: _builtins.float
+    east: _builtins.float
+    north: _builtins.float
+    load_us: _builtins.float
+    objects: _builtins.float
+    queries: _builtins.float
+    bytes: _builtins.int
+    def __init__(
+        self,
+        *,
+        worker: _builtins.int = ...,
+        cell: _builtins.int = ...,
+        west: _builtins.float = ...,
+        south: _builtins.float = ...,
+        east: _builtins.float = ...,
+        north: _builtins.float = ...,
+        load_us: _builtins.float = ...,
+        objects: _builtins.float = ...,
+        queries: _builtins.float = ...,
+        bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "cell", b"cell", "east", b"east", "load_us", b"load_us", "north", b"north", "objects", b"objects", "queries", b"queries", "south", b"south", "west", b"west", "worker", b"worker"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PartLoad: _TypeAlias = PartLoad  # noqa: Y015
+
+@_typing.final
+class RebalanceRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ALGORITHM_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    algorithm: _builtins.str
+    """gr, gr+, dp, si or ra; empty: gr+."""
+    dry_run: _builtins.bool
+    """Only say what would move."""
+    def __init__(
+        self,
+        *,
+        algorithm: _builtins.str = ...,
+        dry_run: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["algorithm", b"algorithm", "dry_run", b"dry_run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RebalanceRequest: _TypeAlias = RebalanceRequest  # noqa: Y015
+
+@_typing.final
+class RebalanceResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MOVES_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    BEFORE_US_FIELD_NUMBER: _builtins.int
+    AFTER_US_FIELD_NUMBER: _builtins.int
+    BALANCE_BEFORE_FIELD_NUMBER: _builtins.int
+    BALANCE_AFTER_FIELD_NUMBER: _builtins.int
+    SIGMA_FIELD_NUMBER: _builtins.int
+    PLAN_VERSION_FIELD_NUMBER: _builtins.int
+    bytes: _builtins.int
+    balance_before: _builtins.float
+    """Absent where a worker has nothing to do."""
+    balance_after: _builtins.float
+    sigma: _builtins.float
+    plan_version: _builtins.int
+    """Of the plan that the move has begun to; 0: none has."""
+    @_builtins.property
+    def moves(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartMove]: ...
+    @_builtins.property
+    def before_us(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Of each worker, measured and predicted: microseconds of a period."""
+
+    @_builtins.property
+    def after_us(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    def __init__(
+        self,
+        *,
+        moves: _abc.Iterable[Global___PartMove] | None = ...,
+        bytes: _builtins.int = ...,
+        before_us: _abc.Iterable[_builtins.float] | None = ...,
+        after_us: _abc.Iterable[_builtins.float] | None = ...,
+        balance_before: _builtins.float | None = ...,
+        balance_after: _builtins.float | None = ...,
+        sigma: _builtins.float = ...,
+        plan_version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_balance_after", b"_balance_after", "_balance_before", b"_balance_before", "balance_after", b"balance_after", "balance_before", b"balance_before"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_balance_after", b"_balance_after", "_balance_before", b"_balance_before", "after_us", b"after_us", "balance_after", b"balance_after", "balance_before", b"balance_before", "before_us", b"before_us", "bytes", b"bytes", "moves", b"moves", "plan_version", b"plan_version", "sigma", b"sigma"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__balance_after: _TypeAlias = _typing.Literal["balance_after"]  # noqa: Y015
+    _WhichOneofArgType__balance_after: _TypeAlias = _typing.Literal["_balance_after", b"_balance_after"]  # noqa: Y015
+    _WhichOneofReturnType__balance_before: _TypeAlias = _typing.Literal["balance_before"]  # noqa: Y015
+    _WhichOneofArgType__balance_before: _TypeAlias = _typing.Literal["_balance_before", b"_balance_before"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__balance_after) -> _WhichOneofReturnType__balance_after | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__balance_before) -> _WhichOneofReturnType__balance_before | None: ...
+
+Global___RebalanceResponse: _TypeAlias = RebalanceResponse  # noqa: Y015
+
+@_typing.final
+class PartMove(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    CELL_FIELD_NUMBER: _builtins.int
+    WEST_FIELD_NUMBER: _builtins.int
+    SOUTH_FIELD_NUMBER: _builtins.int
+    EAST_FIELD_NUMBER: _builtins.int
+    NORTH_FIELD_NUMBER: _builtins.int
+    TERMS_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    LOAD_US_FIELD_NUMBER: _builtins.int
+    source: _builtins.int
+    target: _builtins.int
+    kind: _builtins.str
+    """move, split or merge."""
+    cell: _builtins.int
+    west: _builtins.float
+    """Degrees."""
+    south: _builtins.float
+    east: _builtins.float
+    north: _builtins.float
+    bytes: _builtins.int
+    load_us: _builtins.float
+    @_builtins.property
+    def terms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Empty: the whole part."""
+
+    def __init__(
+        self,
+        *,
+        source: _builtins.int = ...,
+        target: _builtins.int = ...,
+        kind: _builtins.str = ...,
+        cell: _builtins.int = ...,
+        west: _builtins.float = ...,
+        south: _builtins.float = ...,
+        east: _builtins.float = ...,
+        north: _builtins.float = ...,
+        terms: _abc.Iterable[_builtins.str] | None = ...,
+        bytes: _builtins.int = ...,
+        load_us: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "cell", b"cell", "east", b"east", "kind", b"kind", "load_us", b"load_us", "north", b"north", "source", b"source", "south", b"south", "target", b"target", "terms", b"terms", "west", b"west"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PartMove: _TypeAlias = PartMove  # noqa: Y015

@@ -60,6 +60,16 @@ class AdminStub(object):
                 request_serializer=ps2stream_dot_v1_dot_admin__pb2.RevokeTokenRequest.SerializeToString,
                 response_deserializer=ps2stream_dot_v1_dot_admin__pb2.RevokeTokenResponse.FromString,
                 _registered_method=True)
+        self.GetLoad = channel.unary_unary(
+                '/ps2stream.v1.Admin/GetLoad',
+                request_serializer=ps2stream_dot_v1_dot_admin__pb2.GetLoadRequest.SerializeToString,
+                response_deserializer=ps2stream_dot_v1_dot_admin__pb2.GetLoadResponse.FromString,
+                _registered_method=True)
+        self.Rebalance = channel.unary_unary(
+                '/ps2stream.v1.Admin/Rebalance',
+                request_serializer=ps2stream_dot_v1_dot_admin__pb2.RebalanceRequest.SerializeToString,
+                response_deserializer=ps2stream_dot_v1_dot_admin__pb2.RebalanceResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServicer(object):
@@ -101,6 +111,21 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetLoad(self, request, context):
+        """What the workers had to do in the last periods, as the controller knows it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Rebalance(self, request, context):
+        """Move parts of cells from the most loaded workers to the least loaded. FAILED_PRECONDITION
+        while plans change, and until a whole period has passed since.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -128,6 +153,16 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.RevokeToken,
                     request_deserializer=ps2stream_dot_v1_dot_admin__pb2.RevokeTokenRequest.FromString,
                     response_serializer=ps2stream_dot_v1_dot_admin__pb2.RevokeTokenResponse.SerializeToString,
+            ),
+            'GetLoad': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetLoad,
+                    request_deserializer=ps2stream_dot_v1_dot_admin__pb2.GetLoadRequest.FromString,
+                    response_serializer=ps2stream_dot_v1_dot_admin__pb2.GetLoadResponse.SerializeToString,
+            ),
+            'Rebalance': grpc.unary_unary_rpc_method_handler(
+                    servicer.Rebalance,
+                    request_deserializer=ps2stream_dot_v1_dot_admin__pb2.RebalanceRequest.FromString,
+                    response_serializer=ps2stream_dot_v1_dot_admin__pb2.RebalanceResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -266,6 +301,60 @@ class Admin(object):
             '/ps2stream.v1.Admin/RevokeToken',
             ps2stream_dot_v1_dot_admin__pb2.RevokeTokenRequest.SerializeToString,
             ps2stream_dot_v1_dot_admin__pb2.RevokeTokenResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetLoad(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ps2stream.v1.Admin/GetLoad',
+            ps2stream_dot_v1_dot_admin__pb2.GetLoadRequest.SerializeToString,
+            ps2stream_dot_v1_dot_admin__pb2.GetLoadResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Rebalance(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ps2stream.v1.Admin/Rebalance',
+            ps2stream_dot_v1_dot_admin__pb2.RebalanceRequest.SerializeToString,
+            ps2stream_dot_v1_dot_admin__pb2.RebalanceResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -43,6 +43,12 @@ class AdminStub:
     """All tokens; not their secrets, which are not kept."""
     RevokeToken: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RevokeTokenRequest, _admin_pb2.RevokeTokenResponse]
     """Makes a token invalid within seconds, also for streams that are open."""
+    GetLoad: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetLoadRequest, _admin_pb2.GetLoadResponse]
+    """What the workers had to do in the last periods, as the controller knows it."""
+    Rebalance: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RebalanceRequest, _admin_pb2.RebalanceResponse]
+    """Move parts of cells from the most loaded workers to the least loaded. FAILED_PRECONDITION
+    while plans change, and until a whole period has passed since.
+    """
 
 @_typing.type_check_only
 class AdminAsyncStub(AdminStub):
@@ -59,6 +65,12 @@ class AdminAsyncStub(AdminStub):
     """All tokens; not their secrets, which are not kept."""
     RevokeToken: _aio.UnaryUnaryMultiCallable[_admin_pb2.RevokeTokenRequest, _admin_pb2.RevokeTokenResponse]  # type: ignore[assignment]
     """Makes a token invalid within seconds, also for streams that are open."""
+    GetLoad: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetLoadRequest, _admin_pb2.GetLoadResponse]  # type: ignore[assignment]
+    """What the workers had to do in the last periods, as the controller knows it."""
+    Rebalance: _aio.UnaryUnaryMultiCallable[_admin_pb2.RebalanceRequest, _admin_pb2.RebalanceResponse]  # type: ignore[assignment]
+    """Move parts of cells from the most loaded workers to the least loaded. FAILED_PRECONDITION
+    while plans change, and until a whole period has passed since.
+    """
 
 class AdminServicer(metaclass=_abc_1.ABCMeta):
     """Looking after the service."""
@@ -102,5 +114,23 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.RevokeTokenResponse, _abc.Awaitable[_admin_pb2.RevokeTokenResponse]]:
         """Makes a token invalid within seconds, also for streams that are open."""
+
+    @_abc_1.abstractmethod
+    def GetLoad(
+        self,
+        request: _admin_pb2.GetLoadRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.GetLoadResponse, _abc.Awaitable[_admin_pb2.GetLoadResponse]]:
+        """What the workers had to do in the last periods, as the controller knows it."""
+
+    @_abc_1.abstractmethod
+    def Rebalance(
+        self,
+        request: _admin_pb2.RebalanceRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.RebalanceResponse, _abc.Awaitable[_admin_pb2.RebalanceResponse]]:
+        """Move parts of cells from the most loaded workers to the least loaded. FAILED_PRECONDITION
+        while plans change, and until a whole period has passed since.
+        """
 
 def add_AdminServicer_to_server(servicer: AdminServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

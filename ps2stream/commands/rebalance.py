@@ -1,0 +1,67 @@
+"""`ps2stream rebalance`."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from ps2stream.commands.loads import moves_shown
+from ps2stream.commands.output import Output, json_option, pass_output, server_option
+from ps2stream.errors import Ps2StreamError
+
+if TYPE_CHECKING:
+    from ps2stream.client import Client
+
+# As in planner/adjust/algorithms.py, whose libraries --help does without.
+ALGORITHMS = ("gr", "gr+", "dp", "si", "ra")
+POLL_S = 0.2
+
+
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Only say what would move.")
+@click.option(
+    "--algorithm",
+    type=click.Choice(ALGORITHMS),
+    default="gr+",
+    show_default=True,
+    help="Which parts go: gr, the paper's greedy choice; gr+, near the optimum where gr is not; "
+    "dp, the optimum; si, the largest; ra, random ones.",
+)
+@click.option("--wait", is_flag=True, help="Return when the move has ended.")
+@server_option
+@json_option
+@pass_output
+def rebalance(
+    output: Output, /, server: str, dry_run: bool, algorithm: str, wait: bool
+) -> None:  # fmt: skip
+    """Move parts of cells from the most loaded workers to the least loaded.
+
+    By the loads of the last periods; `status --load` shows them. As few bytes as possible
+    move, while objects keep flowing; no match is lost or doubled. Prints the moves, their
+    bytes and the balance that they are to bring.
+
+    \b
+      ps2stream rebalance --dry-run
+      ps2stream rebalance --wait
+
+    Exit code 7: not possible now, while another move is under way or until a whole period
+    has passed; 1: --wait, and the move was given up.
+    """
+    with output.connect(server) as client:
+        told = client.rebalance(algorithm, dry_run=dry_run)
+        output.emit({"event": "moves", **told}, moves_shown(told))
+        if version := told["plan_version"]:
+            output.say(f"the move to plan version {version} has begun")
+            if wait:
+                _wait(client, version)
+                output.emit({"event": "done", "plan_version": version}, "done")
+
+
+def _wait(client: Client, version: int) -> None:
+    """Until the service has moved to this version. Raises Ps2StreamError when it has not."""
+    while (found := client.load())["moving_to"] == version:
+        time.sleep(POLL_S)
+    if found["plan_version"] < version:
+        raise Ps2StreamError(f"the move to plan version {version} was given up")

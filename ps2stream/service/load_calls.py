@@ -1,0 +1,57 @@
+"""The part of ps2stream.v1.Admin that tells loads and moves what is too hot."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+from google.protobuf.json_format import ParseDict
+
+from ps2stream.errors import FailedPrecondition
+from ps2stream.limits import REQUEST_BYTES
+from ps2stream.load_messages import AdjustReply
+from ps2stream.service.calls import parse, wait
+from ps2stream.service.gateway import Gateway
+from ps2stream.strategy import versions
+from ps2stream.v1 import admin_pb2
+
+Call = Callable[[bytes, grpc.ServicerContext], bytes]
+ALGORITHM = "gr+"
+
+
+class LoadCalls:
+    """The controller knows and proposes, the sequencer decides."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self.calls: dict[str, Call] = {"GetLoad": self._load, "Rebalance": self._rebalance}
+
+    def _load(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+        parse(admin_pb2.GetLoadRequest, data, REQUEST_BYTES, "request_bytes")
+        told = _told(wait(self._gateway.adjustment(), context))
+        strategy = wait(self._gateway.strategy(), context).strategy
+        if len(strategy):  # the controller may not have heard of it yet
+            told["plan_version"], told["moving_to"] = versions(strategy)
+        return ParseDict(told, admin_pb2.GetLoadResponse()).SerializeToString()
+
+    def _rebalance(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+        request = parse(admin_pb2.RebalanceRequest, data, REQUEST_BYTES, "request_bytes")
+        reply = wait(self._gateway.adjustment(request.algorithm or ALGORITHM), context)
+        if problem := reply.problem.tobytes().decode():
+            raise FailedPrecondition(problem)
+        told = _told(reply)
+        answer = ParseDict(told["adjustment"], admin_pb2.RebalanceResponse(sigma=told["sigma"]))
+        if len(reply.plan) and not request.dry_run:
+            plan = reply.plan.tobytes()
+            begun = wait(self._gateway.strategy(plan, ask=0), context)
+            if problem := begun.problem.tobytes().decode():
+                raise FailedPrecondition(problem)
+            answer.plan_version = json.loads(plan)["version"]
+        return answer.SerializeToString()
+
+
+def _told(reply: AdjustReply) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(reply.told.tobytes())
+    return told

@@ -1,0 +1,158 @@
+"""Loads and rebalancing through the public client, over the real machines."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from ps2stream.cli import main
+from ps2stream.client import Client
+from ps2stream.cluster.running import Service
+from ps2stream.cluster.service import start
+from ps2stream.config import Settings
+from ps2stream.errors import FailedPrecondition
+
+WORDS = [f"word{i}" for i in range(20)]
+HOT = [(-60.2 + x, -30.2 + y) for x in (0.0, 1.0, 2.0, 3.0) for y in (0.0, 1.0, 2.0, 3.0)]
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    settings = Settings(
+        runtime="local", port=0, workers=2, data_dir=tmp_path / "data", load_period_s=0.5
+    )
+    with start(settings) as running:
+        yield running
+
+
+@pytest.fixture
+def client(service: Service) -> Iterator[Client]:
+    with Client(service.targets[0], timeout=90) as connected:
+        yield connected
+
+
+def heat(client: Client, name: str) -> int:
+    """Objects in cells of one worker's half alone; how many."""
+    rows = [
+        {"id": f"{name}.{i}.{w}", "lon": lon, "lat": lat, "text": f"{word} and more"}
+        for i, (lon, lat) in enumerate(HOT)
+        for w, word in enumerate(WORDS)
+    ]
+    client.publish(rows)
+    return len(rows)
+
+
+def measured(client: Client, least: int = 1) -> dict[str, Any]:
+    """Keep heating until so many periods are known."""
+    deadline = time.monotonic() + 60
+    serial = 0
+    while (told := client.load())["periods"] < least:
+        serial += 1
+        heat(client, f"warm{least}.{serial}")
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return told
+
+
+def insert_all(client: Client) -> None:
+    client.insert_many(
+        [
+            (f"q{i}.{word}", word, [lon - 0.3, lat - 0.3, lon + 0.3, lat + 0.3])
+            for i, (lon, lat) in enumerate(HOT)
+            for word in WORDS
+        ],
+        session="s",
+    )
+
+
+def test_before_a_period_has_passed_nothing_is_known(client: Client) -> None:
+    told = client.load()
+    assert (told["plan_version"], told["moving_to"], told["period_s"]) == (1, 0, 0.5)
+    assert not told["automatic"]
+    with pytest.raises(FailedPrecondition, match=r"no whole period of 0\.5 s \(load_period_s\)"):
+        client.rebalance()
+
+
+def test_loads_say_who_has_to_do_what_where(client: Client) -> None:
+    insert_all(client)
+    told = measured(client, 2)
+    busy, idle = sorted(told["workers"], key=lambda w: -w["load_us"])
+    assert busy["objects"] > 0
+    assert busy["checks"] >= busy["objects"] / 2  # each meets a posting of its word
+    assert idle["objects"] == idle["load_us"] == 0
+    assert told["balance"] is None
+    hottest = told["hottest"][0]
+    assert hottest["worker"] == busy["worker"]
+    inside = [
+        hottest["west"] <= lon < hottest["east"] and hottest["south"] <= lat < hottest["north"]
+        for lon, lat in HOT
+    ]
+    assert any(inside)
+    assert hottest["queries"] >= len(WORDS)
+    assert hottest["bytes"] > 0
+
+
+def test_rebalance_moves_what_it_said_and_loses_no_match(client: Client) -> None:
+    insert_all(client)
+    measured(client, 2)
+    would = client.rebalance(dry_run=True)
+    assert would["plan_version"] == 0
+    assert client.load()["plan_version"] == 1
+    assert would["moves"]
+    assert would["bytes"] == sum(m["bytes"] for m in would["moves"])
+    assert max(would["after_us"]) < max(would["before_us"])
+    did = client.rebalance()
+    assert did["plan_version"] == 2
+    deadline = time.monotonic() + 60
+    expected: Counter[tuple[str, str]] = Counter()
+    with client.subscribe("s") as stream:
+        for serial in range(20):
+            heat(client, f"o{serial}")
+            expected.update(
+                (f"q{i}.{word}", f"o{serial}.{i}.{w}")
+                for i in range(len(HOT))
+                for w, word in enumerate(WORDS)
+            )
+            time.sleep(0.02)
+        found: Counter[tuple[str, str]] = Counter()
+        for match in stream:
+            if match.object_id.startswith("o"):
+                found[match.query_id, match.object_id] += 1
+            if sum(found.values()) == sum(expected.values()):
+                break
+        assert found == expected
+    while client.load()["moving_to"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert client.load()["plan_version"] == 2
+    told = measured(client, client.load()["periods"] + 3)
+    assert all(w["load_us"] > 0 for w in told["workers"])
+    assert told["balance"] < 2.0
+
+
+def test_the_commands_print_loads_and_moves(service: Service, client: Client) -> None:
+    def run(*args: str) -> Any:
+        return CliRunner().invoke(main, [*args, "--server", service.targets[0]])
+
+    early = run("rebalance")
+    assert early.exit_code == 7
+    insert_all(client)
+    measured(client, 2)
+    shown = run("status", "--load").output
+    assert "without bound" in shown
+    assert "place (degrees)" in shown
+    told = json.loads(run("status", "--load", "--json").output)
+    assert len(told["workers"]) == 2
+    would = run("rebalance", "--dry-run", "--algorithm", "dp").output
+    assert "predicted" in would
+    assert "has begun" not in would
+    begun, done = map(json.loads, run("rebalance", "--wait", "--json").output.splitlines())
+    assert begun["plan_version"] == 2
+    assert done == {"event": "done", "plan_version": 2}
