@@ -33,7 +33,7 @@ from ps2stream.messages import (
     nothing,
 )
 from ps2stream.rows import Kind, QueryRows
-from ps2stream.strategy import Routes, Strategist
+from ps2stream.strategy import Routes, Step, Strategist, step_of
 from ps2stream.tags import Tagger, TagShare, starts
 from ps2stream.tail import Follower
 from ps2stream.workers.gi2 import GI2
@@ -271,6 +271,11 @@ class WorkerMachine:
         routes = self._strategist.take(updates.strategy, updates.lsn_to)
         out: list[Send] = []
         self._turn(routes)
+        if step_of(updates.strategy) is Step.SET and not _is_state(updates):
+            # The service was started anew under a plan; what a snapshot holds may be another's.
+            self._loading = None
+            same = routes.route == before.route and before.other is None
+            return [] if same else self._stream.forget()
         if loading is not None and not loading.done and routes.serving is not before.serving:
             # An earlier incarnation was hot, whose snapshot is from before the move.
             out += self._stream.forget()
@@ -279,7 +284,7 @@ class WorkerMachine:
             if before.other is not None and routes.young is None:
                 self._store.drop(self._is_mine)
             return out
-        if routes.switched or (isinstance(updates, Applied) and updates.state):
+        if routes.switched or _is_state(updates):
             return out
         box = self._strategist.gained(self.index)
         self._loading = Loading(self.index, routes.upto, box)
@@ -394,3 +399,7 @@ class WorkerMachine:
             )
             out.append(Send(Address("merger", merger), batch))
         return out
+
+
+def _is_state(updates: WorkerUpdates | Applied) -> bool:
+    return isinstance(updates, Applied) and updates.state > 0

@@ -1,0 +1,51 @@
+"""A worker that goes on from a snapshot when the service was started under another plan."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from ps2stream.grid import Grid
+from ps2stream.messages import Applied, Fetch
+from ps2stream.plan import RoutingPlan, built_in_plan
+from ps2stream.rows import no_queries
+from ps2stream.strategy import Strategist, Strategy
+from ps2stream.tags import Tagger
+from ps2stream.terms import Analysis, Analyzer
+from ps2stream.workers.state import WorkerMachine
+
+GRID = Grid(4, 3)
+FIRST = built_in_plan(Analysis(salt=7), GRID, 2)
+OTHER = dataclasses.replace(FIRST, cells=FIRST.cells[::-1].copy(), version=2, base_version=1)
+
+
+def worker() -> WorkerMachine:
+    analyzer = Analyzer(FIRST.analysis)
+    tagger = Tagger(FIRST.compile(analyzer), GRID)
+    machine = WorkerMachine(0, 1, 1, tagger, FIRST.route, strategist=Strategist(FIRST, analyzer))
+    machine.on(_applied(1, np.zeros(0, np.uint8)))
+    return machine
+
+
+def _applied(lsn: int, strategy: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> Applied:
+    rows = np.frombuffer(no_queries().encode(), np.uint8)
+    return Applied(lsn, lsn, -1, 0, 0, rows, strategy)
+
+
+def fetches(machine: WorkerMachine, plan: RoutingPlan) -> list[int]:
+    sends = machine.on(_applied(2, Strategy(plan).record()))
+    return [send.frame.after for send in sends if isinstance(send.frame, Fetch)]
+
+
+def test_what_was_laid_out_by_another_plan_is_fetched_anew() -> None:
+    machine = worker()
+    assert 0 in fetches(machine, OTHER)
+    assert machine.route == OTHER.route
+    assert machine.applied == 0
+
+
+def test_under_the_same_plan_it_stays() -> None:
+    machine = worker()
+    assert 0 not in fetches(machine, FIRST)
+    assert machine.applied == 2
