@@ -20,6 +20,7 @@ from ps2stream.workers.load_kernels import NO_CELL, add
 
 OBJECTS, CHECKS, INSERTS, DELETES = range(4)
 _FIRST = 1 << 10
+_TOGETHER = 1 << 14  # objects: fewer would cost more than they are worth
 
 
 class Counts(NamedTuple):
@@ -36,15 +37,18 @@ class LoadCounter:
         self._index = index
         self._grid = grid
         self._told = (0, 0)  # epoch and number of the request that was answered last
+        self._waiting: list[tuple[F64, F64, I64]] = []  # batches that are counted together
+        self._held = 0  # objects of these
+        self._levels = np.zeros(1 << 32 - LEVEL_SHIFT, np.int64)  # checks on the other levels
         self._clear(_FIRST)
 
     def objects(self, lon: F64, lat: F64, met: Met) -> None:
         """A batch was matched; degrees, float64[n]."""
-        cell = self._grid.cells(lon, lat, 0)
-        self._add(cell, OBJECTS, np.ones(len(cell), np.int64), met.base)
-        levels = np.flatnonzero(met.levels)
-        coarse = (levels << LEVEL_SHIFT).astype(np.uint32)
-        self._add(coarse, OBJECTS, np.zeros(len(levels), np.int64), met.levels[levels])
+        self._waiting.append((lon, lat, met.base))
+        self._levels += met.levels
+        self._held += len(lon)
+        if self._held >= _TOGETHER:
+            self._count()
 
     def updates(self, kind: U8, tag_off: I64, tag_cell: U32) -> None:
         """Rows were inserted or deleted under these tags (ragged)."""
@@ -54,6 +58,11 @@ class LoadCounter:
 
     def take(self) -> Counts:
         """What was counted, which is forgotten."""
+        self._count()
+        levels = np.flatnonzero(self._levels)
+        coarse = (levels << LEVEL_SHIFT).astype(np.uint32)
+        self._add(coarse, OBJECTS, np.zeros(len(levels), np.int64), self._levels[levels])
+        self._levels[:] = 0
         held = np.flatnonzero(self._cells != NO_CELL)
         order = held[np.argsort(self._cells[held])]
         counts = Counts(self._cells[order], self._by[order])
@@ -90,6 +99,13 @@ class LoadCounter:
             queries=held[:, 0],
             bytes=held[:, 1],
         )
+
+    def _count(self) -> None:
+        if self._waiting:
+            lon, lat, checks = map(np.concatenate, zip(*self._waiting, strict=True))
+            cell = self._grid.cells(lon, lat, 0)
+            self._add(cell, OBJECTS, np.ones(len(cell), np.int64), checks)
+        self._waiting, self._held = [], 0
 
     def _add(self, cell: U32, column: int, one: I64, other: I64) -> None:
         if 2 * (self._used + len(cell)) >= len(self._cells):
