@@ -128,7 +128,7 @@ def step_of(record: U8) -> Step:
 
 def versions(record: U8) -> tuple[int, int]:
     """Of a SET record: the versions of the plan and of the following one, 0 for none."""
-    data = _unpack(record)
+    data = _unpack(record.tobytes())
     follow = data["following"]
     return data["plan"]["version"], 0 if follow is None else follow["version"]
 

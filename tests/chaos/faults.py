@@ -14,7 +14,7 @@ from tests.chaos.host import Host, send
 from tests.postgres_server import Server
 
 STOPPED_S = 10.0
-ROLES = ("dispatcher", "worker", "merger", "sequencer")
+ROLES = ("dispatcher", "worker", "merger", "sequencer", "controller")
 
 
 @dataclass
