@@ -33,7 +33,7 @@ from ps2stream.planner.adjust.decide import Rules, decide
 from ps2stream.planner.adjust.units import Units, carried, smoothed
 from ps2stream.planner.load import balance
 from ps2stream.planner.told import adjustment_told, loads_told
-from ps2stream.strategy import Strategy
+from ps2stream.strategy import Strategy, route_of
 
 SEQUENCER = Address("sequencer", 0)
 CONTROLLER = ROLES.index("controller")
@@ -149,7 +149,7 @@ class ControllerMachine:
         if report.number != self._number or report.worker >= strategy.workers:
             return []
         moves = strategy.following is not None
-        if report.moving != moves or not (moves or report.route == strategy.plan.route):
+        if report.moving != moves or not (moves or report.route == route_of(strategy.plan)):
             return self._ask()
         self._reports[report.worker] = report
         if self._whole or len(self._reports) < strategy.workers:
@@ -187,7 +187,7 @@ class ControllerMachine:
         if not adjustment.moves:
             return adjustment, None
         made = apply(plan, adjustment)
-        self._proposals[made.version, made.route] = adjustment
+        self._proposals[made.version, route_of(made)] = adjustment
         while len(self._proposals) > PROPOSALS:
             del self._proposals[next(iter(self._proposals))]
         return adjustment, made
@@ -249,8 +249,8 @@ class ControllerMachine:
         before, self.strategy = self.strategy, self.strategy.after(reply.strategy, reply.lsn)
         self._known = True
         now = self.strategy.plan
-        if another := (now.version, now.route) != (before.plan.version, before.plan.route):
-            made = self._proposals.get((now.version, now.route))
+        if another := (now.version, route_of(now)) != (before.plan.version, route_of(before.plan)):
+            made = self._proposals.get((now.version, route_of(now)))
             if self._units is not None:
                 self._units = None if made is None else carried(self._units, made.moves)
             self._proposals.clear()
