@@ -156,3 +156,25 @@ def test_the_commands_print_loads_and_moves(service: Service, client: Client) ->
     begun, done = map(json.loads, run("rebalance", "--wait", "--json").output.splitlines())
     assert begun["plan_version"] == 2
     assert done == {"event": "done", "plan_version": 2}
+
+
+def test_parts_move_by_themselves_where_that_is_wanted(tmp_path: Path) -> None:
+    costs = tmp_path / "costs.json"
+    costs.write_text('{"c1": 20, "c2": 20, "c3": 1, "c4": 1}', "utf-8")  # of a slow machine
+    settings = Settings(
+        runtime="local", port=0, workers=2, data_dir=tmp_path / "data", load_period_s=0.5,
+        adjust="local", costs=costs,
+    )  # fmt: skip
+    with start(settings) as service, Client(service.targets[0], timeout=90) as client:
+        insert_all(client)
+        deadline = time.monotonic() + 120
+        serial = 0
+        while True:
+            serial += 1
+            heat(client, f"auto{serial}")
+            told = client.load()
+            assert told["automatic"]
+            if told["plan_version"] > 1 and told["balance"] is not None and told["balance"] < 1.5:
+                break
+            assert time.monotonic() < deadline, told
+            time.sleep(0.02)
