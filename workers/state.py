@@ -271,11 +271,11 @@ class WorkerMachine:
         routes = self._strategist.take(updates.strategy, updates.lsn_to)
         out: list[Send] = []
         self._turn(routes)
-        if step_of(updates.strategy) is Step.SET and not _is_state(updates):
-            # The service was started anew under a plan; what a snapshot holds may be another's.
+        another = routes.route != before.route
+        if another and step_of(updates.strategy) is Step.SET and not _is_state(updates):
+            # The service was started anew under a plan; what a snapshot holds is another's.
             self._loading = None
-            same = routes.route == before.route and before.other is None
-            return [] if same else self._stream.forget()
+            return self._stream.forget()
         if loading is not None and not loading.done and routes.serving is not before.serving:
             # An earlier incarnation was hot, whose snapshot is from before the move.
             out += self._stream.forget()

@@ -334,7 +334,9 @@ class SequencerMachine:
             record, problem = _wanted(migration, ask)
             if record is not None:
                 try:
-                    out = self._record(record, self._followers.first)
+                    asker = Address(ROLES[ask.role], ask.index)
+                    owns = asker.role == "dispatcher"
+                    out = self._record(record, asker.index if owns else self._followers.first)
                 except StoreFailed:
                     raise
                 except Unavailable as error:

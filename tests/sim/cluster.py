@@ -55,11 +55,13 @@ class SimTopology(Topology):
     chapter_bytes: int = 1 << 14
     poison: int = 0  # the hash of the term
     snapshot_s: float = 0.0
+    controlled: bool = True  # whether there is a controller
     most_workers: int = 0  # of all plans that come; those that a plan does not name wait
 
     def addresses(self) -> list[Address]:
         more = range(self.plan.workers, self.most_workers)
-        return [*(Address("worker", i) for i in more), *super().addresses()]
+        found = [a for a in super().addresses() if self.controlled or a.role != "controller"]
+        return [*(Address("worker", i) for i in more), *found]
 
     def new_index(self, grid: Grid, parts: Parts | None = None) -> Index:
         return Poisonable(grid, parts, self.poison)
