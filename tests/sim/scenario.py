@@ -14,7 +14,7 @@ from tests.sim import hostile
 from tests.sim.cluster import POISON, SimTopology
 
 SESSIONS = ["ann", "bob", "cy"]
-UNCONTROLLED = 200
+UNCONTROLLED = 1000
 """Seeds below have no controller: they find the deliberate bugs by messages as they are."""
 ROLES = ["dispatcher", "worker", "merger", "sequencer"]
 

@@ -41,7 +41,6 @@ FOUND_BY = {
     "one_answer_less": 0,
     "told_again_after_a_restart": 8,
     "a_part_is_the_whole": 8,
-    "switched_before_all_are_hot": 65,
     "finished_before_the_watermark": 0,
     "updates_go_to_the_present_owner_alone": 0,
     "the_dying_are_not_loaded": 21,
