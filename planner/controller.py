@@ -256,6 +256,8 @@ class ControllerMachine:
             self._proposals.clear()
         if another or (before.following is not None and self.strategy.following is None):
             self._settled = self._number + 2
+        if self._units is not None:  # some workers may have gone with a plan
+            self._units = self._units.take(self._units.worker < self.strategy.workers)
         return []
 
 

@@ -62,6 +62,10 @@ class Units:
         np.add.at(held, row, bytes)
         return _units(keys, summed, held)
 
+    def take(self, rows: NDArray[np.bool_]) -> Units:
+        """The rows where the mask is true."""
+        return Units(*(getattr(self, f.name)[rows] for f in dataclasses.fields(self)))
+
     @property
     def movable(self) -> NDArray[np.bool_]:
         """Parts of base-level cells; coarser levels belong to all workers by a hash."""
