@@ -152,10 +152,10 @@ class ControllerMachine:
         if report.moving != moves or not (moves or report.route == route_of(strategy.plan)):
             return self._ask()
         self._reports[report.worker] = report
-        if self._whole or len(self._reports) < strategy.workers:
+        reports = [r for worker, r in self._reports.items() if worker < strategy.workers]
+        if self._whole or len(reports) < strategy.workers:
             return []
         self._whole = True
-        reports = list(self._reports.values())
         if strategy.begun or not all(r.periods for r in reports):
             return []  # what moves would be counted where it was and where it will be
         self._units = smoothed(self._units, units_of(reports))
