@@ -1,0 +1,90 @@
+"""Whoever dies at whatever step of a move: nothing is lost, nothing comes twice, it ends."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import random
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from ps2stream.grid import Grid
+from ps2stream.messages import Send
+from ps2stream.store.sequencer import SequencerMachine
+from ps2stream.strategy import Step, step_of
+from tests.sim import hostile
+from tests.sim.cluster import Cluster
+from tests.sim.run import play
+from tests.sim.scenario import Event, Scenario, scenario
+
+CLIENTS = ("insert", "delete", "publish", "connect")
+STEPS = {False: (Step.BEGIN, Step.SWITCH, Step.FINISH), True: (Step.APART, Step.UNITE, Step.SWITCH)}
+
+
+def with_a_move(seed: int, apart: bool) -> Scenario:
+    """Clients alone, no faults; and a move to other plans and numbers of workers, that finds
+    queries and objects before, amid and after it."""
+    script = scenario(seed)
+    rng = random.Random(seed)
+    plans = [hostile.some_plan(rng, Grid(4, 3, max_cells=4)) for _ in range(2)]
+    most = max(plan.workers for plan in plans)
+    topology = dataclasses.replace(
+        script.topology, plan=plans[0], dispatchers=2, mergers=1, most_workers=most
+    )
+    events = [e for e in script.events if e.what in CLIENTS]
+    events.append(Event(script.peace // 4, "move", (0, plans[1], 300 * apart, apart)))
+    events.sort(key=lambda event: event.at)
+    return script._replace(topology=topology, plans=tuple(plans), events=tuple(events))
+
+
+def a_seed() -> int:
+    """Of a schedule without poison in which much is published."""
+    return next(
+        seed
+        for seed in itertools.count()
+        if sum(e.what in ("insert", "publish") for e in scenario(seed).events) > 60
+        and "poison" not in repr(scenario(seed).events)
+    )
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("role", ["dispatcher", "worker", "merger", "sequencer"])
+def test_a_death_at_every_step(role: str, apart: bool) -> None:
+    moved = 0
+    script = with_a_move(a_seed(), apart)
+    for step, delay in itertools.product(STEPS[apart], (0, 3, 40)):
+        count = {"dispatcher": 2, "worker": script.topology.most_workers}.get(role, 1)
+        for index in range(count):
+            violations, steps = killed(script, step, role, index, delay)
+            assert not violations, (step, delay, index)
+            moved += Step.FINISH in steps
+    assert moved > 5
+
+
+def killed(
+    script: Scenario, step: Step, role: str, index: int, delay: int
+) -> tuple[list[str], list[Step]]:
+    """Play it, with a kill so many ms after that step is in the ledger."""
+    worlds: list[Cluster] = []
+    steps: list[Step] = []
+    begin, record = Cluster.begin, SequencerMachine._record
+
+    def remembered(self: Cluster) -> None:
+        worlds.append(self)
+        begin(self)
+
+    def written(self: SequencerMachine, data: Any, owner: int) -> list[Send]:
+        out = record(self, data, owner)
+        steps.append(step_of(data))
+        if steps[-1] == step and steps.count(step) == 1:
+            worlds[0].clock.after(delay, worlds[0].crash_one, role, index, False)  # type: ignore[attr-defined]
+        return out
+
+    with (
+        mock.patch.object(Cluster, "begin", remembered),
+        mock.patch.object(SequencerMachine, "_record", written),
+    ):
+        found = play(script)
+    return found.violations, steps
