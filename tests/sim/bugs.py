@@ -13,7 +13,7 @@ from unittest import mock
 import numpy as np
 
 from ps2stream import tags
-from ps2stream.cluster import actors, edge, fence, publications, stream
+from ps2stream.cluster import actors, stream
 from ps2stream.dispatcher import object_log, open_batches, router
 from ps2stream.merger import dedup, recovery, sessions, state, updates
 from ps2stream.merger.intervals import Intervals
@@ -54,21 +54,6 @@ def patch(owner: Any, name: str, new: object) -> AbstractContextManager[object]:
 
 
 # --- the object log and the dispatcher ---------------------------------------------------
-
-
-@bug
-def answers_before_the_sync() -> Iterator[None]:
-    """A dispatcher says that an object is durable as soon as it is in memory."""
-    route = publications.Publications.route
-
-    def hasty(self: Any, *args: Any) -> None:
-        route(self, *args)
-        while self._unsynced:
-            accepted = self._unsynced.popleft()
-            self._settle(accepted.future, accepted.publication)
-
-    with patch(publications.Publications, "route", hasty):
-        yield
 
 
 @bug
@@ -131,15 +116,6 @@ def nothing_is_repeated() -> Iterator[None]:
 
 
 @bug
-def answers_past_its_lease() -> Iterator[None]:
-    """A dispatcher that may have been replaced answers its clients all the same."""
-    with patch(
-        edge.DispatcherEdge, "_settle", lambda self, future, value: future.set_result(value)
-    ):
-        yield
-
-
-@bug
 def a_lost_delivery_is_passed_over() -> Iterator[None]:
     """A dispatcher hands on a delivery though the one before it is missing."""
     on = stream.Streams.on
@@ -155,30 +131,6 @@ def a_lost_delivery_is_passed_over() -> Iterator[None]:
 
 
 # --- links ---------------------------------------------------------------------------------
-
-
-@bug
-def old_epochs_are_heard() -> Iterator[None]:
-    """A receiver takes what an earlier incarnation says after a later one has come."""
-    accept = fence.Fence.accept
-
-    def lax(self: Any, head: fence.Head) -> bool:
-        return bool(accept(self, head)) or head.epoch < self._last[head.sender][0]
-
-    with patch(fence.Fence, "accept", lax):
-        yield
-
-
-@bug
-def late_messages_are_heard() -> Iterator[None]:
-    """A receiver takes messages in any order, and again."""
-    accept = fence.Fence.accept
-
-    def lax(self: Any, head: fence.Head) -> bool:
-        return bool(accept(self, head)) or head.epoch == self._last[head.sender][0]
-
-    with patch(fence.Fence, "accept", lax):
-        yield
 
 
 # --- the sequencer and the ledger ------------------------------------------------------------
@@ -467,13 +419,6 @@ def failed_syncs_are_ignored() -> Iterator[None]:
                 segment.begun = True
 
     with patch(segments.SegmentLog, "_write", careless):
-        yield
-
-
-@bug
-def a_taken_log_is_written() -> Iterator[None]:
-    """A process that wakes up goes on with a log that its successor has opened."""
-    with patch(segments.SegmentLog, "_check_owned", lambda self: None):
         yield
 
 
