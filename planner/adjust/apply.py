@@ -39,7 +39,7 @@ def apply(plan: RoutingPlan, adjustment: Adjustment, version: int | None = None)
     leaves, cells = _Leaves(plan.leaves, held), plan.cells.copy()
     for cell, moves in by_cell.items():
         cells[cell] = leaves.after(int(cells[cell]), moves)
-    kept, cells = _used(leaves.all, cells)
+    kept, cells = used(leaves.all, cells)
     return dataclasses.replace(
         plan,
         leaves=tuple(kept),
@@ -132,7 +132,7 @@ def _key(leaf: Moved) -> tuple[object, ...]:
     return leaf.base, tuple(sorted(leaf.to.items())), tuple(sorted(leaf.terms.items()))
 
 
-def _used(leaves: list[Leaf], cells: U32) -> tuple[list[Leaf], U32]:
+def used(leaves: list[Leaf], cells: U32) -> tuple[list[Leaf], U32]:
     """Without the leaves that no cell is in and none stands on."""
     used = np.zeros(len(leaves), np.bool_)
     used[cells] = True

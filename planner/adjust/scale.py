@@ -1,0 +1,157 @@
+"""A plan for more or fewer workers: what must move does, and hardly more.
+
+New workers get from each that has more than an equal share what it has above that; of those
+that go, all parts go to the others, by the room that these have. Parts are taken in the order
+of their cells, so that what moves are a few runs of neighbours and the plan stays small. A
+part that is too hot to be taken whole stays: splits are the business of `decide`.
+
+On the coarse levels of the grid the owner is a hash over all workers, which no leaf says.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ps2stream.batch import F64, I64, U32
+from ps2stream.errors import PlanError
+from ps2stream.leaves import Leaf, Moved, Space, Text, holders
+from ps2stream.plan import MAX_WORKERS, RoutingPlan
+from ps2stream.planner.adjust.apply import used
+
+IDLE = 0.01  # of all load, that parts without any are taken to have together
+
+
+class Weights(NamedTuple):
+    """The load of parts, in any unit: base-level cell uint32[n], worker int64[n], float64[n].
+    Rows of the same part are summed; what the plan does not give to that worker is ignored."""
+
+    cell: U32
+    worker: I64
+    weight: F64
+
+
+class _Parts(NamedTuple):
+    """Every part of a plan, by cells: cell, worker, load; `first` is that of each cell."""
+
+    cell: I64
+    worker: I64
+    load: F64
+    first: I64
+
+
+def scaled(plan: RoutingPlan, workers: int, weights: Weights) -> RoutingPlan:
+    """The plan for so many workers, derived from `plan`. Without weights all parts are taken
+    for equal. Raises PlanError for a number of workers that no plan has, or that it has."""
+    if not 1 <= workers <= MAX_WORKERS:
+        raise PlanError(f"plan: {workers} workers; 1 to {MAX_WORKERS} are possible")
+    if workers == plan.workers:
+        raise PlanError(f"plan: it is for {workers} workers already")
+    held = holders(plan.leaves)
+    parts = _parts(plan, held, weights)
+    to = _targets(parts, plan.workers, workers)
+    leaves, cells = list(plan.leaves), plan.cells.copy()
+    places = {leaf: n for n, leaf in enumerate(leaves) if isinstance(leaf, Space)}
+    for number, named in enumerate(held):
+        of_leaf = np.flatnonzero(plan.cells == number)
+        if not len(of_leaf):
+            continue
+        rows = to[parts.first[of_leaf, None] + np.arange(len(named))]
+        kinds, kind = np.unique(rows, axis=0, return_inverse=True)
+        now = np.full(len(kinds), number, np.uint32)
+        for i, targets in enumerate(kinds.tolist()):
+            if tuple(targets) != named:
+                leaf = _after(leaves, number, dict(zip(named, targets, strict=True)))
+                known = places.get(leaf) if isinstance(leaf, Space) else None
+                now[i] = len(leaves) if known is None else known
+                if known is None:
+                    leaves.append(leaf)
+                    if isinstance(leaf, Space):
+                        places[leaf] = int(now[i])
+        cells[of_leaf] = now[kind.ravel()]
+    kept, cells = used([_without(leaves, leaf, workers) for leaf in leaves], cells)
+    return dataclasses.replace(
+        plan,
+        workers=workers,
+        leaves=tuple(kept),
+        cells=cells,
+        version=plan.version + 1,
+        base_version=plan.version,
+        made={},
+    )
+
+
+def _parts(plan: RoutingPlan, held: Sequence[tuple[int, ...]], weights: Weights) -> _Parts:
+    size = np.array([len(named) for named in held])
+    start = np.cumsum(size) - size
+    flat = np.array([worker for named in held for worker in named], np.int64)
+    count = size[plan.cells]
+    first = np.cumsum(count) - count
+    cell = np.repeat(np.arange(len(plan.cells)), count)
+    worker = flat[start[plan.cells[cell]] + np.arange(len(cell)) - first[cell]]
+    load = np.zeros(len(cell))
+    if len(weights.cell):
+        given, row = np.unique(
+            weights.cell.astype(np.int64) << 16 | weights.worker, return_inverse=True
+        )
+        summed = np.bincount(row, weights.weight, len(given))
+        keys = cell << 16 | worker
+        at = np.minimum(np.searchsorted(given, keys), len(given) - 1)
+        load = np.where(given[at] == keys, summed[at], 0.0)
+    return _Parts(cell, worker, load + IDLE * (load.sum() or 1.0) / len(cell), first)
+
+
+def _targets(parts: _Parts, old: int, new: int) -> I64:
+    """The worker of each part in the new plan."""
+    loads = np.bincount(parts.worker, parts.load, max(old, new))
+    share = loads.sum() / new
+    if new > old:
+        above = np.maximum(loads[:old] - share, 0)
+        give = above * min((new - old) * share / max(above.sum(), 1e-300), 1.0)
+        room, takers = np.full(new - old, share), np.arange(old, new)
+    else:
+        give = np.where(np.arange(old) < new, 0.0, np.inf)
+        room, takers = np.maximum(share - loads[:new], 1e-9 * share), np.arange(new)
+    order = np.lexsort((parts.cell, parts.worker))
+    owner, load = parts.worker[order], parts.load[order]
+    light = load <= give[owner]
+    behind = np.cumsum(np.where(light, load, 0.0)[::-1])[::-1]  # with all parts that follow
+    end = np.append(behind, 0.0)[np.searchsorted(owner, owner, side="right")]
+    chosen = order[light & (behind - end <= give[owner] * (1 + 1e-9))]
+    taken = parts.load[chosen]
+    middle = (np.cumsum(taken) - taken / 2) * room.sum() / max(taken.sum(), 1e-300)
+    taker = np.minimum(np.searchsorted(np.cumsum(room), middle), len(room) - 1)
+    to = parts.worker.copy()
+    to[chosen] = takers[taker]
+    return to
+
+
+def _after(leaves: Sequence[Leaf], number: int, to: Mapping[int, int]) -> Leaf:
+    """The leaf in which what leaf `number` gives to w belongs to to[w]."""
+    leaf = leaves[number]
+    if isinstance(leaf, Space):
+        return Space(to[leaf.worker])
+    old = leaf if isinstance(leaf, Moved) else Moved(number)
+    owners = {w: old.to.get(w, w) for w in holders([leaves[old.base]])[0]}
+    now = {w: to.get(owner, owner) for w, owner in owners.items()}
+    terms = {term: to[owner] for term, owner in old.terms.items()}
+    everyone = {*now.values(), *terms.values()}
+    if len(everyone) == 1:
+        return Space(everyone.pop())
+    return Moved(old.base, {w: owner for w, owner in now.items() if w != owner}, terms)
+
+
+def _without(leaves: Sequence[Leaf], leaf: Leaf, workers: int) -> Leaf:
+    """The same leaf, standing on none that names workers who are gone."""
+    if not isinstance(leaf, Moved) or max(holders([leaves[leaf.base]])[0]) < workers:
+        return leaf
+    base = leaves[leaf.base]
+    assert not isinstance(base, Moved)
+    if isinstance(base, Space):
+        base = Text((base.worker,))
+    named = tuple(leaf.to.get(w, w) for w in base.workers)
+    listed = {term: leaf.to.get(w, w) for term, w in base.terms.items()}
+    return Text(named, listed | dict(leaf.terms))
