@@ -30,7 +30,7 @@ from ps2stream.h1 import H1
 from ps2stream.rows import QueryRows
 from ps2stream.strategy import Routes
 from ps2stream.tags import Tagger, Tags, TagShare, starts
-from ps2stream.unit_kernels import LEVEL_SHIFT, empty_table
+from ps2stream.unit_kernels import LEVEL_SHIFT, U16, empty_table
 
 YOUNG = 8
 """Levels of the grid; those above are of the plan to which new queries belong."""
@@ -203,6 +203,13 @@ class Gridt:
     def bytes(self) -> int:
         """Memory held by H1 and H2, slack included."""
         return self.h1.bytes + self._table.nbytes + self._count.nbytes
+
+    def held(self) -> tuple[U32, U16, U32]:
+        """Of each unit with a query: tag cell, worker, live queries."""
+        held = np.flatnonzero(self._table[:, 1])
+        meta = self._table[held, 1]
+        worker = (meta >> np.uint64(16)).astype(np.uint16)
+        return (meta >> np.uint64(32)).astype(np.uint32), worker, self._count[held]
 
     def counts(self) -> dict[tuple[int, int], tuple[int, int]]:
         """{(tag cell, term): (worker, live queries)}; for tests and inspection."""

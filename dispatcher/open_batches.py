@@ -31,6 +31,8 @@ ROWS, TEXT_BYTES = 8_192, 1 << 20
 LEAST_BYTES = 4096
 """What a batch takes at least, however small."""
 DEATHS = 3
+DELAYED_TICKS, STALLED_TICKS = 2, 11
+"""Ticks that pass in more than 0.1 s, and in more than 1 s."""
 DEPTH_BITS = 8  # of an attempt: how often the batch was halved
 RESEND_TICKS = 30
 """A batch is sent again at this age, at twice this age, and so on."""
@@ -95,6 +97,9 @@ class OpenBatches:
         self._offsets: list[int] = []  # heap of them, and of some that are complete
         self._held: set[int] = set()  # those that are held up
         self._held_size = 0
+        self.delayed = self.stalled = 0  # objects that took long
+        self._collapsed = [0] * mergers  # as each has told, since its start
+        self.collapsed = 0
         self._begun: dict[int, tuple[int, int]] = {}  # batch and attempt, by worker
 
     def __len__(self) -> int:
@@ -163,6 +168,8 @@ class OpenBatches:
 
     def complete(self, frame: Completed) -> None:
         """A merger has done these."""
+        before, self._collapsed[frame.merger] = self._collapsed[frame.merger], frame.collapsed
+        self.collapsed += frame.collapsed - (before if before <= frame.collapsed else 0)
         for batch in frame.batch.tolist():
             open_ = self._open.get(batch)
             if open_ is None:
@@ -171,6 +178,8 @@ class OpenBatches:
             if open_.waiting:
                 self._look(batch, open_)
             else:
+                self.delayed += len(open_.rows) * (open_.age >= DELAYED_TICKS)
+                self.stalled += len(open_.rows) * (open_.age >= STALLED_TICKS)
                 self._close(batch)
 
     def hold_up(self, frame: Partial) -> None:

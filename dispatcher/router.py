@@ -69,6 +69,9 @@ class Counters:
     units: int = 0  # (cell, term) with a query in H2
     stale: int = 0  # batches that a worker refused, its plan being another
     quarantined: int = 0  # objects that killed workers
+    delayed: int = 0  # objects whose matches took more than 0.1 s to be durable
+    stalled: int = 0  # ... more than 1 s
+    collapsed: int = 0  # pairs that came from two workers; the mergers collapsed them
 
 
 class RouterMachine:
@@ -122,6 +125,12 @@ class RouterMachine:
     def applied(self) -> int:
         """Every update to this LSN is in the gridt; while the state is received, 0."""
         return 0 if self._stream.amid else self._stream.applied
+
+    @property
+    def plan_version(self) -> int:
+        """Of the plan that objects are routed by; 0 where it has none."""
+        strategist = self._strategist
+        return 0 if strategist is None else strategist.strategy.serving.version
 
     @property
     def ready(self) -> bool:
@@ -263,6 +272,8 @@ class RouterMachine:
 
     def _complete(self, frame: Completed) -> list[Out]:
         self._open.complete(frame)
+        for name in ("delayed", "stalled", "collapsed"):
+            setattr(self.counters, name, getattr(self._open, name))
         return self._go_on()
 
     def _go_on(self) -> list[Out]:
@@ -303,7 +314,9 @@ class RouterMachine:
 
     def _acknowledge(self) -> list[Out]:
         self._acked = (self.applied, self.watermark)
-        return [Send(SEQUENCER, AppliedAck(self.index, *self._acked))]
+        c = self.counters
+        told = (c.objects, c.delayed, c.stalled, c.collapsed)
+        return [Send(SEQUENCER, AppliedAck(self.index, *self._acked, *told))]
 
     def _receive(self, frame: Applied) -> list[Out]:
         if frame.owner >= 0:

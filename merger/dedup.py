@@ -38,6 +38,7 @@ class Pending:
     since: int  # tick
     payload: Payload | None = None
     answers: dict[int, MatchBatch] = dataclasses.field(default_factory=dict)
+    collapsed: int = 0  # pairs that were equal to others
     fresh: bool = True  # something has come since it was processed in part
 
     def ready(self, applied: int) -> bool:
@@ -64,6 +65,7 @@ class Pending:
         handle = np.concatenate([a.handle for a in parts])
         session = np.concatenate([a.session for a in parts])
         pairs: tuple[U32, I64, I64] = distinct_pairs(row, handle, session, rows)
+        self.collapsed = len(row) - len(pairs[0])
         return pairs
 
 
@@ -82,6 +84,7 @@ class Window:
     def __init__(self) -> None:
         self.watermark = 0
         self.done = Intervals()
+        self.collapsed = 0  # pairs of batches that are done, which came from two workers
         self._oldest = 0
         self._pending: dict[int, Pending] = {}
         self._early: OrderedDict[int, None] = OrderedDict()  # pending without payload
@@ -201,6 +204,8 @@ class Window:
         for at, told in reversed(self._met(batch, end)):
             if self.done.covers(told.first, told.stop):
                 del self._told[at]
+        if (pending := self._pending.get(batch)) is not None:
+            self.collapsed += pending.collapsed
         self._drop(batch)
 
     def advance(self, watermark: int, oldest: int = 0) -> None:

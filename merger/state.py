@@ -264,7 +264,8 @@ class MergerMachine:
         """What follows on all messages of a call."""
         out = self._sessions.serve() if self._named else []
         for dispatcher, batches in done.items():
-            completed = Completed(self._index, np.array(batches, np.int64))
+            twice = self._windows[dispatcher].collapsed
+            completed = Completed(self._index, np.array(batches, np.int64), twice)
             out.append(Send(Address("dispatcher", dispatcher), completed))
         return out
 

@@ -77,6 +77,51 @@ class TokenInfo:
     expires_ms: int
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class MoveInfo:
+    """A move from plan to plan that ended. begun, switched, ended are LSNs, and in Unix ms;
+    switched 0: it was given up. `queries` in so many `bytes` were loaded. `objects` were accepted
+    meanwhile; of these the matches of `delayed` took more than 0.1 s to be durable, of `stalled`
+    more than 1 s. `collapsed`: matches that two workers found, of which a
+    merger made one. None: not measured."""
+
+    from_version: int
+    to_version: int
+    outcome: str
+    begun: int
+    switched: int
+    ended: int
+    apart: int = 0
+    apart_ms: int | None = None
+    begun_ms: int | None = None
+    switched_ms: int | None = None
+    ended_ms: int | None = None
+    queries: int | None = None
+    bytes: int | None = None
+    objects: int | None = None
+    delayed: int | None = None
+    stalled: int | None = None
+    collapsed: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Moves:
+    """The plan in force, for so many workers; where the move under way stands (`state`: done
+    when there is none, apart, loading, hot, retiring), with the LSNs of its steps; those that
+    ended. Of the live queries `old` belong to the old plan of two that are apart."""
+
+    plan_version: int
+    workers: int
+    following_version: int
+    state: str
+    begun: int
+    switched: int
+    apart: int
+    live: int
+    old: int
+    ended: tuple[MoveInfo, ...]
+
+
 def query_of(message: query_pb2.Query) -> Query:
     """A query as the service shows it."""
     region: Region | None = None
@@ -208,6 +253,28 @@ def token_of(token: admin_pb2.Token) -> TokenInfo:
     """A token as the service shows it."""
     scopes = tuple(admin_pb2.Scope.Name(s)[6:].lower() for s in token.scopes)
     return TokenInfo(token.id, token.tenant, scopes, token.created_ms, token.expires_ms)
+
+
+def moves_of(answer: admin_pb2.GetMovesResponse) -> Moves:
+    """Where the service stands between plans."""
+    return Moves(
+        answer.plan_version,
+        answer.workers,
+        answer.following_version,
+        admin_pb2.MoveState.Name(answer.state).removeprefix("MOVE_STATE_").lower(),
+        answer.begun,
+        answer.switched,
+        answer.apart,
+        answer.live_queries,
+        answer.old_queries,
+        tuple(map(_move_of, answer.moves)),
+    )
+
+
+def _move_of(move: admin_pb2.Move) -> MoveInfo:
+    named = {field.name: value for field, value in move.ListFields()}
+    named["outcome"] = admin_pb2.Outcome.Name(move.outcome).removeprefix("OUTCOME_").lower()
+    return MoveInfo(**{"switched": 0} | named)
 
 
 def error_of(code: str, message: str, details: bytes | None) -> Exception:

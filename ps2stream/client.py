@@ -25,7 +25,7 @@ import pyarrow as pa
 from google.protobuf.message import Message
 
 from ps2stream import answers, api
-from ps2stream.answers import Receipt, Refused, TokenInfo
+from ps2stream.answers import Moves, Receipt, Refused, TokenInfo
 from ps2stream.api import Places, Query
 from ps2stream.connect import File, access
 from ps2stream.errors import ResourceExhausted, Unavailable
@@ -234,6 +234,42 @@ class Client:
             f"{ADMIN}Rebalance", request, admin_pb2.RebalanceResponse, repeatable=False
         )
         return answers.plain(found)
+
+    # --- plans ----------------------------------------------------------------
+
+    def moves(self) -> Moves:
+        """The plan in force, the move under way, and those that ended. Needs the scope admin, as
+        all here."""
+        found = self._call(
+            f"{ADMIN}GetMoves", admin_pb2.GetMovesRequest(), admin_pb2.GetMovesResponse
+        )
+        return answers.moves_of(found)
+
+    def plan(self) -> bytes:
+        """The plan in force, in JSON."""
+        request = admin_pb2.GetPlanRequest()
+        return self._call(f"{ADMIN}GetPlan", request, admin_pb2.GetPlanResponse).plan
+
+    def apply_plan(self, plan: bytes) -> tuple[int, int]:
+        """Begin the move to this plan (JSON); LSN and version. Waits for workers to start.
+        FailedPrecondition when it was not derived from the plan in force, and during a move."""
+        request = admin_pb2.ApplyPlanRequest(plan=plan)
+        found = self._call(f"{ADMIN}ApplyPlan", request, admin_pb2.ApplyPlanResponse)
+        return found.lsn, found.version
+
+    def abort_move(self) -> tuple[int, int]:
+        """Give up the move under way; LSN, and the version that stays. FailedPrecondition once
+        objects are routed by the new plan."""
+        request = admin_pb2.AbortMoveRequest()
+        found = self._call(f"{ADMIN}AbortMove", request, admin_pb2.AbortMoveResponse)
+        return found.lsn, found.version
+
+    def scale(self, workers: int) -> tuple[int, int]:
+        """Begin the move to so many workers; LSN, and the version of the plan that was made for
+        them. Waits for workers to start."""
+        request = admin_pb2.ScaleWorkersRequest(workers=workers)
+        found = self._call(f"{ADMIN}ScaleWorkers", request, admin_pb2.ScaleWorkersResponse)
+        return found.lsn, found.version
 
     # --- tokens ---------------------------------------------------------------
 

@@ -8,6 +8,7 @@ ID_BYTES: Final = 128  # query, object, request and producer ids: 1..128
 SESSION_BYTES: Final = 128
 REQUEST_BYTES: Final = 64 * 1024  # one query, one object
 BATCH_BYTES: Final = 4 * 1024 * 1024  # one batch of queries or objects
+PLAN_BYTES: Final = 4 * 1024 * 1024  # a plan in JSON, to be moved to
 TEXT_BYTES: Final = 64 * 1024  # the text of one object
 
 EXPRESSION_BYTES: Final = 8 * 1024

@@ -121,12 +121,17 @@ class Applied(Frame):
 @dataclasses.dataclass(frozen=True, eq=False)
 class AppliedAck(Frame):
     """dispatcher -> sequencer: everything to `lsn` is in its gridt; `watermark` as in
-    RoutedObjects."""
+    RoutedObjects. The rest are totals since its start: objects accepted; of these delayed for
+    more than 0.1 s and stalled for more than 1 s; duplicate pairs, as in Completed."""
 
     KIND = 13
     dispatcher: int
     lsn: int
     watermark: int
+    objects: int = 0
+    delayed: int = 0
+    stalled: int = 0
+    collapsed: int = 0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -280,11 +285,14 @@ class Loaded(Frame):
 @dataclasses.dataclass(frozen=True, eq=False)
 class Hot(Frame):
     """worker -> sequencer, now and then until objects are routed so: it holds all that the
-    strategy begun at this LSN gives it."""
+    strategy begun at this LSN gives it, and for that has loaded so many queries, in so many
+    bytes of columns."""
 
     KIND = 35
     worker: int
     begun: int
+    queries: int = 0
+    bytes: int = 0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -304,18 +312,19 @@ class StrategyRequest(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class StrategyReply(Frame):
-    """sequencer -> who asked. `problem`: why nothing was done (UTF-8), else empty; the LSN of
-    what was; the strategy as a record, and the moves that ended (JSON). Of `live` queries `old`
-    belong to the plan that another one is to follow."""
+    """sequencer -> who asked. `problem`: why nothing was done (UTF-8), else empty; `wait` = 1:
+    it passes; the LSN of what was; the strategy as a record; where a move stands, and those that
+    ended (JSON). Of `live` queries `old` belong to the plan that another one is to follow."""
 
     KIND = 37
     seq: int
     lsn: int
+    wait: int
     live: int
     old: int
     problem: U8
     strategy: U8
-    moves: U8
+    state: U8
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -422,11 +431,13 @@ class Begin(Frame):
 @dataclasses.dataclass(frozen=True, eq=False)
 class Completed(Frame):
     """merger -> the batch's dispatcher: every match of it is durable. Said again when the
-    batch is sent again."""
+    batch is sent again. `collapsed`: pairs of this dispatcher's batches that came from two
+    workers, since the merger's start."""
 
     KIND = 40
     merger: int
     batch: I64
+    collapsed: int = 0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -42,7 +42,7 @@ class Change:
     batch: the accepted rows, if any; sessions: (number, name) of new ones; requests: request
     ids of deletes, those below LSN `forget` may go; answers: for requests that are sent
     again, replacing those that are settled; watermark: queries deleted at or below this LSN
-    are needed by nobody.
+    are needed by nobody; plan: the one that objects are routed by from now on (JSON).
     """
 
     batch: Applied | None = None
@@ -51,6 +51,7 @@ class Change:
     forget: int = 0
     answers: Sequence[Answer] = ()
     watermark: int = 0
+    plan: str | None = None
 
 
 class Store(Protocol):

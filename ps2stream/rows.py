@@ -80,6 +80,11 @@ class QueryRows(Frame):
     def __len__(self) -> int:
         return len(self.kind)
 
+    @property
+    def nbytes(self) -> int:
+        """Of all columns."""
+        return sum(int(getattr(self, f.name).nbytes) for f in dataclasses.fields(self))
+
     def take(self, rows: I64) -> QueryRows:
         """These rows, in this order, as new columns."""
         return QueryRows(**taken_columns(self.FLAT, self.RAGGED, self, rows))

@@ -16,8 +16,9 @@ import functools
 import hashlib
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +29,10 @@ from ps2stream.h1 import H1
 from ps2stream.leaves import Leaf, Moved, holders
 from ps2stream.plan import RoutingPlan
 from ps2stream.terms import Analysis, Analyzer
+
+Figures = Mapping[str, int]
+"""Of a move, by name; they are kept with its records and change nothing."""
+NO_FIGURES: Figures = MappingProxyType({})
 
 
 class Step(StrEnum):
@@ -97,10 +102,10 @@ class Strategy:
         """The record that sets it, whatever was before."""
         return _whole(self)
 
-    def begin(self, plan: RoutingPlan, apart: bool = False) -> U8:
+    def begin(self, plan: RoutingPlan, apart: bool = False, figures: Figures = NO_FIGURES) -> U8:
         """The record that begins the move to `plan`, or lets it coexist."""
         step = Step.APART if apart else Step.BEGIN
-        return _pack(step=step, plan=_body(plan, self.plan))
+        return _pack(step=step, plan=_body(plan, self.plan), figures=dict(figures))
 
 
 @functools.lru_cache(maxsize=4)
@@ -116,9 +121,27 @@ def _whole(strategy: Strategy) -> U8:
     )
 
 
-def step_record(step: Step) -> U8:
+def strategy_of(record: U8, analysis: Analysis) -> Strategy:
+    """What a SET record sets. Raises PlanError."""
+    data = _unpack(record.tobytes())
+    follow = data["following"]
+    return Strategy(
+        RoutingPlan.from_dict(data["plan"], analysis),
+        None if follow is None else RoutingPlan.from_dict(follow, analysis),
+        data["begun"],
+        data["switched"],
+        data["apart"],
+    )
+
+
+def step_record(step: Step, figures: Figures = NO_FIGURES) -> U8:
     """Of a step that names no plan."""
-    return _pack(step=step)
+    return _pack(step=step, figures=dict(figures))
+
+
+def figures_of(record: U8) -> dict[str, int]:
+    """What was measured of the move until this record."""
+    return dict(_unpack(record.tobytes()).get("figures", {}))
 
 
 def step_of(record: U8) -> Step:

@@ -96,6 +96,7 @@ class WorkerMachine:
         self._begun: RoutedObjects | None = None  # the suspect that comes at the next tick
         self._behind: list[RoutedObjects] = []  # what came since it was announced
         self._loading: Loading | None = None
+        self._gained = (0, 0)  # queries and bytes of columns that the following plan gave it
         self._ticks = 0
         self._load = LoadCounter(index, tagger.grid)
 
@@ -252,7 +253,14 @@ class WorkerMachine:
         if isinstance(updates, WorkerUpdates):
             return rows, (updates.tag_off, updates.tag_cell, updates.tag_term)
         share = self._of_mine(self._tagger.split(self._tagger.expand(rows)))
-        return rows.take(share.row), (share.off, share.cell, share.term)
+        rows = rows.take(share.row)
+        if updates.state and self._routes.other is not None and len(rows):
+            gained = np.logical_or.reduceat(~self._is_mine(share.cell, share.term), share.off[:-1])
+            new = np.flatnonzero(gained & (rows.handle <= self._routes.upto))
+            off, cell = take_ragged(share.off, share.cell, new)
+            term = take_ragged(share.off, share.term, new)[1]
+            self._count(rows.take(new), off, cell, term)
+        return rows, (share.off, share.cell, share.term)
 
     def _of_mine(self, shares: list[TagShare]) -> TagShare:
         """Of a worker that the plan does not know any more, or not yet: nothing."""
@@ -270,6 +278,7 @@ class WorkerMachine:
         before, loading = self._routes, self._loading
         routes = self._strategist.take(updates.strategy, updates.lsn_to)
         out: list[Send] = []
+        self._gained = (0, 0)
         self._turn(routes)
         another = routes.route != before.route
         if another and step_of(updates.strategy) is Step.SET and not _is_state(updates):
@@ -296,6 +305,11 @@ class WorkerMachine:
         young = routes.young, routes.apart
         self._tagger = Tagger(routes.serving, self._tagger.grid, routes.other, *young)
 
+    def _count(self, rows: QueryRows, off: I64, cell: U32, term: U64) -> None:
+        queries, size = self._gained
+        size += rows.nbytes + off.nbytes + cell.nbytes + term.nbytes
+        self._gained = queries + len(rows), size
+
     def _is_mine(self, cell: U32, term: U64) -> Mask:
         mine: Mask = self._routes.serving.owners(cell, term) == self.index
         return mine
@@ -314,7 +328,9 @@ class WorkerMachine:
         held = np.diff(starts(gained.astype(np.int64))[tags.off])
         some = np.flatnonzero(held)
         off = starts(held[some])
-        self._store.extend(rows.take(some), off, tags.cell[gained], tags.term[gained])
+        rows, cell, term = rows.take(some), tags.cell[gained], tags.term[gained]
+        self._store.extend(rows, off, cell, term)
+        self._count(rows, off, cell, term)
         self._store.delete(handle, lsn)
         self._store.purge(self.watermark)
         return loading.ask() or self._hot()
@@ -322,7 +338,7 @@ class WorkerMachine:
     def _hot(self) -> list[Send]:
         if self._routes.other is None or self._routes.switched or self._stream.amid:
             return []
-        return [Send(SEQUENCER, Hot(self.index, self._routes.begun))]
+        return [Send(SEQUENCER, Hot(self.index, self._routes.begun, *self._gained))]
 
     def _strive(self) -> list[Send]:
         """Go on loading, or say that it is done."""

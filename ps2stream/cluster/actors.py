@@ -60,7 +60,7 @@ class Shell(abc.ABC):
         self.lease = float("inf")
         self._exits = False
         self._stopping = threading.Event()
-        self._peers: queue.SimpleQueue[tuple[Address, Incarnation]] = queue.SimpleQueue()
+        self._peers: queue.SimpleQueue[tuple[Address, Incarnation | None]] = queue.SimpleQueue()
         self._known: set[Address] = set()
         self._receiver = threading.Thread(
             target=self._receive, daemon=True, name=f"{self.name}-inbox"
@@ -70,9 +70,9 @@ class Shell(abc.ABC):
         """Open the inbox in `folder`."""
         return Incarnation(self.links.bind(folder), self.epoch)
 
-    def connect(self, peers: Mapping[Address, Incarnation]) -> None:
-        """Who is there, and later who has been replaced. Before `start` at once, after it
-        between two messages."""
+    def connect(self, peers: Mapping[Address, Incarnation | None]) -> None:
+        """Who is there, and later who has been replaced; None: who has gone. Before `start` at
+        once, after it between two messages."""
         for peer in peers.items():
             self._peers.put(peer)
         if not self._receiver.is_alive():
@@ -157,6 +157,10 @@ class Shell(abc.ABC):
                 peer, incarnation = self._peers.get_nowait()
             except queue.Empty:
                 return
+            if incarnation is None:
+                self.links.disconnect(peer)
+                self._known.discard(peer)
+                continue
             self.links.connect(peer, *incarnation)
             if peer in self._known:
                 self.joined(peer)
@@ -366,7 +370,12 @@ class SequencerShell(Shell):
 
     def tick(self) -> None:
         with self._lock:
-            self.post(self.machine.tick())
+            self.post(self.machine.tick(wall_clock_ms()))
+
+    def workers(self, running: int) -> int:
+        """See SequencerMachine.run."""
+        with self._lock:
+            return self.machine.run(running)
 
     def stop(self) -> None:
         """Commit what is queued and close the ledger."""
@@ -420,7 +429,6 @@ class DispatcherShell(Shell):
             wake=self._unsynced.set,
             lapsed=lambda: self.lapsed,
             incarnation=identity,
-            plan_version=topology.plan.version,
         )
         self._server: Any = None
 

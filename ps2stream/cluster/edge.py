@@ -20,9 +20,12 @@ from ps2stream.cluster.publications import Machine, Publications
 from ps2stream.cluster.questions import CONTROLLER, SEQUENCER, Questions
 from ps2stream.cluster.stream import Stream, Streams
 from ps2stream.cluster.updates import Updates
+from ps2stream.cluster.weighing import weighed
+from ps2stream.dispatcher.gridt import Gridt
 from ps2stream.dispatcher.object_log import ObjectLog
 from ps2stream.dispatcher.reservoir import ObjectSample, Reservoir
 from ps2stream.errors import Unavailable
+from ps2stream.grid import Grid
 from ps2stream.load_messages import AdjustReply, AdjustRequest
 from ps2stream.messages import (
     ROLES,
@@ -40,6 +43,7 @@ from ps2stream.messages import (
     UpdateDecision,
     UpdateRequest,
 )
+from ps2stream.planner.adjust.scale import Weights
 from ps2stream.records import Quarantined, Split
 from ps2stream.rows import Kind, ObjectRows, QueryRows
 from ps2stream.service.gateway import Publication, Sink
@@ -60,7 +64,10 @@ class Router(Machine, Protocol):
     """What the edge needs of `ps2stream.dispatcher.router.RouterMachine`."""
 
     mergers: int
+    gridt: Gridt
 
+    @property
+    def plan_version(self) -> int: ...
     @property
     def undecided(self) -> int: ...
     def update(self, request: UpdateRequest) -> list[Send | Reply]: ...
@@ -90,7 +97,6 @@ class DispatcherEdge:
         wake: Callable[[], None] = lambda: None,
         lapsed: Callable[[], bool] = lambda: False,
         incarnation: int = 0,
-        plan_version: int = 0,
     ) -> None:
         self.reservoir = Reservoir(0) if reservoir is None else reservoir
         self.machine = machine
@@ -98,7 +104,6 @@ class DispatcherEdge:
         self.frequencies = frequencies
         self.clock_ms = clock_ms
         self.incarnation = incarnation
-        self.plan_version = plan_version
         self.lock = lock or threading.RLock()
         self._post = post
         self._log = log
@@ -198,12 +203,24 @@ class DispatcherEdge:
         with self.lock:
             return self.reservoir.sample()
 
+    @property
+    def grid(self) -> Grid:
+        """That of every plan of this service."""
+        return self.machine.gridt.grid
+
+    def weights(self) -> Weights:
+        """Recent objects that each part would be sent now; without any, its queries."""
+        sample = self.sample()
+        off, term = self.analyzer.analyse(sample.text_off, sample.text)
+        with self.lock:
+            return weighed(self.machine.gridt, sample, off, term)
+
     def status(self) -> dict[str, Any]:
         """What this dispatcher knows of itself."""
         with self.lock:
             return {
                 "dispatcher": self.machine.index,
-                "plan_version": self.plan_version,
+                "plan_version": self.machine.plan_version,
                 "in_flight": self.machine.in_flight,
                 "streams": len(self.streams),
                 "log_bytes": self._log.log.bytes,

@@ -98,6 +98,17 @@ class Links:
         if old is not None:
             old.socket.close(0)
 
+    def disconnect(self, peer: Address) -> None:
+        """Nothing is sent to `peer` any more, unless it comes again. On the thread that
+        receives."""
+        with self._lock:
+            outlet = self._outlets.pop(peer, None)
+        if outlet is not None:
+            monitor = self._monitors.pop(peer)
+            self._poller.unregister(monitor)
+            monitor.close(0)
+            outlet.socket.close(0)
+
     def post(self, sends: list[Send]) -> None:
         """Encode and send; what goes to one peer travels as one message. After `close`
         there is nobody to send to."""

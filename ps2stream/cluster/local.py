@@ -36,7 +36,8 @@ class LocalRuntime:
         analyzer = topology.analyzer()
         frequencies = topology.frequencies(analyzer)
         epochs = {peer: store.epoch(*peer) for peer in topology.addresses()}
-        self._sequencer = topology.sequencer(store, epochs[Address("sequencer", 0)])
+        self._topology = topology
+        self._sequencer = topology.sequencer(store, epochs[Address("sequencer", 0)], restarts=True)
         self._controller = topology.controller(epochs[Address("controller", 0)])
         self._workers = [topology.worker(i) for i in range(topology.workers)]
         self._logs = {
@@ -62,7 +63,6 @@ class LocalRuntime:
                 topology.reservoir(i),
                 wake=functools.partial(self._sync, i),
                 incarnation=store.identity,
-                plan_version=topology.plan.version,
             )
             self.edges.append(edge)
         self._post(self._sequencer.tick())
@@ -70,14 +70,23 @@ class LocalRuntime:
     def tick(self) -> None:
         """Periodic work; call it ten times a second."""
         with self._lock:
-            self._post(self._sequencer.tick())
+            self._post(self._sequencer.tick(wall_clock_ms()))
             self._post(self._controller.tick())
+            self._man()
             for worker in self._workers:
                 self._post(worker.tick())
             for i, merger in enumerate(self._mergers):
                 self._commit(i, merger.tick(wall_clock_ms()))
             for edge in self.edges:
                 edge.tick()
+
+    def _man(self) -> None:
+        """As many workers as the plans have that are in force or asked for."""
+        wanted = self._sequencer.run(len(self._workers))
+        if wanted != len(self._workers):
+            more = range(len(self._workers), wanted)
+            self._workers = self._workers[:wanted] + [self._topology.worker(i) for i in more]
+            self._sequencer.run(wanted)
 
     def status(self) -> dict[str, Any]:
         """Counters of every machine, by address."""
@@ -114,7 +123,8 @@ class LocalRuntime:
         if to.role == "dispatcher":
             self.edges[to.index].on(send.frame)
         elif to.role == "worker":
-            self._inbox.extend(self._workers[to.index].on(send.frame))
+            if to.index < len(self._workers):  # else it has gone
+                self._inbox.extend(self._workers[to.index].on(send.frame))
         elif to.role == "merger":
             self._commit(to.index, self._mergers[to.index].on(send.frame))
         elif to.role == "controller":

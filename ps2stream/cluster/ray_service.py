@@ -22,6 +22,7 @@ from ps2stream.cluster.actors import (
     WorkerShell,
 )
 from ps2stream.cluster.logs import Logs
+from ps2stream.cluster.manning import Manning
 from ps2stream.cluster.running import Service, place_of, ports
 from ps2stream.cluster.snapshots import Policy
 from ps2stream.cluster.supervisor import Supervisor
@@ -57,6 +58,7 @@ class RayService(Service):
         self._peers: dict[Address, Incarnation] = {}
         self._ports = dict(enumerate(ports(settings)))
         self._supervisor: Supervisor | None = None
+        self._manning: Manning | None = None
         self._replaced = 0
         self._kept = False
         if ray.is_initialized():
@@ -97,6 +99,8 @@ class RayService(Service):
 
     def stop(self) -> None:
         ray = self._ray
+        if self._manning is not None:
+            self._manning.stop()
         if self._supervisor is not None:
             self._supervisor.stop()
         if self._kept:
@@ -143,12 +147,70 @@ class RayService(Service):
             ray, self._actors, self._lock, self._replace, self._settings.lease_s
         )
         self._supervisor.start()
+        self._manning = Manning(self)
+        self._manning.start()
+
+    # --- workers that come and go ----------------------------------------------------
+
+    @property
+    def workers(self) -> int:
+        with self._lock:
+            return sum(address.role == "worker" for address in self._peers)
+
+    def tell(self, workers: int) -> int:
+        call = self._actors[SEQUENCER].workers.remote(workers)
+        try:
+            return int(self._ray.get(call, timeout=30))
+        except self._ray.exceptions.RayError as error:
+            raise Unavailable("the sequencer does not answer") from error
+
+    def hire(self, worker: int) -> None:
+        address = Address("worker", worker)
+        try:
+            self._bring(address)
+        except BaseException:
+            with self._lock:
+                actor = self._actors.pop(address, None)
+                self._peers.pop(address, None)
+            if actor is not None:
+                self._ray.kill(actor)
+            raise
+
+    def dismiss(self, worker: int) -> None:
+        ray, address = self._ray, Address("worker", worker)
+        with self._lock:
+            actor = self._actors.pop(address)
+            del self._peers[address]
+        self._make_known({address: None}, self._others(address))
+        try:
+            ray.get(actor.stop.remote(), timeout=STOP_S)
+        except ray.exceptions.RayError as error:
+            log.warning("%s-%d did not stop cleanly: %s", *address, error)
+        ray.kill(actor)
+
+    def _others(self, address: Address) -> list[Any]:
+        with self._lock:
+            return [actor for peer, actor in self._actors.items() if peer != address]
+
+    def _make_known(self, peers: dict[Address, Incarnation | None], to: list[Any]) -> None:
+        told = [actor.connect.remote(peers) for actor in to]
+        self._ray.wait(told, num_returns=len(told), timeout=5)  # the dead are told on return
+
+    # --- replacing -------------------------------------------------------------------
 
     def _replace(self, address: Address) -> None:
         """A new incarnation of an actor that died or does not answer. Raises RayError, or
         what the actor raised, when it does not come up."""
-        ray = self._ray
+        with self._lock:
+            if address not in self._actors:
+                return  # it was to go
         log.warning("%s-%d is replaced", *address)
+        self._bring(address)
+        self._replaced += 1
+
+    def _bring(self, address: Address) -> None:
+        """Start an actor in a service that runs."""
+        ray = self._ray
         sequencer = self._actors[SEQUENCER]
         if address == SEQUENCER:
             epoch = 0
@@ -159,19 +221,18 @@ class RayService(Service):
         actor = self._make(address, epoch, first=False)
         incarnation = ray.get(actor.bind.remote(self._sockets), timeout=120)
         with self._lock:
+            wanted = self._actors.get(address) is actor
+            if not wanted:
+                ray.kill(actor)
+                raise Unavailable(f"{address.role}-{address.index} is not wanted any more")
             self._peers[address] = incarnation
-        ray.get(actor.connect.remote(self._peers), timeout=30)
-        told = [
-            a.connect.remote({address: incarnation})
-            for p, a in self._actors.items()
-            if p != address
-        ]
-        ray.wait(told, num_returns=len(told), timeout=5)  # the dead are told when they return
+            peers = dict(self._peers)
+        ray.get(actor.connect.remote(peers), timeout=30)
+        self._make_known({address: incarnation}, self._others(address))
         ray.get(actor.start.remote(exits=True), timeout=30)
         if address.role == "dispatcher":
             self._await_ready(address)
             self._serve(address)
-        self._replaced += 1
 
     def _serve(self, address: Address) -> str:
         """Open the endpoint: at its port of before, where it had one."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import secrets
 from collections import Counter
 from collections.abc import Sequence
@@ -31,6 +32,8 @@ from ps2stream.planner.adjust.decide import Rules
 from ps2stream.planner.controller import Policy
 from ps2stream.planner.load import Costs
 from ps2stream.terms import Analysis, Analyzer
+
+log = logging.getLogger("ps2stream.cluster")
 
 
 def start(settings: Settings, plan: RoutingPlan | None = None) -> Service:
@@ -78,8 +81,9 @@ def policy_of(settings: Settings, workers: int) -> Policy:
 
 
 def fitted_plan(settings: Settings, plan: RoutingPlan | None) -> RoutingPlan:
-    """The plan under the analysis settings of the data directory; without a plan the
-    built-in one. A new directory takes the plan's settings, or its own and a random salt.
+    """The plan under the analysis settings of the data directory; without a plan the one that
+    it was last moved to, or the built-in one. A new directory takes the plan's settings, or
+    its own and a random salt.
 
     A plan carries term strings and a plan file no salt, so theirs may differ. Raises
     PlanError or DataDirectoryError when stemmer, stop words or character data do.
@@ -106,7 +110,15 @@ def fitted_plan(settings: Settings, plan: RoutingPlan | None) -> RoutingPlan:
                 "its queries would match other words"
             )
     if plan is None:
-        return built_in_plan(analysis, Grid(), settings.workers)
+        last = place.recorded_plan()
+        if last is None:
+            return built_in_plan(analysis, Grid(), settings.workers)
+        plan = RoutingPlan.from_dict(json.loads(last), analysis)
+        if "workers" in settings.model_fields_set and settings.workers != plan.workers:
+            log.warning(
+                "%s was left with %d workers, and goes on so; `ps2stream scale` changes that",
+                place, plan.workers,
+            )  # fmt: skip
     salted = dataclasses.replace(plan.analysis, salt=analysis.salt)
     if salted != analysis:
         theirs, ours = salted.to_dict(), analysis.to_dict()

@@ -73,6 +73,8 @@ class Supervisor:
         ray, now = self._ray, time.monotonic()
         with self._lock:
             actors = dict(self._actors)
+        for address in self._lease.keys() - actors.keys():
+            self._forget(address)
         dead: list[tuple[Address, Any]] = []
         for address, actor in actors.items():
             call, lease, of = self._asked.get(address, (None, 0.0, None))
@@ -97,9 +99,7 @@ class Supervisor:
         return dead
 
     def _dead(self, address: Address, actor: Any) -> None:
-        self._asked.pop(address, None)
-        self._lease.pop(address, None)
-        pid = self._pids.pop(address, 0)
+        pid = self._forget(address)
         if self._is_buried(address):
             if pid:  # it died again before it served; whoever waits for it is told
                 _kill(pid)
@@ -112,6 +112,12 @@ class Supervisor:
         )
         self._burials[address] = burial
         burial.start()
+
+    def _forget(self, address: Address) -> int:
+        """Its process's number, where it is known."""
+        self._asked.pop(address, None)
+        self._lease.pop(address, None)
+        return self._pids.pop(address, 0)
 
     def _is_buried(self, address: Address) -> bool:
         """Whether its successor is being made."""

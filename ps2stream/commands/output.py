@@ -63,14 +63,15 @@ class Output:
         self.timeout = 10.0
         self.access: dict[str, Any] = {}
 
-    def connect(self, server: str) -> Client:
-        """A client of the service, with the timeout, token and TLS asked for."""
+    def connect(self, server: str, patience: float = 0.0) -> Client:
+        """A client of the service, with the timeout, token and TLS asked for; `patience`: the
+        least timeout, s."""
         from ps2stream.client import Client
 
         given = dict(self.access)
         if (file := given.pop("token_file", None)) is not None:
             given["token"] = Path(file).read_text("utf-8").strip()
-        return Client(server, timeout=self.timeout, **given)
+        return Client(server, timeout=max(self.timeout, patience), **given)
 
     def say(self, line: str) -> None:
         """A line for people; silent with --json."""

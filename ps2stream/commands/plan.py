@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from ps2stream.commands.output import (
     Finite,
@@ -14,6 +16,7 @@ from ps2stream.commands.output import (
     json_option,
     pass_output,
     printable,
+    server_option,
     timeout_option,
     writing,
 )
@@ -101,6 +104,12 @@ def file_names(
 @click.option(
     "--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Of what is drawn."
 )
+@click.option(
+    "--base",
+    metavar="FILE",
+    help="The plan in force, as `ps2stream plan current` writes it: the new one can follow it "
+    "live. Grid and text analysis are the same; so is the number of workers unless it is given.",
+)
 @click.option("--costs", metavar="FILE", help="c1 to c4, as `ps2stream calibrate` writes them.")
 @click.option("--stemmer", help="A Snowball language, as the service has it.")
 @click.option("--stop-words", help="An ISO 639-1 code, as the service has it.")
@@ -138,6 +147,7 @@ def plan(
     queries: tuple[str, ...],
     from_service: tuple[str, ...],
     path: str,
+    base: str | None,
     costs: str | None,
     grid_bits: tuple[int, int] | None,
     workers: int,
@@ -165,11 +175,20 @@ def plan(
     if context.invoked_subcommand is not None:
         return
     from ps2stream.grid import Grid
-    from ps2stream.plan_file import save_plan
+    from ps2stream.plan_file import load_plan, save_plan
     from ps2stream.planner.job import Job, plan_of, read_costs, sample_of
     from ps2stream.planner.load import Costs
     from ps2stream.planner.partition import Options
 
+    former = load_plan(base) if base is not None else None
+    if former is not None:
+        for name, value in (("--grid-bits", grid_bits), ("--stemmer", stemmer),
+                            ("--stop-words", stop_words)):  # fmt: skip
+            if value is not None:
+                raise InvalidArgument([Violation(name, "is that of --base; give one of them")])
+        stemmer, stop_words = former.analysis.stemmer, former.analysis.stop_words
+        if context.get_parameter_source("workers") is ParameterSource.DEFAULT:
+            workers = former.workers
     if not (objects or from_service):
         raise InvalidArgument(
             [Violation("--objects", "give at least one file of objects, or --from-service")]
@@ -194,11 +213,13 @@ def plan(
             options=settings,
             stemmer=stemmer,
             stop_words=stop_words,
-            grid=Grid(*grid_bits) if grid_bits is not None else None,
+            grid=former.grid if former else Grid(*grid_bits) if grid_bits is not None else None,
             engine=engine,
         )
         sample = sample_of(job)
         made = plan_of(sample, job)
+        if former is not None:
+            made = replace(made, version=former.version + 1, base_version=former.version)
         save_plan(made, path)
     collected = {"collected": sample.collected} if sample.collected else {}
     output.emit({"plan": path, **_facts(made), **collected}, _shown(path, made, sample.collected))
@@ -235,6 +256,39 @@ def show(
     land = shared_file(LAND)
     behind = outlines or (str(land) if land is not None else None)
     shown(file, output, png, objects, queries, behind)
+
+
+@plan.command()
+@click.option(
+    "-o",
+    "--output",
+    "path",
+    metavar="FILE",
+    default="plan.json",
+    show_default=True,
+    help="The plan file to write.",
+)
+@server_option
+@json_option
+@pass_output
+def current(output: Output, /, path: str, server: str) -> None:
+    """Write the plan that the running service works by to a file.
+
+    `ps2stream plan --base FILE` makes one that can follow it.
+    """
+    import json
+
+    from ps2stream.plan import RoutingPlan
+    from ps2stream.plan_file import save_plan
+
+    with writing(path):
+        with output.connect(server) as client:
+            found = RoutingPlan.from_dict(json.loads(client.plan()))
+        save_plan(found, path)
+    output.emit(
+        {"plan": path, "version": found.version, "workers": found.workers},
+        f"plan version {found.version} for {found.workers} workers: {path}",
+    )
 
 
 def _facts(plan: RoutingPlan) -> dict[str, Any]:

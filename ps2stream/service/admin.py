@@ -19,6 +19,7 @@ from ps2stream.service.auth import Guard
 from ps2stream.service.calls import parse, wait
 from ps2stream.service.gateway import Gateway
 from ps2stream.service.load_calls import LoadCalls
+from ps2stream.service.plan_calls import PlanCalls
 from ps2stream.service.status import streaming, unary
 from ps2stream.service.token_calls import TokenCalls
 from ps2stream.v1 import admin_pb2
@@ -37,11 +38,13 @@ class Admin:
         self._gateway = gateway
         self._tokens = TokenCalls(gateway, guard)
         self._loads = LoadCalls(gateway)
+        self._plans = PlanCalls(gateway)
         self._counters = counters
 
     def handler(self) -> grpc.GenericRpcHandler:
         """What a gRPC server is given."""
-        calls = {"GetStatus": self._status, **self._tokens.calls, **self._loads.calls}
+        own = self._tokens.calls | self._loads.calls | self._plans.calls
+        calls = {"GetStatus": self._status, **own}
         return grpc.method_handlers_generic_handler(
             SERVICE,
             {

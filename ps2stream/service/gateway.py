@@ -11,8 +11,10 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple, Protocol
 
 from ps2stream.dispatcher.reservoir import ObjectSample
+from ps2stream.grid import Grid
 from ps2stream.load_messages import AdjustReply
 from ps2stream.messages import LookupReply, SessionGrant, StrategyReply, UpdateDecision
+from ps2stream.planner.adjust.scale import Weights
 from ps2stream.rows import ObjectRows, QueryRows
 from ps2stream.terms import Analyzer, Frequencies
 from ps2stream.tokens import TokensReply
@@ -66,6 +68,10 @@ class Gateway(Protocol):
         """Term statistics that posting terms are chosen by."""
 
     @property
+    def grid(self) -> Grid:
+        """That of every plan of this service."""
+
+    @property
     def clock_ms(self) -> Callable[[], int]:
         """Unix time in milliseconds."""
 
@@ -107,6 +113,10 @@ class Gateway(Protocol):
 
     def adjustment(self, algorithm: str = "") -> Future[AdjustReply]:
         """The loads, and, if an algorithm is named, what it would move now."""
+        ...
+
+    def weights(self) -> Weights:
+        """What the parts of the plan have to do, by what the dispatcher knows."""
 
     def attach(
         self,

@@ -12,8 +12,10 @@ from typing import Any
 from ps2stream import tenants
 from ps2stream.dispatcher.reservoir import ObjectSample
 from ps2stream.errors import ResourceExhausted
+from ps2stream.grid import Grid
 from ps2stream.load_messages import AdjustReply
 from ps2stream.messages import LookupReply, SessionGrant, StrategyReply, UpdateDecision
+from ps2stream.planner.adjust.scale import Weights
 from ps2stream.rows import ObjectRows, QueryRows
 from ps2stream.service.gateway import Gateway, Publication, Sink, Stream
 from ps2stream.service.quotas import Rates
@@ -36,6 +38,10 @@ class TenantGateway:
     @property
     def frequencies(self) -> Frequencies:
         return self._all.frequencies
+
+    @property
+    def grid(self) -> Grid:
+        return self._all.grid
 
     @property
     def clock_ms(self) -> Callable[[], int]:
@@ -96,6 +102,9 @@ class TenantGateway:
 
     def adjustment(self, algorithm: str = "") -> Future[AdjustReply]:
         return self._all.adjustment(algorithm)
+
+    def weights(self) -> Weights:
+        return self._all.weights()
 
     def sample(self) -> ObjectSample:
         return self._all.sample()

@@ -161,6 +161,8 @@ class Ledger(KeepsTokens, Tables):
                 self._put("answers", answer_row(answer))
             if change.watermark > self._watermark:
                 self._put("meta", meta_row("watermark", str(change.watermark)))
+            if change.plan is not None:
+                self._put("meta", meta_row("plan", change.plan))
         self._watermark = max(self._watermark, change.watermark)
         rows = change.batch.lsn_to - change.batch.lsn_from + 1 if change.batch else 0
         self._grow(Extent(rows, len(change.sessions), 0))
@@ -258,21 +260,21 @@ class Ledger(KeepsTokens, Tables):
             raise DataDirectoryError(f"{self.path} cannot be used: {error.strerror}") from error
 
 
-def recorded_analysis(path: str | os.PathLike[str]) -> str | None:
-    """The text analysis that the directory was made with (JSON); None when there is no
-    ledger yet. Raises DataDirectoryError when it cannot be read."""
+def recorded(path: str | os.PathLike[str], key: str) -> str | None:
+    """What the directory's ledger keeps under this key; None when there is no ledger yet, or
+    nothing there. Raises DataDirectoryError when it cannot be read."""
     file = Path(path) / "ledger.db"
     if not file.exists():
         return None
     with reading(Path(path)):
         db = connect(file, apsw.SQLITE_OPEN_READWRITE)
         try:
-            found = db.execute("SELECT value, crc32 FROM meta WHERE key = 'analysis'").get
+            found = db.execute("SELECT value, crc32 FROM meta WHERE key = ?", (key,)).get
         finally:
             db.close()
         if found is None:
             return None
         value, crc = found
         if zlib.crc32(value.encode()) != crc:
-            raise ValueError("the checksum of the text analysis does not fit")
+            raise ValueError(f"the checksum of {key} does not fit")
     return str(value)

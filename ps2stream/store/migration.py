@@ -17,11 +17,19 @@ in place of BEGIN.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from typing import Any
 
 from ps2stream.batch import U8
-from ps2stream.errors import PlanError
+from ps2stream.errors import PlanError, Unavailable
 from ps2stream.plan import RoutingPlan
-from ps2stream.strategy import Step, Strategy, route_of, step_of, step_record
+from ps2stream.store.totals import Totals
+from ps2stream.strategy import Step, Strategy, figures_of, route_of, step_of, step_record
+
+MEASURED = ("objects", "delayed", "stalled", "collapsed")
+MOVES = 256  # that ended and are told
+ASKED_TICKS = 300
+"""After which nobody waits for workers any more."""
 
 
 class Migration:
@@ -31,7 +39,13 @@ class Migration:
         self.strategy = Strategy(plan)
         self.changed = False  # whether the ledger has a record of it
         self.moves: list[dict[str, int | str]] = []  # that have ended
-        self._hot: set[int] = set()
+        self.totals = Totals(MEASURED)  # what dispatchers count
+        self.now_ms = 0
+        self._record: U8 | None = None
+        self._running = 0
+        self._asked = (0, 0)  # workers that a plan asks for, and for how many ticks
+        self._figures: dict[str, int] = {}  # of the move under way
+        self._hot: dict[int, tuple[int, int]] = {}  # worker: queries and bytes loaded
         self._marks: dict[int, int] = {}  # dispatcher: watermark
 
     @property
@@ -46,13 +60,57 @@ class Migration:
             return "APART"
         return "HOT" if self._all_hot else "LOADING"
 
+    @property
+    def running(self) -> int:
+        """How many workers are known to run, or to be on their way back."""
+        return max(self._running, self.strategy.workers)
+
+    @property
+    def wanted(self) -> int:
+        """How many workers are to run."""
+        return max(self._asked[0], self.strategy.workers)
+
+    def run(self, workers: int) -> None:
+        """So many run now."""
+        self._running = workers
+
+    def tick(self, now_ms: int) -> None:
+        """Ten times a second."""
+        self.now_ms = max(self.now_ms, now_ms)
+        asked, left = self._asked
+        self._asked = (asked, left - 1) if left > 1 else (0, 0)
+
+    def told(self) -> dict[str, Any]:
+        """Where it stands, and the moves that ended, for JSON."""
+        strategy = self.strategy
+        return {
+            "state": self.state,
+            "plan_version": strategy.plan.version,
+            "following_version": 0 if strategy.following is None else strategy.following.version,
+            "begun": strategy.begun,
+            "switched": strategy.switched,
+            "apart": strategy.apart,
+            "workers": strategy.plan.workers,
+            "moves": self.moves[-MOVES:],
+        }
+
+    def record(self) -> U8:
+        """Of the strategy as it is."""
+        if self._record is None:
+            self._record = self.strategy.record()
+        return self._record
+
     def apply(self, record: U8, lsn: int) -> None:
         """A record that is in the ledger at `lsn`."""
         before, step = self.strategy, step_of(record)
         self.strategy = before.after(record, lsn)
         self.changed = True
+        self._record = None
+        self._figures = figures_of(record) | (
+            {} if step in (Step.BEGIN, Step.APART) else self._figures
+        )
         if step in (Step.FINISH, Step.ABORT) and before.following is not None:
-            move = {
+            move: dict[str, int | str] = {
                 "from": before.plan.version,
                 "to": before.following.version,
                 "apart": before.apart,
@@ -61,12 +119,14 @@ class Migration:
                 "ended": lsn,
                 "outcome": "done" if step is Step.FINISH else "aborted",
             }
+            move.update(self._figures)
             self.moves.append(move)
         self._hot.clear()
 
     def begin(self, data: U8, apart: bool = False) -> tuple[U8 | None, str]:
         """(the record that begins the move to a plan in JSON, or lets it coexist, or None; why
-        not, or "" where that is the plan already)."""
+        not, or "" where that is the plan already). Raises Unavailable while it has more workers
+        than there are."""
         strategy = self.strategy
         try:
             body = json.loads(data.tobytes())
@@ -93,14 +153,26 @@ class Migration:
                 f"plan: its grid {plan.grid.to_dict()} is not that of the service, "
                 f"{strategy.plan.grid.to_dict()}, which only a restart changes"
             )
-        return strategy.begin(plan, apart), ""
+        if plan.workers > self.running:
+            self._asked = (plan.workers, ASKED_TICKS)
+            raise Unavailable(
+                f"plan: {plan.workers} workers; {self.running} run, and the others are started"
+            )
+        self._asked = (0, 0)
+        self.totals.mark()
+        figures = {"from": strategy.plan.version} | self._at("apart_ms" if apart else "begun_ms")
+        return strategy.begin(plan, apart, figures), ""
 
     def unite(self) -> tuple[U8 | None, str]:
         """(the record that begins to move what is left, or None; why not)."""
         strategy = self.strategy
         if Step.UNITE in strategy.steps:
-            return step_record(Step.UNITE), ""
+            self.totals.mark()
+            return step_record(Step.UNITE, self._at("begun_ms")), ""
         return None, "" if strategy.apart else "there are no two plans that coexist"
+
+    def _at(self, name: str) -> dict[str, int]:
+        return {name: self.now_ms} if self.now_ms else {}
 
     def abort(self) -> tuple[U8 | None, str]:
         """(the record that ends the move under way, or None; why not)."""
@@ -110,12 +182,20 @@ class Migration:
             return None, "new queries belong to the new plan already; the two can be united"
         if self.strategy.switched:
             return None, "objects are routed by the new plan already; the move will be finished"
-        return step_record(Step.ABORT), ""
+        return step_record(Step.ABORT, self._ended()), ""
 
-    def hot(self, worker: int, begun: int) -> None:
-        """A worker holds all that it gains."""
+    def _ended(self) -> dict[str, int]:
+        return self.totals.since() | self._at("ended_ms")
+
+    def hot(self, worker: int, begun: int, queries: int = 0, bytes: int = 0) -> None:
+        """A worker holds all that it gains, and loaded so much."""
         if begun == self.strategy.begun:
-            self._hot.add(worker)
+            self._hot[worker] = queries, bytes
+
+    def hear(self, dispatcher: int, lsn: int, counts: Sequence[int]) -> None:
+        """Its counters, once it had applied this LSN; before the move began they say nothing."""
+        if lsn >= (self.strategy.begun or self.strategy.apart):
+            self.totals.hear(dispatcher, counts)
 
     def mark(self, dispatcher: int, watermark: int) -> None:
         """No batch of this dispatcher, under way or to come, has a lower LSN."""
@@ -127,10 +207,14 @@ class Migration:
         if strategy.following is None or not strategy.begun:
             return None
         if not strategy.switched:
-            return step_record(Step.SWITCH) if self._all_hot else None
+            if not self._all_hot:
+                return None
+            queries, size = map(sum, zip(*self._hot.values(), strict=True))
+            loaded = {"queries": queries, "bytes": size}
+            return step_record(Step.SWITCH, loaded | self._at("switched_ms"))
         passed = [mark for mark in self._marks.values() if mark >= strategy.switched]
-        return step_record(Step.FINISH) if len(passed) == dispatchers else None
+        return step_record(Step.FINISH, self._ended()) if len(passed) == dispatchers else None
 
     @property
     def _all_hot(self) -> bool:
-        return self._hot >= set(range(self.strategy.workers))
+        return self._hot.keys() >= set(range(self.strategy.workers))

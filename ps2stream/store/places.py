@@ -37,6 +37,10 @@ class Place(Protocol):
         """The text analysis that its ledger was made with (JSON); None without a ledger."""
         ...
 
+    def recorded_plan(self) -> str | None:
+        """The plan that objects were last routed by (JSON); None where it was never changed."""
+        ...
+
     def open_ledger(self, analysis: str, *, again: bool = False) -> Store:
         """Open the ledger, or make it. `again`: a part of a running service was replaced; it
         may have left an owner behind, and others follow the log."""
@@ -69,7 +73,10 @@ class Directory:
         return str(self.path)
 
     def recorded_analysis(self) -> str | None:
-        return ledger.recorded_analysis(self.path)
+        return ledger.recorded(self.path, "analysis")
+
+    def recorded_plan(self) -> str | None:
+        return ledger.recorded(self.path, "plan")
 
     def open_ledger(self, analysis: str, *, again: bool = False) -> Store:
         found = ledger.Ledger.open(self.path, analysis, compact=not again)
@@ -100,9 +107,14 @@ class Schema:
         return str(self.database)
 
     def recorded_analysis(self) -> str | None:
-        from ps2stream.store.postgres import recorded_analysis
+        from ps2stream.store.postgres import recorded
 
-        return recorded_analysis(self.database)
+        return recorded(self.database, "analysis")
+
+    def recorded_plan(self) -> str | None:
+        from ps2stream.store.postgres import recorded
+
+        return recorded(self.database, "plan")
 
     def open_ledger(self, analysis: str, *, again: bool = False) -> Store:
         from ps2stream.store.postgres import PostgresLedger

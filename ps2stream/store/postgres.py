@@ -151,6 +151,8 @@ class PostgresLedger(KeepsTokens, Tables):
             yield ANSWER, answer_row(answer)
         if change.watermark > self._watermark:
             yield META, meta_row("watermark", str(change.watermark))
+        if change.plan is not None:
+            yield META, meta_row("plan", change.plan)
 
     def compact(self) -> bool:
         """See Ledger.compact."""
@@ -176,17 +178,18 @@ class PostgresLedger(KeepsTokens, Tables):
         self._owner.write([(META, meta_row(key, value)) for key, value in values.items()])
 
 
-def recorded_analysis(database: Database) -> str | None:
-    """The text analysis that the ledger was made with (JSON); None when there is no ledger
-    yet. Raises DataDirectoryError when it cannot be read, Unavailable."""
+def recorded(database: Database, key: str) -> str | None:
+    """What the ledger keeps under this key; None when there is no ledger yet, or nothing
+    there. Raises DataDirectoryError when it cannot be read, Unavailable."""
     session = Session(database, "start")
     try:
         if not session.prepared():
             return None
-        for key, value, crc in session.select("SELECT * FROM meta WHERE key = 'analysis'"):
-            if meta_row(key, value)[2] != crc:
-                raise DataDirectoryError(f"{database}: the text analysis is damaged")
-            return str(value)
+        found = "SELECT key, value, crc32 FROM meta WHERE key = $1"
+        for row in session.select(found, key):
+            if row != meta_row(*row[:2]):
+                raise DataDirectoryError(f"{database}: meta {key!r} is damaged")
+            return str(row[1])
         return None
     finally:
         session.close()

@@ -50,15 +50,14 @@ from ps2stream.store.migration import Migration
 from ps2stream.store.registry import Registry, split
 from ps2stream.store.remembered import Answers, Asked, Deletes, requests_of
 from ps2stream.store.tenants import Tenants
-from ps2stream.strategy import Strategy
+from ps2stream.strategy import Step, Strategy, step_of
 from ps2stream.tokens import TokensReply, TokensRequest, changed, decode, encode
 
-MOVES = 256  # that ended and are told
 TELL, COEXIST, UNITE = 1, 2, 3  # what a StrategyRequest may ask for
 
 
 def _wanted(migration: Migration, ask: StrategyRequest) -> tuple[U8 | None, str]:
-    """(the record that does what is asked for, or None; why not)."""
+    """(the record that does what is asked for, or None; why not). Raises Unavailable."""
     if ask.ask == UNITE:
         return migration.unite()
     if len(ask.plan):
@@ -134,9 +133,19 @@ class SequencerMachine:
         """The number of live queries."""
         return len(self._live)
 
-    def tick(self) -> list[Send]:
-        """Now and then: who lost a message learns what there is."""
+    def run(self, workers: int) -> int:
+        """So many workers run now, or will at once; how many are to: plans that ask for more
+        than run are refused until they do."""
+        if self._migration is None:
+            return workers
+        self._migration.run(workers)
+        return self._migration.wanted
+
+    def tick(self, now_ms: int = 0) -> list[Send]:
+        """Ten times a second: who lost a message learns what there is. now_ms: Unix time."""
         self._feeds.tick()
+        if self._migration is not None:
+            self._migration.tick(now_ms)
         return self._tips(self._peers)
 
     def fence(self, dispatcher: int) -> list[Send]:
@@ -274,7 +283,7 @@ class SequencerMachine:
         migration = self._migration
         if migration is None or not migration.changed:
             return nothing()
-        return migration.strategy.record()
+        return migration.record()
 
     def _set(self, plan: RoutingPlan) -> None:
         """The service starts under `plan`: whatever was under way is over."""
@@ -289,12 +298,19 @@ class SequencerMachine:
         """Commit a change of the strategy; what every dispatcher is sent. Raises Unavailable."""
         lsn = self._lsn + 1
         applied = Applied(lsn, lsn, owner, 0, 0, packed(no_queries()), record)
-        self._store.commit(Change(batch=applied, watermark=self._followers.watermark))
+        watermark = self._followers.watermark
+        self._store.commit(Change(applied, watermark=watermark, plan=self._serving(record, lsn)))
         self._lsn = lsn
         if self._migration is not None:
             self._migration.apply(record, lsn)
         self._know_workers()
         return [Send(to, applied) for to in self._dispatchers]
+
+    def _serving(self, record: U8, lsn: int) -> str | None:
+        """The plan that objects are routed by from this record on, where that changes."""
+        if self._migration is None or step_of(record) not in (Step.SWITCH, Step.SET):
+            return None
+        return json.dumps(self._migration.strategy.after(record, lsn).serving.to_dict())
 
     def _know_workers(self) -> None:
         """Those of a plan that is to follow are peers, too."""
@@ -317,7 +333,7 @@ class SequencerMachine:
 
     def _heat(self, hot: Hot) -> list[Send]:
         if self._migration is not None:
-            self._migration.hot(hot.worker, hot.begun)
+            self._migration.hot(hot.worker, hot.begun, hot.queries, hot.bytes)
         return self._go_on()
 
     def _load(self, ask: Load) -> list[Send]:
@@ -327,26 +343,26 @@ class SequencerMachine:
 
     def _plan(self, ask: StrategyRequest) -> list[Send]:
         migration = self._migration
-        problem, out = "", []
+        problem, out, wait = "", [], 0
         if migration is None:
             problem = "this service does not change its plan"
         elif ask.ask != TELL:
-            record, problem = _wanted(migration, ask)
-            if record is not None:
-                try:
+            try:
+                record, problem = _wanted(migration, ask)
+                if record is not None:
                     asker = Address(ROLES[ask.role], ask.index)
                     owns = asker.role == "dispatcher"
                     out = self._record(record, asker.index if owns else self._followers.first)
-                except StoreFailed:
-                    raise
-                except Unavailable as error:
-                    problem = str(error)
-        moves = [] if migration is None else migration.moves[-MOVES:]
-        told = nothing() if migration is None else migration.strategy.record()
-        texts = (np.frombuffer(t.encode(), np.uint8) for t in (problem, json.dumps(moves)))
-        why, history = texts
-        old = 0 if migration is None else self._live.count(migration.strategy.apart)
-        reply = StrategyReply(ask.seq, self._lsn, len(self._live), old, why, told, history)
+            except StoreFailed:
+                raise
+            except Unavailable as error:
+                problem, wait = str(error), 1
+        record, told, old = nothing(), {}, 0
+        if migration is not None:
+            record, told = migration.record(), migration.told()
+            old = self._live.count(migration.strategy.apart)
+        why, state = (np.frombuffer(t.encode(), np.uint8) for t in (problem, json.dumps(told)))
+        reply = StrategyReply(ask.seq, self._lsn, wait, len(self._live), old, why, record, state)
         return [*out, Send(Address(ROLES[ask.role], ask.index), reply)]
 
     # --- the other messages ------------------------------------------------------------
@@ -355,6 +371,8 @@ class SequencerMachine:
         self._followers.apply(ack.dispatcher, ack.lsn)
         self._mark(Address("dispatcher", ack.dispatcher), ack.watermark)
         if self._migration is not None:
+            counts = (ack.objects, ack.delayed, ack.stalled, ack.collapsed)
+            self._migration.hear(ack.dispatcher, ack.lsn, counts)
             self._migration.mark(ack.dispatcher, ack.watermark)
         return self._see() + self._go_on()
 

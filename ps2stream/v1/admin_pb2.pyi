@@ -43,6 +43,57 @@ SCOPE_ADMIN: Scope.ValueType  # 3
 """Look after the whole service, all tenants."""
 Global___Scope: _TypeAlias = Scope  # noqa: Y015
 
+class _MoveState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _MoveStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MoveState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    MOVE_STATE_UNSPECIFIED: _MoveState.ValueType  # 0
+    MOVE_STATE_DONE: _MoveState.ValueType  # 1
+    """There is none."""
+    MOVE_STATE_LOADING: _MoveState.ValueType  # 2
+    """Workers load what they gain."""
+    MOVE_STATE_HOT: _MoveState.ValueType  # 3
+    """They hold it."""
+    MOVE_STATE_RETIRING: _MoveState.ValueType  # 4
+    """Objects are routed by the new plan; the last of before are under way."""
+    MOVE_STATE_APART: _MoveState.ValueType  # 5
+    """New queries belong to the new plan, those of before to the old one."""
+
+class MoveState(_MoveState, metaclass=_MoveStateEnumTypeWrapper):
+    """How far the move under way is."""
+
+MOVE_STATE_UNSPECIFIED: MoveState.ValueType  # 0
+MOVE_STATE_DONE: MoveState.ValueType  # 1
+"""There is none."""
+MOVE_STATE_LOADING: MoveState.ValueType  # 2
+"""Workers load what they gain."""
+MOVE_STATE_HOT: MoveState.ValueType  # 3
+"""They hold it."""
+MOVE_STATE_RETIRING: MoveState.ValueType  # 4
+"""Objects are routed by the new plan; the last of before are under way."""
+MOVE_STATE_APART: MoveState.ValueType  # 5
+"""New queries belong to the new plan, those of before to the old one."""
+Global___MoveState: _TypeAlias = MoveState  # noqa: Y015
+
+class _Outcome:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _OutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Outcome.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    OUTCOME_UNSPECIFIED: _Outcome.ValueType  # 0
+    OUTCOME_DONE: _Outcome.ValueType  # 1
+    OUTCOME_ABORTED: _Outcome.ValueType  # 2
+
+class Outcome(_Outcome, metaclass=_OutcomeEnumTypeWrapper): ...
+
+OUTCOME_UNSPECIFIED: Outcome.ValueType  # 0
+OUTCOME_DONE: Outcome.ValueType  # 1
+OUTCOME_ABORTED: Outcome.ValueType  # 2
+Global___Outcome: _TypeAlias = Outcome  # noqa: Y015
+
 @_typing.final
 class GetStatusRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
@@ -634,3 +685,349 @@ class PartMove(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PartMove: _TypeAlias = PartMove  # noqa: Y015
+
+@_typing.final
+class ApplyPlanRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLAN_FIELD_NUMBER: _builtins.int
+    plan: _builtins.bytes
+    """The plan as JSON: the member `plan` of a plan file."""
+    def __init__(
+        self,
+        *,
+        plan: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ApplyPlanRequest: _TypeAlias = ApplyPlanRequest  # noqa: Y015
+
+@_typing.final
+class ApplyPlanResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LSN_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    lsn: _builtins.int
+    """Of the ledger, when the move had begun."""
+    version: _builtins.int
+    """Of the plan."""
+    def __init__(
+        self,
+        *,
+        lsn: _builtins.int = ...,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lsn", b"lsn", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ApplyPlanResponse: _TypeAlias = ApplyPlanResponse  # noqa: Y015
+
+@_typing.final
+class AbortMoveRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AbortMoveRequest: _TypeAlias = AbortMoveRequest  # noqa: Y015
+
+@_typing.final
+class AbortMoveResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LSN_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    lsn: _builtins.int
+    version: _builtins.int
+    """Of the plan that stays in force."""
+    def __init__(
+        self,
+        *,
+        lsn: _builtins.int = ...,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lsn", b"lsn", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AbortMoveResponse: _TypeAlias = AbortMoveResponse  # noqa: Y015
+
+@_typing.final
+class GetMovesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetMovesRequest: _TypeAlias = GetMovesRequest  # noqa: Y015
+
+@_typing.final
+class GetMovesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLAN_VERSION_FIELD_NUMBER: _builtins.int
+    FOLLOWING_VERSION_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    BEGUN_FIELD_NUMBER: _builtins.int
+    SWITCHED_FIELD_NUMBER: _builtins.int
+    WORKERS_FIELD_NUMBER: _builtins.int
+    APART_FIELD_NUMBER: _builtins.int
+    LIVE_QUERIES_FIELD_NUMBER: _builtins.int
+    OLD_QUERIES_FIELD_NUMBER: _builtins.int
+    MOVES_FIELD_NUMBER: _builtins.int
+    plan_version: _builtins.int
+    following_version: _builtins.int
+    """0: no move is under way."""
+    state: Global___MoveState.ValueType
+    begun: _builtins.int
+    """LSN at which the move under way began."""
+    switched: _builtins.int
+    """LSN from which on objects are routed by the new plan; 0: not yet."""
+    workers: _builtins.int
+    """Of the plan in force."""
+    apart: _builtins.int
+    """LSN from which on queries belong to the new plan, if the two were apart; else 0."""
+    live_queries: _builtins.int
+    old_queries: _builtins.int
+    """Of these, that belong to the old plan of two that are apart."""
+    @_builtins.property
+    def moves(self) -> _containers.RepeatedCompositeFieldContainer[Global___Move]:
+        """The last that ended, oldest first."""
+
+    def __init__(
+        self,
+        *,
+        plan_version: _builtins.int = ...,
+        following_version: _builtins.int = ...,
+        state: Global___MoveState.ValueType = ...,
+        begun: _builtins.int = ...,
+        switched: _builtins.int = ...,
+        workers: _builtins.int = ...,
+        apart: _builtins.int = ...,
+        live_queries: _builtins.int = ...,
+        old_queries: _builtins.int = ...,
+        moves: _abc.Iterable[Global___Move] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["apart", b"apart", "begun", b"begun", "following_version", b"following_version", "live_queries", b"live_queries", "moves", b"moves", "old_queries", b"old_queries", "plan_version", b"plan_version", "state", b"state", "switched", b"switched", "workers", b"workers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetMovesResponse: _TypeAlias = GetMovesResponse  # noqa: Y015
+
+@_typing.final
+class Move(_message.Message):
+    """A move that ended. What was not measured is absent."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FROM_VERSION_FIELD_NUMBER: _builtins.int
+    TO_VERSION_FIELD_NUMBER: _builtins.int
+    BEGUN_FIELD_NUMBER: _builtins.int
+    SWITCHED_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    APART_FIELD_NUMBER: _builtins.int
+    APART_MS_FIELD_NUMBER: _builtins.int
+    BEGUN_MS_FIELD_NUMBER: _builtins.int
+    SWITCHED_MS_FIELD_NUMBER: _builtins.int
+    ENDED_MS_FIELD_NUMBER: _builtins.int
+    QUERIES_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    OBJECTS_FIELD_NUMBER: _builtins.int
+    DELAYED_FIELD_NUMBER: _builtins.int
+    STALLED_FIELD_NUMBER: _builtins.int
+    COLLAPSED_FIELD_NUMBER: _builtins.int
+    from_version: _builtins.int
+    to_version: _builtins.int
+    begun: _builtins.int
+    """LSNs; switched is 0 where it was given up."""
+    switched: _builtins.int
+    ended: _builtins.int
+    outcome: Global___Outcome.ValueType
+    apart: _builtins.int
+    """As in GetMovesResponse."""
+    apart_ms: _builtins.int
+    """Unix milliseconds, UTC."""
+    begun_ms: _builtins.int
+    switched_ms: _builtins.int
+    ended_ms: _builtins.int
+    queries: _builtins.int
+    """What workers loaded that gained something."""
+    bytes: _builtins.int
+    objects: _builtins.int
+    """Accepted from its beginning to its end."""
+    delayed: _builtins.int
+    """Of these, whose matches took more than 0.1 s to be durable, and more than 1 s."""
+    stalled: _builtins.int
+    collapsed: _builtins.int
+    """Matches that two workers found, as they may while objects are routed anew; a merger made one
+    of each two.
+    """
+    def __init__(
+        self,
+        *,
+        from_version: _builtins.int = ...,
+        to_version: _builtins.int = ...,
+        begun: _builtins.int = ...,
+        switched: _builtins.int = ...,
+        ended: _builtins.int = ...,
+        outcome: Global___Outcome.ValueType = ...,
+        apart: _builtins.int = ...,
+        apart_ms: _builtins.int | None = ...,
+        begun_ms: _builtins.int | None = ...,
+        switched_ms: _builtins.int | None = ...,
+        ended_ms: _builtins.int | None = ...,
+        queries: _builtins.int | None = ...,
+        bytes: _builtins.int | None = ...,
+        objects: _builtins.int | None = ...,
+        delayed: _builtins.int | None = ...,
+        stalled: _builtins.int | None = ...,
+        collapsed: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_apart_ms", b"_apart_ms", "_begun_ms", b"_begun_ms", "_bytes", b"_bytes", "_collapsed", b"_collapsed", "_delayed", b"_delayed", "_ended_ms", b"_ended_ms", "_objects", b"_objects", "_queries", b"_queries", "_stalled", b"_stalled", "_switched_ms", b"_switched_ms", "apart_ms", b"apart_ms", "begun_ms", b"begun_ms", "bytes", b"bytes", "collapsed", b"collapsed", "delayed", b"delayed", "ended_ms", b"ended_ms", "objects", b"objects", "queries", b"queries", "stalled", b"stalled", "switched_ms", b"switched_ms"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_apart_ms", b"_apart_ms", "_begun_ms", b"_begun_ms", "_bytes", b"_bytes", "_collapsed", b"_collapsed", "_delayed", b"_delayed", "_ended_ms", b"_ended_ms", "_objects", b"_objects", "_queries", b"_queries", "_stalled", b"_stalled", "_switched_ms", b"_switched_ms", "apart", b"apart", "apart_ms", b"apart_ms", "begun", b"begun", "begun_ms", b"begun_ms", "bytes", b"bytes", "collapsed", b"collapsed", "delayed", b"delayed", "ended", b"ended", "ended_ms", b"ended_ms", "from_version", b"from_version", "objects", b"objects", "outcome", b"outcome", "queries", b"queries", "stalled", b"stalled", "switched", b"switched", "switched_ms", b"switched_ms", "to_version", b"to_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__apart_ms: _TypeAlias = _typing.Literal["apart_ms"]  # noqa: Y015
+    _WhichOneofArgType__apart_ms: _TypeAlias = _typing.Literal["_apart_ms", b"_apart_ms"]  # noqa: Y015
+    _WhichOneofReturnType__begun_ms: _TypeAlias = _typing.Literal["begun_ms"]  # noqa: Y015
+    _WhichOneofArgType__begun_ms: _TypeAlias = _typing.Literal["_begun_ms", b"_begun_ms"]  # noqa: Y015
+    _WhichOneofReturnType__bytes: _TypeAlias = _typing.Literal["bytes"]  # noqa: Y015
+    _WhichOneofArgType__bytes: _TypeAlias = _typing.Literal["_bytes", b"_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__collapsed: _TypeAlias = _typing.Literal["collapsed"]  # noqa: Y015
+    _WhichOneofArgType__collapsed: _TypeAlias = _typing.Literal["_collapsed", b"_collapsed"]  # noqa: Y015
+    _WhichOneofReturnType__delayed: _TypeAlias = _typing.Literal["delayed"]  # noqa: Y015
+    _WhichOneofArgType__delayed: _TypeAlias = _typing.Literal["_delayed", b"_delayed"]  # noqa: Y015
+    _WhichOneofReturnType__ended_ms: _TypeAlias = _typing.Literal["ended_ms"]  # noqa: Y015
+    _WhichOneofArgType__ended_ms: _TypeAlias = _typing.Literal["_ended_ms", b"_ended_ms"]  # noqa: Y015
+    _WhichOneofReturnType__objects: _TypeAlias = _typing.Literal["objects"]  # noqa: Y015
+    _WhichOneofArgType__objects: _TypeAlias = _typing.Literal["_objects", b"_objects"]  # noqa: Y015
+    _WhichOneofReturnType__queries: _TypeAlias = _typing.Literal["queries"]  # noqa: Y015
+    _WhichOneofArgType__queries: _TypeAlias = _typing.Literal["_queries", b"_queries"]  # noqa: Y015
+    _WhichOneofReturnType__stalled: _TypeAlias = _typing.Literal["stalled"]  # noqa: Y015
+    _WhichOneofArgType__stalled: _TypeAlias = _typing.Literal["_stalled", b"_stalled"]  # noqa: Y015
+    _WhichOneofReturnType__switched_ms: _TypeAlias = _typing.Literal["switched_ms"]  # noqa: Y015
+    _WhichOneofArgType__switched_ms: _TypeAlias = _typing.Literal["_switched_ms", b"_switched_ms"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__apart_ms) -> _WhichOneofReturnType__apart_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__begun_ms) -> _WhichOneofReturnType__begun_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__bytes) -> _WhichOneofReturnType__bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__collapsed) -> _WhichOneofReturnType__collapsed | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__delayed) -> _WhichOneofReturnType__delayed | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ended_ms) -> _WhichOneofReturnType__ended_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__objects) -> _WhichOneofReturnType__objects | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__queries) -> _WhichOneofReturnType__queries | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__stalled) -> _WhichOneofReturnType__stalled | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__switched_ms) -> _WhichOneofReturnType__switched_ms | None: ...
+
+Global___Move: _TypeAlias = Move  # noqa: Y015
+
+@_typing.final
+class GetPlanRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetPlanRequest: _TypeAlias = GetPlanRequest  # noqa: Y015
+
+@_typing.final
+class GetPlanResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLAN_FIELD_NUMBER: _builtins.int
+    plan: _builtins.bytes
+    """As in ApplyPlanRequest."""
+    def __init__(
+        self,
+        *,
+        plan: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetPlanResponse: _TypeAlias = GetPlanResponse  # noqa: Y015
+
+@_typing.final
+class ScaleWorkersRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKERS_FIELD_NUMBER: _builtins.int
+    workers: _builtins.int
+    def __init__(
+        self,
+        *,
+        workers: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["workers", b"workers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScaleWorkersRequest: _TypeAlias = ScaleWorkersRequest  # noqa: Y015
+
+@_typing.final
+class ScaleWorkersResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LSN_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    lsn: _builtins.int
+    version: _builtins.int
+    """Of the plan that was made."""
+    def __init__(
+        self,
+        *,
+        lsn: _builtins.int = ...,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lsn", b"lsn", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScaleWorkersResponse: _TypeAlias = ScaleWorkersResponse  # noqa: Y015

@@ -70,6 +70,31 @@ class AdminStub(object):
                 request_serializer=ps2stream_dot_v1_dot_admin__pb2.RebalanceRequest.SerializeToString,
                 response_deserializer=ps2stream_dot_v1_dot_admin__pb2.RebalanceResponse.FromString,
                 _registered_method=True)
+        self.ApplyPlan = channel.unary_unary(
+                '/ps2stream.v1.Admin/ApplyPlan',
+                request_serializer=ps2stream_dot_v1_dot_admin__pb2.ApplyPlanRequest.SerializeToString,
+                response_deserializer=ps2stream_dot_v1_dot_admin__pb2.ApplyPlanResponse.FromString,
+                _registered_method=True)
+        self.AbortMove = channel.unary_unary(
+                '/ps2stream.v1.Admin/AbortMove',
+                request_serializer=ps2stream_dot_v1_dot_admin__pb2.AbortMoveRequest.SerializeToString,
+                response_deserializer=ps2stream_dot_v1_dot_admin__pb2.AbortMoveResponse.FromString,
+                _registered_method=True)
+        self.GetMoves = channel.unary_unary(
+                '/ps2stream.v1.Admin/GetMoves',
+                request_serializer=ps2stream_dot_v1_dot_admin__pb2.GetMovesRequest.SerializeToString,
+                response_deserializer=ps2stream_dot_v1_dot_admin__pb2.GetMovesResponse.FromString,
+                _registered_method=True)
+        self.GetPlan = channel.unary_unary(
+                '/ps2stream.v1.Admin/GetPlan',
+                request_serializer=ps2stream_dot_v1_dot_admin__pb2.GetPlanRequest.SerializeToString,
+                response_deserializer=ps2stream_dot_v1_dot_admin__pb2.GetPlanResponse.FromString,
+                _registered_method=True)
+        self.ScaleWorkers = channel.unary_unary(
+                '/ps2stream.v1.Admin/ScaleWorkers',
+                request_serializer=ps2stream_dot_v1_dot_admin__pb2.ScaleWorkersRequest.SerializeToString,
+                response_deserializer=ps2stream_dot_v1_dot_admin__pb2.ScaleWorkersResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServicer(object):
@@ -126,6 +151,43 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ApplyPlan(self, request, context):
+        """Begin the move of the running service to another plan. UNAVAILABLE while workers that it
+        asks for are started; asking again for the plan that is in force, or on its way, is OK.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AbortMove(self, request, context):
+        """Give up the move under way, unless objects are routed by the new plan already.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetMoves(self, request, context):
+        """The plan in force, the move under way, and those that ended.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetPlan(self, request, context):
+        """The plan in force.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ScaleWorkers(self, request, context):
+        """Begin the move to a plan for more or fewer workers, made of the plan in force. UNAVAILABLE
+        while the new workers are started.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -163,6 +225,31 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.Rebalance,
                     request_deserializer=ps2stream_dot_v1_dot_admin__pb2.RebalanceRequest.FromString,
                     response_serializer=ps2stream_dot_v1_dot_admin__pb2.RebalanceResponse.SerializeToString,
+            ),
+            'ApplyPlan': grpc.unary_unary_rpc_method_handler(
+                    servicer.ApplyPlan,
+                    request_deserializer=ps2stream_dot_v1_dot_admin__pb2.ApplyPlanRequest.FromString,
+                    response_serializer=ps2stream_dot_v1_dot_admin__pb2.ApplyPlanResponse.SerializeToString,
+            ),
+            'AbortMove': grpc.unary_unary_rpc_method_handler(
+                    servicer.AbortMove,
+                    request_deserializer=ps2stream_dot_v1_dot_admin__pb2.AbortMoveRequest.FromString,
+                    response_serializer=ps2stream_dot_v1_dot_admin__pb2.AbortMoveResponse.SerializeToString,
+            ),
+            'GetMoves': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetMoves,
+                    request_deserializer=ps2stream_dot_v1_dot_admin__pb2.GetMovesRequest.FromString,
+                    response_serializer=ps2stream_dot_v1_dot_admin__pb2.GetMovesResponse.SerializeToString,
+            ),
+            'GetPlan': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetPlan,
+                    request_deserializer=ps2stream_dot_v1_dot_admin__pb2.GetPlanRequest.FromString,
+                    response_serializer=ps2stream_dot_v1_dot_admin__pb2.GetPlanResponse.SerializeToString,
+            ),
+            'ScaleWorkers': grpc.unary_unary_rpc_method_handler(
+                    servicer.ScaleWorkers,
+                    request_deserializer=ps2stream_dot_v1_dot_admin__pb2.ScaleWorkersRequest.FromString,
+                    response_serializer=ps2stream_dot_v1_dot_admin__pb2.ScaleWorkersResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -355,6 +442,141 @@ class Admin(object):
             '/ps2stream.v1.Admin/Rebalance',
             ps2stream_dot_v1_dot_admin__pb2.RebalanceRequest.SerializeToString,
             ps2stream_dot_v1_dot_admin__pb2.RebalanceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ApplyPlan(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ps2stream.v1.Admin/ApplyPlan',
+            ps2stream_dot_v1_dot_admin__pb2.ApplyPlanRequest.SerializeToString,
+            ps2stream_dot_v1_dot_admin__pb2.ApplyPlanResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AbortMove(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ps2stream.v1.Admin/AbortMove',
+            ps2stream_dot_v1_dot_admin__pb2.AbortMoveRequest.SerializeToString,
+            ps2stream_dot_v1_dot_admin__pb2.AbortMoveResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetMoves(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ps2stream.v1.Admin/GetMoves',
+            ps2stream_dot_v1_dot_admin__pb2.GetMovesRequest.SerializeToString,
+            ps2stream_dot_v1_dot_admin__pb2.GetMovesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetPlan(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ps2stream.v1.Admin/GetPlan',
+            ps2stream_dot_v1_dot_admin__pb2.GetPlanRequest.SerializeToString,
+            ps2stream_dot_v1_dot_admin__pb2.GetPlanResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ScaleWorkers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ps2stream.v1.Admin/ScaleWorkers',
+            ps2stream_dot_v1_dot_admin__pb2.ScaleWorkersRequest.SerializeToString,
+            ps2stream_dot_v1_dot_admin__pb2.ScaleWorkersResponse.FromString,
             options,
             channel_credentials,
             insecure,

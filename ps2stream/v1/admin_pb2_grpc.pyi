@@ -49,6 +49,20 @@ class AdminStub:
     """Move parts of cells from the most loaded workers to the least loaded. FAILED_PRECONDITION
     while plans change, and until a whole period has passed since.
     """
+    ApplyPlan: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ApplyPlanRequest, _admin_pb2.ApplyPlanResponse]
+    """Begin the move of the running service to another plan. UNAVAILABLE while workers that it
+    asks for are started; asking again for the plan that is in force, or on its way, is OK.
+    """
+    AbortMove: _grpc.UnaryUnaryMultiCallable[_admin_pb2.AbortMoveRequest, _admin_pb2.AbortMoveResponse]
+    """Give up the move under way, unless objects are routed by the new plan already."""
+    GetMoves: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetMovesRequest, _admin_pb2.GetMovesResponse]
+    """The plan in force, the move under way, and those that ended."""
+    GetPlan: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetPlanRequest, _admin_pb2.GetPlanResponse]
+    """The plan in force."""
+    ScaleWorkers: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ScaleWorkersRequest, _admin_pb2.ScaleWorkersResponse]
+    """Begin the move to a plan for more or fewer workers, made of the plan in force. UNAVAILABLE
+    while the new workers are started.
+    """
 
 @_typing.type_check_only
 class AdminAsyncStub(AdminStub):
@@ -70,6 +84,20 @@ class AdminAsyncStub(AdminStub):
     Rebalance: _aio.UnaryUnaryMultiCallable[_admin_pb2.RebalanceRequest, _admin_pb2.RebalanceResponse]  # type: ignore[assignment]
     """Move parts of cells from the most loaded workers to the least loaded. FAILED_PRECONDITION
     while plans change, and until a whole period has passed since.
+    """
+    ApplyPlan: _aio.UnaryUnaryMultiCallable[_admin_pb2.ApplyPlanRequest, _admin_pb2.ApplyPlanResponse]  # type: ignore[assignment]
+    """Begin the move of the running service to another plan. UNAVAILABLE while workers that it
+    asks for are started; asking again for the plan that is in force, or on its way, is OK.
+    """
+    AbortMove: _aio.UnaryUnaryMultiCallable[_admin_pb2.AbortMoveRequest, _admin_pb2.AbortMoveResponse]  # type: ignore[assignment]
+    """Give up the move under way, unless objects are routed by the new plan already."""
+    GetMoves: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetMovesRequest, _admin_pb2.GetMovesResponse]  # type: ignore[assignment]
+    """The plan in force, the move under way, and those that ended."""
+    GetPlan: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetPlanRequest, _admin_pb2.GetPlanResponse]  # type: ignore[assignment]
+    """The plan in force."""
+    ScaleWorkers: _aio.UnaryUnaryMultiCallable[_admin_pb2.ScaleWorkersRequest, _admin_pb2.ScaleWorkersResponse]  # type: ignore[assignment]
+    """Begin the move to a plan for more or fewer workers, made of the plan in force. UNAVAILABLE
+    while the new workers are started.
     """
 
 class AdminServicer(metaclass=_abc_1.ABCMeta):
@@ -131,6 +159,50 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_admin_pb2.RebalanceResponse, _abc.Awaitable[_admin_pb2.RebalanceResponse]]:
         """Move parts of cells from the most loaded workers to the least loaded. FAILED_PRECONDITION
         while plans change, and until a whole period has passed since.
+        """
+
+    @_abc_1.abstractmethod
+    def ApplyPlan(
+        self,
+        request: _admin_pb2.ApplyPlanRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ApplyPlanResponse, _abc.Awaitable[_admin_pb2.ApplyPlanResponse]]:
+        """Begin the move of the running service to another plan. UNAVAILABLE while workers that it
+        asks for are started; asking again for the plan that is in force, or on its way, is OK.
+        """
+
+    @_abc_1.abstractmethod
+    def AbortMove(
+        self,
+        request: _admin_pb2.AbortMoveRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.AbortMoveResponse, _abc.Awaitable[_admin_pb2.AbortMoveResponse]]:
+        """Give up the move under way, unless objects are routed by the new plan already."""
+
+    @_abc_1.abstractmethod
+    def GetMoves(
+        self,
+        request: _admin_pb2.GetMovesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.GetMovesResponse, _abc.Awaitable[_admin_pb2.GetMovesResponse]]:
+        """The plan in force, the move under way, and those that ended."""
+
+    @_abc_1.abstractmethod
+    def GetPlan(
+        self,
+        request: _admin_pb2.GetPlanRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.GetPlanResponse, _abc.Awaitable[_admin_pb2.GetPlanResponse]]:
+        """The plan in force."""
+
+    @_abc_1.abstractmethod
+    def ScaleWorkers(
+        self,
+        request: _admin_pb2.ScaleWorkersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ScaleWorkersResponse, _abc.Awaitable[_admin_pb2.ScaleWorkersResponse]]:
+        """Begin the move to a plan for more or fewer workers, made of the plan in force. UNAVAILABLE
+        while the new workers are started.
         """
 
 def add_AdminServicer_to_server(servicer: AdminServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -14,7 +14,7 @@ from ps2stream.messages import Applied
 from ps2stream.ports import Change
 from ps2stream.rows import QueryRows
 from ps2stream.store import compaction
-from ps2stream.store.postgres import PostgresLedger, recorded_analysis
+from ps2stream.store.postgres import PostgresLedger, recorded
 from ps2stream.store.postgres_session import Database
 from tests.postgres.conftest import Sql
 from tests.postgres_server import Server
@@ -255,10 +255,14 @@ def test_no_error_tells_the_password() -> None:
 
 
 def test_other_analysis_settings_and_formats_are_refused(database: Database, execute: Sql) -> None:
-    assert recorded_analysis(database) is None
+    assert recorded(database, "analysis") is None
     with PostgresLedger.open(database, ANALYSIS) as store:
         fill(store)
-    assert recorded_analysis(database) == ANALYSIS
+        assert recorded(database, "plan") is None
+        for plan in ("{}", '{"version": 2}'):
+            store.commit(Change(plan=plan))
+    assert recorded(database, "analysis") == ANALYSIS
+    assert recorded(database, "plan") == '{"version": 2}'
     with pytest.raises(DataDirectoryError, match="text analysis"):
         PostgresLedger.open(database, '{"stem": "english"}')
     execute(f"UPDATE meta SET value = '0', crc32 = {zlib.crc32(b'0')} WHERE key = 'format'")

@@ -339,6 +339,7 @@ class Cluster:
         match address.role:
             case "sequencer":
                 shell = SequencerShell(address, place, self.topology, first)
+                shell.workers(self.topology.most_workers)
             case "worker":
                 policy = Policy(_Place(self), 1, self.topology.snapshot_s)  # type: ignore[arg-type]
                 shell = WorkerShell(address, epoch, self.topology, policy)

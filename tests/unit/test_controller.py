@@ -73,7 +73,7 @@ class World:
                 self.move(RoutingPlan.from_dict(body, self.strategy.plan.analysis))
             raw = np.frombuffer(self.problem.encode(), np.uint8)
             record = self.strategy.record()
-            reply = StrategyReply(frame.seq, self.lsn, 0, 0, raw, record, nothing())
+            reply = StrategyReply(frame.seq, self.lsn, 0, 0, 0, raw, record, nothing())
             self.serve(self.machine.on(reply))
 
     def move(self, plan: RoutingPlan) -> None:

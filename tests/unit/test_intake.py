@@ -11,8 +11,11 @@ import pytest
 from ps2stream.batch import Frame, decode, strings_to_column
 from ps2stream.cluster.edge import REPEAT_TICKS, DispatcherEdge
 from ps2stream.cluster.intake import EAGER, ROWS, TEXT_BYTES, Intake
+from ps2stream.dispatcher.gridt import Gridt
 from ps2stream.dispatcher.object_log import ObjectLog
 from ps2stream.errors import ResourceExhausted, Unavailable
+from ps2stream.grid import Grid
+from ps2stream.h1 import H1, HashedLeaf
 from ps2stream.messages import (
     Address,
     Completed,
@@ -88,6 +91,8 @@ class Router:
     max_in_flight = 3
     applied = 5
     ready = True
+    plan_version = 1
+    gridt = Gridt(H1(1, np.zeros(1, np.uint32), [HashedLeaf((0,))]), Grid(0, 0))
 
     def __init__(self) -> None:
         self.batches: list[int] = []

@@ -18,7 +18,7 @@ from ps2stream.messages import Applied
 from ps2stream.ports import Change, Store
 from ps2stream.rows import Kind, QueryRows
 from ps2stream.store import compaction
-from ps2stream.store.ledger import Ledger
+from ps2stream.store.ledger import Ledger, recorded
 from tests.unit.test_stores import answer, requests
 from tests.unit.updates import applied, delete, ids_of, insert, packed, query_rows
 
@@ -59,6 +59,21 @@ def test_a_kill_after_commit_loses_nothing(tmp_path: Path) -> None:
     assert done.returncode == -signal.SIGKILL
     with Ledger.open(tmp_path, ANALYSIS) as store:
         assert [b.lsn_to for b in store.replay()] == [2, 3, 4]
+
+
+def test_the_plan_is_what_was_last_committed(tmp_path: Path) -> None:
+    assert recorded(tmp_path, "plan") is None
+    with Ledger.open(tmp_path, ANALYSIS) as store:
+        store.commit(Change())
+        assert recorded(tmp_path, "plan") is None
+        for plan in ("{}", '{"version": 2}'):
+            store.commit(Change(plan=plan))
+        store.commit(Change(applied([insert("a")], 1)))
+    assert recorded(tmp_path, "plan") == '{"version": 2}'
+    with Ledger.open(tmp_path, ANALYSIS) as store:
+        store._db.execute("UPDATE meta SET value = '{}' WHERE key = 'plan'")
+    with pytest.raises(DataDirectoryError, match="the checksum of plan"):
+        recorded(tmp_path, "plan")
 
 
 def test_one_owner_at_a_time(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from ps2stream.errors import DataDirectoryError
 from ps2stream.ports import Change
-from ps2stream.store.ledger import Ledger, recorded_analysis
+from ps2stream.store.ledger import Ledger, recorded
 from tests.unit.test_ledger import ANALYSIS
 from tests.unit.test_stores import answer, requests
 from tests.unit.updates import applied, delete, insert
@@ -62,7 +62,7 @@ def start(path: Path) -> Content | None:
     files are as they were."""
     before = held(path)
     try:
-        assert recorded_analysis(path) in {ANALYSIS, None}
+        assert recorded(path, "analysis") in {ANALYSIS, None}
         with Ledger.open(path, ANALYSIS) as store:
             return content(store)
     except DataDirectoryError:

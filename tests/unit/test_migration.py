@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from ps2stream.batch import U8
+from ps2stream.errors import Unavailable
 from ps2stream.grid import Grid
 from ps2stream.plan import RoutingPlan, Space
-from ps2stream.store.migration import Migration
+from ps2stream.store.migration import ASKED_TICKS, Migration
 from ps2stream.strategy import Step, step_of
 from tests.sim.hostile import ANALYSIS
 
@@ -33,6 +34,7 @@ NEXT = plan(1, workers=3, version=2, base=1)
 
 def begun(lsn: int = 10) -> Migration:
     migration = Migration(plan(0))
+    migration.run(3)
     record, problem = migration.begin(json_of(NEXT))
     assert record is not None
     assert not problem
@@ -121,3 +123,75 @@ def test_one_move_at_a_time_and_no_nonsense() -> None:
     assert "to plan version 2 is under way" in begun().begin(json_of(other))[1]
     assert "not JSON" in Migration(plan(0)).begin(np.frombuffer(b"{", np.uint8))[1]
     assert "missing" in Migration(plan(0)).begin(np.frombuffer(b"{}", np.uint8))[1]
+
+
+def test_a_plan_with_more_workers_waits_for_them() -> None:
+    migration = Migration(plan(0))
+    with pytest.raises(Unavailable, match="3 workers; 2 run, and the others are started"):
+        migration.begin(json_of(NEXT))
+    assert (migration.running, migration.wanted) == (2, 3)
+    migration.run(3)
+    record, _ = migration.begin(json_of(NEXT))
+    assert record is not None
+    migration.apply(record, 5)
+    assert migration.wanted == 3
+
+
+def test_who_asked_for_workers_and_went_away_is_forgotten() -> None:
+    migration = Migration(plan(0))
+    with pytest.raises(Unavailable):
+        migration.begin(json_of(NEXT))
+    for _ in range(ASKED_TICKS):
+        assert migration.wanted == 3
+        migration.tick(0)
+    assert migration.wanted == 2
+
+
+def test_what_was_measured_of_a_move_is_in_its_records() -> None:
+    migration = Migration(plan(0))
+    migration.run(3)
+    migration.hear(0, 8, (60, 0, 0, 0))
+    migration.tick(1_000)
+    log: list[U8] = []
+
+    def write(record: U8 | None) -> None:
+        assert record is not None
+        log.append(record)
+        migration.apply(record, 9 + len(log))
+
+    write(migration.begin(json_of(NEXT))[0])
+    migration.hear(0, 9, (90, 0, 0, 0))  # said before it knew of the move
+    migration.hear(0, 10, (100, 7, 1, 0))
+    migration.tick(1_300)
+    for worker, loaded in enumerate([(0, 0), (3, 50), (4, 60)]):
+        migration.hot(worker, 10, *loaded)
+    write(migration.due(1))
+    migration.hear(0, 11, (140, 9, 1, 0))
+    migration.hear(0, 11, (5, 1, 0, 2))  # its successor
+    migration.tick(1_500)
+    migration.mark(0, 11)
+    write(migration.due(1))
+    told = {
+        "begun_ms": 1_000, "switched_ms": 1_300, "ended_ms": 1_500, "queries": 7, "bytes": 110,
+        "objects": 45, "delayed": 3, "stalled": 0, "collapsed": 2,
+    }  # fmt: skip
+    [move] = migration.moves
+    assert told.items() <= move.items()
+    again = Migration(plan(0, version=7))
+    for lsn, record in enumerate(log, 10):
+        again.apply(record, lsn)
+    assert again.moves == [move]
+
+
+def test_nothing_is_told_that_was_not_measured() -> None:
+    """The sequencer was replaced during the move, and has no clock."""
+    first = begun(10)
+    again = Migration(plan(0))
+    again.apply(first.strategy.record(), 10)
+    again.hear(0, 11, (9, 9, 9, 9))
+    record, _ = again.abort()
+    assert record is not None
+    again.apply(record, 12)
+    assert set(again.moves[0]) == {
+        "from", "to", "apart", "begun", "switched", "ended", "outcome",
+    }  # fmt: skip

@@ -53,3 +53,25 @@ def test_who_does_not_answer_within_the_lease_is_dead(
     assert supervisor._look() == []
     now[0] = last + 0.01
     assert supervisor._look() == [(HERE, actor)]
+
+
+def test_who_has_gone_and_comes_again_is_not_held_to_the_lease_of_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    ray = SimpleNamespace(wait=_wait, get=lambda _: 7, exceptions=SimpleNamespace(RayError=OSError))
+    actors = {HERE: Actor()}
+    supervisor = Supervisor(ray, actors, threading.RLock(), lambda _: None, 2.0)
+    for _ in range(3):
+        assert supervisor._look() == []
+        now[0] += 0.25
+    gone = actors.pop(HERE)
+    assert supervisor._look() == []
+    now[0] += 60
+    actors[HERE] = again = Actor()
+    assert again is not gone
+    again.awake = False  # it is being made
+    for _ in range(3):
+        assert supervisor._look() == []
+        now[0] += 0.25

@@ -1,0 +1,135 @@
+"""`ps2stream apply` and `ps2stream scale`: moves of a running service between plans."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from ps2stream.commands.migrations import as_json, as_line
+from ps2stream.commands.output import Output, json_option, pass_output, server_option
+from ps2stream.commands.telling import Telling
+from ps2stream.errors import FailedPrecondition, InvalidArgument, Ps2StreamError, Violation
+
+if TYPE_CHECKING:
+    from ps2stream.client import Client
+
+START_S = 120.0
+"""How long workers may take to start."""
+LOOK_S = 0.1
+STATES = {
+    "apart": "new queries belong to the new plan, the others move later",
+    "loading": "workers load what they gain",
+    "hot": "all is loaded",
+    "retiring": "objects are routed by the new plan; the last of before are under way",
+    "done": "done",
+}
+wait_option = click.option(
+    "--wait", is_flag=True, help="Tell how far it is, and return when the move has ended."
+)
+
+
+@click.command()
+@click.argument("file", metavar="PLAN", required=False)
+@click.option("--abort", is_flag=True, help="Give up the move under way instead.")
+@wait_option
+@server_option
+@json_option
+@pass_output
+def apply(
+    output: Output, /, file: str | None, abort: bool, wait: bool, server: str
+) -> None:  # fmt: skip
+    """Move the running service to the plan of the file PLAN.
+
+    Queries move to the workers that the plan gives them to while objects keep flowing; no
+    match is lost or doubled. The plan must be derived from the one in force, on its grid:
+
+    \b
+      ps2stream plan current -o now.json
+      ps2stream plan --base now.json --objects posts.parquet -o next.json
+      ps2stream apply next.json --wait
+
+    Without --wait it returns when the move has begun. With it, the exit code is 0 when the
+    service has moved, and 1 when the move was given up. Exit code 7: not possible now,
+    because of another move, or because the plan is derived from another one.
+    """
+    if abort == (file is not None):
+        raise InvalidArgument([Violation("PLAN", "give either a plan file or --abort")])
+    if abort:
+        with output.connect(server) as client:
+            lsn, version = client.abort_move()
+        output.emit(
+            {"event": "aborted", "plan_version": version, "lsn": lsn},
+            f"plan version {version} stays in force",
+        )
+        return
+    assert file is not None
+    from ps2stream.plan_file import load_plan
+
+    body = load_plan(file).to_dict()
+    body.pop("made", None)
+    plan = json.dumps(body, separators=(",", ":")).encode()
+    _move(output, server, wait, lambda client: client.apply_plan(plan))
+
+
+@click.command()
+@click.option(
+    "--workers", type=click.IntRange(1, 1024), required=True, help="How many there are to be."
+)
+@wait_option
+@server_option
+@json_option
+@pass_output
+def scale(output: Output, /, workers: int, wait: bool, server: str) -> None:
+    """Move the running service to more or fewer workers.
+
+    New workers are started, and take parts from those that have the most to do, by recent
+    objects; workers that go give all they have to the others, and stop when the move is
+    done. As with `apply`, objects keep flowing.
+    """
+    _move(output, server, wait, lambda client: client.scale(workers))
+
+
+def _move(
+    output: Output, server: str, wait: bool, begin: Callable[[Client], tuple[int, int]]
+) -> None:
+    with output.connect(server) as client:
+        now = client.moves().plan_version
+    with output.connect(server, START_S) as client:
+        lsn, version = begin(client)
+        if version == now:
+            told = f"plan version {version} is in force already"
+            output.emit({"event": "in_force", "plan_version": version}, told)
+            return
+        output.emit(
+            {"event": "begun", "plan_version": version, "lsn": lsn},
+            f"the move to plan version {version} has begun at LSN {lsn}",
+        )
+        if wait:
+            _wait(output, client, version)
+
+
+def _wait(output: Output, client: Client, version: int) -> None:
+    """Until the service is no longer on its way to this version. Raises FailedPrecondition
+    when another plan is in force then, Ps2StreamError when the move was given up."""
+    state = ""
+    with Telling(output) as tell:
+        while (found := client.moves()).following_version == version:
+            if found.state != state:
+                state = found.state
+                tell(STATES[state])
+                if output.json:
+                    output.emit({"event": state, "plan_version": version})
+            time.sleep(LOOK_S)
+    mine = [move for move in found.ended if move.to_version == version]
+    if mine and mine[-1].outcome == "aborted" and found.plan_version != version:
+        raise Ps2StreamError(f"the move to plan version {version} was given up")
+    if found.plan_version != version and not mine:
+        raise FailedPrecondition(f"plan version {found.plan_version} is in force")
+    if mine:
+        output.emit({"event": "done", **as_json(mine[-1])}, as_line(mine[-1]))
+    else:
+        output.emit({"event": "done", "to_version": version}, f"plan version {version} is in force")

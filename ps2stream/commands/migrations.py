@@ -1,0 +1,78 @@
+"""`ps2stream migrations`."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ps2stream.commands.output import Output, json_option, pass_output, server_option
+
+if TYPE_CHECKING:
+    from ps2stream.answers import MoveInfo
+
+
+@click.command()
+@server_option
+@json_option
+@pass_output
+def migrations(output: Output, /, server: str) -> None:
+    """List the moves between plans that ended, oldest first, and the one under way.
+
+    What was loaded: queries, and bytes of their columns. Delayed: objects whose matches took
+    more than 0.1 s to be durable, told in steps of 0.1 s. Collapsed: matches that the old and
+    the new owner found; mergers make one of them. What was not measured is left out.
+    """
+    with output.connect(server) as client:
+        found = client.moves()
+    for move in found.ended:
+        output.emit(as_json(move), as_line(move))
+    if found.following_version:
+        output.emit(
+            {
+                "from_version": found.plan_version,
+                "to_version": found.following_version,
+                "outcome": None,
+                "state": found.state,
+                "begun": found.begun,
+                "switched": found.switched,
+            },
+            f"{found.plan_version} -> {found.following_version}  {found.state}  "
+            f"LSN {found.begun} to ...",
+        )
+
+
+def as_json(move: MoveInfo) -> dict[str, Any]:
+    """What is known of it, with its durations in seconds."""
+    known = {name: value for name, value in dataclasses.asdict(move).items() if value is not None}
+    spans = {"seconds": ("begun_ms", "ended_ms"), "loading_seconds": ("begun_ms", "switched_ms")}
+    took = {
+        name: (known[last] - known[first]) / 1000
+        for name, (first, last) in spans.items()
+        if first in known and last in known
+    }
+    return known | took
+
+
+def as_line(move: MoveInfo) -> str:
+    """The same for people."""
+    known = as_json(move)
+    parts = [
+        f"{move.from_version} -> {move.to_version}  {move.outcome}",
+        f"LSN {move.begun} to {move.ended}",
+    ]
+    if "begun_ms" in known:
+        begun = datetime.fromtimestamp(known["begun_ms"] / 1000, UTC)
+        parts.append(begun.isoformat(timespec="seconds"))
+    if "seconds" in known:
+        parts.append(f"{known['seconds']:.1f} s")
+    if "queries" in known:
+        parts.append(f"loaded {known['queries']:,} queries, {known['bytes'] / 1e6:.1f} MB")
+    if "objects" in known:
+        parts.append(
+            f"of {known['objects']:,} objects {known['delayed']:,} delayed, "
+            f"{known['stalled']:,} over 1 s; {known['collapsed']:,} matches collapsed"
+        )
+    return "  ".join(parts)

@@ -1,0 +1,149 @@
+"""The part of ps2stream.v1.Admin that moves the running service from plan to plan."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+from google.protobuf.message import Message
+
+from ps2stream.errors import (
+    FailedPrecondition,
+    InvalidArgument,
+    PlanError,
+    Unavailable,
+    Violation,
+)
+from ps2stream.grid import Grid
+from ps2stream.limits import PLAN_BYTES, REQUEST_BYTES
+from ps2stream.messages import StrategyReply
+from ps2stream.plan import MAX_WORKERS, RoutingPlan
+from ps2stream.planner.adjust.scale import scaled
+from ps2stream.service.calls import parse, wait
+from ps2stream.service.gateway import Gateway
+from ps2stream.strategy import Strategy, strategy_of
+from ps2stream.v1 import admin_pb2
+
+Call = Callable[[bytes, grpc.ServicerContext], bytes]
+OUTCOMES = {"done": admin_pb2.OUTCOME_DONE, "aborted": admin_pb2.OUTCOME_ABORTED}
+
+UNMOVED = "this service does not change its plan"
+
+
+class PlanCalls:
+    """The sequencer decides; what it refuses is FAILED_PRECONDITION with its reason."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self.calls: dict[str, Call] = {
+            "ApplyPlan": self._apply,
+            "AbortMove": self._abort,
+            "GetMoves": self._moves,
+            "GetPlan": self._plan,
+            "ScaleWorkers": self._scale,
+        }
+
+    def _apply(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+        # Around the plan the message has its tag and its length.
+        request = parse(admin_pb2.ApplyPlanRequest, data, PLAN_BYTES + 16, "plan_bytes")
+        try:
+            body = json.loads(request.plan)
+            self._check_grid(body)
+            plan = RoutingPlan.from_dict(body, self._gateway.analyzer.analysis)
+            plan.compile(self._gateway.analyzer)
+        except PlanError as error:
+            raise _invalid("plan", str(error)) from None
+        except (ValueError, TypeError, RecursionError) as error:
+            raise _invalid("plan", f"is not a plan in JSON: {error}") from None
+        return self._begin(plan, admin_pb2.ApplyPlanResponse, context)
+
+    def _check_grid(self, body: Any) -> None:
+        """Before a map of its cells is made, which may be large."""
+        if not isinstance(body, dict) or not isinstance(body.get("grid"), dict):
+            return  # refused with its reason when it is read
+        ours, theirs = self._gateway.grid, Grid.from_dict(body["grid"])
+        if ours != theirs:
+            raise FailedPrecondition(
+                f"plan: its grid {theirs.to_dict()} is not that of the service, "
+                f"{ours.to_dict()}, which only a restart changes"
+            )
+
+    def _scale(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+        request = parse(admin_pb2.ScaleWorkersRequest, data, REQUEST_BYTES, "request_bytes")
+        if not 1 <= request.workers <= MAX_WORKERS:
+            problem = f"{request.workers} workers; 1 to {MAX_WORKERS} are possible"
+            raise _invalid("workers", problem)
+        reply = wait(self._gateway.strategy(), context)
+        strategy = self._strategy(reply)
+        if strategy.serving.workers == request.workers:
+            version = strategy.serving.version
+            answer = admin_pb2.ScaleWorkersResponse(lsn=reply.lsn, version=version)
+            return answer.SerializeToString()
+        if strategy.following is not None:
+            version = strategy.following.version
+            if strategy.following.workers != request.workers:
+                raise FailedPrecondition(f"a move to plan version {version} is under way")
+            answer = admin_pb2.ScaleWorkersResponse(lsn=strategy.begun, version=version)
+            return answer.SerializeToString()
+        plan = scaled(strategy.plan, request.workers, self._gateway.weights())
+        return self._begin(plan, admin_pb2.ScaleWorkersResponse, context)
+
+    def _begin(
+        self,
+        plan: RoutingPlan,
+        kind: type[admin_pb2.ApplyPlanResponse | admin_pb2.ScaleWorkersResponse],
+        context: grpc.ServicerContext,
+    ) -> bytes:
+        raw = json.dumps(plan.to_dict()).encode()
+        reply = _done(wait(self._gateway.strategy(raw, ask=0), context))
+        return _packed(kind(lsn=reply.lsn, version=plan.version))
+
+    def _abort(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+        parse(admin_pb2.AbortMoveRequest, data, REQUEST_BYTES, "request_bytes")
+        reply = _done(wait(self._gateway.strategy(ask=0), context))
+        version = self._strategy(reply).plan.version
+        return _packed(admin_pb2.AbortMoveResponse(lsn=reply.lsn, version=version))
+
+    def _plan(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+        parse(admin_pb2.GetPlanRequest, data, REQUEST_BYTES, "request_bytes")
+        strategy = self._strategy(wait(self._gateway.strategy(), context))
+        plan = json.dumps(strategy.plan.to_dict()).encode()
+        return _packed(admin_pb2.GetPlanResponse(plan=plan))
+
+    def _moves(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+        parse(admin_pb2.GetMovesRequest, data, REQUEST_BYTES, "request_bytes")
+        reply = wait(self._gateway.strategy(), context)
+        told = json.loads(reply.state.tobytes())
+        if not told:
+            raise FailedPrecondition(UNMOVED)
+        state = admin_pb2.MoveState.Value(f"MOVE_STATE_{told.pop('state')}")
+        moves = told.pop("moves")
+        told |= {"live_queries": reply.live, "old_queries": reply.old}
+        answer = admin_pb2.GetMovesResponse(state=state, **told)
+        for move in moves:
+            head = {"from_version": move.pop("from"), "to_version": move.pop("to")}
+            outcome = OUTCOMES[move.pop("outcome")]
+            answer.moves.add(**head, **move, outcome=outcome)
+        return _packed(answer)
+
+    def _strategy(self, reply: StrategyReply) -> Strategy:
+        if not len(reply.strategy):
+            raise FailedPrecondition(UNMOVED)
+        return strategy_of(reply.strategy, self._gateway.analyzer.analysis)
+
+
+def _done(reply: StrategyReply) -> StrategyReply:
+    problem = reply.problem.tobytes().decode()
+    if problem:
+        raise (Unavailable if reply.wait else FailedPrecondition)(problem)
+    return reply
+
+
+def _packed(answer: Message) -> bytes:
+    return answer.SerializeToString()
+
+
+def _invalid(field: str, problem: str) -> InvalidArgument:
+    return InvalidArgument([Violation(field, problem)])

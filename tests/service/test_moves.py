@@ -1,0 +1,250 @@
+"""Moves of a running service between plans: the calls, the commands, a restart."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from ps2stream.answers import Moves
+from ps2stream.cli import main
+from ps2stream.client import Client
+from ps2stream.cluster.running import Service
+from ps2stream.cluster.service import start
+from ps2stream.config import Settings
+from ps2stream.errors import FailedPrecondition, InvalidArgument
+from ps2stream.limits import PLAN_BYTES
+from ps2stream.plan_file import load_plan
+from tests import naive
+
+WORDS = ["flood", "river", "creek", "storm", "fire"]
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(runtime="local", port=0, workers=2, dispatchers=2, data_dir=tmp_path / "data")
+
+
+@pytest.fixture
+def service(settings: Settings) -> Iterator[Service]:
+    with start(settings) as running:
+        yield running
+
+
+@pytest.fixture
+def client(service: Service) -> Iterator[Client]:
+    with Client(service.targets[0], timeout=90) as found:
+        yield found
+
+
+def run(service: Service, *args: str) -> Result:
+    return CliRunner().invoke(main, [*args, "--server", service.targets[1]])
+
+
+def lines(result: Result) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def settled(client: Client) -> Moves:
+    while (found := client.moves()).following_version:
+        pass
+    return found
+
+
+def swapped(client: Client) -> bytes:
+    """The plan in force, derived from it, with workers 0 and 1 in each other's place."""
+    plan = json.loads(client.plan())
+    for leaf in plan["leaves"]:
+        leaf["worker"] = 1 - leaf["worker"]
+    plan["base_version"], plan["version"] = plan["version"], plan["version"] + 1
+    return json.dumps(plan).encode()
+
+
+class World:
+    """Queries and posts of a few words, against the oracle."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.rng = random.Random(3)
+        self.queries: list[naive.Query] = []
+        self.expected: list[tuple[str, str]] = []
+        self.posts = 0
+
+    def insert(self, n: int) -> None:
+        for _ in range(n):
+            name = f"q{len(self.queries)}"
+            expression = f"{self.rng.choice(WORDS)} OR ({' AND '.join(self.rng.sample(WORDS, 2))})"
+            lon, lat, side = (
+                self.rng.uniform(-9, 9),
+                self.rng.uniform(-9, 9),
+                self.rng.choice([1, 9]),
+            )
+            region = {
+                "type": "Rect", "lon_min": lon, "lat_min": lat, "lon_max": lon + side,
+                "lat_max": lat + side,
+            }  # fmt: skip
+            self.queries.append(naive.Query(name, "default", expression, region))
+            self.client.insert(name, expression, region)
+
+    def publish(self, n: int) -> None:
+        rows = []
+        for _ in range(n):
+            lon, lat = self.rng.uniform(-9, 9), self.rng.uniform(-9, 9)
+            text = " ".join(self.rng.sample(WORDS, 2))
+            name = f"o{self.posts}"
+            self.posts += 1
+            rows.append({"id": name, "text": text, "lon": lon, "lat": lat})
+            self.expected += [
+                (q.id, name) for q in self.queries if naive.matches(q, naive.Obj(lon, lat, text))
+            ]
+        self.client.publish(rows)
+
+    def check(self) -> None:
+        assert len(self.expected) > 30
+        with self.client.subscribe() as stream:
+            got = [(m.query_id, m.object_id) for _, m in zip(self.expected, stream, strict=False)]
+        assert sorted(got) == sorted(self.expected)
+
+
+def test_every_plan_delivers_what_brute_force_finds(service: Service, client: Client) -> None:
+    world = World(client)
+    for step in ("swap", 5, 3, 1, 2):
+        world.insert(20)
+        world.publish(20)
+        before = client.moves().plan_version
+        if step == "swap":
+            lsn, version = client.apply_plan(swapped(client))
+        else:
+            lsn, version = client.scale(int(step))
+        assert version == before + 1
+        world.insert(5)
+        world.publish(20)
+        found = settled(client)
+        move = found.ended[-1]
+        assert (found.plan_version, move.from_version) == (version, before)
+        assert (move.begun, move.outcome) == (lsn, "done")
+        assert move.begun < move.switched < move.ended
+        assert move.queries is not None
+        assert move.bytes is not None
+        assert move.bytes > 8 * move.queries > 0
+        assert client.status()["plan_version"] == str(version)
+        if step != "swap":
+            assert found.workers == step
+            running = [name for name in service.status() if name.startswith("worker")]
+            assert len(running) >= int(step)
+    world.publish(10)
+    world.check()
+
+
+def test_a_restart_goes_on_with_the_plan_that_was_in_force(settings: Settings) -> None:
+    with start(settings) as service, Client(service.targets[0], timeout=90) as client:
+        world = World(client)
+        world.insert(30)
+        client.scale(3)
+        before = settled(client)
+        plan = client.plan()
+    with start(settings) as service, Client(service.targets[0], timeout=90) as client:
+        assert client.plan() == plan
+        found = client.moves()
+        assert (found.workers, found.ended) == (3, before.ended)
+        world.client = client
+        world.publish(60)
+        world.check()
+        again = [name for name in service.status() if name.startswith("worker")]
+        assert len(again) == 3
+
+
+def test_what_is_no_plan_is_refused(client: Client) -> None:
+    good = json.loads(swapped(client))
+    for bad, why in (
+        (b"{", "is not a plan in JSON"),
+        (b"\xff", "is not a plan in JSON"),
+        (b"[]", "plan: "),
+        (json.dumps(good | {"workers": 0}).encode(), "0 workers; 1 to 1024 are possible"),
+        (json.dumps(good | {"cells": [[1, 0]]}).encode(), "the runs of cells must add up"),
+        (json.dumps(good | {"grid": {"lon_bits": 15}}).encode(), "is not an integer"),
+        (json.dumps(good | {"sells": 1}).encode(), "unknown field 'sells'"),
+        (b" " * PLAN_BYTES + b" " * 20, "over the limit plan_bytes"),
+    ):
+        with pytest.raises(InvalidArgument, match=why):
+            client.apply_plan(bad)
+    with pytest.raises(InvalidArgument, match="0 workers; 1 to 1024"):
+        client.scale(0)
+    assert client.moves().ended == ()
+
+
+def test_what_cannot_follow_is_refused_with_the_reason(client: Client) -> None:
+    plan = json.loads(swapped(client))
+    for change, why in (
+        (
+            {"grid": {"lon_bits": 14, "lat_bits": 14, "max_cells": 64}, "cells": [[1 << 28, 0]]},
+            "its grid .* is not that of the service",
+        ),
+        ({"base_version": 0}, "derived from version 0; the current one is 1"),
+        ({"leaves": json.loads(client.plan())["leaves"]}, "there is nothing to move"),
+    ):
+        with pytest.raises(FailedPrecondition, match=why):
+            client.apply_plan(json.dumps(plan | change).encode())
+    _, version = client.apply_plan(json.dumps(plan).encode())
+    assert client.apply_plan(json.dumps(plan).encode())[1] == version
+    assert settled(client).plan_version == version
+    assert client.apply_plan(json.dumps(plan).encode())[1] == version
+    assert client.scale(2)[1] == version
+    assert len(client.moves().ended) == 1
+    assert client.abort_move()[1] == version
+
+
+def test_the_commands(service: Service, client: Client, tmp_path: Path) -> None:
+    world = World(client)
+    world.insert(40)
+    now, following = str(tmp_path / "now.json"), str(tmp_path / "next.json")
+    assert "plan version 1 for 2 workers" in run(service, "plan", "current", "-o", now).output
+    assert json.loads(client.plan()) == load_plan(now).to_dict()
+    posts = tmp_path / "posts.jsonl"
+    posts.write_text('{"text": "river", "lon": 3.5, "lat": 4.4}\n' * 9)
+    queries = tmp_path / "queries.jsonl"
+    queries.write_text(run(service, "list", "--json").stdout)
+    files = ["--objects", str(posts), "--queries", str(queries), "-o", following]
+    made = CliRunner().invoke(main, ["plan", "--engine", "numpy", "--base", now, *files])
+    assert made.exit_code == 0, made.output
+    plan = load_plan(following)
+    assert (plan.version, plan.base_version, plan.workers) == (2, 1, 2)
+    done = run(service, "apply", following, "--wait", "--json")
+    assert done.exit_code == 0, done.output
+    told = lines(done)
+    assert (told[0]["event"], told[0]["plan_version"]) == ("begun", 2)
+    assert (told[-1]["event"], told[-1]["outcome"], told[-1]["to_version"]) == ("done", "done", 2)
+    again = run(service, "apply", following, "--wait", "--json")
+    assert lines(again) == [{"event": "in_force", "plan_version": 2}]
+    late = run(service, "apply", now)
+    assert late.exit_code == 7
+    assert "derived from version 0; the current one is 2" in late.output
+    scaled = run(service, "scale", "--workers", "3", "--wait")
+    assert scaled.exit_code == 0
+    assert "2 -> 3  done" in scaled.output
+    listed = lines(run(service, "migrations", "--json"))
+    assert [(m["from_version"], m["to_version"]) for m in listed] == [(1, 2), (2, 3)]
+    assert {"seconds", "loading_seconds", "queries", "bytes", "delayed", "collapsed"} <= set(
+        listed[1]
+    )
+    shown = run(service, "migrations").output.splitlines()
+    assert len(shown) == 2
+    assert "matches collapsed" in shown[0]
+    kept = run(service, "apply", "--abort", "--json")
+    assert lines(kept) == [{"event": "aborted", "plan_version": 3, "lsn": listed[1]["ended"]}]
+    assert run(service, "apply").exit_code == 2
+    assert run(service, "apply", now, "--abort").exit_code == 2
+
+
+def test_base_settles_grid_and_analysis(service: Service, tmp_path: Path) -> None:
+    now = str(tmp_path / "now.json")
+    run(service, "plan", "current", "-o", now)
+    for option in (["--grid-bits", "4", "4"], ["--stemmer", "english"], ["--stop-words", "en"]):
+        got = CliRunner().invoke(main, ["plan", "--base", now, "--objects", now, *option])
+        assert got.exit_code == 2
+        assert "is that of --base" in got.output

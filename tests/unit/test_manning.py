@@ -1,0 +1,69 @@
+"""As many workers as the plans have: started before, stopped after."""
+
+from __future__ import annotations
+
+import pytest
+
+from ps2stream.cluster.manning import Manning
+
+
+class Staff:
+    """`wanted` as the sequencer says; what was done, in order."""
+
+    def __init__(self, workers: int, wanted: int) -> None:
+        self.workers = workers
+        self.wanted = wanted
+        self.done: list[tuple[str, int]] = []
+        self.rush = 0  # what is wanted once it has been told of fewer
+        self.broken = -1
+
+    def tell(self, workers: int) -> int:
+        self.done.append(("tell", workers))
+        if self.rush and workers < self.workers:
+            self.wanted = self.rush
+        return self.wanted
+
+    def hire(self, worker: int) -> None:
+        if worker == self.broken:
+            raise OSError("no room")
+        assert worker == self.workers
+        self.workers += 1
+        self.done.append(("hire", worker))
+
+    def dismiss(self, worker: int) -> None:
+        self.workers -= 1
+        assert worker == self.workers
+        self.done.append(("dismiss", worker))
+
+
+def test_the_sequencer_hears_of_new_workers_once_they_run() -> None:
+    staff = Staff(1, 3)
+    Manning(staff).look()
+    assert staff.done == [("tell", 1), ("hire", 1), ("hire", 2), ("tell", 3)]
+
+
+def test_the_sequencer_hears_of_those_that_go_before_they_do() -> None:
+    staff = Staff(3, 1)
+    Manning(staff).look()
+    assert staff.done == [("tell", 3), ("tell", 1), ("dismiss", 2), ("dismiss", 1)]
+
+
+def test_nobody_goes_whom_a_plan_has_just_asked_for() -> None:
+    staff = Staff(3, 1)
+    staff.rush = 3
+    Manning(staff).look()
+    assert staff.workers == 3
+    Manning(staff).look()
+    assert staff.done[-1] == ("tell", 3)
+
+
+def test_what_fails_is_taken_up_where_it_stopped() -> None:
+    staff = Staff(1, 3)
+    staff.broken = 2
+    with pytest.raises(OSError, match="no room"):
+        Manning(staff).look()
+    assert ("tell", 3) not in staff.done
+    staff.broken = -1
+    Manning(staff).look()
+    assert staff.workers == 3
+    assert staff.done[-1] == ("tell", 3)
