@@ -91,23 +91,20 @@ class Links:
         an earlier one still sends is refused from now on. On the thread that receives."""
         self.fence.raise_to(peer, epoch)
         outlet = self._socket(zmq.PUSH)
-        self._watch(peer, outlet)
+        monitor = outlet.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         outlet.connect(endpoint)
         with self._lock:
             old, self._outlets[peer] = self._outlets.get(peer), _Outlet(outlet)
-        if old is not None:
-            old.socket.close(0)
+        self._end(peer, old)
+        self._monitors[peer] = monitor
+        self._poller.register(monitor, zmq.POLLIN)
 
     def disconnect(self, peer: Address) -> None:
         """Nothing is sent to `peer` any more, unless it comes again. On the thread that
         receives."""
         with self._lock:
             outlet = self._outlets.pop(peer, None)
-        if outlet is not None:
-            monitor = self._monitors.pop(peer)
-            self._poller.unregister(monitor)
-            monitor.close(0)
-            outlet.socket.close(0)
+        self._end(peer, outlet)
 
     def post(self, sends: list[Send]) -> None:
         """Encode and send; what goes to one peer travels as one message. After `close`
@@ -151,13 +148,15 @@ class Links:
                 monitor.recv_multipart()
                 self.gone.append(peer)
 
-    def _watch(self, peer: Address, outlet: zmq.Socket[bytes]) -> None:
-        monitor = outlet.get_monitor_socket(zmq.EVENT_DISCONNECTED)
-        self._poller.register(monitor, zmq.POLLIN)
-        old, self._monitors[peer] = self._monitors.get(peer), monitor
-        if old is not None:
-            self._poller.unregister(old)
-            old.close(0)
+    def _end(self, peer: Address, outlet: _Outlet | None) -> None:
+        if outlet is None:
+            return
+        # While nobody reads what it tells its monitor, ZeroMQ's thread would wait for ever.
+        outlet.socket.disable_monitor()
+        monitor = self._monitors.pop(peer)
+        self._poller.unregister(monitor)
+        monitor.close(0)
+        outlet.socket.close(0)
 
     def _socket(self, kind: int) -> zmq.Socket[bytes]:
         socket = self._context.socket(kind)

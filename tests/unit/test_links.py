@@ -205,3 +205,20 @@ def test_a_peer_that_closes_its_end_is_told(tmp_path: Path) -> None:
                     break
                 assert here.receive() is None
             assert here.gone.popleft() == PEER
+
+
+def test_who_has_gone_is_sent_nothing_and_may_come_again(tmp_path: Path) -> None:
+    with closing(Links(HERE, 1)) as here:
+        here.bind(tmp_path)
+        for epoch in range(1, 40):
+            peer = Links(PEER, epoch)
+            here.connect(PEER, peer.bind(tmp_path), epoch)
+            here.post([Send(PEER, Tip(epoch, 0))])
+            assert lsns(peer.receive()) == [epoch]
+            # Its end closes at about the same time as this one, which must not hold up either.
+            leaving = threading.Thread(target=peer.close)
+            leaving.start()
+            here.disconnect(PEER)
+            here.post([Send(PEER, Tip(epoch, 1))])
+            leaving.join()
+        here.disconnect(PEER)
