@@ -160,7 +160,9 @@ class Routes(NamedTuple):
     """A strategy, compiled. `serving` owns, and routes objects under the number `route`. While
     units move, `other` is that of the plan that is to follow, or of the one that was: updates
     go to its owners as well. `young` owns queries with a handle above `apart`. Batches of the
-    plans numbered `known` may be under way; those of `coming`, where a worker is hot."""
+    plans numbered `known` may be under way; those of `coming`, where a worker is hot; of a plan
+    beside which another came, `old`, only such with a lower LSN: after a start under it, of
+    which this strategy does not know, it owns the young, too."""
 
     serving: H1
     route: int
@@ -171,11 +173,17 @@ class Routes(NamedTuple):
     switched: bool = False
     known: frozenset[int] = frozenset()
     coming: int = 0
+    old: tuple[int, int] = (0, 0)
 
     @property
     def workers(self) -> int:
         owners = (self.serving, self.other, self.young)
         return max(h1.workers for h1 in owners if h1 is not None)
+
+    def serves(self, route: int, lsn: int) -> bool:
+        """Whether batches of this number and LSN may be under way."""
+        number, below = self.old
+        return route in self.known and (route != number or not below or lsn < below)
 
     @property
     def upto(self) -> int:
@@ -210,7 +218,8 @@ class Strategist:
         if strategy.switched:
             known = frozenset((before, after, both))
             begun = strategy.begun
-            return Routes(new, after, old, begun=begun, switched=True, known=known)
+            beside = before, strategy.apart
+            return Routes(new, after, old, begun=begun, switched=True, known=known, old=beside)
         apart = strategy.apart
         return Routes(
             serving=old,
@@ -221,6 +230,7 @@ class Strategist:
             begun=strategy.begun,
             known=frozenset((before, both)),
             coming=after,
+            old=(before, apart),
         )
 
     def gained(self, worker: int) -> F64 | None:

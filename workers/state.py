@@ -356,9 +356,6 @@ class WorkerMachine:
     # --- objects ---------------------------------------------------------------------
 
     def _receive(self, objects: RoutedObjects) -> list[Send]:
-        if not self._serves(objects.route) and objects.lsn <= self.applied:
-            stale = Stale(self.index, objects.batch, objects.attempt, self.route)
-            return [Send(Address("dispatcher", objects.dispatcher), stale)]
         self._stream.expect(objects.lsn)
         if objects.suspect:
             self._suspects[objects.dispatcher, objects.batch] = objects
@@ -368,16 +365,20 @@ class WorkerMachine:
             return self._look(objects)
         return []
 
-    def _serves(self, route: int) -> bool:
+    def _serves(self, objects: RoutedObjects) -> bool:
         """Whether it holds, or will as of the objects' LSN, what this plan gives it."""
         routes = self._routes
         loaded = routes.other is not None and (self._loading is None or self._loading.done)
-        return route in routes.known or (loaded and route == routes.coming)
+        known = routes.serves(objects.route, objects.lsn)
+        return known or (loaded and objects.route == routes.coming)
 
     def _look(self, objects: RoutedObjects) -> list[Send]:
-        """Match, or wait for the updates to the objects' LSN."""
+        """Match, or wait for the updates to the objects' LSN, with which their plan may come."""
         if not self._stream.amid and self.applied >= objects.lsn:
-            return self._match(objects)
+            if self._serves(objects):
+                return self._match(objects)
+            stale = Stale(self.index, objects.batch, objects.attempt, self.route)
+            return [Send(Address("dispatcher", objects.dispatcher), stale)]
         self._newest[objects.dispatcher, objects.batch] = objects
         heapq.heappush(self._held, (objects.lsn, next(self._ticket), objects))
         return []
