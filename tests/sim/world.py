@@ -195,11 +195,14 @@ class World(Cluster):
             first.connect(0)
 
     def rest(self) -> bool:
-        """Run until nothing is left to do; False when that does not come."""
+        """Run until nothing is left to do, and a while longer: what a batch that was completed
+        last brings may still be on its way. False when that does not come."""
         end = self.clock.now + REST_MS
+        still = 0
         while self.clock.now < end:
             self.clock.run(self.clock.now + 500)
-            if self.violations or self.at_rest:
+            still = still + 1 if self.at_rest else 0
+            if self.violations or still > 2:
                 return True
         return False
 
