@@ -426,13 +426,6 @@ def failed_syncs_are_ignored() -> Iterator[None]:
 
 
 @bug
-def switched_before_all_are_hot() -> Iterator[None]:
-    """Objects are routed by the new plan before its owners hold everything."""
-    with patch(migration.Migration, "_all_hot", property(lambda self: True)):
-        yield
-
-
-@bug
 def finished_before_the_watermark() -> Iterator[None]:
     """Old owners forget while batches that were routed to them are under way."""
     due = migration.Migration.due
