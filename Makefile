@@ -10,6 +10,7 @@ FUZZ_EXAMPLES ?= 100000
 FUZZ_SECONDS ?= 60
 MINUTES ?= 10
 SEED ?= 1
+JOBS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint pytest fuzz chaos protos lock bench clean
@@ -29,7 +30,7 @@ test: lint pytest ## all checks, then all tests
 
 pytest: $(READY)
 	@echo "== pytest"
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 lint: $(READY) ## ruff, mypy --strict, import-linter, buf lint, generated code
 	@sh scripts/lint.sh $(BIN)
