@@ -11,6 +11,7 @@ FUZZ_SECONDS ?= 60
 MINUTES ?= 10
 SEED ?= 1
 JOBS ?= 2
+ALONE := tests/unit tests/properties tests/sim
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint pytest fuzz chaos protos lock bench clean
@@ -29,8 +30,15 @@ demo: $(READY) ## start a service, replay posts, show live matches, verify them
 test: lint pytest ## all checks, then all tests
 
 pytest: $(READY)
+ifeq ($(ARGS),)
+	@echo "== pytest: what needs nothing but the processor, in $(JOBS) processes"
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ALONE)
+	@echo "== pytest: what starts services, one after the other"
+	@$(BIN)/python -m pytest $(addprefix --ignore=,$(ALONE))
+else
 	@echo "== pytest"
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest $(ARGS)
+endif
 
 lint: $(READY) ## ruff, mypy --strict, import-linter, buf lint, generated code
 	@sh scripts/lint.sh $(BIN)

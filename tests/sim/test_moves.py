@@ -54,7 +54,7 @@ def a_seed() -> int:
 def test_a_death_at_every_step(role: str, apart: bool) -> None:
     moved = 0
     script = with_a_move(a_seed(), apart)
-    for step, delay in itertools.product(STEPS[apart], (0, 3, 40)):
+    for step, delay in itertools.product(STEPS[apart], (0, 40)):
         count = {"dispatcher": 2, "worker": script.topology.most_workers}.get(role, 1)
         for index in range(count):
             violations, steps = killed(script, step, role, index, delay)
