@@ -21,10 +21,12 @@ Parts = Mapping[str, Array]
 
 
 class Saved(NamedTuple):
-    """An index as it was when all updates up to `lsn`, and no others, were in it."""
+    """An index as it was when all updates up to `lsn`, and no others, were in it; `route`: of
+    the plan that it was laid out by."""
 
     lsn: int
     parts: Parts
+    route: int = 0
 
 
 Mask = NDArray[np.bool_]

@@ -132,7 +132,7 @@ class WorkerMachine:
             return None
         self._frozen = True
         record = nothing() if self._strategist is None else self._strategist.strategy.record()
-        return Saved(self.applied, {**self._store.hold(), STRATEGY: record})
+        return Saved(self.applied, {**self._store.hold(), STRATEGY: record}, self.route)
 
     def _resumed(self, saved: Saved) -> Parts:
         """The parts of the index; the strategy is that of before."""

@@ -139,12 +139,10 @@ class Saver:
         assert self._frozen is not None
         self.wanted.clear()
         begun = time.perf_counter()
-        lsn, parts = self._frozen
         room, self._room = self._room or {}, None
         try:
-            self._copy = Saved(
-                lsn, {name: _copied(part, room.get(name)) for name, part in parts.items()}
-            )
+            parts = {n: _copied(part, room.get(n)) for n, part in self._frozen.parts.items()}
+            self._copy = self._frozen._replace(parts=parts)
         except MemoryError:
             log.warning("there is no memory for a snapshot")
         finally:
@@ -173,9 +171,9 @@ class Saver:
         assert self._kept is not None
         begun = time.perf_counter()
         self._count += 1
-        stamp = self._stamp.format(self._count)
+        key, stamp = self._key._replace(serving=saved.route), self._stamp.format(self._count)
         try:
-            size = self._kept.write(self._key, *saved, stamp, still)
+            size = self._kept.write(key, saved.lsn, saved.parts, stamp, still)
         except OSError as error:
             log.warning("a snapshot was not written: %s", error)
             return

@@ -30,13 +30,20 @@ _LINE = 64  # bytes: what arrays are aligned to
 
 
 class Key(NamedTuple):
-    """What must be the same for a snapshot to count: the ledger's identity, the route of the
-    plan, the worker's number, the layout of its index."""
+    """What must be the same for a snapshot to count: the ledger's identity, the worker's number,
+    the layout of its index; and `route`, of the plan under which the service started, which may
+    also be the one that the snapshot's `serving` was of: what changed it is in the ledger."""
 
     identity: int
     route: int
     worker: int
     layout: int
+    serving: int = 0
+
+    def serves(self, asked: Key) -> bool:
+        """Whether a snapshot of this key is one that is asked for."""
+        same = self._replace(route=asked.route, serving=asked.serving) == asked
+        return same and asked.route in (self.route, self.serving)
 
 
 class Snapshots:
@@ -59,7 +66,7 @@ class Snapshots:
                 self._clear()
                 return None
             body = _manifest(self._disk.open(self._folder / MANIFEST))
-            if body["format"] != FORMAT or Key(*body["key"]) != key:
+            if body["format"] != FORMAT or not Key(*body["key"]).serves(key):
                 raise ValueError("it is of another service, plan or version")
             file = self._disk.open(self._folder / body["file"])
             arrays = {name: _array(file, *what) for name, *what in body["arrays"]}

@@ -29,6 +29,7 @@ class Ledger(MemoryStore):
         self.failing = False
         self.history: list[QueryRows] = []
         self.broken: list[str] = []
+        self.plan = ""  # JSON of the one that objects are routed by, once a move changed it
         self._rng = rng
         self._answered: set[tuple[int, int, int]] = set()
         self._deletes: set[tuple[str, str]] = set()
@@ -60,6 +61,7 @@ class Ledger(MemoryStore):
         self._check()
         if change.batch is not None:
             self.history.append(QueryRows.decode(change.batch.rows.data))
+        self.plan = change.plan or self.plan
         for answer in change.answers:
             if answer[:3] in self._answered:
                 self.broken.append(f"the update request {answer[:3]} was done twice")

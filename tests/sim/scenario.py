@@ -88,9 +88,17 @@ class _Author:
             self._worker_fault(int(self.apart.random() * self.peace))
         for _ in range(self.watch.choice([0, 0, 1, 3]) if self.topology.controlled else 0):
             self._controller_fault(int(self.watch.random() * self.peace))
+        for _ in range(self.watch.choice([0, 0, 1, 2]) if self._restarts else 0):
+            at = int(self.watch.random() * self.peace)
+            self._add(at, "crash_all", self.watch.random() < 0.5, self.watch.choice([1, 500]), -1)
         events = tuple(sorted(self.events, key=lambda event: event.at))
         feed_rows = rng.choice([2, 5, 16_384])
         return Scenario(self.seed, self.topology, self.plans, feed_rows, events, self.peace)
+
+    @property
+    def _restarts(self) -> bool:
+        """Whether the service may end and go on with the plan that served: see _fault."""
+        return self.topology.controlled and not self.poisoned
 
     def _policy(self) -> Policy:
         """Short periods; in every other run the controller adjusts by itself, and soon."""

@@ -88,3 +88,13 @@ def killed(
     ):
         found = play(script)
     return found.violations, steps
+
+
+def test_a_restart_after_a_move_goes_on_from_the_snapshots() -> None:
+    script = with_a_move(a_seed(), False)
+    topology = dataclasses.replace(script.topology, snapshot_s=0.1)
+    late = [Event(script.peace * n // 8, "crash_all", (False, 1, -1)) for n in (5, 7)]
+    events = sorted((*script.events, *late), key=lambda event: event.at)
+    found = play(script._replace(topology=topology, events=tuple(events)))
+    assert not found.violations
+    assert found.events["resumed"] >= topology.most_workers

@@ -118,10 +118,13 @@ class World(Cluster):
             self.crash(address, power)
 
     def crash_all(self, power: bool, down: int, plan: int) -> None:
-        """plan: the number of the one to go on with."""
+        """plan: the number of the one to go on with; negative: that which served last."""
         self.end(power, down)
+        given = self.plans[plan % len(self.plans)] if plan >= 0 else self.topology.plan
+        if plan < 0 and self.ledger.plan:
+            given = RoutingPlan.from_dict(json.loads(self.ledger.plan), given.analysis)
         values = {f: getattr(self.topology, f) for f in self.topology.__dataclass_fields__}
-        self.topology = SimTopology(**{**values, "plan": self.plans[plan % len(self.plans)]})
+        self.topology = SimTopology(**{**values, "plan": given})
 
     def pause_one(self, role: str, index: int, ms: int, killable: bool) -> None:
         if (address := self._present(role, index)) is not None:

@@ -74,7 +74,16 @@ def test_what_was_written_last_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path
     kept.close()
 
 
-@pytest.mark.parametrize("field", Key._fields)
+@pytest.mark.parametrize("route", [22, 33])
+def test_one_counts_under_the_plan_of_the_start_and_under_that_which_served(route: int) -> None:
+    disk = SimDisk(Random(1))
+    kept = Snapshots(FOLDER, disk)
+    kept.write(KEY._replace(serving=33), 7, arrays(), "1.1", yes)
+    assert same(kept.read(KEY._replace(route=route)), 7, arrays())
+    assert kept.read(KEY._replace(route=44)) is None
+
+
+@pytest.mark.parametrize("field", Key._fields[:4])
 def test_one_of_another_key_is_removed(field: str) -> None:
     disk = SimDisk(Random(1))
     kept = written(disk)
