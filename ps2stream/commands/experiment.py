@@ -9,7 +9,7 @@ import click
 from ps2stream.commands.output import Output, json_option, pass_output
 from ps2stream.commands.shared_data import shared_file
 
-NAMES = ("f6", "f7", "f8", "f9", "f10", "f11", "salb")
+NAMES = ("f6", "f7", "f8", "f9", "f10", "f11", "f12", "f13", "salb")
 POSTS = "tweets_us_2021_2022.parquet"
 
 
@@ -53,10 +53,10 @@ def experiment(
 ) -> None:
     """Repeat an experiment of the papers and say which of their orderings come out.
 
-    f6 baselines, f7 hybrid, f8 latency, f9 and f10 memory, f11 workers (PS2Stream's
-    figures); salb (S3-TM). Plans are made on one part of a stream and judged on another.
-    Every worker's share runs alone, one after the other, in this process: the slowest one
-    bounds the throughput. docs/experiments.md has what was measured.
+    f6 baselines, f7 hybrid, f8 latency, f9 and f10 memory, f11 workers, f12 and f13 choosing
+    what moves (PS2Stream's figures); salb (S3-TM). Plans are made on one part of a stream and
+    judged on another. Every worker's share runs alone, one after the other, in this process:
+    the slowest one bounds the throughput. docs/experiments.md has what was measured.
     """
     from ps2stream.errors import InvalidArgument, Violation
     from ps2stream.experiments.plans import Settings

@@ -20,10 +20,11 @@ from ps2stream.dispatcher.gridt import Gridt, Share
 from ps2stream.grid import Grid
 from ps2stream.plan import RoutingPlan
 from ps2stream.planner.load import Costs, balance
-from ps2stream.rows import QueryRows
+from ps2stream.rows import Kind, QueryRows
 from ps2stream.tags import TagShare
 from ps2stream.terms import Analyzer
 from ps2stream.workers.gi2 import GI2
+from ps2stream.workers.load import LoadCounter
 from ps2stream.workers.state import FORCED, FORCED_SWEEP, SWEEP
 
 
@@ -58,14 +59,31 @@ class Period:
         return sum(len(r.inserts) + len(r.deletes) + len(r.objects.lon) for r in self.rounds)
 
 
-class _Step(NamedTuple):
-    """What one worker is sent in a round."""
+class Step(NamedTuple):
+    """What one worker is sent in a round; gone, went: handles and tags of its deletes."""
 
     inserts: QueryRows
     tags: TagShare
     gone: I64
+    went: TagShare
     lsn: int
     share: Share | None
+
+
+class Dealt(NamedTuple):
+    """A period among the workers: what each has at its beginning and is sent in each round,
+    and what a gridt counted meanwhile, as in Judgement. wanted: objects that anyone is sent."""
+
+    gridt: Gridt
+    start: Sequence[TagShare]
+    steps: Sequence[Sequence[Step]]
+    sent: Sequence[tuple[I64, I64]]
+    objects: I64
+    candidates: I64
+    inserts: I64
+    deletes: I64
+    discarded: int
+    wanted: int
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -132,11 +150,8 @@ class Judgement:
         return sum(len(np.unique(row)) for row, _ in self.sent)
 
 
-def evaluate(
-    plan: RoutingPlan, analyzer: Analyzer, period: Period, costs: Costs, repeats: int = 2
-) -> Judgement:
-    """The plan's H1 under this period. `repeats` timed runs of each worker, of which the
-    faster counts; 0 counts only. Raises PlanError for a plan of another text analysis."""
+def deal(plan: RoutingPlan, analyzer: Analyzer, period: Period) -> Dealt:
+    """The plan's H1 under this period. Raises PlanError for a plan of another text analysis."""
     gridt = Gridt(plan.compile(analyzer), plan.grid)
     m = plan.workers
     live = gridt.expand(period.live)
@@ -144,8 +159,8 @@ def evaluate(
     start = gridt.split(live)
     candidates, inserts, deletes = (np.zeros(m, np.int64) for _ in range(3))
     objects = np.zeros(m, np.int64)
-    discarded = wanted = lsn = 0
-    steps: list[list[_Step]] = [[] for _ in range(m)]
+    discarded = wanted = 0
+    steps: list[list[Step]] = [[] for _ in range(m)]
     sent: list[tuple[I64, I64]] = []
     lsn = int(period.live.lsn.max(initial=0))
     for part in period.rounds:
@@ -167,22 +182,35 @@ def evaluate(
         for w in range(m):
             rows = part.inserts.take(came[w].row)
             handles = part.deletes.handle[went[w].row]
-            steps[w].append(_Step(rows, came[w], handles, lsn, of.get(w)))
-    load = _load(costs, candidates, objects, inserts, deletes)
-    whole = _load(costs, candidates.sum(), wanted, inserts.sum(), deletes.sum())
+            steps[w].append(Step(rows, came[w], handles, went[w], lsn, of.get(w)))
+    return Dealt(
+        gridt, start, steps, sent, objects, candidates, inserts, deletes, discarded, wanted
+    )
+
+
+def evaluate(
+    plan: RoutingPlan, analyzer: Analyzer, period: Period, costs: Costs, repeats: int = 2
+) -> Judgement:
+    """The plan under this period. `repeats` timed runs of each worker, of which the faster
+    counts; 0 counts only. Raises PlanError for a plan of another text analysis."""
+    dealt, m = deal(plan, analyzer, period), plan.workers
+    candidates, inserts, deletes = dealt.candidates, dealt.inserts, dealt.deletes
+    load = _load(costs, candidates, dealt.objects, inserts, deletes)
+    whole = _load(costs, candidates.sum(), dealt.wanted, inserts.sum(), deletes.sum())
     seconds = np.zeros((len(period.rounds), m))
     matches, sizes = 0, np.zeros(m, np.int64)
     for w in range(m):
         for attempt in range(repeats):
-            took, found, sizes[w] = _serve(plan.grid, period.live, start[w], steps[w])
+            took, found, index = serve(plan.grid, period.live, dealt.start[w], dealt.steps[w])
+            sizes[w] = index.stats().bytes
             if not attempt or took.sum() < seconds[:, w].sum():
                 seconds[:, w] = took
         matches += found if repeats else 0
     return Judgement(
-        tuples=period.tuples, objects=objects, candidates=candidates, inserts=inserts,
-        deletes=deletes, load=load, bound=float(whole) / m, discarded=discarded,
-        matches=matches, seconds=seconds, sent=sent, dispatcher_bytes=gridt.bytes,
-        units=len(gridt), worker_bytes=sizes,
+        tuples=period.tuples, objects=dealt.objects, candidates=candidates, inserts=inserts,
+        deletes=deletes, load=load, bound=float(whole) / m, discarded=dealt.discarded,
+        matches=matches, seconds=seconds, sent=dealt.sent, dispatcher_bytes=dealt.gridt.bytes,
+        units=len(dealt.gridt), worker_bytes=sizes,
     )  # fmt: skip
 
 
@@ -198,11 +226,15 @@ def _pairs(shares: Sequence[Share]) -> tuple[I64, I64]:
     return np.concatenate([none, *rows]), np.concatenate([none, *worker])
 
 
-def _serve(
-    grid: Grid, live: QueryRows, start: TagShare, steps: Sequence[_Step]
-) -> tuple[F64, int, int]:
-    """One worker's period on a GI2 of its own: (seconds of each round, matches, bytes).
-    The queries that stand at the beginning are not timed."""
+def serve(
+    grid: Grid,
+    live: QueryRows,
+    start: TagShare,
+    steps: Sequence[Step],
+    counter: LoadCounter | None = None,
+) -> tuple[F64, int, GI2]:
+    """One worker's period on a GI2 of its own: (seconds of each round, matches, the index).
+    The queries that stand at the beginning are not timed. counter: counts what is done."""
     index = GI2(grid)
     index.insert(live.take(start.row), start.off, start.cell, start.term)
     seconds, matches = np.zeros(len(steps)), 0
@@ -213,7 +245,13 @@ def _serve(
         index.purge(step.lsn)
         stats = index.stats()
         index.sweep(FORCED_SWEEP if stats.tombstones > FORCED * stats.live else SWEEP)
+        if counter is not None:
+            counter.updates(step.inserts.kind, step.tags.off, step.tags.cell)
+            kind = np.full(len(step.gone), Kind.DELETE, np.uint8)
+            counter.updates(kind, step.went.off, step.went.cell)
         if (s := step.share) is not None:
             matches += len(index.match(step.lsn, s.lon, s.lat, s.term_off, s.term).row)
+            if counter is not None:
+                counter.objects(s.lon, s.lat, index.met())
         seconds[i] = time.perf_counter() - began
-    return seconds, matches, index.stats().bytes
+    return seconds, matches, index

@@ -16,7 +16,7 @@ import numpy as np
 
 from ps2stream.batch import Array, column_to_strings
 from ps2stream.bench.engine import query_rows
-from ps2stream.bench.workload import Workload, make
+from ps2stream.bench.workload import Posts, Workload, make
 from ps2stream.experiments.evaluate import Objects, Period, Round
 from ps2stream.planner.sample import Sample, posts, take
 from ps2stream.planner.statistics import Statistics
@@ -64,6 +64,19 @@ class World:
 def as_drawn(load: Workload) -> Workload:
     """No change."""
     return load
+
+
+def westward(load: Workload) -> Workload:
+    """The same posts in another order: the hot spot wanders, as the day does. The eastern half
+    has three quarters of the first and a quarter of the last."""
+    lon = load.posts.lon
+    east = np.argsort(np.argsort(-lon, kind="stable")) / len(lon)  # 0 the easternmost
+    order = np.argsort(east + 2 * np.random.default_rng([load.seed, 3]).random(len(lon)))
+    size = np.diff(load.posts.text_off)[order]
+    off = np.concatenate([np.zeros(1, np.int64), np.cumsum(size)])
+    at = np.repeat(load.posts.text_off[order] - off[:-1], size) + np.arange(off[-1])
+    posts = Posts(lon[order], load.posts.lat[order], off, load.posts.text[at])
+    return dataclasses.replace(load, posts=posts)
 
 
 def make_world(

@@ -2,48 +2,27 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ps2stream.batch import F64, I64
+from ps2stream.batch import F64
+from ps2stream.experiments.selections import Case, chosen, generated, optimum
 from ps2stream.experiments.worlds import Size, make_world
 from ps2stream.planner.adjust.algorithms import SELECTIONS
-from ps2stream.planner.adjust.selection import select
 from ps2stream.planner.baselines.kd import kd
 from ps2stream.planner.load import Costs, cell_load
 from ps2stream.planner.partition import Options, owners
-
-
-class Case(NamedTuple):
-    load: F64
-    size: I64
-    tau: float
-
-
-def chosen(name: str, case: Case, seed: int = 0) -> I64 | None:
-    return select(SELECTIONS[name], case.load, case.size, case.tau, seed)
 
 
 def cost(name: str, case: Case, seed: int = 0) -> int:
     found = chosen(name, case, seed)
     assert found is not None
     return int(case.size[found].sum())
-
-
-def optimum(case: Case) -> int | None:
-    """By trying all subsets."""
-    sets = itertools.product((0.0, 1.0), repeat=len(case.load))
-    matrix = np.array(list(sets)).reshape(-1, len(case.load))
-    moved, costs = matrix @ case.load, matrix @ case.size
-    good = (moved >= case.tau * (1 - 1e-9)) & (moved <= 2 * case.tau * (1 + 1e-9))
-    return int(costs[good].min()) if good.any() else None
 
 
 @st.composite
@@ -138,22 +117,6 @@ def test_dp_counts_in_coarser_quanta_where_the_table_would_be_too_large(
     assert np.mean(np.array(rough) / exact) < 1.02
     monkeypatch.setattr("ps2stream.planner.adjust.dp.TABLE", 1)
     assert [cost("dp", case) for case in cases] == [cost("gr", case) for case in cases]
-
-
-def generated(count: int) -> Iterator[Case]:
-    """Workers as one meets them: loads and sizes skewed like words and cities are, more or
-    less related; and those whose units are all alike, on which greed fails most."""
-    for seed in range(count):
-        rng = np.random.default_rng([7, seed])
-        n = int(rng.integers(8, 400))
-        rank = 1 / np.arange(1, n + 1) ** rng.uniform(0.6, 1.4)
-        objects = rng.permutation(rank) * 1e5 * rng.lognormal(0, 0.5, n)
-        queries = rng.permutation(rank) * 1e4 * rng.lognormal(0, 0.7, n)
-        if seed % 3:
-            queries = objects / 10 * rng.lognormal(0, 0.8, n)
-        load = 0.02 * objects * queries + 0.6 * objects
-        size = (queries * rng.lognormal(5, 0.2, n)).astype(np.int64) + 1
-        yield Case(load, size, float(load.sum() * rng.uniform(0.02, 0.45)))
 
 
 def alike(count: int) -> Iterator[Case]:

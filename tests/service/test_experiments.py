@@ -18,8 +18,11 @@ def run(*arguments: str) -> tuple[int, str, str]:
     return found.exit_code, found.stdout, found.stderr
 
 
+LARGER = {"f13"}  # than f12, and otherwise the same
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in LARGER])
 def test_an_experiment_prints_rows_and_verdicts_and_draws(name: str, tmp_path: Path) -> None:
     workers = "4,8" if name in ("f11", "salb") else "4"
     code, out, err = run(

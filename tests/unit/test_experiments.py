@@ -10,14 +10,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ps2stream.batch import F64, column_to_strings
+from ps2stream.bench.workload import Posts, make
 from ps2stream.commands.experiment import NAMES
 from ps2stream.experiments import f8, salb
+from ps2stream.experiments.evaluate import evaluate
 from ps2stream.experiments.f8 import lateness
-from ps2stream.experiments.plans import Settings
+from ps2stream.experiments.loads import measured
+from ps2stream.experiments.plans import JUDGED_AT, Settings, planned
 from ps2stream.experiments.report import Chart, Report, at_least, at_most, ordering
 from ps2stream.experiments.suite import EXPERIMENTS
 from ps2stream.experiments.topics import post_subscriptions, topic_subscriptions, topics
-from ps2stream.experiments.worlds import FULL, SYNTHETIC, Size, World
+from ps2stream.experiments.worlds import FULL, SYNTHETIC, Size, World, make_world, westward
+from ps2stream.terms import Analysis, Analyzer
 
 
 def test_an_ordering_holds_when_every_measure_says_so() -> None:
@@ -135,3 +140,33 @@ def test_a_subscription_of_a_post_has_all_its_words() -> None:
     off, word = post_subscriptions(posts.off, posts.word, 100, np.random.default_rng(5))
     mine = {tuple(word[a:b].tolist()) for a, b in itertools.pairwise(off)}
     assert mine <= sets - {()}
+
+
+def test_workers_measure_what_a_plan_is_judged_by() -> None:
+    world = make_world("w", SYNTHETIC, "q3", Size(2_000, 2_000, 4_000, 2), 1, westward)
+    plan = planned(world, "hybrid", 4, Settings())
+    judged = evaluate(plan, world.analyzer, world.period, JUDGED_AT, 0)
+    units = measured(plan, world.analyzer, world.period)
+
+    def of(values: F64) -> list[float]:
+        return [float(values[units.worker == w].sum()) for w in range(4)]
+
+    assert of(units.inserts) == judged.inserts.tolist()
+    assert of(units.deletes) == judged.deletes.tolist()
+    assert of(units.checks) == pytest.approx(judged.candidates, rel=0.02)
+    assert of(units.objects) == judged.objects.tolist()
+    assert units.bytes.sum() > 0
+
+
+def test_the_hot_spot_wanders_west() -> None:
+    load = make(SYNTHETIC, "q1", 100, 10, 4_000, 1, Analyzer(Analysis(salt=1)))
+    moved = westward(load)
+    lon, middle = moved.posts.lon, np.median(load.posts.lon)
+    assert (lon[:1000] > middle).mean() == pytest.approx(0.75, abs=0.06)
+    assert (lon[-1000:] > middle).mean() == pytest.approx(0.25, abs=0.06)
+
+    def rows(posts: Posts) -> list[tuple[float, float, str]]:
+        texts = column_to_strings(posts.text_off, posts.text)
+        return sorted(zip(posts.lon.tolist(), posts.lat.tolist(), texts, strict=True))
+
+    assert rows(moved.posts) == rows(load.posts)

@@ -1,0 +1,24 @@
+"""What the workers of a plan measure of a period: the units that an adjustment moves."""
+
+from __future__ import annotations
+
+from ps2stream.experiments.evaluate import Period, deal, serve
+from ps2stream.load_messages import LoadRequest
+from ps2stream.plan import RoutingPlan
+from ps2stream.planner.adjust.units import Units
+from ps2stream.planner.controller import units_of
+from ps2stream.terms import Analyzer
+from ps2stream.workers.load import LoadCounter
+
+
+def measured(plan: RoutingPlan, analyzer: Analyzer, period: Period) -> Units:
+    """What the workers of this plan tell the controller of this period, counted by the GI2s
+    and the counters that they have. Raises PlanError as `evaluate` does."""
+    dealt, reports = deal(plan, analyzer, period), []
+    for w in range(plan.workers):
+        counter = LoadCounter(w, plan.grid)
+        index = serve(plan.grid, period.live, dealt.start[w], dealt.steps[w], counter)[2]
+        report = counter.report(LoadRequest(0, 1), index.census(), 0, False)
+        assert report is not None
+        reports.append(report)
+    return units_of(reports)
