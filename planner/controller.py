@@ -138,7 +138,8 @@ class ControllerMachine:
             self._number += 1
             self._whole = False
             self._reports.clear()
-            request = LoadRequest(self._epoch, self._number)
+            within = self.policy.period_ticks // 2
+            request = LoadRequest(self._epoch, self._number, within)
             out += [Send(Address("worker", i), request) for i in range(self.strategy.workers)]
         return out
 

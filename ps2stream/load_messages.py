@@ -13,11 +13,13 @@ from ps2stream.batch import I64, U8, U32, Frame
 @dataclasses.dataclass(frozen=True, eq=False)
 class LoadRequest(Frame):
     """controller -> every worker at the end of each period: say what you did. `epoch` is the
-    controller's, `number` that of the period; both rise."""
+    controller's, `number` that of the period; both rise. The answer is awaited for longer
+    than `within` ticks."""
 
     KIND = 80
     epoch: int
     number: int
+    within: int
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from ps2stream.batch import F64, Array
@@ -22,3 +24,8 @@ def grown(array: Array, size: int) -> Array:
     out = np.zeros(max(size, int(len(array) * GROWTH)), array.dtype)
     out[: len(array)] = array
     return out
+
+
+def parts_of(n: int, parts: int) -> list[tuple[int, int]]:
+    """0 to n in so many ranges of about one length."""
+    return list(pairwise(n * i // parts for i in range(parts + 1)))

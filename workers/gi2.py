@@ -6,7 +6,7 @@ grows them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -21,13 +21,15 @@ from ps2stream.workers import layout as kl
 from ps2stream.workers import posting_kernels as kp
 from ps2stream.workers import purge_kernels as kd
 from ps2stream.workers import scan_kernels as ks
-from ps2stream.workers.arrays import GROWTH, cache_lines, grown
+from ps2stream.workers.arrays import GROWTH, cache_lines, grown, parts_of
+from ps2stream.workers.by_cell import ByCell
 from ps2stream.workers.index import Census, IndexStats, Matches, Met, Parts
 from ps2stream.workers.shapes import exact
 from ps2stream.workers.waiting import Waiting
 
 _FIRST = 1 << 10  # entries of new arrays
 _CHUNK = 1 << 16  # rows an insert call handles between checks of capacity
+_SLICE = 1 << 14  # buckets: fewer are counted at once
 _BITS = 64
 _FULL, _EMPTY = 0.55, 0.4  # load at which a table grows, and to which: misses cost probes
 _ARRAYS = ("table", "places", "runs", "run_free", "pool", "pool_free", "slots", "general", "left",
@@ -233,17 +235,29 @@ class GI2:
                 self._pool, self._pool_free, self._state,
             )  # fmt: skip
 
-    def census(self, level: int = 0) -> Census:
+    def census(self, slices: int = 1, level: int = 0) -> Iterator[Census | None]:
         """See `Index.census`; bytes are of slot, posting and block in the pool."""
-        size = np.empty(int(self._state[kl.SLOT_TOP]), np.uint32)
-        ks.sizes(self._slots.view(np.int64), self._general, self._pool, size)
-        room, rows = _CHUNK, -1
-        while rows < 0:
-            room *= 2
-            cell: U32 = np.empty(room, np.uint32)
-            n: I64 = np.zeros((2, room), np.int64)
-            rows = ks.count(self._table, self._runs, size, level, self._lon_bits, cell, *n)
-        return Census(cell[:rows], n[0, :rows], n[1, :rows])
+        slices = min(slices, -(-len(self._table) // _SLICE))
+        size = np.zeros(int(self._state[kl.SLOT_TOP]), np.uint32)
+        for start, stop in parts_of(len(size), slices):
+            ks.sizes(self._slots.view(np.int64), self._general, self._pool, start, size[start:stop])
+            if slices > 1:
+                yield None
+        cell: U32 = np.empty(_CHUNK, np.uint32)
+        n: I64 = np.empty((2, _CHUNK), np.int64)
+        counts = ByCell(2)
+        for i in range(slices):
+            # A table that grew meanwhile keeps its order: see `layout.home`.
+            bucket, end = (len(self._table) * k // slices for k in (i, i + 1))
+            while bucket < end:
+                bucket, rows = ks.weigh(
+                    self._table, self._runs, size, level, self._lon_bits, bucket, end, cell, *n
+                )
+                counts.add(cell[:rows], 0, *n[:, :rows])
+            if i < slices - 1:
+                yield None
+        held = counts.take()
+        yield Census(held.cell, held.by[:, 0], held.by[:, 1])
 
     # --- matching ---------------------------------------------------------
 

@@ -7,7 +7,7 @@ say where a query is to be found; an index is free to store them in any way, as 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -110,8 +110,10 @@ class Index(Protocol):
     def release(self) -> None:
         """Go on; idempotent."""
 
-    def census(self, level: int = 0) -> Census:
-        """What is stored, by cell of `level`; of coarser levels by their own cells."""
+    def census(self, slices: int = 1, level: int = 0) -> Iterator[Census | None]:
+        """What is stored, by cell of `level`; of coarser levels by their own cells. Comes at
+        the end of at most 2 * `slices` steps, None before, between which anything may be done:
+        what then changes is counted as it was or as it is, or left out."""
 
     def stats(self) -> IndexStats:
         """Current sizes; cheap."""

@@ -6,8 +6,6 @@ counts by part. The other levels of the grid do not move: each counts as one.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from ps2stream.batch import F64, I64, U8, U32
@@ -15,19 +13,11 @@ from ps2stream.grid import Grid
 from ps2stream.load_messages import LoadReport, LoadRequest
 from ps2stream.rows import Kind
 from ps2stream.unit_kernels import LEVEL_SHIFT
+from ps2stream.workers.by_cell import ByCell, Counts
 from ps2stream.workers.index import Census, Met
-from ps2stream.workers.load_kernels import NO_CELL, add
 
 OBJECTS, CHECKS, INSERTS, DELETES = range(4)
-_FIRST = 1 << 10
 _TOGETHER = 1 << 14  # objects: fewer would cost more than they are worth
-
-
-class Counts(NamedTuple):
-    """cell uint32[k] ascending, by int64[k, 4]: columns as above."""
-
-    cell: U32
-    by: I64
 
 
 class LoadCounter:
@@ -36,11 +26,11 @@ class LoadCounter:
     def __init__(self, index: int, grid: Grid) -> None:
         self._index = index
         self._grid = grid
-        self._told = (0, 0)  # epoch and number of the request that was answered last
+        self._asked = self._told = (0, 0)  # epoch and number of the last request, answered
         self._waiting: list[tuple[F64, F64, I64]] = []  # batches that are counted together
         self._held = 0  # objects of these
         self._levels = np.zeros(1 << 32 - LEVEL_SHIFT, np.int64)  # checks on the other levels
-        self._clear(_FIRST)
+        self._counts = ByCell(4)
 
     def objects(self, lon: F64, lat: F64, met: Met) -> None:
         """A batch was matched; degrees, float64[n]."""
@@ -54,28 +44,25 @@ class LoadCounter:
         """Rows were inserted or deleted under these tags (ragged)."""
         size = np.diff(tag_off)
         insert = np.repeat((kind == Kind.INSERT).astype(np.int64), size)
-        self._add(_parts(tag_cell), INSERTS, insert, 1 - insert)
+        self._counts.add(_parts(tag_cell), INSERTS, insert, 1 - insert)
 
     def take(self) -> Counts:
         """What was counted, which is forgotten."""
         self._count()
         levels = np.flatnonzero(self._levels)
         coarse = (levels << LEVEL_SHIFT).astype(np.uint32)
-        self._add(coarse, OBJECTS, np.zeros(len(levels), np.int64), self._levels[levels])
+        self._counts.add(coarse, OBJECTS, np.zeros(len(levels), np.int64), self._levels[levels])
         self._levels[:] = 0
-        held = np.flatnonzero(self._cells != NO_CELL)
-        order = held[np.argsort(self._cells[held])]
-        counts = Counts(self._cells[order], self._by[order])
-        self._clear(len(self._cells))
-        return counts
+        return self._counts.take()
 
-    def report(
-        self, ask: LoadRequest, census: Census, route: int, moving: bool
-    ) -> LoadReport | None:
-        """The answer, unless it is a repeat; census: of the base level, as it is now."""
+    def asked(self, ask: LoadRequest) -> bool:
+        """Whether that is no repeat, and none that comes late."""
+        before, self._asked = self._asked, max(self._asked, (ask.epoch, ask.number))
+        return self._asked > before
+
+    def report(self, ask: LoadRequest, census: Census, route: int, moving: bool) -> LoadReport:
+        """The answer; census: of the base level, as it is about now."""
         epoch, number = self._told
-        if (ask.epoch, ask.number) <= self._told:
-            return None
         self._told = (ask.epoch, ask.number)
         counts = self.take()
         stored = _parts(census.cell)
@@ -104,24 +91,8 @@ class LoadCounter:
         if self._waiting:
             lon, lat, checks = map(np.concatenate, zip(*self._waiting, strict=True))
             cell = self._grid.cells(lon, lat, 0)
-            self._add(cell, OBJECTS, np.ones(len(cell), np.int64), checks)
+            self._counts.add(cell, OBJECTS, np.ones(len(cell), np.int64), checks)
         self._waiting, self._held = [], 0
-
-    def _add(self, cell: U32, column: int, one: I64, other: I64) -> None:
-        if 2 * (self._used + len(cell)) >= len(self._cells):
-            cells, by = self._cells, self._by
-            held = np.flatnonzero(cells != NO_CELL)
-            self._clear(1 << (4 * (len(held) + len(cell))).bit_length())
-            for at in (OBJECTS, INSERTS):
-                self._used += add(
-                    self._cells, self._by, cells[held], at, by[held, at], by[held, at + 1]
-                )
-        self._used += add(self._cells, self._by, cell, column, one, other)
-
-    def _clear(self, size: int) -> None:
-        self._cells = np.full(size, NO_CELL, np.uint32)
-        self._by = np.zeros((size, 4), np.int64)
-        self._used = 0
 
 
 def _parts(tag_cell: U32) -> U32:

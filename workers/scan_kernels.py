@@ -25,7 +25,6 @@ from ps2stream.workers.layout import (
     REST,
     SLOT_MASK,
     TABLE_USED,
-    after,
     find_tag,
     give_run,
     home,
@@ -106,25 +105,25 @@ def free_waiting(slots, places, slots_i, general, pool, pool_free, state):
 
 
 @njit(cache=True, nogil=True)
-def sizes(slots_i, general, pool, out):
-    """Bytes of each slot's query with one posting; 0 where no live query is."""
-    for slot in range(out.shape[0]):
-        out[slot] = 0
-        if slots_i[slot, DELETED] == NEVER:
-            out[slot] = _SLOT_BYTES + _POSTING_BYTES
-            if general[slot]:
-                cls = pool[slots_i[slot, REST] + P_GEOM] >> np.uint64(48)
-                out[slot] += (_WORD_BYTES * POOL_UNIT) << np.int64(cls)
+def sizes(slots_i, general, pool, slot, out):
+    """Bytes of each query with one posting, in the slots from `slot` on; 0 where no live one
+    is."""
+    for i in range(out.shape[0]):
+        out[i] = 0
+        if slots_i[slot + i, DELETED] == NEVER:
+            out[i] = _SLOT_BYTES + _POSTING_BYTES
+            if general[slot + i]:
+                cls = pool[slots_i[slot + i, REST] + P_GEOM] >> np.uint64(48)
+                out[i] += (_WORD_BYTES * POOL_UNIT) << np.int64(cls)
 
 
 @njit(cache=True, nogil=True)
-def count(table, runs, size, level, lon_bits, cell, queries, held):
-    """Fill the columns, a row a cell: postings of live queries, and their bytes by `size` of
-    their slots. Cells finer than `level` count for the one that holds them. The rows, or -1
-    when there are more cells than the columns hold."""
-    rows = 0
-    place = np.zeros(2 * cell.shape[0] + 1, np.uint32)  # open addressing, cell -> row + 1
-    for bucket in range(table.shape[0]):
+def weigh(table, runs, size, level, lon_bits, bucket, end, cell, queries, held):
+    """Fill the columns with the tags from `bucket` to `end`, a row one that live queries are
+    under: its cell (of `level` where it is finer), how many they are, their bytes by `size` of
+    their slots; a slot behind these is as one without a query. (The next bucket, rows)."""
+    n = 0
+    while bucket < end and n + BUCKET <= cell.shape[0]:
         ahead = min(bucket + _AHEAD, table.shape[0] - 1)
         for i in range(BUCKET):
             prefetch(runs, np.int64(table[ahead, BUCKET + i] & LOW))
@@ -135,26 +134,17 @@ def count(table, runs, size, level, lon_bits, cell, queries, held):
             run = np.int64(word & LOW)
             live = total = np.int64(0)
             for j in range(np.int64(runs[run]) & LEN_MASK):
-                each = size[np.int64(runs[run + 1 + j * POSTING + 2]) & SLOT_MASK]
+                slot = np.int64(runs[run + 1 + j * POSTING + 2]) & SLOT_MASK
+                each = size[slot] if slot < size.shape[0] else np.uint32(0)
                 live += each != 0
                 total += each
             if live == 0:
                 continue
-            tag = _ancestor(np.int64(word >> np.uint64(32)), level, lon_bits)
-            at = home(NONE, tag, place.shape[0])
-            while place[at] != 0 and cell[np.int64(place[at]) - 1] != tag:
-                at = after(at, place.shape[0])
-            if place[at] == 0:
-                if rows == cell.shape[0]:
-                    return -1
-                cell[rows] = tag
-                queries[rows] = held[rows] = 0
-                rows += 1
-                place[at] = np.uint32(rows)
-            row = np.int64(place[at]) - 1
-            queries[row] += live
-            held[row] += total
-    return rows
+            cell[n] = _ancestor(np.int64(word >> np.uint64(32)), level, lon_bits)
+            queries[n], held[n] = live, total
+            n += 1
+        bucket += 1
+    return bucket, n
 
 
 @njit(inline="always")

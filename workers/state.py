@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
@@ -37,7 +38,7 @@ from ps2stream.strategy import Routes, Step, Strategist, step_of
 from ps2stream.tags import Tagger, TagShare, starts
 from ps2stream.tail import Follower
 from ps2stream.workers.gi2 import GI2
-from ps2stream.workers.index import Index, IndexStats, Mask, Parts, Saved
+from ps2stream.workers.index import Census, Index, IndexStats, Mask, Parts, Saved
 from ps2stream.workers.load import LoadCounter
 from ps2stream.workers.loading import Loading
 
@@ -83,6 +84,8 @@ class WorkerMachine:
         self._make = store
         self._strategist = strategist
         self._routes = Routes(tagger.h1, route, known=frozenset((route,)))
+        self._asked: LoadRequest | None = None  # what is weighed for
+        self._census: Iterator[Census | None] | None = None
         self._store = store(tagger.grid, None if saved is None else self._resumed(saved))
         self._frozen = False
         self._watermarks = [0] * dispatchers
@@ -180,7 +183,7 @@ class WorkerMachine:
         """Periodic, ten times a second: fetch, if since the last tick nothing came of what was
         missing then; go on with the suspect batches, one step a tick, so that what was
         answered has left before anything dangerous begins."""
-        out = self._stream.tick() + self._strive()
+        out = self._stream.tick() + self._strive() + self._weigh()
         if self._begun is not None:
             begun, self._begun = self._begun, None
             over = Send(Address("dispatcher", begun.dispatcher), Begin(self.index, -1, 0))
@@ -301,6 +304,8 @@ class WorkerMachine:
 
     def _turn(self, routes: Routes) -> None:
         """Go by these from now on."""
+        if self._census is not None and self._asked is not None:  # of what may be dropped now
+            self._census = self._store.census(max(self._asked.within // 4, 1))
         self._routes, self.route = routes, routes.route
         young = routes.young, routes.apart
         self._tagger = Tagger(routes.serving, self._tagger.grid, routes.other, *young)
@@ -348,10 +353,22 @@ class WorkerMachine:
         return self._hot() if self._ticks % HOT_TICKS == 0 else []
 
     def _tell_load(self, ask: LoadRequest) -> list[Send]:
+        """Begin to count what is stored, or go on with it for this period."""
+        if not self._load.asked(ask):
+            return []
+        self._asked = ask
+        self._census = self._census or self._store.census(max(ask.within // 4, 1))
+        return self._weigh()
+
+    def _weigh(self) -> list[Send]:
+        """A slice of that, so that matching never waits for long."""
+        census = None if self._census is None else next(self._census)
+        if census is None or self._asked is None:
+            return []
+        ask, self._asked, self._census = self._asked, None, None
         routes = self._routes
         moving = routes.other is not None or routes.young is not None
-        report = self._load.report(ask, self._store.census(), routes.route, moving)
-        return [] if report is None else [Send(CONTROLLER, report)]
+        return [Send(CONTROLLER, self._load.report(ask, census, routes.route, moving))]
 
     # --- objects ---------------------------------------------------------------------
 

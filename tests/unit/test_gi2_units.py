@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -12,8 +13,10 @@ from numpy.typing import NDArray
 
 from ps2stream.batch import U32, U64
 from ps2stream.rows import NEVER
+from ps2stream.workers import gi2
 from ps2stream.workers import layout as kl
 from ps2stream.workers.gi2 import GI2
+from ps2stream.workers.index import Census
 from tests.unit.postings import (
     GRID,
     VOCABULARY,
@@ -147,7 +150,7 @@ class Twin:
             for cell, _ in query.tags:
                 queries[above(cell, level)] += 1
                 held[above(cell, level)] += size
-        census = self.index.census(level)
+        census = counted(self.index.census(1 + self.lsn % 8, level))
         assert len(set(census.cell.tolist())) == len(census.cell)
         assert dict(zip(census.cell.tolist(), census.queries.tolist(), strict=True)) == queries
         assert dict(zip(census.cell.tolist(), census.bytes.tolist(), strict=True)) == held
@@ -157,6 +160,13 @@ class Twin:
             here = [q for q in self.queries if q.tags]
             postings = sum(len(q.tags) for q in here)
             assert self.index.stats()[:3] == (len(live), len(here) - len(live), postings)
+
+
+def counted(census: Iterator[Census | None]) -> Census:
+    *steps, last = census
+    assert not any(steps)
+    assert last is not None
+    return last
 
 
 def above(cell: int, level: int) -> int:
@@ -208,7 +218,10 @@ def nothing_leaks(index: GI2) -> None:
 
 
 @pytest.mark.parametrize("seed", range(16))
-def test_equals_the_definition_while_units_come_and_go(seed: int) -> None:
+def test_equals_the_definition_while_units_come_and_go(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gi2, "_SLICE", 1 << 5)
     twin, pairs = Twin(seed), 0
     for _ in range(60):
         step = twin.rng.choice(STEPS, p=[0.22, 0.22, 0.16, 0.1, 0.1, 0.15, 0.05])
@@ -219,8 +232,37 @@ def test_equals_the_definition_while_units_come_and_go(seed: int) -> None:
     twin.index.drop(lambda cell, term: np.zeros(len(cell), bool))
     assert twin.index.stats()[:3] == (0, 0, 0)
     twin.index.purge(twin.lsn)
-    assert len(twin.index.census().cell) == 0
+    assert len(counted(twin.index.census()).cell) == 0
     nothing_leaks(twin.index)
+
+
+def test_a_census_goes_on_while_the_index_grows_and_shrinks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gi2, "_SLICE", 1 << 5)
+    rng, index = np.random.default_rng(3), GI2(GRID)
+    stay, go, come = np.split(np.arange(1, 4001), [600, 1000])
+    queries = {
+        name: [random_query(rng, handle) for handle in part.tolist()]
+        for name, part in (("stay", stay), ("go", go), ("come", come))
+    }
+    index.insert(*columns([*queries["stay"], *queries["go"]]))
+    census = index.census(8)
+    for _ in range(11):  # in the middle of its second half
+        assert next(census) is None
+    size = len(index._table)
+    index.delete(go, go + 10**6)
+    index.purge(10**7)
+    index.sweep(1 << 20)
+    index.insert(*columns(queries["come"]))
+    assert len(index._table) > size
+    found = counted(census)
+    assert (np.diff(found.cell.astype(np.int64)) > 0).all()
+    held = {name: Counter(c for q in of for c, _ in q.tags) for name, of in queries.items()}
+    most = held["stay"] + held["go"] + held["come"]
+    told = dict(zip(found.cell.tolist(), found.queries.tolist(), strict=True))
+    assert all(told.get(cell, 0) >= n for cell, n in held["stay"].items())
+    assert all(n <= most[cell] for cell, n in told.items())
 
 
 def test_any_number_of_deletes_may_wait_and_come_again() -> None:

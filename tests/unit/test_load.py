@@ -93,7 +93,7 @@ class Twin:
         self.batch += n
 
     def report(self, epoch: int, number: int) -> LoadReport:
-        [send] = self.machine.on(LoadRequest(epoch, number))
+        [send] = self.machine.on(LoadRequest(epoch, number, 50))
         assert send.to == Address("controller", 0)
         assert isinstance(send.frame, LoadReport)
         return send.frame
@@ -152,9 +152,9 @@ def test_a_report_says_how_many_periods_it_is_of() -> None:
     assert twin.report(1, 4).periods == 0  # since when it counts the controller cannot know
     assert twin.report(1, 5).periods == 1
     twin.match(10)
-    assert twin.machine.on(LoadRequest(1, 5)) == []  # again, or late: what was counted stays
-    assert twin.machine.on(LoadRequest(1, 3)) == []
+    assert twin.machine.on(LoadRequest(1, 5, 50)) == []  # again, or late: what was counted stays
+    assert twin.machine.on(LoadRequest(1, 3, 50)) == []
     later = twin.report(1, 8)
     assert (later.periods, int(later.objects.sum())) == (3, 10)
     assert twin.report(2, 1).periods == 0  # another controller
-    assert twin.machine.on(LoadRequest(1, 9)) == []
+    assert twin.machine.on(LoadRequest(1, 9, 50)) == []
