@@ -19,6 +19,7 @@ from ps2stream.load_messages import AdjustReply, AdjustRequest, LoadReport, Load
 from ps2stream.messages import (
     ROLES,
     Address,
+    Ask,
     Send,
     StrategyReply,
     StrategyRequest,
@@ -30,6 +31,7 @@ from ps2stream.planner.adjust.adjustment import Adjustment
 from ps2stream.planner.adjust.algorithms import SELECTIONS
 from ps2stream.planner.adjust.apply import apply
 from ps2stream.planner.adjust.decide import Rules, decide
+from ps2stream.planner.adjust.strategy import Sunset
 from ps2stream.planner.adjust.units import Units, carried, smoothed
 from ps2stream.planner.load import balance
 from ps2stream.planner.told import adjustment_told, loads_told
@@ -51,12 +53,14 @@ class Policy:
     period_ticks: int = 100
     automatic: bool = False
     idle: float = 0.02
+    sunset: Sunset = dataclasses.field(default_factory=Sunset)
 
 
 @dataclasses.dataclass
 class Counters:
     """periods: with a report of every worker; lost: without; balance: over all workers in the
-    last one, by cells and by Definition 1's product; adjustments that were begun, refused."""
+    last one, by cells and by Definition 1's product; adjustments that were begun, refused;
+    sunsets: old plans whose end was begun."""
 
     periods: int = 0
     lost: int = 0
@@ -64,6 +68,7 @@ class Counters:
     balance_definition1: float = 0.0
     adjustments: int = 0
     refused: int = 0
+    sunsets: int = 0
 
 
 class ControllerMachine:
@@ -179,7 +184,7 @@ class ControllerMachine:
         if loads.max(initial=0.0) < self.policy.idle * self.period_us:
             return []
         _, plan = self._propose(self._units, self.policy.rules)
-        return [] if plan is None else self._ask(_packed(plan.to_dict()))
+        return [] if plan is None else self._ask(Ask.MOVE, _packed(plan.to_dict()))
 
     def _propose(self, units: Units, rules: Rules) -> tuple[Adjustment, RoutingPlan | None]:
         """An adjustment, and the plan that it makes if it moves anything."""
@@ -230,23 +235,24 @@ class ControllerMachine:
 
     # --- the strategy ------------------------------------------------------------------
 
-    def _ask(self, plan: U8 | None = None) -> list[Send]:
-        """What the strategy is, or to begin the move to a plan; one question at a time."""
+    def _ask(self, ask: Ask = Ask.TELL, plan: U8 | None = None) -> list[Send]:
+        """One question at a time."""
         if self._asked is not None:
             return []
         self._seq += 1
         data = nothing() if plan is None else plan
-        self._asked = StrategyRequest(CONTROLLER, 0, self._seq, int(plan is None), data)
+        self._asked = StrategyRequest(CONTROLLER, 0, self._seq, ask, data)
         self._asked_at = self._ticks
         return [Send(SEQUENCER, self._asked)]
 
     def _learn(self, reply: StrategyReply) -> list[Send]:
         if self._asked is None or reply.seq != self._seq:
             return []
-        began, self._asked = not self._asked.ask, None
-        if began:
-            self.counters.adjustments += not len(reply.problem)
-            self.counters.refused += len(reply.problem) > 0
+        asked, self._asked = self._asked.ask, None
+        done = not len(reply.problem)
+        self.counters.adjustments += asked == Ask.MOVE and done
+        self.counters.refused += asked == Ask.MOVE and not done
+        self.counters.sunsets += asked == Ask.UNITE and done
         before, self.strategy = self.strategy, self.strategy.after(reply.strategy, reply.lsn)
         self._known = True
         now = self.strategy.plan
@@ -259,6 +265,8 @@ class ControllerMachine:
             self._settled = self._number + 2
         if self._units is not None:  # some workers may have gone with a plan
             self._units = self._units.take(self._units.worker < self.strategy.workers)
+        if asked == Ask.TELL and self.policy.sunset.due_by(self.strategy, reply):
+            return self._ask(Ask.UNITE)
         return []
 
 

@@ -108,7 +108,8 @@ class MoveInfo:
 class Moves:
     """The plan in force, for so many workers; where the move under way stands (`state`: done
     when there is none, apart, loading, hot, retiring), with the LSNs of its steps; those that
-    ended. Of the live queries `old` belong to the old plan of two that are apart."""
+    ended. Of the `live` queries `old` belong to the old plan of two that are apart, which they are
+    since `apart_ms` (Unix ms; None: not known, or they are not)."""
 
     plan_version: int
     workers: int
@@ -119,7 +120,13 @@ class Moves:
     apart: int
     live: int
     old: int
+    apart_ms: int | None
     ended: tuple[MoveInfo, ...]
+
+    @property
+    def old_share(self) -> float:
+        """What part of the live queries belongs to the old plan."""
+        return self.old / self.live if self.live else 0.0
 
 
 def query_of(message: query_pb2.Query) -> Query:
@@ -267,6 +274,7 @@ def moves_of(answer: admin_pb2.GetMovesResponse) -> Moves:
         answer.apart,
         answer.live_queries,
         answer.old_queries,
+        answer.apart_ms if answer.HasField("apart_ms") else None,
         tuple(map(_move_of, answer.moves)),
     )
 

@@ -250,11 +250,20 @@ class Client:
         request = admin_pb2.GetPlanRequest()
         return self._call(f"{ADMIN}GetPlan", request, admin_pb2.GetPlanResponse).plan
 
-    def apply_plan(self, plan: bytes) -> tuple[int, int]:
-        """Begin the move to this plan (JSON); LSN and version. Waits for workers to start.
-        FailedPrecondition when it was not derived from the plan in force, and during a move."""
-        request = admin_pb2.ApplyPlanRequest(plan=plan)
+    def apply_plan(self, plan: bytes, *, coexist: bool = False) -> tuple[int, int]:
+        """Begin the move to this plan (JSON), or let it `coexist`: new queries belong to it, those
+        of before to the plan in force; LSN and version. Waits for workers to start.
+        FailedPrecondition when it was not derived from the plan in force, during a move, and
+        while two plans coexist."""
+        request = admin_pb2.ApplyPlanRequest(plan=plan, coexist=coexist)
         found = self._call(f"{ADMIN}ApplyPlan", request, admin_pb2.ApplyPlanResponse)
+        return found.lsn, found.version
+
+    def unite_plans(self) -> tuple[int, int]:
+        """Begin to move what is left of the old plan to the one that coexists with it; LSN, and
+        the latter's version. FailedPrecondition where there are no two."""
+        request = admin_pb2.UnitePlansRequest()
+        found = self._call(f"{ADMIN}UnitePlans", request, admin_pb2.UnitePlansResponse)
         return found.lsn, found.version
 
     def abort_move(self) -> tuple[int, int]:

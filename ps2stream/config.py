@@ -138,6 +138,20 @@ class Settings(BaseModel):
         allow_inf_nan=False,
         description="most loaded over least loaded worker, above which loads are adjusted",
     )
+    sunset_share: float = Field(
+        default=0.05,
+        ge=0.0,
+        le=1.0,
+        allow_inf_nan=False,
+        description="share of the queries that are the old plan's of two, at which the rest moves",
+    )
+    sunset_hours: float = Field(
+        default=168.0,
+        gt=0.0,
+        le=24 * 366,
+        allow_inf_nan=False,
+        description="hours that two plans coexist, until the rest of the old one's queries moves",
+    )
     costs: Path | None = Field(
         default=None, description="c1 to c4 as `ps2stream calibrate` writes them; none: built in"
     )

@@ -295,11 +295,20 @@ class Hot(Frame):
     bytes: int = 0
 
 
+class Ask(IntEnum):
+    """What a StrategyRequest asks for. MOVE: to its plan, or, without one, give up the move under
+    way; TELL: only say what the strategy is; COEXIST: let its plan coexist with the present one;
+    UNITE: move what is left to the plan that coexists."""
+
+    MOVE = 0
+    TELL = 1
+    COEXIST = 2
+    UNITE = 3
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class StrategyRequest(Frame):
-    """dispatcher or controller -> sequencer: begin the move to `plan` (JSON), or, where that is
-    empty, give up the move under way. `ask` = 1: only say what the strategy is; 2: let `plan`
-    coexist with the present one; 3: move what is left to the plan that coexists. `role` is an
+    """dispatcher or controller -> sequencer. `ask`: an Ask; `plan`: JSON or empty; `role` is an
     index into ROLES."""
 
     KIND = 36

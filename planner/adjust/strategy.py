@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from typing import Literal
 
 from ps2stream.batch import F64
+from ps2stream.messages import StrategyReply
 from ps2stream.planner.load import balance
+from ps2stream.strategy import Strategy
 
 FALL = 0.10
-SUNSET_SHARE = 0.05
-SUNSET_MS = 7 * 24 * 3600 * 1000
+HOUR_MS = 3_600_000
 
 Reason = Literal["load", "balance"]
 
@@ -29,10 +32,21 @@ def repartition(
     return "balance" if unmet and balance(now) > sigma and better else None
 
 
-def sunset(
-    old: int, live: int, age_ms: int, share: float = SUNSET_SHARE, after_ms: int = SUNSET_MS
-) -> bool:
-    """Whether what is left of the old strategy should migrate and the strategy go: when at
-    most `share` of the live queries are its own, or it was replaced `after_ms` ago. old,
-    live: queries of the old strategy and of both; age_ms: since the switch."""
-    return old <= share * live or age_ms >= after_ms
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sunset:
+    """When what is left of the old strategy is to migrate and the strategy to go: once at most
+    `share` of the live queries are its own, or it was replaced `after_ms` ago."""
+
+    share: float = 0.05
+    after_ms: int = 7 * 24 * HOUR_MS
+
+    def due(self, old: int, live: int, age_ms: int) -> bool:
+        """old, live: queries of the old strategy and of both; age_ms: since the switch."""
+        return old <= self.share * live or age_ms >= self.after_ms
+
+    def due_by(self, strategy: Strategy, reply: StrategyReply) -> bool:
+        """Whether two strategies coexist, untouched, and by this reply the time has come."""
+        if not strategy.apart or strategy.begun:
+            return False
+        age_ms = json.loads(reply.state.tobytes()).get("apart_for", 0)
+        return self.due(reply.old, reply.live, age_ms)

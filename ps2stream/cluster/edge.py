@@ -30,6 +30,7 @@ from ps2stream.load_messages import AdjustReply, AdjustRequest
 from ps2stream.messages import (
     ROLES,
     Address,
+    Ask,
     Completed,
     LookupReply,
     LookupRequest,
@@ -162,7 +163,7 @@ class DispatcherEdge:
             found = self._questions.ask(lambda seq: TokensRequest(self.machine.index, seq, *change))
         return cast("Future[TokensReply]", found)
 
-    def strategy(self, plan: bytes = b"", ask: int = 1) -> Future[StrategyReply]:
+    def strategy(self, plan: bytes = b"", ask: Ask = Ask.TELL) -> Future[StrategyReply]:
         """The strategy and the moves that ended, after what is asked for; as in
         StrategyRequest."""
         raw = np.frombuffer(plan, np.uint8)

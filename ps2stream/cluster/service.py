@@ -29,6 +29,7 @@ from ps2stream.grid import Grid
 from ps2stream.plan import RoutingPlan, built_in_plan
 from ps2stream.plan_file import load_plan
 from ps2stream.planner.adjust.decide import Rules
+from ps2stream.planner.adjust.strategy import HOUR_MS, Sunset
 from ps2stream.planner.controller import Policy
 from ps2stream.planner.load import Costs
 from ps2stream.terms import Analysis, Analyzer
@@ -77,6 +78,7 @@ def policy_of(settings: Settings, workers: int) -> Policy:
         Rules(costs, sigma=settings.sigma, pairs=max(1, workers // 2)),
         period_ticks=round(settings.load_period_s / TICK_S),
         automatic=settings.adjust == "local",
+        sunset=Sunset(settings.sunset_share, round(settings.sunset_hours * HOUR_MS)),
     )
 
 

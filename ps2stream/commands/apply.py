@@ -34,14 +34,28 @@ wait_option = click.option(
 
 @click.command()
 @click.argument("file", metavar="PLAN", required=False)
+@click.option(
+    "--coexist",
+    is_flag=True,
+    help="Queries of before stay with the present plan; new ones belong to PLAN, and the others "
+    "once few of them are left.",
+)
+@click.option("--unite", is_flag=True, help="Move now what is left of the old plan of two.")
 @click.option("--abort", is_flag=True, help="Give up the move under way instead.")
 @wait_option
 @server_option
 @json_option
 @pass_output
 def apply(
-    output: Output, /, file: str | None, abort: bool, wait: bool, server: str
-) -> None:  # fmt: skip
+    output: Output,
+    /,
+    file: str | None,
+    coexist: bool,
+    unite: bool,
+    abort: bool,
+    wait: bool,
+    server: str,
+) -> None:
     """Move the running service to the plan of the file PLAN.
 
     Queries move to the workers that the plan gives them to while objects keep flowing; no
@@ -52,12 +66,19 @@ def apply(
       ps2stream plan --base now.json --objects posts.parquet -o next.json
       ps2stream apply next.json --wait
 
+    With --coexist nothing is moved at once: objects go to the workers by both plans until
+    at most sunset_share of the queries are the old plan's, or sunset_hours have passed. Then
+    the service moves the rest by itself.
+
     Without --wait it returns when the move has begun. With it, the exit code is 0 when the
     service has moved, and 1 when the move was given up. Exit code 7: not possible now,
-    because of another move, or because the plan is derived from another one.
+    because of another move, because two plans coexist, or because the plan is derived from
+    another one.
     """
-    if abort == (file is not None):
-        raise InvalidArgument([Violation("PLAN", "give either a plan file or --abort")])
+    if (file is not None) + unite + abort != 1:
+        raise InvalidArgument([Violation("PLAN", "give a plan file, --unite or --abort")])
+    if coexist and file is None:
+        raise InvalidArgument([Violation("--coexist", "comes with a plan file")])
     if abort:
         with output.connect(server) as client:
             lsn, version = client.abort_move()
@@ -66,13 +87,16 @@ def apply(
             f"plan version {version} stays in force",
         )
         return
+    if unite:
+        _move(output, server, wait, lambda client: client.unite_plans())
+        return
     assert file is not None
     from ps2stream.plan_file import load_plan
 
     body = load_plan(file).to_dict()
     body.pop("made", None)
     plan = json.dumps(body, separators=(",", ":")).encode()
-    _move(output, server, wait, lambda client: client.apply_plan(plan))
+    _move(output, server, wait, lambda client: client.apply_plan(plan, coexist=coexist), coexist)
 
 
 @click.command()
@@ -94,7 +118,11 @@ def scale(output: Output, /, workers: int, wait: bool, server: str) -> None:
 
 
 def _move(
-    output: Output, server: str, wait: bool, begin: Callable[[Client], tuple[int, int]]
+    output: Output,
+    server: str,
+    wait: bool,
+    begin: Callable[[Client], tuple[int, int]],
+    coexist: bool = False,
 ) -> None:
     with output.connect(server) as client:
         now = client.moves().plan_version
@@ -104,10 +132,11 @@ def _move(
             told = f"plan version {version} is in force already"
             output.emit({"event": "in_force", "plan_version": version}, told)
             return
-        output.emit(
-            {"event": "begun", "plan_version": version, "lsn": lsn},
-            f"the move to plan version {version} has begun at LSN {lsn}",
-        )
+        told = f"the move to plan version {version} has begun at LSN {lsn}"
+        if coexist:
+            told = f"from LSN {lsn} on, new queries belong to plan version {version}"
+        event = "coexists" if coexist else "begun"
+        output.emit({"event": event, "plan_version": version, "lsn": lsn}, told)
         if wait:
             _wait(output, client, version)
 

@@ -11,7 +11,7 @@ import click
 from ps2stream.commands.output import Output, json_option, pass_output, server_option
 
 if TYPE_CHECKING:
-    from ps2stream.answers import MoveInfo
+    from ps2stream.answers import MoveInfo, Moves
 
 
 @click.command()
@@ -30,6 +30,7 @@ def migrations(output: Output, /, server: str) -> None:
     for move in found.ended:
         output.emit(as_json(move), as_line(move))
     if found.following_version:
+        line = f"{found.plan_version} -> {found.following_version}  {found.state}  "
         output.emit(
             {
                 "from_version": found.plan_version,
@@ -38,10 +39,39 @@ def migrations(output: Output, /, server: str) -> None:
                 "state": found.state,
                 "begun": found.begun,
                 "switched": found.switched,
+                **coexistence(found),
             },
-            f"{found.plan_version} -> {found.following_version}  {found.state}  "
-            f"LSN {found.begun} to ...",
+            line + (coexistence_line(found) or f"LSN {found.begun} to ..."),
         )
+
+
+def coexistence(found: Moves) -> dict[str, Any]:
+    """Of two plans that do; empty where none do."""
+    if not found.following_version or not found.apart:
+        return {}
+    return {
+        "following_version": found.following_version,
+        "apart": found.apart,
+        "apart_ms": found.apart_ms,
+        "live_queries": found.live,
+        "old_queries": found.old,
+        "old_share": found.old_share,
+    }
+
+
+def coexistence_line(found: Moves) -> str:
+    """The same for people."""
+    if not coexistence(found):
+        return ""
+    when = "" if found.apart_ms is None else f", {_time(found.apart_ms)}"
+    return (
+        f"both since LSN {found.apart}{when}; of {found.live:,} queries {found.old:,} "
+        f"({found.old_share:.1%}) are the old plan's"
+    )
+
+
+def _time(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds")
 
 
 def as_json(move: MoveInfo) -> dict[str, Any]:
@@ -64,8 +94,7 @@ def as_line(move: MoveInfo) -> str:
         f"LSN {move.begun} to {move.ended}",
     ]
     if "begun_ms" in known:
-        begun = datetime.fromtimestamp(known["begun_ms"] / 1000, UTC)
-        parts.append(begun.isoformat(timespec="seconds"))
+        parts.append(_time(known["begun_ms"]))
     if "seconds" in known:
         parts.append(f"{known['seconds']:.1f} s")
     if "queries" in known:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from ps2stream.commands.migrations import coexistence, coexistence_line
 from ps2stream.commands.output import (
     Finite,
     Output,
@@ -284,10 +285,14 @@ def current(output: Output, /, path: str, server: str) -> None:
     with writing(path):
         with output.connect(server) as client:
             found = RoutingPlan.from_dict(json.loads(client.plan()))
+            plans = client.moves()
         save_plan(found, path)
+    line = f"plan version {found.version} for {found.workers} workers: {path}"
+    if beside := coexistence_line(plans):
+        line += f"\nversion {plans.following_version} coexists with it: {beside}"
     output.emit(
-        {"plan": path, "version": found.version, "workers": found.workers},
-        f"plan version {found.version} for {found.workers} workers: {path}",
+        {"plan": path, "version": found.version, "workers": found.workers, **coexistence(plans)},
+        line,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from ps2stream.commands.loads import loads_shown
+from ps2stream.commands.migrations import coexistence
 from ps2stream.commands.output import Output, json_option, pass_output, server_option
 
 
@@ -20,6 +21,8 @@ def status(output: Output, /, server: str, load: bool) -> None:
     smoothed over periods and the costs of `ps2stream calibrate`; the balance, the most loaded
     worker's work over the least loaded one's; and the parts of cells with the most work.
 
+    While two plans coexist, it says since when, and which queries are still the old one's.
+
     Exit code 5 when nothing answers.
     """
     if load:
@@ -29,5 +32,7 @@ def status(output: Output, /, server: str, load: bool) -> None:
         return
     with output.connect(server) as client:
         found = client.status()
+        plans = client.moves()
+    found |= coexistence(plans)
     width = max(map(len, found))
     output.emit(found, "\n".join(f"{name:{width}}  {value}" for name, value in found.items()))

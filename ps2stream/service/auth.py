@@ -63,7 +63,7 @@ RULES: dict[str, Rule] = {
             for m in (
                 "GetStatus", "SampleObjects", "CreateToken", "ListTokens", "RevokeToken",
                 "GetLoad", "Rebalance",
-                "ApplyPlan", "AbortMove", "GetMoves", "GetPlan", "ScaleWorkers",
+                "ApplyPlan", "UnitePlans", "AbortMove", "GetMoves", "GetPlan", "ScaleWorkers",
             )
         ),
         _needs(Scope.ADMIN),

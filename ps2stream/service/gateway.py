@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 from ps2stream.dispatcher.reservoir import ObjectSample
 from ps2stream.grid import Grid
 from ps2stream.load_messages import AdjustReply
-from ps2stream.messages import LookupReply, SessionGrant, StrategyReply, UpdateDecision
+from ps2stream.messages import Ask, LookupReply, SessionGrant, StrategyReply, UpdateDecision
 from ps2stream.planner.adjust.scale import Weights
 from ps2stream.rows import ObjectRows, QueryRows
 from ps2stream.terms import Analyzer, Frequencies
@@ -107,7 +107,7 @@ class Gateway(Protocol):
         """The tokens, after keeping those of `add` (see tokens.encode), and the one of the id
         `drop` no longer."""
 
-    def strategy(self, plan: bytes = b"", ask: int = 1) -> Future[StrategyReply]:
+    def strategy(self, plan: bytes = b"", ask: Ask = Ask.TELL) -> Future[StrategyReply]:
         """The strategy and the moves that ended, after what is asked for; as in
         StrategyRequest."""
 

@@ -12,6 +12,7 @@ from google.protobuf.json_format import ParseDict
 from ps2stream.errors import FailedPrecondition
 from ps2stream.limits import REQUEST_BYTES
 from ps2stream.load_messages import AdjustReply
+from ps2stream.messages import Ask
 from ps2stream.service.calls import parse, wait
 from ps2stream.service.gateway import Gateway
 from ps2stream.strategy import versions
@@ -45,7 +46,7 @@ class LoadCalls:
         answer = ParseDict(told["adjustment"], admin_pb2.RebalanceResponse(sigma=told["sigma"]))
         if len(reply.plan) and not request.dry_run:
             plan = reply.plan.tobytes()
-            begun = wait(self._gateway.strategy(plan, ask=0), context)
+            begun = wait(self._gateway.strategy(plan, Ask.MOVE), context)
             if problem := begun.problem.tobytes().decode():
                 raise FailedPrecondition(problem)
             answer.plan_version = json.loads(plan)["version"]

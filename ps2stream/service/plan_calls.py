@@ -18,7 +18,7 @@ from ps2stream.errors import (
 )
 from ps2stream.grid import Grid
 from ps2stream.limits import PLAN_BYTES, REQUEST_BYTES
-from ps2stream.messages import StrategyReply
+from ps2stream.messages import Ask, StrategyReply
 from ps2stream.plan import MAX_WORKERS, RoutingPlan
 from ps2stream.planner.adjust.scale import scaled
 from ps2stream.service.calls import parse, wait
@@ -39,6 +39,7 @@ class PlanCalls:
         self._gateway = gateway
         self.calls: dict[str, Call] = {
             "ApplyPlan": self._apply,
+            "UnitePlans": self._unite,
             "AbortMove": self._abort,
             "GetMoves": self._moves,
             "GetPlan": self._plan,
@@ -57,7 +58,8 @@ class PlanCalls:
             raise _invalid("plan", str(error)) from None
         except (ValueError, TypeError, RecursionError) as error:
             raise _invalid("plan", f"is not a plan in JSON: {error}") from None
-        return self._begin(plan, admin_pb2.ApplyPlanResponse, context)
+        ask = Ask.COEXIST if request.coexist else Ask.MOVE
+        return self._begin(plan, admin_pb2.ApplyPlanResponse, context, ask)
 
     def _check_grid(self, body: Any) -> None:
         """Before a map of its cells is made, which may be large."""
@@ -95,14 +97,22 @@ class PlanCalls:
         plan: RoutingPlan,
         kind: type[admin_pb2.ApplyPlanResponse | admin_pb2.ScaleWorkersResponse],
         context: grpc.ServicerContext,
+        ask: Ask = Ask.MOVE,
     ) -> bytes:
         raw = json.dumps(plan.to_dict()).encode()
-        reply = _done(wait(self._gateway.strategy(raw, ask=0), context))
+        reply = _done(wait(self._gateway.strategy(raw, ask), context))
         return _packed(kind(lsn=reply.lsn, version=plan.version))
+
+    def _unite(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+        parse(admin_pb2.UnitePlansRequest, data, REQUEST_BYTES, "request_bytes")
+        reply = _done(wait(self._gateway.strategy(ask=Ask.UNITE), context))
+        strategy = self._strategy(reply)
+        version = (strategy.following or strategy.plan).version
+        return _packed(admin_pb2.UnitePlansResponse(lsn=reply.lsn, version=version))
 
     def _abort(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         parse(admin_pb2.AbortMoveRequest, data, REQUEST_BYTES, "request_bytes")
-        reply = _done(wait(self._gateway.strategy(ask=0), context))
+        reply = _done(wait(self._gateway.strategy(ask=Ask.MOVE), context))
         version = self._strategy(reply).plan.version
         return _packed(admin_pb2.AbortMoveResponse(lsn=reply.lsn, version=version))
 
@@ -120,6 +130,7 @@ class PlanCalls:
             raise FailedPrecondition(UNMOVED)
         state = admin_pb2.MoveState.Value(f"MOVE_STATE_{told.pop('state')}")
         moves = told.pop("moves")
+        told.pop("apart_for", None)
         told |= {"live_queries": reply.live, "old_queries": reply.old}
         answer = admin_pb2.GetMovesResponse(state=state, **told)
         for move in moves:

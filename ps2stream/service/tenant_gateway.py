@@ -14,7 +14,7 @@ from ps2stream.dispatcher.reservoir import ObjectSample
 from ps2stream.errors import ResourceExhausted
 from ps2stream.grid import Grid
 from ps2stream.load_messages import AdjustReply
-from ps2stream.messages import LookupReply, SessionGrant, StrategyReply, UpdateDecision
+from ps2stream.messages import Ask, LookupReply, SessionGrant, StrategyReply, UpdateDecision
 from ps2stream.planner.adjust.scale import Weights
 from ps2stream.rows import ObjectRows, QueryRows
 from ps2stream.service.gateway import Gateway, Publication, Sink, Stream
@@ -97,7 +97,7 @@ class TenantGateway:
     def tokens(self, add: bytes = b"", drop: str = "") -> Future[TokensReply]:
         return self._all.tokens(add, drop)
 
-    def strategy(self, plan: bytes = b"", ask: int = 1) -> Future[StrategyReply]:
+    def strategy(self, plan: bytes = b"", ask: Ask = Ask.TELL) -> Future[StrategyReply]:
         return self._all.strategy(plan, ask)
 
     def adjustment(self, algorithm: str = "") -> Future[AdjustReply]:

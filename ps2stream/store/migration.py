@@ -90,9 +90,16 @@ class Migration:
             "begun": strategy.begun,
             "switched": strategy.switched,
             "apart": strategy.apart,
+            **self._since_apart(),
             "workers": strategy.plan.workers,
             "moves": self.moves[-MOVES:],
         }
+
+    def _since_apart(self) -> dict[str, int]:
+        """When two plans began to coexist, and how long ago that is, ms; nothing where it is not
+        known."""
+        at = self._figures.get("apart_ms") if self.strategy.apart else None
+        return {} if at is None else {"apart_ms": at, "apart_for": max(self.now_ms - at, 0)}
 
     def record(self) -> U8:
         """Of the strategy as it is."""
@@ -138,7 +145,8 @@ class Migration:
         for known in (strategy.plan, strategy.following):
             same = known is not None and known.version == plan.version
             if same and route_of(known) == route_of(plan):
-                return None, ""
+                waits = strategy.following is known and self.state == "APART" and not apart
+                return None, f"plan version {plan.version} coexists already" if waits else ""
         if strategy.following is not None:
             return None, f"a move to plan version {strategy.following.version} is under way"
         if plan.base_version != strategy.plan.version:

@@ -20,6 +20,7 @@ from ps2stream.messages import (
     Address,
     Applied,
     AppliedAck,
+    Ask,
     Fetch,
     Hot,
     Load,
@@ -53,15 +54,13 @@ from ps2stream.store.tenants import Tenants
 from ps2stream.strategy import Step, Strategy, step_of
 from ps2stream.tokens import TokensReply, TokensRequest, changed, decode, encode
 
-TELL, COEXIST, UNITE = 1, 2, 3  # what a StrategyRequest may ask for
-
 
 def _wanted(migration: Migration, ask: StrategyRequest) -> tuple[U8 | None, str]:
     """(the record that does what is asked for, or None; why not). Raises Unavailable."""
-    if ask.ask == UNITE:
+    if ask.ask == Ask.UNITE:
         return migration.unite()
     if len(ask.plan):
-        return migration.begin(ask.plan, apart=ask.ask == COEXIST)
+        return migration.begin(ask.plan, apart=ask.ask == Ask.COEXIST)
     return migration.abort()
 
 
@@ -307,10 +306,13 @@ class SequencerMachine:
         return [Send(to, applied) for to in self._dispatchers]
 
     def _serving(self, record: U8, lsn: int) -> str | None:
-        """The plan that objects are routed by from this record on, where that changes."""
-        if self._migration is None or step_of(record) not in (Step.SWITCH, Step.SET):
+        """The plan to go on with after a restart, where this record changes it."""
+        steps = (Step.APART, Step.SWITCH, Step.SET)
+        if self._migration is None or step_of(record) not in steps:
             return None
-        return json.dumps(self._migration.strategy.after(record, lsn).serving.to_dict())
+        after = self._migration.strategy.after(record, lsn)
+        plan = after.following if after.apart else after.serving
+        return None if plan is None else json.dumps(plan.to_dict())
 
     def _know_workers(self) -> None:
         """Those of a plan that is to follow are peers, too."""
@@ -346,7 +348,7 @@ class SequencerMachine:
         problem, out, wait = "", [], 0
         if migration is None:
             problem = "this service does not change its plan"
-        elif ask.ask != TELL:
+        elif ask.ask != Ask.TELL:
             try:
                 record, problem = _wanted(migration, ask)
                 if record is not None:

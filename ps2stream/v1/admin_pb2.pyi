@@ -691,16 +691,22 @@ class ApplyPlanRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     PLAN_FIELD_NUMBER: _builtins.int
+    COEXIST_FIELD_NUMBER: _builtins.int
     plan: _builtins.bytes
     """The plan as JSON: the member `plan` of a plan file."""
+    coexist: _builtins.bool
+    """Queries of before stay with the plan in force; new ones belong to this one, and the others
+    once few of them are left.
+    """
     def __init__(
         self,
         *,
         plan: _builtins.bytes = ...,
+        coexist: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["coexist", b"coexist", "plan", b"plan"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -729,6 +735,45 @@ class ApplyPlanResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ApplyPlanResponse: _TypeAlias = ApplyPlanResponse  # noqa: Y015
+
+@_typing.final
+class UnitePlansRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnitePlansRequest: _TypeAlias = UnitePlansRequest  # noqa: Y015
+
+@_typing.final
+class UnitePlansResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LSN_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    lsn: _builtins.int
+    """Of the ledger, when the move had begun."""
+    version: _builtins.int
+    """Of the plan that all queries will belong to."""
+    def __init__(
+        self,
+        *,
+        lsn: _builtins.int = ...,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lsn", b"lsn", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnitePlansResponse: _TypeAlias = UnitePlansResponse  # noqa: Y015
 
 @_typing.final
 class AbortMoveRequest(_message.Message):
@@ -794,6 +839,7 @@ class GetMovesResponse(_message.Message):
     SWITCHED_FIELD_NUMBER: _builtins.int
     WORKERS_FIELD_NUMBER: _builtins.int
     APART_FIELD_NUMBER: _builtins.int
+    APART_MS_FIELD_NUMBER: _builtins.int
     LIVE_QUERIES_FIELD_NUMBER: _builtins.int
     OLD_QUERIES_FIELD_NUMBER: _builtins.int
     MOVES_FIELD_NUMBER: _builtins.int
@@ -809,6 +855,8 @@ class GetMovesResponse(_message.Message):
     """Of the plan in force."""
     apart: _builtins.int
     """LSN from which on queries belong to the new plan, if the two were apart; else 0."""
+    apart_ms: _builtins.int
+    """When that was, Unix milliseconds, UTC; absent where it is not known."""
     live_queries: _builtins.int
     old_queries: _builtins.int
     """Of these, that belong to the old plan of two that are apart."""
@@ -826,15 +874,18 @@ class GetMovesResponse(_message.Message):
         switched: _builtins.int = ...,
         workers: _builtins.int = ...,
         apart: _builtins.int = ...,
+        apart_ms: _builtins.int | None = ...,
         live_queries: _builtins.int = ...,
         old_queries: _builtins.int = ...,
         moves: _abc.Iterable[Global___Move] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_apart_ms", b"_apart_ms", "apart_ms", b"apart_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["apart", b"apart", "begun", b"begun", "following_version", b"following_version", "live_queries", b"live_queries", "moves", b"moves", "old_queries", b"old_queries", "plan_version", b"plan_version", "state", b"state", "switched", b"switched", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_apart_ms", b"_apart_ms", "apart", b"apart", "apart_ms", b"apart_ms", "begun", b"begun", "following_version", b"following_version", "live_queries", b"live_queries", "moves", b"moves", "old_queries", b"old_queries", "plan_version", b"plan_version", "state", b"state", "switched", b"switched", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__apart_ms: _TypeAlias = _typing.Literal["apart_ms"]  # noqa: Y015
+    _WhichOneofArgType__apart_ms: _TypeAlias = _typing.Literal["_apart_ms", b"_apart_ms"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__apart_ms) -> _WhichOneofReturnType__apart_ms | None: ...
 
 Global___GetMovesResponse: _TypeAlias = GetMovesResponse  # noqa: Y015
 

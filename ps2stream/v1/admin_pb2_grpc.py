@@ -75,6 +75,11 @@ class AdminStub(object):
                 request_serializer=ps2stream_dot_v1_dot_admin__pb2.ApplyPlanRequest.SerializeToString,
                 response_deserializer=ps2stream_dot_v1_dot_admin__pb2.ApplyPlanResponse.FromString,
                 _registered_method=True)
+        self.UnitePlans = channel.unary_unary(
+                '/ps2stream.v1.Admin/UnitePlans',
+                request_serializer=ps2stream_dot_v1_dot_admin__pb2.UnitePlansRequest.SerializeToString,
+                response_deserializer=ps2stream_dot_v1_dot_admin__pb2.UnitePlansResponse.FromString,
+                _registered_method=True)
         self.AbortMove = channel.unary_unary(
                 '/ps2stream.v1.Admin/AbortMove',
                 request_serializer=ps2stream_dot_v1_dot_admin__pb2.AbortMoveRequest.SerializeToString,
@@ -159,6 +164,14 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def UnitePlans(self, request, context):
+        """Begin to move what is left of the old plan to the one that coexists with it.
+        FAILED_PRECONDITION where no two plans coexist.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def AbortMove(self, request, context):
         """Give up the move under way, unless objects are routed by the new plan already.
         """
@@ -230,6 +243,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.ApplyPlan,
                     request_deserializer=ps2stream_dot_v1_dot_admin__pb2.ApplyPlanRequest.FromString,
                     response_serializer=ps2stream_dot_v1_dot_admin__pb2.ApplyPlanResponse.SerializeToString,
+            ),
+            'UnitePlans': grpc.unary_unary_rpc_method_handler(
+                    servicer.UnitePlans,
+                    request_deserializer=ps2stream_dot_v1_dot_admin__pb2.UnitePlansRequest.FromString,
+                    response_serializer=ps2stream_dot_v1_dot_admin__pb2.UnitePlansResponse.SerializeToString,
             ),
             'AbortMove': grpc.unary_unary_rpc_method_handler(
                     servicer.AbortMove,
@@ -469,6 +487,33 @@ class Admin(object):
             '/ps2stream.v1.Admin/ApplyPlan',
             ps2stream_dot_v1_dot_admin__pb2.ApplyPlanRequest.SerializeToString,
             ps2stream_dot_v1_dot_admin__pb2.ApplyPlanResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UnitePlans(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ps2stream.v1.Admin/UnitePlans',
+            ps2stream_dot_v1_dot_admin__pb2.UnitePlansRequest.SerializeToString,
+            ps2stream_dot_v1_dot_admin__pb2.UnitePlansResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -53,6 +53,10 @@ class AdminStub:
     """Begin the move of the running service to another plan. UNAVAILABLE while workers that it
     asks for are started; asking again for the plan that is in force, or on its way, is OK.
     """
+    UnitePlans: _grpc.UnaryUnaryMultiCallable[_admin_pb2.UnitePlansRequest, _admin_pb2.UnitePlansResponse]
+    """Begin to move what is left of the old plan to the one that coexists with it.
+    FAILED_PRECONDITION where no two plans coexist.
+    """
     AbortMove: _grpc.UnaryUnaryMultiCallable[_admin_pb2.AbortMoveRequest, _admin_pb2.AbortMoveResponse]
     """Give up the move under way, unless objects are routed by the new plan already."""
     GetMoves: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetMovesRequest, _admin_pb2.GetMovesResponse]
@@ -88,6 +92,10 @@ class AdminAsyncStub(AdminStub):
     ApplyPlan: _aio.UnaryUnaryMultiCallable[_admin_pb2.ApplyPlanRequest, _admin_pb2.ApplyPlanResponse]  # type: ignore[assignment]
     """Begin the move of the running service to another plan. UNAVAILABLE while workers that it
     asks for are started; asking again for the plan that is in force, or on its way, is OK.
+    """
+    UnitePlans: _aio.UnaryUnaryMultiCallable[_admin_pb2.UnitePlansRequest, _admin_pb2.UnitePlansResponse]  # type: ignore[assignment]
+    """Begin to move what is left of the old plan to the one that coexists with it.
+    FAILED_PRECONDITION where no two plans coexist.
     """
     AbortMove: _aio.UnaryUnaryMultiCallable[_admin_pb2.AbortMoveRequest, _admin_pb2.AbortMoveResponse]  # type: ignore[assignment]
     """Give up the move under way, unless objects are routed by the new plan already."""
@@ -169,6 +177,16 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_admin_pb2.ApplyPlanResponse, _abc.Awaitable[_admin_pb2.ApplyPlanResponse]]:
         """Begin the move of the running service to another plan. UNAVAILABLE while workers that it
         asks for are started; asking again for the plan that is in force, or on its way, is OK.
+        """
+
+    @_abc_1.abstractmethod
+    def UnitePlans(
+        self,
+        request: _admin_pb2.UnitePlansRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.UnitePlansResponse, _abc.Awaitable[_admin_pb2.UnitePlansResponse]]:
+        """Begin to move what is left of the old plan to the one that coexists with it.
+        FAILED_PRECONDITION where no two plans coexist.
         """
 
     @_abc_1.abstractmethod

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
-from ps2stream.answers import Moves
 from ps2stream.cli import main
 from ps2stream.client import Client
 from ps2stream.cluster.running import Service
@@ -20,9 +17,7 @@ from ps2stream.config import Settings
 from ps2stream.errors import FailedPrecondition, InvalidArgument
 from ps2stream.limits import PLAN_BYTES
 from ps2stream.plan_file import load_plan
-from tests import naive
-
-WORDS = ["flood", "river", "creek", "storm", "fire"]
+from tests.service.moving import World, lines, run, settled, swapped
 
 
 @pytest.fixture
@@ -40,75 +35,6 @@ def service(settings: Settings) -> Iterator[Service]:
 def client(service: Service) -> Iterator[Client]:
     with Client(service.targets[0], timeout=90) as found:
         yield found
-
-
-def run(service: Service, *args: str) -> Result:
-    return CliRunner().invoke(main, [*args, "--server", service.targets[1]])
-
-
-def lines(result: Result) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in result.stdout.splitlines()]
-
-
-def settled(client: Client) -> Moves:
-    while (found := client.moves()).following_version:
-        pass
-    return found
-
-
-def swapped(client: Client) -> bytes:
-    """The plan in force, derived from it, with workers 0 and 1 in each other's place."""
-    plan = json.loads(client.plan())
-    for leaf in plan["leaves"]:
-        leaf["worker"] = 1 - leaf["worker"]
-    plan["base_version"], plan["version"] = plan["version"], plan["version"] + 1
-    return json.dumps(plan).encode()
-
-
-class World:
-    """Queries and posts of a few words, against the oracle."""
-
-    def __init__(self, client: Client) -> None:
-        self.client = client
-        self.rng = random.Random(3)
-        self.queries: list[naive.Query] = []
-        self.expected: list[tuple[str, str]] = []
-        self.posts = 0
-
-    def insert(self, n: int) -> None:
-        for _ in range(n):
-            name = f"q{len(self.queries)}"
-            expression = f"{self.rng.choice(WORDS)} OR ({' AND '.join(self.rng.sample(WORDS, 2))})"
-            lon, lat, side = (
-                self.rng.uniform(-9, 9),
-                self.rng.uniform(-9, 9),
-                self.rng.choice([1, 9]),
-            )
-            region = {
-                "type": "Rect", "lon_min": lon, "lat_min": lat, "lon_max": lon + side,
-                "lat_max": lat + side,
-            }  # fmt: skip
-            self.queries.append(naive.Query(name, "default", expression, region))
-            self.client.insert(name, expression, region)
-
-    def publish(self, n: int) -> None:
-        rows = []
-        for _ in range(n):
-            lon, lat = self.rng.uniform(-9, 9), self.rng.uniform(-9, 9)
-            text = " ".join(self.rng.sample(WORDS, 2))
-            name = f"o{self.posts}"
-            self.posts += 1
-            rows.append({"id": name, "text": text, "lon": lon, "lat": lat})
-            self.expected += [
-                (q.id, name) for q in self.queries if naive.matches(q, naive.Obj(lon, lat, text))
-            ]
-        self.client.publish(rows)
-
-    def check(self) -> None:
-        assert len(self.expected) > 30
-        with self.client.subscribe() as stream:
-            got = [(m.query_id, m.object_id) for _, m in zip(self.expected, stream, strict=False)]
-        assert sorted(got) == sorted(self.expected)
 
 
 def test_every_plan_delivers_what_brute_force_finds(service: Service, client: Client) -> None:

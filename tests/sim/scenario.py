@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from ps2stream.grid import Grid
 from ps2stream.planner.adjust.decide import Rules
+from ps2stream.planner.adjust.strategy import Sunset
 from ps2stream.planner.controller import Policy
 from ps2stream.terms import Analyzer
 from tests.sim import hostile
@@ -64,6 +65,7 @@ class _Author:
         most = max(plan.workers for plan in (*self.plans, *self.moves))
         self.topology = dataclasses.replace(self.topology, most_workers=most)
         self.watch = random.Random(f"{seed} controller")
+        self.sunset = random.Random(f"{seed} sunset")
         self.topology = dataclasses.replace(
             self.topology, policy=self._policy(), controlled=seed >= UNCONTROLLED
         )
@@ -79,7 +81,10 @@ class _Author:
             self._client(self._when())
         for plan in self.moves:
             at, give_up = self._when(), rng.choice([0, 0, 0, 50, 400, 2000])
-            self._add(at, "move", self._where(), plan, give_up, rng.random() < 0.4)
+            where, apart = self._where(), rng.random() < 0.4
+            if apart and self.topology.controlled and self.sunset.random() < 0.7:
+                give_up = -1
+            self._add(at, "move", where, plan, give_up, apart)
         if rng.random() < 0.6:
             self._rough()
         for _ in range(rng.choice([0, 1, 2, 4, 8, 12])):
@@ -105,7 +110,9 @@ class _Author:
         rng = self.watch
         algorithm = rng.choice(["gr", "gr+", "dp", "si", "ra"])
         rules = Rules(sigma=1.05, algorithm=algorithm, pairs=rng.choice([1, 3]))
-        return Policy(rules, rng.choice([2, 5, 10]), rng.random() < 0.5, idle=1e-9)
+        sunset = Sunset(self.sunset.choice([0.0, 0.3, 0.6]), self.sunset.choice([800, 3000]))
+        ticks, adjusts = rng.choice([2, 5, 10]), rng.random() < 0.5
+        return Policy(rules, ticks, adjusts, idle=1e-9, sunset=sunset)
 
     def _controller_fault(self, at: int) -> None:
         rng, ms = self.watch, self.watch.choice([100, 600, 4000])

@@ -16,7 +16,7 @@ from ps2stream.store.sequencer import SequencerMachine
 from ps2stream.strategy import Step, step_of
 from tests.sim import hostile
 from tests.sim.cluster import Cluster
-from tests.sim.run import play
+from tests.sim.run import play, run
 from tests.sim.scenario import Event, Scenario, scenario
 
 CLIENTS = ("insert", "delete", "publish", "connect")
@@ -98,3 +98,15 @@ def test_a_restart_after_a_move_goes_on_from_the_snapshots() -> None:
     found = play(script._replace(topology=topology, events=tuple(events)))
     assert not found.violations
     assert found.events["resumed"] >= topology.most_workers
+
+
+def test_the_controller_ends_the_old_plan_among_faults() -> None:
+    """Where two plans coexist that nobody else unites."""
+    moves = ((seed, e) for seed in itertools.count(1000) for e in scenario(seed).events)
+    alone = (seed for seed, e in moves if e.what == "move" and e.args[2] < 0)
+    sunsets = 0
+    for seed in itertools.islice(alone, 14):
+        found = run(seed)
+        assert not found.violations, seed
+        sunsets += found.events["sunsets"]
+    assert sunsets > 2

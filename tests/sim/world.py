@@ -14,13 +14,12 @@ import numpy as np
 from ps2stream.batch import column_to_strings, strings_to_column
 from ps2stream.errors import ResourceExhausted, Unavailable
 from ps2stream.expr import compile_column
-from ps2stream.messages import Address, Status, StrategyReply, UpdateDecision
+from ps2stream.messages import Address, Ask, Status, StrategyReply, UpdateDecision
 from ps2stream.plan import RoutingPlan
 from ps2stream.queries import build_rows, delete_rows
 from ps2stream.rows import ObjectRows, QueryRows
 from ps2stream.service.gateway import Publication
 from ps2stream.space import Region
-from ps2stream.store.sequencer import COEXIST, UNITE
 from tests import naive
 from tests.sim.clients import Box, Reader, call, reach
 from tests.sim.clock import Task
@@ -108,7 +107,7 @@ class World(Cluster):
 
     def move(self, where: int, plan: RoutingPlan, give_up: int, apart: bool) -> None:
         """Begin to move to this plan; after `give_up` ms, unless that is 0, ask for the end. Or
-        let it coexist with the present one for so long."""
+        let it coexist with the present one for so long; -1: until the controller unites them."""
         self.clock.spawn(self._move(where, plan, give_up, apart))
 
     # --- what befalls the service ----------------------------------------------------------
@@ -323,25 +322,25 @@ class World(Cluster):
                 continue
             shell: Any = sequencer.shell
             base = shell.machine.strategy.plan.version
+            what = Ask.COEXIST if apart else Ask.MOVE
             body = plan.to_dict() | {"version": base + 1, "base_version": base}
             try:
-                reply = yield call(self, process, _wish(json.dumps(body).encode(), COEXIST * apart))
+                reply = yield call(self, process, _wish(json.dumps(body).encode(), what))
             except (Unavailable, ResourceExhausted):
                 continue
             problem = reply.problem.tobytes().decode()
             self.tell(f"the move to {plan.workers} workers: {problem or 'begun'}")
             break
-        while give_up or apart:
+        while give_up >= 0 and (give_up or apart):
             yield give_up or 300
             give_up = 0
             process = reach(self, self._rng, where)
             if process is None:
                 continue
             with contextlib.suppress(Unavailable, ResourceExhausted):
-                reply = yield call(self, process, _wish(b"", UNITE * apart))
-                what = "united" if apart else "given up"
+                reply = yield call(self, process, _wish(b"", Ask.UNITE if apart else Ask.MOVE))
                 problem = reply.problem.tobytes().decode()
-                self.tell(f"the move is {what}: {problem}")
+                self.tell(f"the move is {'united' if apart else 'given up'}: {problem}")
                 apart = apart and bool(problem) and "no two plans" not in problem
 
     def _publish(
@@ -394,7 +393,7 @@ class World(Cluster):
                 self.accepted[name] = process
 
 
-def _wish(plan: bytes, what: int) -> Callable[[Any], Future[StrategyReply]]:
+def _wish(plan: bytes, what: Ask) -> Callable[[Any], Future[StrategyReply]]:
     return lambda edge: edge.strategy(plan, what)
 
 

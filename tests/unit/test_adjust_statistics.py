@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ps2stream.planner.adjust.adjustment import Move
-from ps2stream.planner.adjust.strategy import repartition, sunset
+from ps2stream.planner.adjust.strategy import Sunset, repartition
 from ps2stream.planner.adjust.units import COUNTS, Units, carried, smoothed
 from ps2stream.planner.load import Costs
 
@@ -102,4 +102,4 @@ def test_when_to_plan_anew(
      (900, 1000, 7 * DAY_MS - 1, False), (0, 0, 0, True)],
 )  # fmt: skip
 def test_when_the_old_strategy_goes(old: int, live: int, age: int, goes: bool) -> None:
-    assert sunset(old, live, age) == goes
+    assert Sunset().due(old, live, age) == goes

@@ -13,7 +13,7 @@ import pytest
 from ps2stream.grid import Grid
 from ps2stream.leaves import Space
 from ps2stream.load_messages import AdjustReply, AdjustRequest, LoadReport, LoadRequest
-from ps2stream.messages import ROLES, Address, Send, StrategyReply, StrategyRequest, nothing
+from ps2stream.messages import ROLES, Address, Ask, Send, StrategyReply, StrategyRequest
 from ps2stream.plan import RoutingPlan
 from ps2stream.planner.adjust.decide import Rules
 from ps2stream.planner.controller import ControllerMachine, Policy
@@ -47,6 +47,8 @@ class World:
         self.asked = 0
         self.numbers: list[int] = []
         self.problem = ""
+        self.live, self.old, self.age_ms = 100, 100, 0
+        self.united = 0
 
     def report(self, worker: int, parts: list[Part], number: int, periods: int = 1) -> LoadReport:
         mine = [part for part in parts if part[1] == worker]
@@ -68,17 +70,26 @@ class World:
             assert isinstance(frame, StrategyRequest)
             assert (ROLES[frame.role], frame.index) == ("controller", 0)
             self.asked += 1
-            if not frame.ask and not self.problem:
+            if frame.ask == Ask.UNITE and not self.problem:
+                self.united += 1
+                self.strategy = dataclasses.replace(self.strategy, begun=self.lsn)
+            if frame.ask == Ask.MOVE and not self.problem:
                 body = json.loads(frame.plan.tobytes())
                 self.move(RoutingPlan.from_dict(body, self.strategy.plan.analysis))
             raw = np.frombuffer(self.problem.encode(), np.uint8)
             record = self.strategy.record()
-            reply = StrategyReply(frame.seq, self.lsn, 0, 0, 0, raw, record, nothing())
+            told = json.dumps({"apart_for": self.age_ms} if self.age_ms else {}).encode()
+            counts = self.lsn, 0, self.live, self.old
+            state = np.frombuffer(told, np.uint8)
+            reply = StrategyReply(frame.seq, *counts, raw, record, state)
             self.serve(self.machine.on(reply))
 
     def move(self, plan: RoutingPlan) -> None:
         self.begun.append(plan)
         self.strategy = dataclasses.replace(self.strategy, following=plan, begun=self.lsn)
+
+    def coexist(self, plan: RoutingPlan) -> None:
+        self.strategy = dataclasses.replace(self.strategy, following=plan, apart=self.lsn)
 
     def finish(self) -> None:
         assert self.strategy.following is not None
@@ -270,3 +281,42 @@ def test_a_refused_plan_is_made_anew_from_what_is_known_then() -> None:
     world.problem = ""
     world.period(ROWS)
     assert len(world.begun) == 1
+
+
+def swapped() -> RoutingPlan:
+    return dataclasses.replace(halves(), leaves=(Space(1), Space(0)), version=2, base_version=1)
+
+
+@pytest.mark.parametrize(("old", "age_ms"), [(5, 0), (90, 7 * 24 * 3_600_000)])
+def test_the_old_plan_goes_once_few_queries_or_much_time_are_its_own(old: int, age_ms: int) -> None:
+    world = World(automatic=True)
+    world.period(ROWS[:1])
+    world.coexist(swapped())
+    world.old, world.age_ms = 6, max(age_ms - 1, 0)
+    for _ in range(3):
+        world.period(ROWS)
+    assert world.united == world.machine.counters.sunsets == 0
+    assert world.begun == []  # no third plan
+    assert "waits, while both plans coexist" in world.told("gr")[0]
+    world.old, world.age_ms = old, age_ms
+    world.period(ROWS)
+    world.period(ROWS)
+    assert world.united == world.machine.counters.sunsets == 1
+    world.finish()
+    world.period()
+    assert world.machine.strategy.plan.version == 2
+
+
+def test_a_sunset_that_is_refused_is_asked_for_again_once_a_period() -> None:
+    world = World()
+    world.coexist(swapped())
+    world.old, world.problem = 0, "the disk is full"
+    world.period(ROWS)
+    world.period(ROWS)
+    asked = world.asked
+    world.period(ROWS)
+    assert world.asked <= asked + 2
+    world.problem = ""
+    world.period(ROWS)
+    assert world.united == 1
+    assert world.machine.counters.refused == 0

@@ -195,3 +195,46 @@ def test_nothing_is_told_that_was_not_measured() -> None:
     assert set(again.moves[0]) == {
         "from", "to", "apart", "begun", "switched", "ended", "outcome",
     }  # fmt: skip
+
+
+def apart() -> Migration:
+    migration = Migration(plan(0))
+    migration.run(3)
+    record, problem = migration.begin(json_of(NEXT), apart=True)
+    assert record is not None
+    assert not problem
+    migration.apply(record, 10)
+    return migration
+
+
+def test_no_third_plan_before_the_sunset() -> None:
+    migration = apart()
+    assert migration.state == "APART"
+    third = json_of(plan(2, workers=3, version=3, base=2))
+    for beside in (False, True):
+        record, problem = migration.begin(third, apart=beside)
+        assert record is None
+        assert "to plan version 2 is under way" in problem
+    assert "the two can be united" in migration.abort()[1]
+    assert migration.begin(json_of(NEXT), apart=True) == (None, "")
+    assert "version 2 coexists already" in migration.begin(json_of(NEXT))[1]
+    record, _ = migration.unite()
+    assert record is not None
+    migration.apply(record, 11)
+    assert migration.state == "LOADING"
+    assert migration.unite() == (None, "")
+    assert "no two plans" in Migration(plan(0)).unite()[1]
+
+
+def test_since_when_two_plans_coexist_is_known_after_a_restart() -> None:
+    first = Migration(plan(0))
+    first.run(3)
+    first.tick(5_000)
+    record, _ = first.begin(json_of(NEXT), apart=True)
+    assert record is not None
+    again = Migration(plan(0))
+    assert "apart_ms" not in again.told()
+    again.apply(record, 10)
+    assert (again.told()["apart_ms"], again.told()["apart_for"]) == (5_000, 0)  # no clock yet
+    again.tick(9_000)
+    assert again.told()["apart_for"] == 4_000

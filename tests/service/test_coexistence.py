@@ -1,0 +1,131 @@
+"""Two plans that coexist: by hand, until the old one's queries are few, over a restart."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ps2stream.client import Client
+from ps2stream.cluster.running import Service
+from ps2stream.cluster.service import start
+from ps2stream.config import Settings
+from ps2stream.errors import FailedPrecondition
+from ps2stream.plan import RoutingPlan
+from ps2stream.plan_file import save_plan
+from tests.service.moving import World, lines, run, settled, swapped
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(
+        runtime="local", port=0, workers=2, dispatchers=2, data_dir=tmp_path / "data",
+        load_period_s=0.5,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def service(settings: Settings) -> Iterator[Service]:
+    with start(settings) as running:
+        yield running
+
+
+@pytest.fixture
+def client(service: Service) -> Iterator[Client]:
+    with Client(service.targets[0], timeout=90) as found:
+        yield found
+
+
+def test_the_old_plan_goes_by_itself_once_few_queries_are_its_own(client: Client) -> None:
+    world = World(client)
+    world.insert(40)
+    world.publish(20)
+    lsn, version = client.apply_plan(swapped(client), coexist=True)
+    world.publish(20)
+    world.insert(20)
+    world.publish(20)
+    found = client.moves()
+    assert (found.state, found.plan_version, found.following_version) == ("apart", 1, version)
+    assert (found.apart, found.old, found.live) == (lsn, 40, 60)
+    world.delete(38)
+    world.publish(20)
+    world.insert(2)
+    time.sleep(1.5)
+    found = client.moves()
+    assert (found.old, found.live, found.begun) == (2, 24, 0)
+    world.insert(16)  # 2 of 40 are 5 %
+    world.publish(20)
+    found = settled(client)
+    [move] = found.ended
+    assert (found.plan_version, move.apart, move.outcome) == (version, lsn, "done")
+    assert lsn < move.begun < move.switched < move.ended
+    assert move.apart_ms is not None
+    assert move.begun_ms is not None
+    assert move.apart_ms <= move.begun_ms
+    world.publish(20)
+    world.check()
+
+
+def test_the_commands(service: Service, client: Client, tmp_path: Path) -> None:
+    world = World(client)
+    world.insert(10)
+    body = json.loads(swapped(client))
+    following, third = str(tmp_path / "next.json"), str(tmp_path / "third.json")
+    save_plan(RoutingPlan.from_dict(body), following)
+    save_plan(RoutingPlan.from_dict(body | {"version": 3, "base_version": 2}), third)
+    early = run(service, "apply", "--unite")
+    assert early.exit_code == 7
+    assert "there are no two plans that coexist" in early.output
+    [begun] = lines(run(service, "apply", following, "--coexist", "--json"))
+    assert (begun["event"], begun["plan_version"]) == ("coexists", 2)
+    world.insert(30)
+    world.publish(20)
+    told = {"following_version": 2, "apart": begun["lsn"], "live_queries": 40, "old_queries": 10}
+    told["old_share"] = 0.25
+    for command in (["migrations"], ["status"], ["plan", "current", "-o", str(tmp_path / "now")]):
+        [found] = lines(run(service, *command, "--json"))
+        assert told.items() <= {"following_version": found.get("to_version"), **found}.items()
+        assert found["apart_ms"] > 0
+    for command in (["migrations"], ["plan", "current", "-o", str(tmp_path / "now")]):
+        shown = run(service, *command).output
+        assert "of 40 queries 10 (25.0%) are the old plan's" in shown
+    for given in ([], ["--coexist"]):
+        late = run(service, "apply", third, *given)
+        assert late.exit_code == 7
+        assert "plan version 2 is under way" in late.output
+    kept = run(service, "apply", "--abort")
+    assert kept.exit_code == 7
+    assert "new queries belong to the new plan already" in kept.output
+    again = run(service, "apply", following)
+    assert again.exit_code == 7
+    assert "plan version 2 coexists already" in again.output
+    with pytest.raises(FailedPrecondition, match="both plans coexist"):
+        client.rebalance()
+    united = lines(run(service, "apply", "--unite", "--wait", "--json"))
+    assert united[-1]["outcome"] == "done"
+    assert client.moves().plan_version == 2
+    world.publish(20)
+    world.check()
+    assert "following_version" not in lines(run(service, "status", "--json"))[0]
+    for wrong in (["--unite", "--abort"], [following, "--unite"], ["--coexist"]):
+        assert run(service, "apply", *wrong).exit_code == 2
+
+
+def test_a_restart_goes_on_with_the_new_plan(settings: Settings) -> None:
+    with start(settings) as service, Client(service.targets[0], timeout=90) as client:
+        world = World(client)
+        world.insert(30)
+        client.apply_plan(swapped(client), coexist=True)
+        world.insert(10)
+        world.publish(20)
+        wanted = json.loads(swapped(client))["leaves"]
+    with start(settings) as service, Client(service.targets[0], timeout=90) as client:
+        found = client.moves()
+        assert (found.plan_version, found.following_version, found.apart) == (2, 0, 0)
+        assert json.loads(client.plan())["leaves"] == wanted
+        world.client = client
+        world.publish(40)
+        world.check()
