@@ -65,7 +65,7 @@ class LocalRuntime:
                 incarnation=store.identity,
             )
             self.edges.append(edge)
-        self._post(self._sequencer.tick())
+        self._post(self._sequencer.tick(wall_clock_ms()))
 
     def tick(self) -> None:
         """Periodic work; call it ten times a second."""

@@ -77,6 +77,8 @@ class Migration:
     def tick(self, now_ms: int) -> None:
         """Ten times a second."""
         self.now_ms = max(self.now_ms, now_ms)
+        if self.strategy.apart and self.now_ms:  # unless the record says it: since now, at least
+            self._figures.setdefault("apart_ms", self.now_ms)
         asked, left = self._asked
         self._asked = (asked, left - 1) if left > 1 else (0, 0)
 

@@ -238,3 +238,11 @@ def test_since_when_two_plans_coexist_is_known_after_a_restart() -> None:
     assert (again.told()["apart_ms"], again.told()["apart_for"]) == (5_000, 0)  # no clock yet
     again.tick(9_000)
     assert again.told()["apart_for"] == 4_000
+
+
+def test_an_age_that_nobody_wrote_down_counts_from_when_it_is_seen() -> None:
+    migration = apart()
+    assert "apart_for" not in migration.told()
+    migration.tick(9_000)
+    migration.tick(9_500)
+    assert migration.told()["apart_for"] == 500
