@@ -18,7 +18,7 @@ def measured(plan: RoutingPlan, analyzer: Analyzer, period: Period) -> Units:
     for w in range(plan.workers):
         counter = LoadCounter(w, plan.grid)
         index = serve(plan.grid, period.live, dealt.start[w], dealt.steps[w], counter)[2]
-        report = counter.report(LoadRequest(0, 1), index.census(), 0, False)
-        assert report is not None
-        reports.append(report)
+        [census] = index.census()
+        assert census is not None
+        reports.append(counter.report(LoadRequest(0, 1, 0), census, 0, False))
     return units_of(reports)
