@@ -72,7 +72,11 @@ def to_plan(
 
 def owners(partition: Partition, stats: Statistics, workers: int, analyzer: Analyzer) -> I32:
     """Of each unit the worker that the gridt of this partition gives it, int32[u]."""
-    plan = to_plan(partition, stats, workers, analyzer.analysis, {})
+    return plan_owners(to_plan(partition, stats, workers, analyzer.analysis, {}), stats, analyzer)
+
+
+def plan_owners(plan: RoutingPlan, stats: Statistics, analyzer: Analyzer) -> I32:
+    """The same of a plan on the grid of `stats`."""
     h1 = plan.compile(analyzer)
     hashes = hash_units(analyzer, stats.terms)
     cell = stats.cell[stats.unit_cell()].astype(np.uint32)

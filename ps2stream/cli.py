@@ -22,6 +22,7 @@ COMMANDS = {
     "token": ("token", "token"),
     "plan": ("plan", "plan"),
     "apply": ("apply", "apply"),
+    "replan": ("replan", "replan"),
     "scale": ("apply", "scale"),
     "migrations": ("migrations", "migrations"),
     "calibrate": ("calibrate", "calibrate"),

@@ -177,6 +177,13 @@ def address(ctx: click.Context, param: click.Parameter, value: str) -> str:
     return value
 
 
+def addresses(
+    ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
+) -> tuple[str, ...]:
+    """The callback of an option HOST:PORT that may be given repeatedly."""
+    return tuple(address(ctx, param, value) for value in values)
+
+
 def access_options(command: F) -> F:
     """The options of ACCESS, kept in the Output."""
 

@@ -13,7 +13,7 @@ from ps2stream.commands.migrations import coexistence, coexistence_line
 from ps2stream.commands.output import (
     Finite,
     Output,
-    address,
+    addresses,
     json_option,
     pass_output,
     printable,
@@ -70,7 +70,7 @@ def file_names(
     "--from-service",
     metavar="HOST:PORT",
     multiple=True,
-    callback=lambda ctx, param, value: tuple(address(ctx, param, one) for one in value),
+    callback=addresses,
     help="Take the live queries of a running service, and recent objects of this dispatcher; "
     "give it for each dispatcher.",
 )

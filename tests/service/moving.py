@@ -6,12 +6,17 @@ import json
 import random
 from typing import Any
 
+import numpy as np
 from click.testing import CliRunner, Result
 
 from ps2stream.answers import Moves
 from ps2stream.cli import main
 from ps2stream.client import Client
 from ps2stream.cluster.running import Service
+from ps2stream.grid import Grid
+from ps2stream.leaves import Text
+from ps2stream.plan import RoutingPlan
+from ps2stream.terms import Analysis
 from tests import naive
 
 WORDS = ["flood", "river", "creek", "storm", "fire"]
@@ -38,6 +43,13 @@ def swapped(client: Client) -> bytes:
         leaf["worker"] = 1 - leaf["worker"]
     plan["base_version"], plan["version"] = plan["version"], plan["version"] + 1
     return json.dumps(plan).encode()
+
+
+def by_text() -> RoutingPlan:
+    """Two workers, each with half of the terms everywhere."""
+    grid = Grid(8, 7)
+    cells = np.zeros(grid.rows() * grid.columns(), np.uint32)
+    return RoutingPlan(2, Analysis(salt=1), grid, (Text((0, 1), {}),), cells, {})
 
 
 class World:

@@ -15,8 +15,8 @@ from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.errors import FailedPrecondition
 from ps2stream.plan import RoutingPlan
-from ps2stream.plan_file import save_plan
-from tests.service.moving import World, lines, run, settled, swapped
+from ps2stream.plan_file import load_plan, save_plan
+from tests.service.moving import World, by_text, lines, run, settled, swapped
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_the_commands(service: Service, client: Client, tmp_path: Path) -> None:
     again = run(service, "apply", following)
     assert again.exit_code == 7
     assert "plan version 2 coexists already" in again.output
-    with pytest.raises(FailedPrecondition, match="both plans coexist|no whole period"):
+    with pytest.raises(FailedPrecondition, match=r"both plans coexist|no whole period"):
         client.rebalance()
     united = lines(run(service, "apply", "--unite", "--wait", "--json"))
     assert united[-1]["outcome"] == "done"
@@ -112,6 +112,48 @@ def test_the_commands(service: Service, client: Client, tmp_path: Path) -> None:
     assert "following_version" not in lines(run(service, "status", "--json"))[0]
     for wrong in (["--unite", "--abort"], [following, "--unite"], ["--coexist"]):
         assert run(service, "apply", *wrong).exit_code == 2
+
+
+def test_a_better_plan_is_found_and_takes_over_bit_by_bit(
+    settings: Settings, tmp_path: Path
+) -> None:
+    with start(settings, by_text()) as service, Client(service.targets[0], timeout=90) as client:
+        targets = [word for target in service.targets for word in ("--from-service", target)]
+        replan = ("replan", "--engine", "numpy", *targets, "--json")
+        assert lines(run(service, *replan))[0]["sample"] is None
+        world = World(client)
+        world.insert(60)
+        for _ in range(5):
+            world.publish(60)
+        path = str(tmp_path / "next.json")
+        [said] = lines(run(service, *replan, "--dry-run", "-o", path))
+        assert (said["reason"], said["plan_version"], said["following_version"]) == ("load", 1, 2)
+        assert said["sample"]["objects"] == 300
+        now, planned = sum(said["now"]), sum(said["planned"])
+        assert said["falls"] == pytest.approx(1 - planned / now)
+        assert said["falls"] > 0.1
+        assert load_plan(path).base_version == 1
+        [kept] = lines(run(service, *replan, "--fall", "0.9"))
+        assert kept["reason"] is None
+        assert client.moves().following_version == 0
+        shown = run(service, *replan[:-1], "--dry-run").output
+        assert "decision  plan anew: the whole load falls" in shown
+        decided, begun = lines(run(service, *replan))
+        assert decided["reason"] == "load"
+        assert (begun["event"], begun["plan_version"]) == ("coexists", 2)
+        [again] = lines(run(service, *replan))
+        assert again == {"event": "under_way", "following_version": 2}
+        world.publish(20)
+        world.insert(20)
+        world.publish(20)
+        world.delete(59)
+        world.publish(20)
+        found = settled(client)
+        assert (found.plan_version, found.ended[-1].outcome) == (2, "done")
+        world.publish(20)
+        world.check()
+        [good] = lines(run(service, *replan))
+        assert (good["event"], good["reason"]) == ("decided", None)
 
 
 def test_a_restart_goes_on_with_the_new_plan(settings: Settings) -> None:

@@ -1,0 +1,73 @@
+"""The present plan and one that could follow it, judged by the same sample."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+from ps2stream.batch import F64
+from ps2stream.errors import PlanError
+from ps2stream.plan import RoutingPlan
+from ps2stream.planner.adjust.strategy import FALL, Reason, repartition
+from ps2stream.planner.load import Costs, balance, worker_loads
+from ps2stream.planner.partition import plan_owners
+from ps2stream.planner.statistics import Statistics
+from ps2stream.terms import Analyzer
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Verdict:
+    """Loads of each worker under the present plan and under the other one, microseconds of the
+    sample, float64[workers]; sigma: the balance to keep; unmet: local adjustment cannot; fall:
+    the share by which the sum is to fall; reason: to repartition, None: there is none."""
+
+    now: F64
+    planned: F64
+    sigma: float
+    unmet: bool
+    fall: float
+    reason: Reason | None
+
+    @property
+    def falls(self) -> float:
+        """The share by which the sum of the loads falls; below zero where it rises."""
+        before = float(self.now.sum())
+        return 1 - float(self.planned.sum()) / before if before else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready; a balance is None where a worker has nothing to do."""
+        found = {"now": self.now, "planned": self.planned}
+        balances = {f"balance_{name}": balance(loads) for name, loads in found.items()}
+        return {
+            "reason": self.reason,
+            "falls": self.falls,
+            "fall": self.fall,
+            "sigma": self.sigma,
+            "unmet": self.unmet,
+            **{name: b if math.isfinite(b) else None for name, b in balances.items()},
+            **{name: loads.tolist() for name, loads in found.items()},
+        }
+
+
+def judged(
+    stats: Statistics,
+    present: RoutingPlan,
+    other: RoutingPlan,
+    costs: Costs,
+    sigma: float,
+    unmet: bool,
+    fall: float = FALL,
+) -> Verdict:
+    """Both plans under these statistics. unmet: as in `repartition`. Raises PlanError for a plan
+    on another grid."""
+
+    def loads(plan: RoutingPlan) -> F64:
+        if plan.grid != stats.grid:
+            raise PlanError(f"plan: its grid {plan.grid.to_dict()} is not that of the sample")
+        owner = plan_owners(plan, stats, Analyzer(plan.analysis))
+        return worker_loads(stats, owner, plan.workers, costs)
+
+    now, planned = loads(present), loads(other)
+    reason = repartition(now, planned, sigma, unmet, fall)
+    return Verdict(now, planned, sigma, unmet, fall, reason)

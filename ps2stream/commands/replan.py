@@ -1,0 +1,229 @@
+"""`ps2stream replan`: whether another plan would do better, and if so, on to it."""
+
+from __future__ import annotations
+
+import json
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ps2stream.commands.apply import START_S
+from ps2stream.commands.migrations import coexistence_line
+from ps2stream.commands.output import (
+    Finite,
+    Output,
+    addresses,
+    json_option,
+    pass_output,
+    server_option,
+    writing,
+)
+from ps2stream.commands.plan import ALGORITHMS
+from ps2stream.commands.recent import recent
+from ps2stream.commands.telling import Telling
+from ps2stream.errors import FailedPrecondition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ps2stream.client import Client
+    from ps2stream.plan import RoutingPlan
+    from ps2stream.planner.replan import Verdict
+
+WHY = {
+    "load": "the whole load falls",
+    "balance": "moving parts alone does not balance the workers",
+    None: "nothing to do",
+}
+
+
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option(
+    "--coexist/--move",
+    default=True,
+    show_default=True,
+    help="Let new queries belong to the new plan and the others follow once few are left, as "
+    "`apply --coexist` does; or move all at once.",
+)
+@click.option(
+    "--from-service",
+    metavar="HOST:PORT",
+    multiple=True,
+    callback=addresses,
+    help="Take recent objects of this dispatcher; give it for each.  [default: --server]",
+)
+@click.option(
+    "--fall",
+    type=Finite(0, 1),
+    default=0.1,
+    show_default=True,
+    help="Share by which the sum of the workers' loads must fall.",
+)
+@click.option("--algorithm", type=click.Choice(ALGORITHMS), default="hybrid", show_default=True,
+              help="As in `ps2stream plan`.")  # fmt: skip
+@click.option("--costs", metavar="FILE", help="c1 to c4, as `ps2stream calibrate` writes them.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Of what is drawn."
+)
+@click.option(
+    "--engine",
+    type=click.Choice(["spark", "numpy"]),
+    default="spark",
+    show_default=True,
+    help="numpy: one process; the plan is the same.",
+)
+@click.option("-o", "--output", "path", metavar="FILE", help="Write the new plan here, too.")
+@server_option
+@json_option
+@pass_output
+def replan(
+    output: Output,
+    /,
+    dry_run: bool,
+    coexist: bool,
+    from_service: tuple[str, ...],
+    fall: float,
+    costs: str | None,
+    path: str | None,
+    server: str,
+    **options: Any,
+) -> None:
+    """Plan anew from recent objects and the live queries, and go on by the new plan where it
+    is worth it.
+
+    It is where the workers' loads, as both plans would have them for the same sample, fall by
+    a tenth in all; or where the workers are out of balance (sigma), moving parts alone
+    (`rebalance`) would not help, and the new plan is better balanced. Run it once a day, from
+    cron or as a Kubernetes CronJob; or let the service do so (replan_s).
+
+    \b
+      ps2stream replan --dry-run
+      ps2stream replan
+
+    Exit code 0 also when there is nothing to do: the present plan is good enough, no object
+    or query is known, or plans change already. Exit code 7: not possible now, because the
+    plan was changed meanwhile.
+    """
+    with output.connect(server) as client:
+        plans = client.moves()
+        if plans.following_version:
+            beside = coexistence_line(plans) or plans.state
+            output.emit(
+                {"event": "under_way", "following_version": plans.following_version},
+                f"nothing to do: a move to plan version {plans.following_version} is under way: "
+                f"{beside}",
+            )
+            return
+        base, sigma, unmet = _present(client)
+    with nullcontext() if path is None else writing(path), Telling(output) as tell:
+        found = _judged(output, base, sigma, unmet, from_service or (server,), fall, costs, tell,
+                        **options)  # fmt: skip
+        if found is None:
+            told = {"event": "decided", "reason": None, "sample": None}
+            output.emit(told, "nothing to do: the service knows no recent objects, or no queries")
+            return
+        verdict, made = found
+        if path is not None:
+            from ps2stream.plan_file import save_plan
+
+            save_plan(made, path)
+    told = verdict.to_dict() | {"sample": made.made["sample"]}
+    versions = {"plan_version": base.version, "following_version": made.version}
+    output.emit({"event": "decided", **versions, **told}, _shown(verdict, base, made))
+    if verdict.reason is None or dry_run:
+        return
+    body = made.to_dict()
+    body.pop("made", None)
+    raw = json.dumps(body, separators=(",", ":")).encode()
+    with output.connect(server, START_S) as client:
+        lsn, version = client.apply_plan(raw, coexist=coexist)
+    output.emit(
+        {"event": "coexists" if coexist else "begun", "plan_version": version, "lsn": lsn},
+        f"from LSN {lsn} on, new queries belong to plan version {version}"
+        if coexist
+        else f"the move to plan version {version} has begun at LSN {lsn}",
+    )
+
+
+def _present(client: Client) -> tuple[RoutingPlan, float, bool]:
+    """The plan in force; sigma; whether parts that are moved would not bring the measured balance
+    there, which is not known where nothing was measured yet."""
+    import numpy as np
+
+    from ps2stream.plan import RoutingPlan
+    from ps2stream.planner.load import balance
+
+    plan = RoutingPlan.from_dict(json.loads(client.plan()))
+    try:
+        told = client.rebalance(dry_run=True)
+    except FailedPrecondition:
+        return plan, client.load()["sigma"], False
+    after, sigma = np.array(told["after_us"]), told["sigma"]
+    return plan, sigma, bool(after.any()) and balance(after) > sigma
+
+
+def _judged(
+    output: Output,
+    base: RoutingPlan,
+    sigma: float,
+    unmet: bool,
+    targets: tuple[str, ...],
+    fall: float,
+    costs: str | None,
+    tell: Callable[[str], None],
+    *,
+    algorithm: str,
+    engine: Any,
+    seed: int,
+) -> tuple[Verdict, RoutingPlan] | None:
+    """A plan for recent objects, and what is to be said of it; None where there are none."""
+    from ps2stream.planner.job import Job, plan_of, read_costs, sample_of
+    from ps2stream.planner.load import Costs
+    from ps2stream.planner.partition import Options
+    from ps2stream.planner.replan import judged
+
+    posts, updates = recent(output, targets, seed, tell)
+    if not (any(map(len, posts)) and any(map(len, updates))):
+        return None
+    settings = Options(
+        costs=read_costs(costs) if costs is not None else Costs(), progress=tell, seed=seed
+    )
+    job = Job(
+        posts=posts,
+        updates=updates,
+        workers=base.workers,
+        algorithm=algorithm,
+        options=settings,
+        stemmer=base.analysis.stemmer,
+        stop_words=base.analysis.stop_words,
+        grid=base.grid,
+        engine=engine,
+    )
+    sample = sample_of(job)
+    made = plan_of(sample, job)
+    made = replace(made, version=base.version + 1, base_version=base.version)
+    return judged(sample.stats, base, made, settings.costs, sigma, unmet, fall), made
+
+
+def _shown(verdict: Verdict, base: RoutingPlan, made: RoutingPlan) -> str:
+    from ps2stream.planner.show import ratio, scaled
+
+    told, sample = verdict.to_dict(), made.made["sample"]
+    rows = {"sample": f"{sample['objects']:,} objects, {sample['live']:,} live queries"}
+    for name, plan in (("now", base), ("planned", made)):
+        loads, unit = scaled(told[name])
+        rows[name] = (
+            f"plan version {plan.version}: {', '.join(loads)} {unit} of work, balance "
+            f"{ratio(told[f'balance_{name}'])}"
+        )
+    change = "falls" if verdict.falls >= 0 else "rises"
+    rows["load"] = f"{change} by {abs(verdict.falls):.1%}; worth it: {verdict.fall:.0%}"
+    if verdict.unmet:
+        rows["balance"] = f"moving parts would not bring it to {verdict.sigma:g}"
+    what = "nothing to do" if verdict.reason is None else "plan anew"
+    why = "" if verdict.reason is None else f": {WHY[verdict.reason]}"
+    rows["decision"] = what + why
+    return "\n".join(f"{name:<10}{text}" for name, text in rows.items())
