@@ -19,6 +19,7 @@ from ps2stream.dispatcher.kernels import (
     ALL,
     count_down,
     count_up,
+    held_under,
     meet,
     rehash,
     scatter,
@@ -198,6 +199,12 @@ class Gridt:
         met = np.zeros(self.workers, np.int64)
         meet(self._table, self._count, self._cells(lon, lat), term_off, term, met)
         return met
+
+    def queries(self, cell: U32, term: U64) -> I64:
+        """Live queries under each (tag cell, term), int64[n]."""
+        out = np.empty(len(cell), np.int64)
+        held_under(self._table, self._count, cell, term, out)
+        return out
 
     @property
     def bytes(self) -> int:

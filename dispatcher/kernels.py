@@ -145,6 +145,14 @@ def meet(table: U64, count: U32, cells: U32, term_off: I64, term: U64, met: I64)
 
 
 @njit(cache=True, nogil=True)
+def held_under(table: U64, count: U32, cell: U32, term: U64, out: I64) -> None:
+    """out[i] = live queries under (tag cell[i], term[i])."""
+    for i in range(len(cell)):
+        slot = find(table, np.uint64(cell[i]), term[i])
+        out[i] = np.int64(count[slot]) if slot >= 0 else 0
+
+
+@njit(cache=True, nogil=True)
 def share_sizes(chosen: U64, term_off: I64, rows: I64, terms: I64) -> int:
     """rows[w], terms[w]: the objects chosen for worker w and their terms. Returns how
     many objects no worker wants."""

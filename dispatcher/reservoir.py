@@ -13,16 +13,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps2stream.batch import F64, I64, U8, concat_ragged, take_ragged
+from ps2stream.batch import F64, I64, U8, U64, concat_ragged, take_ragged
 from ps2stream.rows import ObjectRows
 
 WINDOW_MS = 600_000
 
 
 class ObjectSample(NamedTuple):
-    """n objects: ragged ids and texts, time in ms, degrees; weight: objects a row stands for;
-    accepted: when, int64[n] ms. since: ms; every object that was accepted later is either in
-    the sample or stood for."""
+    """n objects: ragged ids, texts and terms of these, time in ms, degrees; weight: objects a
+    row stands for; accepted: when, int64[n] ms. since: ms; every object that was accepted
+    later is either in the sample or stood for."""
 
     id_off: I64
     id: U8
@@ -31,6 +31,8 @@ class ObjectSample(NamedTuple):
     lat: F64
     text_off: I64
     text: U8
+    term_off: I64
+    term: U64
     weight: F64
     accepted: I64
     since: int = 0
@@ -43,6 +45,7 @@ class ObjectSample(NamedTuple):
             self.lon[rows],
             self.lat[rows],
             *take_ragged(self.text_off, self.text, rows),
+            *take_ragged(self.term_off, self.term, rows),
             self.weight[rows],
             self.accepted[rows],
             self.since,
@@ -91,6 +94,7 @@ class Reservoir:
             rows.lon[chosen],
             rows.lat[chosen],
             *take_ragged(rows.text_off, rows.text, chosen),
+            *take_ragged(rows.term_off, rows.term, chosen),
             np.full(count, 1 / self._chance),
             np.full(count, now_ms),
         )
@@ -102,19 +106,35 @@ class Reservoir:
 
     def sample(self) -> ObjectSample:
         """What is held, oldest first."""
-        parts = [chunk.rows for chunk in self._chunks]
+        return self._joined([chunk.rows for chunk in self._chunks])
+
+    def newest(self, rows: int, batches: int) -> ObjectSample:
+        """Of what is held the newest rows, about so many, of so many batches at most."""
+        parts: list[ObjectSample] = []
+        size = 0
+        for chunk in reversed(self._chunks):
+            if size >= rows or len(parts) == batches:
+                return self._joined(parts[::-1])._replace(since=int(parts[-1].accepted[0]))
+            parts.append(chunk.rows)
+            size += len(chunk.ticket)
+        return self._joined(parts[::-1])
+
+    def _joined(self, parts: list[ObjectSample]) -> ObjectSample:
         if not parts:
             none, empty = np.zeros(1, np.int64), np.zeros(0)
             blank = np.zeros(0, np.uint8)
+            terms = none, np.zeros(0, np.uint64)
             return ObjectSample(
-                none, blank, none[:0], empty, empty, none, blank, empty, none[:0], self._since
-            )
+                none, blank, none[:0], empty, empty, none, blank, *terms, empty, none[:0],
+                self._since,
+            )  # fmt: skip
         return ObjectSample(
             *concat_ragged([(p.id_off, p.id) for p in parts]),
             np.concatenate([p.time for p in parts]),
             np.concatenate([p.lon for p in parts]),
             np.concatenate([p.lat for p in parts]),
             *concat_ragged([(p.text_off, p.text) for p in parts]),
+            *concat_ragged([(p.term_off, p.term) for p in parts]),
             np.concatenate([p.weight for p in parts]),
             np.concatenate([p.accepted for p in parts]),
             self._since,

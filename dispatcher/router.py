@@ -133,6 +133,11 @@ class RouterMachine:
         return 0 if strategist is None else strategist.strategy.serving.version
 
     @property
+    def route(self) -> int:
+        """Names the plan that objects are routed by."""
+        return self._open.route
+
+    @property
     def ready(self) -> bool:
         """Whether objects may be accepted: what was visible when this incarnation came is
         applied."""

@@ -10,12 +10,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable
 
 import numpy as np
 
 from ps2stream.batch import U8, Frame
-from ps2stream.load_messages import AdjustReply, AdjustRequest, LoadReport, LoadRequest
+from ps2stream.load_messages import (
+    AdjustReply,
+    AdjustRequest,
+    LoadReport,
+    LoadRequest,
+    SampleReport,
+)
 from ps2stream.messages import (
     ROLES,
     Address,
@@ -30,51 +35,26 @@ from ps2stream.plan import RoutingPlan
 from ps2stream.planner.adjust.adjustment import Adjustment
 from ps2stream.planner.adjust.algorithms import SELECTIONS
 from ps2stream.planner.adjust.apply import apply
-from ps2stream.planner.adjust.decide import Rules, decide
-from ps2stream.planner.adjust.strategy import Sunset
-from ps2stream.planner.adjust.units import Units, carried, smoothed
+from ps2stream.planner.adjust.decide import Rules, decide, divisible
+from ps2stream.planner.adjust.units import Units, carried, smoothed, units_of
+from ps2stream.planner.hot_cells import HotCells
 from ps2stream.planner.load import balance
+from ps2stream.planner.policy import Counters, Policy
 from ps2stream.planner.told import adjustment_told, loads_told
 from ps2stream.strategy import Strategy, route_of
 
 SEQUENCER = Address("sequencer", 0)
 CONTROLLER = ROLES.index("controller")
 REPEAT_TICKS = 20
+PATIENCE_TICKS = 10  # with dispatchers that are asked about hot cells; at most half a period
 PROPOSALS = 16
 """Adjustments that are remembered: one that is made takes what is known of its parts along."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Policy:
-    """period_ticks: of ten a second; automatic: whether the controller begins adjustments by
-    itself; idle: not while the most loaded worker is busy for a smaller share of the period."""
-
-    rules: Rules = dataclasses.field(default_factory=Rules)
-    period_ticks: int = 100
-    automatic: bool = False
-    idle: float = 0.02
-    sunset: Sunset = dataclasses.field(default_factory=Sunset)
-
-
-@dataclasses.dataclass
-class Counters:
-    """periods: with a report of every worker; lost: without; balance: over all workers in the
-    last one, by cells and by Definition 1's product; adjustments that were begun, refused;
-    sunsets: old plans whose end was begun."""
-
-    periods: int = 0
-    lost: int = 0
-    balance: float = 0.0
-    balance_definition1: float = 0.0
-    adjustments: int = 0
-    refused: int = 0
-    sunsets: int = 0
 
 
 class ControllerMachine:
     """The only one, in its incarnation `epoch`; plan: the one of the service's start."""
 
-    def __init__(self, plan: RoutingPlan, policy: Policy, epoch: int) -> None:
+    def __init__(self, plan: RoutingPlan, policy: Policy, epoch: int, dispatchers: int = 1) -> None:
         self.policy = policy
         self.counters = Counters()
         self.strategy = Strategy(plan)
@@ -90,6 +70,8 @@ class ControllerMachine:
         self._asked: StrategyRequest | None = None
         self._asked_at = 0
         self._known = False
+        patience = max(min(PATIENCE_TICKS, policy.period_ticks // 2), 1)
+        self._hot = HotCells(epoch, dispatchers, patience)
 
     @property
     def settled(self) -> bool:
@@ -116,6 +98,8 @@ class ControllerMachine:
         match frame:
             case LoadReport():
                 return self._gather(frame)
+            case SampleReport():
+                return self._adjust() if self._hot.take(frame) else []
             case StrategyReply():
                 return self._learn(frame)
             case AdjustRequest():
@@ -138,6 +122,8 @@ class ControllerMachine:
                 out.append(Send(SEQUENCER, self._asked))
         elif not self._known or (self._moves and self._ticks % self._look_ticks == 0):
             out += self._ask()
+        if self._hot.late(self._ticks):
+            out += self._adjust()
         if self._ticks % self.policy.period_ticks == 0:
             self.counters.lost += self._number > 0 and not self._whole
             self._number += 1
@@ -166,7 +152,9 @@ class ControllerMachine:
             return []  # what moves would be counted where it was and where it will be
         self._units = smoothed(self._units, units_of(reports))
         self._count(self._units)
-        return self._adjust() if self.policy.automatic else []
+        if self.settled and len(hot := divisible(self._units, strategy.plan, self.policy.rules)):
+            return self._hot.ask(hot, self._number, self._ticks, route_of(strategy.plan))
+        return self._adjust()
 
     def _count(self, units: Units) -> None:
         workers, costs = self.strategy.workers, self.policy.rules.costs
@@ -177,9 +165,10 @@ class ControllerMachine:
     # --- adjustments -------------------------------------------------------------------
 
     def _adjust(self) -> list[Send]:
-        """Begin an adjustment by itself."""
-        if not self.settled or self._asked is not None or self._units is None:
+        """Begin an adjustment by itself, if it may."""
+        if not self.policy.automatic or not self.settled or self._asked is not None:
             return []
+        assert self._units is not None
         loads = self._units.loads(self.strategy.plan.workers, self.policy.rules.costs)
         if loads.max(initial=0.0) < self.policy.idle * self.period_us:
             return []
@@ -189,7 +178,8 @@ class ControllerMachine:
     def _propose(self, units: Units, rules: Rules) -> tuple[Adjustment, RoutingPlan | None]:
         """An adjustment, and the plan that it makes if it moves anything."""
         plan = self.strategy.plan
-        adjustment = decide(units, plan, rules)
+        sample = self._hot.statistics(self._number, route_of(plan), plan.grid, plan.analysis)
+        adjustment = decide(units, plan, rules, sample)
         if not adjustment.moves:
             return adjustment, None
         made = apply(plan, adjustment)
@@ -258,8 +248,12 @@ class ControllerMachine:
         now = self.strategy.plan
         if another := (now.version, route_of(now)) != (before.plan.version, route_of(before.plan)):
             made = self._proposals.get((now.version, route_of(now)))
+            costs = self.policy.rules.costs
             if self._units is not None:
-                self._units = None if made is None else carried(self._units, made.moves)
+                self._units = None if made is None else carried(self._units, made.moves, costs)
+            for move in () if made is None else made.moves:
+                self.counters.splits += move.kind == "split"
+                self.counters.merges += move.kind == "merge"
             self._proposals.clear()
         if another or (before.following is not None and self.strategy.following is None):
             self._settled = self._number + 2
@@ -268,25 +262,6 @@ class ControllerMachine:
         if asked == Ask.TELL and self.policy.sunset.due_by(self.strategy, reply):
             return self._ask(Ask.UNITE)
         return []
-
-
-def units_of(reports: list[LoadReport]) -> Units:
-    """What these reports say of one period each."""
-
-    def column(of: Callable[[LoadReport], object]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        return np.concatenate([np.asarray(of(r), np.float64) for r in reports])
-
-    worker = np.concatenate([np.full(len(r.cell), r.worker, np.int32) for r in reports])
-    return Units.of(
-        np.concatenate([r.cell for r in reports]),
-        worker,
-        column(lambda r: r.objects / r.periods),
-        column(lambda r: r.queries),
-        column(lambda r: r.checks / r.periods),
-        column(lambda r: r.inserts / r.periods),
-        column(lambda r: r.deletes / r.periods),
-        np.concatenate([r.bytes for r in reports]),
-    )
 
 
 def _packed(data: dict[str, object]) -> U8:

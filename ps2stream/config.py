@@ -104,7 +104,7 @@ class Settings(BaseModel):
         default=50_000,
         ge=0,
         le=1_000_000,
-        description="recent objects a dispatcher keeps for `plan --from-service`; 0: none",
+        description="recent objects a dispatcher keeps, to plan and to split hot cells by; 0: none",
     )
     lease_s: float = Field(
         default=6.0,

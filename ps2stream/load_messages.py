@@ -1,13 +1,14 @@
 """The messages between the controller and those whose load it looks at.
 
-Any of them may be lost: a period without a report is left out, and who asked asks again.
+Any of them may be lost: a period without a report is left out, without a sample no cell is
+divided, and who asked asks again.
 """
 
 from __future__ import annotations
 
 import dataclasses
 
-from ps2stream.batch import I64, U8, U32, Frame
+from ps2stream.batch import F64, I64, U8, U32, U64, Frame
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -70,3 +71,41 @@ class AdjustReply(Frame):
     problem: U8
     told: U8
     plan: U8
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SampleRequest(Frame):
+    """controller -> every dispatcher: say what you know of these cells of the base level, of
+    which it would divide or join parts. `epoch` is the controller's, `number` the period's;
+    cell uint32[c], ascending."""
+
+    KIND = 84
+    epoch: int
+    number: int
+    cell: U32
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SampleReport(Frame):
+    """dispatcher -> controller. `route` names the plan that it goes by.
+
+    Objects that were lately accepted in the cells asked for, n rows: degrees, text (UTF-8),
+    how many objects a row stands for, and when it was accepted, ms; what came after `since`
+    is all in the sample or stood for. Units of these cells in which some of the objects met
+    queries, u rows by cell and term: its hash, and live queries."""
+
+    KIND = 85
+    dispatcher: int
+    epoch: int
+    number: int
+    route: int
+    since: int
+    lon: F64
+    lat: F64
+    text_off: I64
+    text: U8
+    weight: F64
+    accepted: I64
+    cell: U32
+    term: U64
+    queries: I64

@@ -19,18 +19,16 @@ import dataclasses
 
 import numpy as np
 
-from ps2stream.batch import I64
+from ps2stream.batch import I64, U32
 from ps2stream.leaves import holders
 from ps2stream.plan import RoutingPlan
 from ps2stream.planner.adjust.adjustment import Adjustment, Move
 from ps2stream.planner.adjust.algorithms import SELECTIONS
-from ps2stream.planner.adjust.phase_one import PhaseOne
+from ps2stream.planner.adjust.phase_one import GAIN, PhaseOne
 from ps2stream.planner.adjust.selection import select
 from ps2stream.planner.adjust.units import Units
 from ps2stream.planner.load import Costs, Kind, balance
 from ps2stream.planner.statistics import Statistics
-
-GAIN = 0.1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -73,6 +71,23 @@ def decide(
     )
 
 
+def divisible(units: Units, plan: RoutingPlan, rules: Rules) -> U32:
+    """The cells that Phase I would look into, uint32[c] ascending: of these `decide` wants
+    statistics. None where the plan is balanced or what is too much can move whole."""
+    work = _Work(units, plan, rules, None)
+    found: set[int] = set()
+    if balance(work.loads) > rules.sigma:
+        falling = np.argsort(-work.loads, kind="stable").tolist()
+        for source, target in zip(falling[: rules.pairs], falling[::-1], strict=False):
+            hot = work.hottest(source) if work.loads[source] > work.loads[target] else []
+            found |= {
+                int(units.cell[unit])
+                for unit in hot
+                if work.other(unit, target) is not None or work.too_hot(unit, target)
+            }
+    return np.array(sorted(found), np.uint32)
+
+
 class _Work:
     """loads: of each worker, predicted with the moves so far; free: parts that may move; held:
     what workers a leaf can give terms to, bool[leaves, workers]; leaf: of each part."""
@@ -102,7 +117,7 @@ class _Work:
         if self.phase_one is None and self.stats is not None:
             self.phase_one = PhaseOne(self.units, self.plan, self.stats, self.rules.costs)
         if self.phase_one is not None:
-            for unit in self._hottest(source):
+            for unit in self.hottest(source):
                 if balance(self.loads) <= self.rules.sigma:
                     break
                 self._change(self.phase_one, unit, target)
@@ -110,7 +125,8 @@ class _Work:
             self._migrate(source, target, seed)
         return len(self.moves) > before
 
-    def _hottest(self, worker: int) -> list[int]:
+    def hottest(self, worker: int) -> list[int]:
+        """The parts that Phase I looks at."""
         mine = self._free_of(worker)
         order = np.argsort(-self.load[mine], kind="stable")
         return list(map(int, mine[order[: self.rules.hottest]]))
@@ -120,23 +136,31 @@ class _Work:
 
     def _change(self, phase_one: PhaseOne, unit: int, target: int) -> None:
         """Split or merge a part, if that pays."""
-        cell, worker = self.units.cell, self.units.worker
-        changed = [unit]
-        if self.held[self.leaf[unit], target]:
-            other = np.flatnonzero(self.free & (cell == cell[unit]) & (worker == target))
-            if not len(other):
-                return
-            changed.append(int(other[0]))
-            change = phase_one.merge(unit, changed[1], self.loads)
-        else:
-            gap = self.loads[worker[unit]] - self.loads[target]
-            if self.rules.load == "cells" and self.load[unit] <= (1 - GAIN) * gap:
-                return
+        other, change = self.other(unit, target), None
+        if other is not None:
+            change = phase_one.merge(unit, other, self.loads)
+        if change is None and self.too_hot(unit, target):
             change = phase_one.split(unit, target, self.loads)
         if change is not None:
             self.moves.append(change.move)
             self.loads[change.move.source], self.loads[target] = change.source, change.target
-            self.free[changed] = False
+            self.free[[unit] if other is None else [unit, other]] = False
+
+    def other(self, unit: int, target: int) -> int | None:
+        """The part of the same cell that the target has."""
+        if not self.held[self.leaf[unit], target]:
+            return None
+        units = self.units
+        same = self.free & (units.cell == units.cell[unit]) & (units.worker == target)
+        return int(np.argmax(same)) if same.any() else None
+
+    def too_hot(self, unit: int, target: int) -> bool:
+        """Whether moving it whole would only exchange the two workers; by Definition 1 a part
+        is split at any rate, unless its cell is divided between them already."""
+        if self.rules.load == "definition1" and not self.held[self.leaf[unit], target]:
+            return True
+        gap = self.loads[self.units.worker[unit]] - self.loads[target]
+        return bool(self.load[unit] > (1 - GAIN) * gap)
 
     def _migrate(self, source: int, target: int, seed: int) -> None:
         """Phase II: units of half the gap, for the fewest bytes."""

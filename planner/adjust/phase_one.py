@@ -27,6 +27,11 @@ from ps2stream.planner.statistics import I32, Statistics
 from ps2stream.terms import Analyzer
 from ps2stream.unit_kernels import U16
 
+GAIN = 0.1
+"""Of the gap between two workers: what the slower must gain at least."""
+PARTS = 8
+"""A part that is split has so many at most, of which one goes."""
+
 
 class Change(NamedTuple):
     """A move, and the loads of its source and its target once it is made."""
@@ -55,8 +60,20 @@ class PhaseOne:
         source = int(units.worker[unit])
         if (cell := cell_index(stats, int(units.cell[unit]))) is None:
             return None
-        part = self._halves(cell, self._owners(cell) == source)
-        if part is None or (share := shares(stats, cell, part)) is None:
+        gap = float(loads[source] - loads[target])
+        if gap <= 0:
+            return None
+        wanted = 2 * float(self._load[unit]) / gap
+        mine = self._owners(cell) == source
+        for part in self._divided(cell, mine, int(min(max(round(wanted), 2), PARTS))):
+            if (change := self._given(unit, target, loads, cell, part)) is not None:
+                return change
+        return None
+
+    def _given(self, unit: int, target: int, loads: F64, cell: int, part: I32) -> Change | None:
+        """One of the two parts to the target."""
+        units, source = self._units, int(self._units.worker[unit])
+        if (share := shares(self._stats, cell, part)) is None:
             return None
         objects, queries = float(units.objects[unit]), float(units.queries[unit])
         if saving(objects, queries, share, self._costs) <= 0:
@@ -64,7 +81,7 @@ class PhaseOne:
         updates = self._costs.c3 * units.inserts[unit] + self._costs.c4 * units.deletes[unit]
         load = (
             self._costs.c1 * units.checks[unit] * share.checks
-            + self._costs.c2 * objects * share.objects + updates * share.queries
+            + self._costs.c2 * objects * share.objects + updates * share.updates
         )  # fmt: skip
         for k in np.argsort(share.queries, kind="stable").tolist():
             change = Change(
@@ -80,7 +97,8 @@ class PhaseOne:
                 float(loads[source] - self._load[unit] + load[1 - k]),
                 float(loads[target] + load[k]),
             )
-            if max(change.source, change.target) < loads[source]:
+            gap = float(loads[source] - loads[target])
+            if max(change.source, change.target) < loads[source] - GAIN * gap:
                 return change
         return None
 
@@ -115,9 +133,10 @@ class PhaseOne:
         tag = np.full(len(terms), self._stats.cell[cell], np.uint32)
         return self._h1.owners(tag, self._hashes[terms])
 
-    def _halves(self, cell: int, mine: NDArray[np.bool_]) -> I32 | None:
-        """0 or 1 for the units of a cell that are mine, -1 for the others: the planner's
-        text split (planner/split.py). None where there are less than two."""
+    def _divided(self, cell: int, mine: NDArray[np.bool_], many: int) -> list[I32]:
+        """0 or 1 for the units of a cell that are mine, -1 for the others: for each of so many
+        parts by the planner's text split (planner/split.py) 0, those with the fewest queries
+        first. Of two parts one is enough; none where there is one."""
         stats, model = self._stats, self._model
         first = int(stats.unit_off[cell])
         row, column = int(model.row_of[cell]), int(model.column_of[cell])
@@ -128,13 +147,13 @@ class PhaseOne:
             np.arange(stats.row_off[cell], stats.row_off[cell + 1]),
             whole=False,
         )
-        halves = text_split(model, node, 2)
-        if len(halves) < 2:
-            return None
-        part = np.full(len(mine), -1, np.int32)
-        for k, half in enumerate(halves):
-            part[half.units - first] = k
-        return part
+        parts = sorted(text_split(model, node, many), key=lambda part: part.queries)
+        found = []
+        for one in parts if len(parts) > 2 else parts[: len(parts) - 1]:
+            part = np.where(mine, 1, -1).astype(np.int32)
+            part[one.units - first] = 0
+            found.append(part)
+        return found
 
     def _terms(self, cell: int, mine: NDArray[np.bool_]) -> tuple[str, ...]:
         first = int(self._stats.unit_off[cell])

@@ -23,13 +23,14 @@ from ps2stream.planner.statistics import I32, Statistics
 
 
 class Shares(NamedTuple):
-    """Of the objects, postings and checks of some terms of a cell, the share of each of two
-    parts of them, float64[2]. An object with terms of both counts in both: objects adds up
-    to 1 and more, the others to 1."""
+    """Of the objects, postings, checks and updates of some terms of a cell, the share of each
+    of two parts of them, float64[2]. An object with terms of both counts in both: objects adds
+    up to 1 and more, the others to 1. Updates that are not in the sample are as the postings."""
 
     objects: F64
     queries: F64
     checks: F64
+    updates: F64
 
 
 def cell_index(stats: Statistics, cell: int) -> int | None:
@@ -50,12 +51,15 @@ def shares(stats: Statistics, cell: int, part: I32) -> Shares | None:
         met[k, row[of == k]] = True
     objects = met.sum(axis=1) / max(int(met.any(axis=0).sum()), 1)
     o, q = stats.o[first:last], stats.q[first:last]
-    queries = np.array([q[part == k].sum() for k in (0, 1)])
-    checks = np.array([(o * q)[part == k].sum() for k in (0, 1)])
+    updated = (stats.inserts + stats.deletes)[first:last]
+    queries, checks, updates = (
+        np.array([of[part == k].sum() for k in (0, 1)]) for of in (q, o * q, updated)
+    )
     if not (objects.all() and queries.all()):
         return None
     queries = queries / queries.sum()
-    return Shares(objects, queries, checks / checks.sum() if checks.sum() > 0 else queries)
+    checks, updates = (s / s.sum() if s.sum() > 0 else queries for s in (checks, updates))
+    return Shares(objects, queries, checks, updates)
 
 
 def saving(objects: float, queries: float, share: Shares, costs: Costs) -> float:

@@ -8,12 +8,13 @@ worker there. It is the unit that moves. Loads are Definition 1's, by cells (alg
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ps2stream.batch import F64, I64, U32
+from ps2stream.load_messages import LoadReport
 from ps2stream.planner.adjust.adjustment import Move
 from ps2stream.planner.load import Costs
 from ps2stream.planner.statistics import I32
@@ -119,29 +120,52 @@ def smoothed(before: Units | None, period: Units, alpha: float = 0.5) -> Units:
     return _units(keys[some], [column[some] for column in columns], held[some])
 
 
-def carried(units: Units, moves: Iterable[Move]) -> Units:
+def carried(units: Units, moves: Iterable[Move], costs: Costs) -> Units:
     """The units as if these moves had been made before, so that what is known of a part goes
-    with it. The listed terms of a split take the share of the part that their bytes are."""
+    with it. The listed terms of a split take the share of its objects and checks that their
+    load is, and of the rest that their bytes are."""
     row = {key: i for i, key in enumerate(_keys(units.cell, units.worker).tolist())}
-    kept = np.ones(len(units))
+    load = units.load(costs)
+    kept = np.ones((2, len(units)))
     taken, share, target = [], [], []
     for move in moves:
         if (at := row.get(move.cell << 16 | move.source)) is not None:
             taken.append(at)
-            part = move.bytes / max(int(units.bytes[at]), 1)
-            share.append(1.0 if move.terms is None else min(part, 1.0))
+            size = move.bytes / max(int(units.bytes[at]), 1)
+            work = move.load / load[at] if load[at] > 0 else size
+            share.append((1.0, 1.0) if move.terms is None else (min(work, 1.0), min(size, 1.0)))
             target.append(move.target)
-            kept[at] -= share[-1]
+            kept[:, at] -= share[-1]
     rows = np.r_[np.arange(len(units)), np.array(taken, np.int64)]
-    by = np.r_[np.maximum(kept, 0.0), share]
+    by = np.hstack([np.maximum(kept, 0.0), np.array(share).reshape(-1, 2).T])
     worker = np.r_[units.worker, np.array(target, np.int32)]
-    some = by > 0
-    rows, by = rows[some], by[some]
-    columns = [by * getattr(units, name)[rows] for name in COUNTS]
-    objects, queries, checks, inserts, deletes = columns
-    held = np.rint(by * units.bytes[rows]).astype(np.int64)
-    cell = units.cell[rows]
-    return Units.of(cell, worker[some], objects, queries, checks, inserts, deletes, held)
+    some = by.any(axis=0)
+    rows, (work_by, size_by) = rows[some], by[:, some]
+    held = np.rint(size_by * units.bytes[rows]).astype(np.int64)
+    return Units.of(
+        units.cell[rows], worker[some], work_by * units.objects[rows],
+        size_by * units.queries[rows], work_by * units.checks[rows],
+        size_by * units.inserts[rows], size_by * units.deletes[rows], held,
+    )  # fmt: skip
+
+
+def units_of(reports: list[LoadReport]) -> Units:
+    """What these reports say of one period each."""
+
+    def column(of: Callable[[LoadReport], object]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        return np.concatenate([np.asarray(of(r), np.float64) for r in reports])
+
+    worker = np.concatenate([np.full(len(r.cell), r.worker, np.int32) for r in reports])
+    return Units.of(
+        np.concatenate([r.cell for r in reports]),
+        worker,
+        column(lambda r: r.objects / r.periods),
+        column(lambda r: r.queries),
+        column(lambda r: r.checks / r.periods),
+        column(lambda r: r.inserts / r.periods),
+        column(lambda r: r.deletes / r.periods),
+        np.concatenate([r.bytes for r in reports]),
+    )
 
 
 def _keys(cell: U32, worker: I32) -> I64:

@@ -22,11 +22,12 @@ from ps2stream.cluster.stream import Stream, Streams
 from ps2stream.cluster.updates import Updates
 from ps2stream.cluster.weighing import weighed
 from ps2stream.dispatcher.gridt import Gridt
+from ps2stream.dispatcher.hot_cells import report
 from ps2stream.dispatcher.object_log import ObjectLog
 from ps2stream.dispatcher.reservoir import ObjectSample, Reservoir
 from ps2stream.errors import Unavailable
 from ps2stream.grid import Grid
-from ps2stream.load_messages import AdjustReply, AdjustRequest
+from ps2stream.load_messages import AdjustReply, AdjustRequest, SampleRequest
 from ps2stream.messages import (
     ROLES,
     Address,
@@ -69,6 +70,8 @@ class Router(Machine, Protocol):
 
     @property
     def plan_version(self) -> int: ...
+    @property
+    def route(self) -> int: ...
     @property
     def undecided(self) -> int: ...
     def update(self, request: UpdateRequest) -> list[Send | Reply]: ...
@@ -211,10 +214,8 @@ class DispatcherEdge:
 
     def weights(self) -> Weights:
         """Recent objects that each part would be sent now; without any, its queries."""
-        sample = self.sample()
-        off, term = self.analyzer.analyse(sample.text_off, sample.text)
         with self.lock:
-            return weighed(self.machine.gridt, sample, off, term)
+            return weighed(self.machine.gridt, self.reservoir.sample())
 
     def status(self) -> dict[str, Any]:
         """What this dispatcher knows of itself."""
@@ -233,6 +234,9 @@ class DispatcherEdge:
     def on(self, frame: Frame) -> None:
         """One message from another machine."""
         with self.lock:
+            if isinstance(frame, SampleRequest):
+                self._report(frame)
+                return
             self._out(self.machine.on(frame))
             if isinstance(frame, UpdateDecision):
                 self._ask()
@@ -311,6 +315,11 @@ class DispatcherEdge:
             else:
                 self._answer(o.frame)
         self.send(sends)
+
+    def _report(self, ask: SampleRequest) -> None:
+        machine = self.machine
+        told = report(ask, machine.index, machine.route, self.reservoir, machine.gridt)
+        self.send([Send(CONTROLLER, told)])
 
     def _answer(self, frame: Frame) -> None:
         if isinstance(frame, Delivery | Attached):

@@ -30,8 +30,8 @@ from ps2stream.plan import RoutingPlan, built_in_plan
 from ps2stream.plan_file import load_plan
 from ps2stream.planner.adjust.decide import Rules
 from ps2stream.planner.adjust.strategy import HOUR_MS, Sunset
-from ps2stream.planner.controller import Policy
 from ps2stream.planner.load import Costs
+from ps2stream.planner.policy import Policy
 from ps2stream.terms import Analysis, Analyzer
 
 log = logging.getLogger("ps2stream.cluster")

@@ -16,7 +16,8 @@ from ps2stream.grid import Grid
 from ps2stream.merger.state import DAY_MS, MergerMachine
 from ps2stream.messages import Address
 from ps2stream.plan import RoutingPlan
-from ps2stream.planner.controller import ControllerMachine, Policy
+from ps2stream.planner.controller import ControllerMachine
+from ps2stream.planner.policy import Policy
 from ps2stream.ports import Log, Store
 from ps2stream.security import NO_QUOTAS, Quotas
 from ps2stream.store.sequencer import SequencerMachine
@@ -112,7 +113,7 @@ class Topology:
         )
 
     def controller(self, epoch: int) -> ControllerMachine:
-        return ControllerMachine(self.plan, self.policy, epoch)
+        return ControllerMachine(self.plan, self.policy, epoch, self.dispatchers)
 
     def new_index(self, grid: Grid, parts: Parts | None = None) -> Index:
         """What holds a worker's queries."""

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from ps2stream.batch import I64, U64
 from ps2stream.dispatcher.gridt import Gridt
 from ps2stream.dispatcher.reservoir import ObjectSample
 from ps2stream.planner.adjust.scale import Weights
 from ps2stream.unit_kernels import LEVEL_SHIFT
 
 
-def weighed(gridt: Gridt, sample: ObjectSample, term_off: I64, term: U64) -> Weights:
-    """By cell and worker the objects of `sample`, with these terms, that would be sent there;
-    where there are none, the live queries."""
-    shares, _ = gridt.route(sample.lon, sample.lat, term_off, term)
+def weighed(gridt: Gridt, sample: ObjectSample) -> Weights:
+    """By cell and worker the objects of `sample` that would be sent there; where there are
+    none, the live queries."""
+    shares, _ = gridt.route(sample.lon, sample.lat, sample.term_off, sample.term)
     if shares:
         lon, lat = (np.concatenate([getattr(s, name) for s in shares]) for name in ("lon", "lat"))
         worker = np.repeat([share.worker for share in shares], [len(s.row) for s in shares])

@@ -6,6 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 Told = Mapping[str, Any]
+WHY = {
+    "split": "the part has more to do than the two workers differ by, so some of its terms go",
+    "merge": "the target has another part of the cell",
+}
 
 
 def loads_shown(told: Told) -> str:
@@ -67,7 +71,10 @@ def moves_shown(told: Told) -> str:
         f"{len(rows)} parts, {size(told['bytes'])}; balance {before} -> {after} predicted, the "
         f"most loaded worker's work {slowest[0]} -> {slowest[1]} a period"
     )
-    return "\n".join([*table(head, rows), "", all_in_all])
+    reasons = [
+        f"{kind}: {WHY[kind]}" for kind in WHY if any(m["kind"] == kind for m in told["moves"])
+    ]
+    return "\n".join([*table(head, rows), *reasons, "", all_in_all])
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from ps2stream.experiments.evaluate import Period, deal, serve
 from ps2stream.load_messages import LoadRequest
 from ps2stream.plan import RoutingPlan
-from ps2stream.planner.adjust.units import Units
-from ps2stream.planner.controller import units_of
+from ps2stream.planner.adjust.units import Units, units_of
 from ps2stream.terms import Analyzer
 from ps2stream.workers.load import LoadCounter
 

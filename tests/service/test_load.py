@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from ps2stream.cluster.running import Service
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.errors import FailedPrecondition
+from tests import naive
 
 WORDS = [f"word{i}" for i in range(20)]
 HOT = [(-60.2 + x, -30.2 + y) for x in (0.0, 1.0, 2.0, 3.0) for y in (0.0, 1.0, 2.0, 3.0)]
@@ -178,3 +180,95 @@ def test_parts_move_by_themselves_where_that_is_wanted(tmp_path: Path) -> None:
                 break
             assert time.monotonic() < deadline, told
             time.sleep(0.02)
+
+
+PLACE = HOT[5]
+MANY = [f"term{i}" for i in range(60)]
+AREA: dict[str, Any] = {
+    "type": "Rect", "lon_min": PLACE[0] - 0.3, "lat_min": PLACE[1] - 0.3,
+    "lon_max": PLACE[0] + 0.3, "lat_max": PLACE[1] + 0.3,
+}  # fmt: skip
+
+BESIDE = AREA | {"lon_min": AREA["lon_max"], "lon_max": AREA["lon_max"] + 0.1}
+
+
+class OneCell:
+    """Work in a single cell: objects of three terms each, and for each term four queries, of
+    which one is for the place where they are."""
+
+    def __init__(self, client: Client) -> None:
+        self.client, self.rng = client, random.Random(7)
+        self.queries = [
+            naive.Query(f"{term}.{i}", "s", term, BESIDE if i else AREA)
+            for term in MANY
+            for i in range(4)
+        ]
+        self.sent: dict[str, naive.Obj] = {}
+        client.insert_many([(q.id, q.expression, q.region) for q in self.queries], session="s")
+
+    def publish(self) -> None:
+        rows = []
+        for _ in range(25):
+            text = " ".join(self.rng.sample(MANY, 3))
+            self.sent[name := f"o{len(self.sent)}"] = naive.Obj(*PLACE, text)
+            rows.append({"id": name, "lon": PLACE[0], "lat": PLACE[1], "text": text})
+        self.client.publish(rows)
+
+    def expected(self) -> Counter[tuple[str, str]]:
+        by_term = {term: [q for q in self.queries if q.expression == term] for term in MANY}
+        near = ((o, q) for o, at in self.sent.items() for w in at.text.split() for q in by_term[w])
+        return Counter((q.id, o) for o, q in near if naive.matches(q, self.sent[o]))
+
+
+@pytest.fixture
+def dear(tmp_path: Path) -> dict[str, Any]:
+    """Settings of a slow machine, whose work is mostly checks."""
+    costs = tmp_path / "costs.json"
+    costs.write_text('{"c1": 50, "c2": 10, "c3": 1, "c4": 1}', "utf-8")
+    return {
+        "runtime": "local", "port": 0, "workers": 2, "data_dir": tmp_path / "data",
+        "load_period_s": 0.5, "costs": costs,
+    }  # fmt: skip
+
+
+def test_a_cell_that_is_too_hot_for_one_worker_is_split_by_itself(dear: dict[str, Any]) -> None:
+    settings = Settings(**dear, adjust="local")
+    with start(settings) as service, Client(service.targets[0], timeout=90) as client:
+        work = OneCell(client)
+        deadline = time.monotonic() + 120
+        first, told = 0, client.load()
+        with client.subscribe("s") as stream:
+            while told["plan_version"] == 1 or not told["balance"] or told["balance"] > 1.3:
+                work.publish()
+                told = client.load()
+                first = first or told["periods"]
+                assert time.monotonic() < deadline, told
+                time.sleep(0.02)
+            assert told["periods"] <= first + 3
+            for _ in range(20):
+                work.publish()
+            expected = work.expected()
+            found: Counter[tuple[str, str]] = Counter()
+            for match in stream:
+                found[match.query_id, match.object_id] += 1
+                if sum(found.values()) == sum(expected.values()):
+                    break
+        assert found == expected
+        busy = [w for w in told["workers"] if w["load_us"] > 0]
+        assert len(busy) == 2
+        assert service.status()["controller-0"]["splits"] >= 1
+
+
+def test_rebalance_says_what_is_split(dear: dict[str, Any]) -> None:
+    with start(Settings(**dear)) as service, Client(service.targets[0], timeout=90) as client:
+        work = OneCell(client)
+        while client.load()["periods"] < 2:
+            work.publish()
+            time.sleep(0.02)
+        args = ["rebalance", "--dry-run", "--server", service.targets[0]]
+        shown = CliRunner().invoke(main, args).output
+        [row] = [line.split() for line in shown.splitlines() if line.strip().startswith("split ")]
+        assert 2 <= int(row[row.index("terms") - 1]) <= len(MANY) - 2
+        assert "some of its terms go" in shown
+        [move] = client.rebalance(dry_run=True)["moves"]
+        assert (move["kind"], set(move["terms"]) < set(MANY)) == ("split", True)

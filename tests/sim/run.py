@@ -58,7 +58,8 @@ def play(script: Scenario, events: Sequence[Event] | None = None, bug: str = "")
     tried["resumed"] += world.resumed
     tried["measured"] += sum(c.counters.periods for c in world.controllers)
     tried["sunsets"] += sum(c.counters.sunsets for c in world.controllers)
-    tried["adjusted"] += sum(c.counters.adjustments for c in world.controllers)
+    for name in ("adjustments", "splits", "merges"):
+        tried[name] += sum(getattr(c.counters, name) for c in world.controllers)
     return Result(
         script.seed, world.violations, world.story, world.clock.now, world.network.sent, pairs,
         dict(tried),

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from ps2stream.grid import Grid
 from ps2stream.planner.adjust.decide import Rules
 from ps2stream.planner.adjust.strategy import Sunset
-from ps2stream.planner.controller import Policy
+from ps2stream.planner.load import Costs, Kind
+from ps2stream.planner.policy import Policy
 from ps2stream.terms import Analyzer
 from tests.sim import hostile
 from tests.sim.cluster import POISON, SimTopology
@@ -66,8 +67,13 @@ class _Author:
         self.topology = dataclasses.replace(self.topology, most_workers=most)
         self.watch = random.Random(f"{seed} controller")
         self.sunset = random.Random(f"{seed} sunset")
+        self.divide = random.Random(f"{seed} divide")
+        controlled = seed >= UNCONTROLLED
         self.topology = dataclasses.replace(
-            self.topology, policy=self._policy(), controlled=seed >= UNCONTROLLED
+            self.topology,
+            policy=self._policy(),
+            controlled=controlled,
+            sample_objects=self.divide.choice([20, 500]) * controlled,
         )
         self.peace = rng.choice([3_000, 5_000, 8_000])
         self.apart = random.Random(f"{seed} snapshots")
@@ -109,7 +115,11 @@ class _Author:
         """Short periods; in every other run the controller adjusts by itself, and soon."""
         rng = self.watch
         algorithm = rng.choice(["gr", "gr+", "dp", "si", "ra"])
-        rules = Rules(sigma=1.05, algorithm=algorithm, pairs=rng.choice([1, 3]))
+        pairs = rng.choice([1, 3])
+        # Where checks cost much and copies little, splits pay.
+        costs = self.divide.choice([Costs(), Costs(c1=50.0)])
+        kinds: tuple[Kind, Kind] = ("cells", "definition1")
+        rules = Rules(costs, self.divide.choice(kinds), 1.05, algorithm, pairs=pairs)
         sunset = Sunset(self.sunset.choice([0.0, 0.3, 0.6]), self.sunset.choice([800, 3000]))
         ticks, adjusts = rng.choice([2, 5, 10]), rng.random() < 0.5
         return Policy(rules, ticks, adjusts, idle=1e-9, sunset=sunset)

@@ -74,7 +74,7 @@ def test_half_the_gap_goes_from_the_most_to_the_least_loaded(algorithm: str, see
     assert {(m.source, m.target, m.kind) for m in found.moves} == {(source, target, "move")}
     assert tau * 0.999 <= sum(m.load for m in found.moves) <= 2 * tau * 1.001
     assert max(found.after[source], found.after[target]) <= loads[source] * (1 + 1e-9)
-    history = carried(units, found.moves)
+    history = carried(units, found.moves, COSTS)
     assert history.loads(WORKERS, COSTS) == pytest.approx(np.array(found.after))
     assert history.bytes.sum() == units.bytes.sum()
     new = apply(plan, found)
@@ -240,7 +240,7 @@ def test_shares_are_what_counting_says() -> None:
 
 
 def test_the_test_of_a_split_is_as_specified() -> None:
-    share = Shares(np.array([0.8, 0.5]), np.array([0.25, 0.75]), np.array([0.5, 0.5]))
+    share = Shares(np.array([0.8, 0.5]), np.array([0.25, 0.75]), *[np.array([0.5, 0.5])] * 2)
     # 100 objects, 40 queries: 80 * 10 + 50 * 30 against 4000, and 30 copies more.
     assert saving(100.0, 40.0, share, Costs(c1=2.0, c2=7.0)) == pytest.approx(2 * 1700 - 7 * 30)
 

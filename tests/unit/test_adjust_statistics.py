@@ -69,10 +69,11 @@ def test_what_is_known_of_a_part_goes_with_it() -> None:
     before = units((1, 0, 8.0, 100), (2, 0, 4.0, 50), (2, 1, 1.0, 10), (3, 0, 1.0, 4))
     moves = [
         Move(2, 0, 1, 50, 0.0, kind="merge"),
-        Move(1, 0, 3, 25, 0.0, ("storm",), "split"),
+        Move(1, 0, 3, 25, 6.0, ("storm",), "split"),  # a quarter of its load 8 * 3
         Move(77, 0, 1, 9, 0.0),
     ]
-    assert rows(carried(before, moves)) == [
+    costs = Costs(c1=1.0, c2=0.0, c3=0.0, c4=0.0)
+    assert rows(carried(before, moves, costs)) == [
         (1, 0, 6.0, 75), (1, 3, 2.0, 25), (2, 1, 5.0, 60), (3, 0, 1.0, 4),
     ]  # fmt: skip
 

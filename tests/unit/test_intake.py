@@ -92,6 +92,7 @@ class Router:
     applied = 5
     ready = True
     plan_version = 1
+    route = 0
     gridt = Gridt(H1(1, np.zeros(1, np.uint32), [HashedLeaf((0,))]), Grid(0, 0))
 
     def __init__(self) -> None:

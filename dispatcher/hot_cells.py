@@ -1,0 +1,62 @@
+"""What one dispatcher knows of a few cells: recent objects, and the queries that these meet.
+
+It answers amid its work, so all is bounded: what of the sample is looked at, the objects, the
+bytes of their texts.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ps2stream.batch import I64, U32, U64, row_of
+from ps2stream.dispatcher.gridt import Gridt
+from ps2stream.dispatcher.reservoir import ObjectSample, Reservoir
+from ps2stream.load_messages import SampleReport, SampleRequest
+
+LOOKED_AT = 4_096
+BATCHES = 128
+OBJECTS = 1_024
+TEXT_BYTES = 1 << 18
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+
+
+def report(
+    ask: SampleRequest,
+    dispatcher: int,
+    route: int,
+    reservoir: Reservoir,
+    gridt: Gridt,
+) -> SampleReport:
+    """The newest objects in these cells, and the units that they meet queries under."""
+    sample, cell = _inside(reservoir.newest(LOOKED_AT, BATCHES), gridt, ask.cell)
+    return SampleReport(
+        dispatcher, ask.epoch, ask.number, route, sample.since, sample.lon, sample.lat,
+        sample.text_off, sample.text, sample.weight, sample.accepted,
+        *_units(gridt, cell[row_of(sample.term_off)], sample.term),
+    )  # fmt: skip
+
+
+def _inside(sample: ObjectSample, gridt: Gridt, cells: U32) -> tuple[ObjectSample, U32]:
+    """The newest of these objects that are in `cells`, and where."""
+    cell = gridt.grid.cells(sample.lon, sample.lat, 0)
+    rows = np.flatnonzero(np.isin(cell, cells))
+    bytes = np.cumsum((sample.text_off[rows + 1] - sample.text_off[rows])[::-1])
+    many = min(OBJECTS, int(np.searchsorted(bytes, TEXT_BYTES, "right")))
+    kept = rows[len(rows) - many :]
+    found = sample.take(kept)
+    if many < len(rows):
+        oldest = kept[:1] if many else rows[-1:]
+        found = found._replace(since=int(sample.accepted[oldest[0]]))
+    return found, cell[kept]
+
+
+def _units(gridt: Gridt, cell: U32, term: U64) -> tuple[U32, U64, I64]:
+    """Those with queries, each once (but for two whose keys are equal by chance)."""
+    queries = gridt.queries(cell, term)
+    met = np.flatnonzero(queries)
+    key = term[met] ^ cell[met] * _ODD
+    order = np.argsort(key)
+    first = np.ones(len(met), np.bool_)
+    first[1:] = np.diff(key[order]) > 0
+    met = met[order[first]]
+    return cell[met], term[met], queries[met]

@@ -1,0 +1,38 @@
+"""How the controller is to behave, and what it counts."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ps2stream.planner.adjust.decide import Rules
+from ps2stream.planner.adjust.strategy import Sunset
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Policy:
+    """period_ticks: of ten a second; automatic: whether the controller begins adjustments by
+    itself; idle: not while the most loaded worker is busy for a smaller share of the period."""
+
+    rules: Rules = dataclasses.field(default_factory=Rules)
+    period_ticks: int = 100
+    automatic: bool = False
+    idle: float = 0.02
+    sunset: Sunset = dataclasses.field(default_factory=Sunset)
+
+
+@dataclasses.dataclass
+class Counters:
+    """periods: with a report of every worker; lost: without; balance: over all workers in the
+    last one, by cells and by Definition 1's product; adjustments that were begun, refused;
+    sunsets: old plans whose end was begun; splits, merges: of parts, in adjustments that came
+    into force."""
+
+    periods: int = 0
+    lost: int = 0
+    balance: float = 0.0
+    balance_definition1: float = 0.0
+    adjustments: int = 0
+    refused: int = 0
+    sunsets: int = 0
+    splits: int = 0
+    merges: int = 0
