@@ -50,6 +50,7 @@ from ps2stream.strategy import Routes, Strategist
 from ps2stream.tags import Tags
 from ps2stream.tail import Follower
 from ps2stream.tokens import TokensReply
+from ps2stream.watch_messages import Seen
 
 RESEND_TICKS = 20
 SEQUENCER = Address("sequencer", 0)
@@ -229,7 +230,7 @@ class RouterMachine:
                 return []
             case SessionGrant() | LookupReply() | TokensReply() | StrategyReply() | AdjustReply():
                 return [Reply(frame)]
-            case Delivery() | Attached():
+            case Delivery() | Attached() | Seen():
                 return [Reply(frame)]
         raise TypeError(f"a dispatcher does not take {type(frame).__name__}")
 

@@ -54,6 +54,13 @@ class Names:
         out: StringColumn = take_spans(self._start.view(), self._end.view(), self._data.view(), at)
         return out
 
+    def kept(self, handles: I64) -> StringColumn:
+        """The ids of these handles as they are kept, under their tenants. Raises KeyError."""
+        at, known = self._find(handles)
+        if not known.all():
+            raise KeyError(f"no name for query {int(handles[~known][0])}")
+        return self._whole(at)
+
     def forget(self, handles: I64) -> None:
         """These names, as far as they are kept, are needed no more."""
         at, known = self._find(handles)
@@ -74,10 +81,19 @@ class Names:
         return at, known
 
     def _compact(self) -> None:
-        handles = self._handle.view()[self._alive.view()]
-        off, data = self.of(handles)
+        at = np.flatnonzero(self._alive.view())
+        handles = self._handle.view()[at]
+        off, data = self._whole(at)
         self.__init__()  # type: ignore[misc]
         self.add(handles, off, data)
+
+    def _whole(self, at: I64) -> StringColumn:
+        """The names in these rows as they were added: each begins where the last one ends."""
+        end = self._end.view()
+        start = np.where(at > 0, end[at - 1], 0)
+        rows = np.arange(len(at))
+        out: StringColumn = take_spans(start, end[at], self._data.view(), rows)
+        return out
 
 
 class _Column:

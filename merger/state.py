@@ -20,6 +20,7 @@ from ps2stream.merger.recovery import recover
 from ps2stream.merger.retention import Retention
 from ps2stream.merger.subscribers import Subscribers
 from ps2stream.merger.updates import Updates
+from ps2stream.merger.watching import Watched
 from ps2stream.messages import (
     Address,
     Applied,
@@ -36,6 +37,7 @@ from ps2stream.messages import (
 )
 from ps2stream.ports import Log
 from ps2stream.session_messages import Arrived, Attach, Credit, Detach
+from ps2stream.watch_messages import Watching
 
 DAY_MS = 24 * 3600 * 1000
 SECOND = 10  # ticks
@@ -74,6 +76,7 @@ class MergerMachine:
         self._sessions = Subscribers(
             found.sessions, self._journal, self._updates.of, session_quota_bytes, link_bytes
         )
+        self._watched = Watched(lambda: self._updates.names)
         self._retention = Retention(found.chapters, retention_bytes, retention_ms, chapter_bytes)
         self._lsn = found.lsn  # the highest of a batch with pairs
         self._refused = False  # the log took no batch
@@ -159,6 +162,8 @@ class MergerMachine:
                     out += self._sessions.on(frame)
                 case Arrived():
                     self._sessions.arrived(frame)
+                case Watching():
+                    self._watched.on(frame)
                 case _:
                     raise TypeError(f"a merger takes no {type(frame).__name__}")
         return out + self._end(done)
@@ -182,7 +187,7 @@ class MergerMachine:
         """Periodic work, ten times a second; now in Unix ms. Raises Unavailable, for good."""
         self._now = max(self._now, now)
         self._ticks += 1
-        out = self._updates.tick()
+        out = self._updates.tick() + self._watched.tick()
         self._sessions.tick()
         done: Done = {}
         for window in self._windows:
@@ -258,6 +263,7 @@ class MergerMachine:
             self._refused = True  # a later tick tries again
             return None, None
         self._lsn = max(self._lsn, payload.lsn)
+        self._watched.add(record)
         return sends, record
 
     def _end(self, done: Done) -> list[Send]:

@@ -10,7 +10,14 @@ async with AsyncClient("localhost:7077") as client:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+)
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -22,7 +29,7 @@ from google.protobuf.message import Message
 
 from ps2stream import answers, api
 from ps2stream.aio_subscription import AsyncSubscription, next_answer, rpc_error
-from ps2stream.answers import Receipt, Refused
+from ps2stream.answers import Receipt, Refused, Watched
 from ps2stream.api import Places, Query
 from ps2stream.connect import File, access
 from ps2stream.errors import Ps2StreamError
@@ -211,6 +218,30 @@ class AsyncClient:
             return [data async for data in call(request, timeout=left, metadata=self._metadata)]
 
         return answers.sample_of(await self._retried(attempt, True))
+
+    async def watch(self) -> AsyncGenerator[Watched, None]:
+        """Some of the objects that the dispatcher accepts, and some matches of one's own queries,
+        ten times a second. The first, which is empty, comes at once."""
+        call: Any = self._channel.unary_stream(f"{ADMIN}Watch")
+        stream = call(admin_pb2.WatchRequest().SerializeToString(), metadata=self._metadata)
+        try:
+            while True:
+                yield answers.watched_of(await next_answer(stream))
+        finally:
+            stream.cancel()
+
+    async def load(self) -> dict[str, Any]:
+        """What the workers had to do in the last periods; names and units as in
+        GetLoadResponse. Needs the scope admin."""
+        request = admin_pb2.GetLoadRequest()
+        return answers.plain(
+            await self._call(f"{ADMIN}GetLoad", request, admin_pb2.GetLoadResponse)
+        )
+
+    async def plan(self) -> bytes:
+        """The plan in force, in JSON. Needs the scope admin."""
+        request = admin_pb2.GetPlanRequest()
+        return (await self._call(f"{ADMIN}GetPlan", request, admin_pb2.GetPlanResponse)).plan
 
     # --- calls ----------------------------------------------------------------
 

@@ -240,6 +240,61 @@ def sample_of(parts: Sequence[bytes]) -> pa.Table:
     return table.replace_schema_metadata({SINCE: b"%d" % since})
 
 
+class WatchedObject(NamedTuple):
+    """An object: degrees, Unix ms, the beginning of its text."""
+
+    id: str
+    partition: int
+    offset: int
+    time_ms: int
+    lon: float
+    lat: float
+    text: str
+
+
+class WatchedMatch(NamedTuple):
+    """A match of a query of one's own. `query_lsn` tells the query from others that had its id;
+    `session`: the number of the one that gets the match."""
+
+    object: WatchedObject
+    query_id: str
+    query_lsn: int
+    session: int
+
+
+class Watched(NamedTuple):
+    """Some of the `accepted` objects and of the `matched` pairs since the last one. latency_ms:
+    of each batch whose matches became durable; missed: how many of these a slow reader has
+    missed since the stream began."""
+
+    objects: tuple[WatchedObject, ...]
+    matches: tuple[WatchedMatch, ...]
+    accepted: int
+    matched: int
+    latency_ms: tuple[float, ...]
+    missed: int
+
+
+def watched_of(data: bytes) -> Watched:
+    """A message of Watch."""
+    answer = admin_pb2.WatchResponse.FromString(data)
+    matches = (
+        WatchedMatch(_watched(m.object), m.query_id, m.query_lsn, m.session) for m in answer.matches
+    )
+    return Watched(
+        tuple(map(_watched, answer.objects)),
+        tuple(matches),
+        answer.accepted,
+        answer.matched,
+        tuple(answer.latency_ms),
+        answer.missed,
+    )
+
+
+def _watched(o: admin_pb2.WatchedObject) -> WatchedObject:
+    return WatchedObject(o.id, o.partition, o.offset, o.time_ms, o.lon, o.lat, o.text)
+
+
 def since_of(sample: pa.Table) -> int:
     """Unix ms: what the dispatcher accepted later is in this sample, or stood for."""
     return int((sample.schema.metadata or {}).get(SINCE, 0))

@@ -14,7 +14,7 @@ import queue
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 from itertools import chain
 from types import TracebackType
@@ -25,7 +25,7 @@ import pyarrow as pa
 from google.protobuf.message import Message
 
 from ps2stream import answers, api
-from ps2stream.answers import Moves, Receipt, Refused, TokenInfo
+from ps2stream.answers import Moves, Receipt, Refused, TokenInfo, Watched
 from ps2stream.api import Places, Query
 from ps2stream.connect import File, access
 from ps2stream.errors import ResourceExhausted, Unavailable
@@ -215,6 +215,17 @@ class Client:
         request = admin_pb2.SampleObjectsRequest().SerializeToString()
         parts = self._retried(lambda left: list(call(request, left, self._metadata)), True)
         return answers.sample_of(parts)
+
+    def watch(self) -> Generator[Watched, None, None]:
+        """Some of the objects that the dispatcher accepts, and some matches of one's own queries,
+        ten times a second. The first, which is empty, comes at once."""
+        call: Any = self._channel.unary_stream(f"{ADMIN}Watch")
+        stream = call(admin_pb2.WatchRequest().SerializeToString(), metadata=self._metadata)
+        try:
+            while True:
+                yield answers.watched_of(next_answer(stream))
+        finally:
+            stream.cancel()
 
     # --- load -----------------------------------------------------------------
 

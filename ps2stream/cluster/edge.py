@@ -20,6 +20,7 @@ from ps2stream.cluster.publications import Machine, Publications
 from ps2stream.cluster.questions import CONTROLLER, SEQUENCER, Questions
 from ps2stream.cluster.stream import Stream, Streams
 from ps2stream.cluster.updates import Updates
+from ps2stream.cluster.watchers import Watcher, Watchers
 from ps2stream.cluster.weighing import weighed
 from ps2stream.dispatcher.gridt import Gridt
 from ps2stream.dispatcher.hot_cells import report
@@ -53,6 +54,7 @@ from ps2stream.service.gateway import Stream as StreamPort
 from ps2stream.session_messages import Attached, Delivery
 from ps2stream.terms import Analyzer, Frequencies
 from ps2stream.tokens import TokensReply, TokensRequest
+from ps2stream.watch_messages import Glimpse, Seen
 
 Post = Callable[[list[Send]], None]
 REPEAT_TICKS = 20
@@ -112,8 +114,9 @@ class DispatcherEdge:
         self._post = post
         self._log = log
         self._lapsed = lapsed
+        self._watchers = Watchers(machine.index, machine.mergers, self.send, time.monotonic)
         self._publications = Publications(
-            machine, log, self.reservoir, self.lock, self._settle, wake
+            machine, log, self.reservoir, self._watchers, self.lock, self._settle, wake
         )
         self._questions = Questions(self.send)
         self._updates = Updates(self._questions, self.lock)
@@ -207,6 +210,19 @@ class DispatcherEdge:
         with self.lock:
             return self.reservoir.sample()
 
+    def watch(self, tenant: str, tell: Callable[[Glimpse], None]) -> Callable[[], None]:
+        """Tell some of the objects, and of the matches of this tenant's queries, until what is
+        returned is called. Raises ResourceExhausted."""
+        watcher = Watcher(tenant, tell)
+        with self.lock:
+            self._watchers.add(watcher)
+
+        def end() -> None:
+            with self.lock:
+                self._watchers.drop(watcher)
+
+        return end
+
     @property
     def grid(self) -> Grid:
         """That of every plan of this service."""
@@ -225,6 +241,7 @@ class DispatcherEdge:
                 "plan_version": self.machine.plan_version,
                 "in_flight": self.machine.in_flight,
                 "streams": len(self.streams),
+                "watchers": len(self._watchers),
                 "log_bytes": self._log.log.bytes,
                 **counters_of(self.machine),
             }
@@ -238,6 +255,8 @@ class DispatcherEdge:
                 self._report(frame)
                 return
             self._out(self.machine.on(frame))
+            if isinstance(frame, Completed):
+                self._watchers.completed(frame)
             if isinstance(frame, UpdateDecision):
                 self._ask()
             elif isinstance(frame, Completed | Partial):
@@ -255,6 +274,7 @@ class DispatcherEdge:
         """Periodic work: gathered credits, watermarks of an idle dispatcher, repeats."""
         with self.lock:
             self.streams.tick()
+            self._watchers.tick()
             self._out(self.machine.tick())
             self._route()
             self._ticks += 1
@@ -325,6 +345,8 @@ class DispatcherEdge:
         if isinstance(frame, Delivery | Attached):
             if not self._lapsed():
                 self.streams.on(frame)
+        elif isinstance(frame, Seen):
+            self._watchers.on(frame)
         elif isinstance(frame, ANSWERS):
             future = self._questions.answered(frame.seq)
             if future is not None:

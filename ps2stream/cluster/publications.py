@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple, Protocol
 
 from ps2stream.cluster.intake import Intake, Waiting
+from ps2stream.cluster.watchers import Watchers
 from ps2stream.dispatcher.object_log import ObjectLog
 from ps2stream.dispatcher.reservoir import Reservoir
 from ps2stream.errors import Ps2StreamError, ResourceExhausted, Unavailable
@@ -59,6 +60,7 @@ class Publications:
         machine: Machine,
         log: ObjectLog,
         reservoir: Reservoir,
+        watchers: Watchers,
         lock: threading.RLock,
         settle: Settle,
         wake: Callable[[], None],
@@ -67,6 +69,7 @@ class Publications:
         self._machine = machine
         self._log = log
         self._reservoir = reservoir
+        self._watchers = watchers
         self._lock = lock
         self._settle = settle
         self._wake = wake
@@ -112,6 +115,7 @@ class Publications:
                     waiting.future.set_exception(error)
                 self._room.notify_all()
                 continue
+            self._watchers.accepted(rows, offset, bool(sends))
             out(sends)
             self._reservoir.add(rows, now_ms)
             for waiting in taken:

@@ -22,6 +22,7 @@ from ps2stream.service.load_calls import LoadCalls
 from ps2stream.service.plan_calls import PlanCalls
 from ps2stream.service.status import streaming, unary
 from ps2stream.service.token_calls import TokenCalls
+from ps2stream.service.watch_calls import WatchCalls
 from ps2stream.v1 import admin_pb2
 
 SERVICE = "ps2stream.v1.Admin"
@@ -39,7 +40,12 @@ class Admin:
         self._tokens = TokenCalls(gateway, guard)
         self._loads = LoadCalls(gateway)
         self._plans = PlanCalls(gateway)
+        self._watches = WatchCalls(gateway)
         self._counters = counters
+
+    def stop(self) -> None:
+        """End the streams of who watches."""
+        self._watches.stop()
 
     def handler(self) -> grpc.GenericRpcHandler:
         """What a gRPC server is given."""
@@ -50,6 +56,7 @@ class Admin:
             {
                 **{n: grpc.unary_unary_rpc_method_handler(unary(f)) for n, f in calls.items()},
                 "SampleObjects": grpc.unary_stream_rpc_method_handler(streaming(self._sample)),
+                "Watch": grpc.unary_stream_rpc_method_handler(self._watches.behaviour),
             },
         )
 

@@ -57,6 +57,8 @@ RULES: dict[str, Rule] = {
         ),
         _needs(Scope.SUBSCRIBE),
     ),
+    # Objects are shared; of the matches, those of the caller's tenant are told.
+    _ADMIN + "Watch": _needs(Scope.SUBSCRIBE),
     **dict.fromkeys(
         (
             _ADMIN + m

@@ -18,6 +18,7 @@ from ps2stream.planner.adjust.scale import Weights
 from ps2stream.rows import ObjectRows, QueryRows
 from ps2stream.terms import Analyzer, Frequencies
 from ps2stream.tokens import TokensReply
+from ps2stream.watch_messages import Glimpse
 
 Sink = Callable[[bytes | Exception], bool | None]
 """Takes deliveries, and what the stream ends with. True says that it let go of the delivery:
@@ -134,6 +135,10 @@ class Gateway(Protocol):
         to this number, of the session of the number `of`, unless 0. The future is
         FailedPrecondition when this is another session or has not so many, and so ends a
         stream that has acknowledged more and is attached anew."""
+
+    def watch(self, tenant: str, tell: Callable[[Glimpse], None]) -> Callable[[], None]:
+        """Tell some of the objects, and of the matches of this tenant's queries, until what is
+        returned is called; `tell` must not block. Raises ResourceExhausted."""
 
     def sample(self) -> ObjectSample:
         """Some of the objects that were lately accepted."""

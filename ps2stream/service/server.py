@@ -54,7 +54,7 @@ class Server:
         self._tenants = Tenants(gateway, security)
         lanes = Lanes()
         self._guard = Guard(security, gateway, self._tenants.end, lanes)
-        status = admin.Admin(
+        self._admin = admin.Admin(
             gateway,
             self._guard,
             lambda: {
@@ -71,7 +71,7 @@ class Server:
         )
         # Methods that are registered wait to be taken up apart: a delete not behind publications.
         self._server.add_registered_method_handlers(pubsub.SERVICE, self._tenants.handlers())
-        self._server.add_generic_rpc_handlers((status.handler(),))
+        self._server.add_generic_rpc_handlers((self._admin.handler(),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = (pubsub.SERVICE, admin.SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, self._server)
@@ -85,10 +85,12 @@ class Server:
             self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
 
     def stop(self, grace: float = 1.0) -> None:
-        """Refuse new calls, end the Deliver streams, let others finish for `grace` seconds."""
+        """Refuse new calls, end the streams of who subscribes or watches, let others finish for
+        `grace` seconds."""
         self._health.enter_graceful_shutdown()
         stopped = self._server.stop(grace)
         self._tenants.stop()
+        self._admin.stop()
         self._guard.stop()
         stopped.wait()
         self._tenants.close()

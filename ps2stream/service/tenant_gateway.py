@@ -21,6 +21,7 @@ from ps2stream.service.gateway import Gateway, Publication, Sink, Stream
 from ps2stream.service.quotas import Rates
 from ps2stream.terms import Analyzer, Frequencies
 from ps2stream.tokens import TokensReply
+from ps2stream.watch_messages import Glimpse
 
 
 class TenantGateway:
@@ -105,6 +106,9 @@ class TenantGateway:
 
     def weights(self) -> Weights:
         return self._all.weights()
+
+    def watch(self, tenant: str, tell: Callable[[Glimpse], None]) -> Callable[[], None]:
+        return self._all.watch(self._tenant, tell)
 
     def sample(self) -> ObjectSample:
         return self._all.sample()

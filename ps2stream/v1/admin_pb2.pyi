@@ -219,6 +219,137 @@ class SampleObjectsResponse(_message.Message):
 Global___SampleObjectsResponse: _TypeAlias = SampleObjectsResponse  # noqa: Y015
 
 @_typing.final
+class WatchRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchRequest: _TypeAlias = WatchRequest  # noqa: Y015
+
+@_typing.final
+class WatchedObject(_message.Message):
+    """An object, with the beginning of its text: at most 1,024 bytes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    TIME_MS_FIELD_NUMBER: _builtins.int
+    LON_FIELD_NUMBER: _builtins.int
+    LAT_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    partition: _builtins.int
+    offset: _builtins.int
+    time_ms: _builtins.int
+    """Unix milliseconds, UTC."""
+    lon: _builtins.float
+    lat: _builtins.float
+    text: _builtins.str
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        partition: _builtins.int = ...,
+        offset: _builtins.int = ...,
+        time_ms: _builtins.int = ...,
+        lon: _builtins.float = ...,
+        lat: _builtins.float = ...,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "lat", b"lat", "lon", b"lon", "offset", b"offset", "partition", b"partition", "text", b"text", "time_ms", b"time_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchedObject: _TypeAlias = WatchedObject  # noqa: Y015
+
+@_typing.final
+class WatchedMatch(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OBJECT_FIELD_NUMBER: _builtins.int
+    QUERY_ID_FIELD_NUMBER: _builtins.int
+    QUERY_LSN_FIELD_NUMBER: _builtins.int
+    SESSION_FIELD_NUMBER: _builtins.int
+    query_id: _builtins.str
+    query_lsn: _builtins.int
+    """LSN of the query's insert, which tells it from others that had its id."""
+    session: _builtins.int
+    """The service's number of the session."""
+    @_builtins.property
+    def object(self) -> Global___WatchedObject: ...
+    def __init__(
+        self,
+        *,
+        object: Global___WatchedObject | None = ...,
+        query_id: _builtins.str = ...,
+        query_lsn: _builtins.int = ...,
+        session: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["object", b"object"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["object", b"object", "query_id", b"query_id", "query_lsn", b"query_lsn", "session", b"session"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchedMatch: _TypeAlias = WatchedMatch  # noqa: Y015
+
+@_typing.final
+class WatchResponse(_message.Message):
+    """What came since the last one. The first, which is empty, says that the stream is open; one
+    comes at least every second.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OBJECTS_FIELD_NUMBER: _builtins.int
+    MATCHES_FIELD_NUMBER: _builtins.int
+    ACCEPTED_FIELD_NUMBER: _builtins.int
+    MATCHED_FIELD_NUMBER: _builtins.int
+    LATENCY_MS_FIELD_NUMBER: _builtins.int
+    MISSED_FIELD_NUMBER: _builtins.int
+    accepted: _builtins.int
+    """Objects that the dispatcher accepted, and matches that mergers told of, of all tenants."""
+    matched: _builtins.int
+    missed: _builtins.int
+    """Since the stream began: messages that were left out because it was read too slowly."""
+    @_builtins.property
+    def objects(self) -> _containers.RepeatedCompositeFieldContainer[Global___WatchedObject]: ...
+    @_builtins.property
+    def matches(self) -> _containers.RepeatedCompositeFieldContainer[Global___WatchedMatch]: ...
+    @_builtins.property
+    def latency_ms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Of the batches whose matches became durable: how long that took since they were routed."""
+
+    def __init__(
+        self,
+        *,
+        objects: _abc.Iterable[Global___WatchedObject] | None = ...,
+        matches: _abc.Iterable[Global___WatchedMatch] | None = ...,
+        accepted: _builtins.int = ...,
+        matched: _builtins.int = ...,
+        latency_ms: _abc.Iterable[_builtins.float] | None = ...,
+        missed: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "latency_ms", b"latency_ms", "matched", b"matched", "matches", b"matches", "missed", b"missed", "objects", b"objects"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchResponse: _TypeAlias = WatchResponse  # noqa: Y015
+
+@_typing.final
 class Token(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

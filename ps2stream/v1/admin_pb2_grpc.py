@@ -45,6 +45,11 @@ class AdminStub(object):
                 request_serializer=ps2stream_dot_v1_dot_admin__pb2.SampleObjectsRequest.SerializeToString,
                 response_deserializer=ps2stream_dot_v1_dot_admin__pb2.SampleObjectsResponse.FromString,
                 _registered_method=True)
+        self.Watch = channel.unary_stream(
+                '/ps2stream.v1.Admin/Watch',
+                request_serializer=ps2stream_dot_v1_dot_admin__pb2.WatchRequest.SerializeToString,
+                response_deserializer=ps2stream_dot_v1_dot_admin__pb2.WatchResponse.FromString,
+                _registered_method=True)
         self.CreateToken = channel.unary_unary(
                 '/ps2stream.v1.Admin/CreateToken',
                 request_serializer=ps2stream_dot_v1_dot_admin__pb2.CreateTokenRequest.SerializeToString,
@@ -115,6 +120,15 @@ class AdminServicer(object):
 
     def SampleObjects(self, request, context):
         """Some of the objects that the dispatcher lately accepted, for the planner.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Watch(self, request, context):
+        """What goes on, ten times a second and sampled: at most 50 objects and 50 matches a second.
+        Objects that the dispatcher accepts, matches of the caller's tenant's queries with objects
+        of all dispatchers. Nothing waits for who reads slowly: what it misses is counted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -213,6 +227,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.SampleObjects,
                     request_deserializer=ps2stream_dot_v1_dot_admin__pb2.SampleObjectsRequest.FromString,
                     response_serializer=ps2stream_dot_v1_dot_admin__pb2.SampleObjectsResponse.SerializeToString,
+            ),
+            'Watch': grpc.unary_stream_rpc_method_handler(
+                    servicer.Watch,
+                    request_deserializer=ps2stream_dot_v1_dot_admin__pb2.WatchRequest.FromString,
+                    response_serializer=ps2stream_dot_v1_dot_admin__pb2.WatchResponse.SerializeToString,
             ),
             'CreateToken': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateToken,
@@ -325,6 +344,33 @@ class Admin(object):
             '/ps2stream.v1.Admin/SampleObjects',
             ps2stream_dot_v1_dot_admin__pb2.SampleObjectsRequest.SerializeToString,
             ps2stream_dot_v1_dot_admin__pb2.SampleObjectsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Watch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/ps2stream.v1.Admin/Watch',
+            ps2stream_dot_v1_dot_admin__pb2.WatchRequest.SerializeToString,
+            ps2stream_dot_v1_dot_admin__pb2.WatchResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -37,6 +37,11 @@ class AdminStub:
     """What the dispatcher that answers knows."""
     SampleObjects: _grpc.UnaryStreamMultiCallable[_admin_pb2.SampleObjectsRequest, _admin_pb2.SampleObjectsResponse]
     """Some of the objects that the dispatcher lately accepted, for the planner."""
+    Watch: _grpc.UnaryStreamMultiCallable[_admin_pb2.WatchRequest, _admin_pb2.WatchResponse]
+    """What goes on, ten times a second and sampled: at most 50 objects and 50 matches a second.
+    Objects that the dispatcher accepts, matches of the caller's tenant's queries with objects
+    of all dispatchers. Nothing waits for who reads slowly: what it misses is counted.
+    """
     CreateToken: _grpc.UnaryUnaryMultiCallable[_admin_pb2.CreateTokenRequest, _admin_pb2.CreateTokenResponse]
     """Make a token. Refused where the service does not ask for tokens."""
     ListTokens: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListTokensRequest, _admin_pb2.ListTokensResponse]
@@ -77,6 +82,11 @@ class AdminAsyncStub(AdminStub):
     """What the dispatcher that answers knows."""
     SampleObjects: _aio.UnaryStreamMultiCallable[_admin_pb2.SampleObjectsRequest, _admin_pb2.SampleObjectsResponse]  # type: ignore[assignment]
     """Some of the objects that the dispatcher lately accepted, for the planner."""
+    Watch: _aio.UnaryStreamMultiCallable[_admin_pb2.WatchRequest, _admin_pb2.WatchResponse]  # type: ignore[assignment]
+    """What goes on, ten times a second and sampled: at most 50 objects and 50 matches a second.
+    Objects that the dispatcher accepts, matches of the caller's tenant's queries with objects
+    of all dispatchers. Nothing waits for who reads slowly: what it misses is counted.
+    """
     CreateToken: _aio.UnaryUnaryMultiCallable[_admin_pb2.CreateTokenRequest, _admin_pb2.CreateTokenResponse]  # type: ignore[assignment]
     """Make a token. Refused where the service does not ask for tokens."""
     ListTokens: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListTokensRequest, _admin_pb2.ListTokensResponse]  # type: ignore[assignment]
@@ -126,6 +136,17 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_admin_pb2.SampleObjectsResponse], _abc.AsyncIterator[_admin_pb2.SampleObjectsResponse]]:
         """Some of the objects that the dispatcher lately accepted, for the planner."""
+
+    @_abc_1.abstractmethod
+    def Watch(
+        self,
+        request: _admin_pb2.WatchRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_admin_pb2.WatchResponse], _abc.AsyncIterator[_admin_pb2.WatchResponse]]:
+        """What goes on, ten times a second and sampled: at most 50 objects and 50 matches a second.
+        Objects that the dispatcher accepts, matches of the caller's tenant's queries with objects
+        of all dispatchers. Nothing waits for who reads slowly: what it misses is counted.
+        """
 
     @_abc_1.abstractmethod
     def CreateToken(

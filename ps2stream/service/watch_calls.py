@@ -1,0 +1,136 @@
+"""The part of ps2stream.v1.Admin that lets one watch the stream."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import grpc
+
+from ps2stream.batch import column_to_strings
+from ps2stream.errors import Unavailable
+from ps2stream.limits import REQUEST_BYTES
+from ps2stream.service.auth import PerCaller
+from ps2stream.service.calls import parse
+from ps2stream.service.gateway import Gateway
+from ps2stream.service.identity import Caller
+from ps2stream.service.status import StreamBehaviour, streaming
+from ps2stream.tenants import own
+from ps2stream.v1 import admin_pb2
+from ps2stream.watch_messages import Glimpse, Objects, Seen
+
+WAITING = 20
+"""Glimpses that wait for who watches; a newer one then takes the place of the oldest."""
+
+
+class WatchCalls:
+    """Watch. `stop` ends all streams."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._open: set[_Mailbox] = set()
+        self._stopped = False
+        self.behaviour = PerCaller(self._of)
+
+    def stop(self) -> None:
+        """End all streams."""
+        self._stopped = True
+        for mailbox in tuple(self._open):
+            mailbox.close()
+
+    def _of(self, caller: Caller) -> StreamBehaviour:
+        return streaming(partial(self._watch, caller.tenant))
+
+    def _watch(self, tenant: str, data: Any, context: grpc.ServicerContext) -> Iterator[bytes]:
+        parse(admin_pb2.WatchRequest, data, REQUEST_BYTES, "request_bytes")
+        mailbox = _Mailbox()
+        self._open.add(mailbox)
+        try:
+            end = self._gateway.watch(tenant, mailbox.put)
+            try:
+                if self._stopped or not context.add_callback(mailbox.close):
+                    return
+                yield admin_pb2.WatchResponse().SerializeToString()
+                while (glimpse := mailbox.take()) is not None:
+                    yield _encoded(glimpse, mailbox.missed)
+            finally:
+                end()
+        finally:
+            self._open.discard(mailbox)
+        if self._stopped:
+            raise Unavailable("the service is stopping")
+
+
+class _Mailbox:
+    """Between the dispatcher, which must not wait, and a stream, which may be slow."""
+
+    def __init__(self) -> None:
+        self.missed = 0
+        self._glimpses: deque[Glimpse] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+
+    def put(self, glimpse: Glimpse) -> None:
+        with self._changed:
+            if len(self._glimpses) == WAITING:
+                self._glimpses.popleft()
+                self.missed += 1
+            self._glimpses.append(glimpse)
+            self._changed.notify()
+
+    def take(self) -> Glimpse | None:
+        """The next; None once it is closed."""
+        with self._changed:
+            while not self._glimpses and not self._closed:
+                self._changed.wait()
+            return None if self._closed else self._glimpses.popleft()
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+
+
+def _encoded(glimpse: Glimpse, missed: int) -> bytes:
+    answer = admin_pb2.WatchResponse(
+        objects=[o for objects in glimpse.objects for o in _objects(objects)],
+        matches=[m for seen in glimpse.matches for m in _matches(seen)],
+        accepted=glimpse.accepted,
+        matched=glimpse.matched,
+        latency_ms=[1000 * s for s in glimpse.latency],
+        missed=missed,
+    )
+    return answer.SerializeToString()
+
+
+def _objects(objects: Objects) -> list[admin_pb2.WatchedObject]:
+    texts = column_to_strings(objects.text_off, objects.text)
+    columns = zip(
+        column_to_strings(objects.id_off, objects.id),
+        objects.partition.tolist(),
+        objects.offset.tolist(),
+        objects.time.tolist(),
+        objects.lon.tolist(),
+        objects.lat.tolist(),
+        (text.rstrip("\ufffd") for text in texts),  # a character that was cut
+        strict=True,
+    )
+    names = ("id", "partition", "offset", "time_ms", "lon", "lat", "text")
+    return [admin_pb2.WatchedObject(**dict(zip(names, row, strict=True))) for row in columns]
+
+
+def _matches(seen: Seen) -> list[admin_pb2.WatchedMatch]:
+    columns = zip(
+        _objects(seen),
+        own(column_to_strings(seen.query_off, seen.query)),
+        seen.handle.tolist(),
+        seen.session.tolist(),
+        strict=True,
+    )
+    return [
+        admin_pb2.WatchedMatch(object=o, query_id=q, query_lsn=lsn, session=s)
+        for o, q, lsn, s in columns
+    ]
