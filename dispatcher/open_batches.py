@@ -105,6 +105,9 @@ class OpenBatches:
     def __len__(self) -> int:
         return len(self._open)
 
+    def __contains__(self, batch: int) -> bool:
+        return batch in self._open
+
     @property
     def active(self) -> int:
         """How many are not held up by silent workers."""

@@ -150,6 +150,10 @@ class RouterMachine:
         that only silent workers keep open count together, by their size."""
         return self._open.in_flight
 
+    def is_open(self, batch: int) -> bool:
+        """Whether it is not complete."""
+        return batch in self._open
+
     @property
     def active(self) -> int:
         """Those in flight that are not kept open by silent workers alone."""

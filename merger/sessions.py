@@ -85,6 +85,8 @@ class Source(Protocol):
 
     def names_of(self, handles: I64) -> StringColumn: ...
 
+    def count(self, pairs: int) -> None: ...
+
 
 class Session:
     """One subscriber.
@@ -195,6 +197,7 @@ class Session:
             names = source.names_of(new)
             batch = fanout.delivery(record, a, end, first, stream.fields, new, names)
             out.append(self._deliver(stream, batch, self.taken + end - a))
+            source.count(end - a)
             a = end
         return out
 

@@ -127,6 +127,12 @@ class MergerMachine:
         """Bytes of the log that sessions have not acknowledged."""
         return sum(session.backlog.size for session in self._sessions)
 
+    @property
+    def counters(self) -> dict[str, int]:
+        """Totals since the start, and sizes of the moment. From any thread."""
+        sizes = {"pending": self.pending, "names": self.names, "applied": self.applied}
+        return sizes | self._sessions.counters
+
     def on(self, frame: Frame) -> list[Send]:
         """Any message to a merger."""
         return self.on_many([frame])

@@ -42,9 +42,30 @@ class Subscribers:
         self._held_up: dict[int, dict[int, None]] = {}  # by dispatcher: for want of room there
         self._stalled: set[int] = set()  # whose streams had no credits
         self._under_way = UnderWay(link_bytes)
+        self.sent = self.sent_bytes = 0  # pairs and bytes that streams were sent
+        self.lost = 0  # pairs
 
     def __iter__(self) -> Iterator[Session]:
         return iter(self._sessions.values())
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """Totals since the start, and sizes of the moment. From any thread."""
+        sessions = list(self._sessions.values())
+        lags = [session.next - 1 - session.floor for session in sessions]
+        return {
+            "sessions": len(sessions),
+            "lag": sum(lags),
+            "lag_most": max(lags, default=0),
+            "backlog_bytes": sum(session.backlog.size for session in sessions),
+            "sent": self.sent,
+            "sent_bytes": self.sent_bytes,
+            "lost": self.lost,
+        }
+
+    def count(self, pairs: int) -> None:
+        """So many are sent."""
+        self.sent += pairs
 
     @property
     def busy(self) -> bool:
@@ -114,7 +135,9 @@ class Subscribers:
                     self._stalled.add(session.number)
             if session.backlog.size > self._quota:
                 # A little more than it must, so that gaps are few.
+                floor = session.floor
                 session.lose_bytes(self._quota - self._quota // 8)
+                self.lost += session.floor - floor
                 self._lost.add(session.number)
         return out
 
@@ -169,7 +192,11 @@ class Subscribers:
 
     def lose_before(self, position: int) -> None:
         """What stands before this position of the log is lost to whoever still needs it."""
-        self._lost |= {session.number for session in self if session.lose_before(position)}
+        for session in self:
+            floor = session.floor
+            if session.lose_before(position):
+                self.lost += session.floor - floor
+                self._lost.add(session.number)
 
     @property
     def oldest(self) -> int | None:
@@ -203,6 +230,7 @@ class Subscribers:
         for to, frame in sends:
             if isinstance(frame, Delivery):
                 self._under_way.sent(to.index, len(frame.data))
+                self.sent_bytes += len(frame.data)
         return sends
 
     def _session(self, number: int) -> Session:

@@ -56,7 +56,7 @@ class ControllerMachine:
 
     def __init__(self, plan: RoutingPlan, policy: Policy, epoch: int, dispatchers: int = 1) -> None:
         self.policy = policy
-        self.counters = Counters()
+        self.counters = Counters(sigma=policy.rules.sigma)
         self.strategy = Strategy(plan)
         self._epoch = epoch
         self._ticks = 0
@@ -159,7 +159,9 @@ class ControllerMachine:
     def _count(self, units: Units) -> None:
         workers, costs = self.strategy.workers, self.policy.rules.costs
         self.counters.periods += 1
-        self.counters.balance = balance(units.loads(workers, costs))
+        loads = units.loads(workers, costs)
+        self.counters.loads_us = loads.tolist()
+        self.counters.balance = balance(loads)
         self.counters.balance_definition1 = balance(units.definition1(workers, costs))
 
     # --- adjustments -------------------------------------------------------------------
@@ -241,7 +243,7 @@ class ControllerMachine:
         asked, self._asked = self._asked.ask, None
         done = not len(reply.problem)
         self.counters.adjustments += asked == Ask.MOVE and done
-        self.counters.refused += asked == Ask.MOVE and not done
+        self.counters.declined += asked == Ask.MOVE and not done
         self.counters.sunsets += asked == Ask.UNITE and done
         before, self.strategy = self.strategy, self.strategy.after(reply.strategy, reply.lsn)
         self._known = True

@@ -23,16 +23,18 @@ class Policy:
 @dataclasses.dataclass
 class Counters:
     """periods: with a report of every worker; lost: without; balance: over all workers in the
-    last one, by cells and by Definition 1's product; adjustments that were begun, refused;
-    sunsets: old plans whose end was begun; splits, merges: of parts, in adjustments that came
-    into force."""
+    last one, by cells and by Definition 1's product, and each worker's load; adjustments that
+    were begun, and declined; sunsets: old plans whose end was begun; splits, merges: of parts,
+    in adjustments that came into force."""
 
     periods: int = 0
     lost: int = 0
     balance: float = 0.0
     balance_definition1: float = 0.0
+    loads_us: list[float] = dataclasses.field(default_factory=list)
+    sigma: float = 0.0
     adjustments: int = 0
-    refused: int = 0
+    declined: int = 0
     sunsets: int = 0
     splits: int = 0
     merges: int = 0

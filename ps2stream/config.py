@@ -159,6 +159,20 @@ class Settings(BaseModel):
         default="ray", description="Ray actors, or everything in one process"
     )
 
+    metrics_port: int = Field(
+        default=0,
+        ge=0,
+        le=65535,
+        description="port where Prometheus finds the metrics; 0: none of its own",
+    )
+    metrics_s: float = Field(
+        default=5.0,
+        ge=0.0,
+        le=3600.0,
+        allow_inf_nan=False,
+        description="seconds after which actors tell Ray their metrics again; 0: never",
+    )
+
     tls_cert: Path | None = Field(
         default=None, description="certificate chain in PEM; with it the ports speak TLS only"
     )

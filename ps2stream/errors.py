@@ -44,6 +44,10 @@ class ResourceExhausted(Ps2StreamError):
         super().__init__(message)
 
 
+class OverQuota(ResourceExhausted):
+    """The tenant publishes more than its quota."""
+
+
 class FailedPrecondition(Ps2StreamError):
     """The state of the service forbids it: a foreign plan, a stale cursor, a level that
     is not available."""

@@ -102,6 +102,7 @@ class WorkerMachine:
         self._gained = (0, 0)  # queries and bytes of columns that the following plan gave it
         self._ticks = 0
         self._load = LoadCounter(index, tagger.grid)
+        self.objects = self.batches = self.matches = 0  # matched, and the pairs that came of it
 
     @property
     def applied(self) -> int:
@@ -127,6 +128,12 @@ class WorkerMachine:
     def stats(self) -> IndexStats:
         """Sizes of the index."""
         return self._store.stats()
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """Totals since the start, and sizes of the moment."""
+        done = {"objects": self.objects, "batches": self.batches, "matches": self.matches}
+        return {**done, "held": self.held, "applied": self.applied, **self.stats()._asdict()}
 
     def freeze(self) -> Saved | None:
         """The index as it is, which does not change until `thaw`; None when there is nothing to
@@ -417,6 +424,9 @@ class WorkerMachine:
             objects.lsn, objects.lon, objects.lat, objects.term_off, objects.term
         )
         self._load.objects(objects.lon, objects.lat, self._store.met())
+        self.objects += len(objects.row)
+        self.batches += 1
+        self.matches += len(found.row)
         row = objects.row[found.row]
         of = found.session % self._mergers
         out = []

@@ -25,6 +25,9 @@ from ps2stream.batch import Frame, decode
 from ps2stream.cluster.edge import DispatcherEdge, counters_of, wall_clock_ms
 from ps2stream.cluster.links import Links
 from ps2stream.cluster.logs import Logs
+from ps2stream.cluster.meter import Meter, matched
+from ps2stream.cluster.metering import Recorder
+from ps2stream.cluster.process import disk, resident_bytes
 from ps2stream.cluster.snapshots import NO_SNAPSHOTS, Policy, Saver
 from ps2stream.cluster.topology import Topology
 from ps2stream.dispatcher.object_log import ObjectLog
@@ -55,7 +58,9 @@ class Shell(abc.ABC):
         self.address = address
         self.epoch = epoch
         self.name = f"{address.role}-{address.index}"
-        self.links = Links(address, epoch)
+        self.meter = Meter()
+        self.links = Links(address, epoch, self.meter)
+        self._recorder: Recorder | None = None
         self.failure = ""
         self.lease = float("inf")
         self._exits = False
@@ -78,9 +83,12 @@ class Shell(abc.ABC):
         if not self._receiver.is_alive():
             self._connect()
 
-    def start(self, exits: bool = False) -> None:
-        """Take messages from now on. `exits`: a failure ends the process."""
+    def start(self, exits: bool = False, metrics_s: float = 0.0) -> None:
+        """Take messages from now on. `exits`: a failure ends the process. `metrics_s`: seconds
+        after which Ray is told the metrics again; 0: never."""
         self._exits = exits
+        if metrics_s:
+            self._recorder = Recorder(*self.address, round(metrics_s / TICK_S))
         self._receiver.start()
 
     def stop(self) -> None:
@@ -125,11 +133,14 @@ class Shell(abc.ABC):
     def status(self) -> dict[str, Any]:
         return {
             "failure": self.failure,
+            "up": 1,
             "epoch": self.epoch,
             "pid": os.getpid(),
             "refused": self.links.fence.refused,
             "dropped": self.links.dropped,
             "cpu_seconds": time.process_time(),
+            "resident_bytes": resident_bytes(),
+            "stages": self.meter.stages,
         }
 
     def post(self, sends: list[Send]) -> None:
@@ -187,6 +198,8 @@ class Shell(abc.ABC):
                 if time.monotonic() >= due:
                     due = time.monotonic() + TICK_S
                     self.tick()
+                    if self._recorder is not None:
+                        self._recorder.tick(self.status)
 
 
 class WorkerShell(Shell):
@@ -209,7 +222,7 @@ class WorkerShell(Shell):
             time.sleep(COPY_S)
         self.post(self.saver.thaw(self.machine, time.monotonic()))
         for frame in frames:
-            self.post(self.machine.on(frame))
+            self.post(matched(self.machine, frame, self.meter))
 
     def joined(self, peer: Address) -> None:
         self.post(self.machine.joined(peer))
@@ -219,8 +232,8 @@ class WorkerShell(Shell):
         self.post(self.machine.tick())
         self.saver.look(self.machine, time.monotonic())
 
-    def start(self, exits: bool = False) -> None:
-        super().start(exits)
+    def start(self, exits: bool = False, metrics_s: float = 0.0) -> None:
+        super().start(exits, metrics_s)
         self._writer.start()
 
     def stop(self) -> None:
@@ -269,7 +282,9 @@ class MergerShell(Shell):
         return self.machine.busy
 
     def handle(self, frames: list[Frame]) -> None:
-        self._commit(self.machine.on_many(frames))
+        with self.meter.time("merge"):
+            sends = self.machine.on_many(frames)
+        self._commit(sends)
 
     def joined(self, peer: Address) -> None:
         self._commit(self.machine.joined(peer))
@@ -280,8 +295,8 @@ class MergerShell(Shell):
     def tick(self) -> None:
         self._commit(self.machine.tick(wall_clock_ms()))
 
-    def start(self, exits: bool = False) -> None:
-        super().start(exits)
+    def start(self, exits: bool = False, metrics_s: float = 0.0) -> None:
+        super().start(exits, metrics_s)
         self._syncer.start()
 
     def stop(self) -> None:
@@ -307,7 +322,8 @@ class MergerShell(Shell):
         with self._changed:
             sends, self._waiting = self._waiting, []
             self._due, self._syncing = False, True
-        self._log.sync()
+        with self.meter.time("sync"):
+            self._log.sync()
         self.post(sends)
         with self._changed:
             self._syncing = False
@@ -336,6 +352,7 @@ class SequencerShell(Shell):
 
     def __init__(self, address: Address, place: Place, topology: Topology, first: bool) -> None:
         analysis = json.dumps(topology.plan.analysis.to_dict())
+        self._place = place
         self._ledger: Store = place.open_ledger(analysis, again=not first)
         super().__init__(address, self._ledger.epoch(address.role, address.index))
         self.machine = topology.sequencer(self._ledger, self.epoch, restarts=first)
@@ -383,7 +400,7 @@ class SequencerShell(Shell):
         self._ledger.close()
 
     def status(self) -> dict[str, Any]:
-        return super().status() | counters_of(self.machine)
+        return super().status() | disk(self._place.folder) | counters_of(self.machine)
 
 
 class ControllerShell(Shell):
@@ -429,6 +446,7 @@ class DispatcherShell(Shell):
             wake=self._unsynced.set,
             lapsed=lambda: self.lapsed,
             incarnation=identity,
+            meter=self.meter,
         )
         self._server: Any = None
 
@@ -442,8 +460,8 @@ class DispatcherShell(Shell):
     def tick(self) -> None:
         self.edge.tick()
 
-    def start(self, exits: bool = False) -> None:
-        super().start(exits)
+    def start(self, exits: bool = False, metrics_s: float = 0.0) -> None:
+        super().start(exits, metrics_s)
         threading.Thread(target=self._sync, daemon=True, name=f"{self.name}-log").start()
 
     def ready(self) -> bool:
@@ -465,7 +483,8 @@ class DispatcherShell(Shell):
         self._unsynced.set()
 
     def status(self) -> dict[str, Any]:
-        return super().status() | self.edge.status()
+        served = {} if self._server is None else self._server.status()
+        return super().status() | self.edge.status() | served
 
     def _sync(self) -> None:
         while not self._stopping.is_set():

@@ -16,6 +16,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from ps2stream.batch import Frame, strings_to_column
+from ps2stream.cluster.meter import Meter
 from ps2stream.cluster.publications import Machine, Publications
 from ps2stream.cluster.questions import CONTROLLER, SEQUENCER, Questions
 from ps2stream.cluster.stream import Stream, Streams
@@ -103,6 +104,7 @@ class DispatcherEdge:
         wake: Callable[[], None] = lambda: None,
         lapsed: Callable[[], bool] = lambda: False,
         incarnation: int = 0,
+        meter: Meter | None = None,
     ) -> None:
         self.reservoir = Reservoir(0) if reservoir is None else reservoir
         self.machine = machine
@@ -114,14 +116,15 @@ class DispatcherEdge:
         self._post = post
         self._log = log
         self._lapsed = lapsed
+        self.meter = Meter() if meter is None else meter
         self._watchers = Watchers(machine.index, machine.mergers, self.send, time.monotonic)
         self._publications = Publications(
-            machine, log, self.reservoir, self._watchers, self.lock, self._settle, wake
+            machine, log, self.reservoir, self._watchers, self.lock, self._settle, wake, self.meter
         )
         self._questions = Questions(self.send)
         self._updates = Updates(self._questions, self.lock)
         self._ticks = 0
-        self.streams = Streams(self, machine.index, machine.mergers)
+        self.streams = Streams(self, machine.index, machine.mergers, self.meter)
 
     # --- from the service -------------------------------------------------
 
@@ -240,10 +243,14 @@ class DispatcherEdge:
                 "dispatcher": self.machine.index,
                 "plan_version": self.machine.plan_version,
                 "in_flight": self.machine.in_flight,
-                "streams": len(self.streams),
                 "watchers": len(self._watchers),
+                "applied": self.machine.applied,
+                "intake": len(self._publications.intake),
+                "undecided": self.machine.undecided,
+                **self.streams.counters,
                 "log_bytes": self._log.log.bytes,
                 **counters_of(self.machine),
+                "stages": self.meter.stages,
             }
 
     # --- from peers and timers ---------------------------------------------
@@ -260,6 +267,8 @@ class DispatcherEdge:
             if isinstance(frame, UpdateDecision):
                 self._ask()
             elif isinstance(frame, Completed | Partial):
+                if isinstance(frame, Completed):
+                    self._publications.completed(frame.batch.tolist())
                 self._route()
 
     def joined(self, peer: Address) -> None:

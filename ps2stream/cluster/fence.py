@@ -13,31 +13,35 @@ from typing import NamedTuple
 from ps2stream.batch import FrameError
 from ps2stream.messages import ROLES, Address
 
-_HEAD = struct.Struct("<4sHHiqq")  # magic, version, role, index, epoch, number
+_HEAD = struct.Struct("<4sHHiqqd")  # magic, version, role, index, epoch, number, sent
 _MAGIC = b"PS2h"
-_VERSION = 1
+_VERSION = 2
 
 
 class Head(NamedTuple):
-    """The sender, its epoch, and the number of its message on this link, from 1."""
+    """The sender, its epoch, the number of its message on this link, from 1, and when it was
+    sent: seconds of the machine's monotonic clock."""
 
     sender: Address
     epoch: int
     number: int
+    sent: float = 0.0
 
     def encode(self) -> bytes:
         role = ROLES.index(self.sender.role)
-        return _HEAD.pack(_MAGIC, _VERSION, role, self.sender.index, self.epoch, self.number)
+        return _HEAD.pack(
+            _MAGIC, _VERSION, role, self.sender.index, self.epoch, self.number, self.sent
+        )
 
     @classmethod
     def decode(cls, data: bytes) -> Head:
         """Raises FrameError."""
         if len(data) != _HEAD.size:
             raise FrameError(f"a head has {_HEAD.size} bytes, not {len(data)}")
-        magic, version, role, index, epoch, number = _HEAD.unpack(data)
+        magic, version, role, index, epoch, number, sent = _HEAD.unpack(data)
         if magic != _MAGIC or version != _VERSION or role >= len(ROLES):
             raise FrameError("not the head of a message")
-        return cls(Address(ROLES[role], index), epoch, number)
+        return cls(Address(ROLES[role], index), epoch, number, sent)
 
 
 class Fence:

@@ -22,9 +22,12 @@ TEXT_BYTES = 1 << 20
 
 
 class Waiting(NamedTuple):
+    """A publication that came at `since`, monotonic seconds."""
+
     rows: ObjectRows
     durable: bool
     future: Future[Publication]
+    since: float
 
 
 class Intake:
@@ -38,10 +41,12 @@ class Intake:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, rows: ObjectRows, durable: bool = True) -> Future[Publication]:
+    def add(
+        self, rows: ObjectRows, durable: bool = True, since: float = 0.0
+    ) -> Future[Publication]:
         """Resolved when the rows are routed; `cancel()` takes them back before that."""
         future: Future[Publication] = Future()
-        self._waiting.append(Waiting(rows, durable, future))
+        self._waiting.append(Waiting(rows, durable, future, since))
         self._rows += len(rows)
         self._bytes += len(rows.text)
         return future

@@ -10,6 +10,7 @@ that is slow or away: it asks for what it lacks, or is sent it again (docs/decis
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from pathlib import Path
 import zmq
 
 from ps2stream.cluster.fence import Fence, Head
+from ps2stream.cluster.meter import Meter
 from ps2stream.messages import Address, Send
 
 POLL_MS = 100
@@ -48,7 +50,7 @@ class _Outlet:
         self._number += 1
         self._waiting += size
         self._loose += size
-        *rest, last = [Head(owner, epoch, self._number).encode(), *frames]
+        *rest, last = [Head(owner, epoch, self._number, time.monotonic()).encode(), *frames]
         self.socket.send_multipart(rest, zmq.SNDMORE)
         if self._loose < _TRACKED_BYTES:
             self.socket.send(last)
@@ -61,12 +63,13 @@ class _Outlet:
 
 class Links:
     """The links of `owner` in its incarnation `epoch`. Sends from any thread, receives from
-    one. `dropped` counts messages that found LINK_BYTES waiting; `gone` are peers whose end of
-    a link was closed, in that order."""
+    one. `meter` learns how long messages were on their way; `dropped` counts messages that
+    found LINK_BYTES waiting; `gone` are peers whose end of a link was closed, in that order."""
 
-    def __init__(self, owner: Address, epoch: int) -> None:
+    def __init__(self, owner: Address, epoch: int, meter: Meter | None = None) -> None:
         self.owner = owner
         self.epoch = epoch
+        self._meter = Meter() if meter is None else meter
         self.fence = Fence()
         self.dropped = 0
         self.gone: deque[Address] = deque()
@@ -127,13 +130,17 @@ class Links:
         """The frames of the next message, none of a refused one; None when no message comes
         within POLL_MS, or a peer is gone, or, without `wait`, when none is there."""
         try:
-            head, *frames = self._inbox.recv_multipart(zmq.NOBLOCK)
+            first, *frames = self._inbox.recv_multipart(zmq.NOBLOCK)
         except zmq.Again:
             if not wait:
                 return None
             self._wait()
             return self.receive(wait=False)
-        return frames if self.fence.accept(Head.decode(head)) else []
+        head = Head.decode(first)
+        if not self.fence.accept(head):
+            return []
+        self._meter.add("link", time.monotonic() - head.sent)
+        return frames
 
     def close(self) -> None:
         """Close all sockets, and drop what was not sent."""

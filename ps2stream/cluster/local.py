@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ps2stream.cluster.edge import DispatcherEdge, counters_of, wall_clock_ms
+from ps2stream.cluster.meter import Meter, matched
 from ps2stream.cluster.topology import Topology
 from ps2stream.dispatcher.object_log import ObjectLog
 from ps2stream.messages import Address, Send, UpdateRequest
@@ -40,6 +41,8 @@ class LocalRuntime:
         self._sequencer = topology.sequencer(store, epochs[Address("sequencer", 0)], restarts=True)
         self._controller = topology.controller(epochs[Address("controller", 0)])
         self._workers = [topology.worker(i) for i in range(topology.workers)]
+        self._epochs = epochs
+        self._meters = {peer: Meter() for peer in epochs}
         self._logs = {
             peer: open_log(peer)
             for peer in topology.addresses()
@@ -63,6 +66,7 @@ class LocalRuntime:
                 topology.reservoir(i),
                 wake=functools.partial(self._sync, i),
                 incarnation=store.identity,
+                meter=self._meters[address],
             )
             self.edges.append(edge)
         self._post(self._sequencer.tick(wall_clock_ms()))
@@ -91,13 +95,21 @@ class LocalRuntime:
     def status(self) -> dict[str, Any]:
         """Counters of every machine, by address."""
         with self._lock:
-            return {
-                "sequencer-0": counters_of(self._sequencer),
-                "controller-0": counters_of(self._controller),
-                **{f"dispatcher-{i}": e.status() for i, e in enumerate(self.edges)},
-                **{f"worker-{i}": counters_of(w) for i, w in enumerate(self._workers)},
-                **{f"merger-{i}": counters_of(m) for i, m in enumerate(self._mergers)},
+            machines: dict[Address, Any] = {
+                Address("sequencer", 0): self._sequencer,
+                Address("controller", 0): self._controller,
+                **{Address("worker", i): w for i, w in enumerate(self._workers)},
+                **{Address("merger", i): m for i, m in enumerate(self._mergers)},
             }
+            found = {Address("dispatcher", i): e.status() for i, e in enumerate(self.edges)}
+            found |= {peer: self._told(peer, machine) for peer, machine in machines.items()}
+            common = {peer: {"up": 1, "epoch": self._epochs.get(peer, 0)} for peer in found}
+            return {f"{p.role}-{p.index}": common[p] | status for p, status in found.items()}
+
+    def _told(self, peer: Address, machine: object) -> dict[str, Any]:
+        meter, log = self._meters.get(peer), self._logs.get(peer)
+        stages = {} if meter is None else {"stages": meter.stages}
+        return stages | ({} if log is None else {"log_bytes": log.bytes}) | counters_of(machine)
 
     def close(self) -> None:
         """Close the logs; nothing is called afterwards."""
@@ -124,9 +136,12 @@ class LocalRuntime:
             self.edges[to.index].on(send.frame)
         elif to.role == "worker":
             if to.index < len(self._workers):  # else it has gone
-                self._inbox.extend(self._workers[to.index].on(send.frame))
+                meter = self._meters.setdefault(to, Meter())
+                self._inbox.extend(matched(self._workers[to.index], send.frame, meter))
         elif to.role == "merger":
-            self._commit(to.index, self._mergers[to.index].on(send.frame))
+            with self._meters[to].time("merge"):
+                sends = self._mergers[to.index].on(send.frame)
+            self._commit(to.index, sends)
         elif to.role == "controller":
             self._inbox.extend(self._controller.on(send.frame))
         elif isinstance(send.frame, UpdateRequest):
@@ -141,7 +156,8 @@ class LocalRuntime:
         """Nothing leaves a merger before what it follows from is durable."""
         machine = self._mergers[merger]
         if machine.unsynced:
-            machine.sync()
+            with self._meters[Address("merger", merger)].time("sync"):
+                machine.sync()
         self._post(sends)
         while machine.busy and not self._busy:
             self._post(machine.on_many([]))

@@ -9,6 +9,8 @@ from typing import Any
 from ps2stream.cluster.actors import TICK_S
 from ps2stream.cluster.local import LocalRuntime
 from ps2stream.cluster.logs import Logs
+from ps2stream.cluster.metrics_port import MetricsPort
+from ps2stream.cluster.process import disk
 from ps2stream.cluster.running import Service, place_of, ports
 from ps2stream.cluster.topology import Topology
 from ps2stream.config import Settings
@@ -26,12 +28,16 @@ class LocalService(Service):
         self._done = threading.Event()
         self._servers: list[Server] = []
         self._runtime: LocalRuntime | None = None
+        self._metrics: MetricsPort | None = None
+        self._folder = place.folder
         try:
             logs = Logs(place)
             logs.check(topology)
             self._runtime = LocalRuntime(topology, self._ledger, logs.open)
             for edge, port in zip(self._runtime.edges, ports(settings), strict=True):
                 self._servers.append(serve(edge, settings.host, port, settings.security))
+            if settings.metrics_port:
+                self._metrics = MetricsPort(settings.metrics_port, self.status)
         except BaseException:
             self.stop()
             raise
@@ -39,10 +45,18 @@ class LocalService(Service):
         threading.Thread(target=self._tick, daemon=True, name="tick").start()
 
     def status(self) -> dict[str, Any]:
-        return {} if self._runtime is None else self._runtime.status()
+        if self._runtime is None:
+            return {}
+        found = self._runtime.status()
+        found["sequencer-0"] |= disk(self._folder)
+        for i, server in enumerate(self._servers):
+            found[f"dispatcher-{i}"] |= server.status()
+        return found
 
     def stop(self) -> None:
         self._done.set()
+        if self._metrics is not None:
+            self._metrics.stop()
         for server in self._servers:
             server.stop(1.0)
         if self._runtime is not None:

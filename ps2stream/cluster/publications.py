@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple, Protocol
 
 from ps2stream.cluster.intake import Intake, Waiting
+from ps2stream.cluster.meter import Meter
 from ps2stream.cluster.watchers import Watchers
 from ps2stream.dispatcher.object_log import ObjectLog
 from ps2stream.dispatcher.reservoir import Reservoir
@@ -41,13 +42,14 @@ class Machine(Protocol):
     @property
     def ready(self) -> bool: ...
     def publish(self, rows: ObjectRows) -> tuple[int, int, list[Send | Reply]]: ...
+    def is_open(self, batch: int) -> bool: ...
 
 
 class _Accepted(NamedTuple):
     """A durable publication that is in the log up to `end`, perhaps not yet synced."""
 
     end: int
-    future: Future[Publication]
+    waiting: Waiting
     publication: Publication
 
 
@@ -64,6 +66,7 @@ class Publications:
         lock: threading.RLock,
         settle: Settle,
         wake: Callable[[], None],
+        meter: Meter,
     ) -> None:
         self.intake = Intake()
         self._machine = machine
@@ -73,6 +76,8 @@ class Publications:
         self._lock = lock
         self._settle = settle
         self._wake = wake
+        self._meter = meter
+        self._open: dict[int, tuple[float, int]] = {}  # by batch: since when, objects
         self._room = threading.Condition(lock)
         # One publisher at a time asks for the lock, so that what comes from peers, updates and
         # acknowledgements find no crowd there.
@@ -83,14 +88,15 @@ class Publications:
         self, rows: ObjectRows, wait_s: float, durable: bool, route: Callable[[], None]
     ) -> Future[Publication]:
         """Take a batch in, as Gateway.publish says, and `route`, under the lock."""
-        until = time.monotonic() + wait_s
+        since = time.monotonic()
+        until = since + wait_s
         limit = self._machine.max_in_flight
         if self._door.acquire(timeout=wait_s):
             try:
                 with self._room:
                     left = until - time.monotonic()
                     if self._room.wait_for(lambda: len(self.intake) < limit, left):
-                        future = self.intake.add(rows, durable)
+                        future = self.intake.add(rows, durable, since)
                         route()
                         return future
             finally:
@@ -115,13 +121,17 @@ class Publications:
                     waiting.future.set_exception(error)
                 self._room.notify_all()
                 continue
+            now = time.monotonic()
+            if sends:
+                self._open[offset] = taken[0].since, len(rows)
             self._watchers.accepted(rows, offset, bool(sends))
             out(sends)
             self._reservoir.add(rows, now_ms)
             for waiting in taken:
+                self._meter.add("intake", now - waiting.since, len(waiting.rows))
                 publication = Publication(machine.index, offset, lsn)
                 if waiting.durable:
-                    self._unsynced.append(_Accepted(end, waiting.future, publication))
+                    self._unsynced.append(_Accepted(end, waiting, publication))
                 else:
                     self._settle(waiting.future, publication)
                 offset += len(waiting.rows)
@@ -129,20 +139,33 @@ class Publications:
                 self._wake()
             self._room.notify_all()
 
+    def completed(self, batches: Sequence[int]) -> None:
+        """Mergers have done these, perhaps all of them."""
+        now = time.monotonic()
+        for batch in batches:
+            if batch in self._open and not self._machine.is_open(batch):
+                since, objects = self._open.pop(batch)
+                self._meter.add("complete", now - since, objects)
+
     def note_progress(self) -> None:
         """Let the log know how far objects are complete."""
+        for batch in [b for b in self._open if b < self._machine.oldest]:  # quarantined
+            del self._open[batch]
         with contextlib.suppress(Unavailable):  # a full disk; it is noted again
             if self._log.progress(self._machine.oldest):
                 self._wake()
 
     def sync(self) -> None:
         """Make durable what was accepted, and answer. Raises Unavailable, for good."""
-        end = self._log.log.sync()
+        with self._meter.time("sync"):
+            end = self._log.log.sync()
         self._log.synced(end)
         with self._lock:
+            now = time.monotonic()
             while self._unsynced and self._unsynced[0].end <= end:
-                accepted = self._unsynced.popleft()
-                self._settle(accepted.future, accepted.publication)
+                _, waiting, publication = self._unsynced.popleft()
+                self._meter.add("durable", now - waiting.since, len(waiting.rows))
+                self._settle(waiting.future, publication)
 
     def _append(self, rows: ObjectRows, taken: Sequence[Waiting]) -> int:
         """Put what must be durable into the log; its end there, 0 if nothing must be."""

@@ -63,6 +63,8 @@ class RayService(Service):
         self._kept = False
         if ray.is_initialized():
             ray_environment.check_joined(os.environ)
+            if settings.metrics_port:
+                log.warning("metrics_port has no effect: the Ray that runs here has one of its own")
         else:
             self._temp = Path(tempfile.mkdtemp(prefix="ps2s-"))
             ray.init(
@@ -73,6 +75,7 @@ class RayService(Service):
                 logging_level=logging.ERROR,
                 object_store_memory=128 << 20,
                 _temp_dir=str(self._temp),
+                _metrics_export_port=settings.metrics_port or None,
             )
         try:
             self._logs.check(topology)
@@ -124,7 +127,7 @@ class RayService(Service):
     # --- starting ------------------------------------------------------------------
 
     def _start(self) -> None:
-        ray = self._ray
+        ray, settings = self._ray, self._settings
         try:
             self._make(SEQUENCER, 0)
             others = [a for a in self._topology.addresses() if a != SEQUENCER]
@@ -134,7 +137,7 @@ class RayService(Service):
             for address, actor in self._actors.items():
                 self._peers[address] = ray.get(actor.bind.remote(self._sockets))
             ray.get([a.connect.remote(self._peers) for a in self._actors.values()])
-            ray.get([a.start.remote(exits=True) for a in self._actors.values()])
+            ray.get([a.start.remote(True, settings.metrics_s) for a in self._actors.values()])
             dispatchers = [a for a in self._actors if a.role == "dispatcher"]
             for address in dispatchers:
                 self._await_ready(address)
@@ -229,7 +232,7 @@ class RayService(Service):
             peers = dict(self._peers)
         ray.get(actor.connect.remote(peers), timeout=30)
         self._make_known({address: incarnation}, self._others(address))
-        ray.get(actor.start.remote(exits=True), timeout=30)
+        ray.get(actor.start.remote(True, self._settings.metrics_s), timeout=30)
         if address.role == "dispatcher":
             self._await_ready(address)
             self._serve(address)

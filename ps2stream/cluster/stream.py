@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Protocol
 
 from ps2stream.batch import Frame
+from ps2stream.cluster.meter import Meter
 from ps2stream.errors import FailedPrecondition, ResourceExhausted
 from ps2stream.messages import Address, Send
 from ps2stream.security import QUOTA_RETRY_MS
@@ -59,9 +62,13 @@ class Stream:
     base: tuple[int, int] = (0, 0)  # `taken` when this epoch began
     told: tuple[int, int, int] = (0, 0, 0)
     idle: int = 0  # ticks since anything was told
+    arrived: deque[float] = dataclasses.field(default_factory=deque)  # of what is not yet taken
 
     def credit(self, batches: int, size: int, ack: int) -> None:
         """The client took `batches` batches of `size` bytes, and acknowledges `ack`."""
+        now = time.monotonic()
+        for _ in range(min(batches, len(self.arrived))):
+            self.streams.meter.add("deliver", now - self.arrived.popleft())
         self.taken = (self.taken[0] + batches, self.taken[1] + size)
         self.ack = max(self.ack, ack)
         if 4 * (self.taken[0] - self.told[0]) >= self.window_batches or (
@@ -75,6 +82,8 @@ class Stream:
         and bytes the sink let go of."""
         with self.streams.edge.lock:
             batches, size = go_on()
+            for _ in range(min(batches, len(self.arrived))):
+                self.arrived.pop()
             self.sent = (self.sent[0] - batches, self.sent[1] - size)
             if not self.closed:
                 self.streams.anew(self)
@@ -87,8 +96,9 @@ class Stream:
 class Streams:
     """All streams of one dispatcher. Called under the edge's lock, or takes it."""
 
-    def __init__(self, edge: Edge, index: int, mergers: int) -> None:
+    def __init__(self, edge: Edge, index: int, mergers: int, meter: Meter) -> None:
         self.edge = edge
+        self.meter = meter
         self._index = index
         self._mergers = mergers
         self._of: dict[int, Stream] = {}  # by session
@@ -97,6 +107,14 @@ class Streams:
 
     def __len__(self) -> int:
         return len(self._of)
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """Sizes of the moment."""
+        streams = self._of.values()
+        untaken = sum(stream.sent[0] - stream.taken[0] for stream in streams)
+        window = sum(stream.window_batches for stream in streams)
+        return {"streams": len(streams), "untaken": untaken, "credits": max(window - untaken, 0)}
 
     def open(self, stream: Stream, session: int, epoch: int) -> None:
         """The stream has its session's number and a new epoch: attach it."""
@@ -147,6 +165,7 @@ class Streams:
         elif frame.number == stream.number + 1:
             stream.number += 1
             stream.sent = (stream.sent[0] + 1, stream.sent[1] + len(frame.data))
+            stream.arrived.append(time.monotonic())
             if stream.sink(frame.data.tobytes()):
                 self._to_merger(Detach(stream.session, stream.epoch))
                 stream.epoch = 0  # until `Stream.again`

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import NamedTuple, TypeAlias, TypeVar
@@ -9,7 +10,14 @@ from typing import NamedTuple, TypeAlias, TypeVar
 import grpc
 import numpy as np
 
-from ps2stream.errors import FailedPrecondition, InvalidArgument, ResourceExhausted, Violation
+from ps2stream.errors import (
+    FailedPrecondition,
+    InvalidArgument,
+    OverQuota,
+    ResourceExhausted,
+    Unavailable,
+    Violation,
+)
 from ps2stream.service.calls import in_time, parse_batch
 from ps2stream.service.gateway import Gateway, Publication
 from ps2stream.service.objects import Refusal, read_objects
@@ -19,6 +27,9 @@ STREAM_WAIT_S = 5.0
 """How long a full service holds a PublishStream back before it refuses the batch."""
 UNARY_WAIT_S = 1.0
 """Of a call: more than its lane of threads takes, so that what was analysed is rarely refused."""
+
+REASONS = ("invalid", "quota", "full", "unavailable", "shed")
+"""shed: of level NONE, because the service was full."""
 
 Request = pubsub_pb2.PublishRequest | pubsub_pb2.PublishStreamRequest
 Answer = TypeVar("Answer", pubsub_pb2.PublishResponse, pubsub_pb2.PublishStreamResponse)
@@ -39,8 +50,8 @@ class Publishing:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self.shed = 0
-        """Objects of level NONE that were dropped because the service was full."""
+        self.refused: Counter[str] = Counter(dict.fromkeys(REASONS, 0))
+        """Objects by why they were not accepted."""
 
     def publish(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         request = parse_batch(pubsub_pb2.PublishRequest, data)
@@ -81,7 +92,9 @@ class Publishing:
         if refused:
             good = np.ones(len(objects), np.bool_)
             good[[r.row for r in refused]] = False
-            if not request.allow_partial or not good.any():
+            partial = request.allow_partial and good.any()
+            self.refused["invalid"] += len(refused) if partial else len(objects)
+            if not partial:
                 return lambda: Taken(level, None, 0, refused)
             objects = objects.take(np.flatnonzero(good))
         rows = objects.analyse(self._gateway.analyzer)
@@ -92,11 +105,16 @@ class Publishing:
         def finish() -> Taken:
             try:
                 return Taken(level, _routed(routing, wait_s), len(rows), refused)
-            except ResourceExhausted:
-                if level != object_pb2.PUBLISH_LEVEL_NONE:
+            except ResourceExhausted as error:
+                shed = level == object_pb2.PUBLISH_LEVEL_NONE
+                reason = "quota" if isinstance(error, OverQuota) else "full"
+                self.refused["shed" if shed else reason] += len(rows)
+                if not shed:
                     raise
-                self.shed += len(rows)
                 return Taken(level, None, 0, refused)
+            except Unavailable:
+                self.refused["unavailable"] += len(rows)
+                raise
 
         return finish
 

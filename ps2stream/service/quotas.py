@@ -6,7 +6,7 @@ import math
 import threading
 from collections.abc import Callable
 
-from ps2stream.errors import ResourceExhausted
+from ps2stream.errors import OverQuota
 from ps2stream.rows import ObjectRows
 from ps2stream.security import Quota
 
@@ -52,7 +52,7 @@ class Rates:
         self._lock = threading.Lock()
 
     def take(self, rows: ObjectRows) -> None:
-        """Let a batch pass. Raises ResourceExhausted, naming the quota, when it may not; then
+        """Let a batch pass. Raises OverQuota, naming the quota, when it may not; then
         nothing of it counts."""
         if not self._buckets:
             return
@@ -64,6 +64,6 @@ class Rates:
             for name, bucket in self._buckets.items():
                 if wait := bucket.wait_ms():
                     problem = f"{self._limits[name]} is the tenant's quota ({name})"
-                    raise ResourceExhausted(problem, wait)
+                    raise OverQuota(problem, wait)
             for name, bucket in self._buckets.items():
                 bucket.take(amounts[name])

@@ -11,6 +11,7 @@ import errno
 import logging
 import os
 import socket
+from typing import Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -58,7 +59,7 @@ class Server:
             gateway,
             self._guard,
             lambda: {
-                "shed_objects": float(self._tenants.shed()),
+                "shed_objects": float(self._tenants.refused()["shed"]),
                 "cut_streams": float(self._tenants.cut()),
             },
         )
@@ -83,6 +84,10 @@ class Server:
         self._server.start()
         for name in ("", pubsub.SERVICE, admin.SERVICE):
             self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+
+    def status(self) -> dict[str, Any]:
+        """Totals since the start."""
+        return {"refused_objects": self._tenants.refused(), "cut_streams": self._tenants.cut()}
 
     def stop(self, grace: float = 1.0) -> None:
         """Refuse new calls, end the streams of who subscribes or watches, let others finish for

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ from ps2stream.service.gateway import Gateway
 from ps2stream.service.identity import Caller
 from ps2stream.service.inbox import Held
 from ps2stream.service.lanes import MAX_BULK_STREAMS, MAX_STREAMS
+from ps2stream.service.publishing import REASONS
 from ps2stream.service.pubsub import PubSub
 from ps2stream.service.quotas import Rates
 from ps2stream.service.slots import Slots
@@ -49,9 +51,12 @@ class Tenants:
             handlers[name] = make(PerCaller(self._behaviour(name), name == "Deliver"))
         return handlers
 
-    def shed(self) -> int:
-        """Objects of level NONE that were dropped because the service was full."""
-        return sum(service.publishing.shed for service in self._all())
+    def refused(self) -> Counter[str]:
+        """Objects by why they were not accepted; see `publishing.REASONS`."""
+        found: Counter[str] = Counter(dict.fromkeys(REASONS, 0))
+        for service in self._all():
+            found.update(service.publishing.refused)
+        return found
 
     def cut(self) -> int:
         """Deliver streams that were let go of because they took nothing."""

@@ -17,6 +17,7 @@ in place of BEGIN.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -102,6 +103,16 @@ class Migration:
         known."""
         at = self._figures.get("apart_ms") if self.strategy.apart else None
         return {} if at is None else {"apart_ms": at, "apart_for": max(self.now_ms - at, 0)}
+
+    @property
+    def counters(self) -> dict[str, Any]:
+        """Totals since the start, and what is the case now."""
+        outcomes = Counter(str(move["outcome"]) for move in self.moves)
+        return {
+            "workers": self.strategy.workers,
+            "moving": int(self.strategy.following is not None),
+            "moves": {outcome: outcomes[outcome] for outcome in ("done", "aborted")},
+        }
 
     def record(self) -> U8:
         """Of the strategy as it is."""

@@ -33,6 +33,11 @@ class TokenKeeper(Protocol):
 class Place(Protocol):
     """It is told by `str`, without secrets. All raise DataDirectoryError, or Unavailable."""
 
+    @property
+    def folder(self) -> Path | None:
+        """Where it takes room on this machine, if it does."""
+        ...
+
     def recorded_analysis(self) -> str | None:
         """The text analysis that its ledger was made with (JSON); None without a ledger."""
         ...
@@ -72,6 +77,10 @@ class Directory:
     def __str__(self) -> str:
         return str(self.path)
 
+    @property
+    def folder(self) -> Path:
+        return self.path
+
     def recorded_analysis(self) -> str | None:
         return ledger.recorded(self.path, "analysis")
 
@@ -105,6 +114,10 @@ class Schema:
 
     def __str__(self) -> str:
         return str(self.database)
+
+    @property
+    def folder(self) -> None:
+        return None
 
     def recorded_analysis(self) -> str | None:
         from ps2stream.store.postgres import recorded

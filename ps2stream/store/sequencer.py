@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -41,7 +42,7 @@ from ps2stream.messages import (
 )
 from ps2stream.plan import RoutingPlan
 from ps2stream.ports import Answer, Change, Store
-from ps2stream.rows import QueryRows, no_queries
+from ps2stream.rows import Kind, QueryRows, no_queries
 from ps2stream.security import NO_QUOTAS, Quotas
 from ps2stream.store.compaction import left_out
 from ps2stream.store.decide import Verdict, decide
@@ -106,6 +107,8 @@ class SequencerMachine:
             self._live.forget(store.watermark)
             horizon = max(horizon, left_out(batch, rows))
         self._feeds = Feeds(epoch << 32, horizon)
+        self._committed = dict.fromkeys(Kind, 0)
+        self._outcomes = np.zeros(len(Status), np.int64)
         if restarts and plan is not None:
             self._set(plan)
         self._know_workers()
@@ -131,6 +134,20 @@ class SequencerMachine:
     def live(self) -> int:
         """The number of live queries."""
         return len(self._live)
+
+    @property
+    def counters(self) -> dict[str, Any]:
+        """Totals since the start, and sizes of the moment."""
+        outcomes = zip(Status, self._outcomes.tolist(), strict=True)
+        found = {
+            "lsn": self._lsn,
+            "live": self.live,
+            "sessions": len(self._sessions),
+            "inserts": self._committed[Kind.INSERT],
+            "deletes": self._committed[Kind.DELETE],
+            "refused_updates": {s.name.lower(): n for s, n in outcomes if s != Status.OK},
+        }
+        return found if self._migration is None else found | self._migration.counters
 
     def run(self, workers: int) -> int:
         """So many workers run now, or will at once; how many are to: plans that ask for more
@@ -237,7 +254,9 @@ class SequencerMachine:
             for key, part in zip(requests, parts, strict=True):
                 status = np.full(len(part), Status.UNAVAILABLE, np.uint8)
                 decisions[key] = UpdateDecision(key.seq, status, np.zeros(len(part), np.int64))
+            self._outcomes[Status.UNAVAILABLE] += sum(map(len, parts))
             return []
+        self._outcomes += np.bincount(status, minlength=len(Status))
         decisions.update(zip(requests, (a.decision for a in answers), strict=True))
         return [Send(to, applied) for to in self._dispatchers] if applied else []
 
@@ -261,6 +280,8 @@ class SequencerMachine:
         )
         if applied is not None:
             self._lsn = applied.lsn_to
+        for kind in Kind:
+            self._committed[kind] += int(np.count_nonzero(verdict.rows.kind == kind))
         self._live.apply(verdict.rows)
         self._name_sessions(sessions)
         self._tenants.count(verdict.rows)

@@ -288,7 +288,7 @@ def test_a_refused_plan_is_made_anew_from_what_is_known_then() -> None:
     world = World(automatic=True)
     world.problem = "plan: derived from version 1; the current one is 2"
     world.period(ROWS)
-    assert world.machine.counters.refused == 1
+    assert world.machine.counters.declined == 1
     world.problem = ""
     world.period(ROWS)
     assert len(world.begun) == 1
@@ -330,4 +330,4 @@ def test_a_sunset_that_is_refused_is_asked_for_again_once_a_period() -> None:
     world.problem = ""
     world.period(ROWS)
     assert world.united == 1
-    assert world.machine.counters.refused == 0
+    assert world.machine.counters.declined == 0

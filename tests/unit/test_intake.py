@@ -113,6 +113,9 @@ class Router:
         self.active += 1
         return offset, self.applied, []
 
+    def is_open(self, batch: int) -> bool:
+        return batch < self.offset and self.in_flight > 0
+
     def update(self, request: UpdateRequest) -> list[Any]:
         self.asked += 1
         self.undecided += 1

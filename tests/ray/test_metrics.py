@@ -1,0 +1,82 @@
+"""What Ray exports of the actors, and that a killed worker shows."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from ps2stream.client import Client
+from ps2stream.cluster.service import start
+from ps2stream.config import Settings
+
+pytestmark = pytest.mark.ray
+
+
+def scraped(port: int, name: str, **labels: str) -> float:
+    """The sum over the samples of this name with these labels."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+        text = answer.read().decode()
+    samples = [s for f in text_string_to_metric_families(text) for s in f.samples]
+    return sum(s.value for s in samples if s.name == name and labels.items() <= s.labels.items())
+
+
+def until(found: Callable[[], float], wanted: Callable[[float], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            value = found()
+        except OSError:  # the port opens a little later than the service
+            value = float("nan")
+        if wanted(value):
+            return
+        assert time.monotonic() < deadline, value
+        time.sleep(0.2)
+
+
+def test_the_actors_metrics_are_scraped_from_ray(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_metrics_report_interval_ms", "1000")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    settings = Settings(
+        port=0, workers=2, data_dir=tmp_path / "data", metrics_port=port, metrics_s=0.5
+    )
+    with start(settings) as service, Client(service.targets[0]) as client:
+        client.insert("a", "storm")
+        with client.subscribe() as matches:
+            client.publish([{"lon": 1.0, "lat": 2.0, "text": "a storm"}] * 20)
+            client.publish([{"lon": 1.0, "lat": 2.0, "text": "nothing"}] * 3)
+            got = iter(matches)
+            for _ in range(20):
+                next(got)
+        for name, labels, wanted in (
+            ("objects_total", {}, 23),
+            ("objects_discarded_total", {}, 3),
+            ("matches_total", {"role": "worker"}, 20),
+            ("delivered_matches_total", {}, 20),
+            ("updates_total", {"kind": "insert"}, 1),
+            ("live_queries", {}, 1),
+            ("up", {"role": "worker"}, 2),
+            ("stage_seconds_bucket_total", {"stage": "complete", "le": "+Inf"}, 20),
+            ("stage_seconds_count_total", {"stage": "durable"}, 23),
+        ):
+            full = f"ray_ps2stream_{name}"
+            until(lambda: scraped(port, full, **labels), lambda value: value == wanted)  # noqa: B023
+        assert scraped(port, "ray_ps2stream_stage_seconds_bucket_total", stage="link") > 0
+        assert scraped(port, "ray_ps2stream_resident_bytes", role="worker") > 0
+        epochs = scraped(port, "ray_ps2stream_epoch", role="worker", index="1")
+        os.kill(service.status()["worker-1"]["pid"], signal.SIGKILL)
+        until(
+            lambda: scraped(port, "ray_ps2stream_epoch", role="worker", index="1"),
+            lambda value: value > epochs,
+        )
