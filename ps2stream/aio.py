@@ -34,7 +34,7 @@ from ps2stream.api import Places, Query
 from ps2stream.connect import File, access
 from ps2stream.errors import Ps2StreamError
 from ps2stream.matches import Receiver
-from ps2stream.v1 import admin_pb2, pubsub_pb2
+from ps2stream.v1 import admin_pb2, explain_pb2, pubsub_pb2
 
 __all__ = ["AsyncClient", "AsyncSubscription"]
 
@@ -140,6 +140,20 @@ class AsyncClient:
             token = page.next_page_token
             if not token:
                 return
+
+    # --- why, and what it would cost --------------------------------------------
+
+    async def explain(self, query_id: str, thing: Any) -> dict[str, Any]:
+        """Why an object would match a live query, or would not. NotFound without the query."""
+        request = api.explain_request(query_id, thing)
+        found = await self._call("ExplainMatch", request, explain_pb2.ExplainMatchResponse)
+        return answers.explanation_of(found)
+
+    async def price(self, expression: str = "", region: Places = None) -> dict[str, Any]:
+        """What a query would bring and cost. FailedPrecondition without recent objects."""
+        request = api.price_request(expression, region)
+        found = await self._call("PriceQuery", request, explain_pb2.PriceQueryResponse)
+        return answers.plain(found)
 
     # --- objects --------------------------------------------------------------
 

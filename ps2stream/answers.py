@@ -27,7 +27,7 @@ from ps2stream.errors import (
 )
 from ps2stream.security import QUOTA_RETRY_MS
 from ps2stream.space import RECT_FIELDS, Circle, Rect, Region
-from ps2stream.v1 import admin_pb2, pubsub_pb2, query_pb2
+from ps2stream.v1 import admin_pb2, explain_pb2, pubsub_pb2, query_pb2
 
 DETAILS_KEY = "grpc-status-details-bin"
 SAMPLE = pa.schema(
@@ -227,8 +227,17 @@ def plain(answer: Message) -> dict[str, Any]:
             out[field.name] = [plain(v) if isinstance(v, Message) else v for v in value]
         else:
             absent = field.has_presence and not answer.HasField(field.name)
-            out[field.name] = None if absent else value
+            shown = plain(value) if isinstance(value, Message) else value
+            out[field.name] = None if absent else shown
     return out
+
+
+def explanation_of(answer: explain_pb2.ExplainMatchResponse) -> dict[str, Any]:
+    """The message as a dict, the query as `ps2stream list --json` has it."""
+    query = query_of(answer.query)
+    region = None if query.region is None else query.region.to_json()
+    told = {"id": query.id, "session": query.session, "expression": query.expression}
+    return plain(answer) | {"query": told | {"region": region}}
 
 
 def sample_of(parts: Sequence[bytes]) -> pa.Table:

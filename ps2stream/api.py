@@ -22,7 +22,7 @@ from ps2stream.errors import (
 )
 from ps2stream.limits import BATCH_BYTES
 from ps2stream.space import RECT_FIELDS, Circle, Polygon, Rect, Region, World
-from ps2stream.v1 import object_pb2, pubsub_pb2, query_pb2
+from ps2stream.v1 import explain_pb2, object_pb2, pubsub_pb2, query_pb2
 
 DEFAULT_TARGET = "localhost:7077"
 QUERY_BATCH = 1000
@@ -104,6 +104,16 @@ def insert_request(
 ) -> pubsub_pb2.InsertQueryRequest:
     query = query_to_proto((id, expression, region), session)
     return pubsub_pb2.InsertQueryRequest(query=query, request_id=new_request_id())
+
+
+def explain_request(query_id: str, thing: Any) -> explain_pb2.ExplainMatchRequest:
+    """Of a mapping as in `object_batch`. Raises InvalidArgument."""
+    [row] = object_batch([thing]).objects
+    return explain_pb2.ExplainMatchRequest(query_id=query_id, object=row)
+
+
+def price_request(expression: str, region: Places) -> explain_pb2.PriceQueryRequest:
+    return explain_pb2.PriceQueryRequest(query=query_to_proto(("", expression, region), ""))
 
 
 def insert_batches(

@@ -15,6 +15,8 @@ COMMANDS = {
     "insert": ("queries", "insert"),
     "delete": ("queries", "delete"),
     "list": ("queries", "list_queries"),
+    "explain": ("inquiries", "explain"),
+    "price": ("inquiries", "price"),
     "publish": ("publish", "publish"),
     "subscribe": ("subscribe", "subscribe"),
     "status": ("status", "status"),

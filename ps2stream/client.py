@@ -31,7 +31,7 @@ from ps2stream.connect import File, access
 from ps2stream.errors import ResourceExhausted, Unavailable
 from ps2stream.matches import Receiver
 from ps2stream.subscription import Subscription, next_answer, rpc_error
-from ps2stream.v1 import admin_pb2, pubsub_pb2
+from ps2stream.v1 import admin_pb2, explain_pb2, pubsub_pb2
 
 __all__ = ["Client", "Subscription"]
 
@@ -144,6 +144,22 @@ class Client:
             token = page.next_page_token
             if not token:
                 return
+
+    # --- why, and what it would cost --------------------------------------------
+
+    def explain(self, query_id: str, thing: Any) -> dict[str, Any]:
+        """Why an object (a mapping: lon, lat, text) would match a live query, or would not; as
+        in ExplainMatchResponse. Nothing is published. NotFound when there is no such query."""
+        request = api.explain_request(query_id, thing)
+        found = self._call("ExplainMatch", request, explain_pb2.ExplainMatchResponse)
+        return answers.explanation_of(found)
+
+    def price(self, expression: str = "", region: Places = None) -> dict[str, Any]:
+        """How many matches a second a query would bring, and what work it would make, by the
+        objects that this dispatcher lately accepted; as in PriceQueryResponse. Nothing is
+        inserted. FailedPrecondition where there were none."""
+        request = api.price_request(expression, region)
+        return answers.plain(self._call("PriceQuery", request, explain_pb2.PriceQueryResponse))
 
     # --- objects --------------------------------------------------------------
 

@@ -447,6 +447,7 @@ class DispatcherShell(Shell):
             lapsed=lambda: self.lapsed,
             incarnation=identity,
             meter=self.meter,
+            costs=topology.policy.rules.costs,
         )
         self._server: Any = None
 

@@ -16,7 +16,9 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from ps2stream.batch import Frame, strings_to_column
+from ps2stream.cluster.explaining import meeting
 from ps2stream.cluster.meter import Meter
+from ps2stream.cluster.pricing import priced
 from ps2stream.cluster.publications import Machine, Publications
 from ps2stream.cluster.questions import CONTROLLER, SEQUENCER, Questions
 from ps2stream.cluster.stream import Stream, Streams
@@ -48,9 +50,10 @@ from ps2stream.messages import (
     UpdateRequest,
 )
 from ps2stream.planner.adjust.scale import Weights
+from ps2stream.planner.load import Costs
 from ps2stream.records import Quarantined, Split
 from ps2stream.rows import Kind, ObjectRows, QueryRows
-from ps2stream.service.gateway import Publication, Sink
+from ps2stream.service.gateway import Meeting, Price, Publication, Sink
 from ps2stream.service.gateway import Stream as StreamPort
 from ps2stream.session_messages import Attached, Delivery
 from ps2stream.terms import Analyzer, Frequencies
@@ -105,6 +108,7 @@ class DispatcherEdge:
         lapsed: Callable[[], bool] = lambda: False,
         incarnation: int = 0,
         meter: Meter | None = None,
+        costs: Costs | None = None,
     ) -> None:
         self.reservoir = Reservoir(0) if reservoir is None else reservoir
         self.machine = machine
@@ -112,6 +116,7 @@ class DispatcherEdge:
         self.frequencies = frequencies
         self.clock_ms = clock_ms
         self.incarnation = incarnation
+        self.costs = costs or Costs()
         self.lock = lock or threading.RLock()
         self._post = post
         self._log = log
@@ -235,6 +240,19 @@ class DispatcherEdge:
         """Recent objects that each part would be sent now; without any, its queries."""
         with self.lock:
             return weighed(self.machine.gridt, self.reservoir.sample())
+
+    def meeting(self, query: QueryRows, thing: ObjectRows) -> Meeting:
+        """How this query, which is live, and this object would meet, were it accepted now."""
+        with self.lock:
+            return meeting(self.machine.gridt, query, thing)
+
+    def price(self, query: QueryRows) -> Price | None:
+        """What this query would bring and cost; None while no object was accepted lately."""
+        with self.lock:
+            recent = self.reservoir.sample()
+            if not len(recent.lon):
+                return None
+            return priced(self.machine.gridt, self.costs, query, recent, self.clock_ms())
 
     def status(self) -> dict[str, Any]:
         """What this dispatcher knows of itself."""

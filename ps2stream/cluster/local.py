@@ -67,6 +67,7 @@ class LocalRuntime:
                 wake=functools.partial(self._sync, i),
                 incarnation=store.identity,
                 meter=self._meters[address],
+                costs=topology.policy.rules.costs,
             )
             self.edges.append(edge)
         self._post(self._sequencer.tick(wall_clock_ms()))

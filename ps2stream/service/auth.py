@@ -52,7 +52,7 @@ RULES: dict[str, Rule] = {
             _PUBSUB + m
             for m in (
                 "InsertQuery", "InsertQueries", "DeleteQuery", "DeleteQueries", "GetQuery",
-                "ListQueries", "Deliver",
+                "ListQueries", "Deliver", "ExplainMatch", "PriceQuery",
             )
         ),
         _needs(Scope.SUBSCRIBE),

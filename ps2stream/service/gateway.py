@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple, Protocol
 
+from ps2stream.batch import F64, I64, U32, U64
 from ps2stream.dispatcher.reservoir import ObjectSample
 from ps2stream.grid import Grid
 from ps2stream.load_messages import AdjustReply
@@ -18,6 +19,7 @@ from ps2stream.planner.adjust.scale import Weights
 from ps2stream.rows import ObjectRows, QueryRows
 from ps2stream.terms import Analyzer, Frequencies
 from ps2stream.tokens import TokensReply
+from ps2stream.unit_kernels import U16
 from ps2stream.watch_messages import Glimpse
 
 Sink = Callable[[bytes | Exception], bool | None]
@@ -32,6 +34,41 @@ class Publication(NamedTuple):
     partition: int
     offset: int
     lsn: int
+
+
+class Meeting(NamedTuple):
+    """How a query and an object would meet. The query is posted in `cells` (tag cells,
+    ascending) under each of `terms` (ascending), `postings` in all; here: the tag cell of the
+    object on their level; owners: of (here, each term), none where the query is not posted
+    here; sent_to: the workers that would see the object, for whatever query. matches: what
+    the worker's index says."""
+
+    matches: bool
+    cells: U32
+    terms: U64
+    postings: int
+    here: int
+    owners: U16
+    sent_to: tuple[int, ...]
+
+
+class Price(NamedTuple):
+    """What a query would bring and cost, by a sample of recent objects. matched: rows of the
+    sample; window_s: the time it stands for; cells: tag cells, ascending. Of each worker
+    postings (count), checks and copies (a second), load and load_now (microseconds a second:
+    of this query, of what there is)."""
+
+    matched: I64
+    sampled: int
+    objects_per_second: float
+    matches_per_second: float
+    window_s: float
+    cells: U32
+    postings: I64
+    checks: F64
+    copies: F64
+    load: F64
+    load_now: F64
 
 
 class Stream(Protocol):
@@ -115,6 +152,13 @@ class Gateway(Protocol):
     def adjustment(self, algorithm: str = "") -> Future[AdjustReply]:
         """The loads, and, if an algorithm is named, what it would move now."""
         ...
+
+    def meeting(self, query: QueryRows, thing: ObjectRows) -> Meeting:
+        """How this query, which is live, and this object would meet, were it accepted now."""
+        ...
+
+    def price(self, query: QueryRows) -> Price | None:
+        """What this query would bring and cost; None while no object was accepted lately."""
 
     def weights(self) -> Weights:
         """What the parts of the plan have to do, by what the dispatcher knows."""

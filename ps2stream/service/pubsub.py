@@ -29,6 +29,7 @@ from ps2stream.service.calls import in_time, name_problem, parse, parse_batch, p
 from ps2stream.service.delivering import Couriers, Delivering
 from ps2stream.service.gateway import Gateway
 from ps2stream.service.inbox import Held
+from ps2stream.service.inquiry_calls import InquiryCalls
 from ps2stream.service.objects import Refusal
 from ps2stream.service.publishing import Publishing
 from ps2stream.service.slots import Slots
@@ -68,6 +69,7 @@ class PubSub:
             "GetQuery": unary(self._get),
             "ListQueries": unary(self._list),
             "Publish": unary(self.publishing.publish),
+            **{name: unary(call) for name, call in InquiryCalls(gateway).calls.items()},
         }
         streams: dict[str, StreamBehaviour] = {
             "InsertQueries": lambda requests, context: pipelined(

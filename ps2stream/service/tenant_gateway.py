@@ -17,7 +17,7 @@ from ps2stream.load_messages import AdjustReply
 from ps2stream.messages import Ask, LookupReply, SessionGrant, StrategyReply, UpdateDecision
 from ps2stream.planner.adjust.scale import Weights
 from ps2stream.rows import ObjectRows, QueryRows
-from ps2stream.service.gateway import Gateway, Publication, Sink, Stream
+from ps2stream.service.gateway import Gateway, Meeting, Price, Publication, Sink, Stream
 from ps2stream.service.quotas import Rates
 from ps2stream.terms import Analyzer, Frequencies
 from ps2stream.tokens import TokensReply
@@ -103,6 +103,12 @@ class TenantGateway:
 
     def adjustment(self, algorithm: str = "") -> Future[AdjustReply]:
         return self._all.adjustment(algorithm)
+
+    def meeting(self, query: QueryRows, thing: ObjectRows) -> Meeting:
+        return self._all.meeting(query, thing)
+
+    def price(self, query: QueryRows) -> Price | None:
+        return self._all.price(query)
 
     def weights(self) -> Weights:
         return self._all.weights()

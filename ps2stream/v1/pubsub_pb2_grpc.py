@@ -4,6 +4,7 @@ import grpc
 import warnings
 
 from ps2stream.v1 import delivery_pb2 as ps2stream_dot_v1_dot_delivery__pb2
+from ps2stream.v1 import explain_pb2 as ps2stream_dot_v1_dot_explain__pb2
 from ps2stream.v1 import pubsub_pb2 as ps2stream_dot_v1_dot_pubsub__pb2
 
 GRPC_GENERATED_VERSION = '1.76.0'
@@ -65,6 +66,16 @@ class PubSubStub(object):
                 '/ps2stream.v1.PubSub/ListQueries',
                 request_serializer=ps2stream_dot_v1_dot_pubsub__pb2.ListQueriesRequest.SerializeToString,
                 response_deserializer=ps2stream_dot_v1_dot_pubsub__pb2.ListQueriesResponse.FromString,
+                _registered_method=True)
+        self.ExplainMatch = channel.unary_unary(
+                '/ps2stream.v1.PubSub/ExplainMatch',
+                request_serializer=ps2stream_dot_v1_dot_explain__pb2.ExplainMatchRequest.SerializeToString,
+                response_deserializer=ps2stream_dot_v1_dot_explain__pb2.ExplainMatchResponse.FromString,
+                _registered_method=True)
+        self.PriceQuery = channel.unary_unary(
+                '/ps2stream.v1.PubSub/PriceQuery',
+                request_serializer=ps2stream_dot_v1_dot_explain__pb2.PriceQueryRequest.SerializeToString,
+                response_deserializer=ps2stream_dot_v1_dot_explain__pb2.PriceQueryResponse.FromString,
                 _registered_method=True)
         self.Publish = channel.unary_unary(
                 '/ps2stream.v1.PubSub/Publish',
@@ -129,6 +140,20 @@ class PubSubServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ExplainMatch(self, request, context):
+        """Why an object would match a live query, or would not.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PriceQuery(self, request, context):
+        """What a query would bring and cost. FAILED_PRECONDITION where no object was lately accepted.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Publish(self, request, context):
         """One batch of objects, taken whole or refused whole, unless allow_partial is set.
         """
@@ -183,6 +208,16 @@ def add_PubSubServicer_to_server(servicer, server):
                     servicer.ListQueries,
                     request_deserializer=ps2stream_dot_v1_dot_pubsub__pb2.ListQueriesRequest.FromString,
                     response_serializer=ps2stream_dot_v1_dot_pubsub__pb2.ListQueriesResponse.SerializeToString,
+            ),
+            'ExplainMatch': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExplainMatch,
+                    request_deserializer=ps2stream_dot_v1_dot_explain__pb2.ExplainMatchRequest.FromString,
+                    response_serializer=ps2stream_dot_v1_dot_explain__pb2.ExplainMatchResponse.SerializeToString,
+            ),
+            'PriceQuery': grpc.unary_unary_rpc_method_handler(
+                    servicer.PriceQuery,
+                    request_deserializer=ps2stream_dot_v1_dot_explain__pb2.PriceQueryRequest.FromString,
+                    response_serializer=ps2stream_dot_v1_dot_explain__pb2.PriceQueryResponse.SerializeToString,
             ),
             'Publish': grpc.unary_unary_rpc_method_handler(
                     servicer.Publish,
@@ -363,6 +398,60 @@ class PubSub(object):
             '/ps2stream.v1.PubSub/ListQueries',
             ps2stream_dot_v1_dot_pubsub__pb2.ListQueriesRequest.SerializeToString,
             ps2stream_dot_v1_dot_pubsub__pb2.ListQueriesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExplainMatch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ps2stream.v1.PubSub/ExplainMatch',
+            ps2stream_dot_v1_dot_explain__pb2.ExplainMatchRequest.SerializeToString,
+            ps2stream_dot_v1_dot_explain__pb2.ExplainMatchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PriceQuery(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ps2stream.v1.PubSub/PriceQuery',
+            ps2stream_dot_v1_dot_explain__pb2.PriceQueryRequest.SerializeToString,
+            ps2stream_dot_v1_dot_explain__pb2.PriceQueryResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -6,6 +6,7 @@ isort:skip_file
 from collections import abc as _abc
 from grpc import aio as _aio
 from ps2stream.v1 import delivery_pb2 as _delivery_pb2
+from ps2stream.v1 import explain_pb2 as _explain_pb2
 from ps2stream.v1 import pubsub_pb2 as _pubsub_pb2
 import abc as _abc_1
 import grpc as _grpc
@@ -46,6 +47,10 @@ class PubSubStub:
     """One live query by its id."""
     ListQueries: _grpc.UnaryUnaryMultiCallable[_pubsub_pb2.ListQueriesRequest, _pubsub_pb2.ListQueriesResponse]
     """Live queries in the order of their insertion, page by page."""
+    ExplainMatch: _grpc.UnaryUnaryMultiCallable[_explain_pb2.ExplainMatchRequest, _explain_pb2.ExplainMatchResponse]
+    """Why an object would match a live query, or would not."""
+    PriceQuery: _grpc.UnaryUnaryMultiCallable[_explain_pb2.PriceQueryRequest, _explain_pb2.PriceQueryResponse]
+    """What a query would bring and cost. FAILED_PRECONDITION where no object was lately accepted."""
     Publish: _grpc.UnaryUnaryMultiCallable[_pubsub_pb2.PublishRequest, _pubsub_pb2.PublishResponse]
     """One batch of objects, taken whole or refused whole, unless allow_partial is set."""
     PublishStream: _grpc.StreamStreamMultiCallable[_pubsub_pb2.PublishStreamRequest, _pubsub_pb2.PublishStreamResponse]
@@ -72,6 +77,10 @@ class PubSubAsyncStub(PubSubStub):
     """One live query by its id."""
     ListQueries: _aio.UnaryUnaryMultiCallable[_pubsub_pb2.ListQueriesRequest, _pubsub_pb2.ListQueriesResponse]  # type: ignore[assignment]
     """Live queries in the order of their insertion, page by page."""
+    ExplainMatch: _aio.UnaryUnaryMultiCallable[_explain_pb2.ExplainMatchRequest, _explain_pb2.ExplainMatchResponse]  # type: ignore[assignment]
+    """Why an object would match a live query, or would not."""
+    PriceQuery: _aio.UnaryUnaryMultiCallable[_explain_pb2.PriceQueryRequest, _explain_pb2.PriceQueryResponse]  # type: ignore[assignment]
+    """What a query would bring and cost. FAILED_PRECONDITION where no object was lately accepted."""
     Publish: _aio.UnaryUnaryMultiCallable[_pubsub_pb2.PublishRequest, _pubsub_pb2.PublishResponse]  # type: ignore[assignment]
     """One batch of objects, taken whole or refused whole, unless allow_partial is set."""
     PublishStream: _aio.StreamStreamMultiCallable[_pubsub_pb2.PublishStreamRequest, _pubsub_pb2.PublishStreamResponse]  # type: ignore[assignment]
@@ -131,6 +140,22 @@ class PubSubServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_pubsub_pb2.ListQueriesResponse, _abc.Awaitable[_pubsub_pb2.ListQueriesResponse]]:
         """Live queries in the order of their insertion, page by page."""
+
+    @_abc_1.abstractmethod
+    def ExplainMatch(
+        self,
+        request: _explain_pb2.ExplainMatchRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_explain_pb2.ExplainMatchResponse, _abc.Awaitable[_explain_pb2.ExplainMatchResponse]]:
+        """Why an object would match a live query, or would not."""
+
+    @_abc_1.abstractmethod
+    def PriceQuery(
+        self,
+        request: _explain_pb2.PriceQueryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_explain_pb2.PriceQueryResponse, _abc.Awaitable[_explain_pb2.PriceQueryResponse]]:
+        """What a query would bring and cost. FAILED_PRECONDITION where no object was lately accepted."""
 
     @_abc_1.abstractmethod
     def Publish(

@@ -1,0 +1,144 @@
+"""The part of ps2stream.v1.PubSub that says why an object matches, and what a query costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import grpc
+import numpy as np
+
+from ps2stream.boolean import Expr, terms_of
+from ps2stream.errors import FailedPrecondition, InvalidArgument, NotFound, Violation
+from ps2stream.expr import parse as parse_expression
+from ps2stream.limits import REQUEST_BYTES
+from ps2stream.queries import describe as describe_source
+from ps2stream.region_rows import decode_region
+from ps2stream.rows import QueryRows
+from ps2stream.service import standing
+from ps2stream.service.calls import name_problem, parse, wait
+from ps2stream.service.explanation import clause_of, reason_of, region_test, unit_of
+from ps2stream.service.gateway import Gateway, Price
+from ps2stream.service.objects import read_objects
+from ps2stream.unit_kernels import LEVEL_SHIFT
+from ps2stream.v1 import explain_pb2, object_pb2
+
+Call = Callable[[bytes, grpc.ServicerContext], bytes]
+NEWEST = 1 << 62
+"""A handle above all others: of a query as if it were inserted now."""
+MOST_TERMS = 1000
+_Z = 1.959964  # 95% of a normal distribution lie within so many deviations
+
+
+class InquiryCalls:
+    """What changes nothing, for one tenant."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self.calls: dict[str, Call] = {"ExplainMatch": self._explain, "PriceQuery": self._price}
+
+    def _explain(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+        request = parse(explain_pb2.ExplainMatchRequest, data, REQUEST_BYTES, "request_bytes")
+        if problem := name_problem(request.query_id, "id"):
+            raise InvalidArgument([Violation("query_id", problem)])
+        batch = object_pb2.ObjectBatch(objects=[request.object])
+        objects = read_objects(batch, self._gateway.clock_ms())
+        if refused := objects.refusals():
+            raise InvalidArgument([Violation(f"object.{r.field}", r.description) for r in refused])
+        reply = wait(self._gateway.lookup(request.query_id, 0, 0, 1), context)
+        [*found] = standing.describe(reply)
+        if not found:
+            raise NotFound(f"there is no query {request.query_id!r}")
+        query, lsn = found[0]
+        row = QueryRows.decode(reply.rows.data)
+        analyzer = self._gateway.analyzer
+        meeting = self._gateway.meeting(row, objects.analyse(analyzer))
+        terms = analyzer.tokens(request.object.text)
+        expression = self._expression(row)
+        answer = explain_pb2.ExplainMatchResponse(
+            matches=meeting.matches,
+            query=query,
+            query_lsn=lsn,
+            terms=terms[:MOST_TERMS],
+            region=region_test(
+                decode_region(int(row.shape[0]), row.geom), objects.lon[0], objects.lat[0]
+            ),
+            plan_version=int(self._gateway.status().get("plan_version", 0)),
+            level=meeting.here >> LEVEL_SHIFT,
+            cells=len(meeting.cells),
+            postings=meeting.postings,
+            sent_to=meeting.sent_to,
+        )
+        if expression is not None:
+            answer.text.CopyFrom(clause_of(expression, frozenset(terms)))
+        names = [] if expression is None else sorted(terms_of(expression))
+        posted = dict(zip(analyzer.hash_terms(names).tolist(), names, strict=True))
+        bounds = self._gateway.grid.bounds(meeting.here)
+        present = {"", *terms}
+        for at, term in enumerate(meeting.terms.tolist()):
+            unit = unit_of(meeting, at, posted.get(term, ""), bounds)
+            unit.in_object = unit.term in present
+            unit.decides = unit.posted and unit.in_object and not answer.HasField("worker")
+            if unit.decides:
+                answer.worker = unit.worker
+            answer.units.append(unit)
+        if not meeting.matches:
+            answer.ClearField("worker")
+        answer.reason = reason_of(answer)
+        return answer.SerializeToString()
+
+    def _expression(self, row: QueryRows) -> Expr | None:
+        text, _ = describe_source(row.source.tobytes())
+        return parse_expression(text, self._gateway.analyzer.tokens) if text else None
+
+    def _price(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+        request = parse(explain_pb2.PriceQueryRequest, data, REQUEST_BYTES, "request_bytes")
+        query = request.query
+        query.id, query.session = query.id or "-", query.session or "-"
+        rows = standing.read_query(query, self._gateway).rows
+        price = self._gateway.price(rows.replace(handle=np.array([NEWEST])))
+        if price is None:
+            raise FailedPrecondition(
+                "no object was lately accepted by this dispatcher (sample_objects), so there is "
+                "nothing to estimate by"
+            )
+        return answer_of(price).SerializeToString()
+
+
+def answer_of(price: Price) -> explain_pb2.PriceQueryResponse:
+    """The estimate as a message."""
+    low, high = interval(len(price.matched), price.sampled)
+    load, now = float(price.load.sum()), float(price.load_now.sum())
+    answer = explain_pb2.PriceQueryResponse(
+        matches_per_second=price.matches_per_second,
+        matches_low=low * price.objects_per_second,
+        matches_high=high * price.objects_per_second,
+        sampled=price.sampled,
+        matched=len(price.matched),
+        window_s=price.window_s,
+        objects_per_second=price.objects_per_second,
+        level=int(price.cells[0] >> LEVEL_SHIFT),
+        cells=len(price.cells),
+        postings=int(price.postings.sum()),
+        checks_per_second=float(price.checks.sum()),
+        copies_per_second=float(price.copies.sum()),
+        load_us_per_second=load,
+        load_share=load / (load + now) if load else 0.0,
+    )
+    for worker in np.flatnonzero(price.postings).tolist():
+        own = float(price.load[worker])
+        told = answer.workers.add(
+            worker=worker, postings=int(price.postings[worker]), load_us_per_second=own
+        )
+        if price.load_now[worker]:
+            told.load_share = own / float(price.load_now[worker])
+    return answer
+
+
+def interval(found: int, of: int) -> tuple[float, float]:
+    """The share that `found` of a sample of `of` stand for lies in these bounds with a
+    probability of 95% (Wilson's interval)."""
+    share, z2 = found / of, _Z * _Z
+    middle = (share + z2 / (2 * of)) / (1 + z2 / of)
+    half = _Z * math.sqrt(share * (1 - share) / of + z2 / (4 * of * of)) / (1 + z2 / of)
+    return max(0.0, middle - half) if found else 0.0, min(1.0, middle + half)

@@ -1,0 +1,193 @@
+"""Why an object matches, and what a query would cost: against brute force, on hostile input."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ps2stream.batch import strings_to_column
+from ps2stream.client import Client
+from ps2stream.cluster.pricing import priced
+from ps2stream.cluster.service import start
+from ps2stream.config import Settings
+from ps2stream.dispatcher.gridt import Gridt
+from ps2stream.dispatcher.reservoir import ObjectSample
+from ps2stream.errors import FailedPrecondition, InvalidArgument, NotFound
+from ps2stream.expr import compile_column
+from ps2stream.planner.load import Costs
+from ps2stream.queries import build_rows
+from ps2stream.rows import QueryRows
+from ps2stream.service.inquiry_calls import NEWEST, answer_of, interval
+from ps2stream.space import Circle, Region, World
+from ps2stream.terms import Analyzer, Frequencies
+from tests import naive
+from tests.sim.hostile import ANALYSIS, some_expression, some_object, some_plan, some_region
+
+
+def some_query(rng: random.Random) -> tuple[str, Region]:
+    expression = some_expression(rng) if rng.random() < 0.85 else ""
+    region = some_region(rng)
+    if not expression and isinstance(region, World):
+        region = Circle(0.0, 0.0, 900.0)
+    return expression, region
+
+
+def in_truth(expression: str, region: Region, thing: tuple[str, float, float]) -> bool:
+    text, lon, lat = thing
+    query = naive.Query("q", "s", expression, region.to_json())
+    return naive.matches(query, naive.Obj(lon, lat, text))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_an_explanation_is_true(seed: int, tmp_path: Path) -> None:
+    """The verdict is that of the definition, and the worker named the one that owns the unit."""
+    rng = random.Random(seed)
+    plan = some_plan(rng)
+    yes = no = 0
+    settings = Settings(runtime="local", port=0, workers=plan.workers, data_dir=tmp_path / "d")
+    with start(settings, plan) as service, Client(service.targets[0]) as client:
+        queries = {f"q{i}": some_query(rng) for i in range(25)}
+        for id, (expression, region) in queries.items():
+            client.insert(id, expression, region)
+        for thing in [some_object(rng) for _ in range(8)]:
+            text, lon, lat = thing
+            for id, (expression, region) in queries.items():
+                told = client.explain(id, {"text": text, "lon": lon, "lat": lat})
+                assert told["matches"] == in_truth(expression, region, thing), (told, thing)
+                lacks = (told["text"] is not None and not told["text"]["holds"]) or (
+                    not told["region"]["inside"]
+                )
+                assert told["matches"] != lacks
+                assert "bug" not in told["reason"]
+                assert told["query"]["id"] == id
+                yes, no = yes + told["matches"], no + (not told["matches"])
+                if told["matches"]:
+                    [unit] = [u for u in told["units"] if u["decides"]]
+                    assert unit["posted"]
+                    assert unit["in_object"]
+                    assert told["worker"] == unit["worker"]
+                    assert told["worker"] in told["sent_to"]
+                    assert unit["west"] <= (lon if lon < 180 else -180.0) or abs(lat) == 90
+                else:
+                    assert told["worker"] is None
+    assert yes > 10
+    assert no > 50
+
+
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    settings = Settings(
+        runtime="local", port=0, workers=2, data_dir=tmp_path_factory.mktemp("quiet")
+    )
+    with start(settings) as service, Client(service.targets[0]) as client:
+        yield client
+
+
+def test_what_cannot_be_answered(quiet: Client) -> None:
+    with pytest.raises(NotFound, match="there is no query 'nobody'"):
+        quiet.explain("nobody", {"lon": 0, "lat": 0, "text": ""})
+    with pytest.raises(InvalidArgument, match="query_id"):
+        quiet.explain("", {"lon": 0, "lat": 0, "text": ""})
+    with pytest.raises(InvalidArgument, match=r"object\.lat"):
+        quiet.explain("nobody", {"lon": 0, "lat": 91, "text": ""})
+    with pytest.raises(InvalidArgument, match=r"query\.expression"):
+        quiet.price("a AND")
+    with pytest.raises(InvalidArgument, match="needs an expression or a region"):
+        quiet.price()
+    with pytest.raises(FailedPrecondition, match="nothing to estimate by"):
+        quiet.price("flood")
+
+
+def test_a_price_comes_of_what_was_published(quiet: Client) -> None:
+    rows = [{"lon": 1.0, "lat": 1.0, "text": "flood" if i % 4 == 0 else "calm"} for i in range(400)]
+    quiet.publish(rows)
+    told = quiet.price("flood", Circle(1.0, 1.0, 5.0))
+    assert (told["matched"], told["sampled"]) == (100, 400)
+    assert told["matches_low"] < told["matches_per_second"] < told["matches_high"]
+    assert told["matches_per_second"] == pytest.approx(told["objects_per_second"] / 4)
+    assert sum(w["postings"] for w in told["workers"]) == told["postings"] == told["cells"]
+    assert told["copies_per_second"] == told["matches_per_second"]  # nobody else wants them
+    assert quiet.price("storm")["matched"] == 0
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_price_is_that_of_counting_one_by_one(seed: int) -> None:
+    rng = random.Random(seed)
+    plan, analyzer = some_plan(rng), Analyzer(ANALYSIS)
+    gridt = Gridt(plan.compile(analyzer), plan.grid)
+    known = [some_query(rng) for _ in range(6)]
+    gridt.insert(gridt.expand(rows_of(known, analyzer)))
+    things = [some_object(rng) for _ in range(60)]
+    weight = np.array([rng.choice([1.0, 2.0]) for _ in things])
+    sample = sample_of(things, weight, analyzer)
+    for query in (some_query(rng) for _ in range(12)):
+        row = rows_of([query], analyzer)
+        price = priced(gridt, Costs(1.0, 10.0, 0.0, 0.0), row, sample, 15_000)
+        matched = [i for i, thing in enumerate(things) if in_truth(*query, thing)]
+        assert price.matched.tolist() == matched
+        assert price.matches_per_second == pytest.approx(weight[matched].sum() / 10)
+        before = sent(gridt, sample)
+        tags = gridt.expand(row)
+        checks = gridt.candidates(*where(sample))
+        gridt.insert(tags)
+        after = sent(gridt, sample)
+        checks = gridt.candidates(*where(sample)) - checks
+        gridt.retire(tags)
+        copies = np.zeros(gridt.workers)
+        for i, worker in after - before:
+            copies[worker] += weight[i] / 10
+        assert price.copies.tolist() == pytest.approx(copies.tolist())
+        assert (price.checks > 0).tolist() == (checks > 0).tolist()
+        assert (weight == 1).any()
+        assert price.load.tolist() == pytest.approx((price.checks + 10 * price.copies).tolist())
+        answer = answer_of(price)
+        assert answer.postings == len(tags.cell)
+        assert 0 <= answer.load_share <= 1
+
+
+def rows_of(queries: list[tuple[str, Region]], analyzer: Analyzer) -> QueryRows:
+    ids = strings_to_column([f"q{i}" for i in range(len(queries))])
+    frequencies = Frequencies.of({}, analyzer)
+    compiled = compile_column(*strings_to_column([e for e, _ in queries]), analyzer, frequencies)
+    rows = build_rows(ids, compiled, [region for _, region in queries])
+    return rows.replace(handle=np.full(len(queries), NEWEST))
+
+
+def sample_of(
+    things: list[tuple[str, float, float]], weight: np.ndarray, analyzer: Analyzer
+) -> ObjectSample:
+    """These, accepted at 5 s."""
+    n = len(things)
+    text = strings_to_column([t for t, _, _ in things])
+    none = np.zeros(n + 1, np.int64)
+    lon, lat = (np.array([t[k] for t in things]) for k in (1, 2))
+    accepted = np.full(n, 5000)
+    terms = analyzer.analyse(*text)
+    return ObjectSample(
+        none, np.zeros(0, np.uint8), accepted, lon, lat, *text, *terms, weight, accepted, 0
+    )
+
+
+def where(sample: ObjectSample) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    return sample.lon, sample.lat, sample.term_off, sample.term
+
+
+def sent(gridt: Gridt, sample: ObjectSample) -> set[tuple[int, int]]:
+    """(object, worker)."""
+    shares, _ = gridt.route(*where(sample))
+    return {(int(i), share.worker) for share in shares for i in share.row}
+
+
+def test_the_interval_holds_the_truth() -> None:
+    rng = np.random.default_rng(1)
+    for share in (0.01, 0.1, 0.5, 0.99):
+        found = rng.binomial(500, share, 400)
+        inside = [low <= share <= high for low, high in (interval(int(k), 500) for k in found)]
+        assert 0.9 <= np.mean(inside) <= 1
+    assert interval(0, 100)[0] == 0
+    assert 0 < interval(0, 100)[1] < 0.05
+    assert interval(100, 100)[1] == 1
