@@ -152,6 +152,16 @@ class Settings(BaseModel):
         allow_inf_nan=False,
         description="hours that two plans coexist, until the rest of the old one's queries moves",
     )
+    replan_s: float = Field(
+        default=0.0,
+        ge=0.0,
+        le=366 * 86400.0,
+        allow_inf_nan=False,
+        description="seconds between two checks whether another plan would do better; 0: none",
+    )
+    replan_engine: Literal["spark", "numpy"] = Field(
+        default="spark", description="what plans then; numpy: one process, without Java"
+    )
     costs: Path | None = Field(
         default=None, description="c1 to c4 as `ps2stream calibrate` writes them; none: built in"
     )

@@ -19,7 +19,7 @@ import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ps2stream.batch import Frame, decode
 from ps2stream.cluster.edge import DispatcherEdge, counters_of, wall_clock_ms
@@ -36,6 +36,9 @@ from ps2stream.messages import Address, Send, UpdateRequest
 from ps2stream.ports import Store
 from ps2stream.security import Security
 from ps2stream.store.places import Place
+
+if TYPE_CHECKING:
+    from ps2stream.service.server import Server
 
 log = logging.getLogger("ps2stream.cluster")
 TICK_S = 0.1
@@ -449,7 +452,7 @@ class DispatcherShell(Shell):
             meter=self.meter,
             costs=topology.policy.rules.costs,
         )
-        self._server: Any = None
+        self._servers: list[Server] = []
 
     def handle(self, frames: list[Frame]) -> None:
         for frame in frames:
@@ -469,22 +472,29 @@ class DispatcherShell(Shell):
         """Whether it has caught up and may serve."""
         return self.edge.machine.ready
 
-    def serve(self, host: str, port: int, security: Security) -> int:
-        """Open the gRPC endpoint; the port that it has. Raises when it is in use."""
-        from ps2stream.service.server import serve
+    def serve(self, host: str, port: int, security: Security, private: Path | None = None) -> int:
+        """Open the gRPC endpoint; the port that it has. Raises when it is in use. private: the
+        Unix socket of another one."""
+        from ps2stream.service.server import serve, serve_privately
 
-        self._server = serve(self.edge, host, port, security)
-        return int(self._server.port)
+        self._servers.append(serve(self.edge, host, port, security))
+        if private is not None:
+            self._servers.append(serve_privately(self.edge, private))
+        return self._servers[0].port
+
+    def note(self, counters: Mapping[str, float]) -> None:
+        """What else `status` is to tell."""
+        self.edge.noted = counters
 
     def stop(self) -> None:
         """Take no new calls, let running ones finish for a moment."""
-        if self._server is not None:
-            self._server.stop(1.0)
+        for server in self._servers:
+            server.stop(1.0)
         super().stop()  # a straggling handler finds the links closed
         self._unsynced.set()
 
     def status(self) -> dict[str, Any]:
-        served = {} if self._server is None else self._server.status()
+        served = self._servers[0].status() if self._servers else {}
         return super().status() | self.edge.status() | served
 
     def _sync(self) -> None:

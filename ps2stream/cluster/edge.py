@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol, cast
 
@@ -129,6 +129,7 @@ class DispatcherEdge:
         self._questions = Questions(self.send)
         self._updates = Updates(self._questions, self.lock)
         self._ticks = 0
+        self.noted: Mapping[str, float] = {}  # counters of others, told with our own
         self.streams = Streams(self, machine.index, machine.mergers, self.meter)
 
     # --- from the service -------------------------------------------------
@@ -269,6 +270,7 @@ class DispatcherEdge:
                 "log_bytes": self._log.log.bytes,
                 **counters_of(self.machine),
                 "stages": self.meter.stages,
+                **self.noted,
             }
 
     # --- from peers and timers ---------------------------------------------

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
+import tempfile
 import threading
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from ps2stream.cluster.actors import TICK_S
@@ -11,10 +15,11 @@ from ps2stream.cluster.local import LocalRuntime
 from ps2stream.cluster.logs import Logs
 from ps2stream.cluster.metrics_port import MetricsPort
 from ps2stream.cluster.process import disk
+from ps2stream.cluster.replanning import Replanning, socket_of
 from ps2stream.cluster.running import Service, place_of, ports
 from ps2stream.cluster.topology import Topology
 from ps2stream.config import Settings
-from ps2stream.service.server import Server, serve
+from ps2stream.service.server import Server, serve, serve_privately
 
 
 class LocalService(Service):
@@ -27,9 +32,12 @@ class LocalService(Service):
         self._ledger = place.open_ledger(analysis)
         self._done = threading.Event()
         self._servers: list[Server] = []
+        self._private: list[Server] = []
         self._runtime: LocalRuntime | None = None
         self._metrics: MetricsPort | None = None
         self._folder = place.folder
+        self._replanning: Replanning | None = None
+        self.sockets: Path | None = None
         try:
             logs = Logs(place)
             logs.check(topology)
@@ -38,10 +46,12 @@ class LocalService(Service):
                 self._servers.append(serve(edge, settings.host, port, settings.security))
             if settings.metrics_port:
                 self._metrics = MetricsPort(settings.metrics_port, self.status)
+            self.targets = [f"{settings.host}:{server.port}" for server in self._servers]
+            if settings.replan_s:
+                self._replan(settings, self._runtime)
         except BaseException:
             self.stop()
             raise
-        self.targets = [f"{settings.host}:{server.port}" for server in self._servers]
         threading.Thread(target=self._tick, daemon=True, name="tick").start()
 
     def status(self) -> dict[str, Any]:
@@ -51,17 +61,35 @@ class LocalService(Service):
         found["sequencer-0"] |= disk(self._folder)
         for i, server in enumerate(self._servers):
             found[f"dispatcher-{i}"] |= server.status()
+        if self._replanning is not None:
+            found["replanning-0"] = self._replanning.status()
         return found
 
     def stop(self) -> None:
         self._done.set()
         if self._metrics is not None:
             self._metrics.stop()
-        for server in self._servers:
+        if self._replanning is not None:
+            self._replanning.stop()
+        for server in (*self._servers, *self._private):
             server.stop(1.0)
         if self._runtime is not None:
             self._runtime.close()
         self._ledger.close()
+        if self.sockets is not None:
+            shutil.rmtree(self.sockets, ignore_errors=True)
+
+    def _replan(self, settings: Settings, runtime: LocalRuntime) -> None:
+        self.sockets = Path(tempfile.mkdtemp(prefix="ps2s-"))
+        for i, edge in enumerate(runtime.edges):
+            self._private.append(serve_privately(edge, socket_of(self.sockets, i)))
+
+        def note(counters: Mapping[str, float]) -> None:
+            for edge in runtime.edges:
+                edge.noted = counters
+
+        self._replanning = Replanning(settings, self.sockets, note)
+        self._replanning.start()
 
     def _tick(self) -> None:
         while not self._done.wait(TICK_S):

@@ -9,6 +9,7 @@ import shutil
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from ps2stream.cluster.actors import (
 )
 from ps2stream.cluster.logs import Logs
 from ps2stream.cluster.manning import Manning
+from ps2stream.cluster.replanning import Replanning, socket_of
 from ps2stream.cluster.running import Service, place_of, ports
 from ps2stream.cluster.snapshots import Policy
 from ps2stream.cluster.supervisor import Supervisor
@@ -59,6 +61,7 @@ class RayService(Service):
         self._ports = dict(enumerate(ports(settings)))
         self._supervisor: Supervisor | None = None
         self._manning: Manning | None = None
+        self._replanning: Replanning | None = None
         self._replaced = 0
         self._kept = False
         if ray.is_initialized():
@@ -98,10 +101,14 @@ class RayService(Service):
                 found[name] = self._ray.get(call, timeout=10)
             except self._ray.exceptions.RayError as error:
                 found[name] = {"failure": f"{type(error).__name__}: does not answer"}
+        if self._replanning is not None:
+            found["replanning-0"] = self._replanning.status()
         return found
 
     def stop(self) -> None:
         ray = self._ray
+        if self._replanning is not None:
+            self._replanning.stop()
         if self._manning is not None:
             self._manning.stop()
         if self._supervisor is not None:
@@ -152,6 +159,15 @@ class RayService(Service):
         self._supervisor.start()
         self._manning = Manning(self)
         self._manning.start()
+        if self._settings.replan_s:
+            self._replanning = Replanning(self._settings, self._sockets, self._note)
+            self._replanning.start()
+
+    def _note(self, counters: Mapping[str, float]) -> None:
+        with self._lock:
+            actors = list(self._actors.items())
+        for actor in (actor for address, actor in actors if address.role == "dispatcher"):
+            actor.note.remote(counters)
 
     # --- workers that come and go ----------------------------------------------------
 
@@ -240,8 +256,9 @@ class RayService(Service):
     def _serve(self, address: Address) -> str:
         """Open the endpoint: at its port of before, where it had one."""
         settings, ray = self._settings, self._ray
+        private = socket_of(self._sockets, address.index) if settings.replan_s else None
         call = self._actors[address].serve.remote(
-            settings.host, self._ports[address.index], settings.security
+            settings.host, self._ports[address.index], settings.security, private
         )
         port = self._ports[address.index] = ray.get(call)
         return f"{settings.host}:{port}"

@@ -170,7 +170,9 @@ def json_option(command: F) -> F:
 
 
 def address(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    """The callback of an option HOST:PORT."""
+    """The callback of an option HOST:PORT; a Unix socket is unix:PATH."""
+    if value.startswith("unix:/"):
+        return value
     host, _, port = value.rpartition(":")
     if not (host and port.isdecimal() and 0 < int(port) < 1 << 16) or "/" in host:
         raise click.BadParameter(f"expected HOST:PORT, got {value!r}", ctx, param)

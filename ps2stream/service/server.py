@@ -11,6 +11,7 @@ import errno
 import logging
 import os
 import socket
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -113,7 +114,14 @@ def serve(gateway: Gateway, host: str, port: int, security: Security = OPEN) -> 
     return server
 
 
+def serve_privately(gateway: Gateway, path: Path) -> Server:
+    """Serve whoever may enter the folder of the Unix socket `path`, without token or TLS."""
+    return Server(gateway, f"unix:{path}", 0, OPEN)
+
+
 def _bind(server: grpc.Server, host: str, port: int, security: Security) -> int:
+    if host.startswith("unix:"):
+        return server.add_insecure_port(host)
     trust = tls.credentials(security)
     host, family = _address(host, trust is not None)
     with socket.socket(family, socket.SOCK_STREAM) as probe:  # gRPC's own error does not say why

@@ -170,10 +170,15 @@ def test_a_restart_keeps_every_query_also_under_another_plan(settings: Settings)
         client.insert("kept", "flood AND (river OR creek)", session="ann")
         client.insert("dropped", "flood", session="ann")
         client.delete("dropped")
-    other = one.model_copy(update={"plan": None, "workers": 1, "dispatchers": 1})
+    changed = {"plan": None, "workers": 1, "dispatchers": 1}
+    other = one.model_copy(update=changed | {"replan_s": 1.0, "replan_engine": "numpy"})
     with start(other) as service, Client(service.targets[0]) as client:
         assert [q.id for q in client.list()] == ["kept"]
         with client.subscribe("ann") as stream:
             client.publish([{"id": "o", "text": "A creek in flood", "lon": 1.0, "lat": 2.0}])
             match = next(iter(stream))
         assert (match.query_id, match.object_id) == ("kept", "o")
+        while not (found := client.status()).get("replans"):
+            time.sleep(0.1)
+        assert found["replans_failed"] == 0
+        assert service.status()["replanning-0"]["said"][0]["event"] == "decided"

@@ -1,0 +1,138 @@
+"""The service checks by itself whether another plan would do better."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from ps2stream.cli import main
+from ps2stream.client import Client
+from ps2stream.cluster import replanning
+from ps2stream.cluster.local_service import LocalService
+from ps2stream.cluster.replanning import Replanning
+from ps2stream.cluster.service import start
+from ps2stream.config import Settings
+from tests.service.certificates import Authority
+from tests.service.moving import World, by_text, settled
+
+PATIENCE_S = 120.0
+
+
+def until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_a_guarded_service_finds_a_better_plan_and_leaves_the_old_one(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    pair = authority.issue("server")
+    data = tmp_path / "data"
+    tokens = [token(data, *scopes) for scopes in (("admin",), ("publish", "subscribe"))]
+    settings = Settings(
+        runtime="local", port=0, workers=2, dispatchers=2, data_dir=data, load_period_s=0.5,
+        replan_s=0.5, replan_engine="numpy", auth=True, tls_cert=pair.cert, tls_key=pair.key,
+        tls_client_ca=authority.ca,
+    )  # fmt: skip
+    mine = authority.issue("me")
+    with start(settings, by_text()) as service:
+        assert isinstance(service, LocalService)
+        target, tls = service.targets[0], {"tls_cert": mine.cert, "tls_key": mine.key}
+        with (
+            Client(target, tls_ca=authority.ca, timeout=90, token=tokens[0], **tls) as admin,
+            Client(target, tls_ca=authority.ca, timeout=90, token=tokens[1], **tls) as client,
+        ):
+            world = World(client)
+            world.insert(60)
+            for _ in range(3):
+                world.publish(60)
+            until(lambda: admin.moves().state == "apart")
+            world.publish(20)
+            world.insert(10)
+            world.publish(20)
+            world.delete(60)
+            world.publish(20)
+            found = settled(admin)
+            assert (found.plan_version, found.ended[0].outcome) == (2, "done")
+            assert found.ended[0].apart
+            world.publish(20)
+            world.check()
+            until(lambda: "replans" in admin.status())
+            assert admin.status()["replans_failed"] == 0
+        assert service.status()["replanning-0"]["said"]
+        sockets = service.sockets
+        assert sockets is not None
+        assert sockets.stat().st_mode & 0o777 == 0o700
+    assert not sockets.exists()
+
+
+def token(data: Path, *scopes: str) -> str:
+    words = ["--scope", ",".join(scopes)]
+    made = CliRunner().invoke(main, ["token", "create", "--data-dir", str(data), *words, "--json"])
+    return str(json.loads(made.output)["token"])
+
+
+def replanning_of(folder: Path, program: str) -> tuple[Replanning, list[Mapping[str, float]]]:
+    noted: list[Mapping[str, float]] = []
+    settings = Settings(data_dir=folder, replan_s=0.01)
+    return Replanning(settings, folder, noted.append, program), noted
+
+
+@pytest.mark.parametrize(
+    ("program", "error"),
+    [
+        ("raise SystemExit(3)", "it ended with code 3"),
+        ("import os; os.abort()", "it ended with code -6"),
+        ('import sys; sys.exit("no room")', "no room"),
+        ('import sys; sys.exit(\'{"error": {"message": "no Java"}}\')', "no Java"),
+    ],
+)
+def test_its_failure_is_told_and_it_is_tried_again(
+    tmp_path: Path, program: str, error: str
+) -> None:
+    replans, noted = replanning_of(tmp_path, program)
+    replans.start()
+    until(lambda: len(noted) > 1)
+    replans.stop()
+    assert noted[1] == {"replans": 2.0, "replans_failed": 2.0}
+    assert error in replans.status()["failure"]
+
+
+def test_it_ends_with_the_service(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    program = (
+        "import os, pathlib, subprocess, sys, time\n"
+        f"child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(900)'])\n"
+        f"pathlib.Path({str(pid)!r}).write_text(f'{{os.getpid()}} {{child.pid}}')\n"
+        "time.sleep(900)\n"
+    )
+    replans, noted = replanning_of(tmp_path, program)
+    replans.start()
+    until(lambda: pid.exists() and len(pid.read_text().split()) == 2)
+    replans.stop()
+    for number in map(int, pid.read_text().split()):
+        until(lambda number=number: _gone(number))  # type: ignore[misc]
+    assert noted == []
+
+
+def _gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z"
+
+
+def test_one_that_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replanning, "LIMIT_S", 0.2)
+    replans, _ = replanning_of(tmp_path, "import time; time.sleep(900)")
+    replans.once()
+    assert replans.status()["replans_failed"] == 1
+    assert "more than 0.2 s" in replans.status()["failure"]
