@@ -10,6 +10,7 @@ keys of their own, as if on levels YOUNG higher: objects probe those too.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -217,6 +218,15 @@ class Gridt:
         meta = self._table[held, 1]
         worker = (meta >> np.uint64(16)).astype(np.uint16)
         return (meta >> np.uint64(32)).astype(np.uint32), worker, self._count[held]
+
+    def postings(self, dying: Iterable[Tags]) -> I64:
+        """How many each worker is to hold of queries that were not deleted, int64[workers]; the
+        tags of deleted ones are given."""
+        _, worker, count = self.held()
+        out = np.bincount(worker, count, self.workers).astype(np.int64)
+        for tags in dying:
+            out -= np.bincount(self.h1.owners(tags.cell, tags.term), minlength=self.workers)
+        return out
 
     def counts(self) -> dict[tuple[int, int], tuple[int, int]]:
         """{(tag cell, term): (worker, live queries)}; for tests and inspection."""

@@ -22,6 +22,7 @@ from ps2stream.grid import Grid
 from ps2stream.h1 import H1
 from ps2stream.load_messages import AdjustReply
 from ps2stream.messages import (
+    ROLES,
     Address,
     Applied,
     AppliedAck,
@@ -31,6 +32,7 @@ from ps2stream.messages import (
     MergerQueries,
     Out,
     Partial,
+    Postings,
     Reply,
     Send,
     SessionGrant,
@@ -120,6 +122,7 @@ class RouterMachine:
         self._dying: deque[tuple[int, Tags, I64]] = deque()
         self._ticks = 0
         self._asked: dict[int, UpdateRequest] = {}  # by seq: not yet decided
+        self._ended: list[Out] = []  # what workers were to hold at the end of the last move
         self._decided: list[tuple[int, int, UpdateDecision]] = []  # heap by max LSN
 
     @property
@@ -254,7 +257,7 @@ class RouterMachine:
         self._ticks += 1
         again = self._ticks % RESEND_TICKS == 0
         if again:
-            out += map(_to_sequencer, self._asked.values())
+            out += [*map(_to_sequencer, self._asked.values()), *self._ended]
         unseen = again and self._visible < self.applied  # an acknowledgement may be lost
         if unseen or (self.applied, self.watermark) != self._acked:
             out += self._acknowledge()
@@ -347,10 +350,17 @@ class RouterMachine:
             self._visible = self.applied  # here is everyone
         return out + self._go_on() + self._release()
 
-    def _follow(self, frame: Applied) -> None:
+    def _follow(self, frame: Applied) -> list[Out]:
         if self._strategist is None:
             raise TypeError("this dispatcher follows no change of strategy")
+        moving = self._strategist.strategy.following is not None
         self._turn(self._strategist.take(frame.strategy, frame.lsn_to))
+        self._ended = []
+        if moving and self._strategist.strategy.following is None:
+            wanted = self.gridt.postings(tags for _, tags, _ in self._dying)
+            me = ROLES.index("dispatcher"), self.index
+            self._ended = [_to_sequencer(Postings(*me, frame.lsn_to, wanted))]
+        return self._ended
 
     def _turn(self, routes: Routes) -> None:
         """Go by these from now on."""
@@ -359,8 +369,7 @@ class RouterMachine:
         self.workers = routes.workers
 
     def _apply(self, frame: Applied) -> list[Out]:
-        if len(frame.strategy):
-            self._follow(frame)
+        out = self._follow(frame) if len(frame.strategy) else []
         rows = QueryRows.decode(frame.rows.data)
         whole = frame.lsn_from == self._stream.before + 1
         if not whole:  # the batch repeats some of what was before
@@ -375,7 +384,8 @@ class RouterMachine:
         self.counters.deletes += dead
         self.counters.inserts += len(rows) - dead
         self._retire()
-        return self._hand_on(frame, rows, tags) if frame.owner == self.index and whole else []
+        mine = frame.owner == self.index and whole
+        return [*out, *(self._hand_on(frame, rows, tags) if mine else [])]
 
     def _retire(self) -> None:
         """H2 forgets deleted queries that no batch, present or future, can match."""

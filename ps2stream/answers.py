@@ -82,8 +82,9 @@ class MoveInfo:
     """A move from plan to plan that ended. begun, switched, ended are LSNs, and in Unix ms;
     switched 0: it was given up. `queries` in so many `bytes` were loaded. `objects` were accepted
     meanwhile; of these the matches of `delayed` took more than 0.1 s to be durable, of `stalled`
-    more than 1 s. `collapsed`: matches that two workers found, of which a
-    merger made one. None: not measured."""
+    more than 1 s. `collapsed`: matches that two workers found, of which a merger made one. At
+    its end workers lacked `missing` postings of what they own, and held `surplus` beyond it. None:
+    not measured."""
 
     from_version: int
     to_version: int
@@ -102,6 +103,8 @@ class MoveInfo:
     delayed: int | None = None
     stalled: int | None = None
     collapsed: int | None = None
+    missing: int | None = None
+    surplus: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

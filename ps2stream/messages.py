@@ -307,6 +307,19 @@ class Ask(IntEnum):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class Postings(Frame):
+    """worker or dispatcher -> sequencer, when it has applied the end of a move at `lsn`, and now
+    and then until the sequencer has heard all. count, int64: of a worker, the live postings that
+    it holds; of a dispatcher, those of each worker by the plan. `role` is an index into ROLES."""
+
+    KIND = 38
+    role: int
+    index: int
+    lsn: int
+    count: I64
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class StrategyRequest(Frame):
     """dispatcher or controller -> sequencer. `ask`: an Ask; `plan`: JSON or empty; `role` is an
     index into ROLES."""

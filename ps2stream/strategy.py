@@ -6,7 +6,7 @@ the following plan hold what they will serve, SWITCH routes objects by it, FINIS
 owners forget, ABORT the new ones. APART lets two plans coexist (section V-B of PS2Stream):
 queries inserted after it belong to the following plan alone, those of before to the old one,
 and objects go to the owners by both; UNITE begins to move what is left. SET is the whole
-strategy.
+strategy. CHECKED tells what was found at the end of a move, and changes nothing.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ class Step(StrEnum):
     ABORT = "abort"
     APART = "apart"
     UNITE = "unite"
+    CHECKED = "checked"
     SET = "set"
 
 
@@ -78,6 +79,8 @@ class Strategy:
             return Strategy(plan, follow, data["begun"], data["switched"], data["apart"])
         if step not in self.steps:
             raise PlanError(f"strategy: {step} does not follow here")
+        if step is Step.CHECKED:
+            return self
         if step in (Step.BEGIN, Step.APART):
             begins = step is Step.BEGIN
             return Strategy(self.plan, plan, lsn * begins, apart=lsn * (not begins))
@@ -91,7 +94,7 @@ class Strategy:
     def steps(self) -> frozenset[Step]:
         """Those that may follow."""
         if self.following is None:
-            return frozenset((Step.BEGIN, Step.APART))
+            return frozenset((Step.BEGIN, Step.APART, Step.CHECKED))
         if self.switched:
             return frozenset((Step.FINISH,))
         if self.apart:

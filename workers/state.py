@@ -19,12 +19,14 @@ from ps2stream.batch import I64, U32, U64, Frame, take_ragged
 from ps2stream.grid import Grid
 from ps2stream.load_messages import LoadRequest
 from ps2stream.messages import (
+    ROLES,
     Address,
     Applied,
     Begin,
     Hot,
     Loaded,
     MatchBatch,
+    Postings,
     RoutedObjects,
     Send,
     Stale,
@@ -100,6 +102,7 @@ class WorkerMachine:
         self._behind: list[RoutedObjects] = []  # what came since it was announced
         self._loading: Loading | None = None
         self._gained = (0, 0)  # queries and bytes of columns that the following plan gave it
+        self._ended: list[Send] = []  # what it held at the end of the last move
         self._ticks = 0
         self._load = LoadCounter(index, tagger.grid)
         self.objects = self.batches = self.matches = 0  # matched, and the pairs that came of it
@@ -288,7 +291,7 @@ class WorkerMachine:
         before, loading = self._routes, self._loading
         routes = self._strategist.take(updates.strategy, updates.lsn_to)
         out: list[Send] = []
-        self._gained = (0, 0)
+        self._gained, self._ended = (0, 0), []
         self._turn(routes)
         another = routes.route != before.route
         if another and step_of(updates.strategy) is Step.SET and not _is_state(updates):
@@ -302,7 +305,10 @@ class WorkerMachine:
             self._loading = None
             if before.other is not None and routes.young is None:
                 self._store.drop(self._is_mine)
-            return out
+                held = np.array([self._store.postings()])
+                me = ROLES.index("worker"), self.index
+                self._ended = [Send(SEQUENCER, Postings(*me, updates.lsn_to, held))]
+            return out + self._ended
         if routes.switched or _is_state(updates):
             return out
         box = self._strategist.gained(self.index)
@@ -357,7 +363,7 @@ class WorkerMachine:
         self._ticks += 1
         if self._loading is not None and not self._loading.done:
             return self._loading.tick()
-        return self._hot() if self._ticks % HOT_TICKS == 0 else []
+        return self._hot() + self._ended if self._ticks % HOT_TICKS == 0 else []
 
     def _tell_load(self, ask: LoadRequest) -> list[Send]:
         """Begin to count what is stored, or go on with it for this period."""

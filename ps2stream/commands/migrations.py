@@ -23,7 +23,9 @@ def migrations(output: Output, /, server: str) -> None:
 
     What was loaded: queries, and bytes of their columns. Delayed: objects whose matches took
     more than 0.1 s to be durable, told in steps of 0.1 s. Collapsed: matches that the old and
-    the new owner found; mergers make one of them. What was not measured is left out.
+    the new owner found; mergers make one of them. Missing and surplus: postings that their owner
+    lacked at the end, so that matches would be missed, and that a worker held beyond its own, so
+    that they would be made twice. What was not measured is left out.
     """
     with output.connect(server) as client:
         found = client.moves()
@@ -104,4 +106,6 @@ def as_line(move: MoveInfo) -> str:
             f"of {known['objects']:,} objects {known['delayed']:,} delayed, "
             f"{known['stalled']:,} over 1 s; {known['collapsed']:,} matches collapsed"
         )
+    if "missing" in known:
+        parts.append(f"missing {known['missing']:,}, surplus {known['surplus']:,} postings")
     return "  ".join(parts)

@@ -23,7 +23,9 @@ from typing import Any
 
 from ps2stream.batch import U8
 from ps2stream.errors import PlanError, Unavailable
+from ps2stream.messages import Postings
 from ps2stream.plan import RoutingPlan
+from ps2stream.store.holdings import Holdings
 from ps2stream.store.totals import Totals
 from ps2stream.strategy import Step, Strategy, figures_of, route_of, step_of, step_record
 
@@ -48,6 +50,7 @@ class Migration:
         self._figures: dict[str, int] = {}  # of the move under way
         self._hot: dict[int, tuple[int, int]] = {}  # worker: queries and bytes loaded
         self._marks: dict[int, int] = {}  # dispatcher: watermark
+        self._holdings = Holdings()
 
     @property
     def state(self) -> str:
@@ -82,6 +85,7 @@ class Migration:
             self._figures.setdefault("apart_ms", self.now_ms)
         asked, left = self._asked
         self._asked = (asked, left - 1) if left > 1 else (0, 0)
+        self._holdings.tick()
 
     def told(self) -> dict[str, Any]:
         """Where it stands, and the moves that ended, for JSON."""
@@ -129,7 +133,11 @@ class Migration:
         self._figures = figures_of(record) | (
             {} if step in (Step.BEGIN, Step.APART) else self._figures
         )
-        if step in (Step.FINISH, Step.ABORT) and before.following is not None:
+        if step is Step.CHECKED and self.moves:
+            self.moves[-1].update(figures_of(record))
+        ends = step in (Step.FINISH, Step.ABORT)
+        self._holdings.wait(lsn if ends else 0)
+        if ends and before.following is not None:
             move: dict[str, int | str] = {
                 "from": before.plan.version,
                 "to": before.following.version,
@@ -218,6 +226,10 @@ class Migration:
         if lsn >= (self.strategy.begun or self.strategy.apart):
             self.totals.hear(dispatcher, counts)
 
+    def posted(self, told: Postings) -> None:
+        """What one of them found at the end of a move."""
+        self._holdings.hear(told)
+
     def mark(self, dispatcher: int, watermark: int) -> None:
         """No batch of this dispatcher, under way or to come, has a lower LSN."""
         self._marks[dispatcher] = max(self._marks.get(dispatcher, 0), watermark)
@@ -225,7 +237,10 @@ class Migration:
     def due(self, dispatchers: int) -> U8 | None:
         """The record that may be written now."""
         strategy = self.strategy
-        if strategy.following is None or not strategy.begun:
+        if strategy.following is None:
+            found = self._holdings.figures(strategy.workers, dispatchers)
+            return None if found is None else step_record(Step.CHECKED, found)
+        if not strategy.begun:
             return None
         if not strategy.switched:
             if not self._all_hot:

@@ -29,6 +29,7 @@ from ps2stream.messages import (
     LookupReply,
     LookupRequest,
     NamesKept,
+    Postings,
     Send,
     SessionGrant,
     SessionRequest,
@@ -131,6 +132,11 @@ class SequencerMachine:
         return self._migration.strategy
 
     @property
+    def moves(self) -> list[dict[str, int | str]]:
+        """Those between plans that ended."""
+        return [] if self._migration is None else self._migration.moves
+
+    @property
     def live(self) -> int:
         """The number of live queries."""
         return len(self._live)
@@ -162,7 +168,7 @@ class SequencerMachine:
         self._feeds.tick()
         if self._migration is not None:
             self._migration.tick(now_ms)
-        return self._tips(self._peers)
+        return self._go_on() + self._tips(self._peers)
 
     def fence(self, dispatcher: int) -> list[Send]:
         """This dispatcher accepts nothing any more; wait for it no longer."""
@@ -197,6 +203,10 @@ class SequencerMachine:
                 return self._load(frame)
             case Hot():
                 return self._heat(frame)
+            case Postings():
+                if self._migration is not None:
+                    self._migration.posted(frame)
+                return self._go_on()
             case StrategyRequest():
                 return self._plan(frame)
         raise TypeError(f"the sequencer takes no {type(frame).__name__}")

@@ -1043,6 +1043,8 @@ class Move(_message.Message):
     DELAYED_FIELD_NUMBER: _builtins.int
     STALLED_FIELD_NUMBER: _builtins.int
     COLLAPSED_FIELD_NUMBER: _builtins.int
+    MISSING_FIELD_NUMBER: _builtins.int
+    SURPLUS_FIELD_NUMBER: _builtins.int
     from_version: _builtins.int
     to_version: _builtins.int
     begun: _builtins.int
@@ -1069,6 +1071,11 @@ class Move(_message.Message):
     """Matches that two workers found, as they may while objects are routed anew; a merger made one
     of each two.
     """
+    missing: _builtins.int
+    """Live postings that at its end their owner lacked, and that a worker held beyond its own:
+    matches missed and made twice. Counted by workers on one side, by dispatchers on the other.
+    """
+    surplus: _builtins.int
     def __init__(
         self,
         *,
@@ -1089,10 +1096,12 @@ class Move(_message.Message):
         delayed: _builtins.int | None = ...,
         stalled: _builtins.int | None = ...,
         collapsed: _builtins.int | None = ...,
+        missing: _builtins.int | None = ...,
+        surplus: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_apart_ms", b"_apart_ms", "_begun_ms", b"_begun_ms", "_bytes", b"_bytes", "_collapsed", b"_collapsed", "_delayed", b"_delayed", "_ended_ms", b"_ended_ms", "_objects", b"_objects", "_queries", b"_queries", "_stalled", b"_stalled", "_switched_ms", b"_switched_ms", "apart_ms", b"apart_ms", "begun_ms", b"begun_ms", "bytes", b"bytes", "collapsed", b"collapsed", "delayed", b"delayed", "ended_ms", b"ended_ms", "objects", b"objects", "queries", b"queries", "stalled", b"stalled", "switched_ms", b"switched_ms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_apart_ms", b"_apart_ms", "_begun_ms", b"_begun_ms", "_bytes", b"_bytes", "_collapsed", b"_collapsed", "_delayed", b"_delayed", "_ended_ms", b"_ended_ms", "_missing", b"_missing", "_objects", b"_objects", "_queries", b"_queries", "_stalled", b"_stalled", "_surplus", b"_surplus", "_switched_ms", b"_switched_ms", "apart_ms", b"apart_ms", "begun_ms", b"begun_ms", "bytes", b"bytes", "collapsed", b"collapsed", "delayed", b"delayed", "ended_ms", b"ended_ms", "missing", b"missing", "objects", b"objects", "queries", b"queries", "stalled", b"stalled", "surplus", b"surplus", "switched_ms", b"switched_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_apart_ms", b"_apart_ms", "_begun_ms", b"_begun_ms", "_bytes", b"_bytes", "_collapsed", b"_collapsed", "_delayed", b"_delayed", "_ended_ms", b"_ended_ms", "_objects", b"_objects", "_queries", b"_queries", "_stalled", b"_stalled", "_switched_ms", b"_switched_ms", "apart", b"apart", "apart_ms", b"apart_ms", "begun", b"begun", "begun_ms", b"begun_ms", "bytes", b"bytes", "collapsed", b"collapsed", "delayed", b"delayed", "ended", b"ended", "ended_ms", b"ended_ms", "from_version", b"from_version", "objects", b"objects", "outcome", b"outcome", "queries", b"queries", "stalled", b"stalled", "switched", b"switched", "switched_ms", b"switched_ms", "to_version", b"to_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_apart_ms", b"_apart_ms", "_begun_ms", b"_begun_ms", "_bytes", b"_bytes", "_collapsed", b"_collapsed", "_delayed", b"_delayed", "_ended_ms", b"_ended_ms", "_missing", b"_missing", "_objects", b"_objects", "_queries", b"_queries", "_stalled", b"_stalled", "_surplus", b"_surplus", "_switched_ms", b"_switched_ms", "apart", b"apart", "apart_ms", b"apart_ms", "begun", b"begun", "begun_ms", b"begun_ms", "bytes", b"bytes", "collapsed", b"collapsed", "delayed", b"delayed", "ended", b"ended", "ended_ms", b"ended_ms", "from_version", b"from_version", "missing", b"missing", "objects", b"objects", "outcome", b"outcome", "queries", b"queries", "stalled", b"stalled", "surplus", b"surplus", "switched", b"switched", "switched_ms", b"switched_ms", "to_version", b"to_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__apart_ms: _TypeAlias = _typing.Literal["apart_ms"]  # noqa: Y015
     _WhichOneofArgType__apart_ms: _TypeAlias = _typing.Literal["_apart_ms", b"_apart_ms"]  # noqa: Y015
@@ -1106,12 +1115,16 @@ class Move(_message.Message):
     _WhichOneofArgType__delayed: _TypeAlias = _typing.Literal["_delayed", b"_delayed"]  # noqa: Y015
     _WhichOneofReturnType__ended_ms: _TypeAlias = _typing.Literal["ended_ms"]  # noqa: Y015
     _WhichOneofArgType__ended_ms: _TypeAlias = _typing.Literal["_ended_ms", b"_ended_ms"]  # noqa: Y015
+    _WhichOneofReturnType__missing: _TypeAlias = _typing.Literal["missing"]  # noqa: Y015
+    _WhichOneofArgType__missing: _TypeAlias = _typing.Literal["_missing", b"_missing"]  # noqa: Y015
     _WhichOneofReturnType__objects: _TypeAlias = _typing.Literal["objects"]  # noqa: Y015
     _WhichOneofArgType__objects: _TypeAlias = _typing.Literal["_objects", b"_objects"]  # noqa: Y015
     _WhichOneofReturnType__queries: _TypeAlias = _typing.Literal["queries"]  # noqa: Y015
     _WhichOneofArgType__queries: _TypeAlias = _typing.Literal["_queries", b"_queries"]  # noqa: Y015
     _WhichOneofReturnType__stalled: _TypeAlias = _typing.Literal["stalled"]  # noqa: Y015
     _WhichOneofArgType__stalled: _TypeAlias = _typing.Literal["_stalled", b"_stalled"]  # noqa: Y015
+    _WhichOneofReturnType__surplus: _TypeAlias = _typing.Literal["surplus"]  # noqa: Y015
+    _WhichOneofArgType__surplus: _TypeAlias = _typing.Literal["_surplus", b"_surplus"]  # noqa: Y015
     _WhichOneofReturnType__switched_ms: _TypeAlias = _typing.Literal["switched_ms"]  # noqa: Y015
     _WhichOneofArgType__switched_ms: _TypeAlias = _typing.Literal["_switched_ms", b"_switched_ms"]  # noqa: Y015
     @_typing.overload
@@ -1127,11 +1140,15 @@ class Move(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__ended_ms) -> _WhichOneofReturnType__ended_ms | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__missing) -> _WhichOneofReturnType__missing | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__objects) -> _WhichOneofReturnType__objects | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__queries) -> _WhichOneofReturnType__queries | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__stalled) -> _WhichOneofReturnType__stalled | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__surplus) -> _WhichOneofReturnType__surplus | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__switched_ms) -> _WhichOneofReturnType__switched_ms | None: ...
 

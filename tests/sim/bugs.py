@@ -12,7 +12,7 @@ from unittest import mock
 
 import numpy as np
 
-from ps2stream import tags
+from ps2stream import strategy, tags
 from ps2stream.cluster import actors, stream
 from ps2stream.dispatcher import object_log, open_batches, router
 from ps2stream.merger import dedup, recovery, sessions, state, updates
@@ -465,4 +465,24 @@ def the_dying_are_not_loaded() -> Iterator[None]:
 def a_move_is_forgotten_by_a_new_incarnation() -> Iterator[None]:
     """A state does not say which strategy is in force."""
     with patch(sequencer.SequencerMachine, "_strategy", lambda self: nothing()):
+        yield
+
+
+@bug
+def part_of_what_moves_is_not_loaded() -> Iterator[None]:
+    """A new owner asks for the queries of half of the cells that it gains."""
+    gained = strategy.Strategist.gained
+
+    def half(self: Any, worker: int) -> Any:
+        box = gained(self, worker)
+        return box if box is None else box * 0.5
+
+    with patch(strategy.Strategist, "gained", half):
+        yield
+
+
+@bug
+def old_owners_keep_what_they_had() -> Iterator[None]:
+    """A worker forgets nothing of what it no longer owns, and may match it again later."""
+    with patch(GI2, "drop", lambda self, keep: None):
         yield

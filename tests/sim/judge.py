@@ -25,6 +25,9 @@ class Judge:
         for what in world.ledger.broken:
             world.wrong(what)
         self._updates()
+        for move in self.world.moves():
+            if move.get("missing") or move.get("surplus"):
+                world.wrong(f"at the end of a move workers do not hold what they own: {move}")
         for name in world.boxes:
             self._session(name)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import random
+from collections import Counter
+from contextlib import AbstractContextManager
 from typing import Any
 from unittest import mock
 
@@ -63,27 +65,58 @@ def test_a_death_at_every_step(role: str, apart: bool) -> None:
     assert moved > 5
 
 
+def worlds_of(found: list[Any]) -> AbstractContextManager[object]:
+    """Every world that is made meanwhile goes there."""
+    begin = Cluster.begin
+
+    def remembered(self: Cluster) -> None:
+        found.append(self)
+        begin(self)
+
+    return mock.patch.object(Cluster, "begin", remembered)
+
+
+@pytest.mark.parametrize(
+    ("bug", "figure"),
+    [
+        ("", ""),
+        ("part_of_what_moves_is_not_loaded", "missing"),
+        ("updates_go_to_the_present_owner_alone", "missing"),
+        ("old_owners_keep_what_they_had", "surplus"),
+    ],
+)
+def test_what_a_move_loses_or_leaves_behind_is_counted(bug: str, figure: str) -> None:
+    found = Counter[str]()
+    for seed in range(1000, 1100 if bug else 1020):
+        worlds: list[Any] = []
+        with worlds_of(worlds):
+            run(seed, bug)
+        for move in worlds[0].moves():
+            found["counted"] += "missing" in move
+            found.update({name: move.get(name, 0) for name in ("missing", "surplus")})
+        if found[figure]:
+            break
+    assert found["counted"] > 15 or bug
+    assert [name for name in ("missing", "surplus") if found[name]] == [figure] * bool(bug)
+
+
 def killed(
     script: Scenario, step: Step, role: str, index: int, delay: int
 ) -> tuple[list[str], list[Step]]:
     """Play it, with a kill so many ms after that step is in the ledger."""
-    worlds: list[Cluster] = []
+    worlds: list[Any] = []
     steps: list[Step] = []
-    begin, record = Cluster.begin, SequencerMachine._record
-
-    def remembered(self: Cluster) -> None:
-        worlds.append(self)
-        begin(self)
+    record = SequencerMachine._record
 
     def written(self: SequencerMachine, data: Any, owner: int) -> list[Send]:
         out = record(self, data, owner)
         steps.append(step_of(data))
         if steps[-1] == step and steps.count(step) == 1:
-            worlds[0].clock.after(delay, worlds[0].crash_one, role, index, False)  # type: ignore[attr-defined]
+            worlds[0].clock.after(delay, worlds[0].crash_one, role, index, False)
         return out
 
     with (
-        mock.patch.object(Cluster, "begin", remembered),
+        worlds_of(worlds),
         mock.patch.object(SequencerMachine, "_record", written),
     ):
         found = play(script)

@@ -241,6 +241,12 @@ class World(Cluster):
                 found.append(f"{name} is served")
         return found
 
+    def moves(self) -> list[dict[str, Any]]:
+        """Those that ended, as they are told."""
+        sequencer: Any = self.current[SEQUENCER].shell
+        found: list[dict[str, Any]] = sequencer.machine.moves
+        return found
+
     # --- inside ------------------------------------------------------------------------------
 
     def _event(self, what: str, args: tuple[Any, ...]) -> None:

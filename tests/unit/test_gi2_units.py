@@ -141,6 +141,7 @@ class Twin:
     def check_sizes(self) -> None:
         live = [q for q in self.queries if q.deleted == NEVER and q.tags]
         assert self.index.stats().live == len(live)
+        assert self.index.postings() == sum(len(q.tags) for q in live)
         level = int(self.rng.integers(0, 4))
         queries, held = Counter[int](), Counter[int]()
         for query in live:

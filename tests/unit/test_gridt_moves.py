@@ -98,6 +98,11 @@ def test_a_move_and_two_plans_that_coexist(data: st.DataObject) -> None:
     gridt.follow(Routes(other, 2))
     assert holders(gridt, rows) == owned(rows, other)
     assert routed(gridt, *posted) == wanted(left, other, *posted)
+    half = len(left) // 2
+    live, dying = left.take(np.arange(half)), left.take(np.arange(half, len(left)))
+    owns = [worker for _, _, _, worker in owned(live, other)]
+    held = gridt.postings([gridt.expand(dying)])
+    assert held.tolist() == np.bincount(owns, minlength=other.workers).tolist()
     gridt.retire(gridt.expand(left), left.handle)
     assert len(gridt) == 0
     assert not gridt.levels

@@ -12,7 +12,9 @@ import pytest
 from ps2stream.batch import U8
 from ps2stream.errors import Unavailable
 from ps2stream.grid import Grid
+from ps2stream.messages import ROLES, Postings
 from ps2stream.plan import RoutingPlan, Space
+from ps2stream.store.holdings import PATIENCE_TICKS
 from ps2stream.store.migration import ASKED_TICKS, Migration
 from ps2stream.strategy import Step, step_of
 from tests.sim.hostile import ANALYSIS
@@ -181,6 +183,46 @@ def test_what_was_measured_of_a_move_is_in_its_records() -> None:
     for lsn, record in enumerate(log, 10):
         again.apply(record, lsn)
     assert again.moves == [move]
+
+
+@pytest.mark.parametrize("finish", [True, False])
+def test_what_workers_hold_at_the_end_is_told_behind_it(finish: bool) -> None:
+    migration = begun(10)
+    if finish:
+        for worker in range(3):
+            migration.hot(worker, 10)
+        assert step(migration, 1, 11) == Step.SWITCH
+        migration.mark(0, 11)
+        assert step(migration, 1, 12) == Step.FINISH
+    else:
+        record, _ = migration.abort()
+        assert record is not None
+        migration.apply(record, 12)
+    workers = migration.strategy.workers
+    migration.posted(Postings(ROLES.index("dispatcher"), 0, 12, np.full(workers, 5)))
+    for worker in range(workers):
+        assert step(migration, 1, 13) is None
+        migration.posted(Postings(ROLES.index("worker"), worker, 12, np.array([5 + worker])))
+    before = migration.strategy
+    assert step(migration, 1, 13) == Step.CHECKED
+    assert migration.strategy == before
+    assert step(migration, 1, 14) is None
+    [move] = migration.moves
+    assert (move["ended"], move["missing"]) == (12, 0)
+    assert move["surplus"] == sum(range(workers))
+
+
+def test_who_is_not_heard_is_not_waited_for_long() -> None:
+    migration = begun(10)
+    record, _ = migration.abort()
+    assert record is not None
+    migration.apply(record, 12)
+    for _ in range(PATIENCE_TICKS):
+        assert migration.due(1) is None
+        migration.tick(0)
+    assert step(migration, 1, 13) == Step.CHECKED
+    assert "missing" not in migration.moves[0]
+    assert migration.due(1) is None
 
 
 def test_nothing_is_told_that_was_not_measured() -> None:
