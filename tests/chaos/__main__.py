@@ -8,7 +8,7 @@ import sys
 
 import click
 
-from tests.chaos.run import run, teller
+from tests.chaos.run import run, sweep, teller
 
 
 @click.group(invoke_without_command=True)
@@ -28,6 +28,15 @@ def main(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if context.invoked_subcommand is None:
         show(run(minutes, seed, workers=workers, postgres=postgres), as_json)
+
+
+@main.command()
+@click.option("--seed", default=1, show_default=True)
+@click.option("--rounds", default=1, show_default=True, help="Of all roles at both steps.")
+def moves(seed: int, rounds: int) -> None:
+    """kill -9 of each role while a move loads queries, and while it retires old batches: source
+    and target of the move, sequencer, controller, dispatcher, merger."""
+    show(sweep(seed, rounds), True)
 
 
 @main.command()

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tests.chaos.host import Host, send
+from tests.chaos.moves import HOLDERS, Mover
+from tests.chaos.moves import ROLES as VICTIMS
 from tests.postgres_server import Server
 
 STOPPED_S = 10.0
@@ -52,6 +54,7 @@ class Faults:
         self.rng = random.Random(seed)
         self.say = say
         self.tally = Tally()
+        self.mover = Mover(host, self.rng, say)
         self._waking: list[threading.Thread] = []
         self._deeds: dict[Callable[[], None], int] = {
             self.one: 72,
@@ -61,6 +64,8 @@ class Faults:
             self.stop_supervisor: 2,
             self.kill_supervisor: 2,
             self.kill_everything: 3,
+            self.move: 12,
+            self.kill_amid_a_move: 24,
         }
         if database is not None:
             self._deeds[self.kill_database] = 12
@@ -122,6 +127,16 @@ class Faults:
         self.tally.kill("everything")
         self.host.kill()
         self._restart(kill=True)
+
+    def move(self) -> None:
+        """To another plan or number of workers; what comes next may come amid it."""
+        self.mover.move()
+
+    def kill_amid_a_move(self) -> None:
+        role = self.mover.move(self.rng.choice(VICTIMS), self.rng.choice(list(HOLDERS)))
+        if role:  # beside somebody who was stopped: its recovery is not told
+            self.tally.kills[role] += 1
+            self.tally.stopped.append((time.monotonic(), role))
 
     def kill_database(self) -> None:
         """kill -9 of PostgreSQL, and its start after a while."""

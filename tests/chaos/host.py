@@ -50,7 +50,6 @@ class Host:
         self.dispatchers = dispatchers
         self.port = free_ports(dispatchers)
         self.targets = [f"127.0.0.1:{self.port + i}" for i in range(dispatchers)]
-        self.actors_expected = 1 + workers + dispatchers + mergers
         self._options = [
             f"--workers={workers}", f"--dispatchers={dispatchers}", f"--mergers={mergers}",
             f"--port={self.port}", f"--data-dir={data}", *options,

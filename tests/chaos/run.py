@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from tests.chaos.clients import Publisher, Subscriber, Updater
 from tests.chaos.faults import Faults
 from tests.chaos.history import History
 from tests.chaos.host import Host
+from tests.chaos.moves import HOLDERS, ROLES, Mover
 from tests.chaos.verdict import Verdict, expected, judge, missing, recoveries
 from tests.postgres_server import Server, installed, server
 
@@ -38,15 +40,49 @@ def run(
     """Figures as JSON takes them; "held" says whether the contract did. With `postgres` the
     service keeps everything in a server that is killed as well."""
     with ExitStack() as ending:
-        folder = Path(ending.enter_context(tempfile.TemporaryDirectory("", "chaos-", "/tmp")))
-        log = folder / "log"
-        say = teller()
         database = ending.enter_context(_database()) if postgres else None
         options = () if database is None else (f"--database-url={database.url}",)
-        with Host(folder / "data", log, workers=workers, options=options) as host:
+
+        def faults(host: Host, say: Say) -> dict[str, Any]:
+            return _under_faults(host, minutes, seed, rate, say, database)
+
+        return _hosted(faults, workers, ("--load-period-s=2", *options))
+
+
+def sweep(seed: int, rounds: int = 1, roles: Sequence[str] = ROLES) -> dict[str, Any]:
+    """A kill of each role at each step of a move, that many times, under load."""
+
+    def kills(host: Host, say: Say) -> dict[str, Any]:
+        mover = Mover(host, random.Random(seed), say)
+        crowd = Crowd(host, seed, 16.0)
+        try:
+            for step, role in [(s, r) for _ in range(rounds) for s in HOLDERS for r in roles]:
+                time.sleep(SETTLE_S / 5)
+                if not mover.move(role, step):
+                    mover.move(role, step)
+                mover.ended(DRAIN_S)
+            time.sleep(SETTLE_S)  # until the last is counted
+            mover.ended(DRAIN_S)
+        except TimeoutError as error:
+            crowd.history.problems.append(str(error))
+        verdict, moves = settled(crowd), mover.figures()
+        whole = not (verdict.broken or moves["postings_missing"] or moves["postings_surplus"])
+        return {"held": whole, "seed": seed, **moves, **vars(verdict)}
+
+    return _hosted(kills, 3, ())
+
+
+def _hosted(
+    work: Callable[[Host, Say], dict[str, Any]], workers: int, options: tuple[str, ...]
+) -> dict[str, Any]:
+    """What it finds, of a service of its own."""
+    with tempfile.TemporaryDirectory("", "chaos-", "/tmp") as folder:
+        log = Path(folder) / "log"
+        say = teller()
+        with Host(Path(folder) / "data", log, workers=workers, options=options) as host:
             host.start()
             say(f"the service is ready: {', '.join(host.targets)}")
-            found = _under_faults(host, minutes, seed, rate, say, database)
+            found = work(host, say)
             host.stop()
         if not found["held"]:
             kept = Path(tempfile.mkdtemp(prefix="chaos-log-", dir="/tmp")) / "log"
@@ -117,18 +153,21 @@ def _under_faults(
         time.sleep(SETTLE_S)
         faults.run(minutes * 60)
         time.sleep(SETTLE_S)
-    except RuntimeError as error:
+        faults.mover.ended(DRAIN_S)
+    except (RuntimeError, TimeoutError) as error:
         history.problems.append(str(error))
     verdict = settled(crowd)
     tally = faults.tally
+    moves = faults.mover.figures()
     return {
-        "held": not verdict.broken,
+        "held": not (verdict.broken or moves["postings_missing"] or moves["postings_surplus"]),
         "minutes": minutes,
         "seed": seed,
         "kills": dict(tally.kills),
         "kills_total": tally.kills.total(),
         "stops": dict(tally.stops),
         "restarts": dict(tally.restarts),
+        **moves,
         **vars(verdict),
         "updates": sum(bool(c.inserted) + bool(c.deleted) for c in history.queries.values()),
         "recovery_s": recoveries(history, [*tally.killed, *tally.started], tally.stopped),
