@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ps2stream.cluster.fence import Fence, Head
+from ps2stream.cluster.meter import Meter
 from ps2stream.messages import Address, Send
 from tests.sim.clock import Clock
 
@@ -99,7 +100,9 @@ class _Link:
 class SimLinks:
     """Stands for cluster.links.Links: the same, over a Network."""
 
-    def __init__(self, network: Network, owner: Address, epoch: int) -> None:
+    def __init__(
+        self, network: Network, owner: Address, epoch: int, _meter: Meter | None = None
+    ) -> None:
         self.owner = owner
         self.epoch = epoch
         self.fence = Fence()
