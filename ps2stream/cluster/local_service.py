@@ -15,7 +15,7 @@ from ps2stream.cluster.local import LocalRuntime
 from ps2stream.cluster.logs import Logs
 from ps2stream.cluster.metrics_port import MetricsPort
 from ps2stream.cluster.process import disk
-from ps2stream.cluster.replanning import Replanning, socket_of
+from ps2stream.cluster.replanning import Replanning
 from ps2stream.cluster.running import Service, place_of, ports
 from ps2stream.cluster.topology import Topology
 from ps2stream.config import Settings
@@ -36,8 +36,8 @@ class LocalService(Service):
         self._runtime: LocalRuntime | None = None
         self._metrics: MetricsPort | None = None
         self._folder = place.folder
-        self._replanning: Replanning | None = None
-        self.sockets: Path | None = None
+        self.sockets = Path(tempfile.mkdtemp(prefix="ps2s-"))
+        self._replanning = Replanning(settings, self.sockets, self._note)
         try:
             logs = Logs(place)
             logs.check(topology)
@@ -47,8 +47,10 @@ class LocalService(Service):
             if settings.metrics_port:
                 self._metrics = MetricsPort(settings.metrics_port, self.status)
             self.targets = [f"{settings.host}:{server.port}" for server in self._servers]
-            if settings.replan_s:
-                self._replan(settings, self._runtime)
+            for i, edge in enumerate(self._runtime.edges):
+                if (path := self._replanning.socket(i)) is not None:
+                    self._private.append(serve_privately(edge, path))
+            self._replanning.start()
         except BaseException:
             self.stop()
             raise
@@ -61,35 +63,23 @@ class LocalService(Service):
         found["sequencer-0"] |= disk(self._folder)
         for i, server in enumerate(self._servers):
             found[f"dispatcher-{i}"] |= server.status()
-        if self._replanning is not None:
-            found["replanning-0"] = self._replanning.status()
-        return found
+        return found | self._replanning.status()
 
     def stop(self) -> None:
         self._done.set()
         if self._metrics is not None:
             self._metrics.stop()
-        if self._replanning is not None:
-            self._replanning.stop()
+        self._replanning.stop()
         for server in (*self._servers, *self._private):
             server.stop(1.0)
         if self._runtime is not None:
             self._runtime.close()
         self._ledger.close()
-        if self.sockets is not None:
-            shutil.rmtree(self.sockets, ignore_errors=True)
+        shutil.rmtree(self.sockets, ignore_errors=True)
 
-    def _replan(self, settings: Settings, runtime: LocalRuntime) -> None:
-        self.sockets = Path(tempfile.mkdtemp(prefix="ps2s-"))
-        for i, edge in enumerate(runtime.edges):
-            self._private.append(serve_privately(edge, socket_of(self.sockets, i)))
-
-        def note(counters: Mapping[str, float]) -> None:
-            for edge in runtime.edges:
-                edge.noted = counters
-
-        self._replanning = Replanning(settings, self.sockets, note)
-        self._replanning.start()
+    def _note(self, counters: Mapping[str, float]) -> None:
+        for edge in [] if self._runtime is None else self._runtime.edges:
+            edge.noted = counters
 
     def _tick(self) -> None:
         while not self._done.wait(TICK_S):

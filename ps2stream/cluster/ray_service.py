@@ -24,7 +24,7 @@ from ps2stream.cluster.actors import (
 )
 from ps2stream.cluster.logs import Logs
 from ps2stream.cluster.manning import Manning
-from ps2stream.cluster.replanning import Replanning, socket_of
+from ps2stream.cluster.replanning import Replanning
 from ps2stream.cluster.running import Service, place_of, ports
 from ps2stream.cluster.snapshots import Policy
 from ps2stream.cluster.supervisor import Supervisor
@@ -61,7 +61,7 @@ class RayService(Service):
         self._ports = dict(enumerate(ports(settings)))
         self._supervisor: Supervisor | None = None
         self._manning: Manning | None = None
-        self._replanning: Replanning | None = None
+        self._replanning = Replanning(settings, self._sockets, self._note)
         self._replaced = 0
         self._kept = False
         if ray.is_initialized():
@@ -101,14 +101,11 @@ class RayService(Service):
                 found[name] = self._ray.get(call, timeout=10)
             except self._ray.exceptions.RayError as error:
                 found[name] = {"failure": f"{type(error).__name__}: does not answer"}
-        if self._replanning is not None:
-            found["replanning-0"] = self._replanning.status()
-        return found
+        return found | self._replanning.status()
 
     def stop(self) -> None:
         ray = self._ray
-        if self._replanning is not None:
-            self._replanning.stop()
+        self._replanning.stop()
         if self._manning is not None:
             self._manning.stop()
         if self._supervisor is not None:
@@ -159,9 +156,7 @@ class RayService(Service):
         self._supervisor.start()
         self._manning = Manning(self)
         self._manning.start()
-        if self._settings.replan_s:
-            self._replanning = Replanning(self._settings, self._sockets, self._note)
-            self._replanning.start()
+        self._replanning.start()
 
     def _note(self, counters: Mapping[str, float]) -> None:
         with self._lock:
@@ -256,10 +251,9 @@ class RayService(Service):
     def _serve(self, address: Address) -> str:
         """Open the endpoint: at its port of before, where it had one."""
         settings, ray = self._settings, self._ray
-        private = socket_of(self._sockets, address.index) if settings.replan_s else None
-        call = self._actors[address].serve.remote(
-            settings.host, self._ports[address.index], settings.security, private
-        )
+        where = settings.host, self._ports[address.index]
+        private = self._replanning.socket(address.index)
+        call = self._actors[address].serve.remote(*where, settings.security, private)
         port = self._ports[address.index] = ray.get(call)
         return f"{settings.host}:{port}"
 

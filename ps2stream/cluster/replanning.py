@@ -37,14 +37,9 @@ main()
 CREDENTIALS = ("PS2STREAM_TOKEN", "PS2STREAM_TOKEN_FILE", "PS2STREAM_TLS_CA")
 
 
-def socket_of(folder: Path, dispatcher: int) -> Path:
-    """Where a dispatcher answers whoever may enter the folder."""
-    return folder / f"dispatcher-{dispatcher}.grpc"
-
-
 class Replanning:
-    """Every settings.replan_s seconds, on a thread of its own; `note` is given the counters
-    for `ps2stream status`. folder: where the dispatchers have their sockets."""
+    """Every settings.replan_s seconds, on a thread of its own; never if that is 0. `note` is given
+    the counters for `ps2stream status`. folder: where the dispatchers have their sockets."""
 
     def __init__(
         self,
@@ -53,13 +48,14 @@ class Replanning:
         note: Callable[[Mapping[str, float]], None],
         program: str = PROGRAM,
     ) -> None:
-        targets = [f"unix:{socket_of(folder, i)}" for i in range(settings.dispatchers)]
+        self._folder = folder
+        self._every_s = settings.replan_s
+        targets = [f"unix:{self._path(i)}" for i in range(settings.dispatchers)]
         command = ["replan", "--json", "--engine", settings.replan_engine, "--server", targets[0]]
         command += [word for target in targets for word in ("--from-service", target)]
         if settings.costs is not None:
             command += ["--costs", str(settings.costs)]
         self._command = [sys.executable, "-c", program, *command]
-        self._every_s = settings.replan_s
         self._note = note
         self._counts = {"replans": 0, "replans_failed": 0}
         self._last: dict[str, Any] = {}
@@ -68,8 +64,13 @@ class Replanning:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name="replanning")
 
+    def socket(self, dispatcher: int) -> Path | None:
+        """Where this one is to answer whoever may enter the folder; None: nowhere."""
+        return self._path(dispatcher) if self._every_s else None
+
     def start(self) -> None:
-        self._thread.start()
+        if self._every_s:
+            self._thread.start()
 
     def stop(self) -> None:
         """End what is under way."""
@@ -81,8 +82,14 @@ class Replanning:
             self._thread.join(STOP_S)
 
     def status(self) -> dict[str, Any]:
-        """replans, replans_failed; of the last: seconds, and what it said, or its failure."""
-        return {"failure": "", **self._counts, **self._last}
+        """As of an actor: replans, replans_failed; of the last one seconds, and what it said, or
+        its failure."""
+        if not self._every_s:
+            return {}
+        return {"replanning-0": {"failure": "", **self._counts, **self._last}}
+
+    def _path(self, dispatcher: int) -> Path:
+        return self._folder / f"dispatcher-{dispatcher}.grpc"
 
     def _run(self) -> None:
         while not self._stopping.wait(self._every_s):

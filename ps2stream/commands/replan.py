@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ps2stream.commands.apply import START_S
-from ps2stream.commands.migrations import coexistence_line
+from ps2stream.commands.migrations import coexistence, coexistence_line
 from ps2stream.commands.output import (
     Finite,
     Output,
@@ -30,8 +31,13 @@ if TYPE_CHECKING:
 
     from ps2stream.client import Client
     from ps2stream.plan import RoutingPlan
+    from ps2stream.planner.load import Costs
     from ps2stream.planner.replan import Verdict
+    from ps2stream.planner.sample import Sample
 
+ATTEMPTS = 5
+PAUSE_S = 2.0
+"""Between two of them: while it was planned, parts may have moved, or be moving."""
 WHY = {
     "load": "the whole load falls",
     "balance": "moving parts alone does not balance the workers",
@@ -104,37 +110,52 @@ def replan(
       ps2stream replan
 
     Exit code 0 also when there is nothing to do: the present plan is good enough, no object
-    or query is known, or plans change already. Exit code 7: not possible now, because the
-    plan was changed meanwhile.
+    or query is known, or two plans coexist already. Exit code 7: not possible now, because
+    of another move.
     """
     with output.connect(server) as client:
         plans = client.moves()
-        if plans.following_version:
-            beside = coexistence_line(plans) or plans.state
+        if coexistence(plans):
             output.emit(
                 {"event": "under_way", "following_version": plans.following_version},
-                f"nothing to do: a move to plan version {plans.following_version} is under way: "
-                f"{beside}",
+                f"nothing to do: plan version {plans.following_version} is on its way: "
+                f"{coexistence_line(plans)}",
             )
             return
         base, sigma, unmet = _present(client)
     with nullcontext() if path is None else writing(path), Telling(output) as tell:
-        found = _judged(output, base, sigma, unmet, from_service or (server,), fall, costs, tell,
-                        **options)  # fmt: skip
-        if found is None:
-            told = {"event": "decided", "reason": None, "sample": None}
-            output.emit(told, "nothing to do: the service knows no recent objects, or no queries")
-            return
-        verdict, made = found
-        if path is not None:
-            from ps2stream.plan_file import save_plan
-
-            save_plan(made, path)
-    told = verdict.to_dict() | {"sample": made.made["sample"]}
-    versions = {"plan_version": base.version, "following_version": made.version}
-    output.emit({"event": "decided", **versions, **told}, _shown(verdict, base, made))
-    if verdict.reason is None or dry_run:
+        found = _planned(output, base, from_service or (server,), costs, tell, **options)
+    if found is None:
+        told = {"event": "decided", "reason": None, "sample": None}
+        output.emit(told, "nothing to do: the service knows no recent objects, or no queries")
         return
+    from ps2stream.plan_file import save_plan
+    from ps2stream.planner.replan import judged
+
+    sample, made, weighed = found
+    for attempt in range(ATTEMPTS):
+        with output.connect(server) as client:
+            base = _plan(client)
+        made = replace(made, version=base.version + 1, base_version=base.version)
+        if path is not None:
+            save_plan(made, path)
+        verdict = judged(sample.stats, base, made, weighed, sigma, unmet, fall)
+        told = verdict.to_dict() | {"sample": made.made["sample"]}
+        versions = {"plan_version": base.version, "following_version": made.version}
+        output.emit({"event": "decided", **versions, **told}, _shown(verdict, base, made))
+        if verdict.reason is None or dry_run:
+            return
+        try:
+            _take_up(output, server, made, coexist)
+        except FailedPrecondition:
+            if attempt == ATTEMPTS - 1:
+                raise
+        else:
+            return
+        time.sleep(PAUSE_S)
+
+
+def _take_up(output: Output, server: str, made: RoutingPlan, coexist: bool) -> None:
     body = made.to_dict()
     body.pop("made", None)
     raw = json.dumps(body, separators=(",", ":")).encode()
@@ -148,15 +169,20 @@ def replan(
     )
 
 
+def _plan(client: Client) -> RoutingPlan:
+    from ps2stream.plan import RoutingPlan
+
+    return RoutingPlan.from_dict(json.loads(client.plan()))
+
+
 def _present(client: Client) -> tuple[RoutingPlan, float, bool]:
     """The plan in force; sigma; whether parts that are moved would not bring the measured balance
     there, which is not known where nothing was measured yet."""
     import numpy as np
 
-    from ps2stream.plan import RoutingPlan
     from ps2stream.planner.load import balance
 
-    plan = RoutingPlan.from_dict(json.loads(client.plan()))
+    plan = _plan(client)
     try:
         told = client.rebalance(dry_run=True)
     except FailedPrecondition:
@@ -165,47 +191,40 @@ def _present(client: Client) -> tuple[RoutingPlan, float, bool]:
     return plan, sigma, bool(after.any()) and balance(after) > sigma
 
 
-def _judged(
+def _planned(
     output: Output,
     base: RoutingPlan,
-    sigma: float,
-    unmet: bool,
     targets: tuple[str, ...],
-    fall: float,
     costs: str | None,
     tell: Callable[[str], None],
     *,
     algorithm: str,
     engine: Any,
     seed: int,
-) -> tuple[Verdict, RoutingPlan] | None:
-    """A plan for recent objects, and what is to be said of it; None where there are none."""
+) -> tuple[Sample, RoutingPlan, Costs] | None:
+    """Recent objects, a plan for them that could follow `base`, and what work costs; None where
+    there are no objects or no queries."""
     from ps2stream.planner.job import Job, plan_of, read_costs, sample_of
     from ps2stream.planner.load import Costs
     from ps2stream.planner.partition import Options
-    from ps2stream.planner.replan import judged
 
     posts, updates = recent(output, targets, seed, tell)
     if not (any(map(len, posts)) and any(map(len, updates))):
         return None
-    settings = Options(
-        costs=read_costs(costs) if costs is not None else Costs(), progress=tell, seed=seed
-    )
+    weighed = read_costs(costs) if costs is not None else Costs()
     job = Job(
         posts=posts,
         updates=updates,
         workers=base.workers,
         algorithm=algorithm,
-        options=settings,
+        options=Options(costs=weighed, progress=tell, seed=seed),
         stemmer=base.analysis.stemmer,
         stop_words=base.analysis.stop_words,
         grid=base.grid,
         engine=engine,
     )
     sample = sample_of(job)
-    made = plan_of(sample, job)
-    made = replace(made, version=base.version + 1, base_version=base.version)
-    return judged(sample.stats, base, made, settings.costs, sigma, unmet, fall), made
+    return sample, plan_of(sample, job), weighed
 
 
 def _shown(verdict: Verdict, base: RoutingPlan, made: RoutingPlan) -> str:

@@ -40,7 +40,10 @@ def swapped(client: Client) -> bytes:
     """The plan in force, derived from it, with workers 0 and 1 in each other's place."""
     plan = json.loads(client.plan())
     for leaf in plan["leaves"]:
-        leaf["worker"] = 1 - leaf["worker"]
+        if "worker" in leaf:
+            leaf["worker"] = 1 - leaf["worker"]
+        else:
+            leaf["workers"].reverse()
     plan["base_version"], plan["version"] = plan["version"], plan["version"] + 1
     return json.dumps(plan).encode()
 

@@ -6,12 +6,14 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ps2stream.client import Client
 from ps2stream.cluster.running import Service
 from ps2stream.cluster.service import start
+from ps2stream.commands.recent import recent
 from ps2stream.config import Settings
 from ps2stream.errors import FailedPrecondition
 from ps2stream.plan import RoutingPlan
@@ -119,29 +121,29 @@ def test_a_better_plan_is_found_and_takes_over_bit_by_bit(
 ) -> None:
     with start(settings, by_text()) as service, Client(service.targets[0], timeout=90) as client:
         targets = [word for target in service.targets for word in ("--from-service", target)]
-        replan = ("replan", "--engine", "numpy", *targets, "--json")
-        assert lines(run(service, *replan))[0]["sample"] is None
+        words = ("replan", "--engine", "numpy", *targets, "--json")
+        assert lines(run(service, *words))[0]["sample"] is None
         world = World(client)
         world.insert(60)
         for _ in range(5):
             world.publish(60)
         path = str(tmp_path / "next.json")
-        [said] = lines(run(service, *replan, "--dry-run", "-o", path))
+        [said] = lines(run(service, *words, "--dry-run", "-o", path))
         assert (said["reason"], said["plan_version"], said["following_version"]) == ("load", 1, 2)
         assert said["sample"]["objects"] == 300
         now, planned = sum(said["now"]), sum(said["planned"])
         assert said["falls"] == pytest.approx(1 - planned / now)
         assert said["falls"] > 0.1
         assert load_plan(path).base_version == 1
-        [kept] = lines(run(service, *replan, "--fall", "0.9"))
+        [kept] = lines(run(service, *words, "--fall", "0.9"))
         assert kept["reason"] is None
         assert client.moves().following_version == 0
-        shown = run(service, *replan[:-1], "--dry-run").output
+        shown = run(service, *words[:-1], "--dry-run").output
         assert "decision  plan anew: the whole load falls" in shown
-        decided, begun = lines(run(service, *replan))
+        decided, begun = lines(run(service, *words))
         assert decided["reason"] == "load"
         assert (begun["event"], begun["plan_version"]) == ("coexists", 2)
-        [again] = lines(run(service, *replan))
+        [again] = lines(run(service, *words))
         assert again == {"event": "under_way", "following_version": 2}
         world.publish(20)
         world.insert(20)
@@ -152,8 +154,42 @@ def test_a_better_plan_is_found_and_takes_over_bit_by_bit(
         assert (found.plan_version, found.ended[-1].outcome) == (2, "done")
         world.publish(20)
         world.check()
-        [good] = lines(run(service, *replan))
+        [good] = lines(run(service, *words))
         assert (good["event"], good["reason"]) == ("decided", None)
+
+
+def test_a_plan_that_changes_meanwhile_is_what_the_new_one_follows(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+
+    with start(settings, by_text()) as service, Client(service.targets[0], timeout=90) as client:
+
+        def slowly(*args: Any) -> Any:
+            found = recent(*args)
+            client.apply_plan(swapped(client))
+            assert settled(client).plan_version == 2
+            return found
+
+        monkeypatch.setattr("ps2stream.commands.replan.recent", slowly)
+        world = World(client)
+        world.insert(60)
+        for _ in range(3):
+            world.publish(60)
+        decided, begun = lines(
+            run(
+                service,
+                "replan",
+                "--engine",
+                "numpy",
+                "--json",
+                "--from-service",
+                service.targets[0],
+            )
+        )
+        assert (decided["plan_version"], decided["following_version"]) == (2, 3)
+        assert (begun["event"], begun["plan_version"]) == ("coexists", 3)
+        world.publish(20)
+        world.check()
 
 
 def test_a_restart_goes_on_with_the_new_plan(settings: Settings) -> None:
