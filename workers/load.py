@@ -2,6 +2,11 @@
 
 A part is what one worker owns of a base-level cell, so counts by cell at each worker are
 counts by part. The other levels of the grid do not move: each counts as one.
+
+Of a busy period not every object is worth its counting: after the first EXACT of them one in
+STRIDE stands for all, or all of one small batch in STRIDE. Which, is drawn for each batch, as
+streams may repeat themselves. A part with n objects is then told to about
+sqrt((STRIDE - 1) / n), where small batches are of many places.
 """
 
 from __future__ import annotations
@@ -17,6 +22,9 @@ from ps2stream.workers.by_cell import ByCell, Counts
 from ps2stream.workers.index import Census, Met
 
 OBJECTS, CHECKS, INSERTS, DELETES = range(4)
+EXACT = 1 << 16
+STRIDE = 7
+_SMALL = 1 << 11  # a batch of fewer objects costs more by its handling than by these
 _TOGETHER = 1 << 14  # objects: fewer would cost more than they are worth
 
 
@@ -29,16 +37,45 @@ class LoadCounter:
         self._asked = self._told = (0, 0)  # epoch and number of the last request, answered
         self._waiting: list[tuple[F64, F64, I64]] = []  # batches that are counted together
         self._held = 0  # objects of these
+        self._met = 0  # objects since the last report
+        self._stride = 1  # each that waits stands for so many
+        self._drawn = index
+        self._turn, self._chosen_turn = 0, 0  # of so many small batches, which counts
         self._levels = np.zeros(1 << 32 - LEVEL_SHIFT, np.int64)  # checks on the other levels
         self._counts = ByCell(4)
 
     def objects(self, lon: F64, lat: F64, met: Met) -> None:
         """A batch was matched; degrees, float64[n]."""
-        self._waiting.append((lon, lat, met.base))
-        self._levels += met.levels
+        base, levels = met
+        if self._stride > 1:
+            if len(lon) >= _SMALL:
+                some = slice(self._draw(), None, STRIDE)
+                # Copies: views would keep the whole messages.
+                lon, lat, base = lon[some].copy(), lat[some].copy(), base[some].copy()
+            elif self._chosen():
+                levels = levels * STRIDE
+            else:
+                return
+        self._levels += levels
+        self._waiting.append((lon, lat, base))
         self._held += len(lon)
+        self._met += len(met.base)
         if self._held >= _TOGETHER:
             self._count()
+            if self._met >= EXACT:
+                self._stride = STRIDE
+
+    def _chosen(self) -> bool:
+        """Whether this small batch counts: one of STRIDE, whichever."""
+        self._turn = (self._turn + 1) % STRIDE
+        if not self._turn:
+            self._chosen_turn = self._draw()
+        return self._turn == self._chosen_turn
+
+    def _draw(self) -> int:
+        """One of STRIDE; a linear congruence is enough, and quick."""
+        self._drawn = (self._drawn * 1_103_515_245 + 12_345) & 0x7FFFFFFF
+        return (self._drawn >> 16) % STRIDE
 
     def updates(self, kind: U8, tag_off: I64, tag_cell: U32) -> None:
         """Rows were inserted or deleted under these tags (ragged)."""
@@ -49,6 +86,7 @@ class LoadCounter:
     def take(self) -> Counts:
         """What was counted, which is forgotten."""
         self._count()
+        self._met, self._stride = 0, 1
         levels = np.flatnonzero(self._levels)
         coarse = (levels << LEVEL_SHIFT).astype(np.uint32)
         self._counts.add(coarse, OBJECTS, np.zeros(len(levels), np.int64), self._levels[levels])
@@ -91,7 +129,8 @@ class LoadCounter:
         if self._waiting:
             lon, lat, checks = map(np.concatenate, zip(*self._waiting, strict=True))
             cell = self._grid.cells(lon, lat, 0)
-            self._counts.add(cell, OBJECTS, np.ones(len(cell), np.int64), checks)
+            each = np.full(len(cell), self._stride)
+            self._counts.add(cell, OBJECTS, each, checks * self._stride)
         self._waiting, self._held = [], 0
 
 

@@ -133,6 +133,16 @@ def test_a_restart_after_a_move_goes_on_from_the_snapshots() -> None:
     assert found.events["resumed"] >= topology.most_workers
 
 
+def test_the_controller_splits_cells_among_faults() -> None:
+    """Seeds in which cells become too hot to move."""
+    splits = 0
+    for seed in (1012, 1126, 1162, 1347):
+        found = run(seed)
+        assert not found.violations, seed
+        splits += found.events["splits"]
+    assert splits > 3
+
+
 def test_the_controller_ends_the_old_plan_among_faults() -> None:
     """Where two plans coexist that nobody else unites."""
     moves = ((seed, e) for seed in itertools.count(1000) for e in scenario(seed).events)

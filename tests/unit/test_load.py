@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
+import pytest
 
 from ps2stream.batch import strings_to_column
 from ps2stream.expr import compile_column
@@ -17,6 +18,8 @@ from ps2stream.rows import Kind, QueryRows
 from ps2stream.space import Rect
 from ps2stream.tags import Tagger
 from ps2stream.terms import Analysis, Analyzer, Frequencies
+from ps2stream.workers import load
+from ps2stream.workers.index import Met
 from ps2stream.workers.state import WorkerMachine
 
 GRID = Grid(5, 4, max_cells=8)
@@ -158,3 +161,35 @@ def test_a_report_says_how_many_periods_it_is_of() -> None:
     assert (later.periods, int(later.objects.sum())) == (3, 10)
     assert twin.report(2, 1).periods == 0  # another controller
     assert twin.machine.on(LoadRequest(1, 9, 50)) == []
+
+
+@pytest.mark.parametrize(
+    ("size", "periodic", "off"), [(50, 0, 0.04), (3000, 0, 0.04), (3000, 7, 0.5)]
+)
+def test_of_a_busy_period_some_objects_stand_for_all(
+    size: int, periodic: int, off: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Small batches and large ones, and a stream that repeats itself just so."""
+    monkeypatch.setattr(load, "EXACT", 2_000)
+    monkeypatch.setattr(load, "_TOGETHER", 500)
+    rng = np.random.default_rng(1)
+    counter = load.LoadCounter(0, GRID)
+    places = 7
+    number = np.arange(700_000)
+    at = number % periodic if periodic else rng.integers(0, places, len(number))
+    lon, lat = (-100.0 + 30 * at).astype(np.float64), np.full(len(at), 10.0)
+    for first in range(0, len(at), size):
+        some = slice(first, first + size)
+        met = Met(at[some] * 10, np.zeros(16, np.int64))
+        counter.objects(lon[some], lat[some], met)
+    counts = counter.take()
+    assert len(counts.cell) == places  # from west to east
+    row = np.arange(places)
+    exact = np.bincount(at)
+    assert counts.by[row, load.OBJECTS] == pytest.approx(exact, rel=off)
+    assert counts.by[row, load.CHECKS] == pytest.approx(exact * 10 * np.arange(places), rel=off)
+    if not periodic:
+        assert (counts.by[row, load.OBJECTS] != exact).any()
+    counter.objects(lon[:size], lat[:size], Met(at[:size], np.zeros(16, np.int64)))
+    again = counter.take()  # a new period begins one by one
+    assert again.by[:, load.OBJECTS].sum() == size
