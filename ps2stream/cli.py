@@ -28,6 +28,7 @@ COMMANDS = {
     "scale": ("apply", "scale"),
     "migrations": ("migrations", "migrations"),
     "calibrate": ("calibrate", "calibrate"),
+    "dashboards": ("dashboards", "dashboards"),
     "demo": ("demo", "demo"),
     "bench": ("bench", "bench"),
     "experiment": ("experiment", "experiment"),

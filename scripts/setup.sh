@@ -70,6 +70,20 @@ rm -f "$venv/.ready"
 "$python" -m venv "$venv"
 say "installing the packages pinned in requirements.txt"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -r requirements.txt
+# Tests have a Prometheus server judge what is made for it; as a package it would start by itself.
+has_prometheus() {
+    command -v promtool >/dev/null || [ -x "$venv/prometheus/usr/bin/promtool" ]
+}
+if ! has_prometheus && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    say "unpacking Prometheus, which tests start, into $venv/prometheus"
+    apt-get update -qq && (
+        folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT && chmod 755 "$folder" &&
+            (cd "$folder" && apt-get download -qq prometheus) &&
+            dpkg-deb -x "$folder"/prometheus_*.deb "$venv/prometheus"
+    ) || true
+fi
+has_prometheus || say "Prometheus is missing: tests that need it are skipped \
+(Debian: apt-get install prometheus)"
 say "installing ps2stream itself"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps \
     --no-build-isolation --editable .

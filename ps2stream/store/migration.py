@@ -114,7 +114,8 @@ class Migration:
         outcomes = Counter(str(move["outcome"]) for move in self.moves)
         return {
             "workers": self.strategy.workers,
-            "moving": int(self.strategy.following is not None),
+            "moving": int(self.state not in ("DONE", "APART")),
+            "coexisting": int(self.state == "APART"),
             "moves": {outcome: outcomes[outcome] for outcome in ("done", "aborted")},
         }
 

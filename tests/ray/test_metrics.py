@@ -1,21 +1,21 @@
-"""What Ray exports of the actors, and that a killed worker shows."""
+"""What Ray exports of the actors, and what Prometheus makes of it."""
 
 from __future__ import annotations
 
-import os
-import signal
-import socket
 import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
+from ps2stream.cli import main
 from ps2stream.client import Client
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
+from tests.prometheus_server import free_port, server
 
 pytestmark = pytest.mark.ray
 
@@ -45,9 +45,8 @@ def test_the_actors_metrics_are_scraped_from_ray(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAY_metrics_report_interval_ms", "1000")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    port, made = free_port(), tmp_path / "made"
+    target = ("--target", f"127.0.0.1:{port}")
     settings = Settings(
         port=0, workers=2, data_dir=tmp_path / "data", metrics_port=port, metrics_s=0.5
     )
@@ -74,9 +73,14 @@ def test_the_actors_metrics_are_scraped_from_ray(
             until(lambda: scraped(port, full, **labels), lambda value: value == wanted)  # noqa: B023
         assert scraped(port, "ray_ps2stream_stage_seconds_bucket_total", stage="link") > 0
         assert scraped(port, "ray_ps2stream_resident_bytes", role="worker") > 0
-        epochs = scraped(port, "ray_ps2stream_epoch", role="worker", index="1")
-        os.kill(service.status()["worker-1"]["pid"], signal.SIGKILL)
-        until(
-            lambda: scraped(port, "ray_ps2stream_epoch", role="worker", index="1"),
-            lambda value: value > epochs,
-        )
+        assert CliRunner().invoke(main, ["dashboards", "-o", str(made), *target]).exit_code == 0
+        with server(made) as prometheus:
+            prometheus.until("sum(ps2stream_objects_total)", 23)
+            of = 'stage="complete", le="+Inf"'
+            prometheus.until(f"sum(ps2stream_stage_seconds_bucket{{{of}}})", 20)
+            [(labels, count)] = prometheus.values(
+                'count by (__name__, role) (ps2stream_up{role="worker", WorkerId!=""})'
+            )
+            assert (labels["__name__"], count) == ("ps2stream_up", 2)
+            assert prometheus.values('{__name__=~"ray_ps2stream_.*"}') == []
+            assert prometheus.values('{__name__=~"ps2stream_.*", otel_scope_name!=""}') == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,14 +15,9 @@ from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.errors import InvalidArgument
 from ps2stream.metrics import METRICS, Kind
+from tests.prometheus_server import free_port
 
 Values = dict[tuple[str, tuple[tuple[str, str], ...]], float]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="module")

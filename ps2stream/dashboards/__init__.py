@@ -1,0 +1,1 @@
+"""Files for Prometheus and Grafana, made from what ps2stream/metrics.py exports."""

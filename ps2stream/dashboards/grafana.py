@@ -1,0 +1,258 @@
+"""A Grafana dashboard, as JSON."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+SOURCE = {"type": "prometheus", "uid": "${datasource}"}
+_WIDTH = 24
+
+
+class Panel(NamedTuple):
+    """What it shows: (legend, expression) each; `unit` as Grafana calls it; `width` of 24."""
+
+    title: str
+    queries: tuple[tuple[str, str], ...]
+    unit: str = "short"
+    width: int = 8
+    what: str = ""
+    single: bool = False
+    """The last value, in place of a line over time."""
+
+
+class Row(NamedTuple):
+    title: str
+    panels: tuple[Panel, ...]
+
+
+def _sum(metric: str, by: str = "", match: str = "") -> str:
+    clause = f" by ({by})" if by else ""
+    return f"sum{clause} ({_named(metric, match)})"
+
+
+def _rate(metric: str, by: str = "", match: str = "") -> str:
+    clause = f" by ({by})" if by else ""
+    return f"sum{clause} (rate({_named(metric, match)}[$__rate_interval]))"
+
+
+def _max(metric: str, by: str = "", match: str = "") -> str:
+    clause = f" by ({by})" if by else ""
+    return f"max{clause} ({_named(metric, match)})"
+
+
+def _named(metric: str, match: str) -> str:
+    more = f", {match}" if match else ""
+    return f'ps2stream_{metric}{{job=~"$job"{more}}}'
+
+
+def _quantile(q: float, stage: str, by: str = "") -> str:
+    rate = _rate("stage_seconds_bucket", f"le{', ' + by if by else ''}", f'stage="{stage}"')
+    return f"histogram_quantile({q}, {rate})"
+
+
+def _stages(q: float, *stages: str) -> tuple[tuple[str, str], ...]:
+    return tuple((stage, _quantile(q, stage)) for stage in stages)
+
+
+ACTOR, BY = "{{role}}-{{index}}", "role, index"
+_LEDGER = 'role="sequencer"'
+
+ROWS = (
+    Row("Now", (
+        Panel("Objects in", (("", _rate("objects_total")),), "ops", 4, single=True),
+        Panel("Matches out", (("", _rate("delivered_matches_total")),), "ops", 4, single=True),
+        Panel("p99 until durable", (("", _quantile(0.99, "complete")),), "s", 4, single=True),
+        Panel("Live queries", (("", _max("live_queries")),), "short", 4, single=True),
+        Panel("Workers there", (
+            ("", 'count(max by (index) (ps2stream_up{job=~"$job", role="worker"}))'),
+        ), "short", 4, single=True),
+        Panel("Plan version", (("", _max("plan_version")),), "none", 4, single=True),
+    )),
+    Row("Throughput", (
+        Panel("Tuples in", (
+            ("objects", _rate("objects_total")), ("{{kind}}", _rate("updates_total", "kind")),
+        ), "ops"),
+        Panel("Matches", (
+            ("found", _rate("matches_total")),
+            ("delivered", _rate("delivered_matches_total")),
+            ("lost to quota or retention", _rate("lost_matches_total")),
+            ("found by two, made one", _rate("collapsed_matches_total")),
+        ), "ops"),
+        Panel("Objects on their way", (
+            ("copies to workers", _rate("object_copies_total")),
+            ("matched", _rate("matched_objects_total")),
+            ("nobody wanted", _rate("objects_discarded_total")),
+        ), "ops"),
+        Panel("Refused", (
+            ("objects: {{reason}}", _rate("objects_refused_total", "reason")),
+            ("updates: {{reason}}", _rate("updates_refused_total", "reason")),
+        ), "ops"),
+        Panel("Delivered bytes", (("", _rate("delivered_bytes_total")),), "Bps"),
+        Panel("Objects of a batch", (
+            ("", f"{_rate('objects_total')} / {_rate('object_batches_total')}"),
+        ), what="Batches join while others are under way: large ones say that it is busy."),
+    )),
+    Row("Latency", (
+        Panel("p99 by stage", _stages(
+            0.99, "intake", "link", "match", "merge", "sync", "durable", "complete", "deliver"
+        ), "s", 12, "docs/metrics.md says what each stage counts"),
+        Panel("Until matches are durable", tuple(
+            (f"p{100 * q:g}", _quantile(q, "complete")) for q in (0.5, 0.9, 0.99)
+        ), "s", 6),
+        Panel("Late objects", (("more than {{than}}", _rate("late_objects_total", "than")),),
+              "ops", 6),
+    )),
+    Row("Queues", (
+        Panel("Waiting", (
+            ("batches in flight", _sum("batches_in_flight")),
+            ("publications in the intake", _sum("intake_publications")),
+            ("undecided updates", _sum("undecided_updates")),
+            ("held by workers", _sum("held_batches")),
+            ("pending in mergers", _sum("pending_batches")),
+        )),
+        Panel("Streams", (
+            ("streams", _sum("streams")), ("watchers", _sum("watchers")),
+            ("credits", _sum("credits")), ("not yet taken", _sum("untaken_batches")),
+            ("cut, a second", _rate("cut_streams_total")),
+        )),
+        Panel("Session lag", (
+            ("most", _max("session_lag_matches", match='of="most"')),
+            ("all", _sum("session_lag_matches", match='of="all"')),
+            ("sessions", _sum("sessions")),
+        )),
+    )),
+    Row("Workers", (
+        Panel("Load in a period", (
+            ("worker-{{worker}}", _max("worker_load_seconds", "worker")),
+        ), "s"),
+        Panel("Balance", (("balance", _max("balance")), ("limit", _max("balance_limit")))),
+        Panel("Queries and postings", (
+            ("queries {{index}}", _max("worker_queries", "index")),
+            ("postings {{index}}", _max("postings", "index")),
+            ("tombstones {{index}}", _max("tombstones", "index")),
+        )),
+        Panel("p99 of a match", (("worker-{{index}}", _quantile(0.99, "match", "index")),), "s"),
+        Panel("Index", (("worker-{{index}}", _max("index_bytes", "index")),), "bytes"),
+        Panel("Plans and moves", (
+            ("moving", _max("migration_active")), ("coexisting", _max("plans_coexist")),
+            ("ended: {{outcome}}", _sum("migrations_total", "outcome")),
+            ("adjustments: {{outcome}}", _sum("adjustments_total", "outcome")),
+            ("parts: {{kind}}", _sum("parts_changed_total", "kind")),
+        )),
+    )),
+    Row("Machine and faults", (
+        Panel("CPU", ((ACTOR, _rate("cpu_seconds_total", BY)),), "percentunit"),
+        Panel("Memory", ((ACTOR, _sum("resident_bytes", BY)),), "bytes"),
+        Panel("Disk", (
+            ("free", _max("disk_free_bytes")), ("log of " + ACTOR, _max("log_bytes", BY)),
+            ("backlog of sessions", _sum("session_backlog_bytes")),
+        ), "bytes"),
+        Panel("Incarnation", ((ACTOR, _max("epoch", BY)),), "none",
+              what="A step is an actor that was replaced."),
+        Panel("LSN behind the ledger", (
+            (ACTOR, f"scalar({_max('lsn', match=_LEDGER)}) - {_max('lsn', BY)}"),
+        )),
+        Panel("Messages and batches that did not count", (
+            ("refused by " + ACTOR, _rate("messages_refused_total", BY)),
+            ("dropped by " + ACTOR, _rate("messages_dropped_total", BY)),
+            ("stale batches", _rate("stale_batches_total")),
+            ("quarantined objects", _rate("quarantined_objects_total")),
+        ), "ops"),
+    )),
+)  # fmt: skip
+
+
+def dashboard() -> dict[str, Any]:
+    """To be imported into Grafana, or provisioned."""
+    return {
+        "uid": "ps2stream",
+        "title": "PS2Stream",
+        "description": "Written by `ps2stream dashboards`",
+        "tags": ["ps2stream"],
+        "schemaVersion": 39,
+        "version": 1,
+        "editable": True,
+        "graphTooltip": 1,
+        "refresh": "15s",
+        "time": {"from": "now-1h", "to": "now"},
+        "timezone": "browser",
+        "templating": {"list": [_source(), _jobs()]},
+        "panels": _panels(),
+    }
+
+
+def _source() -> dict[str, Any]:
+    return {
+        "type": "datasource",
+        "name": "datasource",
+        "label": "Data source",
+        "query": "prometheus",
+    }
+
+
+def _jobs() -> dict[str, Any]:
+    return {
+        "type": "query",
+        "name": "job",
+        "label": "Service",
+        "datasource": SOURCE,
+        "query": "label_values(ps2stream_up, job)",
+        "includeAll": True,
+        "multi": True,
+        "allValue": ".+",
+        "current": {"text": "All", "value": "$__all", "selected": True},
+    }
+
+
+def _panels() -> list[dict[str, Any]]:
+    out: list[dict[str, Any]] = []
+    y = 0
+    for row in ROWS:
+        place = {"x": 0, "y": y, "w": _WIDTH, "h": 1}
+        out.append({
+            "id": len(out) + 1, "type": "row", "title": row.title, "gridPos": place,
+            "collapsed": False, "panels": [],
+        })  # fmt: skip
+        x, y, height = 0, y + 1, 0
+        for panel in row.panels:
+            high = 4 if panel.single else 8
+            if x + panel.width > _WIDTH:
+                x, y = 0, y + height
+            place = {"x": x, "y": y, "w": panel.width, "h": high}
+            out.append(_panel(panel, len(out) + 1, place))
+            x, height = x + panel.width, high
+        y += height
+    return out
+
+
+def _panel(panel: Panel, number: int, place: dict[str, int]) -> dict[str, Any]:
+    custom = {} if panel.single else {"custom": {"fillOpacity": 10, "showPoints": "never"}}
+    defaults = {"unit": panel.unit, "min": 0} | custom
+    reduced = {"reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False}}
+    lines = {
+        "legend": {
+            "displayMode": "list", "placement": "bottom", "showLegend": True, "calcs": [],
+        },
+        "tooltip": {"mode": "multi", "sort": "desc"},
+    }  # fmt: skip
+    return {
+        "id": number,
+        "type": "stat" if panel.single else "timeseries",
+        "title": panel.title,
+        "description": panel.what,
+        "datasource": SOURCE,
+        "gridPos": place,
+        "fieldConfig": {"defaults": defaults, "overrides": []},
+        "options": reduced if panel.single else lines,
+        "targets": [
+            {
+                "refId": chr(ord("A") + i),
+                "datasource": SOURCE,
+                "expr": expr,
+                "legendFormat": legend or "__auto",
+                "range": not panel.single,
+                "instant": panel.single,
+            }
+            for i, (legend, expr) in enumerate(panel.queries)
+        ],
+    }

@@ -1,0 +1,46 @@
+"""The configuration of a Prometheus server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+RULES = "ps2stream.rules.yml"
+JOB = "ps2stream"
+
+# Ray puts `ray_` before our names, and `_total` behind the parts of a histogram; its own labels
+# of no use here go.
+_RELABEL = """\
+    metric_relabel_configs:
+      - source_labels: [__name__]
+        regex: 'ray_(ps2stream_.+_seconds_(?:bucket|sum|count))_total'
+        target_label: __name__
+        replacement: '$1'
+      - source_labels: [__name__]
+        regex: 'ray_(ps2stream_.+)'
+        target_label: __name__
+        replacement: '$1'
+      - regex: 'otel_scope_.*|Component|JobId|SessionName|Version'
+        action: labeldrop
+"""
+
+
+def configuration(targets: Sequence[str], discovery: Sequence[str] = ()) -> str:
+    """YAML. targets: HOST:PORT; discovery: files that Ray writes the addresses of its nodes to."""
+    out = f"""\
+# Written by `ps2stream dashboards`.
+global:
+  scrape_interval: 15s
+  evaluation_interval: 15s
+
+rule_files:
+  - {RULES}
+
+scrape_configs:
+  - job_name: {JOB}
+"""
+    if targets:
+        out += f"    static_configs:\n      - targets: {json.dumps(list(targets))}\n"
+    if discovery:
+        out += f"    file_sd_configs:\n      - files: {json.dumps(list(discovery))}\n"
+    return out + _RELABEL
