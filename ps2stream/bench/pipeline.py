@@ -21,12 +21,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ps2stream.batch import F64, column_to_strings
 from ps2stream.bench import workload
 from ps2stream.bench.publisher import Interval, Job, publish
 from ps2stream.bench.subscriber import Receipt, subscribe
+from ps2stream.bench.verified import verified
 from ps2stream.cluster.running import Service
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings, default_workers
@@ -169,7 +168,9 @@ class _Run:
                 else {},
             },
             "gaps": full_receipt.gaps + half_receipt.gaps,
-            "verified": self._verify([full, half], [full_receipt, half_receipt]),
+            "verified": verified(
+                self.load, [full, half], [full_receipt, half_receipt], SAMPLE_EVERY
+            ),
         }
 
     def _settled(self, heard: Any, interval: Interval) -> Receipt:
@@ -189,39 +190,6 @@ class _Run:
             if "cpu_seconds" in status
         }
         return spent | {"ray_daemons": _daemons_cpu()}
-
-    def _verify(self, intervals: list[Interval], receipts: list[Receipt]) -> dict[str, int]:
-        """Sampled objects whose delivered handles differ from brute force over the words."""
-        checked = wrong = 0
-        last = intervals[-1]
-        words = [
-            set(e.replace(" AND ", " ").replace(" OR ", " ").split())
-            for e in self.load.expressions()
-        ]
-        texts = column_to_strings(self.load.posts.text_off, self.load.posts.text)
-        analyzer = Analyzer(Analysis(salt=0))
-        rect, every = self.load.interests.rect, self.load.interests.every
-        for interval, receipt in zip(intervals, receipts, strict=True):
-            for offset, lsn, row in interval.sampled(SAMPLE_EVERY):
-                said = set(analyzer.tokens(texts[row]))
-                lon, lat = self.load.posts.lon[row], self.load.posts.lat[row]
-                live = np.flatnonzero((last.born <= lsn) & (last.born > 0) & (lsn < last.died))
-                near = live[_inside(rect[live], lon, lat)]
-                want = sorted(
-                    int(last.born[q])
-                    for q in near.tolist()
-                    if (words[q] <= said if every[q] else words[q] & said)
-                )
-                checked += 1
-                wrong += want != sorted(receipt.sample.get(offset, []))
-        return {"sampled": checked, "wrong": wrong}
-
-
-def _inside(rect: F64, lon: float, lat: float) -> NDArray[np.bool_]:
-    east, west = lon >= rect[:, 0], lon <= rect[:, 2]
-    beside = np.where(rect[:, 0] > rect[:, 2], east | west, east & west)
-    found: NDArray[np.bool_] = beside & (lat >= rect[:, 1]) & (lat <= rect[:, 3])
-    return found
 
 
 def _daemons_cpu() -> float:

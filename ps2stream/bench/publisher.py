@@ -188,8 +188,15 @@ class Publisher:
             self._batches[first, size] = request
         self.objects.send(request)
 
-    def phase(self, seconds: float, rate: float | None, size: int) -> Interval:
-        """Send for `seconds`; `rate` tuples a second, or as fast as answers come."""
+    def phase(
+        self,
+        seconds: float,
+        rate: float | None,
+        size: int,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> Interval:
+        """Send for `seconds`, or until stopped; `rate` tuples a second, or as fast as answers
+        come."""
         for first in range(0, len(self.job.posts.lon) - size + 1, size):
             self._prepare(first, size)
         self.acks.clear()
@@ -204,7 +211,7 @@ class Publisher:
         gone = self._gone
         while (moment := interval.began + k * pause if rate else time.monotonic()) < (
             interval.began + seconds
-        ):
+        ) and not stopped():
             if (wait := moment - time.monotonic()) > 0:
                 time.sleep(wait)
             intended.append(moment)
@@ -254,7 +261,8 @@ class Publisher:
 
 
 def publish(job: Job, pipe: Connection) -> None:
-    """Load the queries, then run the phases that the pipe asks for: (seconds, rate, size)."""
+    """Load the queries, then run the phases that the pipe asks for: (seconds, rate, size). One
+    that has no end, for seconds is infinite, ends with whatever the pipe says next."""
     options = [("grpc.max_receive_message_length", 64 << 20)]
     with grpc.insecure_channel(job.target, options=options) as channel:
         publisher = Publisher(job, channel)
@@ -265,6 +273,12 @@ def publish(job: Job, pipe: Connection) -> None:
         loading.elapsed = time.monotonic() - loading.began
         pipe.send(loading)
         while (asked := pipe.recv()) is not None:
-            pipe.send(publisher.phase(*asked))
+            seconds, rate, size = asked
+            endless = seconds == float("inf")
+            stopped = pipe.poll if endless else lambda: False
+            interval = publisher.phase(seconds, rate, size, stopped)
+            if endless:
+                pipe.recv()
+            pipe.send(interval)
         for stream in (publisher.objects, publisher.inserts, publisher.deletes):
             stream.close()

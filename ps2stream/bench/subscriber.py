@@ -37,14 +37,18 @@ class Receipt:
         """Seconds from `began` to the last arrival."""
         return max(self.last - began, 1e-9)
 
-    def latency(self, interval: Interval) -> F64:
-        """ms from the intended sending of its batch to the arrival of each object."""
+    def sent(self, interval: Interval) -> F64:
+        """When the batch of each delivered object was meant to be sent, monotonic s."""
         if not self.offsets:
             return np.zeros(0)
-        offset = np.concatenate(self.offsets)
+        batch = np.searchsorted(interval.offsets, np.concatenate(self.offsets), "right") - 1
+        sent: F64 = interval.intended[batch]
+        return sent
+
+    def latency(self, interval: Interval) -> F64:
+        """ms from the intended sending of its batch to the arrival of each object."""
         at = np.repeat(self.at, [len(o) for o in self.offsets])
-        batch = np.searchsorted(interval.offsets, offset, "right") - 1
-        late: F64 = (at - interval.intended[batch]) * 1e3
+        late: F64 = (at - self.sent(interval)) * 1e3
         return late
 
 

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from ps2stream import readers
-from ps2stream.batch import F64, I64, U8, Array, strings_to_column
+from ps2stream.batch import F64, I64, U8, Array, strings_to_column, take_ragged
 from ps2stream.grid import Grid
 from ps2stream.space import square_km
 from ps2stream.terms import Analyzer
@@ -43,6 +43,11 @@ class Posts(NamedTuple):
     lat: F64
     text_off: I64
     text: U8
+
+    def take(self, rows: I64) -> Posts:
+        """These, in this order."""
+        off, text = take_ragged(self.text_off, self.text, rows)
+        return Posts(self.lon[rows], self.lat[rows], off, text)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -96,6 +101,30 @@ class Workload:
         word, every = _keywords(counts**skew, self.kind, _keyword_rng(self.seed))
         interests = dataclasses.replace(self.interests, rect=rect, word=word, every=every)
         return dataclasses.replace(self, interests=interests, square=square, grid=_grid(rect))
+
+    def flipping(self, every: int, first: int = 0, share: float = 0.1) -> Workload:
+        """The same places and regions as of Q3, but a `share` of the 100 regions turns from Q1 to
+        Q2 or back after each `every` of the later inserts from `first` on; queries that stand
+        stay what they are. Raises ValueError for a workload whose queries are given."""
+        if not len(self.square):
+            raise ValueError("the yardstick's queries are given: their regions cannot flip")
+        rng = np.random.default_rng([self.seed, 4])
+        later = np.maximum(np.arange(len(self.kind)) - self.start - first, 0)
+        turn = rng.random((later.max(initial=0) // every + 1, 100)).argsort(1) < share * 100
+        turn[0] = False
+        turned = np.logical_xor.accumulate(turn)[
+            later // every, _region(self.square[:, 0], self.square[:, 1])
+        ]
+        kind = np.where(turned, 3 - self.kind, self.kind)
+        side = np.where(kind == self.kind, 1, np.where(kind == 1, 49 / 99, 99 / 49))
+        square = self.square.copy()
+        square[:, 2] = 1 + (square[:, 2] - 1) * side
+        counts = np.array([self.counts[w] for w in self.words], np.float64)
+        word, joined = _keywords(counts, kind, _keyword_rng(self.seed))
+        interests = dataclasses.replace(
+            self.interests, rect=_rects(square), word=word, every=joined
+        )
+        return dataclasses.replace(self, interests=interests, square=square, kind=kind)
 
 
 def make(
@@ -177,10 +206,16 @@ def _kinds(group: str, lon: F64, lat: F64, rng: np.random.Generator) -> Array:
     """1 or 2 for each query: of Q1 or of Q2."""
     if group != "q3":
         return np.full(len(lon), 1 if group == "q1" else 2)
+    kind: Array = rng.integers(1, 3, 100)[_region(lon, lat)]
+    return kind
+
+
+def _region(lon: F64, lat: F64) -> Array:
+    """Which of ten by ten equal regions each is in."""
     column = np.searchsorted(np.linspace(lon.min(), lon.max(), 11)[1:-1], lon)
     row = np.searchsorted(np.linspace(lat.min(), lat.max(), 11)[1:-1], lat)
-    kind: Array = rng.integers(1, 3, 100)[row * 10 + column]
-    return kind
+    region: Array = row * 10 + column
+    return region
 
 
 def _keyword_rng(seed: int) -> np.random.Generator:

@@ -9,7 +9,7 @@ import click
 from ps2stream.commands.output import Output, json_option, pass_output
 from ps2stream.commands.shared_data import shared_file
 
-NAMES = ("f6", "f7", "f8", "f9", "f10", "f11", "f12", "f13", "salb")
+NAMES = ("f6", "f7", "f8", "f9", "f10", "f11", "f12", "f13", "f14", "f15", "f16", "salb")
 POSTS = "tweets_us_2021_2022.parquet"
 
 
@@ -54,9 +54,11 @@ def experiment(
     """Repeat an experiment of the papers and say which of their orderings come out.
 
     f6 baselines, f7 hybrid, f8 latency, f9 and f10 memory, f11 workers, f12 and f13 choosing
-    what moves (PS2Stream's figures); salb (S3-TM). Plans are made on one part of a stream and
+    what moves, f14 bytes and time of moves, f15 delays amid them, f16 throughput with and without
+    adjustment (PS2Stream's figures); salb (S3-TM). Plans are made on one part of a stream and
     judged on another. Every worker's share runs alone, one after the other, in this process:
-    the slowest one bounds the throughput. docs/experiments.md has what was measured.
+    the slowest one bounds the throughput; f14 and f15 run the service. docs/experiments.md has
+    what was measured.
     """
     from ps2stream.errors import InvalidArgument, Violation
     from ps2stream.experiments.plans import Settings

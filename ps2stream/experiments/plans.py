@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from ps2stream.experiments.evaluate import Judgement, evaluate
 from ps2stream.experiments.worlds import FULL, QUICK, Change, Size, World, as_drawn, make_world
@@ -37,7 +37,7 @@ Row = dict[str, Any]
 class Settings:
     """posts: a file of real posts, none for the synthetic stream alone. costs: what plans
     are made with. repeats: timed runs of each worker, of which the fastest counts; 0 counts
-    alone. progress is told what is being done."""
+    alone. runtime: of experiments that run a service. progress is told what is being done."""
 
     size: Size = QUICK
     workers: Sequence[int] = (8,)
@@ -45,6 +45,7 @@ class Settings:
     posts: str | None = None
     costs: Costs = dataclasses.field(default_factory=Costs)
     repeats: int = 5
+    runtime: Literal["ray", "local"] = "ray"
     progress: Callable[[str], None] = lambda what: None
 
     @property

@@ -28,9 +28,10 @@ class Verdict(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """panels: title -> series -> label (bars) or number (lines) -> value."""
+    """panels: title -> series -> label (bars) or number (lines, on logarithmic axes; course, on
+    linear ones) -> value."""
 
-    kind: Literal["bars", "lines"]
+    kind: Literal["bars", "lines", "course"]
     unit: str
     panels: Mapping[str, Mapping[str, Mapping[Any, float]]]
 
@@ -125,12 +126,14 @@ def draw(chart: Chart, title: str, path: Path) -> None:
         axes = figure.add_subplot(rows, columns, i + 1)
         axes.set_title(name, fontsize=10)
         axes.set_ylabel(chart.unit)
-        if chart.kind == "lines":
+        if chart.kind != "bars":
+            marker = "o" if chart.kind == "lines" else None
             for label, points in series.items():
-                axes.plot(list(points), list(points.values()), marker="o", label=label)
+                axes.plot(list(points), list(points.values()), marker=marker, label=label)
+        if chart.kind == "lines":
             axes.set_xscale("log", base=2)
             axes.set_yscale("log")
-        else:
+        elif chart.kind == "bars":
             labels = list(next(iter(series.values())))
             share = 0.8 / len(series)
             for k, (label, values) in enumerate(series.items()):

@@ -16,7 +16,7 @@ import numpy as np
 
 from ps2stream.batch import Array, column_to_strings
 from ps2stream.bench.engine import query_rows
-from ps2stream.bench.workload import Posts, Workload, make
+from ps2stream.bench.workload import Workload, make
 from ps2stream.experiments.evaluate import Objects, Period, Round
 from ps2stream.planner.sample import Sample, posts, take
 from ps2stream.planner.statistics import Statistics
@@ -32,13 +32,15 @@ Change = Callable[[Workload], Workload]
 class Size(NamedTuple):
     """queries that stand; objects before and after T; rounds that are judged. generated: how
     many times as many objects the synthetic stream has, which is as long as one likes: what
-    a small sample says wrongly of a worker's share is not the plan's fault."""
+    a small sample says wrongly of a worker's share is not the plan's fault. drawn: posts that
+    come over and over; 0: each once."""
 
     queries: int
     planned: int
     judged: int
     rounds: int = 4
     generated: int = 1
+    drawn: int = 0
 
     def of(self, source: str) -> Size:
         """For the streams of one source."""
@@ -52,13 +54,15 @@ FULL = Size(200_000, 40_000, 100_000, 4, 4)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class World:
-    """statistics and frequencies (of the terms, in the objects) are of before T."""
+    """statistics and frequencies (of the terms, in the objects) are of before T; load: the whole
+    stream."""
 
     name: str
     analyzer: Analyzer
     statistics: Statistics
     frequencies: dict[str, int]
     period: Period
+    load: Workload
 
 
 def as_drawn(load: Workload) -> Workload:
@@ -72,11 +76,7 @@ def westward(load: Workload) -> Workload:
     lon = load.posts.lon
     east = np.argsort(np.argsort(-lon, kind="stable")) / len(lon)  # 0 the easternmost
     order = np.argsort(east + 2 * np.random.default_rng([load.seed, 3]).random(len(lon)))
-    size = np.diff(load.posts.text_off)[order]
-    off = np.concatenate([np.zeros(1, np.int64), np.cumsum(size)])
-    at = np.repeat(load.posts.text_off[order] - off[:-1], size) + np.arange(off[-1])
-    posts = Posts(lon[order], load.posts.lat[order], off, load.posts.text[at])
-    return dataclasses.replace(load, posts=posts)
+    return dataclasses.replace(load, posts=load.posts.take(order))
 
 
 def make_world(
@@ -87,9 +87,12 @@ def make_world(
     analyzer, size = Analyzer(Analysis(salt=seed)), size.of(source)
     before, after = size.planned // UPDATE_EVERY, size.judged // UPDATE_EVERY
     objects = size.planned + size.judged
-    load = change(make(source, group, size.queries, before + after, objects, seed, analyzer))
-    sample = _sample(load, size.planned, before, analyzer)
-    frequencies = Frequencies.of(sample.frequencies, analyzer)
+    drawn = min(size.drawn or objects, objects)
+    load = change(make(source, group, size.queries, before + after, drawn, seed, analyzer))
+    if drawn < objects:
+        load = dataclasses.replace(load, posts=load.posts.take(np.arange(objects) % drawn))
+    known = sample(load, slice(0, size.planned), slice(0, before), analyzer)
+    frequencies = Frequencies.of(known.frequencies, analyzer)
     rows = query_rows(load, analyzer, frequencies, 0, len(load.interests.every))
     off, term = analyzer.analyse(load.posts.text_off, load.posts.text)
 
@@ -114,25 +117,27 @@ def make_world(
         deletes = rows.take(gone).replace(kind=np.full(len(gone), Kind.DELETE, np.uint8))
         rounds.append(Round(rows.take(came), deletes, stretch(marks[i], marks[i + 1])))
     period = Period(rows.take(standing), rounds)
-    return World(name, analyzer, sample.stats, sample.frequencies, period)
+    return World(name, analyzer, known.stats, known.frequencies, period, load)
 
 
-def _sample(load: Workload, objects: int, before: int, analyzer: Analyzer) -> Sample:
-    """What the planner is told: the first objects, and the updates of as many inserts."""
-    n = load.start + before
-    off = load.posts.text_off[: objects + 1]
-    texts = column_to_strings(off, load.posts.text)
-    batch = posts(load.posts.lon[:objects], load.posts.lat[:objects], texts)
-    inserted = np.maximum(np.arange(n) - load.start + 1, 0)
-    gone = np.flatnonzero(load.interests.death[:n] <= before)
-    row = np.concatenate([np.arange(n), gone])
-    time = np.concatenate([inserted, load.interests.death[gone]])
-    first = np.where(inserted > 0, INSERT, LIVE)
+def sample(load: Workload, objects: slice, updates: slice, analyzer: Analyzer) -> Sample:
+    """What a planner is told of a stretch of the stream: these objects, the queries that stand
+    when these updates begin, and these, as many deletes as are due among them."""
+    off = load.posts.text_off[objects.start : objects.stop + 1]
+    texts = column_to_strings(off - off[0], load.posts.text[off[0] : off[-1]])
+    batch = posts(load.posts.lon[objects], load.posts.lat[objects], texts)
+    death = load.interests.death[: load.start + updates.stop]
+    inserted = np.maximum(np.arange(len(death)) - load.start + 1, 0)
+    known = np.flatnonzero((death > updates.start) | (inserted > updates.start))
+    gone = known[death[known] <= updates.stop]
+    row = np.concatenate([known, gone])
+    time = np.concatenate([inserted[known], death[gone]])
+    first = np.where(inserted[known] > updates.start, INSERT, LIVE)
     op = np.concatenate([first, np.full(len(gone), DELETE)])
     expressions = load.expressions()
     ids, said = [f"q{i}" for i in row.tolist()], [expressions[i] for i in row.tolist()]
-    updates = of_rects(ids, op, time, said, load.interests.rect[row])
-    return take(lambda: [batch], [updates], analyzer.analysis, load.grid)
+    changes = of_rects(ids, op, time, said, load.interests.rect[row])
+    return take(lambda: [batch], [changes], analyzer.analysis, load.grid)
 
 
 def all_rare(load: Workload) -> Workload:

@@ -11,6 +11,9 @@ from click.testing import CliRunner
 
 from ps2stream.cli import main
 from ps2stream.commands.experiment import NAMES
+from ps2stream.experiments import f14, f15
+from ps2stream.experiments.plans import Settings
+from ps2stream.experiments.worlds import Size
 
 
 def run(*arguments: str) -> tuple[int, str, str]:
@@ -18,11 +21,11 @@ def run(*arguments: str) -> tuple[int, str, str]:
     return found.exit_code, found.stdout, found.stderr
 
 
-LARGER = {"f13"}  # than f12, and otherwise the same
+ELSEWHERE = {"f13", "f14", "f15"}  # f12 with more queries; with real actors, and below
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in LARGER])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ELSEWHERE])
 def test_an_experiment_prints_rows_and_verdicts_and_draws(name: str, tmp_path: Path) -> None:
     workers = "4,8" if name in ("f11", "salb") else "4"
     code, out, err = run(
@@ -35,6 +38,24 @@ def test_an_experiment_prints_rows_and_verdicts_and_draws(name: str, tmp_path: P
     assert not [note for note in found["notes"] if note.startswith("WRONG")]
     assert json.loads((tmp_path / f"{name}.json").read_text())["rows"] == found["rows"]
     assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_a_service_moves_by_each_algorithm_and_loses_nothing() -> None:
+    settings = Settings(size=Size(2_000, 4_000, 4_000), workers=(2,), runtime="local")
+    rows, rates = f14.measured(settings, ("gr+", "ra"))
+    assert [row["algorithm"] for row in rows] == ["gr+", "ra"]
+    assert rates
+    for row in rows:
+        assert row["balance"] > row["balance_after"] >= 1
+        assert row["megabytes"] > 0
+        assert row["deliveries"] > 0
+        assert row["below_100ms"] + row["to_1s"] + row["above_1s"] == pytest.approx(1)
+    for report in (f14.report(settings, rows, rates), f15.report(settings, rows, rates)):
+        assert set(report.columns) <= set(rows[0])
+        [unharmed] = [v for v in report.verdicts if v.claim == "no match is lost or doubled"]
+        assert unharmed.verdict == "met", unharmed.measured
+        assert "WRONG" not in report.text()
 
 
 @pytest.mark.slow

@@ -11,9 +11,13 @@ import numpy as np
 import pytest
 
 from ps2stream.batch import F64, column_to_strings
+from ps2stream.bench.engine import query_rows, tags_of
+from ps2stream.bench.publisher import Interval
+from ps2stream.bench.subscriber import Receipt
+from ps2stream.bench.verified import verified
 from ps2stream.bench.workload import Posts, make
 from ps2stream.commands.experiment import NAMES
-from ps2stream.experiments import f8, salb
+from ps2stream.experiments import f8, f16, salb
 from ps2stream.experiments.evaluate import evaluate
 from ps2stream.experiments.f8 import lateness
 from ps2stream.experiments.loads import measured
@@ -22,7 +26,8 @@ from ps2stream.experiments.report import Chart, Report, at_least, at_most, order
 from ps2stream.experiments.suite import EXPERIMENTS
 from ps2stream.experiments.topics import post_subscriptions, topic_subscriptions, topics
 from ps2stream.experiments.worlds import FULL, SYNTHETIC, Size, World, make_world, westward
-from ps2stream.terms import Analysis, Analyzer
+from ps2stream.terms import Analysis, Analyzer, Frequencies
+from ps2stream.workers.gi2 import GI2
 
 
 def test_an_ordering_holds_when_every_measure_says_so() -> None:
@@ -170,3 +175,53 @@ def test_the_hot_spot_wanders_west() -> None:
         return sorted(zip(posts.lon.tolist(), posts.lat.tolist(), texts, strict=True))
 
     assert rows(moved.posts) == rows(load.posts)
+
+
+def test_a_tenth_of_the_regions_flips() -> None:
+    load = make(SYNTHETIC, "q3", 2_000, 2_000, 4_000, 1, Analyzer(Analysis(salt=1)))
+    flipped = load.flipping(500, first=500)
+    same = flipped.kind == load.kind
+    assert same[: load.start + 1_000].all()
+    for first in range(load.start + 1_000, load.start + 2_000, 500):
+        assert 0 < (~same[first : first + 500]).mean() < 0.6
+    before, after = load.interests, flipped.interests
+    assert (before.word[same] == after.word[same]).all()
+    assert (before.rect[same] == after.rect[same]).all()
+    now = np.flatnonzero(~same & (flipped.kind == 2))
+    common = len(load.words) // 100
+    assert (after.word[now, 0] >= common).all()
+    assert 50 < flipped.square[now, 2].max() <= 100
+    assert flipped.square[~same & (flipped.kind == 1), 2].max() <= 50
+
+
+def test_the_longest_run_is_told() -> None:
+    assert f16.longest([True, False, True, True, False]) == 2
+    assert f16.longest([]) == 0
+
+
+def test_what_is_lost_and_what_comes_twice_is_told() -> None:
+    load = make(SYNTHETIC, "q1", 500, 1, 200, 1, Analyzer(Analysis(salt=1)))
+    born = np.arange(1, 502)
+    interval = Interval(
+        0.0, size=1, offsets=np.arange(200), lsns=np.full(200, 600), rows=np.arange(200),
+        born=born, died=np.full(501, 1 << 62),
+    )  # fmt: skip
+    wanted = verified(load, [interval], [Receipt()], 1)
+    assert wanted["sampled"] == 200
+    assert wanted["lost"] > 0
+    assert wanted["doubled"] == 0
+    of_none = dict.fromkeys(("wrong", "lost", "doubled"), 0)
+    rows = query_rows(load, analyzer := Analyzer(Analysis(salt=1)),
+                      Frequencies.of(load.counts, analyzer), 0, 501)  # fmt: skip
+    index = GI2(load.grid)
+    index.insert(*tags_of(rows, load.grid))
+    off, term = analyzer.analyse(load.posts.text_off, load.posts.text)
+    found = index.match(600, load.posts.lon, load.posts.lat, off, term)
+    got: dict[int, list[int]] = {}
+    for row, handle in zip(found.row.tolist(), found.handle.tolist(), strict=True):
+        got.setdefault(row, []).append(handle)
+    assert verified(load, [interval], [Receipt(sample=got)], 1) == {"sampled": 200} | of_none
+    some = next(iter(got))
+    twice = {**got, some: [*got[some], got[some][0]]}
+    told = verified(load, [interval], [Receipt(sample=twice)], 1)
+    assert told == {"sampled": 200} | of_none | {"wrong": 1, "doubled": 1}

@@ -1,0 +1,146 @@
+"""Figure 14: what a migration moves and how long it takes, in the running service."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from ps2stream.experiments.moving import DELAYED_MS, SHARE, STALLED_MS, Move, migrations, scene
+from ps2stream.experiments.plans import Row, Settings
+from ps2stream.experiments.report import Chart, Report, Verdict, at_most, ordering
+from ps2stream.planner.adjust.algorithms import SELECTIONS
+
+COLUMNS = (
+    "stream", "standing", "algorithm", "moves", "parts", "megabytes", "loaded_mb", "seconds",
+    "balance", "balance_after", "sampled", "lost", "doubled",
+)  # fmt: skip
+POSTS_OF = 2  # times the objects before T
+REPEATS = {False: 1, True: 4}  # quick, full
+FEWER = 0.25  # of the queries, beside all of them at full size
+GREEDY = ("gr", "gr+")
+NOTES = (
+    "The service runs on Ray, 1 dispatcher, 1 merger; objects, inserts and deletes 10 : 1 : 1 at",
+    f"{SHARE:.0%} of what saturates it, all on this machine. A move that is not counted comes",
+    "first. Between two moves it goes back to the same plan.",
+    "megabytes: of the parts that were chosen; loaded_mb: what the new owners fetched. seconds:",
+    "the median from the begin of a move to its end. sampled objects equal brute force.",
+)
+
+
+def run(settings: Settings) -> Report:
+    """F14 on the first stream."""
+    return report(settings, *measured(settings, tuple(SELECTIONS)))
+
+
+def report(settings: Settings, rows: Sequence[Row], rates: Sequence[str]) -> Report:
+    """What was measured."""
+    panels = {
+        f"{standing:,} queries": {
+            name: {row["algorithm"]: row[name] for row in rows if row["standing"] == standing}
+            for name in ("megabytes", "seconds")
+        }
+        for standing in dict.fromkeys(row["standing"] for row in rows)
+    }
+    return Report(
+        "f14", "migrations: bytes and time", settings.to_dict(), [*NOTES, *rates], COLUMNS, rows,
+        verdicts(rows), Chart("bars", "MB and s", panels),
+    )  # fmt: skip
+
+
+def measured(settings: Settings, algorithms: Sequence[str]) -> tuple[list[Row], list[str]]:
+    """(a row for each number of queries and algorithm, what the rates were)."""
+    stream, source = next(iter(settings.sources.items()))
+    rows: list[Row] = []
+    rates = []
+    for share in (FEWER, 1.0) if settings.sweeps else (1.0,):
+        standing = round(share * settings.size.queries)
+        settings.progress(f"{stream} Q3, {standing:,} queries: drawing the stream")
+        set_up = scene(
+            source, standing, POSTS_OF * settings.size.planned, settings.workers[0], settings.seed
+        )
+        order = [algorithms[0], *(REPEATS[settings.sweeps] * tuple(algorithms))]
+        rate, moves = migrations(set_up, order, settings.runtime, settings.progress)
+        rates.append(f"{standing:,} queries: {rate:,.0f} tuples/s.")
+        for name in algorithms:
+            mine = [move for move in moves[1:] if move.algorithm == name]
+            rows.append({"stream": stream, "standing": standing} | row_of(name, mine))
+    return rows, rates
+
+
+def row_of(algorithm: str, moves: Sequence[Move]) -> Row:
+    """Moves by one algorithm as one row: sums and medians."""
+    sizes = [sum(part["bytes"] for part in move.told["moves"]) for move in moves]
+    row: Row = {
+        "algorithm": algorithm,
+        "moves": len(moves),
+        "parts": float(np.median([len(move.told["moves"]) for move in moves])),
+        "megabytes": float(np.median(sizes)) / 1e6,
+        "loaded_mb": float(np.median([move.info.bytes or 0 for move in moves])) / 1e6,
+        "seconds": float(np.median([move.seconds for move in moves])),
+        "balance": float(np.median([move.told["balance_before"] for move in moves])),
+        "balance_after": float(np.median([move.told["balance_after"] for move in moves])),
+        "each": [
+            {"seconds": m.seconds, "bytes": b} | dataclasses.asdict(m.info)
+            for m, b in zip(moves, sizes, strict=True)
+        ],
+    }
+    for name in ("sampled", "lost", "doubled"):
+        row[name] = sum(move.checked[name] for move in moves)
+    for label, parts in (
+        ("", [move.ms for move in moves]),
+        ("quiet_", [move.quiet_ms for move in moves]),
+    ):
+        ms = np.concatenate(parts)
+        row[f"{label}deliveries"] = len(ms)
+        late, stalled = (int((ms >= least).sum()) for least in (DELAYED_MS, STALLED_MS))
+        of = max(len(ms), 1)
+        row[f"{label}below_100ms"] = 1 - late / of
+        row[f"{label}to_1s"] = (late - stalled) / of
+        row[f"{label}above_1s"] = stalled / of
+        row[f"{label}worst_ms"] = float(ms.max(initial=0.0))
+    return row
+
+
+def verdicts(rows: Sequence[Row]) -> list[Verdict]:
+    """On bytes and time."""
+    found: list[Verdict] = []
+    for standing in dict.fromkeys(row["standing"] for row in rows):
+        of = {row["algorithm"]: row for row in rows if row["standing"] == standing}
+        for name in (n for n in GREEDY if n in of):
+            case = f"{standing:,} queries: {name}"
+            mb = {
+                other: of[other]["megabytes"] / of[name]["megabytes"]
+                for other in ("si", "ra")
+                if other in of
+            }
+            found.append(ordering(f"{case} moves fewer bytes than", mb))
+            if "ra" in of:
+                took = {"seconds": of[name]["seconds"] / max(of["ra"]["seconds"], 1e-3)}
+                found.append(at_most(f"{case}: time over ra's", took, 0.5, "about half"))
+    counts = sorted({row["standing"] for row in rows})
+    if len(counts) > 1:
+        more = {
+            name: _of(rows, name, counts[-1]) / _of(rows, name, counts[0])
+            for name in dict.fromkeys(row["algorithm"] for row in rows)
+        }
+        found.append(ordering(f"{counts[-1] / counts[0]:g} times the queries: more bytes", more))
+    return [*found, unharmed(rows)]
+
+
+def _of(rows: Sequence[Row], name: str, standing: int) -> float:
+    [value] = [
+        row["megabytes"] for row in rows if (row["algorithm"], row["standing"]) == (name, standing)
+    ]
+    return float(value)
+
+
+def unharmed(rows: Sequence[Row]) -> Verdict:
+    """Nothing lost, nothing doubled."""
+    sampled, lost, doubled = (
+        sum(row[name] for row in rows) for name in ("sampled", "lost", "doubled")
+    )
+    word = "met" if sampled and not lost and not doubled else "missed"
+    told = f"{lost} lost, {doubled} doubled in {sampled:,} sampled objects"
+    return Verdict("no match is lost or doubled", told, "our goal", word)
