@@ -161,12 +161,12 @@ class Mover:
 
         asking = threading.Thread(target=begin, daemon=True)
         last = f"worker-{change.workers - 1}"
-        if last not in before:  # it is started first, which takes longer than a lease
+        if hires := last not in before:  # which takes too long for somebody to be stopped
             asking.start()
             self._until(lambda: last in self.host.actors())
         try:
             send(holder.pid, signal.SIGSTOP)
-            if not asking.is_alive():
+            if not hires:
                 time.sleep(FILL_S)
                 asking.start()
             self._until(lambda: client.moves().state == step or not asking.is_alive())

@@ -21,6 +21,7 @@ from tests.postgres_server import Server, installed, server
 
 DRAIN_S = 60.0
 SETTLE_S = 5.0
+TRIES = 3
 Say = Callable[[str], None]
 
 
@@ -57,10 +58,12 @@ def sweep(seed: int, rounds: int = 1, roles: Sequence[str] = ROLES) -> dict[str,
         crowd = Crowd(host, seed, 16.0)
         try:
             for step, role in [(s, r) for _ in range(rounds) for s in HOLDERS for r in roles]:
-                time.sleep(SETTLE_S / 5)
-                if not mover.move(role, step):
-                    mover.move(role, step)
-                mover.ended(DRAIN_S)
+                for _ in range(TRIES):
+                    time.sleep(SETTLE_S / 5)
+                    killed = mover.move(role, step)
+                    mover.ended(DRAIN_S)
+                    if killed:
+                        break
             time.sleep(SETTLE_S)  # until the last is counted
             mover.ended(DRAIN_S)
         except TimeoutError as error:
