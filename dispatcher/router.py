@@ -356,7 +356,8 @@ class RouterMachine:
         moving = self._strategist.strategy.following is not None
         self._turn(self._strategist.take(frame.strategy, frame.lsn_to))
         self._ended = []
-        if moving and self._strategist.strategy.following is None:
+        early = any(last > frame.lsn_to for last, _, _ in self._dying)  # of a state
+        if moving and self._strategist.strategy.following is None and not early:
             wanted = self.gridt.postings(tags for _, tags, _ in self._dying)
             me = ROLES.index("dispatcher"), self.index
             self._ended = [_to_sequencer(Postings(*me, frame.lsn_to, wanted))]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ps2stream.batch import F64, I64, U8, U32, U64, sealed
 from ps2stream.grid import Grid
 from ps2stream.polygons import PolygonCache
-from ps2stream.rows import NEVER, QueryRows
+from ps2stream.rows import QueryRows
 from ps2stream.workers import kernels as km
 from ps2stream.workers import layout as kl
 from ps2stream.workers import posting_kernels as kp
@@ -235,10 +235,11 @@ class GI2:
                 self._pool, self._pool_free, self._state,
             )  # fmt: skip
 
-    def postings(self) -> int:
+    def postings(self, lsn: int) -> int:
         """See `Index.postings`."""
         top = int(self._state[kl.SLOT_TOP])
-        live = self._slots.view(np.int64)[:top, kl.DELETED] == NEVER
+        slots = self._slots.view(np.int64)[:top]
+        live = (slots[:, kl.HANDLE] <= lsn) & (slots[:, kl.DELETED] > lsn)
         return int(self._left[:top][live].sum(dtype=np.int64))
 
     def census(self, slices: int = 1, level: int = 0) -> Iterator[Census | None]:

@@ -115,8 +115,9 @@ class Index(Protocol):
         the end of at most 2 * `slices` steps, None before, between which anything may be done:
         what then changes is counted as it was or as it is, or left out."""
 
-    def postings(self) -> int:
-        """How many there are of queries that were not deleted. Looks at every query."""
+    def postings(self, lsn: int) -> int:
+        """How many there are of queries that lived at this LSN, if none of them was purged. Looks
+        at every query."""
 
     def stats(self) -> IndexStats:
         """Current sizes; cheap."""

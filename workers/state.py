@@ -305,15 +305,21 @@ class WorkerMachine:
             self._loading = None
             if before.other is not None and routes.young is None:
                 self._store.drop(self._is_mine)
-                held = np.array([self._store.postings()])
-                me = ROLES.index("worker"), self.index
-                self._ended = [Send(SEQUENCER, Postings(*me, updates.lsn_to, held))]
+                self._ended = self._held_at(updates.lsn_to)
             return out + self._ended
         if routes.switched or _is_state(updates):
             return out
         box = self._strategist.gained(self.index)
         self._loading = Loading(self.index, routes.upto, box)
         return self._loading.ask() or self._hot()
+
+    def _held_at(self, lsn: int) -> list[Send]:
+        """What it holds as of the end of a move; what was loaded may have told of later deletes.
+        Nothing, where the watermark has passed it: of what lived then some may be purged."""
+        if self.watermark > lsn:
+            return []
+        held = np.array([self._store.postings(lsn)])
+        return [Send(SEQUENCER, Postings(ROLES.index("worker"), self.index, lsn, held))]
 
     def _turn(self, routes: Routes) -> None:
         """Go by these from now on."""

@@ -141,7 +141,10 @@ class Twin:
     def check_sizes(self) -> None:
         live = [q for q in self.queries if q.deleted == NEVER and q.tags]
         assert self.index.stats().live == len(live)
-        assert self.index.postings() == sum(len(q.tags) for q in live)
+        assert self.index.postings(self.lsn) == sum(len(q.tags) for q in live)
+        as_of = int(self.rng.integers(self.watermark, self.lsn + 1))
+        then = [q for q in self.queries if q.handle <= as_of < q.deleted]
+        assert self.index.postings(as_of) == sum(len(q.tags) for q in then)
         level = int(self.rng.integers(0, 4))
         queries, held = Counter[int](), Counter[int]()
         for query in live:
