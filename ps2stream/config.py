@@ -169,6 +169,9 @@ class Settings(BaseModel):
         default="ray", description="Ray actors, or everything in one process"
     )
 
+    log_format: Literal["text", "json"] = Field(
+        default="text", description="of the log: lines for people, or a JSON object each"
+    )
     metrics_port: int = Field(
         default=0,
         ge=0,

@@ -5,25 +5,46 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from typing import TextIO
+from datetime import UTC, datetime
+from typing import Any, TextIO
 
-_STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+_STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {
+    "message", "asctime", "taskName", "actor", "epoch",
+}  # fmt: skip
 
 
-class JsonFormatter(logging.Formatter):
-    """time (Unix ms), level, logger, message, and whatever was passed as `extra`."""
+def fields_of(record: logging.LogRecord) -> dict[str, Any]:
+    """What was passed as `extra`."""
+    return {k: v for k, v in record.__dict__.items() if k not in _STANDARD}
+
+
+class Formatter(logging.Formatter):
+    """As JSON: ts (RFC 3339, UTC), level, logger, actor and epoch where an actor said it,
+    message, fields (what was passed as `extra`), exception. Else a line for people."""
+
+    def __init__(self, as_json: bool = False) -> None:
+        super().__init__("%(levelname)s %(name)s: %(message)s")
+        self._as_json = as_json
 
     def format(self, record: logging.LogRecord) -> str:
-        line = {
-            "time": int(record.created * 1000),
+        actor = getattr(record, "actor", "")
+        if not self._as_json:
+            line = super().format(record)
+            return line if not actor else line.replace(": ", f": {actor}: ", 1)
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        said: dict[str, Any] = {
+            "ts": at.replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
         }
-        line |= {k: v for k, v in record.__dict__.items() if k not in _STANDARD}
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str, ensure_ascii=False)
+        if actor:
+            said |= {"actor": actor, "epoch": getattr(record, "epoch", 0)}
+        said["message"] = record.getMessage()
+        if fields := fields_of(record):
+            said["fields"] = fields
+        if found := record.exc_text or (record.exc_info and self.formatException(record.exc_info)):
+            said["exception"] = found
+        return json.dumps(said, default=str, ensure_ascii=False)
 
 
 def configure(
@@ -31,9 +52,7 @@ def configure(
 ) -> None:
     """Send the package's log to `stream` (standard error when None)."""
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(
-        JsonFormatter() if as_json else logging.Formatter("%(levelname)s %(name)s: %(message)s")
-    )
+    handler.setFormatter(Formatter(as_json))
     logger = logging.getLogger("ps2stream")
     logger.handlers[:] = [handler]
     logger.setLevel(level)

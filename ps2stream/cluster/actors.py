@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ps2stream.batch import Frame, decode
 from ps2stream.cluster.edge import DispatcherEdge, counters_of, wall_clock_ms
 from ps2stream.cluster.links import Links
+from ps2stream.cluster.log_lines import send_to
 from ps2stream.cluster.logs import Logs
 from ps2stream.cluster.meter import Meter, matched
 from ps2stream.cluster.metering import Recorder
@@ -75,7 +76,8 @@ class Shell(abc.ABC):
         )
 
     def bind(self, folder: Path) -> Incarnation:
-        """Open the inbox in `folder`."""
+        """Open the inbox in `folder`, where the log goes, too."""
+        send_to(folder, self.name, self.epoch)
         return Incarnation(self.links.bind(folder), self.epoch)
 
     def connect(self, peers: Mapping[Address, Incarnation | None]) -> None:

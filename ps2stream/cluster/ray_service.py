@@ -22,6 +22,7 @@ from ps2stream.cluster.actors import (
     SequencerShell,
     WorkerShell,
 )
+from ps2stream.cluster.log_lines import Receiver
 from ps2stream.cluster.logs import Logs
 from ps2stream.cluster.manning import Manning
 from ps2stream.cluster.replanning import Replanning
@@ -54,6 +55,7 @@ class RayService(Service):
         self._place = place_of(settings)
         self._logs = Logs(self._place)
         self._sockets = Path(tempfile.mkdtemp(prefix="ps2s-"))
+        self._said = Receiver(self._sockets)
         self._temp: Path | None = None
         self._lock = threading.RLock()  # over the two tables
         self._actors: dict[Address, Any] = {}
@@ -122,6 +124,7 @@ class RayService(Service):
                     log.warning("%s-%d did not stop cleanly: %s", *address, error)
                 ray.kill(actor)
         self._actors = {}
+        self._said.stop()
         shutil.rmtree(self._sockets, ignore_errors=True)
         if self._temp is not None:
             ray.shutdown()

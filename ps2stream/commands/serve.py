@@ -55,8 +55,9 @@ def serve(output: Output, /, file: Path | None, verbose: bool, **flags: Any) -> 
     from ps2stream.cluster.running import place_of
     from ps2stream.cluster.service import start
 
-    log.configure(logging.DEBUG if verbose else logging.INFO, as_json=output.json)
     settings = config.load(flags, config=file)
+    as_json = output.json or settings.log_format == "json"
+    log.configure(logging.DEBUG if verbose else logging.INFO, as_json=as_json)
     kept = str(settings.data_dir if settings.database_url is None else place_of(settings))
     where = {"data_dir" if settings.database_url is None else "database": kept}
     done = threading.Event()

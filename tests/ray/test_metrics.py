@@ -42,8 +42,9 @@ def until(found: Callable[[], float], wanted: Callable[[float], bool]) -> None:
 
 
 def test_the_actors_metrics_are_scraped_from_ray(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", "ps2stream")
     monkeypatch.setenv("RAY_metrics_report_interval_ms", "1000")
     port, made = free_port(), tmp_path / "made"
     target = ("--target", f"127.0.0.1:{port}")
@@ -84,3 +85,5 @@ def test_the_actors_metrics_are_scraped_from_ray(
             assert (labels["__name__"], count) == ("ps2stream_up", 2)
             assert prometheus.values('{__name__=~"ray_ps2stream_.*"}') == []
             assert prometheus.values('{__name__=~"ps2stream_.*", otel_scope_name!=""}') == []
+    said = [record for record in caplog.records if record.getMessage().startswith("serving on")]
+    assert [getattr(record, "actor", "") for record in said] == ["dispatcher-0"]

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import io
-import json
-import logging
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
-from ps2stream import config, log
+from ps2stream import config
 from ps2stream.errors import InvalidArgument
 from ps2stream.security import Quota
 
@@ -75,18 +72,6 @@ def test_bad_files_are_named(tmp_path: Path) -> None:
     file.write_text("port =")
     with pytest.raises(InvalidArgument, match="is not TOML"):
         config.load(config=file, environ={})
-
-
-def test_log_lines_are_json() -> None:
-    stream = io.StringIO()
-    log.configure(as_json=True, stream=stream)
-    try:
-        logging.getLogger("ps2stream.x").info("hello %s", "you", extra={"lsn": 5})
-        line = json.loads(stream.getvalue())
-    finally:
-        logging.getLogger("ps2stream").handlers.clear()
-        logging.getLogger("ps2stream").propagate = True
-    assert (line["level"], line["message"], line["lsn"]) == ("info", "hello you", 5)
 
 
 def test_the_docs_list_every_setting_with_its_default(root: Path) -> None:
