@@ -111,7 +111,7 @@ def replan(
 
     Exit code 0 also when there is nothing to do: the present plan is good enough, no object
     or query is known, or two plans coexist already. Exit code 7: not possible now, because
-    of another move.
+    of another move, or because the number of workers has changed meanwhile.
     """
     with output.connect(server) as client:
         plans = client.moves()
@@ -136,6 +136,9 @@ def replan(
     for attempt in range(ATTEMPTS):
         with output.connect(server) as client:
             base = _plan(client)
+        if base.workers != made.workers:
+            problem = f"planned for {made.workers} workers; meanwhile there are {base.workers}"
+            raise FailedPrecondition(problem)
         made = replace(made, version=base.version + 1, base_version=base.version)
         if path is not None:
             save_plan(made, path)
