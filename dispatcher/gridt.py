@@ -96,6 +96,9 @@ class Gridt:
         held = np.flatnonzero(self._table[:, 1])
         term, count = self._table[held, 0], self._count[held].astype(np.int64)
         cell = (self._table[held, 1] >> np.uint64(32)).astype(np.uint32) & ~_YOUNG_BIT
+        if not self._used[YOUNG:ALL].any():  # all stay where they are: no object waits for it
+            self._table[held, 1] = _packed(cell, h1.owners(cell, term))
+            return
         order = np.lexsort((term, cell))
         cell, term, count = cell[order], term[order], count[order]
         first = np.ones(len(cell), bool)
@@ -104,8 +107,7 @@ class Gridt:
         cell, term = cell[at], term[at]
         units = np.empty((len(at), 2), np.uint64)
         units[:, 0] = term
-        owner = h1.owners(cell, term).astype(np.uint64)
-        units[:, 1] = cell.astype(np.uint64) << np.uint64(32) | owner << np.uint64(16) | _ONE
+        units[:, 1] = _packed(cell, h1.owners(cell, term))
         self.clear()
         while 8 * len(at) > 5 * len(self._table):
             self._grow()
@@ -253,3 +255,9 @@ class Gridt:
         count = np.zeros(len(table), np.uint32)
         rehash(self._table, self._count, table, count)
         self._table, self._count = table, count
+
+
+def _packed(cell: U32, owner: U16) -> U64:
+    """Word 1 of the records of units."""
+    place, worker = cell.astype(np.uint64), owner.astype(np.uint64)
+    return place << np.uint64(32) | worker << np.uint64(16) | _ONE

@@ -262,9 +262,12 @@ def changed_box(plan: RoutingPlan, follow: RoutingPlan, worker: int) -> F64 | No
     """A box around the cells whose leaf is another one and can give `worker` a term."""
     mine = np.array([worker in named for named in holders(follow.leaves)])
     n = len(follow.leaves)
-    pairs, which = np.unique(plan.cells.astype(np.int64) * n + follow.cells, return_inverse=True)
+    pair = plan.cells.astype(np.int64) * n + follow.cells
+    run = np.flatnonzero(np.r_[True, pair[1:] != pair[:-1]])  # far fewer than cells
+    pairs, which = np.unique(pair[run], return_inverse=True)
     other = np.array([not _alike(plan.leaves, p // n, follow.leaves, p % n) for p in pairs])
-    cells = np.flatnonzero(other[which] & mine[follow.cells])
+    there = np.repeat(other[which], np.diff(run, append=len(pair)))
+    cells = np.flatnonzero(there & mine[follow.cells])
     if not len(cells):
         return None
     columns, rows = plan.grid.columns(), plan.grid.rows()

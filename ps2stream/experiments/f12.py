@@ -44,7 +44,7 @@ COLUMNS = (
     *(f"{name}_ms" for name in SELECTIONS),
     "dp_bytes", *(f"{name}_over_dp" for name in SELECTIONS if name != "dp"),
 )  # fmt: skip
-PARTS_OF = (0.25, 1.0)
+PARTS_OF = {False: (0.25, 1.0), True: (0.25, 0.5, 1.0)}  # quick, full
 SHARES = (0.05, 0.1, 0.2)
 RUNS = 15
 GREEDY = ("gr", "gr+")
@@ -54,7 +54,7 @@ TRIED, SMALL = 96, 600
 
 def run(settings: Settings) -> Report:
     """F12: up to as many queries as `settings.size` has."""
-    return selections("f12", settings, PARTS_OF)
+    return selections("f12", settings, PARTS_OF[settings.sweeps])
 
 
 def selections(name: str, settings: Settings, counts: Sequence[float]) -> Report:

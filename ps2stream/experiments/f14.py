@@ -17,7 +17,7 @@ COLUMNS = (
     "balance", "balance_after", "sampled", "lost", "doubled",
 )  # fmt: skip
 POSTS_OF = 2  # times the objects before T
-REPEATS = {False: 1, True: 4}  # quick, full
+REPEATS = {False: 1, True: 3}  # quick, full
 FEWER = 0.25  # of the queries, beside all of them at full size
 GREEDY = ("gr", "gr+")
 NOTES = (
