@@ -101,6 +101,16 @@ class Strategy:
             return frozenset((Step.SWITCH if self.begun else Step.UNITE,))
         return frozenset((Step.SWITCH, Step.ABORT))
 
+    @property
+    def occupied(self) -> str:
+        """Why no other plan may follow now; empty where one may."""
+        if self.following is None:
+            return ""
+        version = self.following.version
+        if self.begun:
+            return f"a move to plan version {version} is under way"
+        return f"plan version {version} coexists with version {self.plan.version}"
+
     def record(self) -> U8:
         """The record that sets it, whatever was before."""
         return _whole(self)

@@ -79,16 +79,15 @@ class PlanCalls:
             raise _invalid("workers", problem)
         reply = wait(self._gateway.strategy(), context)
         strategy = self._strategy(reply)
-        if strategy.serving.workers == request.workers:
+        follow = strategy.following
+        if request.workers == strategy.plan.workers == (follow or strategy.plan).workers:
             version = strategy.serving.version
-            answer = admin_pb2.ScaleWorkersResponse(lsn=reply.lsn, version=version)
-            return answer.SerializeToString()
-        if strategy.following is not None:
-            version = strategy.following.version
-            if strategy.following.workers != request.workers:
-                raise FailedPrecondition(f"a move to plan version {version} is under way")
-            answer = admin_pb2.ScaleWorkersResponse(lsn=strategy.begun, version=version)
-            return answer.SerializeToString()
+            return _packed(admin_pb2.ScaleWorkersResponse(lsn=reply.lsn, version=version))
+        if follow is not None and follow.workers == request.workers:
+            lsn = strategy.begun or strategy.apart
+            return _packed(admin_pb2.ScaleWorkersResponse(lsn=lsn, version=follow.version))
+        if problem := strategy.occupied:
+            raise FailedPrecondition(problem)
         plan = scaled(strategy.plan, request.workers, self._gateway.weights())
         return self._begin(plan, admin_pb2.ScaleWorkersResponse, context)
 

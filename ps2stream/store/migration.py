@@ -169,8 +169,8 @@ class Migration:
             if same and route_of(known) == route_of(plan):
                 waits = strategy.following is known and self.state == "APART" and not apart
                 return None, f"plan version {plan.version} coexists already" if waits else ""
-        if strategy.following is not None:
-            return None, f"a move to plan version {strategy.following.version} is under way"
+        if problem := strategy.occupied:
+            return None, problem
         if plan.base_version != strategy.plan.version:
             return None, (
                 f"plan: derived from version {plan.base_version}; the current one is "

@@ -125,6 +125,15 @@ def test_what_cannot_follow_is_refused_with_the_reason(client: Client) -> None:
     assert client.abort_move()[1] == version
 
 
+def test_the_number_of_workers_is_not_there_yet_that_another_plan_brings(client: Client) -> None:
+    now = json.loads(client.plan())
+    more = json.dumps(now | {"workers": 3, "version": 2, "base_version": 1}).encode()
+    lsn, _ = client.apply_plan(more, coexist=True)
+    with pytest.raises(FailedPrecondition, match="version 2 coexists with version 1"):
+        client.scale(2)
+    assert client.scale(3) == (lsn, 2)
+
+
 def test_the_commands(service: Service, client: Client, tmp_path: Path) -> None:
     world = World(client)
     world.insert(40)

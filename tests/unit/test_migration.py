@@ -256,7 +256,7 @@ def test_no_third_plan_before_the_sunset() -> None:
     for beside in (False, True):
         record, problem = migration.begin(third, apart=beside)
         assert record is None
-        assert "to plan version 2 is under way" in problem
+        assert "version 2 coexists with version" in problem
     assert "the two can be united" in migration.abort()[1]
     assert migration.begin(json_of(NEXT), apart=True) == (None, "")
     assert "version 2 coexists already" in migration.begin(json_of(NEXT))[1]
