@@ -169,6 +169,16 @@ class Settings(BaseModel):
         default="ray", description="Ray actors, or everything in one process"
     )
 
+    trace_every: int = Field(
+        default=0,
+        ge=0,
+        le=1 << 30,
+        description="one batch of objects in so many is traced (OpenTelemetry); 0: none",
+    )
+    trace_endpoint: str = Field(
+        default="http://127.0.0.1:4318",
+        description="collector of the traces, OTLP over HTTP",
+    )
     log_format: Literal["text", "json"] = Field(
         default="text", description="of the log: lines for people, or a JSON object each"
     )
@@ -213,6 +223,16 @@ class Settings(BaseModel):
             raise ValueError("is not of the form postgresql://user@host:port/database")
         return value
 
+    @field_validator("trace_endpoint")
+    @classmethod
+    def _is_collector(cls, value: str) -> str:
+        found = urlsplit(value)
+        if found.scheme not in ("http", "https") or not found.hostname:
+            raise ValueError("is not of the form http://HOST:PORT")
+        if found.scheme == "http" and not _is_here(found.hostname):
+            raise ValueError("leaves this machine, which needs https")
+        return value.rstrip("/")
+
     @property
     def security(self) -> Security:
         """What guards the ports."""
@@ -228,6 +248,8 @@ class Settings(BaseModel):
 
     @model_validator(mode="after")
     def _guarded(self) -> Self:
+        if self.trace_every and self.runtime != "ray":
+            raise ValueError("trace_every: only the runtime ray tells traces")
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ValueError("tls_cert: comes with tls_key, and it with tls_cert")
         if self.tls_client_ca is not None and self.tls_cert is None:
@@ -254,6 +276,13 @@ class Settings(BaseModel):
         if self.port and self.port + self.dispatchers - 1 > 65535:
             raise ValueError(f"port: {self.port} leaves no room for {self.dispatchers} dispatchers")
         return self
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return is_loopback(host)
+    except ValueError:
+        return False
 
 
 def load(

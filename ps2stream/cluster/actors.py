@@ -31,9 +31,10 @@ from ps2stream.cluster.metering import Recorder
 from ps2stream.cluster.process import disk, resident_bytes
 from ps2stream.cluster.snapshots import NO_SNAPSHOTS, Policy, Saver
 from ps2stream.cluster.topology import Topology
+from ps2stream.cluster.traces import NO_TRACES, Key, Traces, Tracing
 from ps2stream.dispatcher.object_log import ObjectLog
 from ps2stream.errors import Unavailable
-from ps2stream.messages import Address, Send, UpdateRequest
+from ps2stream.messages import Address, Completed, MatchBatch, Payload, Send, UpdateRequest
 from ps2stream.ports import Store
 from ps2stream.security import Security
 from ps2stream.store.places import Place
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("ps2stream.cluster")
 TICK_S = 0.1
 COPY_S = 0.002  # between two looks at whether a copy is done, where updates wait for it
+MERGING = 1024  # sampled batches whose completion a merger waits for, at most
 GROUP = 64
 """Messages that are handled together, before one sync."""
 
@@ -88,12 +90,16 @@ class Shell(abc.ABC):
         if not self._receiver.is_alive():
             self._connect()
 
-    def start(self, exits: bool = False, metrics_s: float = 0.0) -> None:
+    def start(
+        self, exits: bool = False, metrics_s: float = 0.0, tracing: Tracing = NO_TRACES
+    ) -> None:
         """Take messages from now on. `exits`: a failure ends the process. `metrics_s`: seconds
-        after which Ray is told the metrics again; 0: never."""
+        after which Ray is told the metrics again; 0: never. `tracing`: of which batches."""
         self._exits = exits
         if metrics_s:
             self._recorder = Recorder(*self.address, round(metrics_s / TICK_S))
+        if tracing.every:
+            self.meter.traces = Traces(tracing, self.address)
         self._receiver.start()
 
     def stop(self) -> None:
@@ -102,6 +108,8 @@ class Shell(abc.ABC):
         if self._receiver.is_alive():
             self._receiver.join()
         self.links.close()
+        if self.meter.traces is not None:
+            self.meter.traces.close()
 
     def ping(self, until: float) -> int:
         """Renew the lease, which begins with `start`, to this time (monotonic, s); the
@@ -237,8 +245,10 @@ class WorkerShell(Shell):
         self.post(self.machine.tick())
         self.saver.look(self.machine, time.monotonic())
 
-    def start(self, exits: bool = False, metrics_s: float = 0.0) -> None:
-        super().start(exits, metrics_s)
+    def start(
+        self, exits: bool = False, metrics_s: float = 0.0, tracing: Tracing = NO_TRACES
+    ) -> None:
+        super().start(exits, metrics_s, tracing)
         self._writer.start()
 
     def stop(self) -> None:
@@ -280,6 +290,7 @@ class MergerShell(Shell):
         self._waiting: list[Send] = []  # until the next sync
         self._due = False  # something was appended since the last one began
         self._syncing = False
+        self._merging: dict[Key, int] = {}  # sampled batches: since when, Unix ns
         self._syncer = threading.Thread(target=self._sync, daemon=True, name=f"{self.name}-log")
 
     @property
@@ -287,9 +298,24 @@ class MergerShell(Shell):
         return self.machine.busy
 
     def handle(self, frames: list[Frame]) -> None:
+        if (traces := self.meter.traces) is not None:
+            now = time.time_ns()
+            for frame in frames:
+                if isinstance(frame, MatchBatch | Payload):
+                    key = (frame.dispatcher, frame.batch)
+                    if traces.wanted(key) and len(self._merging) < MERGING:
+                        self._merging.setdefault(key, now)
         with self.meter.time("merge"):
             sends = self.machine.on_many(frames)
         self._commit(sends)
+
+    def post(self, sends: list[Send]) -> None:
+        super().post(sends)
+        if (traces := self.meter.traces) is not None:
+            done = [(to.index, f.batch.tolist()) for to, f in sends if isinstance(f, Completed)]
+            for key in [(of, batch) for of, batches in done for batch in batches]:
+                if (begun := self._merging.pop(key, 0)) > 0:
+                    traces.part("merge", key, begun, time.time_ns())
 
     def joined(self, peer: Address) -> None:
         self._commit(self.machine.joined(peer))
@@ -300,8 +326,10 @@ class MergerShell(Shell):
     def tick(self) -> None:
         self._commit(self.machine.tick(wall_clock_ms()))
 
-    def start(self, exits: bool = False, metrics_s: float = 0.0) -> None:
-        super().start(exits, metrics_s)
+    def start(
+        self, exits: bool = False, metrics_s: float = 0.0, tracing: Tracing = NO_TRACES
+    ) -> None:
+        super().start(exits, metrics_s, tracing)
         self._syncer.start()
 
     def stop(self) -> None:
@@ -466,8 +494,10 @@ class DispatcherShell(Shell):
     def tick(self) -> None:
         self.edge.tick()
 
-    def start(self, exits: bool = False, metrics_s: float = 0.0) -> None:
-        super().start(exits, metrics_s)
+    def start(
+        self, exits: bool = False, metrics_s: float = 0.0, tracing: Tracing = NO_TRACES
+    ) -> None:
+        super().start(exits, metrics_s, tracing)
         threading.Thread(target=self._sync, daemon=True, name=f"{self.name}-log").start()
 
     def ready(self) -> bool:

@@ -7,7 +7,8 @@ from types import TracebackType
 from typing import Protocol
 
 from ps2stream.batch import Frame
-from ps2stream.messages import Send
+from ps2stream.cluster.traces import Traces, unix_ns
+from ps2stream.messages import RoutedObjects, Send
 from ps2stream.metrics import Histogram
 
 STAGES = {
@@ -25,10 +26,11 @@ STAGES = {
 
 
 class Meter:
-    """Histograms by stage, each of which one thread adds to."""
+    """Histograms by stage, each of which one thread adds to; and the actor's traces, if any."""
 
     def __init__(self) -> None:
         self._stages: dict[str, Histogram] = {}
+        self.traces: Traces | None = None
 
     @property
     def stages(self) -> dict[str, Histogram]:
@@ -79,8 +81,13 @@ class Matcher(Protocol):
 
 def matched(worker: Matcher, frame: Frame, meter: Meter) -> list[Send]:
     """What the worker answers; where it matched for that, the meter learns how long it took."""
-    before, begun = worker.batches, time.perf_counter()
+    before, begun = worker.batches, time.monotonic()
     sends = worker.on(frame)
     if worker.batches > before:
-        meter.add("match", time.perf_counter() - begun)
+        meter.add("match", time.monotonic() - begun)
+        traces = meter.traces
+        if traces is not None and isinstance(frame, RoutedObjects):
+            key = (frame.dispatcher, frame.batch)
+            if traces.wanted(key):
+                traces.part("match", key, unix_ns(begun), time.time_ns(), objects=len(frame.row))
     return sends

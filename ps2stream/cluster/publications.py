@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ps2stream.cluster.intake import Intake, Waiting
 from ps2stream.cluster.meter import Meter
+from ps2stream.cluster.traces import unix_ns
 from ps2stream.cluster.watchers import Watchers
 from ps2stream.dispatcher.object_log import ObjectLog
 from ps2stream.dispatcher.reservoir import Reservoir
@@ -113,6 +114,7 @@ class Publications:
             taken := self.intake.take(machine.active)
         ):
             rows = ObjectRows.concat([waiting.rows for waiting in taken])
+            begun = time.monotonic()
             try:
                 end = self._append(rows, taken)
                 offset, lsn, sends = machine.publish(rows)
@@ -124,6 +126,7 @@ class Publications:
             now = time.monotonic()
             if sends:
                 self._open[offset] = taken[0].since, len(rows)
+                self._trace(offset, len(rows), taken[0].since, begun)
             self._watchers.accepted(rows, offset, bool(sends))
             out(sends)
             self._reservoir.add(rows, now_ms)
@@ -146,6 +149,9 @@ class Publications:
             if batch in self._open and not self._machine.is_open(batch):
                 since, objects = self._open.pop(batch)
                 self._meter.add("complete", now - since, objects)
+                traces, key = self._meter.traces, (self._machine.index, batch)
+                if traces is not None and traces.wanted(key):
+                    traces.whole(key, unix_ns(since), time.time_ns(), objects=objects)
 
     def note_progress(self) -> None:
         """Let the log know how far objects are complete."""
@@ -166,6 +172,13 @@ class Publications:
                 _, waiting, publication = self._unsynced.popleft()
                 self._meter.add("durable", now - waiting.since, len(waiting.rows))
                 self._settle(waiting.future, publication)
+
+    def _trace(self, batch: int, objects: int, since: float, begun: float) -> None:
+        traces, key = self._meter.traces, (self._machine.index, batch)
+        if traces is not None and traces.wanted(key):
+            traces.open(key, objects)
+            traces.part("publish", key, unix_ns(since), unix_ns(begun))
+            traces.part("route", key, unix_ns(begun), time.time_ns())
 
     def _append(self, rows: ObjectRows, taken: Sequence[Waiting]) -> int:
         """Put what must be durable into the log; its end there, 0 if nothing must be."""

@@ -30,6 +30,7 @@ from ps2stream.cluster.running import Service, place_of, ports
 from ps2stream.cluster.snapshots import Policy
 from ps2stream.cluster.supervisor import Supervisor
 from ps2stream.cluster.topology import Topology
+from ps2stream.cluster.traces import tracing_of
 from ps2stream.config import Settings
 from ps2stream.errors import Unavailable
 from ps2stream.messages import Address
@@ -56,6 +57,7 @@ class RayService(Service):
         self._logs = Logs(self._place)
         self._sockets = Path(tempfile.mkdtemp(prefix="ps2s-"))
         self._said = Receiver(self._sockets)
+        self._tracing = tracing_of(settings)
         self._temp: Path | None = None
         self._lock = threading.RLock()  # over the two tables
         self._actors: dict[Address, Any] = {}
@@ -144,7 +146,8 @@ class RayService(Service):
             for address, actor in self._actors.items():
                 self._peers[address] = ray.get(actor.bind.remote(self._sockets))
             ray.get([a.connect.remote(self._peers) for a in self._actors.values()])
-            ray.get([a.start.remote(True, settings.metrics_s) for a in self._actors.values()])
+            told = settings.metrics_s, self._tracing
+            ray.get([a.start.remote(True, *told) for a in self._actors.values()])
             dispatchers = [a for a in self._actors if a.role == "dispatcher"]
             for address in dispatchers:
                 self._await_ready(address)
@@ -246,7 +249,7 @@ class RayService(Service):
             peers = dict(self._peers)
         ray.get(actor.connect.remote(peers), timeout=30)
         self._make_known({address: incarnation}, self._others(address))
-        ray.get(actor.start.remote(True, self._settings.metrics_s), timeout=30)
+        ray.get(actor.start.remote(True, self._settings.metrics_s, self._tracing), timeout=30)
         if address.role == "dispatcher":
             self._await_ready(address)
             self._serve(address)

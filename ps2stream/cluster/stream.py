@@ -12,6 +12,7 @@ from typing import Protocol
 
 from ps2stream.batch import Frame
 from ps2stream.cluster.meter import Meter
+from ps2stream.cluster.traces import Key, unix_ns
 from ps2stream.errors import FailedPrecondition, ResourceExhausted
 from ps2stream.messages import Address, Send
 from ps2stream.security import QUOTA_RETRY_MS
@@ -19,6 +20,8 @@ from ps2stream.service.gateway import Sink
 from ps2stream.service.gateway import Stream as StreamPort
 from ps2stream.session_messages import Arrived, Attach, Attached, Credit, Delivery, Detach
 
+Arrival = tuple[float, Key | None]
+"""When a delivery came (monotonic seconds), and the sampled batch that it is of."""
 REPEAT_TICKS = 20
 ARRIVED_BYTES = 1 << 20
 """Of deliveries, after which a merger hears of them, if no tick comes before."""
@@ -62,13 +65,17 @@ class Stream:
     base: tuple[int, int] = (0, 0)  # `taken` when this epoch began
     told: tuple[int, int, int] = (0, 0, 0)
     idle: int = 0  # ticks since anything was told
-    arrived: deque[float] = dataclasses.field(default_factory=deque)  # of what is not yet taken
+    arrived: deque[Arrival] = dataclasses.field(default_factory=deque)  # of what is not yet taken
 
     def credit(self, batches: int, size: int, ack: int) -> None:
         """The client took `batches` batches of `size` bytes, and acknowledges `ack`."""
         now = time.monotonic()
         for _ in range(min(batches, len(self.arrived))):
-            self.streams.meter.add("deliver", now - self.arrived.popleft())
+            at, key = self.arrived.popleft()
+            self.streams.meter.add("deliver", now - at)
+            traces = self.streams.meter.traces
+            if traces is not None and key is not None:
+                traces.part("deliver", key, unix_ns(at), time.time_ns())
         self.taken = (self.taken[0] + batches, self.taken[1] + size)
         self.ack = max(self.ack, ack)
         if 4 * (self.taken[0] - self.told[0]) >= self.window_batches or (
@@ -165,8 +172,10 @@ class Streams:
         elif frame.number == stream.number + 1:
             stream.number += 1
             stream.sent = (stream.sent[0] + 1, stream.sent[1] + len(frame.data))
-            stream.arrived.append(time.monotonic())
-            if stream.sink(frame.data.tobytes()):
+            data, traces = frame.data.tobytes(), self.meter.traces
+            key = None if traces is None else traces.of_delivery(data)
+            stream.arrived.append((time.monotonic(), key))
+            if stream.sink(data):
                 self._to_merger(Detach(stream.session, stream.epoch))
                 stream.epoch = 0  # until `Stream.again`
         elif frame.number > stream.number:

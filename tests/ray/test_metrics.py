@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import gzip
+import threading
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from click.testing import CliRunner
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from prometheus_client.parser import text_string_to_metric_families
 
 from ps2stream.cli import main
@@ -18,6 +24,34 @@ from ps2stream.config import Settings
 from tests.prometheus_server import free_port, server
 
 pytestmark = pytest.mark.ray
+
+
+class Collector(BaseHTTPRequestHandler):
+    """An OTLP endpoint: `seen` are (actor, span)."""
+
+    seen: ClassVar[list[tuple[str, Span]]] = []
+
+    def do_POST(self) -> None:
+        data = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.headers.get("Content-Encoding") == "gzip":
+            data = gzip.decompress(data)
+        for found in ExportTraceServiceRequest.FromString(data).resource_spans:
+            values = {a.key: a.value.string_value for a in found.resource.attributes}
+            spans = [span for scope in found.scope_spans for span in scope.spans]
+            Collector.seen += [(values["service.instance.id"], span) for span in spans]
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def collector() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Collector) as listening:
+        threading.Thread(target=listening.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{listening.server_port}"
+        listening.shutdown()
 
 
 def scraped(port: int, name: str, **labels: str) -> float:
@@ -42,14 +76,23 @@ def until(found: Callable[[], float], wanted: Callable[[float], bool]) -> None:
 
 
 def test_the_actors_metrics_are_scraped_from_ray(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    collector: str,
 ) -> None:
     caplog.set_level("INFO", "ps2stream")
     monkeypatch.setenv("RAY_metrics_report_interval_ms", "1000")
     port, made = free_port(), tmp_path / "made"
     target = ("--target", f"127.0.0.1:{port}")
     settings = Settings(
-        port=0, workers=2, data_dir=tmp_path / "data", metrics_port=port, metrics_s=0.5
+        port=0,
+        workers=2,
+        data_dir=tmp_path / "data",
+        metrics_port=port,
+        metrics_s=0.5,
+        trace_every=1,
+        trace_endpoint=collector,
     )
     with start(settings) as service, Client(service.targets[0]) as client:
         client.insert("a", "storm")
@@ -85,5 +128,23 @@ def test_the_actors_metrics_are_scraped_from_ray(
             assert (labels["__name__"], count) == ("ps2stream_up", 2)
             assert prometheus.values('{__name__=~"ray_ps2stream_.*"}') == []
             assert prometheus.values('{__name__=~"ps2stream_.*", otel_scope_name!=""}') == []
+    judge_traces()
     said = [record for record in caplog.records if record.getMessage().startswith("serving on")]
     assert [getattr(record, "actor", "") for record in said] == ["dispatcher-0"]
+
+
+def judge_traces() -> None:
+    """Of each batch with a match, every stage hangs below the whole."""
+    whole = {span.trace_id: span for _, span in Collector.seen if span.name == "batch"}
+    parts = [(actor, span) for actor, span in Collector.seen if span.name != "batch"]
+    assert whole
+    by: dict[bytes, dict[str, str]] = {}
+    for actor, span in parts:
+        assert span.parent_span_id == whole[span.trace_id].span_id
+        assert span.start_time_unix_nano <= span.end_time_unix_nano
+        by.setdefault(span.trace_id, {})[span.name] = actor.partition("-")[0]
+    assert all(
+        found == {"publish": "dispatcher", "route": "dispatcher", "match": "worker",
+                  "merge": "merger", "deliver": "dispatcher"}
+        for found in by.values()
+    )  # fmt: skip
