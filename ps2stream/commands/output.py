@@ -68,10 +68,14 @@ class Output:
         least timeout, s."""
         from ps2stream.client import Client
 
+        return Client(server, **self.parameters(patience))
+
+    def parameters(self, patience: float = 0.0) -> dict[str, Any]:
+        """What a client is made with, beside its target."""
         given = dict(self.access)
         if (file := given.pop("token_file", None)) is not None:
             given["token"] = Path(file).read_text("utf-8").strip()
-        return Client(server, timeout=max(self.timeout, patience), **given)
+        return {"timeout": max(self.timeout, patience), **given}
 
     def say(self, line: str) -> None:
         """A line for people; silent with --json."""

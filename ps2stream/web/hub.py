@@ -1,0 +1,226 @@
+"""What goes on in the service, for all open pages; while none is open, nobody asks for it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import numpy as np
+
+from ps2stream.aio import AsyncClient
+from ps2stream.answers import Watched, WatchedObject
+from ps2stream.errors import NotFound, Ps2StreamError, ResourceExhausted
+from ps2stream.web.mailbox import Mailbox, Told
+from ps2stream.web.own import Own
+from ps2stream.web.shapes import Feature, plan_picture, query_feature
+
+MAX_PAGES = 32
+MAX_REGIONS = 1000
+"""Queries whose regions are shown, beside those that matches name."""
+MAX_KNOWN = 4000
+MAX_LOOKUPS = 8
+"""Queries that are looked up at a time."""
+MAX_BATCHES = 4096
+"""Batches of a second whose latency counts."""
+HISTORY_S = 120
+STATUS_S, LOAD_S, QUERIES_S = 2.0, 5.0, 15.0
+LOST_S = 0.5
+"""Until a lost service is asked again."""
+FAILURES = (Ps2StreamError, TimeoutError)
+Step = Callable[[], Awaitable[None]]
+
+
+class Hub:
+    """All pages of one map. `own` are the queries that were drawn on it."""
+
+    def __init__(self, client: AsyncClient, own: Own) -> None:
+        self.own = own
+        self.plan: dict[str, Any] = {}
+        self._client = client
+        self._pages: set[Mailbox] = set()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._state: Told = {}  # of what each page is told when it opens
+        self._known: dict[str, Feature] = {}
+        self._asked: set[str] = set()
+        self._lookups: set[asyncio.Task[None]] = set()
+        self._accepted = self._matched = 0
+        self._latency: list[float] = []
+        self._history: list[Told] = []
+        own.tell = self.tell
+
+    @property
+    def pages(self) -> int:
+        """How many are open."""
+        return len(self._pages)
+
+    def join(self) -> Mailbox:
+        """A page opens. Raises ResourceExhausted beyond MAX_PAGES."""
+        if len(self._pages) >= MAX_PAGES:
+            raise ResourceExhausted(f"{MAX_PAGES} pages are open, the limit (pages)")
+        page = Mailbox()
+        self._pages.add(page)
+        if not self._tasks:
+            self._begin()
+        page.put(
+            self._state
+            | {"mine": self.own.features(), "history": self._history}
+            | {"queries": list(self._known.values())[-MAX_REGIONS:]}
+        )
+        return page
+
+    def leave(self, page: Mailbox) -> None:
+        """A page is gone."""
+        self._pages.discard(page)
+        if not self._pages:
+            self._end()
+
+    def tell(self, told: Told) -> None:
+        """Every page, at once."""
+        for page in self._pages:
+            page.put(told)
+
+    async def close(self) -> None:
+        """Ask nothing more."""
+        tasks = [*self._tasks, *self._lookups]
+        self._end()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _begin(self) -> None:
+        steps: list[Coroutine[Any, Any, None]] = [
+            self._watch(),
+            self._seconds(),
+            self._every(STATUS_S, "status", self._status),
+            self._every(LOAD_S, "load", self._load),
+            self._every(QUERIES_S, "queries_problem", self._queries),
+            self.own.receive(),
+        ]
+        self._tasks = [asyncio.create_task(step) for step in steps]
+
+    def _end(self) -> None:
+        for task in (*self._tasks, *self._lookups):
+            task.cancel()
+        self._tasks = []
+        self._asked.clear()
+        self._history, self._known = [], {}
+
+    def _keep(self, told: Told) -> None:
+        """Tell it now, and whoever comes later."""
+        self._state |= told
+        self.tell(told)
+
+    async def _watch(self) -> None:
+        while True:
+            try:
+                async with contextlib.aclosing(self._client.watch()) as stream:
+                    async for watched in stream:
+                        if not self._state.get("link", {}).get("up"):
+                            self._keep({"link": {"up": True, "server": self._client.target}})
+                        self._take(watched)
+            except FAILURES as error:
+                why = str(error) or "no answer in time"
+                self._keep({"link": {"up": False, "server": self._client.target, "why": why}})
+            await asyncio.sleep(LOST_S)
+
+    def _take(self, watched: Watched) -> None:
+        self._accepted += watched.accepted
+        self._matched += watched.matched
+        self._latency += watched.latency_ms[: MAX_BATCHES - len(self._latency)]
+        told: Told = {}
+        if watched.objects:
+            told["objects"] = [_object(o) for o in watched.objects]
+        # Those of the map's own queries come whole, by their session.
+        matches = [m for m in watched.matches if not self.own.has(m.query_id)]
+        if matches:
+            told["matches"] = [_object(m.object) | {"query": m.query_id} for m in matches]
+            for match in matches:
+                self._look_up(match.query_id)
+        if watched.missed:
+            told["missed"] = watched.missed
+        if told:
+            self.tell(told)
+
+    def _look_up(self, id: str) -> None:
+        if id in self._known or id in self._asked or len(self._asked) >= MAX_LOOKUPS:
+            return
+
+        async def ask() -> None:
+            try:
+                self._learn([query_feature(await self._client.get(id), self.own.has(id))])
+            except NotFound:
+                self._known[id] = {"properties": {"id": id}, "geometry": None}
+            except FAILURES:
+                pass  # asked again at its next match
+            finally:
+                self._asked.discard(id)
+
+        self._asked.add(id)
+        task = asyncio.create_task(ask())
+        self._lookups.add(task)
+        task.add_done_callback(self._lookups.discard)
+
+    def _learn(self, features: list[Feature]) -> None:
+        for feature in features:
+            self._known[feature["properties"]["id"]] = feature
+        while len(self._known) > MAX_KNOWN:
+            del self._known[next(iter(self._known))]
+        self.tell({"queries": features})
+
+    async def _seconds(self) -> None:
+        """The chart's numbers, once a second."""
+        since = time.monotonic()
+        while True:
+            await asyncio.sleep(1.0)
+            now = time.monotonic()
+            accepted, self._accepted = self._accepted, 0
+            matched, self._matched = self._matched, 0
+            latency, self._latency = self._latency, []
+            second: Told = {
+                "objects": round(accepted / (now - since), 1),
+                "matches": round(matched / (now - since), 1),
+                "p50": None,
+                "p99": None,
+            }
+            if latency:
+                second["p50"], second["p99"] = np.percentile(latency, [50, 99]).round(2).tolist()
+            since = now
+            self._history = [*self._history[1 - HISTORY_S :], second]
+            self.tell({"seconds": [second]})
+
+    async def _every(self, seconds: float, name: str, step: Step) -> None:
+        """What fails is told as `name`: {"problem": ...}."""
+        while True:
+            try:
+                await step()
+            except FAILURES as error:
+                self._keep({name: {"problem": str(error) or "no answer in time"}})
+            await asyncio.sleep(seconds)
+
+    async def _status(self) -> None:
+        found = await self._client.status()
+        names = ("live_queries", "in_flight", "streams", "dispatcher", "version")
+        self._keep({"status": {name: found[name] for name in names}})
+
+    async def _load(self) -> None:
+        load = await self._client.load()
+        if load["plan_version"] != self.plan.get("version"):
+            raw = await self._client.plan()
+            self.plan = await asyncio.to_thread(plan_picture, raw)
+        told = ("plan_version", "moving_to", "period_s", "balance", "workers", "hottest")
+        self._keep({"load": {name: load[name] for name in told}})
+
+    async def _queries(self) -> None:
+        features = []
+        async for query in self._client.list():
+            features.append(query_feature(query, self.own.has(query.id)))
+            if len(features) == MAX_REGIONS:
+                break
+        self._known = {f["properties"]["id"]: f for f in features}
+        self._keep({"queries_problem": None})
+        self.tell({"regions": features})
+
+
+def _object(o: WatchedObject) -> Told:
+    return {"id": o.id, "lon": o.lon, "lat": o.lat, "text": o.text, "time": o.time_ms}

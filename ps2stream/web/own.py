@@ -1,0 +1,105 @@
+"""The queries that were drawn on the map: an ordinary session of the service."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ps2stream.aio import AsyncClient
+from ps2stream.api import Query
+from ps2stream.errors import NotFound, Ps2StreamError, ResourceExhausted
+from ps2stream.matches import Match
+from ps2stream.web.mailbox import Told
+from ps2stream.web.shapes import Feature, query_feature
+
+MAX_OWN = 100
+TEXT_CHARACTERS = 500
+LOST_S = 1.0
+LEAVE_S = 3.0
+
+
+class Own:
+    """The session `name`; without one it is new, and its queries go when the map ends."""
+
+    def __init__(self, client: AsyncClient, name: str | None) -> None:
+        self.session = name or f"map-{secrets.token_hex(4)}"
+        self.tell: Callable[[Told], None] = lambda _: None
+        self._client = client
+        self._lasting = name is not None
+        self._queries: dict[str, Feature] = {}
+        self._drawn = asyncio.Event()  # a session is made when it is needed
+
+    def has(self, id: str) -> bool:
+        """Whether it was drawn here."""
+        return id in self._queries
+
+    def features(self) -> list[Feature]:
+        """All of them."""
+        return list(self._queries.values())
+
+    async def find(self) -> None:
+        """Take up what the session has from before."""
+        async for query in self._client.list(self.session):
+            self._queries[query.id] = query_feature(query, True)
+            self._drawn.set()
+
+    async def insert(self, expression: str, region: Any) -> Feature:
+        """Insert a query; in canonical form. Raises the service's errors."""
+        if len(self._queries) >= MAX_OWN:
+            raise ResourceExhausted(f"{MAX_OWN} queries are drawn, the limit; drop one first")
+        id = f"{self.session}-{secrets.token_hex(4)}"
+        await self._client.insert(id, expression, region, session=self.session)
+        query: Query = await self._client.get(id)
+        self._queries[id] = query_feature(query, True)
+        self._drawn.set()
+        self.tell({"mine": self.features(), "queries": [self._queries[id]]})
+        return self._queries[id]
+
+    async def drop(self, id: str) -> None:
+        """Delete a query of the map. Raises NotFound, also for those of others."""
+        if id not in self._queries:
+            raise NotFound(f"the map has no query {id!r}")
+        with contextlib.suppress(NotFound):  # somebody else has dropped it
+            await self._client.delete(id)
+        self._queries.pop(id, None)
+        self.tell({"mine": self.features()})
+
+    async def receive(self) -> None:
+        """Tell the matches, until cancelled."""
+        await self._drawn.wait()
+        while True:
+            try:
+                async with self._client.subscribe(self.session) as matches:
+                    async for match in matches:
+                        if self.has(match.query_id):  # and not one that was just dropped
+                            self.tell({"own": [_match(match)]})
+            except (Ps2StreamError, TimeoutError):
+                pass  # the link says why
+            await asyncio.sleep(LOST_S)
+
+    async def leave(self) -> None:
+        """The map ends."""
+        if self._lasting:
+            return
+        try:
+            async with asyncio.timeout(LEAVE_S):
+                for id in tuple(self._queries):
+                    await self.drop(id)
+        except (Ps2StreamError, TimeoutError):
+            pass  # the service is away
+
+
+def _match(match: Match) -> Told:
+    return {
+        "id": match.object_id,
+        "query": match.query_id,
+        "lon": match.lon,
+        "lat": match.lat,
+        "text": (match.text or "")[:TEXT_CHARACTERS],
+        "time": match.time,
+        "came": time.time_ns() // 1_000_000,
+    }

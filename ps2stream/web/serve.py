@@ -1,0 +1,156 @@
+"""Runs a map: an event loop on a thread of its own, with the page and its client."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import secrets
+import ssl
+import threading
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from aiohttp import web
+
+from ps2stream.aio import AsyncClient
+from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.security import is_loopback
+from ps2stream.web.app import application
+from ps2stream.web.gate import Gate
+from ps2stream.web.hub import Hub
+from ps2stream.web.own import Own
+
+PATIENCE_S = 10.0
+
+
+class Options(NamedTuple):
+    """Where the page is served; session None: a new one, whose queries go with the map."""
+
+    host: str = "127.0.0.1"
+    port: int = 7080
+    https_cert: Path | None = None
+    https_key: Path | None = None
+    session: str | None = None
+
+
+class Running(NamedTuple):
+    """A map that is served: the link to open, and its hub."""
+
+    url: str
+    hub: Hub
+
+
+@contextmanager
+def serving(target: str, access: Mapping[str, Any], options: Options) -> Iterator[Running]:
+    """Serve the map of the service at `target` within the block; `access` as the client's
+    parameters. Raises InvalidArgument for what cannot be served."""
+    check(options)
+    ready = threading.Event()
+    outcome: list[Running | BaseException] = []
+    stop: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+
+    async def run() -> None:
+        done = asyncio.Event()
+        stop.append((asyncio.get_running_loop(), done))
+        async with opened(target, access, options) as running:
+            outcome.append(running)
+            ready.set()
+            await done.wait()
+
+    def main() -> None:
+        try:
+            asyncio.run(run())
+        except BaseException as error:  # noqa: BLE001
+            outcome.append(error)
+        finally:
+            ready.set()
+
+    thread = threading.Thread(target=main, name="ps2stream-map")
+    thread.start()
+    ready.wait()
+    try:
+        found = outcome[0]
+        if isinstance(found, BaseException):
+            raise found
+        yield found
+    finally:
+        if thread.is_alive():
+            loop, done = stop[0]
+            loop.call_soon_threadsafe(done.set)
+        thread.join()
+
+
+@asynccontextmanager
+async def opened(
+    target: str, access: Mapping[str, Any], options: Options
+) -> AsyncIterator[Running]:
+    """The same on the loop that runs."""
+    secret = any(access.get(name) for name in ("token", "tls_cert"))
+    key = secrets.token_urlsafe(24) if secret or not is_loopback(options.host) else ""
+    trust = _trust(options)
+    async with AsyncClient(target, **{"timeout": PATIENCE_S, **access}) as client:
+        own = Own(client, options.session)
+        gate = Gate(options.host, key, trust is not None)
+        hub = Hub(client, own)
+        if options.session is not None:
+            await own.find()
+        runner = web.AppRunner(application(hub, gate), access_log=None, shutdown_timeout=1.0)
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, options.host, options.port, ssl_context=trust)
+            await _listen(site, options)
+            gate.port = runner.addresses[0][1]
+            yield Running(_url(options.host, gate, trust is not None), hub)
+        finally:
+            await runner.cleanup()
+            await hub.close()
+            await own.leave()
+
+
+def check(options: Options) -> None:
+    """Raises InvalidArgument, naming the option."""
+    try:
+        local = is_loopback(options.host)
+    except ValueError:
+        raise _bad("--host", f"{options.host!r} is not an IP address or localhost") from None
+    if (options.https_cert is None) != (options.https_key is None):
+        raise _bad("--https-cert", "comes with --https-key, and it with --https-cert")
+    if not local and options.https_cert is None:
+        raise _bad(
+            "--host",
+            f"{options.host} is not a loopback address, which needs --https-cert and --https-key",
+        )
+
+
+def _trust(options: Options) -> ssl.SSLContext | None:
+    if options.https_cert is None or options.https_key is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(options.https_cert, options.https_key, password="")
+    except OSError as error:  # ssl.SSLError is one
+        why = error.strerror or str(error)
+        raise _bad("--https-cert, --https-key", f"cannot be used: {why}") from None
+    return context
+
+
+async def _listen(site: web.TCPSite, options: Options) -> None:
+    try:
+        await site.start()
+    except OSError as error:
+        taken = error.errno == errno.EADDRINUSE
+        why = "is in use" if taken else f"cannot be opened: {error.strerror}"
+        raise _bad("--port", f"{options.port} on {options.host} {why}") from None
+
+
+def _url(host: str, gate: Gate, secure: bool) -> str:
+    name = f"[{host}]" if ":" in host else host
+    key = f"?key={gate.key}" if gate.key else ""
+    return f"http{'s' * secure}://{name}:{gate.port}/{key}"
+
+
+def _bad(field: str, problem: str) -> InvalidArgument:
+    return InvalidArgument([Violation(field, problem)])

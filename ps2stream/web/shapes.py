@@ -1,0 +1,123 @@
+"""Queries and plans as GeoJSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+
+from ps2stream.api import Query
+from ps2stream.batch import U32
+from ps2stream.leaves import Space, holders, leaf_from_dict
+from ps2stream.space import Circle, Polygon, Rect, Region
+
+CORNERS = 48
+EARTH_KM = 6371.0088
+MAX_BOXES = 4000
+"""Boxes of a plan's picture; a finer plan is drawn coarser."""
+Feature = dict[str, Any]
+
+
+def query_feature(query: Query, own: bool) -> Feature:
+    """A query with its region; no geometry where that is the world."""
+    properties = {"id": query.id, "expression": query.expression, "session": query.session}
+    return {
+        "type": "Feature",
+        "properties": properties | {"own": own},
+        "geometry": _geometry(query.region),
+    }
+
+
+def _geometry(region: Region | None) -> dict[str, Any] | None:
+    match region:
+        case Rect():
+            east = region.lon_max + 360 * (region.lon_min > region.lon_max)
+            return _box(region.lon_min, region.lat_min, east, region.lat_max)
+        case Circle():
+            return {"type": "Polygon", "coordinates": [_circle(region)]}
+        case Polygon():
+            found: dict[str, Any] = region.to_json()
+            return found
+    return None
+
+
+def _box(west: float, south: float, east: float, north: float) -> dict[str, Any]:
+    ring = [[west, south], [east, south], [east, north], [west, north], [west, south]]
+    return {"type": "Polygon", "coordinates": [ring]}
+
+
+def _circle(circle: Circle) -> list[list[float]]:
+    """A ring of points at the radius; longitudes go on beyond 180 degrees."""
+    lat, distance = math.radians(circle.lat), circle.radius_km / EARTH_KM
+    ring = []
+    for i in range(CORNERS + 1):
+        bearing = 2 * math.pi * i / CORNERS
+        sine = math.sin(lat) * math.cos(distance)
+        sine += math.cos(lat) * math.sin(distance) * math.cos(bearing)
+        east = math.atan2(
+            math.sin(bearing) * math.sin(distance) * math.cos(lat),
+            math.cos(distance) - math.sin(lat) * sine,
+        )
+        north = math.degrees(math.asin(max(-1.0, min(1.0, sine))))
+        ring.append([circle.lon + math.degrees(east), north])
+    return ring
+
+
+def plan_picture(raw: bytes) -> dict[str, Any]:
+    """The plan in JSON as {version, workers, leaves}: a FeatureCollection of boxes with the
+    number of their leaf, the workers that hold it, and whether they divide it by text."""
+    plan = json.loads(raw)
+    leaves = tuple(map(leaf_from_dict, plan["leaves"]))
+    held = holders(leaves)
+    rows, columns = 1 << plan["grid"]["lat_bits"], 1 << plan["grid"]["lon_bits"]
+    runs = np.array(plan["cells"], np.int64).reshape(-1, 2)
+    cells = np.repeat(runs[:, 1], runs[:, 0]).astype(np.uint32).reshape(rows, columns)
+    features = [
+        {
+            "type": "Feature",
+            "properties": {
+                "leaf": leaf,
+                "workers": list(held[leaf]),
+                "worker": held[leaf][0] if held[leaf] else 0,
+                "text": not isinstance(leaves[leaf], Space),
+            },
+            "geometry": _box(west, south, east, north),
+        }
+        for leaf, west, south, east, north in _boxes(cells)
+    ]
+    picture = {"type": "FeatureCollection", "features": features}
+    return {"version": plan["version"], "workers": plan["workers"], "leaves": picture}
+
+
+def _boxes(cells: U32) -> list[tuple[int, float, float, float, float]]:
+    """Leaf and sides in degrees of boxes that cover the cells, row 0 in the south."""
+    while len(found := _merged(cells)) > MAX_BOXES:
+        cells = cells[::2, ::2]
+    wide, high = 360 / cells.shape[1], 180 / cells.shape[0]
+    return [
+        (leaf, left * wide - 180, bottom * high - 90, right * wide - 180, top * high - 90)
+        for leaf, left, bottom, right, top in found
+    ]
+
+
+def _merged(cells: U32) -> list[tuple[int, int, int, int, int]]:
+    """Equal neighbours in a row as one, and equal ones above each other."""
+    changed = np.r_[True, (cells[1:] != cells[:-1]).any(axis=1)]
+    bands = np.flatnonzero(changed)
+    tops = np.r_[bands[1:], len(cells)]
+    done: list[tuple[int, int, int, int, int]] = []
+    begun: dict[tuple[int, int, int], int] = {}  # leaf, left, right: bottom
+    for bottom, top in zip(bands.tolist(), tops.tolist(), strict=True):
+        row = cells[bottom]
+        left = np.r_[0, np.flatnonzero(row[1:] != row[:-1]) + 1]
+        right = np.r_[left[1:], len(row)]
+        here = set(zip(row[left].tolist(), left.tolist(), right.tolist(), strict=True))
+        ended = [key for key in begun if key not in here]
+        done += [(leaf, a, begun.pop((leaf, a, b)), b, bottom) for leaf, a, b in ended]
+        for key in here:
+            begun.setdefault(key, bottom)
+        if top == len(cells):
+            done += [(leaf, a, first, b, top) for (leaf, a, b), first in begun.items()]
+    return done

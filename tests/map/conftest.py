@@ -1,0 +1,99 @@
+"""A service, its map, and a browser that opens it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from ps2stream.client import Client
+from ps2stream.cluster.running import Service
+from ps2stream.cluster.service import start
+from ps2stream.config import Settings
+from ps2stream.web.serve import Options, Running, serving
+
+SIZE = {"width": 900, "height": 600}
+ARGUMENTS = ["--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
+PATIENCE_MS = 20_000
+Open = Callable[..., Page]
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    settings = Settings(
+        runtime="local", port=0, workers=2, data_dir=Path(tmp_path_factory.mktemp("map"))
+    )
+    with start(settings) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def target(service: Service) -> str:
+    return service.targets[0]
+
+
+@pytest.fixture(scope="module")
+def live(target: str) -> Iterator[Running]:
+    with serving(target, {}, Options(port=0)) as running:
+        yield running
+
+
+@pytest.fixture
+def client(target: str) -> Iterator[Client]:
+    with Client(target, timeout=90) as connected:
+        yield connected
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Debian's Chromium. Absent: skipped loudly, and a failure where CI=true."""
+    program = shutil.which("chromium")
+    if program is None:
+        complaint = "there is no Chromium here (Debian: apt-get install chromium)"
+        if os.environ.get("CI", "").lower() == "true":
+            pytest.fail(complaint)
+        pytest.skip(complaint)
+    with (
+        sync_playwright() as playwright,
+        playwright.chromium.launch(executable_path=program, args=ARGUMENTS) as found,
+    ):
+        yield found
+
+
+@pytest.fixture
+def open_page(browser: Browser, live: Running) -> Iterator[Open]:
+    """Opens a page of the map in a window of its own. Whatever the page complains of fails the
+    test, and so does what it asks of anyone else."""
+    complaints: list[str] = []
+    with ExitStack() as stack:
+
+        def opened(url: str = "", **options: object) -> Page:
+            context = browser.new_context(**{"viewport": SIZE} | options)  # type: ignore[arg-type]
+            stack.callback(context.close)
+            page = context.new_page()
+            page.set_default_timeout(PATIENCE_MS)
+            page.on("pageerror", lambda error: complaints.append(str(error)))
+            page.on(
+                "console",
+                lambda m: complaints.append(m.text) if "Content Security" in m.text else None,
+            )
+            home = (url or live.url).split("?")[0]
+            page.on(
+                "request",
+                lambda r: (
+                    None
+                    if r.url.startswith((home, "data:", "blob:"))
+                    else complaints.append(f"asked for {r.url}")
+                ),
+            )
+            page.goto(url or live.url)
+            page.wait_for_selector("html[data-ready=yes]")
+            return page
+
+        yield opened
+    assert complaints == []

@@ -1,0 +1,312 @@
+"""The live map in a browser: what is drawn arrives, whoever uses it and however."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from playwright.sync_api import Page, expect
+
+from ps2stream.client import Client
+from ps2stream.cluster.service import start
+from ps2stream.config import Settings
+from ps2stream.web.serve import Options, Running, serving
+from tests.map.conftest import PATIENCE_MS, SIZE, Open
+
+pytestmark = pytest.mark.browser
+expect.set_options(timeout=PATIENCE_MS)
+OWN = (190, 24, 93)  # the colour of one's own matches in the light theme
+SIDES = ("west", "south", "east", "north")
+
+
+@pytest.fixture
+def page(open_page: Open) -> Iterator[Page]:
+    """A page that shows no query of before."""
+    found = open_page()
+    yield found
+    for button in found.locator("#mine button").all():
+        button.click()
+    expect(found.locator("#mine li")).to_have_count(0)
+
+
+def middle(page: Page) -> tuple[float, float]:
+    """Of the map, in pixels of the window."""
+    box = page.locator("#map").bounding_box()
+    assert box is not None
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+
+def sides(page: Page) -> list[float]:
+    return [float(page.input_value(f"#{name}")) for name in SIDES]
+
+
+def glow(page: Page, x: float, y: float) -> int:
+    """Pixels near this one that have the colour of one's own matches, or nearly."""
+    clip = {"x": x - 15, "y": y - 15, "width": 30, "height": 30}
+    shown = page.screenshot(clip=clip)  # type: ignore[arg-type]
+    pixels = np.asarray(Image.open(io.BytesIO(shown)).convert("RGB"), np.int64)
+    return int((np.abs(pixels - OWN).max(axis=2) < 24).sum())
+
+
+def add(page: Page, words: str) -> None:
+    """Send the form; its area is as it is."""
+    page.fill("#words", words)
+    page.click("#new [type=submit]")
+    expect(page.locator("#mine li").filter(has_text=words)).to_be_visible()
+
+
+def arrives(page: Page, client: Client, lon: float, lat: float, text: str) -> None:
+    """A post is published, and comes to the list of one's own matches."""
+    client.publish([{"id": "post", "lon": lon, "lat": lat, "text": text}])
+    expect(page.locator("#own li").filter(has_text=text)).to_be_visible()
+
+
+def test_a_rectangle_is_drawn_and_what_matches_arrives_and_lights_up(
+    page: Page, client: Client
+) -> None:
+    page.check("input[value=rectangle]")
+    page.click("[data-draw=rectangle]")
+    x, y = middle(page)
+    page.mouse.move(x - 80, y - 60)
+    page.mouse.down()
+    page.mouse.move(x, y, steps=3)
+    page.mouse.move(x + 80, y + 60, steps=3)
+    page.mouse.up()
+    west, south, east, north = sides(page)
+    assert west < east
+    assert south < north
+    add(page, "meteor")
+    page.mouse.move(5, 5)
+    assert glow(page, x, y) == 0
+    # Mercator: the middle of the picture is not that of the degrees.
+    lat = np.degrees(np.arctan(np.sinh(np.arctanh(np.sin(np.radians([south, north]))).mean())))
+    client.publish([{"lon": 179.0, "lat": -80.0, "text": "a meteor elsewhere"}])
+    arrives(page, client, (west + east) / 2, float(lat), "a <b>meteor</b> was seen")
+    expect(page.locator("#own li")).to_have_count(1)
+    assert page.locator("#own li b").all_text_contents() == ["meteor"]  # the post made no markup
+    expect(page.locator("#news")).to_contain_text("A match: a <b>meteor</b>")
+    for _ in range(50):
+        if glow(page, x, y) > 20:
+            break
+        page.wait_for_timeout(100)
+        client.publish([{"lon": (west + east) / 2, "lat": float(lat), "text": "meteor again"}])
+    assert glow(page, x, y) > 20
+
+
+def test_a_rectangle_of_two_clicks_and_a_polygon_of_several(page: Page, client: Client) -> None:
+    x, y = middle(page)
+    page.check("input[value=rectangle]")
+    page.click("[data-draw=rectangle]")
+    page.mouse.click(x - 50, y + 40)
+    expect(page.locator("#hint")).to_contain_text("opposite corner")
+    page.mouse.click(x + 50, y - 40)
+    expect(page.locator("#hint")).to_be_hidden()
+    rectangle = sides(page)
+
+    page.check("input[value=polygon]")
+    page.click("[data-draw=polygon]")
+    page.mouse.click(x - 50, y + 40)
+    page.mouse.click(x + 50, y + 40)
+    page.click("#finish [data-do=finish]")
+    expect(page.locator("#hint")).to_contain_text("three corners")
+    page.mouse.click(x + 50, y - 40)
+    page.mouse.click(x - 50, y + 40)  # the first again
+    corners = [list(map(float, c.split())) for c in page.input_value("#corners").splitlines()]
+    west, south, east, north = rectangle
+    assert corners == [[west, south], [east, south], [east, north]]
+    add(page, "comet")
+    client.publish([{"lon": west + 1, "lat": north - 1, "text": "comet in the other half"}])
+    arrives(page, client, east - 1, south + 1, "comet in this half")
+    expect(page.locator("#own li")).to_have_count(1)
+
+
+def test_escape_ends_drawing_and_the_map_moves_again(page: Page) -> None:
+    page.check("input[value=polygon]")
+    page.click("[data-draw=polygon]")
+    x, y = middle(page)
+    page.mouse.click(x, y)
+    page.keyboard.press("Escape")
+    expect(page.locator("#hint")).to_be_hidden()
+    assert page.input_value("#corners") == ""
+
+
+def test_a_query_that_is_dropped_matches_no_more(page: Page, client: Client) -> None:
+    add(page, "eclipse")
+    arrives(page, client, 1.0, 1.0, "eclipse one")
+    page.locator("#mine button").click()
+    expect(page.locator("#none")).to_be_visible()
+    assert [q.expression for q in client.list() if q.expression == "eclipse"] == []
+    client.publish([{"lon": 1.0, "lat": 1.0, "text": "eclipse two"}])
+    add(page, "aurora")
+    arrives(page, client, 1.0, 1.0, "aurora after it")
+    assert page.locator("#own li").filter(has_text="eclipse two").count() == 0
+
+
+def test_all_by_keyboard(page: Page, client: Client) -> None:
+    page.locator("body").press("Tab")
+    expect(page.locator(".skip")).to_be_focused()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    expect(page.locator("#words")).to_be_focused()
+    page.keyboard.type("tornado")
+    page.keyboard.press("Tab")
+    page.keyboard.press("ArrowDown")  # from the whole world to a rectangle
+    page.keyboard.press("Tab")
+    for value in ("-10", "-10", "10", "10"):
+        page.keyboard.press("Tab")
+        page.keyboard.type(value)
+    page.keyboard.press("Enter")
+    expect(page.locator("#mine li")).to_contain_text("tornado")
+    (query,) = [q for q in client.list() if q.expression == "tornado"]
+    assert query.region is not None
+    assert query.region.to_json() == {
+        "type": "Rect", "lon_min": -10, "lat_min": -10, "lon_max": 10, "lat_max": 10
+    }  # fmt: skip
+    arrives(page, client, 0.0, 0.0, "tornado by keyboard")
+
+    page.check("input[value=polygon]")
+    page.fill("#corners", "0 0\n5 0\n5 5")
+    add(page, "cyclone")
+    drop = page.get_by_role("button", name="Drop the query cyclone")
+    drop.focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#mine li").filter(has_text="cyclone")).to_have_count(0)
+
+
+@pytest.mark.parametrize(
+    ("words", "area", "problem"),
+    [
+        ("flood AND (river", "world", "expression: column 11: this ( is not closed"),
+        ("", "world", "region"),
+        ("x", "rectangle", "west: a number of degrees is missing"),
+        ("x", "polygon", "corners: a polygon has three at least"),
+    ],
+)
+def test_what_is_wrong_is_said(page: Page, words: str, area: str, problem: str) -> None:
+    page.fill("#words", words)
+    page.check(f"input[value={area}]")
+    page.click("#new [type=submit]")
+    expect(page.locator("#problem")).to_contain_text(problem)
+    assert page.input_value("#words") == words
+    expect(page.locator("#mine li")).to_have_count(0)
+
+
+def test_two_windows_see_the_same(page: Page, open_page: Open, client: Client) -> None:
+    other = open_page()
+    add(page, "geyser")
+    expect(other.locator("#mine li")).to_contain_text("geyser")
+    client.publish([{"lon": 3.0, "lat": 3.0, "text": "a geyser for both"}])
+    for each in (page, other):
+        expect(each.locator("#own li").filter(has_text="for both")).to_be_visible()
+    other.locator("#mine button").click()
+    expect(page.locator("#mine li")).to_have_count(0)
+
+
+def test_others_matches_are_seen_with_their_queries_and_the_plan_is_told(
+    page: Page, client: Client
+) -> None:
+    client.insert("of-others", "landslide OR mudflow", (0, 0, 9, 9), session="elsewhere")
+    client.publish([{"lon": 1.0, "lat": 1.0, "text": "a landslide"}])
+    expect(page.locator("#all li")).to_contain_text("landslide")
+    client.publish([{"lon": 1.0, "lat": 1.0, "text": "a mudflow"}])
+    row = page.locator("#all li").filter(has_text="a mudflow")
+    expect(row).to_be_visible()
+    expect(page.locator("#plan")).to_contain_text("Plan version 1")
+    expect(page.locator("#live")).to_have_text("1")
+    sentence = page.locator("#throughput svg").get_attribute("aria-label")
+    assert sentence is not None
+    assert sentence.startswith("The last two minutes: objects ")
+    client.delete("of-others")
+
+
+def test_a_phone_has_all_of_it_without_scrolling_sideways(open_page: Open) -> None:
+    page = open_page(viewport={"width": 360, "height": 640}, has_touch=True)
+    page.check("input[value=rectangle]")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    controls = page.locator("button:visible, input:visible, textarea:visible")
+    count = controls.count()
+    assert count >= 15
+    for i in range(count):
+        control = controls.nth(i)
+        control.scroll_into_view_if_needed()
+        box = control.bounding_box()
+        assert box is not None
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 360
+        top = control.evaluate(
+            "e => { const b = e.getBoundingClientRect();"
+            " const t = document.elementFromPoint(b.x + b.width / 2, b.y + b.height / 2);"
+            " return e === t || e.contains(t) || Boolean(t?.closest('label')?.contains(e)); }"
+        )
+        assert top, control.evaluate("e => e.outerHTML")
+    page.tap("[data-draw=rectangle]")
+    expect(page.locator("#map")).to_be_in_viewport()
+    box = page.locator("#map").bounding_box()
+    assert box is not None
+    page.touchscreen.tap(box["x"] + 100, box["y"] + 100)
+    expect(page.locator("#hint")).to_contain_text("opposite corner")
+    page.touchscreen.tap(box["x"] + 200, box["y"] + 200)
+    west, south, east, north = sides(page)
+    assert (west < east, south < north) == (True, True)
+
+
+def test_light_and_dark(open_page: Open) -> None:
+    def paper(page: Page) -> str:
+        return str(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+
+    page = open_page(color_scheme="dark", reduced_motion="reduce")
+    assert paper(page) == "rgb(18, 23, 29)"
+    page.get_by_role("button", name="Use the light theme").click()
+    assert paper(page) == "rgb(255, 255, 255)"
+    page.reload()
+    page.wait_for_selector("html[data-ready=yes]")
+    assert paper(page) == "rgb(255, 255, 255)"
+
+
+def test_everything_has_a_name_and_shows_the_focus(page: Page) -> None:
+    nameless = page.evaluate(
+        """() => [...document.querySelectorAll('button, input, textarea, [role=img], section')]
+        .filter((e) => !(e.labels?.length || e.textContent.trim() || e.getAttribute('aria-label')
+            || e.getAttribute('aria-labelledby'))).map((e) => e.outerHTML)"""
+    )
+    assert nameless == []
+    ids = page.evaluate("[...document.querySelectorAll('[id]')].map((e) => e.id)")
+    assert len(ids) == len(set(ids))
+    page.locator("#words").focus()
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    assert page.locator("html").get_attribute("lang") == "en"
+
+
+def test_a_restart_of_the_service_is_told_and_survived(tmp_path: Path, open_page: Open) -> None:
+    settings = Settings(runtime="local", port=0, workers=1, data_dir=tmp_path / "data")
+    first = start(settings)
+    (target,) = first.targets
+    with serving(target, {"timeout": 2.0}, Options(port=0)) as own:
+        page = open_page(own.url)
+        expect(page.locator("#link")).to_have_text(f"Connected to {target}")
+        add(page, "sandstorm")
+        first.stop()
+        expect(page.locator("#link")).to_contain_text("No connection to")
+        again = settings.model_copy(update={"port": int(target.rpartition(":")[2])})
+        with start(again), Client(target, timeout=90) as client:
+            expect(page.locator("#link")).to_have_text(f"Connected to {target}")
+            arrives(page, client, 1.0, 1.0, "sandstorm after the restart")
+
+
+def test_a_page_whose_map_ends_says_so(target: str, open_page: Open, client: Client) -> None:
+    with serving(target, {}, Options(port=0)) as own:
+        page = open_page(own.url)
+        add(page, "whirlpool")
+    expect(page.locator("#link")).to_contain_text("own process does not answer")
+    assert [q for q in client.list() if q.expression == "whirlpool"] == []
+
+
+def test_a_window_of_this_size_shows_map_and_panel(page: Page, live: Running) -> None:
+    assert live.hub.pages == 1
+    box = page.locator("#map").bounding_box()
+    assert box is not None
+    assert box["width"] > SIZE["width"] / 2
