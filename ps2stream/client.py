@@ -243,6 +243,17 @@ class Client:
         finally:
             stream.cancel()
 
+    def list_all(self, *, page_size: int = 500) -> Iterator[Query]:
+        """Live queries of all tenants, under the names that these know. Needs the scope admin."""
+        token, name = "", f"{ADMIN}ListAllQueries"
+        while True:
+            request = admin_pb2.ListAllQueriesRequest(page_size=page_size, page_token=token)
+            page = self._call(name, request, admin_pb2.ListAllQueriesResponse)
+            yield from map(answers.query_of, page.queries)
+            token = page.next_page_token
+            if not token:
+                return
+
     # --- load -----------------------------------------------------------------
 
     def load(self) -> dict[str, Any]:

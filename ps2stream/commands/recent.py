@@ -30,7 +30,7 @@ def recent(
         with _named(target), output.connect(target) as client:
             tell(f"{target}: sampling recent objects")
             samples.append(client.sample())
-            rows = client.list() if number == 0 else iter(())  # every dispatcher knows all
+            rows = client.list_all() if number == 0 else iter(())  # every dispatcher knows all
             while some := list(islice(rows, LISTED)):
                 updates.append(of_records((f"{target}: {q.id}", _record(q)) for q in some))
                 tell(f"{target}: {sum(map(len, updates)):,} live queries")

@@ -18,6 +18,7 @@ from ps2stream.limits import REQUEST_BYTES
 from ps2stream.service.auth import Guard
 from ps2stream.service.calls import parse, wait
 from ps2stream.service.gateway import Gateway
+from ps2stream.service.listing import page
 from ps2stream.service.load_calls import LoadCalls
 from ps2stream.service.plan_calls import PlanCalls
 from ps2stream.service.status import streaming, unary
@@ -50,7 +51,7 @@ class Admin:
     def handler(self) -> grpc.GenericRpcHandler:
         """What a gRPC server is given."""
         own = self._tokens.calls | self._loads.calls | self._plans.calls
-        calls = {"GetStatus": self._status, **own}
+        calls = {"GetStatus": self._status, "ListAllQueries": self._list, **own}
         return grpc.method_handlers_generic_handler(
             SERVICE,
             {
@@ -69,6 +70,13 @@ class Admin:
                 arrow=_arrow(found.take(rows)), since_ms=found.since
             )
             yield answer.SerializeToString()
+
+    def _list(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+        request = parse(admin_pb2.ListAllQueriesRequest, data, REQUEST_BYTES, "request_bytes")
+        answer = admin_pb2.ListAllQueriesResponse()
+        return page(
+            self._gateway, 0, request.page_size, request.page_token, answer, context
+        ).SerializeToString()
 
     def _status(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         parse(admin_pb2.GetStatusRequest, data, REQUEST_BYTES, "request_bytes")

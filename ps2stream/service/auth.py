@@ -63,8 +63,8 @@ RULES: dict[str, Rule] = {
         (
             _ADMIN + m
             for m in (
-                "GetStatus", "SampleObjects", "CreateToken", "ListTokens", "RevokeToken",
-                "GetLoad", "Rebalance",
+                "GetStatus", "SampleObjects", "ListAllQueries",
+                "CreateToken", "ListTokens", "RevokeToken", "GetLoad", "Rebalance",
                 "ApplyPlan", "UnitePlans", "AbortMove", "GetMoves", "GetPlan", "ScaleWorkers",
             )
         ),

@@ -30,6 +30,7 @@ from ps2stream.service.delivering import Couriers, Delivering
 from ps2stream.service.gateway import Gateway
 from ps2stream.service.inbox import Held
 from ps2stream.service.inquiry_calls import InquiryCalls
+from ps2stream.service.listing import page
 from ps2stream.service.objects import Refusal
 from ps2stream.service.publishing import Publishing
 from ps2stream.service.slots import Slots
@@ -37,10 +38,6 @@ from ps2stream.service.status import Behaviour, StreamBehaviour, lasting, stream
 from ps2stream.v1 import pubsub_pb2, query_pb2
 
 SERVICE = "ps2stream.v1.PubSub"
-PAGE = 100
-MAX_PAGE = 1000
-PAGE_BYTES = 2 << 20
-"""A page of long queries is cut short, so that it stays below what clients take."""
 
 
 class PubSub:
@@ -135,30 +132,16 @@ class PubSub:
 
     def _list(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         request = parse(pubsub_pb2.ListQueriesRequest, data, REQUEST_BYTES, "request_bytes")
+        answer = pubsub_pb2.ListQueriesResponse()
+        size, token, session = request.page_size, request.page_token, 0
         if request.session:
             _check_name("session", request.session)
-        if request.page_size < 0:
-            raise _invalid("page_size", f"{request.page_size} is negative")
-        size = min(request.page_size or PAGE, MAX_PAGE)
-        after = _after(request.page_token)
-        session = 0
-        if request.session:
             session = wait(self._gateway.session(request.session), context).session
             if not session:  # never seen: no query, and 0 would mean all of them
-                live = wait(self._gateway.lookup(None, 0, 0, 1), context).live
-                return pubsub_pb2.ListQueriesResponse(total_live=live).SerializeToString()
-        reply = wait(self._gateway.lookup(None, session, after, size), context)
-        answer = pubsub_pb2.ListQueriesResponse(total_live=reply.live)
-        found = standing.describe(reply)
-        total = 0
-        for at, (query, handle) in enumerate(found):
-            answer.queries.append(query)
-            total += query.ByteSize()
-            more = reply.more or at + 1 < len(found)
-            if more and (total > PAGE_BYTES or at + 1 == len(found)):
-                answer.next_page_token = str(handle)
-                break
-        return answer.SerializeToString()
+                page(self._gateway, 0, min(size, 1), token, answer, context)
+                empty = pubsub_pb2.ListQueriesResponse(total_live=answer.total_live)
+                return empty.SerializeToString()
+        return page(self._gateway, session, size, token, answer, context).SerializeToString()
 
     # --- many queries ---------------------------------------------------------
 
@@ -265,14 +248,6 @@ class PubSub:
 
 
 _EXISTS = "exists with another expression, region or session"
-
-
-def _after(token: str) -> int:
-    if not token:
-        return 0
-    if not (token.isascii() and token.isdigit() and len(token) <= 18):
-        raise _invalid("page_token", "is not a next_page_token of this service")
-    return int(token)
 
 
 def _check_name(field: Literal["id", "session"], value: str) -> None:

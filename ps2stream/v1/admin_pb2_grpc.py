@@ -50,6 +50,11 @@ class AdminStub(object):
                 request_serializer=ps2stream_dot_v1_dot_admin__pb2.WatchRequest.SerializeToString,
                 response_deserializer=ps2stream_dot_v1_dot_admin__pb2.WatchResponse.FromString,
                 _registered_method=True)
+        self.ListAllQueries = channel.unary_unary(
+                '/ps2stream.v1.Admin/ListAllQueries',
+                request_serializer=ps2stream_dot_v1_dot_admin__pb2.ListAllQueriesRequest.SerializeToString,
+                response_deserializer=ps2stream_dot_v1_dot_admin__pb2.ListAllQueriesResponse.FromString,
+                _registered_method=True)
         self.CreateToken = channel.unary_unary(
                 '/ps2stream.v1.Admin/CreateToken',
                 request_serializer=ps2stream_dot_v1_dot_admin__pb2.CreateTokenRequest.SerializeToString,
@@ -129,6 +134,13 @@ class AdminServicer(object):
         """What goes on, ten times a second and sampled: at most 50 objects and 50 matches a second.
         Objects that the dispatcher accepts, matches of the caller's tenant's queries with objects
         of all dispatchers. Nothing waits for who reads slowly: what it misses is counted.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListAllQueries(self, request, context):
+        """Live queries of all tenants in the order of their insertion, page by page, for the planner.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -232,6 +244,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.Watch,
                     request_deserializer=ps2stream_dot_v1_dot_admin__pb2.WatchRequest.FromString,
                     response_serializer=ps2stream_dot_v1_dot_admin__pb2.WatchResponse.SerializeToString,
+            ),
+            'ListAllQueries': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAllQueries,
+                    request_deserializer=ps2stream_dot_v1_dot_admin__pb2.ListAllQueriesRequest.FromString,
+                    response_serializer=ps2stream_dot_v1_dot_admin__pb2.ListAllQueriesResponse.SerializeToString,
             ),
             'CreateToken': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateToken,
@@ -371,6 +388,33 @@ class Admin(object):
             '/ps2stream.v1.Admin/Watch',
             ps2stream_dot_v1_dot_admin__pb2.WatchRequest.SerializeToString,
             ps2stream_dot_v1_dot_admin__pb2.WatchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListAllQueries(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ps2stream.v1.Admin/ListAllQueries',
+            ps2stream_dot_v1_dot_admin__pb2.ListAllQueriesRequest.SerializeToString,
+            ps2stream_dot_v1_dot_admin__pb2.ListAllQueriesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -42,6 +42,8 @@ class AdminStub:
     Objects that the dispatcher accepts, matches of the caller's tenant's queries with objects
     of all dispatchers. Nothing waits for who reads slowly: what it misses is counted.
     """
+    ListAllQueries: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListAllQueriesRequest, _admin_pb2.ListAllQueriesResponse]
+    """Live queries of all tenants in the order of their insertion, page by page, for the planner."""
     CreateToken: _grpc.UnaryUnaryMultiCallable[_admin_pb2.CreateTokenRequest, _admin_pb2.CreateTokenResponse]
     """Make a token. Refused where the service does not ask for tokens."""
     ListTokens: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListTokensRequest, _admin_pb2.ListTokensResponse]
@@ -87,6 +89,8 @@ class AdminAsyncStub(AdminStub):
     Objects that the dispatcher accepts, matches of the caller's tenant's queries with objects
     of all dispatchers. Nothing waits for who reads slowly: what it misses is counted.
     """
+    ListAllQueries: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListAllQueriesRequest, _admin_pb2.ListAllQueriesResponse]  # type: ignore[assignment]
+    """Live queries of all tenants in the order of their insertion, page by page, for the planner."""
     CreateToken: _aio.UnaryUnaryMultiCallable[_admin_pb2.CreateTokenRequest, _admin_pb2.CreateTokenResponse]  # type: ignore[assignment]
     """Make a token. Refused where the service does not ask for tokens."""
     ListTokens: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListTokensRequest, _admin_pb2.ListTokensResponse]  # type: ignore[assignment]
@@ -147,6 +151,14 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         Objects that the dispatcher accepts, matches of the caller's tenant's queries with objects
         of all dispatchers. Nothing waits for who reads slowly: what it misses is counted.
         """
+
+    @_abc_1.abstractmethod
+    def ListAllQueries(
+        self,
+        request: _admin_pb2.ListAllQueriesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ListAllQueriesResponse, _abc.Awaitable[_admin_pb2.ListAllQueriesResponse]]:
+        """Live queries of all tenants in the order of their insertion, page by page, for the planner."""
 
     @_abc_1.abstractmethod
     def CreateToken(

@@ -155,6 +155,19 @@ def test_bulk_inserts_and_pages_are_the_tenants_own(clients: list[Client]) -> No
         client.delete_many([id_ for id_, _ in many])
 
 
+def test_the_planner_is_told_everybodys_queries(clients: list[Client]) -> None:
+    for client, words in zip(clients, ("one", "two", "three", "four"), strict=True):
+        client.insert("planned", words, session="s")
+    try:
+        found = [q for q in clients[3].list_all(page_size=2) if q.id == "planned"]
+        assert [q.expression for q in found] == ["one", "two", "three", "four"]
+        with pytest.raises(InvalidArgument, match="page_size"):
+            next(clients[3].list_all(page_size=-1))
+    finally:
+        for client in clients:
+            client.delete("planned")
+
+
 def test_quotas_on_what_a_tenant_has(
     shared: Service, clients: list[Client], secrets: tuple[Path, dict[str, str]]
 ) -> None:

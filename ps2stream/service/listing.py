@@ -1,0 +1,53 @@
+"""Live queries, page by page: of a tenant, or of all."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import grpc
+
+from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.service import standing
+from ps2stream.service.calls import wait
+from ps2stream.service.gateway import Gateway
+from ps2stream.v1 import admin_pb2, pubsub_pb2
+
+PAGE = 100
+MAX_PAGE = 1000
+PAGE_BYTES = 2 << 20
+"""A page of long queries is cut short, so that it stays below what clients take."""
+A = TypeVar("A", pubsub_pb2.ListQueriesResponse, admin_pb2.ListAllQueriesResponse)
+
+
+def page(
+    gateway: Gateway, session: int, size: int, token: str, answer: A, context: grpc.ServicerContext
+) -> A:
+    """Fill `answer` with the page that follows on `token`. session: a number, 0 for all; size:
+    0 for PAGE. Raises InvalidArgument."""
+    if size < 0:
+        raise _invalid("page_size", f"{size} is negative")
+    size = min(size or PAGE, MAX_PAGE)
+    reply = wait(gateway.lookup(None, session, _after(token), size), context)
+    answer.total_live = reply.live
+    found = standing.describe(reply)
+    total = 0
+    for at, (query, handle) in enumerate(found):
+        answer.queries.append(query)
+        total += query.ByteSize()
+        more = reply.more or at + 1 < len(found)
+        if more and (total > PAGE_BYTES or at + 1 == len(found)):
+            answer.next_page_token = str(handle)
+            break
+    return answer
+
+
+def _after(token: str) -> int:
+    if not token:
+        return 0
+    if not (token.isascii() and token.isdigit() and len(token) <= 18):
+        raise _invalid("page_token", "is not a next_page_token of this service")
+    return int(token)
+
+
+def _invalid(field: str, problem: str) -> InvalidArgument:
+    return InvalidArgument([Violation(field, problem)])
