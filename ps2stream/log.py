@@ -14,8 +14,9 @@ _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:
-    """What was passed as `extra`."""
-    return {k: v for k, v in record.__dict__.items() if k not in _STANDARD}
+    """What was passed as `extra`; what begins with an underscore is Ray's."""
+    given = record.__dict__.items()
+    return {k: v for k, v in given if k not in _STANDARD and not k.startswith("_")}
 
 
 class Formatter(logging.Formatter):

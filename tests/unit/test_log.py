@@ -63,7 +63,7 @@ def test_what_an_actor_logs_is_logged_by_who_started_it(
     log.configure(as_json=True, stream=stream)
     receiver = Receiver(tmp_path)
     sender = Sender(tmp_path / NAME, "worker-3", 7)
-    sender.emit(record("100%% of %s", "it", lsn=9))
+    sender.emit(record("100%% of %s", "it", lsn=9, _ray_timestamp_ns=1))
     try:
         raise ValueError("a bug")
     except ValueError as error:
