@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ps2stream.cluster")
 Status = Callable[[], Mapping[str, Any]]
+NOTHING = 1e-300
+"""Ray does not add 0; yet to Prometheus a counter that first appears at 5 has not increased."""
 
 
 class Recorder:
@@ -61,9 +63,10 @@ class Recorder:
 
     def _add(self, name: str, tags: Mapping[str, str], value: float) -> None:
         key = (name, tuple(tags.values()))
-        before, self._told[key] = self._told.get(key, 0.0), value
-        if value > before:
-            self._metric("Counter", name, tuple(tags)).inc(value - before, tags=dict(tags))
+        before, self._told[key] = self._told.get(key), value
+        more = value - before if before is not None else max(value, NOTHING)
+        if more > 0:
+            self._metric("Counter", name, tuple(tags)).inc(more, tags=dict(tags))
 
     def _metric(self, kind: str, name: str, labels: tuple[str, ...]) -> Any:
         if name not in self._made:

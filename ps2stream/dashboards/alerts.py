@@ -53,8 +53,8 @@ ALERTS = (
     ),
     Alert(
         "Ps2streamNothingCompletes", "critical", "3m",
-        "sum by (job) (rate(ps2stream_object_copies_total[2m])) > 0 and "
-        'sum by (job) (rate(ps2stream_stage_seconds_count{stage="complete"}[2m])) == 0',
+        "sum by (job) (rate(ps2stream_object_copies_total[2m])) > 0 unless "
+        'sum by (job) (rate(ps2stream_stage_seconds_count{stage="complete"}[2m])) > 0',
         "Objects are sent to workers, but none are matched everywhere",
         "Somebody who is asked does not answer. held_batches says that a worker waits for "
         "updates, pending_batches that a merger waits for a worker; up and epoch say who has "
@@ -63,8 +63,8 @@ ALERTS = (
     Alert(
         "Ps2streamNoDeliveries", "warning", "5m",
         "sum by (job) (rate(ps2stream_matches_total[5m])) > 0 and "
-        "sum by (job) (rate(ps2stream_delivered_matches_total[5m])) == 0 and "
-        "sum by (job) (ps2stream_streams) > 0",
+        "sum by (job) (ps2stream_streams) > 0 unless "
+        "sum by (job) (rate(ps2stream_delivered_matches_total[5m])) > 0",
         "Matches are found, clients are connected, and nothing is sent to them",
         "Either the clients take nothing (credits at 0, untaken_batches stands still: look at "
         "them), or those connected are not those whose queries match (`ps2stream list`).",

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ps2stream.cluster.meter import STAGES, Meter
-from ps2stream.cluster.metering import Recorder
+from ps2stream.cluster.metering import NOTHING, Recorder
 from ps2stream.messages import ROLES
 from ps2stream.metrics import BOUNDS, LE, METRICS, Histogram, Kind, samples
 
@@ -111,7 +111,19 @@ def test_ray_is_told_differences_of_counters_every_few_ticks(
     assert told.values["ps2stream_stage_seconds_count", stage] == 5
     assert told.values["ps2stream_stage_seconds_sum", stage] == pytest.approx(0.01)
     buckets = {k[1][-1]: v for k, v in told.values.items() if k[0].endswith("_bucket")}
-    assert buckets == {le: 5 for le in LE if float(le) >= 0.002}
+    assert buckets == {le: 5 if float(le) >= 0.002 else NOTHING for le in LE}
+
+
+def test_a_counter_is_there_before_it_has_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = Told()
+    recorder = Recorder("merger", 0, ticks=1)
+    monkeypatch.setattr(recorder, "_metric", told.metric)
+    key = ("ps2stream_lost_matches_total", ("merger", "0"))
+    seen = []
+    for lost in (0, 0, 5):
+        recorder.tick(lambda lost=lost: {"lost": lost})  # type: ignore[misc]
+        seen.append(told.values[key])
+    assert seen == [NOTHING, NOTHING, 5.0]
 
 
 def test_a_recorder_that_fails_ends_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
