@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import random
 from collections import Counter
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 from unittest import mock
@@ -14,6 +16,7 @@ import pytest
 
 from ps2stream.grid import Grid
 from ps2stream.messages import Send
+from ps2stream.planner.adjust.phase_one import PhaseOne
 from ps2stream.store.sequencer import SequencerMachine
 from ps2stream.strategy import Step, step_of
 from tests.sim import hostile
@@ -101,18 +104,24 @@ def test_what_a_move_loses_or_leaves_behind_is_counted(bug: str, figure: str) ->
 
 
 def killed(
-    script: Scenario, step: Step, role: str, index: int, delay: int
+    script: Scenario,
+    step: Step,
+    role: str,
+    index: int,
+    delay: int,
+    armed: Callable[[], bool] = lambda: True,
 ) -> tuple[list[str], list[Step]]:
-    """Play it, with a kill so many ms after that step is in the ledger."""
+    """Play it, with a kill so many ms after that step is first in the ledger once `armed`."""
     worlds: list[Any] = []
     steps: list[Step] = []
+    left = [role]
     record = SequencerMachine._record
 
     def written(self: SequencerMachine, data: Any, owner: int) -> list[Send]:
         out = record(self, data, owner)
         steps.append(step_of(data))
-        if steps[-1] == step and steps.count(step) == 1:
-            worlds[0].clock.after(delay, worlds[0].crash_one, role, index, False)
+        if left and steps[-1] == step and armed():
+            worlds[0].clock.after(delay, worlds[0].crash_one, left.pop(), index, False)
         return out
 
     with (
@@ -141,6 +150,28 @@ def test_the_controller_splits_cells_among_faults() -> None:
         assert not found.violations, seed
         splits += found.events["splits"]
     assert splits > 3
+
+
+@pytest.mark.parametrize(("change", "seeds"), [("merge", (1343, 5037)), ("split", (1347,))])
+def test_a_death_amid_a_change_of_phase_one(change: str, seeds: tuple[int, ...]) -> None:
+    """Whoever dies after the controller has joined or divided parts, among other faults."""
+    propose = getattr(PhaseOne, change)
+    ended = Counter[str]()
+    roles = ("controller", "sequencer", "dispatcher", "worker", "merger")
+    for seed, step, role in itertools.product(seeds, (Step.BEGIN, Step.SWITCH), roles):
+        made: list[object] = []
+
+        def noted(self: PhaseOne, *given: Any, made: list[object] = made) -> object:
+            found = propose(self, *given)
+            made.extend([found] * (found is not None))
+            return found
+
+        with mock.patch.object(PhaseOne, change, noted):
+            proposed = functools.partial(bool, made)
+            violations, steps = killed(scenario(seed), step, role, 0, 0, proposed)
+        assert not violations, (seed, step, role)
+        ended[role] += bool(made) and Step.FINISH in steps
+    assert min(ended[role] for role in roles) > 0
 
 
 def test_the_controller_ends_the_old_plan_among_faults() -> None:

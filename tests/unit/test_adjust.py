@@ -15,7 +15,7 @@ from ps2stream.plan import RoutingPlan, built_in_plan, text_plan
 from ps2stream.planner.adjust.adjustment import Adjustment
 from ps2stream.planner.adjust.algorithms import SELECTIONS
 from ps2stream.planner.adjust.apply import apply
-from ps2stream.planner.adjust.decide import Rules, decide
+from ps2stream.planner.adjust.decide import Rules, decide, divisible
 from ps2stream.planner.adjust.text import Shares, cell_index, saving, shares
 from ps2stream.planner.adjust.units import Units, carried
 from ps2stream.planner.load import Costs, balance, worker_loads
@@ -117,6 +117,25 @@ def test_several_pairs_at_once() -> None:
     assert two.moves[: len(one.moves)] == one.moves
 
 
+def test_no_part_moves_twice() -> None:
+    """One gives to several, as often as it is the most loaded."""
+    units = parts([*range(8), 40], [0] * 8 + [1], [10.0] * 8 + [5.0], [5] * 9)
+    found = decide(units, blocks(), Rules(COSTS, pairs=9))
+    assert len({m.source for m in found.moves}) < len({m.target for m in found.moves})
+    assert len({m.cell for m in found.moves}) == len(found.moves)
+    history = carried(units, found.moves, COSTS)
+    assert history.loads(WORKERS, COSTS) == pytest.approx(np.array(found.after))
+
+
+@pytest.mark.parametrize(("load", "moves"), [(44.0, 2), (46.0, 0)])
+def test_two_parts_that_would_only_exchange_two_workers_stay(load: float, moves: int) -> None:
+    """Half the gap is reached by both alone, which with the second load are 0.9 of it."""
+    coarse = 1 << 28
+    loads = [20.0, load, load, 10.0, 50.0, 50.0]
+    units = parts([coarse, 1, 2, 40, 70, 100], [0, 0, 0, 1, 2, 3], loads, [1] * 6)
+    assert len(decide(units, blocks(), Rules(COSTS)).moves) == moves
+
+
 def test_loads_of_a_foreign_worker_are_refused() -> None:
     with pytest.raises(ValueError, match="worker 4 of 4"):
         decide(parts([0], [4], [1.0], [1]), blocks(), Rules(COSTS))
@@ -213,6 +232,23 @@ def test_parts_that_share_their_objects_are_merged() -> None:
             after = measured(stats, apply(plan, found)).loads(WORKERS, costs)
             assert after == pytest.approx(np.array(found.after))
             assert after.sum() < sum(found.before)
+
+
+def test_a_sample_is_wanted_of_cells_that_may_be_split_or_joined() -> None:
+    plan = divided()
+    cells, workers = [5, 0, 5, 33, 70, 100], [0, 0, 1, 1, 2, 3]
+
+    def wanted(*loads: float, pairs: int = 1) -> list[int]:
+        units = parts(cells, workers, list(loads), [1] * 6)
+        return list(map(int, divisible(units, plan, Rules(COSTS, pairs=pairs))))
+
+    assert wanted(10, 0, 10, 0, 10, 10) == []
+    assert wanted(20, 20, 1, 2, 20, 20) == [5]  # the target has some of it, too
+    assert wanted(1, 0, 0, 90, 40, 8) == [33]
+    assert wanted(1, 0, 0, 90, 40, 8, pairs=2) == [33, 70]
+    units = parts([5, 6, 5, 70, 100], [0, 0, 1, 2, 3], [40.0, 40, 1, 50, 50], [1, 9, 1, 1, 1])
+    [move] = decide(units, plan, Rules(COSTS)).moves
+    assert (move.cell, move.target, move.kind) == (5, 1, "merge")  # without a sample, too
 
 
 def test_shares_are_what_counting_says() -> None:

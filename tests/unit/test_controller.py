@@ -222,6 +222,21 @@ def test_one_at_a_time_and_a_whole_period_between() -> None:
     assert world.begun[1].base_version == 2
 
 
+def test_a_move_that_was_given_up_ends_as_any_other() -> None:
+    """And what is measured amid a move, at both owners, does not count."""
+    world = World(automatic=True)
+    world.period(ROWS)
+    before, counted = world.loads(), world.machine.counters.periods
+    world.period([(0, 0, 9, 50), (16, 1, 9, 10)])
+    assert (world.loads(), world.machine.counters.periods) == (before, counted)
+    world.strategy = Strategy(world.strategy.plan)
+    world.period(ROWS)  # learns of it in its course
+    assert len(world.begun) == 1
+    assert "no whole period" in world.told("gr")[0]
+    world.period(ROWS)
+    assert len(world.begun) == 2
+
+
 def test_what_is_known_of_a_part_goes_with_it() -> None:
     world = World(automatic=True)
     world.period(ROWS)
@@ -308,6 +323,7 @@ def test_the_old_plan_goes_once_few_queries_or_much_time_are_its_own(old: int, a
         world.period(ROWS)
     assert world.united == world.machine.counters.sunsets == 0
     assert world.begun == []  # no third plan
+    assert world.machine.counters.periods > 2  # loads are told of all the while
     assert "waits, while both plans coexist" in world.told("gr")[0]
     world.old, world.age_ms = old, age_ms
     world.period(ROWS)

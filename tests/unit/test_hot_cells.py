@@ -285,6 +285,34 @@ def test_an_operator_is_told_of_the_split_while_the_sample_is_new() -> None:
     assert world.told("gr")[1]["adjustment"]["moves"] == []
 
 
+def test_what_some_have_told_is_no_sample_and_an_old_one_is_none() -> None:
+    world = Hot(automatic=False)
+    world.heat()
+    world.answer(0)
+    assert world.told("gr")[1]["adjustment"]["moves"] == []
+    world.answer(1)
+    assert len(world.told("gr")[1]["adjustment"]["moves"]) == 1
+    world.heat()
+    world.ticks(10)  # this time nobody answers
+    assert world.told("gr")[1]["adjustment"]["moves"] == []
+
+
+def test_nobody_is_asked_while_nothing_may_move() -> None:
+    world = Hot()
+    world.heat()
+    for index in (0, 1):
+        world.answer(index)
+    assert len(world.begun) == 1
+    for _ in range(2):
+        world.heat()
+        assert world.samples == []
+    world.finish()
+    world.heat()  # learns of the end in its course
+    assert world.samples == []
+    world.heat()
+    assert len(world.samples) == 2
+
+
 def test_what_was_asked_before_a_move_is_not_used_after_it() -> None:
     world = Hot()
     world.heat()

@@ -180,10 +180,11 @@ def test_of_a_busy_period_some_objects_stand_for_all(
     lon, lat = (-100.0 + 30 * at).astype(np.float64), np.full(len(at), 10.0)
     for first in range(0, len(at), size):
         some = slice(first, first + size)
-        met = Met(at[some] * 10, np.zeros(16, np.int64))
+        met = Met(at[some] * 10, np.where(np.arange(16) == 3, size, 0))
         counter.objects(lon[some], lat[some], met)
     counts = counter.take()
-    assert len(counts.cell) == places  # from west to east
+    assert len(counts.cell) == places + 1  # from west to east, and a coarser level
+    assert counts.by[-1, load.CHECKS] == pytest.approx(len(number), rel=off)
     row = np.arange(places)
     exact = np.bincount(at)
     assert counts.by[row, load.OBJECTS] == pytest.approx(exact, rel=off)
