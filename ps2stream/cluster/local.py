@@ -30,6 +30,7 @@ class LocalRuntime:
         topology: Topology,
         store: Store,
         open_log: Callable[[Address], Log] = lambda _: MemoryLog(),
+        meter: Callable[[], Meter] = Meter,
     ) -> None:
         self._lock = threading.RLock()
         self._inbox: deque[Send] = deque()
@@ -42,7 +43,8 @@ class LocalRuntime:
         self._controller = topology.controller(epochs[Address("controller", 0)])
         self._workers = [topology.worker(i) for i in range(topology.workers)]
         self._epochs = epochs
-        self._meters = {peer: Meter() for peer in epochs}
+        self._make_meter = meter
+        self._meters = {peer: meter() for peer in epochs}
         self._logs = {
             peer: open_log(peer)
             for peer in topology.addresses()
@@ -137,7 +139,7 @@ class LocalRuntime:
             self.edges[to.index].on(send.frame)
         elif to.role == "worker":
             if to.index < len(self._workers):  # else it has gone
-                meter = self._meters.setdefault(to, Meter())
+                meter = self._meters.setdefault(to, self._make_meter())
                 self._inbox.extend(matched(self._workers[to.index], send.frame, meter))
         elif to.role == "merger":
             with self._meters[to].time("merge"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Protocol
 
@@ -44,7 +45,7 @@ class Meter:
             histogram = self._stages[stage] = Histogram()
         histogram.add(seconds, count)
 
-    def time(self, stage: str) -> Timer:
+    def time(self, stage: str) -> AbstractContextManager[None]:
         """`with` it: the time that is spent inside, unless it fails."""
         return Timer(self, stage)
 

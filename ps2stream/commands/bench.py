@@ -1,4 +1,4 @@
-"""`ps2stream bench`: engine, pipeline, overload, stalled, log and store."""
+"""`ps2stream bench`: engine, pipeline, overload, stalled, log, store and metering."""
 
 from __future__ import annotations
 
@@ -297,6 +297,34 @@ def store(
     from ps2stream.bench.store import run_store
 
     _show(output, run_store(directory, database_url, seconds))
+
+
+@bench.command()
+@click.option(
+    "--batch",
+    type=click.IntRange(1, 8192),
+    default=1024,
+    show_default=True,
+    help="Objects of a batch.",
+)
+@click.option(
+    "--seconds",
+    type=Finite(min=0, min_open=True),
+    default=10.0,
+    show_default=True,
+    help="How long.",
+)
+@json_option
+@pass_output
+def metering(output: Output, /, batch: int, seconds: float) -> None:
+    """What metrics cost: the same batches with and without, in turn.
+
+    In one process. Tells the ratio of the CPU times, its standard error, and the time of a
+    batch without. Exit code 1 if the two found different matches.
+    """
+    from ps2stream.bench.metering import run_metering
+
+    _show(output, run_metering(batch=batch, seconds=seconds))
 
 
 def _show(output: Output, found: dict[str, Any]) -> None:

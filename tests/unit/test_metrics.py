@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ps2stream.bench.metering import run_metering
 from ps2stream.cluster.meter import STAGES, Meter
 from ps2stream.cluster.metering import NOTHING, Recorder
 from ps2stream.messages import ROLES
@@ -148,3 +149,10 @@ def test_the_documentation_has_every_metric_and_stage_as_the_table_has_it(root: 
     suffixed = {f"{m.name}_{s}" for m in METRICS if m.kind is Kind.HISTOGRAM
                 for s in ("bucket", "sum", "count")}  # fmt: skip
     assert named <= {m.name for m in METRICS} | suffixed
+
+
+def test_metering_changes_no_match() -> None:
+    found = run_metering(queries=200, batch=64, seconds=0.01)
+    assert found["verified"] == {"different": 0}
+    assert found["blocks"] >= 2
+    assert found["cpu_ratio"] > 0
