@@ -14,7 +14,7 @@ WHY = {
 
 def loads_shown(told: Told) -> str:
     """What Client.load says."""
-    to = f", moving to version {told['moving_to']}" if told["moving_to"] else ""
+    to = f"; version {told['moving_to']} is to follow" if told["moving_to"] else ""
     lines = [f"plan       version {told['plan_version']}{to}"]
     if not told["workers"]:
         wait = f"not known yet: no whole period of {told['period_s']:g} s has passed"

@@ -225,6 +225,24 @@ def test_who_is_not_heard_is_not_waited_for_long() -> None:
     assert migration.due(1) is None
 
 
+def test_a_move_knows_nothing_of_the_one_before() -> None:
+    migration = Migration(plan(0))
+    for number, (base, begun_ms) in enumerate(((1, 1_000), (2, 4_000)), 1):
+        migration.tick(begun_ms)
+        record, _ = migration.begin(json_of(plan(number % 2, version=base + 1, base=base)))
+        assert record is not None
+        migration.apply(record, 100 * number)
+        assert migration.state == "LOADING"  # that all were hot once is nothing to go by
+        for worker in range(2):
+            assert step(migration, 1, 0) is None
+            migration.hot(worker, 100 * number, 1, 8)
+        assert step(migration, 1, 100 * number + 1) == Step.SWITCH
+        migration.mark(0, 100 * number + 1)
+        assert step(migration, 1, 100 * number + 2) == Step.FINISH
+    assert [move["begun_ms"] for move in migration.moves] == [1_000, 4_000]
+    assert [move["queries"] for move in migration.moves] == [2, 2]
+
+
 def test_nothing_is_told_that_was_not_measured() -> None:
     """The sequencer was replaced during the move, and has no clock."""
     first = begun(10)

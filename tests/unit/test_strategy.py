@@ -102,6 +102,9 @@ def test_the_routes_of_two_plans_that_coexist() -> None:
     assert (apart.other, apart.apart, apart.workers, apart.upto) == (None, 4, 3, 4)
     assert apart.route not in (old.route, new.route)
     assert apart.known == {old.route, apart.route}
+    # After a restart under the old plan alone it has another meaning from that LSN on.
+    assert [apart.serves(old.route, lsn) for lsn in (3, 4, 5)] == [True, False, False]
+    assert apart.serves(apart.route, 5)
     united = strategist.take(step_record(Step.UNITE), 9)
     assert united.other is united.young is apart.young
     assert (united.route, united.upto, united.begun) == (apart.route, 4, 9)
@@ -139,6 +142,18 @@ def test_all_that_a_worker_gains_lies_in_the_box(seed: int) -> None:
                 assert box[1] <= south
                 assert box[2] >= west + width
                 assert box[3] >= south + height
+
+
+def test_another_number_of_workers_changes_coarse_levels_everywhere() -> None:
+    old = plan(2)
+    more = dataclasses.replace(old, workers=3, version=2, base_version=1)
+    strategist = Strategist(old, Analyzer(ANALYSIS))
+    assert strategist.gained(0) is None
+    strategist.take(Strategy(old).begin(more), 4)
+    for worker in range(3):
+        box = strategist.gained(worker)
+        assert box is not None
+        assert box.tolist() == [-180.0, -90.0, 180.0, 90.0]
 
 
 def test_leaves_that_say_the_same_of_other_numbers_are_alike() -> None:

@@ -7,10 +7,11 @@ import dataclasses
 import numpy as np
 
 from ps2stream.grid import Grid
+from ps2stream.load_messages import LoadReport, LoadRequest
 from ps2stream.messages import Applied, Fetch
 from ps2stream.plan import RoutingPlan, built_in_plan
 from ps2stream.rows import no_queries
-from ps2stream.strategy import Strategist, Strategy
+from ps2stream.strategy import Step, Strategist, Strategy, step_record
 from ps2stream.tags import Tagger
 from ps2stream.terms import Analysis, Analyzer
 from ps2stream.workers.state import WorkerMachine
@@ -49,3 +50,17 @@ def test_under_the_same_plan_it_stays() -> None:
     machine = worker()
     assert 0 not in fetches(machine, FIRST)
     assert machine.applied == 2
+
+
+def test_a_report_of_loads_says_whether_there_are_two_plans() -> None:
+    """Also where nothing moves yet."""
+    machine, told = worker(), []
+    records = (None, Strategy(FIRST).begin(OTHER, apart=True), step_record(Step.UNITE))
+    for number, record in enumerate(records, 1):
+        if record is not None:
+            machine.on(_applied(number, record))
+        sends = machine.on(LoadRequest(1, number, 8))
+        while not (reports := [s.frame for s in sends if isinstance(s.frame, LoadReport)]):
+            sends = machine.tick()
+        told += [(report.number, report.moving) for report in reports]
+    assert told == [(1, 0), (2, 1), (3, 1)]
