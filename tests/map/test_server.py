@@ -333,3 +333,15 @@ def test_the_command_serves_until_it_is_interrupted(target: str) -> None:
         process.terminate()
         assert json.loads(process.stdout.readline()) == {"event": "stopped"}
         assert process.wait(30) == 0
+
+
+def test_the_demo_serves_its_map() -> None:
+    program = [sys.executable, "-m", "ps2stream", "demo", "--runtime", "local", "--map"]
+    size = ["--map-port", "0", "--seconds", "2", "--rate", "100", "--queries", "20"]
+    with subprocess.Popen([*program, *size], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        lines = iter(process.stdout)
+        url = next(line for line in lines if line.startswith("the map is at ")).split()[-1]
+        assert first(url, "", "link")["up"]
+        assert any("verified: " in line for line in lines)
+        assert process.wait(60) == 0

@@ -164,6 +164,34 @@ def test_delivered_set_is_the_oracles_over_two_dispatchers(
         client.close()
 
 
+def test_a_watcher_sees_the_objects_of_its_dispatcher_and_matches_from_everywhere(
+    service: Service,
+) -> None:
+    first, second = (Client(target, timeout=60) for target in service.targets)
+    sessions = ("of one merger", "of the other")  # numbers follow on, mergers take turns
+    for session in sessions:
+        first.insert(f"storm {session}", "storm", session=session)
+    watch = first.watch()
+    next(watch)
+    for client in (first, second):
+        client.publish([{"id": client.target, "text": "a storm", "lon": 1.0, "lat": 2.0}])
+    objects: list[str] = []
+    pairs: set[tuple[str, str]] = set()
+    timed = 0
+    deadline = time.monotonic() + 60
+    while len(pairs) < 4 or not objects or not timed:
+        assert time.monotonic() < deadline, (objects, pairs)
+        told = next(watch)
+        objects += [o.id for o in told.objects]
+        pairs |= {(m.query_id, m.object.id) for m in told.matches}
+        timed += len(told.latency_ms)
+    assert objects == [first.target]
+    assert pairs == {(f"storm {s}", t) for s in sessions for t in service.targets}
+    watch.close()
+    for client in (first, second):
+        client.close()
+
+
 def test_a_restart_keeps_every_query_also_under_another_plan(settings: Settings) -> None:
     one = settings.model_copy(update={"data_dir": settings.data_dir.with_name("again")})
     with start(one) as service, Client(service.targets[0]) as client:

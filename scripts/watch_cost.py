@@ -1,0 +1,86 @@
+"""What watching costs a dispatcher and a merger, in CPU time: python scripts/watch_cost.py
+
+A second of stream is 200 batches of 1,024 objects, each of which one of a million queries
+matches; what else is done with them is left out.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from ps2stream.batch import strings_to_column
+from ps2stream.cluster.watchers import Watcher, Watchers
+from ps2stream.merger.names import Names
+from ps2stream.merger.records import Matched
+from ps2stream.merger.watching import Watched
+from ps2stream.messages import Completed, Send
+from ps2stream.rows import ObjectRows
+from ps2stream.service.watch_calls import _encoded
+from ps2stream.watch_messages import TICKS_PER_S, Glimpse, Seen, Watching
+
+ROWS, BATCHES, SECONDS, QUERIES, SESSIONS = 1024, 200, 20, 1_000_000, 128
+IDS = strings_to_column(f"id{i}" for i in range(ROWS))
+TEXTS = strings_to_column(["some words of a post about a flood in town " * 3] * ROWS)
+WHERE = (np.zeros(ROWS, np.int64), np.zeros(ROWS), np.zeros(ROWS))
+TERMS = (np.arange(ROWS + 1), np.zeros(ROWS, np.uint64))
+OBJECTS = ObjectRows(*IDS, *WHERE, *TEXTS, *TERMS)
+
+
+def pairs() -> Matched:
+    """Those of one batch."""
+    handle = np.random.default_rng(1).integers(1, QUERIES + 1, ROWS)
+    index = np.arange(ROWS, dtype=np.uint32)
+    sessions = np.arange(SESSIONS)
+    cut = np.arange(0, ROWS + 1, ROWS // SESSIONS)
+    columns = (sessions, np.zeros_like(sessions), cut, handle, index, np.arange(ROWS))
+    return Matched(0, 0, ROWS, 1, 0, *columns, *IDS, *WHERE, *TEXTS)
+
+
+def milliseconds(names: Names, record: Matched, watched: bool) -> dict[str, float]:
+    """CPU ms of a second of stream."""
+    sent: list[Send] = []
+    told: list[Glimpse] = []
+    dispatcher = Watchers(0, 1, sent.extend, time.monotonic)
+    merger = Watched(lambda: names)
+    if watched:
+        dispatcher.add(Watcher("", told.append))
+    spent = dict.fromkeys(("dispatcher", "merger", "stream"), 0.0)
+    batches = [(at, Completed(0, np.array([at]))) for at in range(0, BATCHES * ROWS, ROWS)]
+    each = BATCHES // TICKS_PER_S
+    for tick in range(SECONDS * TICKS_PER_S):
+        if watched and tick % TICKS_PER_S == 0:
+            merger.on(Watching(0))
+        begun = time.process_time()
+        for at, completed in batches[:each]:
+            dispatcher.accepted(OBJECTS, at, routed=True)
+            dispatcher.completed(completed)
+        dispatched = time.process_time()
+        for _ in range(each):
+            merger.add(record)
+        sends = merger.tick()
+        merged = time.process_time()
+        for send in sends:
+            assert isinstance(send.frame, Seen)
+            dispatcher.on(send.frame)
+        dispatcher.tick()
+        ticked = time.process_time()
+        for glimpse in told:
+            _encoded(glimpse, 0)
+        told.clear()
+        spent["dispatcher"] += dispatched - begun + ticked - merged
+        spent["merger"] += merged - dispatched
+        spent["stream"] += time.process_time() - ticked
+    return {name: round(1000 * s / SECONDS, 3) for name, s in spent.items()}
+
+
+if __name__ == "__main__":
+    names = Names()
+    names.add(np.arange(1, QUERIES + 1), *strings_to_column(f"q{i}" for i in range(1, QUERIES + 1)))
+    record = pairs()
+    milliseconds(names, record, watched=True)  # compiles
+    for watched in (False, True):
+        found = milliseconds(names, record, watched)
+        shown = ", ".join(f"{name} {ms} ms" for name, ms in found.items())
+        print(f"{'watched' if watched else 'not watched'}: {shown} a second")  # noqa: T201
