@@ -8,6 +8,8 @@ find the code there and the first publisher does not wait for a compiler.
 from __future__ import annotations
 
 import dataclasses
+import json
+import logging
 
 import numpy as np
 
@@ -15,16 +17,24 @@ from ps2stream.batch import strings_to_column
 from ps2stream.cluster.local import LocalRuntime
 from ps2stream.cluster.topology import Topology
 from ps2stream.expr import compile_column
+from ps2stream.messages import Ask
+from ps2stream.planner.adjust.scale import scaled
 from ps2stream.queries import build_rows, delete_rows
 from ps2stream.rows import ObjectRows
 from ps2stream.space import Rect
 from ps2stream.store.memory import MemoryStore
 
+log = logging.getLogger("ps2stream.cluster")
+TICKS = 20
+
 
 def warm(topology: Topology) -> None:
-    """One insert, publication, delivery and delete under the topology's plan."""
-    small = dataclasses.replace(topology, dispatchers=1, mergers=1)
-    edge = LocalRuntime(small, MemoryStore()).edges[0]
+    """One insert, publication, delivery and delete under the topology's plan, and a move to
+    another number of workers."""
+    policy = dataclasses.replace(topology.policy, period_ticks=TICKS)
+    small = dataclasses.replace(topology, dispatchers=1, mergers=1, policy=policy)
+    runtime = LocalRuntime(small, MemoryStore())
+    edge = runtime.edges[0]
     edge.attach("warm", 7, 1, 1 << 20, lambda _: None)
     ids = strings_to_column(["q"])
     compiled = compile_column(
@@ -36,4 +46,11 @@ def warm(topology: Topology) -> None:
     edge.publish(
         ObjectRows(*ids, np.zeros(1, np.int64), at, at, *text, *edge.analyzer.analyse(*text))
     )
+    plan = topology.plan
+    plan = scaled(plan, plan.workers - 1 or 2, edge.weights())
+    edge.strategy(json.dumps(plan.to_dict()).encode(), ask=Ask.MOVE)
+    for _ in range(2 * TICKS):  # workers also tell their loads meanwhile
+        runtime.tick()
+    if edge.machine.plan_version != plan.version:
+        log.warning("the first move will be slow: the one to try did not come to its end")
     edge.update(delete_rows(ids), ["warm"], [""])

@@ -47,7 +47,7 @@ from ps2stream.rows import Kind, QueryRows, no_queries
 from ps2stream.security import NO_QUOTAS, Quotas
 from ps2stream.store.compaction import left_out
 from ps2stream.store.decide import Verdict, decide
-from ps2stream.store.feed import FEED_ROWS, Feeds, packed
+from ps2stream.store.feed import Feeds, packed
 from ps2stream.store.followers import Followers
 from ps2stream.store.migration import Migration
 from ps2stream.store.registry import Registry, split
@@ -55,6 +55,9 @@ from ps2stream.store.remembered import Answers, Asked, Deletes, requests_of
 from ps2stream.store.tenants import Tenants
 from ps2stream.strategy import Step, Strategy, step_of
 from ps2stream.tokens import TokensReply, TokensRequest, changed, decode, encode
+
+LOAD_ROWS = 4096
+"""Of a piece that a worker loads: it matches nothing meanwhile, for some milliseconds."""
 
 
 def _wanted(migration: Migration, ask: StrategyRequest) -> tuple[U8 | None, str]:
@@ -370,7 +373,7 @@ class SequencerMachine:
         return self._go_on()
 
     def _load(self, ask: Load) -> list[Send]:
-        rows, last = self._live.load(ask.after, ask.begun, ask.box, FEED_ROWS)
+        rows, last = self._live.load(ask.after, ask.begun, ask.box, LOAD_ROWS)
         loaded = Loaded(ask.begun, ask.after, last, packed(rows))
         return [Send(Address("worker", ask.worker), loaded)]
 
