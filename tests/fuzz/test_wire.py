@@ -73,7 +73,10 @@ def call(service: Service) -> Iterator[Callable[[MethodDescriptor, list[bytes]],
             kind = f"{'stream' if sends else 'unary'}_{'stream' if gets else 'unary'}"
             try:
                 answer = getattr(channel, kind)(path)(iter(data) if sends else data[0], timeout=60)
-                if gets:
+                if method.name == "Watch":  # it has no end
+                    next(answer)
+                    answer.cancel()
+                elif gets:
                     list(answer)
             except grpc.RpcError as error:
                 return error.code()
