@@ -72,11 +72,12 @@ def open_page(browser: Browser, live: Running) -> Iterator[Open]:
     complaints: list[str] = []
     with ExitStack() as stack:
 
-        def opened(url: str = "", **options: object) -> Page:
+        def opened(url: str = "", script: str = "", **options: object) -> Page:
             context = browser.new_context(**{"viewport": SIZE} | options)  # type: ignore[arg-type]
             stack.callback(context.close)
             page = context.new_page()
             page.set_default_timeout(PATIENCE_MS)
+            page.add_init_script(script)
             page.on("pageerror", lambda error: complaints.append(str(error)))
             page.on(
                 "console",

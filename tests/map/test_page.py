@@ -281,6 +281,19 @@ def test_everything_has_a_name_and_shows_the_focus(page: Page) -> None:
     assert page.locator("html").get_attribute("lang") == "en"
 
 
+def test_without_webgl_all_but_the_map_works(open_page: Open, client: Client) -> None:
+    page = open_page(script="HTMLCanvasElement.prototype.getContext = () => null")
+    expect(page.locator("#map")).to_contain_text("this browser offers no WebGL")
+    page.check("input[value=rectangle]")
+    expect(page.locator("[data-draw=rectangle]")).to_be_hidden()
+    for name, value in zip(SIDES, ("0", "0", "9", "9"), strict=True):
+        page.fill(f"#{name}", value)
+    add(page, "blizzard")
+    arrives(page, client, 1.0, 1.0, "a blizzard unseen")
+    page.locator("#mine button").click()
+    expect(page.locator("#none")).to_be_visible()
+
+
 def test_a_restart_of_the_service_is_told_and_survived(tmp_path: Path, open_page: Open) -> None:
     settings = Settings(runtime="local", port=0, workers=1, data_dir=tmp_path / "data")
     first = start(settings)

@@ -17,9 +17,10 @@ let live = null;
 watchTheme($("theme"), () => live?.paint());
 try {
   live = new LiveMap("map");
-} catch (error) {
-  $("map").textContent = `The map cannot be drawn: ${error.message}. All else works.`;
-  live = null;
+} catch {
+  $("map").textContent = "The map cannot be drawn: this browser offers no WebGL. All else works.";
+  $("layers").hidden = true;
+  for (const button of document.querySelectorAll("[data-draw]")) button.hidden = true;
 }
 const form = new QueryForm(live ?? { draft() {} });
 if (live) {
