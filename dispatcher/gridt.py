@@ -20,6 +20,7 @@ from ps2stream.dispatcher.kernels import (
     ALL,
     count_down,
     count_up,
+    held_by,
     held_under,
     meet,
     rehash,
@@ -224,8 +225,8 @@ class Gridt:
     def postings(self, dying: Iterable[Tags]) -> I64:
         """How many each worker is to hold of queries that were not deleted, int64[workers]; the
         tags of deleted ones are given."""
-        _, worker, count = self.held()
-        out = np.bincount(worker, count, self.workers).astype(np.int64)
+        out = np.zeros(self.workers, np.int64)
+        held_by(self._table, self._count, out)
         for tags in dying:
             out -= np.bincount(self.h1.owners(tags.cell, tags.term), minlength=self.workers)
         return out

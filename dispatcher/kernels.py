@@ -153,6 +153,15 @@ def held_under(table: U64, count: U32, cell: U32, term: U64, out: I64) -> None:
 
 
 @njit(cache=True, nogil=True)
+def held_by(table: U64, count: U32, out: I64) -> None:
+    """out[w] += live queries under the units of worker w."""
+    for slot in range(len(table)):
+        meta = table[slot, 1]
+        if meta:
+            out[(meta >> _S16) & _LOW16] += np.int64(count[slot])
+
+
+@njit(cache=True, nogil=True)
 def share_sizes(chosen: U64, term_off: I64, rows: I64, terms: I64) -> int:
     """rows[w], terms[w]: the objects chosen for worker w and their terms. Returns how
     many objects no worker wants."""

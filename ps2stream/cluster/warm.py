@@ -53,4 +53,5 @@ def warm(topology: Topology) -> None:
         runtime.tick()
     if edge.machine.plan_version != plan.version:
         log.warning("the first move will be slow: the one to try did not come to its end")
+    edge.machine.gridt.postings([])  # as at the end of a move
     edge.update(delete_rows(ids), ["warm"], [""])
