@@ -97,7 +97,7 @@ def test_the_commands(service: Service, client: Client, tmp_path: Path) -> None:
     for given in ([], ["--coexist"]):
         late = run(service, "apply", third, *given)
         assert late.exit_code == 7
-        assert "plan version 2 is under way" in late.output
+        assert "plan version 2 coexists with version 1" in late.output
     kept = run(service, "apply", "--abort")
     assert kept.exit_code == 7
     assert "new queries belong to the new plan already" in kept.output
