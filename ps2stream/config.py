@@ -188,6 +188,12 @@ class Settings(BaseModel):
         le=65535,
         description="port where Prometheus finds the metrics; 0: none of its own",
     )
+    dashboard_port: int = Field(
+        default=0,
+        ge=0,
+        le=65535,
+        description="port of Ray's dashboard, on the loopback address; 0: it is not started",
+    )
     metrics_s: float = Field(
         default=5.0,
         ge=0.0,

@@ -70,14 +70,19 @@ class RayService(Service):
         self._kept = False
         if ray.is_initialized():
             ray_environment.check_joined(os.environ)
-            if settings.metrics_port:
-                log.warning("metrics_port has no effect: the Ray that runs here has one of its own")
+            if settings.metrics_port or settings.dashboard_port:
+                log.warning(
+                    "metrics_port and dashboard_port have no effect: the Ray that runs here has "
+                    "its own"
+                )
         else:
             self._temp = Path(tempfile.mkdtemp(prefix="ps2s-"))
             ray.init(
                 address="local",
                 namespace=NAMESPACE,
-                include_dashboard=False,
+                include_dashboard=settings.dashboard_port > 0,
+                dashboard_host="127.0.0.1",
+                dashboard_port=settings.dashboard_port or None,
                 log_to_driver=True,
                 logging_level=logging.ERROR,
                 object_store_memory=128 << 20,

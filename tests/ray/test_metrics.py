@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import json
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -62,6 +64,16 @@ def scraped(port: int, name: str, **labels: str) -> float:
     return sum(s.value for s in samples if s.name == name and labels.items() <= s.labels.items())
 
 
+def shown(port: int, token: str) -> set[str]:
+    """The names of the actors that live, by Ray's dashboard."""
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/api/v0/actors", headers={"Authorization": f"Bearer {token}"}
+    )
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        rows = json.load(answer)["data"]["result"]["result"]
+    return {row["name"] for row in rows if row["state"] == "ALIVE"}
+
+
 def until(found: Callable[[], float], wanted: Callable[[float], bool]) -> None:
     deadline = time.monotonic() + 60
     while True:
@@ -90,6 +102,7 @@ def test_the_actors_metrics_are_scraped_from_ray(
         workers=2,
         data_dir=tmp_path / "data",
         metrics_port=port,
+        dashboard_port=(board := free_port()),
         metrics_s=0.5,
         trace_every=1,
         trace_endpoint=collector,
@@ -115,6 +128,11 @@ def test_the_actors_metrics_are_scraped_from_ray(
         ):
             full = f"ray_ps2stream_{name}"
             until(lambda: scraped(port, full, **labels), lambda value: value == wanted)  # noqa: B023
+        token = (settings.data_dir / "ray-token").read_text().strip()
+        until(lambda: len(shown(board, token)), lambda found: found >= 6)
+        assert {"worker-0", "worker-1", "merger-0"} <= shown(board, token)
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            shown(board, "guessed")
         assert scraped(port, "ray_ps2stream_stage_seconds_bucket_total", stage="link") > 0
         assert scraped(port, "ray_ps2stream_resident_bytes", role="worker") > 0
         assert CliRunner().invoke(main, ["dashboards", "-o", str(made), *target]).exit_code == 0
