@@ -11,7 +11,9 @@ FUZZ_SECONDS ?= 60
 MINUTES ?= 10
 SEED ?= 1
 JOBS ?= 2
-ALONE := tests/unit tests/properties tests/sim
+LOUD := tests/service/test_overload.py tests/service/test_experiments.py
+BESIDE := tests/unit tests/properties tests/sim tests/service tests/postgres $(addprefix --ignore=,$(LOUD))
+BY_ITSELF := tests/fuzz tests/map tests/ray tests/spark tests/transcripts $(LOUD)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint pytest fuzz chaos protos lock bench clean
@@ -31,10 +33,10 @@ test: lint pytest ## all checks, then all tests
 
 pytest: $(READY)
 ifeq ($(ARGS),)
-	@echo "== pytest: what needs nothing but the processor, in $(JOBS) processes"
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ALONE)
-	@echo "== pytest: what starts services, one after the other"
-	@$(BIN)/python -m pytest $(addprefix --ignore=,$(ALONE))
+	@echo "== pytest: what bears company, in $(JOBS) processes"
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(BESIDE)
+	@echo "== pytest: what wants the machine for itself, one after the other"
+	@$(BIN)/python -m pytest $(BY_ITSELF)
 else
 	@echo "== pytest"
 	@$(BIN)/python -m pytest $(ARGS)
