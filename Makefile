@@ -11,9 +11,9 @@ FUZZ_SECONDS ?= 60
 MINUTES ?= 10
 SEED ?= 1
 JOBS ?= 2
-LOUD := tests/service/test_overload.py tests/service/test_experiments.py
-BESIDE := tests/unit tests/properties tests/sim tests/service tests/postgres $(addprefix --ignore=,$(LOUD))
-BY_ITSELF := tests/fuzz tests/map tests/ray tests/spark tests/transcripts $(LOUD)
+LOUD := tests/service/test_overload.py tests/ray/test_chaos.py tests/ray/test_token.py
+BESIDE := $(addprefix tests/,unit properties sim service postgres map ray)
+BY_ITSELF := $(addprefix tests/,fuzz spark transcripts) $(LOUD)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint pytest fuzz chaos protos lock bench clean
@@ -34,7 +34,7 @@ test: lint pytest ## all checks, then all tests
 pytest: $(READY)
 ifeq ($(ARGS),)
 	@echo "== pytest: what bears company, in $(JOBS) processes"
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(BESIDE)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(BESIDE) $(addprefix --ignore=,$(LOUD))
 	@echo "== pytest: what wants the machine for itself, one after the other"
 	@$(BIN)/python -m pytest $(BY_ITSELF)
 else

@@ -11,6 +11,7 @@ import pytest
 
 from ps2stream import limits, tokens
 from ps2stream.client import Client
+from ps2stream.cluster import watchers
 from ps2stream.messages import Status
 from ps2stream.service import delivering, lanes
 from ps2stream.service.slots import Slots
@@ -40,6 +41,7 @@ LIMITS = {
     "waiting_bytes": limits.WAITING_BYTES,
     "waiting_questions": limits.WAITING_QUESTIONS,
     "tokens": tokens.MAX_TOKENS,
+    "watchers": watchers.MAX_WATCHERS,
 }
 
 
