@@ -11,9 +11,10 @@ FUZZ_SECONDS ?= 60
 MINUTES ?= 10
 SEED ?= 1
 JOBS ?= 2
-LOUD := tests/service/test_overload.py tests/ray/test_chaos.py tests/ray/test_token.py
-BESIDE := $(addprefix tests/,unit properties sim service postgres map ray)
-BY_ITSELF := $(addprefix tests/,fuzz spark transcripts) $(LOUD)
+LOUD := tests/service/test_overload.py
+LONG := tests/ray/test_moves.py tests/ray/test_rebalance.py
+BESIDE := $(addprefix tests/,unit properties sim service postgres fuzz)
+BY_ITSELF := $(addprefix tests/,map ray spark transcripts) $(LOUD)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint pytest fuzz chaos protos lock bench clean
@@ -36,7 +37,7 @@ ifeq ($(ARGS),)
 	@echo "== pytest: what bears company, in $(JOBS) processes"
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(BESIDE) $(addprefix --ignore=,$(LOUD))
 	@echo "== pytest: what wants the machine for itself, one after the other"
-	@$(BIN)/python -m pytest $(BY_ITSELF)
+	@$(BIN)/python -m pytest $(BY_ITSELF) $(addprefix --ignore=,$(LONG))
 else
 	@echo "== pytest"
 	@$(BIN)/python -m pytest $(ARGS)
@@ -58,6 +59,7 @@ chaos: $(READY) ## MINUTES of kill -9, stops, restarts and moves under load; a f
 	@$(BIN)/python -m tests.chaos moves --seed $(SEED)
 	@$(BIN)/python -m tests.chaos disk
 	@$(BIN)/python -m tests.chaos flips
+	@$(BIN)/python -m pytest $(LONG)
 
 protos: $(READY) ## generate ps2stream/v1 from protos/
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh scripts/protos.sh

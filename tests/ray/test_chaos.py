@@ -1,4 +1,4 @@
-"""Forty seconds of real faults, and kills at chosen steps of moves; `make chaos` makes more."""
+"""Half a minute of real faults, and kills at chosen steps of moves; `make chaos` makes more."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 
 def test_nothing_acknowledged_is_lost_or_comes_twice_under_kills() -> None:
-    found = run(minutes=0.7, seed=20)
+    found = run(minutes=0.5, seed=20)
     assert found["held"], found
-    assert found["kills_total"] >= 3
-    assert found["delivered"] >= found["expected"] > 500
-    assert found["moves_total"] >= 1
+    assert found["kills_total"] >= 2
+    assert found["delivered"] >= found["expected"] > 300
 
 
 def test_whoever_is_killed_at_whichever_step_of_a_move_nothing_is_lost() -> None:
