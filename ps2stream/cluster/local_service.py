@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ps2stream.cluster.actors import TICK_S
 from ps2stream.cluster.local import LocalRuntime
 from ps2stream.cluster.logs import Logs
 from ps2stream.cluster.metrics_port import MetricsPort
 from ps2stream.cluster.process import disk
 from ps2stream.cluster.replanning import Replanning
 from ps2stream.cluster.running import Service, place_of, ports
+from ps2stream.cluster.shell import TICK_S
 from ps2stream.cluster.topology import Topology
 from ps2stream.config import Settings
 from ps2stream.service.server import Server, serve, serve_privately

@@ -16,17 +16,17 @@ from typing import Any
 from ps2stream.cluster import ray_environment
 from ps2stream.cluster.actors import (
     ControllerShell,
-    DispatcherShell,
-    Incarnation,
     MergerShell,
     SequencerShell,
     WorkerShell,
 )
+from ps2stream.cluster.front import DispatcherShell
 from ps2stream.cluster.log_lines import Receiver
 from ps2stream.cluster.logs import Logs
 from ps2stream.cluster.manning import Manning
 from ps2stream.cluster.replanning import Replanning
 from ps2stream.cluster.running import Service, place_of, ports
+from ps2stream.cluster.shell import Incarnation
 from ps2stream.cluster.snapshots import Policy
 from ps2stream.cluster.supervisor import Supervisor
 from ps2stream.cluster.topology import Topology

@@ -17,10 +17,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ps2stream.batch import F64
-from ps2stream.cluster.actors import TICK_S
 from ps2stream.cluster.local_service import LocalService
 from ps2stream.cluster.ray_service import RayService
 from ps2stream.cluster.running import Service, place_of
+from ps2stream.cluster.shell import TICK_S
 from ps2stream.cluster.topology import Topology
 from ps2stream.cluster.warm import warm
 from ps2stream.config import Settings

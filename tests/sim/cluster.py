@@ -16,13 +16,12 @@ import numpy as np
 from ps2stream.batch import F64, I64, U64
 from ps2stream.cluster.actors import (
     ControllerShell,
-    DispatcherShell,
-    Incarnation,
     MergerShell,
     SequencerShell,
-    Shell,
     WorkerShell,
 )
+from ps2stream.cluster.front import DispatcherShell
+from ps2stream.cluster.shell import Incarnation, Shell
 from ps2stream.cluster.snapshots import Policy
 from ps2stream.cluster.topology import Topology
 from ps2stream.errors import Unavailable

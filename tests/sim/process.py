@@ -1,4 +1,4 @@
-"""A process of the simulator: one of the real shells of cluster/actors.py, without its thread.
+"""A process of the simulator: one of the real shells of cluster/, without its thread.
 
 `Process` calls the shell as the shell's own thread would: messages in groups, ticks, news of
 peers. What a shell takes for the outside world is replaced for a run by `patched`.
@@ -16,16 +16,11 @@ from typing import Any, Protocol
 from unittest import mock
 
 from ps2stream.batch import Frame, decode
-from ps2stream.cluster import actors
-from ps2stream.cluster.actors import (
-    GROUP,
-    DispatcherShell,
-    Incarnation,
-    MergerShell,
-    Shell,
-    WorkerShell,
-)
+from ps2stream.cluster import actors, front, shell
+from ps2stream.cluster.actors import MergerShell, WorkerShell
 from ps2stream.cluster.fence import Head
+from ps2stream.cluster.front import DispatcherShell
+from ps2stream.cluster.shell import GROUP, Incarnation, Shell
 from ps2stream.errors import Unavailable
 from ps2stream.messages import Address
 from tests.sim.clock import Clock
@@ -203,10 +198,10 @@ class Process:
 def patched(clock: Clock, network: Network) -> Iterator[None]:
     """Clock and network of the simulator in the place of those of the machine."""
 
-    with mock.patch.multiple(
-        actors,
-        Links=partial(SimLinks, network),
-        time=SimpleNamespace(monotonic=clock.monotonic, sleep=lambda _: None),
-        wall_clock_ms=clock.wall_ms,
+    time = SimpleNamespace(monotonic=clock.monotonic, sleep=lambda _: None)
+    with (
+        mock.patch.multiple(shell, Links=partial(SimLinks, network), time=time),
+        mock.patch.multiple(actors, time=time, wall_clock_ms=clock.wall_ms),
+        mock.patch.object(front, "wall_clock_ms", clock.wall_ms),
     ):
         yield

@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ps2stream.cluster.actors import TICK_S, Incarnation, WorkerShell
+from ps2stream.cluster.actors import WorkerShell
 from ps2stream.cluster.links import Links
+from ps2stream.cluster.shell import TICK_S, Incarnation
 from ps2stream.cluster.topology import Topology
 from ps2stream.grid import Grid
 from ps2stream.messages import Address, Completed, Send, Tip, Watermark

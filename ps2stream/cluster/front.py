@@ -1,0 +1,102 @@
+"""The dispatcher's actor: its machine behind the edge, and the gRPC server."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ps2stream.batch import Frame
+from ps2stream.cluster.edge import DispatcherEdge, wall_clock_ms
+from ps2stream.cluster.logs import Logs
+from ps2stream.cluster.shell import Shell
+from ps2stream.cluster.topology import Topology
+from ps2stream.cluster.traces import NO_TRACES, Tracing
+from ps2stream.dispatcher.object_log import ObjectLog
+from ps2stream.messages import Address
+from ps2stream.security import Security
+
+if TYPE_CHECKING:
+    from ps2stream.service.server import Server
+
+
+class DispatcherShell(Shell):
+    """A dispatcher."""
+
+    def __init__(
+        self, address: Address, epoch: int, topology: Topology, logs: Logs, identity: int
+    ) -> None:
+        super().__init__(address, epoch)
+        analyzer = topology.analyzer()
+        self._log = logs.open(address)
+        objects = ObjectLog(self._log)
+        self._unsynced = threading.Event()
+        self.edge = DispatcherEdge(
+            topology.router(address.index, analyzer, epoch, objects),
+            analyzer,
+            topology.frequencies(analyzer),
+            self.post,
+            wall_clock_ms,
+            objects,
+            reservoir=topology.reservoir(address.index),
+            wake=self._unsynced.set,
+            lapsed=lambda: self.lapsed,
+            incarnation=identity,
+            meter=self.meter,
+            costs=topology.policy.rules.costs,
+        )
+        self._servers: list[Server] = []
+
+    def handle(self, frames: list[Frame]) -> None:
+        for frame in frames:
+            self.edge.on(frame)
+
+    def joined(self, peer: Address) -> None:
+        self.edge.joined(peer)
+
+    def tick(self) -> None:
+        self.edge.tick()
+
+    def start(
+        self, exits: bool = False, metrics_s: float = 0.0, tracing: Tracing = NO_TRACES
+    ) -> None:
+        super().start(exits, metrics_s, tracing)
+        threading.Thread(target=self._sync, daemon=True, name=f"{self.name}-log").start()
+
+    def ready(self) -> bool:
+        """Whether it has caught up and may serve."""
+        return self.edge.machine.ready
+
+    def serve(self, host: str, port: int, security: Security, private: Path | None = None) -> int:
+        """Open the gRPC endpoint; the port that it has. Raises when it is in use. private: the
+        Unix socket of another one."""
+        from ps2stream.service.server import serve, serve_privately
+
+        self._servers.append(serve(self.edge, host, port, security))
+        if private is not None:
+            self._servers.append(serve_privately(self.edge, private))
+        return self._servers[0].port
+
+    def note(self, counters: Mapping[str, float]) -> None:
+        """What else `status` is to tell."""
+        self.edge.noted = counters
+
+    def stop(self) -> None:
+        """Take no new calls, let running ones finish for a moment."""
+        for server in self._servers:
+            server.stop(1.0)
+        super().stop()  # a straggling handler finds the links closed
+        self._unsynced.set()
+
+    def status(self) -> dict[str, Any]:
+        served = self._servers[0].status() if self._servers else {}
+        return super().status() | self.edge.status() | served
+
+    def _sync(self) -> None:
+        while not self._stopping.is_set():
+            self._unsynced.wait()
+            self._unsynced.clear()
+            with self.watched():
+                self.edge.sync()
+        self._log.close()
