@@ -44,7 +44,7 @@ class Tally:
 
 
 class Faults:
-    """Does one thing after the other until `seconds` are over. `say` is told of each."""
+    """Does one thing after the other. `say` is told of each."""
 
     def __init__(
         self, host: Host, seed: int, say: Callable[[str], None], database: Server | None = None
@@ -70,11 +70,13 @@ class Faults:
         if database is not None:
             self._deeds[self.kill_database] = 12
 
-    def run(self, seconds: float, pause: tuple[float, float] = (3.0, 7.0)) -> None:
-        until = time.monotonic() + seconds
+    def run(self, seconds: float, kills: int = 0, pause: tuple[float, float] = (3.0, 7.0)) -> None:
+        """Until `seconds` are over and so many were killed, or ten times as long."""
+        begin = time.monotonic()
         while True:
             rest = self.rng.uniform(*pause)
-            if time.monotonic() + rest > until:
+            spent = time.monotonic() + rest - begin
+            if spent > 10 * seconds or (spent > seconds and self.tally.kills.total() >= kills):
                 break
             time.sleep(rest)
             if not self.host.running:

@@ -36,16 +36,23 @@ def teller() -> Say:
 
 
 def run(
-    minutes: float, seed: int, *, workers: int = 3, rate: float = 16.0, postgres: bool = False
+    minutes: float,
+    seed: int,
+    *,
+    kills: int = 0,
+    workers: int = 3,
+    rate: float = 16.0,
+    postgres: bool = False,
 ) -> dict[str, Any]:
-    """Figures as JSON takes them; "held" says whether the contract did. With `postgres` the
-    service keeps everything in a server that is killed as well."""
+    """Figures as JSON takes them; "held" says whether the contract did. It goes on until there
+    were so many `kills`. With `postgres` the service keeps everything in a server that is killed
+    as well."""
     with ExitStack() as ending:
         database = ending.enter_context(_database()) if postgres else None
         options = () if database is None else (f"--database-url={database.url}",)
 
         def faults(host: Host, say: Say) -> dict[str, Any]:
-            return _under_faults(host, minutes, seed, rate, say, database)
+            return _under_faults(host, (minutes, kills), seed, rate, say, database)
 
         return _hosted(faults, workers, ("--load-period-s=2", *options))
 
@@ -147,14 +154,20 @@ def _database() -> AbstractContextManager[Server]:
 
 
 def _under_faults(
-    host: Host, minutes: float, seed: int, rate: float, say: Say, database: Server | None
+    host: Host,
+    extent: tuple[float, int],
+    seed: int,
+    rate: float,
+    say: Say,
+    database: Server | None,
 ) -> dict[str, Any]:
+    minutes, kills = extent
     crowd = Crowd(host, seed, rate)
     history = crowd.history
     faults = Faults(host, seed, say, database)
     try:
         time.sleep(SETTLE_S)
-        faults.run(minutes * 60)
+        faults.run(minutes * 60, kills)
         time.sleep(SETTLE_S)
         faults.mover.ended(DRAIN_S)
     except (RuntimeError, TimeoutError) as error:
