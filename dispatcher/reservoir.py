@@ -52,6 +52,37 @@ class ObjectSample(NamedTuple):
         )
 
 
+class Held(NamedTuple):
+    """Rows of several batches, oldest first; `since` as in ObjectSample. Taken in no time: what
+    takes some is `joined`, which needs no lock."""
+
+    parts: list[ObjectSample]
+    since: int
+
+    def joined(self) -> ObjectSample:
+        """As one sample."""
+        parts = self.parts
+        if not parts:
+            none, empty = np.zeros(1, np.int64), np.zeros(0)
+            blank = np.zeros(0, np.uint8)
+            terms = none, np.zeros(0, np.uint64)
+            return ObjectSample(
+                none, blank, none[:0], empty, empty, none, blank, *terms, empty, none[:0],
+                self.since,
+            )  # fmt: skip
+        return ObjectSample(
+            *concat_ragged([(p.id_off, p.id) for p in parts]),
+            np.concatenate([p.time for p in parts]),
+            np.concatenate([p.lon for p in parts]),
+            np.concatenate([p.lat for p in parts]),
+            *concat_ragged([(p.text_off, p.text) for p in parts]),
+            *concat_ragged([(p.term_off, p.term) for p in parts]),
+            np.concatenate([p.weight for p in parts]),
+            np.concatenate([p.accepted for p in parts]),
+            self.since,
+        )
+
+
 class _Chunk(NamedTuple):
     """Rows of one batch; `ticket` is uniform in 0..chance, by which they are thinned."""
 
@@ -106,7 +137,15 @@ class Reservoir:
 
     def sample(self) -> ObjectSample:
         """What is held, oldest first."""
-        return self._joined([chunk.rows for chunk in self._chunks])
+        return self._held().joined()
+
+    def recent(self, now_ms: int) -> Held:
+        """What was accepted within the window until now; where nothing was, what is held."""
+        begun = now_ms - self._window
+        if begun <= self._since or not self._chunks or self._chunks[-1].at_ms < begun:
+            return self._held()
+        parts = [chunk.rows for chunk in self._chunks if chunk.at_ms >= begun]
+        return Held(parts, begun if len(parts) < len(self._chunks) else self._since)
 
     def newest(self, rows: int, batches: int) -> ObjectSample:
         """Of what is held the newest rows, about so many, of so many batches at most."""
@@ -114,31 +153,13 @@ class Reservoir:
         size = 0
         for chunk in reversed(self._chunks):
             if size >= rows or len(parts) == batches:
-                return self._joined(parts[::-1])._replace(since=int(parts[-1].accepted[0]))
+                return Held(parts[::-1], int(parts[-1].accepted[0])).joined()
             parts.append(chunk.rows)
             size += len(chunk.ticket)
-        return self._joined(parts[::-1])
+        return Held(parts[::-1], self._since).joined()
 
-    def _joined(self, parts: list[ObjectSample]) -> ObjectSample:
-        if not parts:
-            none, empty = np.zeros(1, np.int64), np.zeros(0)
-            blank = np.zeros(0, np.uint8)
-            terms = none, np.zeros(0, np.uint64)
-            return ObjectSample(
-                none, blank, none[:0], empty, empty, none, blank, *terms, empty, none[:0],
-                self._since,
-            )  # fmt: skip
-        return ObjectSample(
-            *concat_ragged([(p.id_off, p.id) for p in parts]),
-            np.concatenate([p.time for p in parts]),
-            np.concatenate([p.lon for p in parts]),
-            np.concatenate([p.lat for p in parts]),
-            *concat_ragged([(p.text_off, p.text) for p in parts]),
-            *concat_ragged([(p.term_off, p.term) for p in parts]),
-            np.concatenate([p.weight for p in parts]),
-            np.concatenate([p.accepted for p in parts]),
-            self._since,
-        )
+    def _held(self) -> Held:
+        return Held([chunk.rows for chunk in self._chunks], self._since)
 
     def _forget(self, now_ms: int) -> None:
         while self._chunks and self._chunks[0].at_ms < now_ms - self._window:

@@ -136,6 +136,15 @@ class RouterMachine:
         strategist = self._strategist
         return 0 if strategist is None else strategist.strategy.serving.version
 
+    def owned_by(self, handle: int) -> int:
+        """Version of the plan that says who owns the query of this handle; 0 where it has none.
+        It is `plan_version`, or, while two plans coexist, of a young query the new one's."""
+        if self._strategist is None:
+            return 0
+        strategy = self._strategist.strategy
+        plan = strategy.following if 0 < strategy.apart < handle else None
+        return (plan or strategy.serving).version
+
     @property
     def route(self) -> int:
         """Names the plan that objects are routed by."""

@@ -78,6 +78,7 @@ class Router(Machine, Protocol):
     def plan_version(self) -> int: ...
     @property
     def route(self) -> int: ...
+    def owned_by(self, handle: int) -> int: ...
     @property
     def undecided(self) -> int: ...
     def update(self, request: UpdateRequest) -> list[Send | Reply]: ...
@@ -244,16 +245,16 @@ class DispatcherEdge:
 
     def meeting(self, query: QueryRows, thing: ObjectRows) -> Meeting:
         """How this query, which is live, and this object would meet, were it accepted now."""
-        with self.lock:
-            return meeting(self.machine.gridt, query, thing)
+        return meeting(self.machine, self.lock, query, thing)
 
     def price(self, query: QueryRows) -> Price | None:
         """What this query would bring and cost; None while no object was accepted lately."""
+        now_ms = self.clock_ms()
         with self.lock:
-            recent = self.reservoir.sample()
-            if not len(recent.lon):
-                return None
-            return priced(self.machine.gridt, self.costs, query, recent, self.clock_ms())
+            recent = self.reservoir.recent(now_ms)
+        if not recent.parts:
+            return None
+        return priced(self.machine.gridt, self.lock, self.costs, query, recent.joined(), now_ms)
 
     def status(self) -> dict[str, Any]:
         """What this dispatcher knows of itself."""

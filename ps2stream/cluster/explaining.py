@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+from typing import Protocol
+
 import numpy as np
 
 from ps2stream.dispatcher.gridt import Gridt
@@ -11,19 +14,33 @@ from ps2stream.unit_kernels import LEVEL_SHIFT
 from ps2stream.workers.gi2 import GI2
 
 
-def meeting(gridt: Gridt, query: QueryRows, thing: ObjectRows) -> Meeting:
-    """Of one query and one object, were it accepted now. Nothing is changed."""
-    tags = gridt.expand(query)
+class Router(Protocol):
+    """A router machine."""
+
+    gridt: Gridt
+
+    def owned_by(self, handle: int) -> int: ...
+
+
+def meeting(
+    router: Router, lock: AbstractContextManager[object], query: QueryRows, thing: ObjectRows
+) -> Meeting:
+    """Of one query and one object, were it accepted now. Nothing is changed; the router's lock
+    is held only while it is asked."""
+    gridt, lsn = router.gridt, int(query.handle[0])
+    with lock:
+        tags = gridt.expand(query)
+        shares, _ = gridt.route(thing.lon, thing.lat, thing.term_off, thing.term)
+        version = router.owned_by(lsn)
     level = int(tags.cell[0] >> LEVEL_SHIFT)
     here = gridt.grid.cells(thing.lon, thing.lat, level)
     mine = tags.cell == here
-    shares, _ = gridt.route(thing.lon, thing.lat, thing.term_off, thing.term)
     index = GI2(gridt.grid)
     index.insert(query, tags.off, tags.cell, tags.term)
-    lsn = int(query.handle[0])
     found = index.match(lsn, thing.lon, thing.lat, thing.term_off, thing.term)
     return Meeting(
         matches=len(found.row) > 0,
+        plan_version=version,
         cells=np.unique(tags.cell),
         terms=np.unique(tags.term),
         postings=len(tags.cell),

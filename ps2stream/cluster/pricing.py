@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+
 import numpy as np
 
 from ps2stream.batch import F64, I64
-from ps2stream.dispatcher.gridt import Gridt
+from ps2stream.dispatcher.gridt import Gridt, Share
 from ps2stream.dispatcher.reservoir import ObjectSample
 from ps2stream.planner.load import Costs
 from ps2stream.rows import QueryRows
@@ -14,41 +16,63 @@ from ps2stream.tags import Tags
 from ps2stream.workers.gi2 import GI2
 
 MOST = 2048
-"""Objects that all queries are weighed by: the dispatcher routes nothing meanwhile."""
+"""Objects that are routed, once for all queries and once for this one: the dispatcher routes
+nothing else meanwhile."""
 _LEAST_MS = 1000
 
 
 def priced(
-    gridt: Gridt, costs: Costs, query: QueryRows, sample: ObjectSample, now_ms: int
+    gridt: Gridt,
+    lock: AbstractContextManager[object],
+    costs: Costs,
+    query: QueryRows,
+    sample: ObjectSample,
+    now_ms: int,
 ) -> Price:
     """Of one query that is not there, by a sample of objects that is not empty. Nothing is
-    changed."""
+    changed; `lock`, the gridt's, is held only while it is asked."""
     tags = gridt.expand(query)
-    row, owner = _pairs(gridt, tags, sample)
+    row, posting = _pairs(gridt, tags, sample)
     near = np.unique(row)
     found = _matches(gridt, query, tags, sample, near)
-    window_s = max(now_ms - max(sample.since, int(sample.accepted.min())), _LEAST_MS) / 1000
+    window_s = max(now_ms - (sample.since or int(sample.accepted.min())), _LEAST_MS) / 1000
     weight = sample.weight / window_s
-    checks = _sums(owner, weight[row], gridt.workers)
-    copies = _copies(gridt, sample, near, row, owner, weight)
+    few, many = _thinned(near), _fairly(weight)
+    some, all_ = sample.take(few), sample.take(many)
+    where = all_.lon, all_.lat, all_.term_off, all_.term
+    with lock:
+        workers = gridt.workers
+        owner = gridt.expand(query).worker.astype(np.int64)
+        sent, _ = gridt.route(some.lon, some.lat, some.term_off, some.term)
+        sent_now, _ = gridt.route(*where)
+        met_now = gridt.candidates(*where)
+    checks = _sums(owner[posting], weight[row], workers)
+    stands_for = weight.copy()
+    stands_for[few] *= weight[near].sum() / max(weight[few].sum(), 1e-300)
+    copies = _copies(few, row, owner[posting], sent, stands_for, workers)
+    seen_now = np.zeros(workers)
+    for share in sent_now:
+        seen_now[share.worker] = len(share.row)
+    rate = float(weight.sum())
     return Price(
         matched=found,
         sampled=len(weight),
-        objects_per_second=float(weight.sum()),
+        effective=rate * rate / float((weight * weight).sum()),
+        objects_per_second=rate,
         matches_per_second=float(weight[found].sum()),
         window_s=window_s,
         cells=np.unique(tags.cell),
-        postings=np.bincount(tags.worker, minlength=gridt.workers),
+        postings=np.bincount(owner, minlength=workers),
         checks=checks,
         copies=copies,
         load=costs.c1 * checks + costs.c2 * copies,
-        load_now=_work(gridt, costs, sample, float(weight.sum())),
+        load_now=(costs.c2 * seen_now + costs.c1 * met_now) * rate / len(many),
     )
 
 
 def _pairs(gridt: Gridt, tags: Tags, sample: ObjectSample) -> tuple[I64, I64]:
     """Of each posting that an object would meet under a term of its own: the object's row, the
-    posting's worker."""
+    posting's number among the tags."""
     cells, terms = np.unique(tags.cell), np.unique(tags.term)
     level = int(cells[0] >> 28)
     cell = gridt.grid.cells(sample.lon, sample.lat, level)
@@ -58,8 +82,7 @@ def _pairs(gridt: Gridt, tags: Tags, sample: ObjectSample) -> tuple[I64, I64]:
     row = np.repeat(np.arange(len(cell)), np.diff(sample.term_off))
     met = np.flatnonzero((terms[which] == sample.term) & inside[row])
     order = np.lexsort((tags.term, tags.cell))  # every cell with every term
-    posting = order[at[row[met]] * len(terms) + which[met]]
-    return row[met], tags.worker[posting].astype(np.int64)
+    return row[met], order[at[row[met]] * len(terms) + which[met]]
 
 
 def _matches(gridt: Gridt, query: QueryRows, tags: Tags, sample: ObjectSample, near: I64) -> I64:
@@ -70,28 +93,33 @@ def _matches(gridt: Gridt, query: QueryRows, tags: Tags, sample: ObjectSample, n
     return near[found.row]
 
 
-def _copies(
-    gridt: Gridt, sample: ObjectSample, near: I64, row: I64, owner: I64, weight: F64
-) -> F64:
-    """Of each worker the objects a second that it would be sent for this query alone."""
-    some = sample.take(near)
-    shares, _ = gridt.route(some.lon, some.lat, some.term_off, some.term)
-    sent = [near[share.row] * gridt.workers + share.worker for share in shares]
-    new = np.setdiff1d(row * gridt.workers + owner, np.concatenate([np.zeros(0, np.int64), *sent]))
-    return _sums(new % gridt.workers, weight[new // gridt.workers], gridt.workers)
+def _copies(few: I64, row: I64, owner: I64, sent: list[Share], weight: F64, workers: int) -> F64:
+    """Of each worker the objects a second that it would be sent for this query alone, by those
+    of the rows `few`, which go to the workers of the shares `sent` anyway."""
+    mine = np.isin(row, few)
+    known = [few[share.row] * workers + share.worker for share in sent]
+    new = np.setdiff1d(
+        row[mine] * workers + owner[mine], np.concatenate([np.zeros(0, np.int64), *known])
+    )
+    return _sums(new % workers, weight[new // workers], workers)
 
 
-def _work(gridt: Gridt, costs: Costs, sample: ObjectSample, objects_per_second: float) -> F64:
-    """Of each worker the work that the objects make now, microseconds a second."""
-    if len(sample.lon) > MOST:
-        sample = sample.take(np.arange(MOST) * len(sample.lon) // MOST)
-    where = sample.lon, sample.lat, sample.term_off, sample.term
-    shares, _ = gridt.route(*where)
-    sent = np.zeros(gridt.workers)
-    for share in shares:
-        sent[share.worker] = len(share.row)
-    work: F64 = costs.c2 * sent + costs.c1 * gridt.candidates(*where)
-    return work * objects_per_second / len(sample.lon)
+def _thinned(rows: I64) -> I64:
+    """At most MOST of them, by chance: what comes in turns is seen evenly."""
+    if len(rows) <= MOST:
+        return rows
+    return np.sort(np.random.default_rng(len(rows)).choice(rows, MOST, replace=False))
+
+
+def _fairly(weight: F64) -> I64:
+    """At most MOST rows by chance, each as often as it weighs; where there are no more and all
+    weigh as much, each once."""
+    count = min(MOST, len(weight))
+    order = np.random.default_rng(len(weight)).permutation(len(weight))
+    places = (np.arange(count) + 0.5) * (weight.sum() / count)
+    at = np.searchsorted(np.cumsum(weight[order]), places)
+    rows: I64 = order[np.minimum(at, len(weight) - 1)]
+    return rows
 
 
 def _sums(worker: I64, weight: F64, workers: int) -> F64:

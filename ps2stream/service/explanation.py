@@ -29,7 +29,7 @@ def clause_of(expr: Expr, terms: AbstractSet[str]) -> explain_pb2.Clause:
 def region_test(region: Region, lon: float, lat: float) -> explain_pb2.RegionTest:
     """The region on a point, degrees."""
     inside = region.contains(lon, lat)
-    where = f"({lon:g}, {lat:g})"
+    where = f"({_exact(lon)}, {_exact(lat)})"
     match region:
         case Rect(west, south, east, north):
             beyond = [
@@ -41,18 +41,28 @@ def region_test(region: Region, lon: float, lat: float) -> explain_pb2.RegionTes
                 )
                 if out
             ]
-            box = f"{west:g}..{east:g} E, {south:g}..{north:g} N"
+            sides = [_exact(side) for side in (west, east, south, north)]
+            box = "{}..{} E, {}..{} N".format(*sides)
             detail = f"{where} lies {f'{beyond[0]} of' if beyond else 'in'} {box}"
             return explain_pb2.RegionTest(inside=inside, detail=detail)
         case Circle(x, y, radius):
             away = float(haversine_km(x, y, float(lon), float(lat)))
-            detail = f"{where} is {away:.6g} km from ({x:g}, {y:g}), the radius {radius:g} km"
+            far = f"{away:.6g}"
+            if (float(far) <= radius) != inside or float(far) == radius:  # rounding would lie
+                far = _exact(away)
+            centre = f"({_exact(x)}, {_exact(y)})"
+            detail = f"{where} is {far} km from {centre}, the radius {_exact(radius)} km"
             return explain_pb2.RegionTest(inside=inside, detail=detail, distance_km=away)
         case Polygon():
-            bounds = ", ".join(f"{v:g}" for v in region.geometry.bounds)
+            bounds = ", ".join(map(_exact, region.geometry.bounds))
             detail = f"{where} lies {'in' if inside else 'outside'} the polygon within {bounds}"
             return explain_pb2.RegionTest(inside=inside, detail=detail)
     return explain_pb2.RegionTest(inside=True, detail="the whole world")
+
+
+def _exact(value: float) -> str:
+    """With as many digits as tell it from any other."""
+    return repr(float(value)).removesuffix(".0")
 
 
 def unit_of(
@@ -91,7 +101,20 @@ def reason_of(found: explain_pb2.ExplainMatchResponse) -> str:
         lacks.append(f"it is not in the region: {found.region.detail}")
     if not lacks:
         return "the index says no where the definition says yes: this is a bug, report it"
-    return f"it does not match: {', and '.join(lacks)}"
+    return f"it does not match: {', and '.join(lacks)}; {_asked(found)}"
+
+
+def _asked(found: explain_pb2.ExplainMatchResponse) -> str:
+    """Where that is decided, of an object that does not match."""
+    by = f"by plan version {found.plan_version}"
+    decides = next((unit for unit in found.units if unit.decides), None)
+    if decides is not None:
+        why = f"the term {decides.term!r}" if decides.term else "any text"
+        cell = f"cell {decides.cell} of level {decides.level}"
+        return f"{by}, worker {decides.worker} looks at it in {cell} under {why}"
+    if any(unit.posted for unit in found.units):
+        return f"{by}, no worker looks at it: it has no term that the query is posted under"
+    return f"{by}, no worker looks at it: the query is not posted in its cell"
 
 
 def _culprit(clause: explain_pb2.Clause) -> str:

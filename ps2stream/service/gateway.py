@@ -38,12 +38,13 @@ class Publication(NamedTuple):
 
 class Meeting(NamedTuple):
     """How a query and an object would meet. The query is posted in `cells` (tag cells,
-    ascending) under each of `terms` (ascending), `postings` in all; here: the tag cell of the
-    object on their level; owners: of (here, each term), none where the query is not posted
-    here; sent_to: the workers that would see the object, for whatever query. matches: what
-    the worker's index says."""
+    ascending) under each of `terms` (ascending), `postings` in all; plan_version: of the plan
+    that says who owns them; here: the tag cell of the object on their level; owners: of (here,
+    each term), none where the query is not posted here; sent_to: the workers that would see
+    the object, for whatever query. matches: what the worker's index says."""
 
     matches: bool
+    plan_version: int
     cells: U32
     terms: U64
     postings: int
@@ -54,12 +55,14 @@ class Meeting(NamedTuple):
 
 class Price(NamedTuple):
     """What a query would bring and cost, by a sample of recent objects. matched: rows of the
-    sample; window_s: the time it stands for; cells: tag cells, ascending. Of each worker
-    postings (count), checks and copies (a second), load and load_now (microseconds a second:
-    of this query, of what there is)."""
+    sample; effective: so many objects of equal weights would tell as much; window_s: the time
+    it stands for; cells: tag cells, ascending. Of each worker postings (count), checks and
+    copies (a second), load and load_now (microseconds a second: of this query, of what there
+    is)."""
 
     matched: I64
     sampled: int
+    effective: float
     objects_per_second: float
     matches_per_second: float
     window_s: float

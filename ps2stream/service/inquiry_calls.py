@@ -63,7 +63,7 @@ class InquiryCalls:
             region=region_test(
                 decode_region(int(row.shape[0]), row.geom), objects.lon[0], objects.lat[0]
             ),
-            plan_version=int(self._gateway.status().get("plan_version", 0)),
+            plan_version=meeting.plan_version,
             level=meeting.here >> LEVEL_SHIFT,
             cells=len(meeting.cells),
             postings=meeting.postings,
@@ -107,7 +107,8 @@ class InquiryCalls:
 
 def answer_of(price: Price) -> explain_pb2.PriceQueryResponse:
     """The estimate as a message."""
-    low, high = interval(len(price.matched), price.sampled)
+    share = price.matches_per_second / price.objects_per_second
+    low, high = interval(share, price.effective)
     load, now = float(price.load.sum()), float(price.load_now.sum())
     answer = explain_pb2.PriceQueryResponse(
         matches_per_second=price.matches_per_second,
@@ -135,10 +136,10 @@ def answer_of(price: Price) -> explain_pb2.PriceQueryResponse:
     return answer
 
 
-def interval(found: int, of: int) -> tuple[float, float]:
-    """The share that `found` of a sample of `of` stand for lies in these bounds with a
+def interval(share: float, of: float) -> tuple[float, float]:
+    """What is a share of a sample of the size `of` is one in these bounds of all, with a
     probability of 95% (Wilson's interval)."""
-    share, z2 = found / of, _Z * _Z
+    z2 = _Z * _Z
     middle = (share + z2 / (2 * of)) / (1 + z2 / of)
     half = _Z * math.sqrt(share * (1 - share) / of + z2 / (4 * of * of)) / (1 + z2 / of)
-    return max(0.0, middle - half) if found else 0.0, min(1.0, middle + half)
+    return max(0.0, middle - half) if share else 0.0, min(1.0, middle + half)

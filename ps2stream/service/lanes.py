@@ -2,7 +2,7 @@
 
 Streams that publish or update keep a thread while they are open, other calls while they are
 answered, Deliver while it is opened. Deletes have threads of their own, for they are what ends
-an overload.
+an overload; what explains and estimates takes long, and has few.
 """
 
 from __future__ import annotations
@@ -64,13 +64,14 @@ class Lanes:
         self.streams = Lane("stream_calls", MAX_STREAMS + 32, 256)
         self.calls = Lane("calls", threads, waiting)
         self.deletes = Lane("delete_calls", 16, 256)
+        self.inquiries = Lane("inquiry_calls", 2, 64)
         self._pace = threading.Lock()
         self.refusals = Lane("refusals", 2, REFUSALS)
 
     @property
     def limit(self) -> int:
         """Calls at a time."""
-        lanes = (self.streams, self.calls, self.deletes, self.refusals)
+        lanes = (self.streams, self.calls, self.deletes, self.inquiries, self.refusals)
         return sum(lane.limit for lane in lanes)
 
     def hold_back(self) -> None:
@@ -83,4 +84,6 @@ class Lanes:
         """The lane of a method."""
         if streaming:
             return self.streams
-        return self.deletes if method.endswith("/DeleteQuery") else self.calls
+        own = {"DeleteQuery": self.deletes, "ExplainMatch": self.inquiries}
+        own["PriceQuery"] = self.inquiries
+        return own.get(method.rpartition("/")[2], self.calls)

@@ -71,7 +71,9 @@ class ExplainMatchResponse(_message.Message):
     query_lsn: _builtins.int
     """Objects that are stamped with this LSN or a later one are matched against it."""
     plan_version: _builtins.int
-    """Of the plan that objects are routed by."""
+    """Of the plan that says who owns the query's postings; while two plans coexist, of a query
+    that belongs to the new one, that one's.
+    """
     level: _builtins.int
     """On which level of the grid the query lives, and in how many of its cells."""
     cells: _builtins.int
@@ -294,7 +296,7 @@ class PriceQueryResponse(_message.Message):
     WORKERS_FIELD_NUMBER: _builtins.int
     matches_per_second: _builtins.float
     matches_low: _builtins.float
-    """Within these with a probability of 95%."""
+    """Within these with a probability of 95%, if what comes is like the sample."""
     matches_high: _builtins.float
     sampled: _builtins.int
     """Objects of the sample, those of them that match, and the time that they stand for."""

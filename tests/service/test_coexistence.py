@@ -71,6 +71,28 @@ def test_the_old_plan_goes_by_itself_once_few_queries_are_its_own(client: Client
     world.check()
 
 
+def test_an_explanation_names_the_plan_and_the_worker_of_the_query(client: Client) -> None:
+    post = {"lon": 1.0, "lat": 1.0, "text": "flood"}
+
+    def owner(id: str) -> tuple[int, int]:
+        told = client.explain(id, post)
+        assert told["worker"] in told["sent_to"]
+        assert f"by plan version {told['plan_version']}" in told["reason"]
+        return told["plan_version"], told["worker"]
+
+    client.insert("old", "flood", (0, 0, 2, 2))
+    before = owner("old")
+    assert before[0] == 1
+    client.apply_plan(swapped(client), coexist=True)
+    client.insert("young", "flood", (0, 0, 2, 2))
+    assert owner("old") == before
+    after = (2, 1 - before[1])
+    assert owner("young") == after
+    client.unite_plans()
+    settled(client)
+    assert owner("old") == owner("young") == after
+
+
 def test_the_commands(service: Service, client: Client, tmp_path: Path) -> None:
     world = World(client)
     world.insert(10)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -11,19 +12,24 @@ import pytest
 
 from ps2stream.batch import strings_to_column
 from ps2stream.client import Client
-from ps2stream.cluster.pricing import priced
+from ps2stream.cluster.pricing import MOST, priced
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.dispatcher.gridt import Gridt
 from ps2stream.dispatcher.reservoir import ObjectSample
 from ps2stream.errors import FailedPrecondition, InvalidArgument, NotFound
 from ps2stream.expr import compile_column
+from ps2stream.grid import Grid
+from ps2stream.leaves import Text
+from ps2stream.plan import RoutingPlan
 from ps2stream.planner.load import Costs
 from ps2stream.queries import build_rows
 from ps2stream.rows import QueryRows
+from ps2stream.service.explanation import region_test
 from ps2stream.service.inquiry_calls import NEWEST, answer_of, interval
-from ps2stream.space import Circle, Region, World
+from ps2stream.space import Circle, Rect, Region, World
 from ps2stream.terms import Analyzer, Frequencies
+from ps2stream.workers.gi2 import GI2
 from tests import naive
 from tests.sim.hostile import ANALYSIS, some_expression, some_object, some_plan, some_region
 
@@ -74,6 +80,12 @@ def test_an_explanation_is_true(seed: int, tmp_path: Path) -> None:
                     assert unit["west"] <= (lon if lon < 180 else -180.0) or abs(lat) == 90
                 else:
                     assert told["worker"] is None
+                    looked = (
+                        f"worker {unit['worker']} looks"
+                        if any((unit := u)["decides"] for u in told["units"])
+                        else "no worker looks at it"
+                    )
+                    assert looked in told["reason"]
     assert yes > 10
     assert no > 50
 
@@ -126,7 +138,7 @@ def test_a_price_is_that_of_counting_one_by_one(seed: int) -> None:
     sample = sample_of(things, weight, analyzer)
     for query in (some_query(rng) for _ in range(12)):
         row = rows_of([query], analyzer)
-        price = priced(gridt, Costs(1.0, 10.0, 0.0, 0.0), row, sample, 15_000)
+        price = priced(gridt, nullcontext(), Costs(1.0, 10.0, 0.0, 0.0), row, sample, 15_000)
         matched = [i for i, thing in enumerate(things) if in_truth(*query, thing)]
         assert price.matched.tolist() == matched
         assert price.matches_per_second == pytest.approx(weight[matched].sum() / 10)
@@ -182,12 +194,101 @@ def sent(gridt: Gridt, sample: ObjectSample) -> set[tuple[int, int]]:
     return {(int(i), share.worker) for share in shares for i in share.row}
 
 
+class Held:
+    """A lock that knows whether it is held."""
+
+    held = False
+
+    def __enter__(self) -> None:
+        self.held = True
+
+    def __exit__(self, *_: object) -> None:
+        self.held = False
+
+
+def test_a_price_keeps_the_dispatcher_for_a_few_objects_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    analyzer, lock = Analyzer(ANALYSIS), Held()
+    grid = Grid(8, 7)
+    cells = np.zeros(grid.rows() * grid.columns(), np.uint32)
+    plan = RoutingPlan(1, ANALYSIS, grid, (Text((0,), {}),), cells, {})
+    gridt = Gridt(plan.compile(analyzer), grid)
+    gridt.insert(gridt.expand(rows_of([("storm", Rect(-101, -1, -99, 1))], analyzer)))
+    n = 3 * MOST
+    things = [(("calm", "flood storm")[i % 2], (100.0, -100.0)[i % 3 == 0], 0.0) for i in range(n)]
+    sample = sample_of(things, np.array([1.0, 5.0, 5.0] * MOST), analyzer)
+    routed, route, match = [], gridt.route, GI2.match
+
+    def counted(*columns: np.ndarray) -> object:
+        assert lock.held
+        routed.append(len(columns[0]))
+        return route(*columns)
+
+    def matched(*columns: object) -> object:
+        assert not lock.held
+        return match(*columns)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(gridt, "route", counted)
+    monkeypatch.setattr(GI2, "match", matched)
+    row = rows_of([("flood", World())], analyzer)
+    price = priced(gridt, lock, Costs(1.0, 10.0, 0.0, 0.0), row, sample, 15_000)
+    assert routed == [MOST, MOST]
+    assert len(price.matched) == n // 2
+    assert price.objects_per_second == pytest.approx(11 * MOST / 10)
+    # Of those that match, what lies in the east nobody else wants.
+    assert price.copies.sum() == pytest.approx(price.matches_per_second * 10 / 11, rel=0.05)
+    storms = sample.weight[3::6].sum() / 10
+    assert price.load_now.sum() == pytest.approx(11 * storms, rel=0.2)
+
+
+def test_bounds_hold_the_estimate_however_the_rows_weigh() -> None:
+    analyzer = Analyzer(ANALYSIS)
+    plan = some_plan(random.Random(2))
+    gridt = Gridt(plan.compile(analyzer), plan.grid)
+    things = [("flood" if i < 20 else "calm", 1.0, 1.0) for i in range(500)]
+    sample = sample_of(things, np.array([64.0] * 20 + [1.0] * 480), analyzer)
+    row = rows_of([("flood", World())], analyzer)
+    told = answer_of(priced(gridt, nullcontext(), Costs(), row, sample, 15_000))
+    assert told.matches_low < told.matches_per_second < told.matches_high
+    # 20 rows say little, whatever they stand for.
+    assert told.matches_high - told.matches_low > 0.2 * told.objects_per_second
+
+
+def test_a_price_is_of_the_time_that_the_sample_tells_of() -> None:
+    analyzer = Analyzer(ANALYSIS)
+    plan = some_plan(random.Random(2))
+    gridt = Gridt(plan.compile(analyzer), plan.grid)
+    sample = sample_of([("flood", 1.0, 1.0)], np.ones(1), analyzer)._replace(since=1000)
+    row = rows_of([("flood", World())], analyzer)
+    # The one object since 1 s came at 5 s.
+    price = priced(gridt, nullcontext(), Costs(), row, sample, 11_000)
+    assert price.window_s == 10
+    assert price.matches_per_second == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ("region", "lon", "lat", "detail"),
+    [
+        (Rect(8.1234567, 47, 9, 48), 8.1234566, 47.5,
+         "(8.1234566, 47.5) lies west or east of 8.1234567..9 E, 47..48 N"),
+        (Circle(0, 0, 30), 0.0, 0.26979611, "is 30.00000009"),
+        (Circle(0, 0, 30), 0.0, 0.26979601, "is 29.99998"),
+        (Circle(0, 0, 30), 0.0, 0.2, "is 22.239 km from (0, 0), the radius 30 km"),
+    ],
+)  # fmt: skip
+def test_a_border_is_told_with_the_digits_it_takes(
+    region: Region, lon: float, lat: float, detail: str
+) -> None:
+    assert detail in region_test(region, lon, lat).detail
+
+
 def test_the_interval_holds_the_truth() -> None:
     rng = np.random.default_rng(1)
     for share in (0.01, 0.1, 0.5, 0.99):
         found = rng.binomial(500, share, 400)
-        inside = [low <= share <= high for low, high in (interval(int(k), 500) for k in found)]
+        inside = [low <= share <= high for low, high in (interval(k / 500, 500) for k in found)]
         assert 0.9 <= np.mean(inside) <= 1
     assert interval(0, 100)[0] == 0
     assert 0 < interval(0, 100)[1] < 0.05
-    assert interval(100, 100)[1] == 1
+    assert interval(1, 100)[1] == 1

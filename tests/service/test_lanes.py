@@ -19,7 +19,7 @@ from ps2stream.client import Client
 from ps2stream.service import server, tenants
 from ps2stream.service.lanes import HELD_REFUSALS, REFUSAL_S, Lanes
 from ps2stream.service.slots import Slots
-from ps2stream.v1 import object_pb2, pubsub_pb2, pubsub_pb2_grpc
+from ps2stream.v1 import explain_pb2, object_pb2, pubsub_pb2, pubsub_pb2_grpc, query_pb2
 from tests.service.test_failures import running
 
 THREADS, WAITING, CALLS = 2, 3, 12
@@ -76,6 +76,29 @@ def test_calls_beyond_the_lane_are_refused_and_deletes_are_not(
             taken = [call for call in (*first, *rest) if call not in ended]
             assert [call.result(60).accepted for call in taken] == [1] * (THREADS + WAITING)
         assert list(client.list()) == []
+
+
+def test_a_flood_of_inquiries_holds_up_no_other_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "Lanes", lambda: Lanes(THREADS, WAITING))
+    go_on = threading.Event()
+    with running(tmp_path) as (target, _, edge), Client(target) as client:
+
+        def slow(_: object) -> None:
+            assert go_on.wait(60)
+
+        monkeypatch.setattr(edge, "price", slow)
+        with grpc.insecure_channel(target) as channel:
+            stub: Any = pubsub_pb2_grpc.PubSubStub(channel)
+            ask = explain_pb2.PriceQueryRequest(query=query_pb2.Query(expression="word"))
+            calls = [stub.PriceQuery.future(ask) for _ in range(CALLS)]
+            client.insert("taken", "word")
+            assert client.publish([{"lon": 0.0, "lat": 0.0, "text": "word"}]).accepted == 1
+            assert not any(call.done() for call in calls)
+            go_on.set()
+            for call in calls:
+                assert "nothing to estimate by" in call.exception(60).details()
 
 
 def test_publishers_leave_streams_to_subscribers(

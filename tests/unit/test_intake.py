@@ -113,6 +113,9 @@ class Router:
         self.active += 1
         return offset, self.applied, []
 
+    def owned_by(self, handle: int) -> int:
+        return 1
+
     def is_open(self, batch: int) -> bool:
         return batch < self.offset and self.in_flight > 0
 

@@ -56,6 +56,19 @@ def test_what_is_older_than_the_window_goes_first() -> None:
     assert found.take(np.arange(3)).since == 1
 
 
+def test_what_is_recent_is_of_the_window_though_more_is_held() -> None:
+    reservoir = Reservoir(1000, window_ms=100)
+    reservoir.add(rows(0, 5), 0)
+    reservoir.add(rows(5, 5), 150)
+    assert len(reservoir) == 10
+    now = reservoir.recent(200).joined()
+    assert (now.time.tolist(), now.since) == (list(range(5, 10)), 100)
+    both = reservoir.recent(90).joined()
+    assert (both.time.tolist(), both.since) == (list(range(10)), 0)
+    quiet = reservoir.recent(10_000).joined()  # nothing else is known
+    assert (quiet.time.tolist(), quiet.since) == (list(range(10)), 0)
+
+
 def test_after_a_flood_the_chance_rises_again() -> None:
     reservoir = Reservoir(100, seed=4, window_ms=10)
     for k in range(50):
