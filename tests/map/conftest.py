@@ -81,7 +81,11 @@ def open_page(browser: Browser, live: Running) -> Iterator[Open]:
             page.on("pageerror", lambda error: complaints.append(str(error)))
             page.on(
                 "console",
-                lambda m: complaints.append(m.text) if "Content Security" in m.text else None,
+                lambda m: (
+                    complaints.append(m.text)
+                    if m.type == "error" and "Failed to load resource" not in m.text
+                    else None
+                ),
             )
             home = (url or live.url).split("?")[0]
             page.on(
