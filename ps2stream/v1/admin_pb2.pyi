@@ -27,7 +27,9 @@ class _Scope:
 class _ScopeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Scope.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     SCOPE_UNSPECIFIED: _Scope.ValueType  # 0
+    """Refused."""
     SCOPE_PUBLISH: _Scope.ValueType  # 1
+    """Publish objects."""
     SCOPE_SUBSCRIBE: _Scope.ValueType  # 2
     """Insert, see and delete queries, and take their matches."""
     SCOPE_ADMIN: _Scope.ValueType  # 3
@@ -37,7 +39,9 @@ class Scope(_Scope, metaclass=_ScopeEnumTypeWrapper):
     """What a token allows."""
 
 SCOPE_UNSPECIFIED: Scope.ValueType  # 0
+"""Refused."""
 SCOPE_PUBLISH: Scope.ValueType  # 1
+"""Publish objects."""
 SCOPE_SUBSCRIBE: Scope.ValueType  # 2
 """Insert, see and delete queries, and take their matches."""
 SCOPE_ADMIN: Scope.ValueType  # 3
@@ -51,6 +55,7 @@ class _MoveState:
 class _MoveStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MoveState.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     MOVE_STATE_UNSPECIFIED: _MoveState.ValueType  # 0
+    """Not used."""
     MOVE_STATE_DONE: _MoveState.ValueType  # 1
     """There is none."""
     MOVE_STATE_LOADING: _MoveState.ValueType  # 2
@@ -66,6 +71,7 @@ class MoveState(_MoveState, metaclass=_MoveStateEnumTypeWrapper):
     """How far the move under way is."""
 
 MOVE_STATE_UNSPECIFIED: MoveState.ValueType  # 0
+"""Not used."""
 MOVE_STATE_DONE: MoveState.ValueType  # 1
 """There is none."""
 MOVE_STATE_LOADING: MoveState.ValueType  # 2
@@ -85,18 +91,27 @@ class _Outcome:
 class _OutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Outcome.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     OUTCOME_UNSPECIFIED: _Outcome.ValueType  # 0
+    """Not used."""
     OUTCOME_DONE: _Outcome.ValueType  # 1
+    """The new plan is in force."""
     OUTCOME_ABORTED: _Outcome.ValueType  # 2
+    """It was given up; the old plan stayed in force."""
 
-class Outcome(_Outcome, metaclass=_OutcomeEnumTypeWrapper): ...
+class Outcome(_Outcome, metaclass=_OutcomeEnumTypeWrapper):
+    """How a move ended."""
 
 OUTCOME_UNSPECIFIED: Outcome.ValueType  # 0
+"""Not used."""
 OUTCOME_DONE: Outcome.ValueType  # 1
+"""The new plan is in force."""
 OUTCOME_ABORTED: Outcome.ValueType  # 2
+"""It was given up; the old plan stayed in force."""
 Global___Outcome: _TypeAlias = Outcome  # noqa: Y015
 
 @_typing.final
 class GetStatusRequest(_message.Message):
+    """Of GetStatus."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     def __init__(
@@ -112,6 +127,8 @@ Global___GetStatusRequest: _TypeAlias = GetStatusRequest  # noqa: Y015
 
 @_typing.final
 class GetStatusResponse(_message.Message):
+    """Of GetStatus."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final
@@ -148,6 +165,7 @@ class GetStatusResponse(_message.Message):
     dispatcher: _builtins.int
     """Index of the dispatcher that answers."""
     live_queries: _builtins.int
+    """Of all tenants."""
     streams: _builtins.int
     """Open Deliver streams of this dispatcher."""
     in_flight: _builtins.int
@@ -177,6 +195,8 @@ Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
 
 @_typing.final
 class SampleObjectsRequest(_message.Message):
+    """Of SampleObjects."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     def __init__(
@@ -192,12 +212,14 @@ Global___SampleObjectsRequest: _TypeAlias = SampleObjectsRequest  # noqa: Y015
 
 @_typing.final
 class SampleObjectsResponse(_message.Message):
+    """Of SampleObjects; at most 4,096 objects a message."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     ARROW_FIELD_NUMBER: _builtins.int
     SINCE_MS_FIELD_NUMBER: _builtins.int
     arrow: _builtins.bytes
-    """One Arrow IPC stream with one record batch: id, text (string), time (int64 Unix
+    """One Arrow IPC stream with one record batch: id, text (large_string), time (int64 Unix
     milliseconds), lon, lat (double), weight (double), the objects that a row stands for, and
     accepted (int64 Unix milliseconds).
     """
@@ -221,6 +243,8 @@ Global___SampleObjectsResponse: _TypeAlias = SampleObjectsResponse  # noqa: Y015
 
 @_typing.final
 class WatchRequest(_message.Message):
+    """Of Watch."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     def __init__(
@@ -248,13 +272,19 @@ class WatchedObject(_message.Message):
     LAT_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
     id: _builtins.str
+    """The publisher's."""
     partition: _builtins.int
+    """The dispatcher that accepted it."""
     offset: _builtins.int
+    """In the partition."""
     time_ms: _builtins.int
     """Unix milliseconds, UTC."""
     lon: _builtins.float
+    """Degrees."""
     lat: _builtins.float
+    """Degrees."""
     text: _builtins.str
+    """Its beginning."""
     def __init__(
         self,
         *,
@@ -276,6 +306,8 @@ Global___WatchedObject: _TypeAlias = WatchedObject  # noqa: Y015
 
 @_typing.final
 class WatchedMatch(_message.Message):
+    """An object and a query that it matches."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     OBJECT_FIELD_NUMBER: _builtins.int
@@ -283,12 +315,15 @@ class WatchedMatch(_message.Message):
     QUERY_LSN_FIELD_NUMBER: _builtins.int
     SESSION_FIELD_NUMBER: _builtins.int
     query_id: _builtins.str
+    """The query."""
     query_lsn: _builtins.int
     """LSN of the query's insert, which tells it from others that had its id."""
     session: _builtins.int
     """The service's number of the session."""
     @_builtins.property
-    def object(self) -> Global___WatchedObject: ...
+    def object(self) -> Global___WatchedObject:
+        """The object."""
+
     def __init__(
         self,
         *,
@@ -320,14 +355,19 @@ class WatchResponse(_message.Message):
     LATENCY_MS_FIELD_NUMBER: _builtins.int
     MISSED_FIELD_NUMBER: _builtins.int
     accepted: _builtins.int
-    """Objects that the dispatcher accepted, and matches that mergers told of, of all tenants."""
+    """Objects that the dispatcher accepted, of all tenants."""
     matched: _builtins.int
+    """Matches that mergers told of, of all tenants."""
     missed: _builtins.int
     """Since the stream began: messages that were left out because it was read too slowly."""
     @_builtins.property
-    def objects(self) -> _containers.RepeatedCompositeFieldContainer[Global___WatchedObject]: ...
+    def objects(self) -> _containers.RepeatedCompositeFieldContainer[Global___WatchedObject]:
+        """Some of the objects that the dispatcher accepted."""
+
     @_builtins.property
-    def matches(self) -> _containers.RepeatedCompositeFieldContainer[Global___WatchedMatch]: ...
+    def matches(self) -> _containers.RepeatedCompositeFieldContainer[Global___WatchedMatch]:
+        """Some of the matches of the caller's tenant."""
+
     @_builtins.property
     def latency_ms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """Of the batches whose matches became durable: how long that took since they were routed."""
@@ -352,6 +392,8 @@ Global___WatchResponse: _TypeAlias = WatchResponse  # noqa: Y015
 
 @_typing.final
 class ListAllQueriesRequest(_message.Message):
+    """Of ListAllQueries."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
@@ -359,6 +401,7 @@ class ListAllQueriesRequest(_message.Message):
     page_size: _builtins.int
     """As in ListQueriesRequest."""
     page_token: _builtins.str
+    """As in ListQueriesRequest."""
     def __init__(
         self,
         *,
@@ -375,13 +418,17 @@ Global___ListAllQueriesRequest: _TypeAlias = ListAllQueriesRequest  # noqa: Y015
 
 @_typing.final
 class ListAllQueriesResponse(_message.Message):
+    """Of ListAllQueries."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     QUERIES_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     TOTAL_LIVE_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
+    """Empty on the last page."""
     total_live: _builtins.int
+    """Of all tenants."""
     @_builtins.property
     def queries(self) -> _containers.RepeatedCompositeFieldContainer[_query_pb2.Query]:
         """Under the names that their tenants know."""
@@ -403,6 +450,8 @@ Global___ListAllQueriesResponse: _TypeAlias = ListAllQueriesResponse  # noqa: Y0
 
 @_typing.final
 class Token(_message.Message):
+    """What is known of a token."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     ID_FIELD_NUMBER: _builtins.int
@@ -411,14 +460,17 @@ class Token(_message.Message):
     CREATED_MS_FIELD_NUMBER: _builtins.int
     EXPIRES_MS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
+    """By which it is revoked."""
     tenant: _builtins.str
     """Empty: the default tenant."""
     created_ms: _builtins.int
     """Unix milliseconds, UTC."""
     expires_ms: _builtins.int
-    """0: never."""
+    """Unix milliseconds, UTC; 0: never."""
     @_builtins.property
-    def scopes(self) -> _containers.RepeatedScalarFieldContainer[Global___Scope.ValueType]: ...
+    def scopes(self) -> _containers.RepeatedScalarFieldContainer[Global___Scope.ValueType]:
+        """What it allows."""
+
     def __init__(
         self,
         *,
@@ -438,16 +490,23 @@ Global___Token: _TypeAlias = Token  # noqa: Y015
 
 @_typing.final
 class CreateTokenRequest(_message.Message):
+    """Of CreateToken."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TENANT_FIELD_NUMBER: _builtins.int
     SCOPES_FIELD_NUMBER: _builtins.int
     EXPIRES_MS_FIELD_NUMBER: _builtins.int
     tenant: _builtins.str
+    """Whose queries and sessions it is for: 1 to 64 letters, digits, dots, hyphens and underscores,
+    the first a letter or digit. Empty: the default tenant.
+    """
     expires_ms: _builtins.int
     """Unix milliseconds, UTC; 0: never."""
     @_builtins.property
-    def scopes(self) -> _containers.RepeatedScalarFieldContainer[Global___Scope.ValueType]: ...
+    def scopes(self) -> _containers.RepeatedScalarFieldContainer[Global___Scope.ValueType]:
+        """What it is to allow, at least one."""
+
     def __init__(
         self,
         *,
@@ -465,6 +524,8 @@ Global___CreateTokenRequest: _TypeAlias = CreateTokenRequest  # noqa: Y015
 
 @_typing.final
 class CreateTokenResponse(_message.Message):
+    """Of CreateToken."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TOKEN_FIELD_NUMBER: _builtins.int
@@ -472,7 +533,9 @@ class CreateTokenResponse(_message.Message):
     secret: _builtins.str
     """What clients send as `authorization: Bearer ...`; shown this once."""
     @_builtins.property
-    def token(self) -> Global___Token: ...
+    def token(self) -> Global___Token:
+        """As ListTokens will show it."""
+
     def __init__(
         self,
         *,
@@ -489,6 +552,8 @@ Global___CreateTokenResponse: _TypeAlias = CreateTokenResponse  # noqa: Y015
 
 @_typing.final
 class ListTokensRequest(_message.Message):
+    """Of ListTokens."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     def __init__(
@@ -504,11 +569,15 @@ Global___ListTokensRequest: _TypeAlias = ListTokensRequest  # noqa: Y015
 
 @_typing.final
 class ListTokensResponse(_message.Message):
+    """Of ListTokens."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TOKENS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def tokens(self) -> _containers.RepeatedCompositeFieldContainer[Global___Token]: ...
+    def tokens(self) -> _containers.RepeatedCompositeFieldContainer[Global___Token]:
+        """All that were made and not revoked."""
+
     def __init__(
         self,
         *,
@@ -524,10 +593,13 @@ Global___ListTokensResponse: _TypeAlias = ListTokensResponse  # noqa: Y015
 
 @_typing.final
 class RevokeTokenRequest(_message.Message):
+    """Of RevokeToken."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     ID_FIELD_NUMBER: _builtins.int
     id: _builtins.str
+    """Of the token; not its secret."""
     def __init__(
         self,
         *,
@@ -543,6 +615,8 @@ Global___RevokeTokenRequest: _TypeAlias = RevokeTokenRequest  # noqa: Y015
 
 @_typing.final
 class RevokeTokenResponse(_message.Message):
+    """Of RevokeToken."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     def __init__(
@@ -558,6 +632,8 @@ Global___RevokeTokenResponse: _TypeAlias = RevokeTokenResponse  # noqa: Y015
 
 @_typing.final
 class GetLoadRequest(_message.Message):
+    """Of GetLoad."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     def __init__(
@@ -573,6 +649,8 @@ Global___GetLoadRequest: _TypeAlias = GetLoadRequest  # noqa: Y015
 
 @_typing.final
 class GetLoadResponse(_message.Message):
+    """Of GetLoad."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PLAN_VERSION_FIELD_NUMBER: _builtins.int
@@ -586,9 +664,11 @@ class GetLoadResponse(_message.Message):
     WORKERS_FIELD_NUMBER: _builtins.int
     HOTTEST_FIELD_NUMBER: _builtins.int
     plan_version: _builtins.int
+    """Of the plan in force."""
     moving_to: _builtins.int
     """Of the plan that a move is under way to; 0: none is."""
     period_s: _builtins.float
+    """Seconds of a period (setting load_period_s)."""
     periods: _builtins.int
     """That the controller has seen a report of every worker in."""
     automatic: _builtins.bool
@@ -602,7 +682,9 @@ class GetLoadResponse(_message.Message):
     balance_definition1: _builtins.float
     """By Definition 1 of the paper, which knows of no cells."""
     @_builtins.property
-    def workers(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkerLoad]: ...
+    def workers(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkerLoad]:
+        """Each worker's."""
+
     @_builtins.property
     def hottest(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartLoad]:
         """The parts with the highest load first."""
@@ -653,19 +735,25 @@ class WorkerLoad(_message.Message):
     QUERIES_FIELD_NUMBER: _builtins.int
     BYTES_FIELD_NUMBER: _builtins.int
     worker: _builtins.int
+    """Its number."""
     load_us: _builtins.float
     """Microseconds of work."""
     busy: _builtins.float
     """The same as a share of the period."""
     definition1_us: _builtins.float
+    """Microseconds by Definition 1 of the paper."""
     objects: _builtins.float
+    """That it looked at."""
     checks: _builtins.float
     """Postings that objects met under a term of theirs."""
     inserts: _builtins.float
+    """Postings inserted."""
     deletes: _builtins.float
+    """Postings deleted."""
     queries: _builtins.float
-    """Postings."""
+    """Postings that are there."""
     bytes: _builtins.int
+    """That their queries take."""
     def __init__(
         self,
         *,
@@ -705,16 +793,25 @@ class PartLoad(_message.Message):
     QUERIES_FIELD_NUMBER: _builtins.int
     BYTES_FIELD_NUMBER: _builtins.int
     worker: _builtins.int
+    """Its owner."""
     cell: _builtins.int
+    """Number of the cell on the finest level of the grid."""
     west: _builtins.float
     """Degrees."""
     south: _builtins.float
+    """Degrees."""
     east: _builtins.float
+    """Degrees."""
     north: _builtins.float
+    """Degrees."""
     load_us: _builtins.float
+    """Microseconds of work."""
     objects: _builtins.float
+    """That the worker looked at here."""
     queries: _builtins.float
+    """Postings that are there."""
     bytes: _builtins.int
+    """That their queries take."""
     def __init__(
         self,
         *,
@@ -739,6 +836,8 @@ Global___PartLoad: _TypeAlias = PartLoad  # noqa: Y015
 
 @_typing.final
 class RebalanceRequest(_message.Message):
+    """Of Rebalance."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     ALGORITHM_FIELD_NUMBER: _builtins.int
@@ -763,6 +862,8 @@ Global___RebalanceRequest: _TypeAlias = RebalanceRequest  # noqa: Y015
 
 @_typing.final
 class RebalanceResponse(_message.Message):
+    """Of Rebalance."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     MOVES_FIELD_NUMBER: _builtins.int
@@ -774,20 +875,27 @@ class RebalanceResponse(_message.Message):
     SIGMA_FIELD_NUMBER: _builtins.int
     PLAN_VERSION_FIELD_NUMBER: _builtins.int
     bytes: _builtins.int
+    """That move, in all."""
     balance_before: _builtins.float
-    """Absent where a worker has nothing to do."""
+    """Measured; absent where a worker has nothing to do."""
     balance_after: _builtins.float
+    """Predicted; absent likewise."""
     sigma: _builtins.float
+    """The balance that is wanted."""
     plan_version: _builtins.int
     """Of the plan that the move has begun to; 0: none has."""
     @_builtins.property
-    def moves(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartMove]: ...
-    @_builtins.property
-    def before_us(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """Of each worker, measured and predicted: microseconds of a period."""
+    def moves(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartMove]:
+        """What moves; empty: nothing."""
 
     @_builtins.property
-    def after_us(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    def before_us(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Load of each worker, measured: microseconds of a period."""
+
+    @_builtins.property
+    def after_us(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Load of each worker, predicted."""
+
     def __init__(
         self,
         *,
@@ -817,6 +925,8 @@ Global___RebalanceResponse: _TypeAlias = RebalanceResponse  # noqa: Y015
 
 @_typing.final
 class PartMove(_message.Message):
+    """A part of a cell, or some of its terms, on its way from one worker to another."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     SOURCE_FIELD_NUMBER: _builtins.int
@@ -831,17 +941,25 @@ class PartMove(_message.Message):
     BYTES_FIELD_NUMBER: _builtins.int
     LOAD_US_FIELD_NUMBER: _builtins.int
     source: _builtins.int
+    """The worker that gives."""
     target: _builtins.int
+    """The worker that takes."""
     kind: _builtins.str
     """move, split or merge."""
     cell: _builtins.int
+    """Number of the cell on the finest level of the grid."""
     west: _builtins.float
     """Degrees."""
     south: _builtins.float
+    """Degrees."""
     east: _builtins.float
+    """Degrees."""
     north: _builtins.float
+    """Degrees."""
     bytes: _builtins.int
+    """That its queries take."""
     load_us: _builtins.float
+    """Microseconds of work in a period."""
     @_builtins.property
     def terms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Empty: the whole part."""
@@ -871,6 +989,8 @@ Global___PartMove: _TypeAlias = PartMove  # noqa: Y015
 
 @_typing.final
 class ApplyPlanRequest(_message.Message):
+    """Of ApplyPlan."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PLAN_FIELD_NUMBER: _builtins.int
@@ -897,6 +1017,8 @@ Global___ApplyPlanRequest: _TypeAlias = ApplyPlanRequest  # noqa: Y015
 
 @_typing.final
 class ApplyPlanResponse(_message.Message):
+    """Of ApplyPlan."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     LSN_FIELD_NUMBER: _builtins.int
@@ -921,6 +1043,8 @@ Global___ApplyPlanResponse: _TypeAlias = ApplyPlanResponse  # noqa: Y015
 
 @_typing.final
 class UnitePlansRequest(_message.Message):
+    """Of UnitePlans."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     def __init__(
@@ -936,6 +1060,8 @@ Global___UnitePlansRequest: _TypeAlias = UnitePlansRequest  # noqa: Y015
 
 @_typing.final
 class UnitePlansResponse(_message.Message):
+    """Of UnitePlans."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     LSN_FIELD_NUMBER: _builtins.int
@@ -960,6 +1086,8 @@ Global___UnitePlansResponse: _TypeAlias = UnitePlansResponse  # noqa: Y015
 
 @_typing.final
 class AbortMoveRequest(_message.Message):
+    """Of AbortMove."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     def __init__(
@@ -975,11 +1103,14 @@ Global___AbortMoveRequest: _TypeAlias = AbortMoveRequest  # noqa: Y015
 
 @_typing.final
 class AbortMoveResponse(_message.Message):
+    """Of AbortMove."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     LSN_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     lsn: _builtins.int
+    """Of the ledger, when the move was given up."""
     version: _builtins.int
     """Of the plan that stays in force."""
     def __init__(
@@ -998,6 +1129,8 @@ Global___AbortMoveResponse: _TypeAlias = AbortMoveResponse  # noqa: Y015
 
 @_typing.final
 class GetMovesRequest(_message.Message):
+    """Of GetMoves."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     def __init__(
@@ -1013,6 +1146,8 @@ Global___GetMovesRequest: _TypeAlias = GetMovesRequest  # noqa: Y015
 
 @_typing.final
 class GetMovesResponse(_message.Message):
+    """Of GetMoves."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PLAN_VERSION_FIELD_NUMBER: _builtins.int
@@ -1027,9 +1162,11 @@ class GetMovesResponse(_message.Message):
     OLD_QUERIES_FIELD_NUMBER: _builtins.int
     MOVES_FIELD_NUMBER: _builtins.int
     plan_version: _builtins.int
+    """Of the plan in force."""
     following_version: _builtins.int
-    """0: no move is under way."""
+    """Of the plan that follows; 0: no move is under way."""
     state: Global___MoveState.ValueType
+    """How far the move is."""
     begun: _builtins.int
     """LSN at which the move under way began."""
     switched: _builtins.int
@@ -1041,6 +1178,7 @@ class GetMovesResponse(_message.Message):
     apart_ms: _builtins.int
     """When that was, Unix milliseconds, UTC; absent where it is not known."""
     live_queries: _builtins.int
+    """Of all tenants."""
     old_queries: _builtins.int
     """Of these, that belong to the old plan of two that are apart."""
     @_builtins.property
@@ -1098,36 +1236,49 @@ class Move(_message.Message):
     MISSING_FIELD_NUMBER: _builtins.int
     SURPLUS_FIELD_NUMBER: _builtins.int
     from_version: _builtins.int
+    """Of the plan before."""
     to_version: _builtins.int
+    """Of the plan that followed, or would have."""
     begun: _builtins.int
-    """LSNs; switched is 0 where it was given up."""
+    """LSN at which it began."""
     switched: _builtins.int
+    """LSN from which on objects were routed by the new plan; 0 where it was given up."""
     ended: _builtins.int
+    """LSN at which it ended."""
     outcome: Global___Outcome.ValueType
+    """How it ended."""
     apart: _builtins.int
     """As in GetMovesResponse."""
     apart_ms: _builtins.int
-    """Unix milliseconds, UTC."""
+    """As in GetMovesResponse."""
     begun_ms: _builtins.int
+    """When it began, Unix milliseconds, UTC."""
     switched_ms: _builtins.int
+    """When objects were routed by the new plan, likewise."""
     ended_ms: _builtins.int
+    """When it ended, likewise."""
     queries: _builtins.int
-    """What workers loaded that gained something."""
+    """That workers loaded which gained something."""
     bytes: _builtins.int
+    """Of these queries."""
     objects: _builtins.int
     """Accepted from its beginning to its end."""
     delayed: _builtins.int
-    """Of these, whose matches took more than 0.1 s to be durable, and more than 1 s."""
+    """Of these, whose matches took more than 0.1 s to be durable."""
     stalled: _builtins.int
+    """Of these, whose matches took more than 1 s."""
     collapsed: _builtins.int
     """Matches that two workers found, as they may while objects are routed anew; a merger made one
     of each two.
     """
     missing: _builtins.int
-    """Live postings that at its end their owner lacked, and that a worker held beyond its own:
-    matches missed and made twice. Counted by workers on one side, by dispatchers on the other.
+    """Live postings that at its end their owner lacked: matches missed. Counted by workers on one
+    side, by dispatchers on the other; must be 0.
     """
     surplus: _builtins.int
+    """Live postings that a worker held beyond its own, counted likewise: matches made twice. Must
+    be 0.
+    """
     def __init__(
         self,
         *,
@@ -1208,6 +1359,8 @@ Global___Move: _TypeAlias = Move  # noqa: Y015
 
 @_typing.final
 class GetPlanRequest(_message.Message):
+    """Of GetPlan."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     def __init__(
@@ -1223,6 +1376,8 @@ Global___GetPlanRequest: _TypeAlias = GetPlanRequest  # noqa: Y015
 
 @_typing.final
 class GetPlanResponse(_message.Message):
+    """Of GetPlan."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PLAN_FIELD_NUMBER: _builtins.int
@@ -1243,10 +1398,13 @@ Global___GetPlanResponse: _TypeAlias = GetPlanResponse  # noqa: Y015
 
 @_typing.final
 class ScaleWorkersRequest(_message.Message):
+    """Of ScaleWorkers."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     WORKERS_FIELD_NUMBER: _builtins.int
     workers: _builtins.int
+    """How many there are to be: 1 to 1,024."""
     def __init__(
         self,
         *,
@@ -1262,11 +1420,14 @@ Global___ScaleWorkersRequest: _TypeAlias = ScaleWorkersRequest  # noqa: Y015
 
 @_typing.final
 class ScaleWorkersResponse(_message.Message):
+    """Of ScaleWorkers."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     LSN_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     lsn: _builtins.int
+    """Of the ledger, when the move had begun."""
     version: _builtins.int
     """Of the plan that was made."""
     def __init__(

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class AdminStub(object):
-    """Looking after the service.
+    """Looking after the service. Errors as in PubSub, and those that a method names.
     """
 
     def __init__(self, channel):
@@ -113,11 +113,13 @@ class AdminStub(object):
 
 
 class AdminServicer(object):
-    """Looking after the service.
+    """Looking after the service. Errors as in PubSub, and those that a method names.
     """
 
     def GetStatus(self, request, context):
         """What the dispatcher that answers knows.
+
+        Scope: admin.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -125,6 +127,8 @@ class AdminServicer(object):
 
     def SampleObjects(self, request, context):
         """Some of the objects that the dispatcher lately accepted, for the planner.
+
+        Scope: admin.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -134,6 +138,9 @@ class AdminServicer(object):
         """What goes on, ten times a second and sampled: at most 50 objects and 50 matches a second.
         Objects that the dispatcher accepts, matches of the caller's tenant's queries with objects
         of all dispatchers. Nothing waits for who reads slowly: what it misses is counted.
+
+        Scope: subscribe.
+        RESOURCE_EXHAUSTED: 16 watch this dispatcher already (limit watchers).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -141,13 +148,19 @@ class AdminServicer(object):
 
     def ListAllQueries(self, request, context):
         """Live queries of all tenants in the order of their insertion, page by page, for the planner.
+
+        Scope: admin.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CreateToken(self, request, context):
-        """Make a token. Refused where the service does not ask for tokens.
+        """Make a token.
+
+        Scope: admin.
+        FAILED_PRECONDITION: the service does not ask for tokens.
+        RESOURCE_EXHAUSTED: there are 10,000 (limit tokens).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -155,6 +168,8 @@ class AdminServicer(object):
 
     def ListTokens(self, request, context):
         """All tokens; not their secrets, which are not kept.
+
+        Scope: admin.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -162,6 +177,10 @@ class AdminServicer(object):
 
     def RevokeToken(self, request, context):
         """Makes a token invalid within seconds, also for streams that are open.
+
+        Scope: admin.
+        NOT_FOUND: there is no such token.
+        FAILED_PRECONDITION: the service does not ask for tokens.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -169,22 +188,32 @@ class AdminServicer(object):
 
     def GetLoad(self, request, context):
         """What the workers had to do in the last periods, as the controller knows it.
+
+        Scope: admin.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Rebalance(self, request, context):
-        """Move parts of cells from the most loaded workers to the least loaded. FAILED_PRECONDITION
-        while plans change, and until a whole period has passed since.
+        """Move parts of cells from the most loaded workers to the least loaded.
+
+        Scope: admin.
+        FAILED_PRECONDITION: plans change, or no whole period has passed since they did.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ApplyPlan(self, request, context):
-        """Begin the move of the running service to another plan. UNAVAILABLE while workers that it
-        asks for are started; asking again for the plan that is in force, or on its way, is OK.
+        """Begin the move of the running service to another plan. Asking again for the plan that is in
+        force, or on its way, is OK.
+
+        Scope: admin.
+        INVALID_ARGUMENT: the plan cannot be read, or is over 4 MiB (limit plan_bytes).
+        FAILED_PRECONDITION: it was not derived from the plan in force, has another grid, or plans
+        change already.
+        UNAVAILABLE: workers that it asks for are being started; ask again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -192,14 +221,19 @@ class AdminServicer(object):
 
     def UnitePlans(self, request, context):
         """Begin to move what is left of the old plan to the one that coexists with it.
-        FAILED_PRECONDITION where no two plans coexist.
+
+        Scope: admin.
+        FAILED_PRECONDITION: no two plans coexist.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AbortMove(self, request, context):
-        """Give up the move under way, unless objects are routed by the new plan already.
+        """Give up the move under way.
+
+        Scope: admin.
+        FAILED_PRECONDITION: objects are routed by the new plan already.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -207,6 +241,8 @@ class AdminServicer(object):
 
     def GetMoves(self, request, context):
         """The plan in force, the move under way, and those that ended.
+
+        Scope: admin.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -214,14 +250,19 @@ class AdminServicer(object):
 
     def GetPlan(self, request, context):
         """The plan in force.
+
+        Scope: admin.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ScaleWorkers(self, request, context):
-        """Begin the move to a plan for more or fewer workers, made of the plan in force. UNAVAILABLE
-        while the new workers are started.
+        """Begin the move to a plan for more or fewer workers, made of the plan in force.
+
+        Scope: admin.
+        FAILED_PRECONDITION: plans change already.
+        UNAVAILABLE: the new workers are being started; ask again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -314,7 +355,7 @@ def add_AdminServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Admin(object):
-    """Looking after the service.
+    """Looking after the service. Errors as in PubSub, and those that a method names.
     """
 
     @staticmethod

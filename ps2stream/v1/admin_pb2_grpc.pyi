@@ -27,103 +27,205 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class AdminStub:
-    """Looking after the service."""
+    """Looking after the service. Errors as in PubSub, and those that a method names."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> AdminAsyncStub: ...
     GetStatus: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetStatusRequest, _admin_pb2.GetStatusResponse]
-    """What the dispatcher that answers knows."""
+    """What the dispatcher that answers knows.
+
+    Scope: admin.
+    """
     SampleObjects: _grpc.UnaryStreamMultiCallable[_admin_pb2.SampleObjectsRequest, _admin_pb2.SampleObjectsResponse]
-    """Some of the objects that the dispatcher lately accepted, for the planner."""
+    """Some of the objects that the dispatcher lately accepted, for the planner.
+
+    Scope: admin.
+    """
     Watch: _grpc.UnaryStreamMultiCallable[_admin_pb2.WatchRequest, _admin_pb2.WatchResponse]
     """What goes on, ten times a second and sampled: at most 50 objects and 50 matches a second.
     Objects that the dispatcher accepts, matches of the caller's tenant's queries with objects
     of all dispatchers. Nothing waits for who reads slowly: what it misses is counted.
+
+    Scope: subscribe.
+    RESOURCE_EXHAUSTED: 16 watch this dispatcher already (limit watchers).
     """
     ListAllQueries: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListAllQueriesRequest, _admin_pb2.ListAllQueriesResponse]
-    """Live queries of all tenants in the order of their insertion, page by page, for the planner."""
+    """Live queries of all tenants in the order of their insertion, page by page, for the planner.
+
+    Scope: admin.
+    """
     CreateToken: _grpc.UnaryUnaryMultiCallable[_admin_pb2.CreateTokenRequest, _admin_pb2.CreateTokenResponse]
-    """Make a token. Refused where the service does not ask for tokens."""
+    """Make a token.
+
+    Scope: admin.
+    FAILED_PRECONDITION: the service does not ask for tokens.
+    RESOURCE_EXHAUSTED: there are 10,000 (limit tokens).
+    """
     ListTokens: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListTokensRequest, _admin_pb2.ListTokensResponse]
-    """All tokens; not their secrets, which are not kept."""
+    """All tokens; not their secrets, which are not kept.
+
+    Scope: admin.
+    """
     RevokeToken: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RevokeTokenRequest, _admin_pb2.RevokeTokenResponse]
-    """Makes a token invalid within seconds, also for streams that are open."""
+    """Makes a token invalid within seconds, also for streams that are open.
+
+    Scope: admin.
+    NOT_FOUND: there is no such token.
+    FAILED_PRECONDITION: the service does not ask for tokens.
+    """
     GetLoad: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetLoadRequest, _admin_pb2.GetLoadResponse]
-    """What the workers had to do in the last periods, as the controller knows it."""
+    """What the workers had to do in the last periods, as the controller knows it.
+
+    Scope: admin.
+    """
     Rebalance: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RebalanceRequest, _admin_pb2.RebalanceResponse]
-    """Move parts of cells from the most loaded workers to the least loaded. FAILED_PRECONDITION
-    while plans change, and until a whole period has passed since.
+    """Move parts of cells from the most loaded workers to the least loaded.
+
+    Scope: admin.
+    FAILED_PRECONDITION: plans change, or no whole period has passed since they did.
     """
     ApplyPlan: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ApplyPlanRequest, _admin_pb2.ApplyPlanResponse]
-    """Begin the move of the running service to another plan. UNAVAILABLE while workers that it
-    asks for are started; asking again for the plan that is in force, or on its way, is OK.
+    """Begin the move of the running service to another plan. Asking again for the plan that is in
+    force, or on its way, is OK.
+
+    Scope: admin.
+    INVALID_ARGUMENT: the plan cannot be read, or is over 4 MiB (limit plan_bytes).
+    FAILED_PRECONDITION: it was not derived from the plan in force, has another grid, or plans
+    change already.
+    UNAVAILABLE: workers that it asks for are being started; ask again.
     """
     UnitePlans: _grpc.UnaryUnaryMultiCallable[_admin_pb2.UnitePlansRequest, _admin_pb2.UnitePlansResponse]
     """Begin to move what is left of the old plan to the one that coexists with it.
-    FAILED_PRECONDITION where no two plans coexist.
+
+    Scope: admin.
+    FAILED_PRECONDITION: no two plans coexist.
     """
     AbortMove: _grpc.UnaryUnaryMultiCallable[_admin_pb2.AbortMoveRequest, _admin_pb2.AbortMoveResponse]
-    """Give up the move under way, unless objects are routed by the new plan already."""
+    """Give up the move under way.
+
+    Scope: admin.
+    FAILED_PRECONDITION: objects are routed by the new plan already.
+    """
     GetMoves: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetMovesRequest, _admin_pb2.GetMovesResponse]
-    """The plan in force, the move under way, and those that ended."""
+    """The plan in force, the move under way, and those that ended.
+
+    Scope: admin.
+    """
     GetPlan: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetPlanRequest, _admin_pb2.GetPlanResponse]
-    """The plan in force."""
+    """The plan in force.
+
+    Scope: admin.
+    """
     ScaleWorkers: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ScaleWorkersRequest, _admin_pb2.ScaleWorkersResponse]
-    """Begin the move to a plan for more or fewer workers, made of the plan in force. UNAVAILABLE
-    while the new workers are started.
+    """Begin the move to a plan for more or fewer workers, made of the plan in force.
+
+    Scope: admin.
+    FAILED_PRECONDITION: plans change already.
+    UNAVAILABLE: the new workers are being started; ask again.
     """
 
 @_typing.type_check_only
 class AdminAsyncStub(AdminStub):
-    """Looking after the service."""
+    """Looking after the service. Errors as in PubSub, and those that a method names."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetStatus: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetStatusRequest, _admin_pb2.GetStatusResponse]  # type: ignore[assignment]
-    """What the dispatcher that answers knows."""
+    """What the dispatcher that answers knows.
+
+    Scope: admin.
+    """
     SampleObjects: _aio.UnaryStreamMultiCallable[_admin_pb2.SampleObjectsRequest, _admin_pb2.SampleObjectsResponse]  # type: ignore[assignment]
-    """Some of the objects that the dispatcher lately accepted, for the planner."""
+    """Some of the objects that the dispatcher lately accepted, for the planner.
+
+    Scope: admin.
+    """
     Watch: _aio.UnaryStreamMultiCallable[_admin_pb2.WatchRequest, _admin_pb2.WatchResponse]  # type: ignore[assignment]
     """What goes on, ten times a second and sampled: at most 50 objects and 50 matches a second.
     Objects that the dispatcher accepts, matches of the caller's tenant's queries with objects
     of all dispatchers. Nothing waits for who reads slowly: what it misses is counted.
+
+    Scope: subscribe.
+    RESOURCE_EXHAUSTED: 16 watch this dispatcher already (limit watchers).
     """
     ListAllQueries: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListAllQueriesRequest, _admin_pb2.ListAllQueriesResponse]  # type: ignore[assignment]
-    """Live queries of all tenants in the order of their insertion, page by page, for the planner."""
+    """Live queries of all tenants in the order of their insertion, page by page, for the planner.
+
+    Scope: admin.
+    """
     CreateToken: _aio.UnaryUnaryMultiCallable[_admin_pb2.CreateTokenRequest, _admin_pb2.CreateTokenResponse]  # type: ignore[assignment]
-    """Make a token. Refused where the service does not ask for tokens."""
+    """Make a token.
+
+    Scope: admin.
+    FAILED_PRECONDITION: the service does not ask for tokens.
+    RESOURCE_EXHAUSTED: there are 10,000 (limit tokens).
+    """
     ListTokens: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListTokensRequest, _admin_pb2.ListTokensResponse]  # type: ignore[assignment]
-    """All tokens; not their secrets, which are not kept."""
+    """All tokens; not their secrets, which are not kept.
+
+    Scope: admin.
+    """
     RevokeToken: _aio.UnaryUnaryMultiCallable[_admin_pb2.RevokeTokenRequest, _admin_pb2.RevokeTokenResponse]  # type: ignore[assignment]
-    """Makes a token invalid within seconds, also for streams that are open."""
+    """Makes a token invalid within seconds, also for streams that are open.
+
+    Scope: admin.
+    NOT_FOUND: there is no such token.
+    FAILED_PRECONDITION: the service does not ask for tokens.
+    """
     GetLoad: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetLoadRequest, _admin_pb2.GetLoadResponse]  # type: ignore[assignment]
-    """What the workers had to do in the last periods, as the controller knows it."""
+    """What the workers had to do in the last periods, as the controller knows it.
+
+    Scope: admin.
+    """
     Rebalance: _aio.UnaryUnaryMultiCallable[_admin_pb2.RebalanceRequest, _admin_pb2.RebalanceResponse]  # type: ignore[assignment]
-    """Move parts of cells from the most loaded workers to the least loaded. FAILED_PRECONDITION
-    while plans change, and until a whole period has passed since.
+    """Move parts of cells from the most loaded workers to the least loaded.
+
+    Scope: admin.
+    FAILED_PRECONDITION: plans change, or no whole period has passed since they did.
     """
     ApplyPlan: _aio.UnaryUnaryMultiCallable[_admin_pb2.ApplyPlanRequest, _admin_pb2.ApplyPlanResponse]  # type: ignore[assignment]
-    """Begin the move of the running service to another plan. UNAVAILABLE while workers that it
-    asks for are started; asking again for the plan that is in force, or on its way, is OK.
+    """Begin the move of the running service to another plan. Asking again for the plan that is in
+    force, or on its way, is OK.
+
+    Scope: admin.
+    INVALID_ARGUMENT: the plan cannot be read, or is over 4 MiB (limit plan_bytes).
+    FAILED_PRECONDITION: it was not derived from the plan in force, has another grid, or plans
+    change already.
+    UNAVAILABLE: workers that it asks for are being started; ask again.
     """
     UnitePlans: _aio.UnaryUnaryMultiCallable[_admin_pb2.UnitePlansRequest, _admin_pb2.UnitePlansResponse]  # type: ignore[assignment]
     """Begin to move what is left of the old plan to the one that coexists with it.
-    FAILED_PRECONDITION where no two plans coexist.
+
+    Scope: admin.
+    FAILED_PRECONDITION: no two plans coexist.
     """
     AbortMove: _aio.UnaryUnaryMultiCallable[_admin_pb2.AbortMoveRequest, _admin_pb2.AbortMoveResponse]  # type: ignore[assignment]
-    """Give up the move under way, unless objects are routed by the new plan already."""
+    """Give up the move under way.
+
+    Scope: admin.
+    FAILED_PRECONDITION: objects are routed by the new plan already.
+    """
     GetMoves: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetMovesRequest, _admin_pb2.GetMovesResponse]  # type: ignore[assignment]
-    """The plan in force, the move under way, and those that ended."""
+    """The plan in force, the move under way, and those that ended.
+
+    Scope: admin.
+    """
     GetPlan: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetPlanRequest, _admin_pb2.GetPlanResponse]  # type: ignore[assignment]
-    """The plan in force."""
+    """The plan in force.
+
+    Scope: admin.
+    """
     ScaleWorkers: _aio.UnaryUnaryMultiCallable[_admin_pb2.ScaleWorkersRequest, _admin_pb2.ScaleWorkersResponse]  # type: ignore[assignment]
-    """Begin the move to a plan for more or fewer workers, made of the plan in force. UNAVAILABLE
-    while the new workers are started.
+    """Begin the move to a plan for more or fewer workers, made of the plan in force.
+
+    Scope: admin.
+    FAILED_PRECONDITION: plans change already.
+    UNAVAILABLE: the new workers are being started; ask again.
     """
 
 class AdminServicer(metaclass=_abc_1.ABCMeta):
-    """Looking after the service."""
+    """Looking after the service. Errors as in PubSub, and those that a method names."""
 
     @_abc_1.abstractmethod
     def GetStatus(
@@ -131,7 +233,10 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.GetStatusRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.GetStatusResponse, _abc.Awaitable[_admin_pb2.GetStatusResponse]]:
-        """What the dispatcher that answers knows."""
+        """What the dispatcher that answers knows.
+
+        Scope: admin.
+        """
 
     @_abc_1.abstractmethod
     def SampleObjects(
@@ -139,7 +244,10 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.SampleObjectsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_admin_pb2.SampleObjectsResponse], _abc.AsyncIterator[_admin_pb2.SampleObjectsResponse]]:
-        """Some of the objects that the dispatcher lately accepted, for the planner."""
+        """Some of the objects that the dispatcher lately accepted, for the planner.
+
+        Scope: admin.
+        """
 
     @_abc_1.abstractmethod
     def Watch(
@@ -150,6 +258,9 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         """What goes on, ten times a second and sampled: at most 50 objects and 50 matches a second.
         Objects that the dispatcher accepts, matches of the caller's tenant's queries with objects
         of all dispatchers. Nothing waits for who reads slowly: what it misses is counted.
+
+        Scope: subscribe.
+        RESOURCE_EXHAUSTED: 16 watch this dispatcher already (limit watchers).
         """
 
     @_abc_1.abstractmethod
@@ -158,7 +269,10 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.ListAllQueriesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.ListAllQueriesResponse, _abc.Awaitable[_admin_pb2.ListAllQueriesResponse]]:
-        """Live queries of all tenants in the order of their insertion, page by page, for the planner."""
+        """Live queries of all tenants in the order of their insertion, page by page, for the planner.
+
+        Scope: admin.
+        """
 
     @_abc_1.abstractmethod
     def CreateToken(
@@ -166,7 +280,12 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.CreateTokenRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.CreateTokenResponse, _abc.Awaitable[_admin_pb2.CreateTokenResponse]]:
-        """Make a token. Refused where the service does not ask for tokens."""
+        """Make a token.
+
+        Scope: admin.
+        FAILED_PRECONDITION: the service does not ask for tokens.
+        RESOURCE_EXHAUSTED: there are 10,000 (limit tokens).
+        """
 
     @_abc_1.abstractmethod
     def ListTokens(
@@ -174,7 +293,10 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.ListTokensRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.ListTokensResponse, _abc.Awaitable[_admin_pb2.ListTokensResponse]]:
-        """All tokens; not their secrets, which are not kept."""
+        """All tokens; not their secrets, which are not kept.
+
+        Scope: admin.
+        """
 
     @_abc_1.abstractmethod
     def RevokeToken(
@@ -182,7 +304,12 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.RevokeTokenRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.RevokeTokenResponse, _abc.Awaitable[_admin_pb2.RevokeTokenResponse]]:
-        """Makes a token invalid within seconds, also for streams that are open."""
+        """Makes a token invalid within seconds, also for streams that are open.
+
+        Scope: admin.
+        NOT_FOUND: there is no such token.
+        FAILED_PRECONDITION: the service does not ask for tokens.
+        """
 
     @_abc_1.abstractmethod
     def GetLoad(
@@ -190,7 +317,10 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.GetLoadRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.GetLoadResponse, _abc.Awaitable[_admin_pb2.GetLoadResponse]]:
-        """What the workers had to do in the last periods, as the controller knows it."""
+        """What the workers had to do in the last periods, as the controller knows it.
+
+        Scope: admin.
+        """
 
     @_abc_1.abstractmethod
     def Rebalance(
@@ -198,8 +328,10 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.RebalanceRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.RebalanceResponse, _abc.Awaitable[_admin_pb2.RebalanceResponse]]:
-        """Move parts of cells from the most loaded workers to the least loaded. FAILED_PRECONDITION
-        while plans change, and until a whole period has passed since.
+        """Move parts of cells from the most loaded workers to the least loaded.
+
+        Scope: admin.
+        FAILED_PRECONDITION: plans change, or no whole period has passed since they did.
         """
 
     @_abc_1.abstractmethod
@@ -208,8 +340,14 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.ApplyPlanRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.ApplyPlanResponse, _abc.Awaitable[_admin_pb2.ApplyPlanResponse]]:
-        """Begin the move of the running service to another plan. UNAVAILABLE while workers that it
-        asks for are started; asking again for the plan that is in force, or on its way, is OK.
+        """Begin the move of the running service to another plan. Asking again for the plan that is in
+        force, or on its way, is OK.
+
+        Scope: admin.
+        INVALID_ARGUMENT: the plan cannot be read, or is over 4 MiB (limit plan_bytes).
+        FAILED_PRECONDITION: it was not derived from the plan in force, has another grid, or plans
+        change already.
+        UNAVAILABLE: workers that it asks for are being started; ask again.
         """
 
     @_abc_1.abstractmethod
@@ -219,7 +357,9 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.UnitePlansResponse, _abc.Awaitable[_admin_pb2.UnitePlansResponse]]:
         """Begin to move what is left of the old plan to the one that coexists with it.
-        FAILED_PRECONDITION where no two plans coexist.
+
+        Scope: admin.
+        FAILED_PRECONDITION: no two plans coexist.
         """
 
     @_abc_1.abstractmethod
@@ -228,7 +368,11 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.AbortMoveRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.AbortMoveResponse, _abc.Awaitable[_admin_pb2.AbortMoveResponse]]:
-        """Give up the move under way, unless objects are routed by the new plan already."""
+        """Give up the move under way.
+
+        Scope: admin.
+        FAILED_PRECONDITION: objects are routed by the new plan already.
+        """
 
     @_abc_1.abstractmethod
     def GetMoves(
@@ -236,7 +380,10 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.GetMovesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.GetMovesResponse, _abc.Awaitable[_admin_pb2.GetMovesResponse]]:
-        """The plan in force, the move under way, and those that ended."""
+        """The plan in force, the move under way, and those that ended.
+
+        Scope: admin.
+        """
 
     @_abc_1.abstractmethod
     def GetPlan(
@@ -244,7 +391,10 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.GetPlanRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.GetPlanResponse, _abc.Awaitable[_admin_pb2.GetPlanResponse]]:
-        """The plan in force."""
+        """The plan in force.
+
+        Scope: admin.
+        """
 
     @_abc_1.abstractmethod
     def ScaleWorkers(
@@ -252,8 +402,11 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.ScaleWorkersRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.ScaleWorkersResponse, _abc.Awaitable[_admin_pb2.ScaleWorkersResponse]]:
-        """Begin the move to a plan for more or fewer workers, made of the plan in force. UNAVAILABLE
-        while the new workers are started.
+        """Begin the move to a plan for more or fewer workers, made of the plan in force.
+
+        Scope: admin.
+        FAILED_PRECONDITION: plans change already.
+        UNAVAILABLE: the new workers are being started; ask again.
         """
 
 def add_AdminServicer_to_server(servicer: AdminServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

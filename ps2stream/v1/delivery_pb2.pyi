@@ -28,8 +28,11 @@ class DeliverFields(_message.Message):
     POSITION_FIELD_NUMBER: _builtins.int
     TIME_FIELD_NUMBER: _builtins.int
     text: _builtins.bool
+    """DeliverBatch.text."""
     position: _builtins.bool
+    """DeliverBatch.lon and lat."""
     time: _builtins.bool
+    """DeliverBatch.time_ms."""
     def __init__(
         self,
         *,
@@ -47,7 +50,9 @@ Global___DeliverFields: _TypeAlias = DeliverFields  # noqa: Y015
 
 @_typing.final
 class Cursor(_message.Message):
-    """How far a client has dealt with a session's pairs. It is the client's to keep."""
+    """How far a client has dealt with a session's pairs. It is the client's to keep, best in the same
+    transaction as what it made of them: then each pair counts once, whatever fails.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -55,7 +60,7 @@ class Cursor(_message.Message):
     SESSION_SEQ_FIELD_NUMBER: _builtins.int
     SESSION_FIELD_NUMBER: _builtins.int
     incarnation: _builtins.int
-    """As Started said."""
+    """As Started said. 64 bits: JSON and JavaScript numbers do not hold it."""
     session_seq: _builtins.int
     """The number of the last pair that was dealt with."""
     session: _builtins.int
@@ -77,8 +82,8 @@ Global___Cursor: _TypeAlias = Cursor  # noqa: Y015
 
 @_typing.final
 class Start(_message.Message):
-    """Opens the stream; always the first message. The newest stream of a session wins, an
-    older one ends.
+    """Opens the stream; always the first message, and only there. The newest stream of a session
+    wins: an older one ends with FAILED_PRECONDITION.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -89,15 +94,19 @@ class Start(_message.Message):
     CREDIT_BYTES_FIELD_NUMBER: _builtins.int
     CURSOR_FIELD_NUMBER: _builtins.int
     session: _builtins.str
+    """1 to 128 bytes, without NUL. It need not have queries yet."""
     credit_batches: _builtins.int
-    """How much the service may send before more is granted; 0: 256 batches, 1 MiB."""
+    """How many batches the service may send before more is granted; 0: 256. At most 4,096."""
     credit_bytes: _builtins.int
+    """How many bytes likewise, which one batch may overdraw; 0: 1 MiB. At most 8 MiB."""
     @_builtins.property
-    def fields(self) -> Global___DeliverFields: ...
+    def fields(self) -> Global___DeliverFields:
+        """What to send of each object."""
+
     @_builtins.property
     def cursor(self) -> Global___Cursor:
-        """Where to resume: what lies above it comes again. Without it, all that was not
-        acknowledged. Refused with FAILED_PRECONDITION if it is of another service.
+        """Where to resume: it acknowledges all up to there, and what lies above it comes again. Without
+        it, all that was not acknowledged.
         """
 
     def __init__(
@@ -119,7 +128,9 @@ Global___Start: _TypeAlias = Start  # noqa: Y015
 
 @_typing.final
 class Credit(_message.Message):
-    """The client took delivery of this much, so that as much again may be sent."""
+    """The client took delivery of this much since its last Credit, so that as much again may be sent.
+    One is enough for every quarter of the window. More than was sent counts as what was sent.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -127,9 +138,13 @@ class Credit(_message.Message):
     BYTES_FIELD_NUMBER: _builtins.int
     ACK_FIELD_NUMBER: _builtins.int
     batches: _builtins.int
+    """Batches, also those without pairs and those that were dropped as repeats."""
     bytes: _builtins.int
+    """Bytes of these DeliverResponse messages as encoded, without gRPC's own frame."""
     ack: _builtins.int
-    """The number (session_seq) of the last pair that the client has dealt with."""
+    """The number (session_seq) of the last pair that the client has dealt with: it and all before
+    it do not come again. 0: none yet.
+    """
     def __init__(
         self,
         *,
@@ -147,16 +162,22 @@ Global___Credit: _TypeAlias = Credit  # noqa: Y015
 
 @_typing.final
 class DeliverRequest(_message.Message):
-    """One message of the client's side of a Deliver stream."""
+    """One message of the client's side of a Deliver stream. The stream ends when the client ends its
+    side, after what it said before has been dealt with.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     START_FIELD_NUMBER: _builtins.int
     CREDIT_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def start(self) -> Global___Start: ...
+    def start(self) -> Global___Start:
+        """The first message."""
+
     @_builtins.property
-    def credit(self) -> Global___Credit: ...
+    def credit(self) -> Global___Credit:
+        """Every other."""
+
     def __init__(
         self,
         *,
@@ -175,7 +196,7 @@ Global___DeliverRequest: _TypeAlias = DeliverRequest  # noqa: Y015
 
 @_typing.final
 class Started(_message.Message):
-    """The stream is open."""
+    """The stream is open. The service's first message."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -188,7 +209,7 @@ class Started(_message.Message):
     """Grows with every stream of the session."""
     incarnation: _builtins.int
     """Of the service's data. While it stays the same, a pair keeps its number, over restarts
-    too; another one begins anew.
+    too; where it is another one, numbers begin anew from 1.
     """
     def __init__(
         self,
@@ -207,7 +228,9 @@ Global___Started: _TypeAlias = Started  # noqa: Y015
 
 @_typing.final
 class Gap(_message.Message):
-    """Matches that were dropped because the session's backlog was full."""
+    """Matches that were dropped before the session took them: its backlog was over its quota, or
+    retention had ended.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -215,6 +238,7 @@ class Gap(_message.Message):
     TO_FIELD_NUMBER: _builtins.int
     COUNT_FIELD_NUMBER: _builtins.int
     to: _builtins.int
+    """Number of the last."""
     count: _builtins.int
     """How many pairs were dropped."""
     def __init__(
@@ -233,8 +257,9 @@ Global___Gap: _TypeAlias = Gap  # noqa: Y015
 
 @_typing.final
 class DeliverBatch(_message.Message):
-    """The matches of one object batch for one session. Pair i says that query
-    pair_handles[i] matches object pair_objects[i], an index into the object columns.
+    """Matches of one batch of objects for one session. Pair i says that query pair_handles[i] matches
+    object pair_objects[i], an index into the object columns. A batch may come again, also on the
+    same stream: pairs with numbers that the client has seen are to be dropped.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -257,32 +282,49 @@ class DeliverBatch(_message.Message):
     from 1 without gaps, and a redelivered pair keeps its number.
     """
     partition: _builtins.int
+    """The dispatcher that accepted the objects."""
     @_builtins.property
     def new_handles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Names of the handles that this stream has not mentioned before."""
+        """Handles that this stream has not named yet. A handle is the LSN of the query's insert; 64
+        bits: JSON and JavaScript numbers may not hold it.
+        """
 
     @_builtins.property
-    def new_query_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def new_query_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Their queries' ids, in the same order. To be kept as long as the stream is open."""
+
     @_builtins.property
-    def pair_handles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def pair_handles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The query of each pair."""
+
     @_builtins.property
-    def pair_objects(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def pair_objects(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The object of each pair, an index from 0."""
+
     @_builtins.property
     def object_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Each object once: the publisher's id and the offset in `partition`."""
+        """Each object once: the publisher's id."""
 
     @_builtins.property
-    def object_offsets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def object_offsets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Its offset in `partition`, as PublishResponse gave it: the two tell objects apart."""
+
     @_builtins.property
     def lon(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """Present where the Start asked for them."""
+        """Longitude of each object, degrees, where Start.fields asked for the position; else empty."""
 
     @_builtins.property
-    def lat(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    def lat(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Latitude likewise."""
+
     @_builtins.property
-    def time_ms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def time_ms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Unix milliseconds, UTC, where Start.fields asked for the time."""
+
     @_builtins.property
-    def text(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def text(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Where Start.fields asked for the text."""
+
     @_builtins.property
     def gap(self) -> Global___Gap:
         """Set alone, without pairs; session_seq is then the number of the next pair."""
@@ -321,9 +363,13 @@ class DeliverResponse(_message.Message):
     BATCH_FIELD_NUMBER: _builtins.int
     STARTED_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def batch(self) -> Global___DeliverBatch: ...
+    def batch(self) -> Global___DeliverBatch:
+        """Every message but the first."""
+
     @_builtins.property
-    def started(self) -> Global___Started: ...
+    def started(self) -> Global___Started:
+        """The first message."""
+
     def __init__(
         self,
         *,

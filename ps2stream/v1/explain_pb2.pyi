@@ -22,6 +22,8 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class ExplainMatchRequest(_message.Message):
+    """Of ExplainMatch; at most 64 KiB."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     QUERY_ID_FIELD_NUMBER: _builtins.int
@@ -48,6 +50,8 @@ Global___ExplainMatchRequest: _TypeAlias = ExplainMatchRequest  # noqa: Y015
 
 @_typing.final
 class ExplainMatchResponse(_message.Message):
+    """Of ExplainMatch."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     MATCHES_FIELD_NUMBER: _builtins.int
@@ -75,8 +79,9 @@ class ExplainMatchResponse(_message.Message):
     that belongs to the new one, that one's.
     """
     level: _builtins.int
-    """On which level of the grid the query lives, and in how many of its cells."""
+    """On which level of the grid the query lives; 0 is the finest."""
     cells: _builtins.int
+    """In how many cells of that level."""
     postings: _builtins.int
     """Cells times terms that it is posted under."""
     worker: _builtins.int
@@ -94,7 +99,9 @@ class ExplainMatchResponse(_message.Message):
         """The expression on these; absent for a query without one."""
 
     @_builtins.property
-    def region(self) -> Global___RegionTest: ...
+    def region(self) -> Global___RegionTest:
+        """The query's region on the object's position."""
+
     @_builtins.property
     def units(self) -> _containers.RepeatedCompositeFieldContainer[Global___Unit]:
         """Where the object's cell and the terms that the query is posted under meet."""
@@ -144,9 +151,13 @@ class Clause(_message.Message):
     kind: _builtins.str
     """term, and, or."""
     text: _builtins.str
+    """As it would be written."""
     holds: _builtins.bool
+    """Whether the object's terms satisfy it."""
     @_builtins.property
-    def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Clause]: ...
+    def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Clause]:
+        """Of an `and` or `or`; empty for a term."""
+
     def __init__(
         self,
         *,
@@ -165,6 +176,8 @@ Global___Clause: _TypeAlias = Clause  # noqa: Y015
 
 @_typing.final
 class RegionTest(_message.Message):
+    """Whether an object's position is in a query's region."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     INSIDE_FIELD_NUMBER: _builtins.int
@@ -211,15 +224,21 @@ class Unit(_message.Message):
     IN_OBJECT_FIELD_NUMBER: _builtins.int
     DECIDES_FIELD_NUMBER: _builtins.int
     level: _builtins.int
+    """Of the grid; 0 is the finest."""
     cell: _builtins.int
+    """Number of the cell on that level."""
     west: _builtins.float
     """Degrees."""
     south: _builtins.float
+    """Degrees."""
     east: _builtins.float
+    """Degrees."""
     north: _builtins.float
+    """Degrees."""
     term: _builtins.str
     """Empty: any text."""
     worker: _builtins.int
+    """Its owner by the plan; 0 where `posted` is false."""
     posted: _builtins.bool
     """Whether the query is posted here: its region meets the cell."""
     in_object: _builtins.bool
@@ -253,6 +272,8 @@ Global___Unit: _TypeAlias = Unit  # noqa: Y015
 
 @_typing.final
 class PriceQueryRequest(_message.Message):
+    """Of PriceQuery; at most 64 KiB."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     QUERY_FIELD_NUMBER: _builtins.int
@@ -295,17 +316,23 @@ class PriceQueryResponse(_message.Message):
     LOAD_SHARE_FIELD_NUMBER: _builtins.int
     WORKERS_FIELD_NUMBER: _builtins.int
     matches_per_second: _builtins.float
+    """The estimate."""
     matches_low: _builtins.float
-    """Within these with a probability of 95%, if what comes is like the sample."""
+    """With a probability of 95%, if what comes is like the sample, it is not below this,"""
     matches_high: _builtins.float
+    """and not above this."""
     sampled: _builtins.int
-    """Objects of the sample, those of them that match, and the time that they stand for."""
+    """Objects of the sample."""
     matched: _builtins.int
+    """Those of them that match."""
     window_s: _builtins.float
+    """Seconds that the sample stands for."""
     objects_per_second: _builtins.float
+    """That this dispatcher accepted in them."""
     level: _builtins.int
-    """On which level of the grid it would live, and in how many of its cells."""
+    """On which level of the grid it would live; 0 is the finest."""
     cells: _builtins.int
+    """In how many cells of that level."""
     postings: _builtins.int
     """Cells times terms that it would be posted under."""
     checks_per_second: _builtins.float
@@ -313,8 +340,9 @@ class PriceQueryResponse(_message.Message):
     copies_per_second: _builtins.float
     """Objects a second that a worker would be sent for this query alone."""
     load_us_per_second: _builtins.float
-    """Work of the workers, microseconds a second, and as a share of all that the sample makes."""
+    """Work of the workers for it, microseconds a second."""
     load_share: _builtins.float
+    """The same as a share of all that the sample makes, with this query."""
     @_builtins.property
     def workers(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkerPrice]:
         """Those that would hold postings of it."""
@@ -348,6 +376,8 @@ Global___PriceQueryResponse: _TypeAlias = PriceQueryResponse  # noqa: Y015
 
 @_typing.final
 class WorkerPrice(_message.Message):
+    """What one worker would have to do for a query."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     WORKER_FIELD_NUMBER: _builtins.int
@@ -355,8 +385,11 @@ class WorkerPrice(_message.Message):
     LOAD_US_PER_SECOND_FIELD_NUMBER: _builtins.int
     LOAD_SHARE_FIELD_NUMBER: _builtins.int
     worker: _builtins.int
+    """Its number."""
     postings: _builtins.int
+    """That it would hold."""
     load_us_per_second: _builtins.float
+    """Microseconds of work a second."""
     load_share: _builtins.float
     """Of what this worker has to do already; absent where that is nothing."""
     def __init__(

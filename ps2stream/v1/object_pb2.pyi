@@ -26,25 +26,29 @@ class _PublishLevel:
 class _PublishLevelEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PublishLevel.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     PUBLISH_LEVEL_UNSPECIFIED: _PublishLevel.ValueType  # 0
-    """The default of this service, ACCEPTED."""
+    """The default, DURABLE."""
     PUBLISH_LEVEL_DURABLE: _PublishLevel.ValueType  # 1
-    """Synced to the object log. Not yet available: refused."""
+    """Synced to the object log: its matches reach every session, whatever dies."""
     PUBLISH_LEVEL_ACCEPTED: _PublishLevel.ValueType  # 2
     """In memory; a crash may lose it."""
     PUBLISH_LEVEL_NONE: _PublishLevel.ValueType  # 3
-    """May be shed under load, which is counted."""
+    """As ACCEPTED; where the service is full it is dropped, which is counted, and answered with
+    `accepted` 0 instead of an error.
+    """
 
 class PublishLevel(_PublishLevel, metaclass=_PublishLevelEnumTypeWrapper):
     """How sure a publication is before it is answered."""
 
 PUBLISH_LEVEL_UNSPECIFIED: PublishLevel.ValueType  # 0
-"""The default of this service, ACCEPTED."""
+"""The default, DURABLE."""
 PUBLISH_LEVEL_DURABLE: PublishLevel.ValueType  # 1
-"""Synced to the object log. Not yet available: refused."""
+"""Synced to the object log: its matches reach every session, whatever dies."""
 PUBLISH_LEVEL_ACCEPTED: PublishLevel.ValueType  # 2
 """In memory; a crash may lose it."""
 PUBLISH_LEVEL_NONE: PublishLevel.ValueType  # 3
-"""May be shed under load, which is counted."""
+"""As ACCEPTED; where the service is full it is dropped, which is counted, and answered with
+`accepted` 0 instead of an error.
+"""
 Global___PublishLevel: _TypeAlias = PublishLevel  # noqa: Y015
 
 @_typing.final
@@ -59,14 +63,15 @@ class Object(_message.Message):
     LAT_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """The publisher's name of the object; need not be unique. At most 128 bytes."""
+    """The publisher's name of the object; may be empty and need not be unique. At most 128 bytes."""
     time_ms: _builtins.int
     """Unix milliseconds, UTC. Absent: the time of acceptance."""
     lon: _builtins.float
-    """Degrees, WGS 84; required."""
+    """Longitude, degrees, WGS 84, -180 to 180; required."""
     lat: _builtins.float
-    """Degrees, WGS 84; required."""
+    """Latitude, degrees, WGS 84, -90 to 90; required."""
     text: _builtins.str
+    """At most 64 KiB of UTF-8."""
     def __init__(
         self,
         *,
@@ -97,19 +102,24 @@ Global___Object: _TypeAlias = Object  # noqa: Y015
 
 @_typing.final
 class ObjectBatch(_message.Message):
-    """Many objects of one request, as repeated messages or as one Arrow record batch."""
+    """Many objects of one request, as repeated messages or as one Arrow record batch, not both. At
+    least one object, at most 4 MiB.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     OBJECTS_FIELD_NUMBER: _builtins.int
     ARROW_FIELD_NUMBER: _builtins.int
     arrow: _builtins.bytes
-    """One Arrow IPC stream with one record batch: lon, lat (double), text (string or
-    large_string), and optionally id (string or large_string) and time (timestamp, or
-    int64 Unix milliseconds; null: the time of acceptance).
+    """One Arrow IPC stream (the streaming format, with its schema; no buffer compressed) with one
+    record batch: lon, lat (double), text (string or large_string), and optionally id (string or
+    large_string) and time (timestamp, or int64 Unix milliseconds; null: the time of acceptance).
+    Other columns are refused.
     """
     @_builtins.property
-    def objects(self) -> _containers.RepeatedCompositeFieldContainer[Global___Object]: ...
+    def objects(self) -> _containers.RepeatedCompositeFieldContainer[Global___Object]:
+        """One object a message."""
+
     def __init__(
         self,
         *,

@@ -22,14 +22,20 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class InsertQueryRequest(_message.Message):
+    """Of InsertQuery; at most 64 KiB."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     QUERY_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Names this attempt and its retries; optional for inserts."""
+    """Names this attempt and its retries, at most 128 bytes; optional, for repeating an insert is
+    harmless without it.
+    """
     @_builtins.property
-    def query(self) -> _query_pb2.Query: ...
+    def query(self) -> _query_pb2.Query:
+        """What to insert."""
+
     def __init__(
         self,
         *,
@@ -46,11 +52,15 @@ Global___InsertQueryRequest: _TypeAlias = InsertQueryRequest  # noqa: Y015
 
 @_typing.final
 class InsertQueryResponse(_message.Message):
+    """Of InsertQuery."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     LSN_FIELD_NUMBER: _builtins.int
     lsn: _builtins.int
-    """Ledger sequence number of the insert; a repeat is answered with the first one."""
+    """Ledger sequence number of the insert; a repeat is answered with the first one. It is also
+    the query's handle in DeliverBatch.
+    """
     def __init__(
         self,
         *,
@@ -66,13 +76,18 @@ Global___InsertQueryResponse: _TypeAlias = InsertQueryResponse  # noqa: Y015
 
 @_typing.final
 class InsertQueriesRequest(_message.Message):
+    """Of InsertQueries."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     BATCH_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
+    """As in InsertQuery, for every row of the batch."""
     @_builtins.property
-    def batch(self) -> _query_pb2.QueryBatch: ...
+    def batch(self) -> _query_pb2.QueryBatch:
+        """What to insert."""
+
     def __init__(
         self,
         *,
@@ -89,6 +104,8 @@ Global___InsertQueriesRequest: _TypeAlias = InsertQueriesRequest  # noqa: Y015
 
 @_typing.final
 class InsertQueriesResponse(_message.Message):
+    """Of InsertQueries."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     LSNS_FIELD_NUMBER: _builtins.int
@@ -98,7 +115,9 @@ class InsertQueriesResponse(_message.Message):
         """One a row; 0 for a row that was refused."""
 
     @_builtins.property
-    def errors(self) -> _containers.RepeatedCompositeFieldContainer[_query_pb2.RowError]: ...
+    def errors(self) -> _containers.RepeatedCompositeFieldContainer[_query_pb2.RowError]:
+        """The rows that were refused, in row order."""
+
     def __init__(
         self,
         *,
@@ -115,13 +134,19 @@ Global___InsertQueriesResponse: _TypeAlias = InsertQueriesResponse  # noqa: Y015
 
 @_typing.final
 class DeleteQueryRequest(_message.Message):
+    """Of DeleteQuery."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     ID_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     id: _builtins.str
+    """Of a live query."""
     request_id: _builtins.str
-    """A retry with the same request_id is answered OK although the query is gone."""
+    """Names this attempt and its retries, at most 128 bytes: a retry with the same one is answered
+    OK, with the first LSN, although the query is gone (the last 65,536 are remembered). A random
+    one for each delete will do.
+    """
     def __init__(
         self,
         *,
@@ -138,10 +163,13 @@ Global___DeleteQueryRequest: _TypeAlias = DeleteQueryRequest  # noqa: Y015
 
 @_typing.final
 class DeleteQueryResponse(_message.Message):
+    """Of DeleteQuery."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     LSN_FIELD_NUMBER: _builtins.int
     lsn: _builtins.int
+    """Ledger sequence number of the delete."""
     def __init__(
         self,
         *,
@@ -157,6 +185,8 @@ Global___DeleteQueryResponse: _TypeAlias = DeleteQueryResponse  # noqa: Y015
 
 @_typing.final
 class DeleteQueriesRequest(_message.Message):
+    """Of DeleteQueries."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     IDS_FIELD_NUMBER: _builtins.int
@@ -164,7 +194,9 @@ class DeleteQueriesRequest(_message.Message):
     request_id: _builtins.str
     """As in DeleteQuery, for every row of the batch."""
     @_builtins.property
-    def ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Of live queries, at least one."""
+
     def __init__(
         self,
         *,
@@ -181,6 +213,8 @@ Global___DeleteQueriesRequest: _TypeAlias = DeleteQueriesRequest  # noqa: Y015
 
 @_typing.final
 class DeleteQueriesResponse(_message.Message):
+    """Of DeleteQueries."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     LSNS_FIELD_NUMBER: _builtins.int
@@ -190,7 +224,9 @@ class DeleteQueriesResponse(_message.Message):
         """One a row; 0 for a row that was refused."""
 
     @_builtins.property
-    def errors(self) -> _containers.RepeatedCompositeFieldContainer[_query_pb2.RowError]: ...
+    def errors(self) -> _containers.RepeatedCompositeFieldContainer[_query_pb2.RowError]:
+        """The rows that were refused, in row order."""
+
     def __init__(
         self,
         *,
@@ -207,10 +243,13 @@ Global___DeleteQueriesResponse: _TypeAlias = DeleteQueriesResponse  # noqa: Y015
 
 @_typing.final
 class GetQueryRequest(_message.Message):
+    """Of GetQuery."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     ID_FIELD_NUMBER: _builtins.int
     id: _builtins.str
+    """Of a live query."""
     def __init__(
         self,
         *,
@@ -226,11 +265,14 @@ Global___GetQueryRequest: _TypeAlias = GetQueryRequest  # noqa: Y015
 
 @_typing.final
 class GetQueryResponse(_message.Message):
+    """Of GetQuery."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     QUERY_FIELD_NUMBER: _builtins.int
     LSN_FIELD_NUMBER: _builtins.int
     lsn: _builtins.int
+    """Of its insert."""
     @_builtins.property
     def query(self) -> _query_pb2.Query:
         """In canonical form."""
@@ -251,6 +293,8 @@ Global___GetQueryResponse: _TypeAlias = GetQueryResponse  # noqa: Y015
 
 @_typing.final
 class ListQueriesRequest(_message.Message):
+    """Of ListQueries."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     SESSION_FIELD_NUMBER: _builtins.int
@@ -259,9 +303,9 @@ class ListQueriesRequest(_message.Message):
     session: _builtins.str
     """Only the queries of this session; empty: all."""
     page_size: _builtins.int
-    """At most this many; 0: 100. More than 1,000 are never sent at once."""
+    """At most this many; 0: 100. More than 1,000, or much more than 2 MiB, are never sent at once."""
     page_token: _builtins.str
-    """The next_page_token of the page before."""
+    """The next_page_token of the page before; empty: the first page."""
     def __init__(
         self,
         *,
@@ -279,6 +323,8 @@ Global___ListQueriesRequest: _TypeAlias = ListQueriesRequest  # noqa: Y015
 
 @_typing.final
 class ListQueriesResponse(_message.Message):
+    """Of ListQueries."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     QUERIES_FIELD_NUMBER: _builtins.int
@@ -287,9 +333,11 @@ class ListQueriesResponse(_message.Message):
     next_page_token: _builtins.str
     """Empty on the last page."""
     total_live: _builtins.int
-    """Live queries of all sessions."""
+    """Live queries of all sessions of the tenant."""
     @_builtins.property
-    def queries(self) -> _containers.RepeatedCompositeFieldContainer[_query_pb2.Query]: ...
+    def queries(self) -> _containers.RepeatedCompositeFieldContainer[_query_pb2.Query]:
+        """In canonical form."""
+
     def __init__(
         self,
         *,
@@ -307,6 +355,8 @@ Global___ListQueriesResponse: _TypeAlias = ListQueriesResponse  # noqa: Y015
 
 @_typing.final
 class PublishRequest(_message.Message):
+    """Of Publish."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     BATCH_FIELD_NUMBER: _builtins.int
@@ -315,6 +365,7 @@ class PublishRequest(_message.Message):
     PRODUCER_FIELD_NUMBER: _builtins.int
     SEQ_FIELD_NUMBER: _builtins.int
     level: _object_pb2.PublishLevel.ValueType
+    """How sure it is to be before it is answered."""
     allow_partial: _builtins.bool
     """Take the good rows and report the others."""
     producer: _builtins.str
@@ -322,8 +373,11 @@ class PublishRequest(_message.Message):
     when set.
     """
     seq: _builtins.int
+    """As producer."""
     @_builtins.property
-    def batch(self) -> _object_pb2.ObjectBatch: ...
+    def batch(self) -> _object_pb2.ObjectBatch:
+        """What to publish."""
+
     def __init__(
         self,
         *,
@@ -343,6 +397,8 @@ Global___PublishRequest: _TypeAlias = PublishRequest  # noqa: Y015
 
 @_typing.final
 class PublishResponse(_message.Message):
+    """Of Publish."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     LEVEL_FIELD_NUMBER: _builtins.int
@@ -354,9 +410,13 @@ class PublishResponse(_message.Message):
     level: _object_pb2.PublishLevel.ValueType
     """The level that held."""
     partition: _builtins.int
-    """Accepted object i has offset first_offset + i in this partition."""
+    """The dispatcher that accepted the objects."""
     first_offset: _builtins.int
+    """Accepted object i has offset first_offset + i in this partition. Offsets rise, with leaps,
+    and are never used twice.
+    """
     accepted: _builtins.int
+    """How many objects."""
     lsn: _builtins.int
     """The objects are matched against the queries that were live at this LSN."""
     @_builtins.property
@@ -383,6 +443,8 @@ Global___PublishResponse: _TypeAlias = PublishResponse  # noqa: Y015
 
 @_typing.final
 class PublishStreamRequest(_message.Message):
+    """Of PublishStream; as PublishRequest."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     BATCH_FIELD_NUMBER: _builtins.int
@@ -391,12 +453,17 @@ class PublishStreamRequest(_message.Message):
     PRODUCER_FIELD_NUMBER: _builtins.int
     SEQ_FIELD_NUMBER: _builtins.int
     level: _object_pb2.PublishLevel.ValueType
+    """How sure it is to be before it is answered."""
     allow_partial: _builtins.bool
+    """Take the good rows and report the others."""
     producer: _builtins.str
     """Not yet available: refused when set."""
     seq: _builtins.int
+    """As producer."""
     @_builtins.property
-    def batch(self) -> _object_pb2.ObjectBatch: ...
+    def batch(self) -> _object_pb2.ObjectBatch:
+        """What to publish."""
+
     def __init__(
         self,
         *,
@@ -416,6 +483,8 @@ Global___PublishStreamRequest: _TypeAlias = PublishStreamRequest  # noqa: Y015
 
 @_typing.final
 class PublishStreamResponse(_message.Message):
+    """Of PublishStream; as PublishResponse."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     LEVEL_FIELD_NUMBER: _builtins.int
@@ -426,15 +495,23 @@ class PublishStreamResponse(_message.Message):
     REFUSED_FIELD_NUMBER: _builtins.int
     RETRY_AFTER_MS_FIELD_NUMBER: _builtins.int
     level: _object_pb2.PublishLevel.ValueType
+    """The level that held."""
     partition: _builtins.int
+    """The dispatcher that accepted the objects."""
     first_offset: _builtins.int
+    """As in PublishResponse."""
     accepted: _builtins.int
     """0 when the batch was refused whole."""
     lsn: _builtins.int
+    """As in PublishResponse."""
     retry_after_ms: _builtins.int
-    """Not 0 when the service was full and accepted nothing: try the batch again after this."""
+    """Not 0 when the service was full, or a quota reached, and nothing was accepted: try the batch
+    again after this.
+    """
     @_builtins.property
-    def refused(self) -> _containers.RepeatedCompositeFieldContainer[_query_pb2.RowError]: ...
+    def refused(self) -> _containers.RepeatedCompositeFieldContainer[_query_pb2.RowError]:
+        """The bad rows. Without allow_partial nothing was accepted when there is one."""
+
     def __init__(
         self,
         *,

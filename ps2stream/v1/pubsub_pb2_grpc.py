@@ -29,6 +29,18 @@ if _version_not_supported:
 
 class PubSubStub(object):
     """Standing queries in, objects in, matches out.
+
+    Any method may end with these, beside what it names itself:
+
+    INVALID_ARGUMENT: the request can never succeed as it is. Details: google.rpc.BadRequest with
+    each field's path and what is wrong with it, at most 64.
+    UNAUTHENTICATED: no token and no certificate that the service knows, or one that holds no more.
+    PERMISSION_DENIED: the identity lacks the method's scope, which the message names.
+    RESOURCE_EXHAUSTED: a limit or quota, which the message names; nothing was done. Details:
+    google.rpc.RetryInfo, when to try again.
+    UNAVAILABLE: the service cannot answer now; a retry is sensible where repeating does no harm.
+    DEADLINE_EXCEEDED: the call's deadline has passed; an update may still be done.
+    INTERNAL: a bug; the service's log has it.
     """
 
     def __init__(self, channel):
@@ -96,24 +108,46 @@ class PubSubStub(object):
 
 class PubSubServicer(object):
     """Standing queries in, objects in, matches out.
+
+    Any method may end with these, beside what it names itself:
+
+    INVALID_ARGUMENT: the request can never succeed as it is. Details: google.rpc.BadRequest with
+    each field's path and what is wrong with it, at most 64.
+    UNAUTHENTICATED: no token and no certificate that the service knows, or one that holds no more.
+    PERMISSION_DENIED: the identity lacks the method's scope, which the message names.
+    RESOURCE_EXHAUSTED: a limit or quota, which the message names; nothing was done. Details:
+    google.rpc.RetryInfo, when to try again.
+    UNAVAILABLE: the service cannot answer now; a retry is sensible where repeating does no harm.
+    DEADLINE_EXCEEDED: the call's deadline has passed; an update may still be done.
+    INTERNAL: a bug; the service's log has it.
     """
 
     def InsertQuery(self, request, context):
-        """Answers once every later object, through any dispatcher, is matched against the query.
+        """Answers once the query is durable and every later object, through any dispatcher, is matched
+        against it. Inserting the same query again is answered with its first LSN.
+
+        Scope: subscribe.
+        ALREADY_EXISTS: the id is that of a live query with another expression, region or session.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def InsertQueries(self, request_iterator, context):
-        """Bulk insert: one answer a batch, in order. A bad row does not hinder the others.
+        """Bulk insert: one answer a batch, in order. A bad row does not hinder the others; a batch that
+        is wrong as a whole ends the stream. 1,000 queries a batch are a good number.
+
+        Scope: subscribe.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteQuery(self, request, context):
-        """Answers once no later object is matched against the query.
+        """Answers once the delete is durable and no later object is matched against the query.
+
+        Scope: subscribe.
+        NOT_FOUND: there is no live query of this id, and the call is no retry.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -121,6 +155,8 @@ class PubSubServicer(object):
 
     def DeleteQueries(self, request_iterator, context):
         """Bulk delete: one answer a batch, in order.
+
+        Scope: subscribe.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -128,49 +164,77 @@ class PubSubServicer(object):
 
     def GetQuery(self, request, context):
         """One live query by its id.
+
+        Scope: subscribe.
+        NOT_FOUND: there is no live query of this id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListQueries(self, request, context):
-        """Live queries in the order of their insertion, page by page.
+        """Live queries of the tenant in the order of their insertion, page by page.
+
+        Scope: subscribe.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ExplainMatch(self, request, context):
-        """Why an object would match a live query, or would not.
+        """Why an object would match a live query, or would not. Nothing is published.
+
+        Scope: subscribe.
+        NOT_FOUND: there is no live query of this id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PriceQuery(self, request, context):
-        """What a query would bring and cost. FAILED_PRECONDITION where no object was lately accepted.
+        """What a query would bring and cost. Nothing is inserted.
+
+        Scope: subscribe.
+        FAILED_PRECONDITION: this dispatcher accepted no object lately, or keeps none.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Publish(self, request, context):
-        """One batch of objects, taken whole or refused whole, unless allow_partial is set.
+        """One batch of objects, taken whole or refused whole, unless allow_partial is set. A retry after
+        UNAVAILABLE or DEADLINE_EXCEEDED may publish the objects twice, each under an offset of its
+        own; one after RESOURCE_EXHAUSTED does not.
+
+        Scope: publish.
+        INVALID_ARGUMENT: a row is bad and allow_partial is not set: nothing was accepted.
+        FAILED_PRECONDITION: producer or seq is set.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PublishStream(self, request_iterator, context):
-        """Batches of objects; one answer a batch, in order. Refused rows and a full service are
-        answered and do not end the stream.
+        """Batches of objects; one answer a batch, in order; eight are dealt with at a time. Refused rows
+        and a full service are answered and do not end the stream; a batch that is wrong as a whole
+        does.
+
+        Scope: publish.
+        FAILED_PRECONDITION: producer or seq is set.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Deliver(self, request_iterator, context):
-        """All matches of one session. The client sends Start, then Credit as it goes.
+        """All matches of one session. The client sends Start, then Credit as it goes; the service sends
+        Started, then DeliverBatch. The client ends the stream by ending its side.
+
+        Scope: subscribe.
+        FAILED_PRECONDITION: another stream has taken the session over; or the cursor is of another
+        session or of another service's data: start without it, and expect numbers from 1.
+        UNAVAILABLE: the service stops, or the connection was lost: open the stream again, with the
+        cursor.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -244,6 +308,18 @@ def add_PubSubServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class PubSub(object):
     """Standing queries in, objects in, matches out.
+
+    Any method may end with these, beside what it names itself:
+
+    INVALID_ARGUMENT: the request can never succeed as it is. Details: google.rpc.BadRequest with
+    each field's path and what is wrong with it, at most 64.
+    UNAUTHENTICATED: no token and no certificate that the service knows, or one that holds no more.
+    PERMISSION_DENIED: the identity lacks the method's scope, which the message names.
+    RESOURCE_EXHAUSTED: a limit or quota, which the message names; nothing was done. Details:
+    google.rpc.RetryInfo, when to try again.
+    UNAVAILABLE: the service cannot answer now; a retry is sensible where repeating does no harm.
+    DEADLINE_EXCEEDED: the call's deadline has passed; an update may still be done.
+    INTERNAL: a bug; the service's log has it.
     """
 
     @staticmethod

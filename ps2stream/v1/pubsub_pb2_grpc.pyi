@@ -29,69 +29,208 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class PubSubStub:
-    """Standing queries in, objects in, matches out."""
+    """Standing queries in, objects in, matches out.
+
+    Any method may end with these, beside what it names itself:
+
+    INVALID_ARGUMENT: the request can never succeed as it is. Details: google.rpc.BadRequest with
+    each field's path and what is wrong with it, at most 64.
+    UNAUTHENTICATED: no token and no certificate that the service knows, or one that holds no more.
+    PERMISSION_DENIED: the identity lacks the method's scope, which the message names.
+    RESOURCE_EXHAUSTED: a limit or quota, which the message names; nothing was done. Details:
+    google.rpc.RetryInfo, when to try again.
+    UNAVAILABLE: the service cannot answer now; a retry is sensible where repeating does no harm.
+    DEADLINE_EXCEEDED: the call's deadline has passed; an update may still be done.
+    INTERNAL: a bug; the service's log has it.
+    """
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> PubSubAsyncStub: ...
     InsertQuery: _grpc.UnaryUnaryMultiCallable[_pubsub_pb2.InsertQueryRequest, _pubsub_pb2.InsertQueryResponse]
-    """Answers once every later object, through any dispatcher, is matched against the query."""
+    """Answers once the query is durable and every later object, through any dispatcher, is matched
+    against it. Inserting the same query again is answered with its first LSN.
+
+    Scope: subscribe.
+    ALREADY_EXISTS: the id is that of a live query with another expression, region or session.
+    """
     InsertQueries: _grpc.StreamStreamMultiCallable[_pubsub_pb2.InsertQueriesRequest, _pubsub_pb2.InsertQueriesResponse]
-    """Bulk insert: one answer a batch, in order. A bad row does not hinder the others."""
+    """Bulk insert: one answer a batch, in order. A bad row does not hinder the others; a batch that
+    is wrong as a whole ends the stream. 1,000 queries a batch are a good number.
+
+    Scope: subscribe.
+    """
     DeleteQuery: _grpc.UnaryUnaryMultiCallable[_pubsub_pb2.DeleteQueryRequest, _pubsub_pb2.DeleteQueryResponse]
-    """Answers once no later object is matched against the query."""
+    """Answers once the delete is durable and no later object is matched against the query.
+
+    Scope: subscribe.
+    NOT_FOUND: there is no live query of this id, and the call is no retry.
+    """
     DeleteQueries: _grpc.StreamStreamMultiCallable[_pubsub_pb2.DeleteQueriesRequest, _pubsub_pb2.DeleteQueriesResponse]
-    """Bulk delete: one answer a batch, in order."""
+    """Bulk delete: one answer a batch, in order.
+
+    Scope: subscribe.
+    """
     GetQuery: _grpc.UnaryUnaryMultiCallable[_pubsub_pb2.GetQueryRequest, _pubsub_pb2.GetQueryResponse]
-    """One live query by its id."""
+    """One live query by its id.
+
+    Scope: subscribe.
+    NOT_FOUND: there is no live query of this id.
+    """
     ListQueries: _grpc.UnaryUnaryMultiCallable[_pubsub_pb2.ListQueriesRequest, _pubsub_pb2.ListQueriesResponse]
-    """Live queries in the order of their insertion, page by page."""
+    """Live queries of the tenant in the order of their insertion, page by page.
+
+    Scope: subscribe.
+    """
     ExplainMatch: _grpc.UnaryUnaryMultiCallable[_explain_pb2.ExplainMatchRequest, _explain_pb2.ExplainMatchResponse]
-    """Why an object would match a live query, or would not."""
+    """Why an object would match a live query, or would not. Nothing is published.
+
+    Scope: subscribe.
+    NOT_FOUND: there is no live query of this id.
+    """
     PriceQuery: _grpc.UnaryUnaryMultiCallable[_explain_pb2.PriceQueryRequest, _explain_pb2.PriceQueryResponse]
-    """What a query would bring and cost. FAILED_PRECONDITION where no object was lately accepted."""
+    """What a query would bring and cost. Nothing is inserted.
+
+    Scope: subscribe.
+    FAILED_PRECONDITION: this dispatcher accepted no object lately, or keeps none.
+    """
     Publish: _grpc.UnaryUnaryMultiCallable[_pubsub_pb2.PublishRequest, _pubsub_pb2.PublishResponse]
-    """One batch of objects, taken whole or refused whole, unless allow_partial is set."""
+    """One batch of objects, taken whole or refused whole, unless allow_partial is set. A retry after
+    UNAVAILABLE or DEADLINE_EXCEEDED may publish the objects twice, each under an offset of its
+    own; one after RESOURCE_EXHAUSTED does not.
+
+    Scope: publish.
+    INVALID_ARGUMENT: a row is bad and allow_partial is not set: nothing was accepted.
+    FAILED_PRECONDITION: producer or seq is set.
+    """
     PublishStream: _grpc.StreamStreamMultiCallable[_pubsub_pb2.PublishStreamRequest, _pubsub_pb2.PublishStreamResponse]
-    """Batches of objects; one answer a batch, in order. Refused rows and a full service are
-    answered and do not end the stream.
+    """Batches of objects; one answer a batch, in order; eight are dealt with at a time. Refused rows
+    and a full service are answered and do not end the stream; a batch that is wrong as a whole
+    does.
+
+    Scope: publish.
+    FAILED_PRECONDITION: producer or seq is set.
     """
     Deliver: _grpc.StreamStreamMultiCallable[_delivery_pb2.DeliverRequest, _delivery_pb2.DeliverResponse]
-    """All matches of one session. The client sends Start, then Credit as it goes."""
+    """All matches of one session. The client sends Start, then Credit as it goes; the service sends
+    Started, then DeliverBatch. The client ends the stream by ending its side.
+
+    Scope: subscribe.
+    FAILED_PRECONDITION: another stream has taken the session over; or the cursor is of another
+    session or of another service's data: start without it, and expect numbers from 1.
+    UNAVAILABLE: the service stops, or the connection was lost: open the stream again, with the
+    cursor.
+    """
 
 @_typing.type_check_only
 class PubSubAsyncStub(PubSubStub):
-    """Standing queries in, objects in, matches out."""
+    """Standing queries in, objects in, matches out.
+
+    Any method may end with these, beside what it names itself:
+
+    INVALID_ARGUMENT: the request can never succeed as it is. Details: google.rpc.BadRequest with
+    each field's path and what is wrong with it, at most 64.
+    UNAUTHENTICATED: no token and no certificate that the service knows, or one that holds no more.
+    PERMISSION_DENIED: the identity lacks the method's scope, which the message names.
+    RESOURCE_EXHAUSTED: a limit or quota, which the message names; nothing was done. Details:
+    google.rpc.RetryInfo, when to try again.
+    UNAVAILABLE: the service cannot answer now; a retry is sensible where repeating does no harm.
+    DEADLINE_EXCEEDED: the call's deadline has passed; an update may still be done.
+    INTERNAL: a bug; the service's log has it.
+    """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     InsertQuery: _aio.UnaryUnaryMultiCallable[_pubsub_pb2.InsertQueryRequest, _pubsub_pb2.InsertQueryResponse]  # type: ignore[assignment]
-    """Answers once every later object, through any dispatcher, is matched against the query."""
+    """Answers once the query is durable and every later object, through any dispatcher, is matched
+    against it. Inserting the same query again is answered with its first LSN.
+
+    Scope: subscribe.
+    ALREADY_EXISTS: the id is that of a live query with another expression, region or session.
+    """
     InsertQueries: _aio.StreamStreamMultiCallable[_pubsub_pb2.InsertQueriesRequest, _pubsub_pb2.InsertQueriesResponse]  # type: ignore[assignment]
-    """Bulk insert: one answer a batch, in order. A bad row does not hinder the others."""
+    """Bulk insert: one answer a batch, in order. A bad row does not hinder the others; a batch that
+    is wrong as a whole ends the stream. 1,000 queries a batch are a good number.
+
+    Scope: subscribe.
+    """
     DeleteQuery: _aio.UnaryUnaryMultiCallable[_pubsub_pb2.DeleteQueryRequest, _pubsub_pb2.DeleteQueryResponse]  # type: ignore[assignment]
-    """Answers once no later object is matched against the query."""
+    """Answers once the delete is durable and no later object is matched against the query.
+
+    Scope: subscribe.
+    NOT_FOUND: there is no live query of this id, and the call is no retry.
+    """
     DeleteQueries: _aio.StreamStreamMultiCallable[_pubsub_pb2.DeleteQueriesRequest, _pubsub_pb2.DeleteQueriesResponse]  # type: ignore[assignment]
-    """Bulk delete: one answer a batch, in order."""
+    """Bulk delete: one answer a batch, in order.
+
+    Scope: subscribe.
+    """
     GetQuery: _aio.UnaryUnaryMultiCallable[_pubsub_pb2.GetQueryRequest, _pubsub_pb2.GetQueryResponse]  # type: ignore[assignment]
-    """One live query by its id."""
+    """One live query by its id.
+
+    Scope: subscribe.
+    NOT_FOUND: there is no live query of this id.
+    """
     ListQueries: _aio.UnaryUnaryMultiCallable[_pubsub_pb2.ListQueriesRequest, _pubsub_pb2.ListQueriesResponse]  # type: ignore[assignment]
-    """Live queries in the order of their insertion, page by page."""
+    """Live queries of the tenant in the order of their insertion, page by page.
+
+    Scope: subscribe.
+    """
     ExplainMatch: _aio.UnaryUnaryMultiCallable[_explain_pb2.ExplainMatchRequest, _explain_pb2.ExplainMatchResponse]  # type: ignore[assignment]
-    """Why an object would match a live query, or would not."""
+    """Why an object would match a live query, or would not. Nothing is published.
+
+    Scope: subscribe.
+    NOT_FOUND: there is no live query of this id.
+    """
     PriceQuery: _aio.UnaryUnaryMultiCallable[_explain_pb2.PriceQueryRequest, _explain_pb2.PriceQueryResponse]  # type: ignore[assignment]
-    """What a query would bring and cost. FAILED_PRECONDITION where no object was lately accepted."""
+    """What a query would bring and cost. Nothing is inserted.
+
+    Scope: subscribe.
+    FAILED_PRECONDITION: this dispatcher accepted no object lately, or keeps none.
+    """
     Publish: _aio.UnaryUnaryMultiCallable[_pubsub_pb2.PublishRequest, _pubsub_pb2.PublishResponse]  # type: ignore[assignment]
-    """One batch of objects, taken whole or refused whole, unless allow_partial is set."""
+    """One batch of objects, taken whole or refused whole, unless allow_partial is set. A retry after
+    UNAVAILABLE or DEADLINE_EXCEEDED may publish the objects twice, each under an offset of its
+    own; one after RESOURCE_EXHAUSTED does not.
+
+    Scope: publish.
+    INVALID_ARGUMENT: a row is bad and allow_partial is not set: nothing was accepted.
+    FAILED_PRECONDITION: producer or seq is set.
+    """
     PublishStream: _aio.StreamStreamMultiCallable[_pubsub_pb2.PublishStreamRequest, _pubsub_pb2.PublishStreamResponse]  # type: ignore[assignment]
-    """Batches of objects; one answer a batch, in order. Refused rows and a full service are
-    answered and do not end the stream.
+    """Batches of objects; one answer a batch, in order; eight are dealt with at a time. Refused rows
+    and a full service are answered and do not end the stream; a batch that is wrong as a whole
+    does.
+
+    Scope: publish.
+    FAILED_PRECONDITION: producer or seq is set.
     """
     Deliver: _aio.StreamStreamMultiCallable[_delivery_pb2.DeliverRequest, _delivery_pb2.DeliverResponse]  # type: ignore[assignment]
-    """All matches of one session. The client sends Start, then Credit as it goes."""
+    """All matches of one session. The client sends Start, then Credit as it goes; the service sends
+    Started, then DeliverBatch. The client ends the stream by ending its side.
+
+    Scope: subscribe.
+    FAILED_PRECONDITION: another stream has taken the session over; or the cursor is of another
+    session or of another service's data: start without it, and expect numbers from 1.
+    UNAVAILABLE: the service stops, or the connection was lost: open the stream again, with the
+    cursor.
+    """
 
 class PubSubServicer(metaclass=_abc_1.ABCMeta):
-    """Standing queries in, objects in, matches out."""
+    """Standing queries in, objects in, matches out.
+
+    Any method may end with these, beside what it names itself:
+
+    INVALID_ARGUMENT: the request can never succeed as it is. Details: google.rpc.BadRequest with
+    each field's path and what is wrong with it, at most 64.
+    UNAUTHENTICATED: no token and no certificate that the service knows, or one that holds no more.
+    PERMISSION_DENIED: the identity lacks the method's scope, which the message names.
+    RESOURCE_EXHAUSTED: a limit or quota, which the message names; nothing was done. Details:
+    google.rpc.RetryInfo, when to try again.
+    UNAVAILABLE: the service cannot answer now; a retry is sensible where repeating does no harm.
+    DEADLINE_EXCEEDED: the call's deadline has passed; an update may still be done.
+    INTERNAL: a bug; the service's log has it.
+    """
 
     @_abc_1.abstractmethod
     def InsertQuery(
@@ -99,7 +238,12 @@ class PubSubServicer(metaclass=_abc_1.ABCMeta):
         request: _pubsub_pb2.InsertQueryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_pubsub_pb2.InsertQueryResponse, _abc.Awaitable[_pubsub_pb2.InsertQueryResponse]]:
-        """Answers once every later object, through any dispatcher, is matched against the query."""
+        """Answers once the query is durable and every later object, through any dispatcher, is matched
+        against it. Inserting the same query again is answered with its first LSN.
+
+        Scope: subscribe.
+        ALREADY_EXISTS: the id is that of a live query with another expression, region or session.
+        """
 
     @_abc_1.abstractmethod
     def InsertQueries(
@@ -107,7 +251,11 @@ class PubSubServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_pubsub_pb2.InsertQueriesRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_pubsub_pb2.InsertQueriesResponse], _abc.AsyncIterator[_pubsub_pb2.InsertQueriesResponse]]:
-        """Bulk insert: one answer a batch, in order. A bad row does not hinder the others."""
+        """Bulk insert: one answer a batch, in order. A bad row does not hinder the others; a batch that
+        is wrong as a whole ends the stream. 1,000 queries a batch are a good number.
+
+        Scope: subscribe.
+        """
 
     @_abc_1.abstractmethod
     def DeleteQuery(
@@ -115,7 +263,11 @@ class PubSubServicer(metaclass=_abc_1.ABCMeta):
         request: _pubsub_pb2.DeleteQueryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_pubsub_pb2.DeleteQueryResponse, _abc.Awaitable[_pubsub_pb2.DeleteQueryResponse]]:
-        """Answers once no later object is matched against the query."""
+        """Answers once the delete is durable and no later object is matched against the query.
+
+        Scope: subscribe.
+        NOT_FOUND: there is no live query of this id, and the call is no retry.
+        """
 
     @_abc_1.abstractmethod
     def DeleteQueries(
@@ -123,7 +275,10 @@ class PubSubServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_pubsub_pb2.DeleteQueriesRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_pubsub_pb2.DeleteQueriesResponse], _abc.AsyncIterator[_pubsub_pb2.DeleteQueriesResponse]]:
-        """Bulk delete: one answer a batch, in order."""
+        """Bulk delete: one answer a batch, in order.
+
+        Scope: subscribe.
+        """
 
     @_abc_1.abstractmethod
     def GetQuery(
@@ -131,7 +286,11 @@ class PubSubServicer(metaclass=_abc_1.ABCMeta):
         request: _pubsub_pb2.GetQueryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_pubsub_pb2.GetQueryResponse, _abc.Awaitable[_pubsub_pb2.GetQueryResponse]]:
-        """One live query by its id."""
+        """One live query by its id.
+
+        Scope: subscribe.
+        NOT_FOUND: there is no live query of this id.
+        """
 
     @_abc_1.abstractmethod
     def ListQueries(
@@ -139,7 +298,10 @@ class PubSubServicer(metaclass=_abc_1.ABCMeta):
         request: _pubsub_pb2.ListQueriesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_pubsub_pb2.ListQueriesResponse, _abc.Awaitable[_pubsub_pb2.ListQueriesResponse]]:
-        """Live queries in the order of their insertion, page by page."""
+        """Live queries of the tenant in the order of their insertion, page by page.
+
+        Scope: subscribe.
+        """
 
     @_abc_1.abstractmethod
     def ExplainMatch(
@@ -147,7 +309,11 @@ class PubSubServicer(metaclass=_abc_1.ABCMeta):
         request: _explain_pb2.ExplainMatchRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_explain_pb2.ExplainMatchResponse, _abc.Awaitable[_explain_pb2.ExplainMatchResponse]]:
-        """Why an object would match a live query, or would not."""
+        """Why an object would match a live query, or would not. Nothing is published.
+
+        Scope: subscribe.
+        NOT_FOUND: there is no live query of this id.
+        """
 
     @_abc_1.abstractmethod
     def PriceQuery(
@@ -155,7 +321,11 @@ class PubSubServicer(metaclass=_abc_1.ABCMeta):
         request: _explain_pb2.PriceQueryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_explain_pb2.PriceQueryResponse, _abc.Awaitable[_explain_pb2.PriceQueryResponse]]:
-        """What a query would bring and cost. FAILED_PRECONDITION where no object was lately accepted."""
+        """What a query would bring and cost. Nothing is inserted.
+
+        Scope: subscribe.
+        FAILED_PRECONDITION: this dispatcher accepted no object lately, or keeps none.
+        """
 
     @_abc_1.abstractmethod
     def Publish(
@@ -163,7 +333,14 @@ class PubSubServicer(metaclass=_abc_1.ABCMeta):
         request: _pubsub_pb2.PublishRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_pubsub_pb2.PublishResponse, _abc.Awaitable[_pubsub_pb2.PublishResponse]]:
-        """One batch of objects, taken whole or refused whole, unless allow_partial is set."""
+        """One batch of objects, taken whole or refused whole, unless allow_partial is set. A retry after
+        UNAVAILABLE or DEADLINE_EXCEEDED may publish the objects twice, each under an offset of its
+        own; one after RESOURCE_EXHAUSTED does not.
+
+        Scope: publish.
+        INVALID_ARGUMENT: a row is bad and allow_partial is not set: nothing was accepted.
+        FAILED_PRECONDITION: producer or seq is set.
+        """
 
     @_abc_1.abstractmethod
     def PublishStream(
@@ -171,8 +348,12 @@ class PubSubServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_pubsub_pb2.PublishStreamRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_pubsub_pb2.PublishStreamResponse], _abc.AsyncIterator[_pubsub_pb2.PublishStreamResponse]]:
-        """Batches of objects; one answer a batch, in order. Refused rows and a full service are
-        answered and do not end the stream.
+        """Batches of objects; one answer a batch, in order; eight are dealt with at a time. Refused rows
+        and a full service are answered and do not end the stream; a batch that is wrong as a whole
+        does.
+
+        Scope: publish.
+        FAILED_PRECONDITION: producer or seq is set.
         """
 
     @_abc_1.abstractmethod
@@ -181,6 +362,14 @@ class PubSubServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_delivery_pb2.DeliverRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_delivery_pb2.DeliverResponse], _abc.AsyncIterator[_delivery_pb2.DeliverResponse]]:
-        """All matches of one session. The client sends Start, then Credit as it goes."""
+        """All matches of one session. The client sends Start, then Credit as it goes; the service sends
+        Started, then DeliverBatch. The client ends the stream by ending its side.
+
+        Scope: subscribe.
+        FAILED_PRECONDITION: another stream has taken the session over; or the cursor is of another
+        session or of another service's data: start without it, and expect numbers from 1.
+        UNAVAILABLE: the service stops, or the connection was lost: open the stream again, with the
+        cursor.
+        """
 
 def add_PubSubServicer_to_server(servicer: PubSubServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -26,27 +26,35 @@ class _RowCode:
 class _RowCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RowCode.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     ROW_CODE_UNSPECIFIED: _RowCode.ValueType  # 0
+    """Not used."""
     ROW_CODE_INVALID_ARGUMENT: _RowCode.ValueType  # 1
+    """The row can never be taken as it is."""
     ROW_CODE_ALREADY_EXISTS: _RowCode.ValueType  # 2
+    """The id is that of a live query with another expression, region or session."""
     ROW_CODE_NOT_FOUND: _RowCode.ValueType  # 3
+    """There is no live query of this id."""
     ROW_CODE_RESOURCE_EXHAUSTED: _RowCode.ValueType  # 4
-    """Beyond a quota of the tenant."""
+    """Beyond a quota of the tenant, which the description names."""
 
 class RowCode(_RowCode, metaclass=_RowCodeEnumTypeWrapper):
-    """What became of one row."""
+    """Why a row was refused."""
 
 ROW_CODE_UNSPECIFIED: RowCode.ValueType  # 0
+"""Not used."""
 ROW_CODE_INVALID_ARGUMENT: RowCode.ValueType  # 1
+"""The row can never be taken as it is."""
 ROW_CODE_ALREADY_EXISTS: RowCode.ValueType  # 2
+"""The id is that of a live query with another expression, region or session."""
 ROW_CODE_NOT_FOUND: RowCode.ValueType  # 3
+"""There is no live query of this id."""
 ROW_CODE_RESOURCE_EXHAUSTED: RowCode.ValueType  # 4
-"""Beyond a quota of the tenant."""
+"""Beyond a quota of the tenant, which the description names."""
 Global___RowCode: _TypeAlias = RowCode  # noqa: Y015
 
 @_typing.final
 class Rectangle(_message.Message):
-    """A closed rectangle in degrees, WGS 84. lon_min > lon_max crosses the antimeridian.
-    All four sides are required.
+    """A closed rectangle in degrees, WGS 84: its sides belong to it. lon_min > lon_max crosses the
+    antimeridian; lat_min > lat_max is refused. All four sides are required.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -56,9 +64,13 @@ class Rectangle(_message.Message):
     LON_MAX_FIELD_NUMBER: _builtins.int
     LAT_MAX_FIELD_NUMBER: _builtins.int
     lon_min: _builtins.float
+    """West, -180 to 180."""
     lat_min: _builtins.float
+    """South, -90 to 90."""
     lon_max: _builtins.float
+    """East, -180 to 180."""
     lat_max: _builtins.float
+    """North, -90 to 90."""
     def __init__(
         self,
         *,
@@ -92,8 +104,8 @@ Global___Rectangle: _TypeAlias = Rectangle  # noqa: Y015
 
 @_typing.final
 class Circle(_message.Message):
-    """All points within radius_km kilometres (great circle) of a centre in degrees. All
-    three fields are required.
+    """All points within radius_km of a centre by great-circle distance, on a sphere of 6371.0088 km.
+    All three fields are required.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -102,8 +114,11 @@ class Circle(_message.Message):
     LAT_FIELD_NUMBER: _builtins.int
     RADIUS_KM_FIELD_NUMBER: _builtins.int
     lon: _builtins.float
+    """Longitude of the centre, degrees, -180 to 180."""
     lat: _builtins.float
+    """Latitude of the centre, degrees, -90 to 90."""
     radius_km: _builtins.float
+    """Kilometres, above 0 and at most 20,015.2."""
     def __init__(
         self,
         *,
@@ -140,11 +155,18 @@ class Region(_message.Message):
     CIRCLE_FIELD_NUMBER: _builtins.int
     GEOJSON_FIELD_NUMBER: _builtins.int
     geojson: _builtins.str
-    """A GeoJSON geometry: Polygon or MultiPolygon."""
+    """A GeoJSON geometry as JSON text: Polygon or MultiPolygon, closed rings of [lon, lat], at
+    most 10,000 corners. Edges are straight in the longitude/latitude plane, borders belong to
+    it; one that crosses the antimeridian is to be split there.
+    """
     @_builtins.property
-    def rectangle(self) -> Global___Rectangle: ...
+    def rectangle(self) -> Global___Rectangle:
+        """A rectangle of longitudes and latitudes."""
+
     @_builtins.property
-    def circle(self) -> Global___Circle: ...
+    def circle(self) -> Global___Circle:
+        """A circle on the sphere."""
+
     def __init__(
         self,
         *,
@@ -177,11 +199,13 @@ class Query(_message.Message):
     without NUL.
     """
     expression: _builtins.str
-    """Keywords with AND, OR and parentheses: flood AND (river OR creek). Empty: any text,
-    which needs a region.
+    """Keywords with AND, OR and parentheses: flood AND (river OR creek). At most 8 KiB, 64
+    distinct terms and 8 nested parentheses. Empty: any text, which needs a region.
     """
     session: _builtins.str
-    """The named subscriber that receives the matches."""
+    """The named subscriber that receives the matches: 1 to 128 bytes, without NUL. A session comes
+    to be when it is first named.
+    """
     @_builtins.property
     def region(self) -> Global___Region:
         """Absent: the whole world, which needs an expression."""
@@ -204,7 +228,9 @@ Global___Query: _TypeAlias = Query  # noqa: Y015
 
 @_typing.final
 class QueryBatch(_message.Message):
-    """Many queries of one request, as repeated messages or as one Arrow record batch."""
+    """Many queries of one request, as repeated messages or as one Arrow record batch, not both. At
+    most 4 MiB.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -212,13 +238,16 @@ class QueryBatch(_message.Message):
     ARROW_FIELD_NUMBER: _builtins.int
     SESSION_FIELD_NUMBER: _builtins.int
     arrow: _builtins.bytes
-    """One Arrow IPC stream with one record batch: id, expression (string or large_string),
+    """One Arrow IPC stream (the streaming format, with its schema; no buffer compressed) with one
+    record batch and these columns, all of them: id, expression (string or large_string),
     lon_min, lat_min, lon_max, lat_max (double; all four null: the whole world).
     """
     session: _builtins.str
-    """The session of every row of `arrow`, and of every query that names none."""
+    """The session of every row of `arrow`, which needs it, and of every query that names none."""
     @_builtins.property
-    def queries(self) -> _containers.RepeatedCompositeFieldContainer[Global___Query]: ...
+    def queries(self) -> _containers.RepeatedCompositeFieldContainer[Global___Query]:
+        """One query a message."""
+
     def __init__(
         self,
         *,
@@ -247,9 +276,11 @@ class RowError(_message.Message):
     row: _builtins.int
     """Index in the batch, from 0."""
     code: Global___RowCode.ValueType
+    """The kind of refusal."""
     field: _builtins.str
-    """The field within the row, where one is to blame."""
+    """The field within the row that is to blame."""
     description: _builtins.str
+    """What is wrong with its value, and the limit, in words."""
     def __init__(
         self,
         *,
