@@ -13,11 +13,11 @@ SEED ?= 1
 JOBS ?= 2
 LOUD := tests/service/test_overload.py
 LONG := tests/ray/test_moves.py tests/ray/test_rebalance.py
-BESIDE := $(addprefix tests/,unit properties sim service postgres fuzz)
+BESIDE := $(addprefix tests/,unit properties sim service postgres fuzz docs)
 BY_ITSELF := $(addprefix tests/,map ray spark transcripts) $(LOUD)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint pytest fuzz chaos protos lock bench clean
+.PHONY: help setup demo test lint pytest docs fuzz chaos protos lock bench clean
 
 help: ## list the recipes
 	@grep -E '^[a-z]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -46,6 +46,9 @@ endif
 lint: $(READY) ## ruff, mypy --strict, import-linter, buf lint, generated code
 	@sh scripts/lint.sh $(BIN)
 
+docs: $(READY) ## build the documentation site into site/, or serve it: ARGS=serve
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs $(if $(ARGS),$(ARGS),build) --strict
+
 fuzz: $(READY) ## damaged input: FUZZ_EXAMPLES requests, FUZZ_SECONDS a reader
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "atheris==3.0.0"
 	@FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(BIN)/python -m pytest tests/fuzz $(ARGS)
@@ -72,5 +75,5 @@ bench: $(READY) ## measure the engine (one core) and the pipeline
 	@$(BIN)/ps2stream bench pipeline $(ARGS)
 
 clean: ## remove .venv, caches and build output
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

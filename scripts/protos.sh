@@ -1,6 +1,6 @@
 #!/bin/sh
-# Generate ps2stream/v1 from protos/ps2stream/v1, with pinned tools in a venv of their own:
-# code that grpcio-tools 1.76 makes loads on protobuf 6 and on every newer one.
+# Generate ps2stream/v1 and docs/reference/api.md from protos/, with pinned tools in a venv of
+# their own: code that grpcio-tools 1.76 makes loads on protobuf 6 and on every newer one.
 set -eu
 
 cd "$(dirname "$0")/.."
@@ -20,3 +20,7 @@ bin=$(cd "$venv/bin" && pwd)
 PATH="$bin:$PATH" "$bin/python" -W ignore -m grpc_tools.protoc -I protos \
     --python_out=. --grpc_python_out=. --mypy_out=quiet:. --mypy_grpc_out=quiet:. \
     protos/ps2stream/v1/*.proto
+
+"$bin/python" -m grpc_tools.protoc -I protos --include_source_info \
+    --descriptor_set_out=build/protos.binpb protos/ps2stream/v1/*.proto
+"$bin/python" scripts/api_docs.py build/protos.binpb

@@ -1,0 +1,63 @@
+"""Hooks of mkdocs.yml: pages from the top of the checkout, and links that leave docs/."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = {
+    "ARCHITECTURE.md": "architecture.md",
+    "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security.md",
+}
+"""Files of the checkout that are pages of the site, under these names."""
+_LINK = re.compile(r"\[([^\]\n]*(?:\n[^\]\n]+)?)\]\((?!https?:)([^)#\s]+)(#[^)\s]*)?\)")
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the pages that lie beside docs/."""
+    from mkdocs.structure.files import File
+
+    for source, page in PAGES.items():
+        files.append(File.generated(config, page, abs_src_path=str(ROOT / source)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Lead links to where their targets are on the site."""
+    return relinked(markdown, page.file.src_uri)
+
+
+def relinked(markdown: str, uri: str) -> str:
+    """The page at `uri` with links to files of the checkout made links of the site. What the
+    site does not have, code and the like, keeps its words and loses its link; a link to what is
+    not there at all stays as it is, for the build to refuse."""
+    source = next((name for name, made in PAGES.items() if made == uri), None)
+    folder = PurePosixPath(source or f"docs/{uri}").parent
+
+    def relink(found: re.Match[str]) -> str:
+        text, path, anchor = found[1], found[2], found[3] or ""
+        target = _normal(folder / path)
+        if target in PAGES:
+            return f"[{text}]({_from(uri, PAGES[target])}{anchor})"
+        if target.startswith("docs/"):
+            return f"[{text}]({_from(uri, target.removeprefix('docs/'))}{anchor})"
+        return text if (ROOT / target).exists() else found[0]
+
+    return _LINK.sub(relink, markdown)
+
+
+def _normal(path: PurePosixPath) -> str:
+    parts: list[str] = []
+    for part in path.parts:
+        if part == "..":
+            parts.pop() if parts else parts.append(part)
+        elif part != ".":
+            parts.append(part)
+    return "/".join(parts)
+
+
+def _from(uri: str, target: str) -> str:
+    return "../" * uri.count("/") + target
