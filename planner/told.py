@@ -21,13 +21,14 @@ HOTTEST = 10
 def loads_told(
     strategy: Strategy, units: Units | None, rules: Rules, period_us: float
 ) -> dict[str, Any]:
-    """plan_version; moving_to, 0 for nowhere; period_s; sigma; balance, which is left out where
-    a worker has nothing to do, by cells and by Definition 1's product; workers, each with its
-    load_us, busy (its share of a period) and counts of a period; hottest: the parts with the
-    highest load, with their place in degrees."""
+    """plan_version; moving_to, 0 for nowhere; coexisting; period_s; sigma; balance, which is
+    left out where a worker has nothing to do, by cells and by Definition 1's product; workers,
+    each with its load_us, busy (its share of a period) and counts of a period; hottest: the
+    parts with the highest load, with their place in degrees."""
     told: dict[str, Any] = {
         "plan_version": strategy.plan.version,
         "moving_to": 0 if strategy.following is None else strategy.following.version,
+        "coexisting": bool(strategy.apart) and not strategy.begun,
         "period_s": period_us / 1e6,
         "sigma": rules.sigma,
     }

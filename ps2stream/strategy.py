@@ -162,11 +162,13 @@ def step_of(record: U8) -> Step:
     return Step(_unpack(record.tobytes())["step"])
 
 
-def versions(record: U8) -> tuple[int, int]:
-    """Of a SET record: the versions of the plan and of the following one, 0 for none."""
+def versions(record: U8) -> tuple[int, int, bool]:
+    """Of a SET record: the versions of the plan and of the following one, 0 for none; whether
+    they coexist, and nothing moves yet."""
     data = _unpack(record.tobytes())
     follow = data["following"]
-    return data["plan"]["version"], 0 if follow is None else follow["version"]
+    coexist = follow is not None and bool(data["apart"]) and not data["begun"]
+    return data["plan"]["version"], 0 if follow is None else follow["version"], coexist
 
 
 class Routes(NamedTuple):

@@ -14,7 +14,8 @@ WHY = {
 
 def loads_shown(told: Told) -> str:
     """What Client.load says."""
-    to = f"; version {told['moving_to']} is to follow" if told["moving_to"] else ""
+    how = "coexists, for new queries" if told["coexisting"] else "is to follow"
+    to = f"; version {told['moving_to']} {how}" if told["moving_to"] else ""
     lines = [f"plan       version {told['plan_version']}{to}"]
     if not told["workers"]:
         wait = f"not known yet: no whole period of {told['period_s']:g} s has passed"

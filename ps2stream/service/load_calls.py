@@ -34,7 +34,7 @@ class LoadCalls:
         told = _told(wait(self._gateway.adjustment(), context))
         strategy = wait(self._gateway.strategy(), context).strategy
         if len(strategy):  # the controller may not have heard of it yet
-            told["plan_version"], told["moving_to"] = versions(strategy)
+            told["plan_version"], told["moving_to"], told["coexisting"] = versions(strategy)
         return ParseDict(told, admin_pb2.GetLoadResponse()).SerializeToString()
 
     def _rebalance(self, data: bytes, context: grpc.ServicerContext) -> bytes:

@@ -663,10 +663,13 @@ class GetLoadResponse(_message.Message):
     BALANCE_DEFINITION1_FIELD_NUMBER: _builtins.int
     WORKERS_FIELD_NUMBER: _builtins.int
     HOTTEST_FIELD_NUMBER: _builtins.int
+    COEXISTING_FIELD_NUMBER: _builtins.int
     plan_version: _builtins.int
     """Of the plan in force."""
     moving_to: _builtins.int
-    """Of the plan that a move is under way to; 0: none is."""
+    """Of the plan that is to follow, to which a move is under way unless it is `coexisting`; 0:
+    there is none.
+    """
     period_s: _builtins.float
     """Seconds of a period (setting load_period_s)."""
     periods: _builtins.int
@@ -681,6 +684,8 @@ class GetLoadResponse(_message.Message):
     """
     balance_definition1: _builtins.float
     """By Definition 1 of the paper, which knows of no cells."""
+    coexisting: _builtins.bool
+    """Whether the two plans coexist: new queries belong to the one to follow, and nothing moves yet."""
     @_builtins.property
     def workers(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkerLoad]:
         """Each worker's."""
@@ -702,10 +707,11 @@ class GetLoadResponse(_message.Message):
         balance_definition1: _builtins.float | None = ...,
         workers: _abc.Iterable[Global___WorkerLoad] | None = ...,
         hottest: _abc.Iterable[Global___PartLoad] | None = ...,
+        coexisting: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_balance", b"_balance", "_balance_definition1", b"_balance_definition1", "balance", b"balance", "balance_definition1", b"balance_definition1"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_balance", b"_balance", "_balance_definition1", b"_balance_definition1", "automatic", b"automatic", "balance", b"balance", "balance_definition1", b"balance_definition1", "hottest", b"hottest", "moving_to", b"moving_to", "period_s", b"period_s", "periods", b"periods", "plan_version", b"plan_version", "sigma", b"sigma", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_balance", b"_balance", "_balance_definition1", b"_balance_definition1", "automatic", b"automatic", "balance", b"balance", "balance_definition1", b"balance_definition1", "coexisting", b"coexisting", "hottest", b"hottest", "moving_to", b"moving_to", "period_s", b"period_s", "periods", b"periods", "plan_version", b"plan_version", "sigma", b"sigma", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__balance: _TypeAlias = _typing.Literal["balance"]  # noqa: Y015
     _WhichOneofArgType__balance: _TypeAlias = _typing.Literal["_balance", b"_balance"]  # noqa: Y015

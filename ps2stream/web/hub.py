@@ -208,7 +208,15 @@ class Hub:
         if load["plan_version"] != self.plan.get("version"):
             raw = await self._client.plan()
             self.plan = await asyncio.to_thread(plan_picture, raw)
-        told = ("plan_version", "moving_to", "period_s", "balance", "workers", "hottest")
+        told = (
+            "plan_version",
+            "moving_to",
+            "coexisting",
+            "period_s",
+            "balance",
+            "workers",
+            "hottest",
+        )
         self._keep({"load": {name: load[name] for name in told}})
 
     async def _queries(self) -> None:

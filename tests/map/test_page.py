@@ -16,6 +16,7 @@ from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.web.serve import Options, Running, serving
 from tests.map.conftest import PATIENCE_MS, SIZE, Open
+from tests.service.moving import swapped
 
 pytestmark = pytest.mark.browser
 expect.set_options(timeout=PATIENCE_MS)
@@ -221,6 +222,16 @@ def test_others_matches_are_seen_with_their_queries_and_the_plan_is_told(
     assert sentence is not None
     assert sentence.startswith("The last two minutes: objects ")
     client.delete("of-others")
+
+
+def test_two_plans_that_coexist_are_told(tmp_path: Path, open_page: Open) -> None:
+    settings = Settings(runtime="local", port=0, workers=2, data_dir=tmp_path / "data")
+    with start(settings) as service, Client(service.targets[0]) as client:
+        client.insert("old", "flood")
+        client.apply_plan(swapped(client), coexist=True)
+        with serving(service.targets[0], {}, Options(port=0)) as own:
+            page = open_page(own.url)
+            expect(page.locator("#plan")).to_contain_text("Plan version 1, version 2 coexists")
 
 
 def test_a_phone_has_all_of_it_without_scrolling_sideways(open_page: Open) -> None:

@@ -105,6 +105,9 @@ def test_the_commands(service: Service, client: Client, tmp_path: Path) -> None:
     assert "there are no two plans that coexist" in early.output
     [begun] = lines(run(service, "apply", following, "--coexist", "--json"))
     assert (begun["event"], begun["plan_version"]) == ("coexists", 2)
+    load = client.load()
+    assert (load["plan_version"], load["moving_to"], load["coexisting"]) == (1, 2, True)
+    assert "version 1; version 2 coexists, for new" in run(service, "status", "--load").output
     world.insert(30)
     world.publish(20)
     told = {"following_version": 2, "apart": begun["lsn"], "live_queries": 40, "old_queries": 10}

@@ -14,7 +14,8 @@ export function showLoad(load) {
     table.hidden = true;
     return;
   }
-  const moving = load.moving_to ? `, moving to version ${load.moving_to}` : "";
+  const how = load.coexisting ? `version ${load.moving_to} coexists` : `moving to version ${load.moving_to}`;
+  const moving = load.moving_to ? `, ${how}` : "";
   const balance = load.balance === null ? "" : `; balance ${load.balance.toFixed(2)}`;
   const wait = load.workers.length ? "" : `; loads after ${load.period_s} s`;
   line.textContent = `Plan version ${load.plan_version}${moving}${balance}${wait}`;
