@@ -33,9 +33,10 @@ class AsyncSubscription:
 
     @property
     def cursor(self) -> bytes:
-        """How far the matches were taken. Kept together with what was made of them, and given
-        to the next subscription, it lets each count once, whatever fails."""
-        return self._receiver.cursor
+        """How far the matches were handed out, the one (or the batch) in hand included. Kept in
+        one transaction with what was made of them, before the next is asked for, and given to the
+        next subscription, it lets each count once, whatever fails."""
+        return self._receiver.cursor(self._shown)
 
     @property
     def missed(self) -> int:
@@ -96,6 +97,7 @@ class AsyncSubscription:
                     log.warning("%d matches were dropped: nobody took them", found.gap.count)
                 yield found
                 self._receiver.took(found.last)
+                self._shown = 0
             if (credit := self._receiver.credit()) is not None:
                 try:
                     await self._call.write(credit)

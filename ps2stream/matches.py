@@ -164,18 +164,17 @@ class Receiver:
         self._batches = self._bytes = 0
         request = delivery_pb2.DeliverRequest(start=self._start)
         if self._last:
-            request.start.cursor.CopyFrom(self._cursor())
+            request.start.cursor.CopyFrom(self._cursor(self._last))
         return request.SerializeToString()
 
-    @property
-    def cursor(self) -> bytes:
-        """How far the subscriber has dealt with the session's pairs; to be kept with what it
-        made of them."""
-        return self._cursor().SerializeToString()
+    def cursor(self, shown: int = 0) -> bytes:
+        """How far the subscriber has dealt with the session's pairs, those up to `shown` too;
+        to be kept with what it made of them."""
+        return self._cursor(max(self._last, shown)).SerializeToString()
 
-    def _cursor(self) -> delivery_pb2.Cursor:
+    def _cursor(self, last: int) -> delivery_pb2.Cursor:
         of, session = self._of
-        return delivery_pb2.Cursor(incarnation=of, session_seq=self._last, session=session)
+        return delivery_pb2.Cursor(incarnation=of, session_seq=last, session=session)
 
     def on(self, data: bytes) -> Matches | None:
         """A message from the service; matches that are new, if it has any."""

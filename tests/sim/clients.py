@@ -263,7 +263,7 @@ class Reader:
                 box.put(at, Pair(handle, *match[:4]))
             box.last = max(box.last, found.last)
             receiver.took(found.last)
-            self._cursor = receiver.cursor
+            self._cursor = receiver.cursor()
         credit = receiver.credit(flush=self.rng.random() < 0.5)
         if credit is not None:
             grant = delivery_pb2.DeliverRequest.FromString(credit).credit
