@@ -8,7 +8,14 @@ from typing import Any
 
 import click
 
-from ps2stream.commands.output import Output, json_option, on_interrupt, pass_output, server_option
+from ps2stream.commands.output import (
+    Output,
+    addresses,
+    json_option,
+    on_interrupt,
+    pass_output,
+    server_option,
+)
 
 
 @click.command("map")
@@ -30,6 +37,13 @@ from ps2stream.commands.output import Output, json_option, on_interrupt, pass_ou
     "--https-key", type=click.Path(path_type=Path), metavar="FILE", help="Its private key in PEM."
 )
 @click.option("--session", help="Keep the queries that are drawn, as this session's.")
+@click.option(
+    "--also",
+    metavar="HOST:PORT",
+    multiple=True,
+    callback=addresses,
+    help="Show the objects of this dispatcher, too; give it for each.",
+)
 @server_option
 @json_option
 @pass_output
@@ -41,7 +55,8 @@ def live_map(output: Output, /, server: str, **options: Any) -> None:
     asks for nothing from the internet. Queries that were drawn are dropped when the map ends,
     unless --session names the session that they are kept in.
 
-    Objects are those of the dispatcher --server; matches those of your tenant's queries. The
+    Objects are those of the dispatchers --server and --also; matches those of your tenant's
+    queries. The
     plan, loads and status need a token with the scope admin, queries one with the scope
     subscribe. Where others could open the page - off loopback, or when the map holds a token -
     the link that is printed carries a key, without which nothing is shown.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,12 +34,15 @@ Step = Callable[[], Awaitable[None]]
 
 
 class Hub:
-    """All pages of one map. `own` are the queries that were drawn on it."""
+    """All pages of one map. `own` are the queries that were drawn on it; `others` are
+    dispatchers whose objects are shown, too."""
 
-    def __init__(self, client: AsyncClient, own: Own) -> None:
+    def __init__(self, client: AsyncClient, own: Own, others: Sequence[AsyncClient] = ()) -> None:
         self.own = own
         self.plan: dict[str, Any] = {}
         self._client = client
+        self._others = tuple(others)
+        self._away: dict[str, str | None] = {}  # by dispatcher: why, None while it is there
         self._pages: set[Mailbox] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self._state: Told = {}  # of what each page is told when it opens
@@ -90,7 +93,8 @@ class Hub:
 
     def _begin(self) -> None:
         steps: list[Coroutine[Any, Any, None]] = [
-            self._watch(),
+            self._watch(self._client, self._take),
+            *(self._watch(other, self._take_objects) for other in self._others),
             self._seconds(),
             self._every(STATUS_S, "status", self._status),
             self._every(LOAD_S, "load", self._load),
@@ -111,36 +115,46 @@ class Hub:
         self._state |= told
         self.tell(told)
 
-    async def _watch(self) -> None:
+    async def _watch(self, client: AsyncClient, take: Callable[[Watched], None]) -> None:
         while True:
             try:
-                async with contextlib.aclosing(self._client.watch()) as stream:
+                async with contextlib.aclosing(client.watch()) as stream:
                     async for watched in stream:
-                        if not self._state.get("link", {}).get("up"):
-                            self._keep({"link": {"up": True, "server": self._client.target}})
-                        self._take(watched)
+                        self._link(client.target, None)
+                        take(watched)
             except FAILURES as error:
-                why = str(error) or "no answer in time"
-                self._keep({"link": {"up": False, "server": self._client.target, "why": why}})
+                self._link(client.target, str(error) or "no answer in time")
             await asyncio.sleep(LOST_S)
 
-    def _take(self, watched: Watched) -> None:
+    def _link(self, target: str, why: str | None) -> None:
+        """Whether this dispatcher is there."""
+        if self._away.get(target, "") == why:
+            return
+        self._away[target] = why
+        lost = [target for target, why in self._away.items() if why is not None]
+        link = {"up": not lost, "server": ", ".join(lost or self._away)}
+        self._keep({"link": link | ({"why": self._away[lost[0]]} if lost else {})})
+
+    def _take_objects(self, watched: Watched) -> None:
+        """What a dispatcher alone knows; of matches all tell the same."""
         self._accepted += watched.accepted
-        self._matched += watched.matched
         self._latency += watched.latency_ms[: MAX_BATCHES - len(self._latency)]
-        told: Told = {}
+        told: Told = {"missed": watched.missed} if watched.missed else {}
         if watched.objects:
             told["objects"] = [_object(o) for o in watched.objects]
+        if told:
+            self.tell(told)
+
+    def _take(self, watched: Watched) -> None:
+        self._take_objects(watched)
+        self._matched += watched.matched
         # Those of the map's own queries come whole, by their session.
         matches = [m for m in watched.matches if not self.own.has(m.query_id)]
         if matches:
-            told["matches"] = [_object(m.object) | {"query": m.query_id} for m in matches]
+            found = [_object(m.object) | {"query": m.query_id} for m in matches]
+            self.tell({"matches": found})
             for match in matches:
                 self._look_up(match.query_id)
-        if watched.missed:
-            told["missed"] = watched.missed
-        if told:
-            self.tell(told)
 
     def _look_up(self, id: str) -> None:
         if id in self._known or id in self._asked or len(self._asked) >= MAX_LOOKUPS:

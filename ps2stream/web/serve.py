@@ -8,7 +8,7 @@ import secrets
 import ssl
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,13 +26,15 @@ PATIENCE_S = 10.0
 
 
 class Options(NamedTuple):
-    """Where the page is served; session None: a new one, whose queries go with the map."""
+    """Where the page is served; session None: a new one, whose queries go with the map; also:
+    other dispatchers, whose objects are shown, too."""
 
     host: str = "127.0.0.1"
     port: int = 7080
     https_cert: Path | None = None
     https_key: Path | None = None
     session: str | None = None
+    also: tuple[str, ...] = ()
 
 
 class Running(NamedTuple):
@@ -90,10 +92,14 @@ async def opened(
     secret = any(access.get(name) for name in ("token", "tls_cert"))
     key = secrets.token_urlsafe(24) if secret or not is_loopback(options.host) else ""
     trust = _trust(options)
-    async with AsyncClient(target, **{"timeout": PATIENCE_S, **access}) as client:
+    async with AsyncExitStack() as stack:
+        client, *others = [
+            await stack.enter_async_context(AsyncClient(at, **{"timeout": PATIENCE_S, **access}))
+            for at in dict.fromkeys((target, *options.also))
+        ]
         own = Own(client, options.session)
         gate = Gate(options.host, key, trust is not None)
-        hub = Hub(client, own)
+        hub = Hub(client, own, others)
         if options.session is not None:
             await own.find()
         runner = web.AppRunner(application(hub, gate), access_log=None, shutdown_timeout=1.0)

@@ -13,6 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +188,52 @@ def test_who_reads_nothing_holds_up_nobody_and_does_not_grow(target: str) -> Non
             hub.leave(slow)
             hub.leave(quick)
             assert not hub._tasks
+            await hub.close()
+
+    asyncio.run(watched())
+
+
+def test_the_objects_of_several_dispatchers_are_shown_and_each_match_once(tmp_path: Path) -> None:
+    settings = Settings(
+        runtime="local", port=0, workers=1, dispatchers=2, data_dir=tmp_path / "data"
+    )
+    with ExitStack() as stack:
+        service = stack.enter_context(start(settings))
+        clients = [stack.enter_context(Client(target)) for target in service.targets]
+        clients[0].insert("q", "word", session="s")
+        here, there = service.targets
+        live = stack.enter_context(serving(here, {}, Options(port=0, also=(there, here))))
+        seen: dict[str, list[Any]] = {"objects": [], "matches": []}
+        counted = {"objects": 0.0, "matches": 0.0}
+        links = []
+        with urllib.request.urlopen(f"{live.url}events", timeout=30) as answer:
+            for line in answer:
+                told = json.loads(line[6:]) if line.startswith(b"data: ") else {}
+                if "link" in told:
+                    links.append((told["link"]["up"], set(told["link"]["server"].split(", "))))
+                    if len(links[-1][1]) == 2:
+                        for client in clients:
+                            thing = {"id": client.target, "lon": 1.0, "lat": 2.0, "text": "word"}
+                            client.publish([thing])
+                for name, found in seen.items():
+                    found += [post["id"] for post in told.get(name, [])]
+                    counted[name] += sum(second[name] for second in told.get("seconds", []))
+                if min(counted.values()) > 1.5:
+                    break
+        assert sorted(seen["objects"]) == sorted(seen["matches"]) == sorted(service.targets)
+        assert counted == pytest.approx({"objects": 2, "matches": 2}, rel=0.2)
+        assert links[-1] == (True, {here, there})
+
+
+def test_a_dispatcher_that_is_away_is_named(target: str) -> None:
+    async def watched() -> None:
+        async with AsyncClient(target) as client, AsyncClient("127.0.0.1:1") as other:
+            hub = Hub(client, Own(client, None), (other,))
+            page = hub.join()
+            while (link := (await page.take()).get("link", {})).get("up") is not False:
+                pass
+            assert link["server"] == "127.0.0.1:1"
+            hub.leave(page)
             await hub.close()
 
     asyncio.run(watched())
