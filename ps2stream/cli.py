@@ -20,6 +20,7 @@ COMMANDS = {
     "publish": ("publish", "publish"),
     "subscribe": ("subscribe", "subscribe"),
     "status": ("status", "status"),
+    "health": ("health", "health"),
     "rebalance": ("rebalance", "rebalance"),
     "token": ("token", "token"),
     "plan": ("plan", "plan"),

@@ -23,6 +23,7 @@ from typing import Any, Self, TypeVar
 import grpc
 import pyarrow as pa
 from google.protobuf.message import Message
+from grpc_health.v1 import health_pb2
 
 from ps2stream import answers, api
 from ps2stream.answers import Moves, Receipt, Refused, TokenInfo, Watched
@@ -88,6 +89,14 @@ class Client:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def health(self) -> None:
+        """Return once the service says that it serves; it asks nobody for a token. Raises
+        Unavailable."""
+        request, kind = health_pb2.HealthCheckRequest(), health_pb2.HealthCheckResponse
+        found = self._call("/grpc.health.v1.Health/Check", request, kind)
+        if found.status != kind.SERVING:
+            raise Unavailable(f"{self.target} answers, and does not serve")
 
     # --- queries --------------------------------------------------------------
 

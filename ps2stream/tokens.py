@@ -80,6 +80,19 @@ def make(
     return Made(token, f"ps2s_{id_}_{secret.hex()}")
 
 
+def made_elsewhere(text: str, tenant: str, scopes: frozenset[Scope], created_ms: int) -> Token:
+    """The token of this text. Raises ValueError, without showing it, for one of another form or
+    with digits that nobody drew at random."""
+    form = _FORM.fullmatch(text)
+    if form is None:
+        raise ValueError(
+            f"it is not ps2s_, {2 * ID_BYTES} hexadecimal digits, _ and {2 * SECRET_BYTES} more"
+        )
+    if len(set(form[2])) < 8:
+        raise ValueError("its digits are not random")
+    return Token(form[1], _digest(bytes.fromhex(form[2])), tenant, scopes, created_ms)
+
+
 def changed(
     held: Sequence[Token], add: Sequence[Token], drop: str
 ) -> tuple[Status, Sequence[Token]]:

@@ -3,6 +3,8 @@
 Numba compiles a kernel at its first call and keeps the code on disk. One query and one
 object through a throw-away service in this process call them all, so that the actors
 find the code there and the first publisher does not wait for a compiler.
+
+`python -m ps2stream.cluster.warm` does it for a host whose actors others will start.
 """
 
 from __future__ import annotations
@@ -17,12 +19,15 @@ from ps2stream.batch import strings_to_column
 from ps2stream.cluster.local import LocalRuntime
 from ps2stream.cluster.topology import Topology
 from ps2stream.expr import compile_column
+from ps2stream.grid import Grid
 from ps2stream.messages import Ask
+from ps2stream.plan import built_in_plan
 from ps2stream.planner.adjust.scale import scaled
 from ps2stream.queries import build_rows, delete_rows
 from ps2stream.rows import ObjectRows
 from ps2stream.space import Rect
 from ps2stream.store.memory import MemoryStore
+from ps2stream.terms import Analysis
 
 log = logging.getLogger("ps2stream.cluster")
 TICKS = 20
@@ -55,3 +60,7 @@ def warm(topology: Topology) -> None:
         log.warning("the first move will be slow: the one to try did not come to its end")
     edge.machine.gridt.postings([])  # as at the end of a move
     edge.update(delete_rows(ids), ["warm"], [""])
+
+
+if __name__ == "__main__":
+    warm(Topology(built_in_plan(Analysis(salt=0), Grid(), 2)))

@@ -17,7 +17,7 @@ import click
 from ps2stream import tokens
 from ps2stream.answers import TokenInfo
 from ps2stream.commands.output import Output, json_option, pass_output, server_option
-from ps2stream.errors import NotFound
+from ps2stream.errors import InvalidArgument, NotFound, Violation
 from ps2stream.security import TENANT, Scope
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def token() -> None:
 
     Asks the service at --server, with a token of scope admin; or, with --data-dir or
     --database-url, changes what a service that does not run keeps, as for the first token
-    of all.
+    of all. `keep` takes one that was made elsewhere.
     """
 
 
@@ -116,6 +116,44 @@ def create(
     with _holder(output, **where) as holder:
         made, secret = holder.create_token(tenant, scopes, expires)
     output.emit({**_json(made), "token": secret}, secret)
+
+
+@token.command()
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--tenant", default="", callback=_tenant, metavar="NAME",
+              help="Whose queries and sessions.  [default: the unnamed tenant]")  # fmt: skip
+@click.option("--scope", "scopes", required=True, callback=_scopes, metavar="LIST",
+              help="Of publish, subscribe and admin, with commas between.")  # fmt: skip
+@click.option("--config", type=click.Path(path_type=Path), metavar="FILE",
+              envvar="PS2STREAM_CONFIG", show_envvar=True, help="Settings in TOML.")  # fmt: skip
+@json_option
+@pass_output
+def keep(
+    output: Output, /, file: Path, tenant: str, scopes: tuple[str, ...], config: Path | None
+) -> None:
+    """Let a service know a token that was made elsewhere, from its next start on.
+
+    FILE holds it: `ps2s_`, 16 hexadecimal digits, `_` and 64 more, all drawn at random. It comes
+    from where secrets are kept, and is printed nowhere. A token of the same first digits is
+    replaced; repeating it is harmless. Where to keep it is a setting of `serve`: of --config, or
+    of the environment (PS2STREAM_DATABASE_URL).
+    """
+    from ps2stream.cluster.running import place_of
+    from ps2stream.config import load
+
+    try:
+        text = file.read_text("utf-8").strip()
+        given = tokens.made_elsewhere(
+            text, tenant, frozenset(map(Scope, scopes)), time.time_ns() // 1_000_000
+        )
+    except OSError as error:
+        raise InvalidArgument([Violation("FILE", f"{file}: {error.strerror}")]) from None
+    except ValueError as error:
+        raise InvalidArgument([Violation("FILE", f"{file}: {error}")]) from None
+    with place_of(load(config=config)).open_tokens() as store:
+        held = [each for each in store.tokens() if each.id != given.id]
+        store.keep_tokens([*held, given])
+    output.emit(_json(_info(given)), f"keeps {given.id}")
 
 
 @token.command("list")

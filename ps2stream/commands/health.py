@@ -1,0 +1,21 @@
+"""`ps2stream health`."""
+
+from __future__ import annotations
+
+import click
+
+from ps2stream.commands.output import Output, json_option, pass_output, server_option
+
+
+@click.command()
+@server_option
+@json_option
+@pass_output
+def health(output: Output, /, server: str) -> None:
+    """Ask a dispatcher whether it serves, as a probe does; that needs no token.
+
+    Exit code 5 when it does not, or nothing answers.
+    """
+    with output.connect(server) as client:
+        client.health()
+    output.emit({"serves": True}, f"{server} serves")
