@@ -35,6 +35,12 @@ class Sender(logging.Handler):
         self._plain = Formatter()
 
     def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._emit(record)
+        except Exception:  # noqa: BLE001
+            self.handleError(record)  # its arguments do not fit its message
+
+    def _emit(self, record: logging.LogRecord) -> None:
         raised = self._plain.formatException(record.exc_info) if record.exc_info else None
         text = raised or record.exc_text or ""
         said = {

@@ -35,15 +35,18 @@ class Recorder:
         self._failed = False
 
     def tick(self, status: Status) -> None:
-        """Ten times a second. A failure is logged once, and ends nothing else."""
+        """Ten times a second. Of failures one after the other the first is logged, and none ends
+        anything else."""
         self._ticks += 1
-        if self._ticks % self._every or self._failed:
+        if self._ticks % self._every:
             return
         try:
             self.tell(samples(*self._of, status()))
+            self._failed = False
         except Exception:
+            if not self._failed:
+                log.exception("%s-%d does not tell its metrics", *self._of)
             self._failed = True
-            log.exception("%s-%d tells no metrics any more", *self._of)
 
     def tell(self, found: Iterable[Sample]) -> None:
         """Set gauges, and add to counters what they have grown by."""

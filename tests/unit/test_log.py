@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import logging
+import threading
+import warnings
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +20,11 @@ from ps2stream.cluster.log_lines import NAME, Receiver, Sender
 @pytest.fixture
 def stream() -> Iterator[io.StringIO]:
     found = io.StringIO()
+    others, hook = logging.root.handlers[:], threading.excepthook
     yield found
+    logging.root.handlers[:] = others
+    logging.captureWarnings(False)
+    threading.excepthook = hook
     logger = logging.getLogger("ps2stream")
     logger.handlers.clear()
     logger.propagate = True
@@ -48,6 +54,38 @@ def test_a_line_is_a_json_object(stream: io.StringIO) -> None:
         "fields": {"lsn": 5, "of": "a"},
     }
     assert second["exception"].endswith("ValueError: a\nbug")
+
+
+def test_every_line_is_json_whoever_writes_it(
+    stream: io.StringIO, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logging.root.handlers.clear()
+    log.configure(as_json=True, stream=stream)
+    logger = logging.getLogger("ps2stream.x")
+    logger.warning("%s", "\u2028 \udc80 \x85", extra={"v": float("nan"), "of": {"a": float("inf")}})
+    logger.warning("%d", "no number")
+    logging.getLogger("grpc._server").error("another's")
+    warnings.showwarning("of a library", UserWarning, "library.py", 1)
+
+    def failing() -> None:
+        raise ValueError("a\nbug")
+
+    thread = threading.Thread(target=failing, name="worker")
+    thread.start()
+    thread.join()
+
+    def strict(name: str) -> None:
+        raise AssertionError(name)
+
+    found = [json.loads(line, parse_constant=strict) for line in stream.getvalue().splitlines()]
+    odd, wrong, other, warning, ended = found
+    assert (odd["message"], odd["fields"]["v"]) == ("\u2028 \udc80 \x85", "nan")
+    assert "could not be written" in wrong["message"]
+    assert "test_log.py" in wrong["message"]
+    assert (other["logger"], other["message"]) == ("grpc._server", "another's")
+    assert "of a library" in warning["message"]
+    assert (ended["message"], ended["exception"][-17:]) == ("worker ended", "ValueError: a\nbug")
+    assert capsys.readouterr().err == ""
 
 
 def test_a_line_for_people_names_the_actor(stream: io.StringIO) -> None:
@@ -90,3 +128,12 @@ def test_what_nobody_hears_goes_to_standard_error(
     sender.emit(record("lost %s", "words"))
     sender.close()
     assert capsys.readouterr().err == "WARNING ps2stream.x: lost words\n"
+
+
+def test_a_line_that_an_actor_cannot_say_ends_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sender = Sender(tmp_path / NAME, "worker-0", 1)
+    sender.emit(record("%d", "no number"))
+    sender.close()
+    assert "Logging error" in capsys.readouterr().err

@@ -127,15 +127,23 @@ def test_a_counter_is_there_before_it_has_counted(monkeypatch: pytest.MonkeyPatc
     assert seen == [NOTHING, NOTHING, 5.0]
 
 
-def test_a_recorder_that_fails_ends_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_recorder_that_fails_ends_nothing_else_and_tries_again(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken() -> dict[str, int]:
         raise ValueError("a bug")
 
+    told = Told()
     recorder = Recorder("worker", 0, ticks=1)
+    monkeypatch.setattr(recorder, "_metric", told.metric)
     with caplog.at_level("ERROR", logger="ps2stream.cluster"):
         recorder.tick(broken)
         recorder.tick(broken)
-    assert caplog.text.count("worker-0 tells no metrics any more") == 1
+        assert caplog.text.count("worker-0 does not tell its metrics") == 1
+        recorder.tick(lambda: {"live": 4})
+        assert told.values == {("ps2stream_worker_queries", ("worker", "0")): 4}
+        recorder.tick(broken)
+    assert caplog.text.count("worker-0 does not tell its metrics") == 2
 
 
 def test_the_documentation_has_every_metric_and_stage_as_the_table_has_it(root: Path) -> None:
