@@ -19,6 +19,7 @@ COMMANDS = {
     "price": ("inquiries", "price"),
     "publish": ("publish", "publish"),
     "subscribe": ("subscribe", "subscribe"),
+    "connect": ("connect", "connect"),
     "status": ("status", "status"),
     "health": ("health", "health"),
     "rebalance": ("rebalance", "rebalance"),

@@ -57,7 +57,7 @@ def read_posts(path: str, format: str | None = None, batch: int = 1000) -> Itera
         parquet = kind == "parquet"
         parts = _parquet(path, file, batch) if parquet else _text(path, kind, file, batch)
         for part in parts:
-            yield from _sized(part)
+            yield from sized(part)
 
 
 def row_count(path: str, format: str | None = None) -> int | None:
@@ -106,13 +106,14 @@ def check_query(where: str, record: dict[str, Any]) -> None:
             raise bad(f"{where} {name}", f"expected a string, got {short(value)}")
 
 
-def _sized(part: Any) -> Iterator[Any]:
+def sized(part: Any) -> Iterator[Any]:
+    """A record batch in parts of at most PART_BYTES bytes, or one row."""
     half = len(part) // 2
     if part.nbytes <= PART_BYTES or not half:
         yield part
         return
-    yield from _sized(part.slice(0, half))
-    yield from _sized(part.slice(half))
+    yield from sized(part.slice(0, half))
+    yield from sized(part.slice(half))
 
 
 # --- text formats -----------------------------------------------------------

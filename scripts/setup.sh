@@ -65,6 +65,31 @@ fi
 has_postgres || say "PostgreSQL is missing: tests marked postgres are skipped \
 (Debian: apt-get install postgresql)"
 
+# The tests of connectors start a Kafka broker, which Maven fetches, and an MQTT broker.
+if ! command -v mvn >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    say "installing Maven, which fetches the Kafka broker of tests"
+    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
+        --no-install-recommends maven || true
+fi
+command -v mvn >/dev/null || say "Maven is missing: tests against Kafka are skipped \
+(Debian: apt-get install maven)"
+mosquitto=$(PATH="$PATH:/usr/sbin" command -v mosquitto || true)
+if [ -z "$mosquitto" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    say "installing Mosquitto, which tests start"
+    (
+        policy=/usr/sbin/policy-rc.d # nor should a broker of the machine's own start
+        if [ ! -e "$policy" ]; then
+            trap 'rm -f "$policy"' EXIT
+            printf '#!/bin/sh\nexit 101\n' >"$policy" && chmod 755 "$policy"
+        fi
+        apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
+            --no-install-recommends mosquitto
+    ) || true
+    mosquitto=$(PATH="$PATH:/usr/sbin" command -v mosquitto || true)
+fi
+[ -n "$mosquitto" ] || say "Mosquitto is missing: tests against MQTT are skipped \
+(Debian: apt-get install mosquitto)"
+
 # The tests of the live map drive a browser.
 if ! command -v chromium >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     say "installing Chromium, which tests drive"

@@ -1,0 +1,1 @@
+"""Bridges between a service and the systems around it; each is a client, nothing more."""

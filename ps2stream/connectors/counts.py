@@ -1,0 +1,119 @@
+"""What a connector has done: plain numbers, told as status lines and to Prometheus."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from ps2stream.errors import InvalidArgument, Violation
+
+HOST = "127.0.0.1"
+GAUGES = {
+    "lag": "Records of the source that are not taken yet, or matches not passed on.",
+    "waiting": "Records read, and matches received, that are not acknowledged yet.",
+    "assigned": "Partitions that this process reads.",
+}
+TOTALS = {
+    "taken": "Records read, and matches received.",
+    "done": "Records the service has durably, and matches the receiver has.",
+    "bad": "Records that are no posts, and matches that the receiver refused for good.",
+    "retries": "Attempts that failed and were repeated.",
+    "missed": "Matches that the service dropped because nobody took them in time.",
+}
+
+
+class Counts:
+    """Numbers by name, of GAUGES and TOTALS; those of `names` are told. Safe for threads."""
+
+    def __init__(self, *names: str) -> None:
+        self._lock = threading.Lock()
+        self._values = dict.fromkeys(names, 0)
+
+    def add(self, name: str, more: int = 1) -> None:
+        with self._lock:
+            self._values[name] += more
+
+    def set(self, name: str, value: int) -> None:
+        with self._lock:
+            self._values[name] = value
+
+    def __getitem__(self, name: str) -> int:
+        return self._values[name]
+
+    def now(self) -> dict[str, int]:
+        """All of them."""
+        with self._lock:
+            return dict(self._values)
+
+
+class Teller:
+    """Tells the counts every `every` seconds, when asked often enough; 0: never by itself."""
+
+    def __init__(
+        self,
+        counts: Counts,
+        tell: Callable[[dict[str, Any], str], None],
+        every: float = 10.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._counts = counts
+        self._tell = tell
+        self._every = every
+        self._clock = clock
+        self._next = clock() + every
+
+    def due(self) -> bool:
+        """Whether it is time."""
+        return bool(self._every) and self._clock() >= self._next
+
+    def tell(self, event: str = "status") -> None:
+        """One line, and the next after `every` seconds."""
+        self._next = self._clock() + self._every
+        found = self._counts.now()
+        self._tell({"event": event, **found}, f"{event}: {_line(found)}")
+
+
+def _line(found: Mapping[str, int]) -> str:
+    return ", ".join(f"{value:,} {name}" for name, value in found.items())
+
+
+@contextmanager
+def metrics_port(port: int, connector: str, counts: Counts) -> Iterator[None]:
+    """Serves http://127.0.0.1:PORT/metrics within the block; 0: nothing. Raises InvalidArgument
+    for a port in use."""
+    if not port:
+        yield
+        return
+    from prometheus_client import start_http_server
+    from prometheus_client.core import CollectorRegistry, CounterMetricFamily, GaugeMetricFamily
+    from prometheus_client.registry import Collector
+
+    class Told(Collector):
+        def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+            for name, value in counts.now().items():
+                total = name in TOTALS
+                make = CounterMetricFamily if total else GaugeMetricFamily
+                found = make(
+                    f"ps2stream_connector_{name}",
+                    TOTALS[name] if total else GAUGES[name],
+                    labels=("connector",),
+                )
+                found.add_metric([connector], value)
+                yield found
+
+    registry = CollectorRegistry()
+    registry.register(Told())
+    try:
+        server, thread = start_http_server(port, HOST, registry)
+    except OSError as error:
+        problem = f"{port} on {HOST}: {error.strerror}"
+        raise InvalidArgument([Violation("metrics_port", problem)]) from None
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

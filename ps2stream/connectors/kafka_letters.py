@@ -1,0 +1,63 @@
+"""A Kafka topic for records that are no posts: each as it came, with where from and why."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from ps2stream.connectors.kafka_config import check_topic, made
+from ps2stream.connectors.publisher import Abandoned
+from ps2stream.errors import Unavailable
+
+
+class Letters:
+    """A producer to `topic`. Safe for threads."""
+
+    def __init__(self, kind: Any, config: dict[str, Any], topic: str) -> None:
+        sure = {"acks": "all", "enable.idempotence": True}
+        self._producer = made(kind, config | sure)
+        self._topic = topic
+
+    def check(self, bootstrap: str) -> None:
+        """As kafka_config.check_topic."""
+        check_topic(self._producer, self._topic, bootstrap)
+
+    def send(self, bad: Sequence[tuple[Any, str, str]], abandon: threading.Event) -> None:
+        """Messages, each with what is wrong and where it was; returns once the brokers have them
+        all. Raises Unavailable, and Abandoned once that is set."""
+        waiting = [self._begin(*letter) for letter in bad]
+        while not all(future.done() for future in waiting):
+            self._producer.poll(0.1)
+            if abandon.is_set():
+                raise Abandoned
+        for future in waiting:
+            future.result()
+
+    def _begin(self, message: Any, reason: str, place: str) -> Future[None]:
+        future: Future[None] = Future()
+
+        def answered(error: Any, _: Any) -> None:
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(Unavailable(f"dead letter: {error.str()}"))
+
+        headers = [
+            *(message.headers() or ()),
+            ("ps2stream-error", reason.encode()),
+            ("ps2stream-origin", place.encode()),
+        ]
+        while True:
+            try:
+                self._producer.produce(
+                    self._topic,
+                    message.value(),
+                    message.key(),
+                    headers=headers,
+                    on_delivery=answered,
+                )
+                return future
+            except BufferError:
+                self._producer.poll(0.1)

@@ -1,0 +1,280 @@
+"""Kafka to service: what a consumer group reads is published, then its offsets are committed."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from ps2stream.client import Client
+from ps2stream.connectors.counts import Counts, Teller
+from ps2stream.connectors.extras import library
+from ps2stream.connectors.kafka_config import (
+    Complaints,
+    check_topic,
+    failure,
+    made,
+    read_config,
+)
+from ps2stream.connectors.kafka_letters import Letters
+from ps2stream.connectors.mapping import Fields
+from ps2stream.connectors.offsets import Flight, Partition
+from ps2stream.connectors.publisher import Publisher
+from ps2stream.errors import InvalidArgument, Unavailable, Violation
+from ps2stream.limits import ID_BYTES
+
+log = logging.getLogger(__name__)
+
+OURS = ("bootstrap.servers", "group.id", "enable.auto.commit", "enable.auto.offset.store")
+IN_FLIGHT = 4
+COMMIT_S = 0.1
+DRAIN_S = 15.0
+"""How long what is under way may take when partitions or the process must go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """bad: what becomes of records that are no posts. `stop` ends with an error, `skip` counts
+    them, `topic` sends them to `dead_letters`. batch: records published at once."""
+
+    bootstrap: str
+    topic: str
+    group: str
+    config: Path | None = None
+    bad: Literal["stop", "skip", "topic"] = "stop"
+    dead_letters: str = ""
+    batch: int = 2000
+    start: Literal["earliest", "latest"] = "earliest"
+
+
+class KafkaSource:
+    """Reads until `stop` is set; then what is under way is finished and committed.
+
+    Every record is published at least once. After a crash, or when partitions go to another
+    process before the service has answered, those whose offsets were not committed are
+    published again, with the same object ids.
+    """
+
+    def __init__(
+        self, client: Client, fields: Fields, options: Options, counts: Counts, teller: Teller
+    ) -> None:
+        self._kafka = library("confluent_kafka", "kafka")
+        self._fields = fields
+        self._options = options
+        self._counts = counts
+        self._teller = teller
+        self._abandon = threading.Event()
+        self._publisher = Publisher(client, counts, self._abandon)
+        self._flight = Flight()
+        self._paused: bool | None = None  # not known: some are, of those that came and stayed
+        self._complaints = Complaints()
+        self._committed_at = 0.0
+        config = read_config(options.config, OURS) | {"bootstrap.servers": options.bootstrap}
+        self._config = config
+        if options.dead_letters == options.topic:
+            raise InvalidArgument([Violation("dead_letter_topic", "is the topic itself")])
+        if options.bad == "topic":
+            self._letters = Letters(self._kafka.Producer, config, options.dead_letters)
+
+    def run(self, stop: threading.Event, ready: Callable[[int], None]) -> None:
+        """`ready` is called with the number of partitions once the topic is there. Raises what
+        no retry can help."""
+        options = self._options
+        ours = {"group.id": options.group, "enable.auto.commit": False}
+        defaults = {
+            "auto.offset.reset": options.start,
+            "partition.assignment.strategy": "cooperative-sticky",
+        }
+        consumer = made(
+            self._kafka.Consumer,
+            defaults
+            | self._config
+            | ours
+            | {"on_commit": self._on_commit, "error_cb": self._complaints},
+        )
+        with ExitStack() as stack:
+            stack.callback(consumer.close)
+            partitions = check_topic(consumer, options.topic, options.bootstrap)
+            if options.bad == "topic":
+                self._letters.check(options.bootstrap)
+            pool = stack.enter_context(ThreadPoolExecutor(IN_FLIGHT, "ps2stream-publish"))
+            stack.callback(self._abandon.set)  # before the pool waits for its threads
+            consumer.subscribe(
+                [options.topic],
+                on_assign=self._on_assign,
+                on_revoke=self._on_revoke,
+                on_lost=self._on_lost,
+            )
+            ready(partitions)
+            while not stop.is_set():
+                self._step(consumer, pool)
+            self._drain(consumer)
+
+    def _step(self, consumer: Any, pool: ThreadPoolExecutor) -> None:
+        """Read once, hand on, commit what is done."""
+        full = len(self._flight) >= IN_FLIGHT
+        self._pause(consumer, full)
+        if full:  # paused: this keeps the membership of the group, and gives nothing
+            wait([self._flight.first()], 0.1)
+            messages = consumer.consume(1, 0.0)
+        else:
+            messages = consumer.consume(self._options.batch, 0.02 if len(self._flight) else 0.2)
+        if (failed := self._complaints.failed) is not None:
+            raise failed
+        good = [m for m in messages if self._is_record(m)]
+        if good:
+            self._counts.add("taken", len(good))
+            ends = _ends(good)
+            self._flight.add(pool.submit(self._deal_with, good, ends), ends)
+        self._flight.advance()
+        self._commit(consumer)
+        if self._teller.due():
+            self._measure(consumer)
+            self._teller.tell()
+
+    def _is_record(self, message: Any) -> bool:
+        if (error := message.error()) is None:
+            return True
+        if (found := failure(error)) is not None:
+            raise found
+        if error.code() != self._kafka.KafkaError._PARTITION_EOF:
+            self._complaints(error)
+        return False
+
+    def _deal_with(self, messages: list[Any], ends: dict[Partition, int]) -> InvalidArgument | None:
+        """On a thread of its own: publish, and put bad records where they belong. One that ends
+        the connector is returned, and `ends` are then those of the records before it."""
+        found = self._fields.convert([m.value() for m in messages], list(map(_id, messages)))
+        if found.bad and self._options.bad == "stop":
+            first = min(found.bad)
+            ends.clear()
+            if first:
+                self._deal_with(messages[:first], ends)
+                ends.update(_ends(messages[:first]))
+            return _refused(messages[first], found.bad[first])
+        bad = found.bad
+        if len(found.posts):
+            for row, reason in self._publisher.publish(found.posts):
+                bad[found.rows[row]] = reason
+        if bad:
+            self._put_away([(messages[i], reason) for i, reason in sorted(bad.items())])
+            self._counts.add("bad", len(bad))
+        self._counts.add("done", len(messages) - len(bad))
+        return None
+
+    def _put_away(self, bad: list[tuple[Any, str]]) -> None:
+        if self._options.bad == "stop":  # what only the service found wrong
+            raise _refused(*bad[0])
+        if self._options.bad == "skip":
+            for message, reason in bad[:10]:
+                log.warning("skipped record %s: %s", _place(message), reason)
+            return
+        self._letters.send([(m, reason, _place(m)) for m, reason in bad], self._abandon)
+
+    # --- offsets ----------------------------------------------------------------
+
+    def _commit(self, consumer: Any) -> None:
+        now = time.monotonic()
+        if now - self._committed_at >= COMMIT_S and (due := self._flight.take()):
+            self._committed_at = now
+            consumer.commit(offsets=self._parts(due), asynchronous=True)
+
+    def _commit_now(self, consumer: Any) -> None:
+        if due := self._flight.take():
+            try:
+                consumer.commit(offsets=self._parts(due), asynchronous=False)
+            except self._kafka.KafkaException as error:
+                raise Unavailable(
+                    f"offsets were not committed, their records come again: {error.args[0].str()}"
+                ) from None
+
+    def _parts(self, ends: dict[Partition, int]) -> list[Any]:
+        return [self._kafka.TopicPartition(t, p, end) for (t, p), end in ends.items()]
+
+    def _on_commit(self, error: Any, partitions: list[Any]) -> None:
+        failed = {(p.topic, p.partition): p.offset for p in partitions if error or p.error}
+        if failed:
+            log.warning("offsets were not committed: %s", error or partitions[0].error)
+            self._flight.put_back(failed)
+
+    def _on_assign(self, _: Any, partitions: list[Any]) -> None:
+        log.info("partitions assigned: %s", [p.partition for p in partitions])
+        self._paused = None
+
+    def _on_revoke(self, consumer: Any, partitions: list[Any]) -> None:
+        log.info("partitions revoked: %s", [p.partition for p in partitions])
+        try:
+            try:
+                self._finish()
+            finally:
+                self._commit_now(consumer)
+        except Exception as error:  # noqa: BLE001  # within a callback; raised by the loop
+            self._complaints.failed = self._complaints.failed or error
+        self._flight.forget((p.topic, p.partition) for p in partitions)
+
+    def _on_lost(self, _: Any, partitions: list[Any]) -> None:
+        log.warning("partitions lost: %s", [p.partition for p in partitions])
+        self._flight.forget((p.topic, p.partition) for p in partitions)
+
+    # --- flow -------------------------------------------------------------------
+
+    def _pause(self, consumer: Any, wanted: bool) -> None:
+        if wanted == self._paused:
+            return
+        (consumer.pause if wanted else consumer.resume)(consumer.assignment())
+        self._paused = wanted
+
+    def _finish(self) -> None:
+        """Wait until what is under way is done, as long as may be."""
+        deadline = time.monotonic() + DRAIN_S
+        while len(self._flight) and time.monotonic() < deadline:
+            wait([self._flight.first()], deadline - time.monotonic())
+            self._flight.advance()
+
+    def _drain(self, consumer: Any) -> None:
+        self._finish()
+        if len(self._flight):
+            log.warning("%d batches were not answered; they come again", len(self._flight))
+        self._commit_now(consumer)
+        self._measure(consumer)
+
+    def _measure(self, consumer: Any) -> None:
+        """Lag as far as brokers have told it with what was fetched: no call."""
+        assigned = consumer.assignment()
+        lag = 0
+        for at in consumer.position(assigned):
+            low, high = consumer.get_watermark_offsets(at, cached=True)
+            lag += max(0, high - max(at.offset, low)) if high >= 0 else 0
+        self._counts.set("lag", lag)
+        self._counts.set("assigned", len(assigned))
+        bad = self._counts["bad"]
+        self._counts.set("waiting", self._counts["taken"] - self._counts["done"] - bad)
+
+
+def _place(message: Any) -> str:
+    return f"{message.topic()}/{message.partition()}/{message.offset()}"
+
+
+def _ends(messages: list[Any]) -> dict[Partition, int]:
+    """The offset after the last one of each partition, of messages in order."""
+    return {(m.topic(), m.partition()): m.offset() + 1 for m in messages}
+
+
+def _refused(message: Any, reason: str) -> InvalidArgument:
+    return InvalidArgument([Violation(f"record {_place(message)}", reason)])
+
+
+def _id(message: Any) -> str:
+    """Of a record without one: where it is, which it keeps."""
+    place = _place(message)
+    if len(place) <= ID_BYTES:
+        return place
+    topic = hashlib.sha256(message.topic().encode()).hexdigest()[:32]
+    return f"{topic}/{message.partition()}/{message.offset()}"

@@ -1,0 +1,57 @@
+"""Publishing for a source: durable, and as often as it takes."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from ps2stream.answers import Receipt
+from ps2stream.client import Client
+from ps2stream.connectors.counts import Counts
+from ps2stream.connectors.retry import Backoff
+from ps2stream.errors import ResourceExhausted, Unavailable
+from ps2stream.readers import sized
+
+log = logging.getLogger(__name__)
+
+
+class Abandoned(Exception):
+    """The connector ends before the service has answered."""
+
+
+class Publisher:
+    """Publishes until the service has answered; waits as long as it is full or away. What was
+    sent and not answered is sent again, so a repeat is a second object with the same id. Safe
+    for threads; `abandon` ends all waiting, with Abandoned."""
+
+    def __init__(self, client: Client, counts: Counts, abandon: threading.Event) -> None:
+        self._client = client
+        self._counts = counts
+        self._abandon = abandon
+        self._backoff = Backoff(0.05, 2.0)
+
+    def publish(self, posts: Any) -> Iterator[tuple[int, str]]:
+        """Publish a record batch of posts.SCHEMA; rows that the service refuses, and why. Raises
+        what no retry can help: InvalidArgument, Unauthenticated, and so on."""
+        begin = 0
+        for part in sized(posts):
+            receipt = self._once(part)
+            for refused in receipt.refused:
+                yield begin + refused.row, str(refused.error)
+            begin += len(part)
+
+    def _once(self, part: Any) -> Receipt:
+        attempt = 0
+        while True:
+            try:
+                return self._client.publish_arrow(part, allow_partial=True)
+            except (ResourceExhausted, Unavailable, TimeoutError) as error:
+                wanted = getattr(error, "retry_after_ms", 0) / 1000
+                pause = self._backoff.pause(attempt, wanted)
+                log.warning("publishing again in %.1f s: %s", pause, error)
+            self._counts.add("retries")
+            attempt += 1
+            if self._abandon.wait(pause):
+                raise Abandoned

@@ -1,0 +1,27 @@
+"""When to try again: exponential backoff with jitter, never before the other side wants it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+
+class Backoff:
+    """Pauses in seconds: of attempt n, 0 for the first, at random up to `base * 2**n`, at most
+    `cap`, and at least half of that, so that a pause is one."""
+
+    def __init__(
+        self,
+        base: float = 0.1,
+        cap: float = 30.0,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._base = base
+        self._cap = cap
+        self._chance = chance
+
+    def pause(self, attempt: int, at_least: float = 0.0) -> float:
+        """`at_least`: what the other side asked for; the pause is added to it, so that those who
+        were all sent away for as long do not return together."""
+        whole = min(self._cap, self._base * 2.0 ** min(attempt, 32))
+        return at_least + whole * (1 + self._chance()) / 2

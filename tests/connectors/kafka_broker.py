@@ -1,0 +1,190 @@
+"""A Kafka broker of the tests' own: one node in KRaft mode, from Maven Central."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+VERSION = "4.3.1"
+_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+<modelVersion>4.0.0</modelVersion><groupId>tests</groupId><artifactId>broker</artifactId>
+<version>1</version><dependencies><dependency><groupId>org.apache.kafka</groupId>
+<artifactId>kafka_2.13</artifactId><version>{VERSION}</version></dependency></dependencies>
+</project>"""
+_JVM = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+
+
+def jars() -> Path:
+    """The folder of the broker's jars, fetched once a virtual environment; skipped loudly where
+    that cannot be."""
+    folder = Path(sys.prefix) / f"kafka-{VERSION}"
+    if folder.is_dir():
+        return folder
+    if not (shutil.which("mvn") and shutil.which("java")):
+        pytest.skip("there is no Maven here, to fetch Kafka with (Debian: apt-get install maven)")
+    with tempfile.TemporaryDirectory(dir=sys.prefix) as name:
+        work = Path(name)
+        (work / "pom.xml").write_text(_POM)
+        command = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime"]
+        try:
+            done = subprocess.run(
+                [*command, f"-DoutputDirectory={work / 'jars'}"],
+                cwd=work, capture_output=True, text=True, check=False, timeout=240,
+            )  # fmt: skip
+            said = done.stdout[-500:] if done.returncode else ""
+        except subprocess.TimeoutExpired:
+            said = "no answer in 240 s"
+        if said:
+            pytest.skip(f"Maven could not fetch Kafka {VERSION}: {said}")
+        with contextlib.suppress(OSError):  # another process of the tests was first
+            (work / "jars").rename(folder)
+    return folder
+
+
+class Broker:
+    """Stops, crashes and starts again at the same address, over the same data."""
+
+    def __init__(self, jars: Path, folder: Path) -> None:
+        self._java = ["java", *_JVM, "-cp", f"{jars}/*"]
+        self._folder = folder
+        port, controller = free_port(), free_port()
+        self.address = f"127.0.0.1:{port}"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._config = folder / "server.properties"
+        self._config.write_text(
+            f"""process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=127.0.0.1:{controller}
+controller.listener.names=CONTROLLER
+listeners=PLAINTEXT://{self.address},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://{self.address}
+log.dirs={folder / "data"}
+auto.create.topics.enable=false
+group.initial.rebalance.delay.ms=0
+group.min.session.timeout.ms=500
+offsets.topic.num.partitions=1
+offsets.topic.replication.factor=1
+transaction.state.log.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+"""
+        )
+        words = ["format", "-t", "abcdefghijklmnopqrstuv", "--standalone", "-c", str(self._config)]
+        subprocess.run(
+            [*self._java, "kafka.tools.StorageTool", *words], check=True, capture_output=True
+        )
+        self.start()
+
+    def start(self) -> None:
+        self.launch()
+        self.wait()
+
+    def launch(self) -> None:
+        with (self._folder / "broker.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [*self._java, "kafka.Kafka", str(self._config)], stdout=log, stderr=log
+            )
+
+    def wait(self) -> None:
+        """Until it listens."""
+        assert self._process is not None
+        deadline = time.monotonic() + 90
+        host, _, port = self.address.partition(":")
+        while True:
+            with contextlib.suppress(OSError):
+                socket.create_connection((host, int(port))).close()
+                break
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                said = (self._folder / "broker.log").read_text()[-2000:]
+                raise RuntimeError(f"Kafka did not start: {said}")
+            time.sleep(0.05)
+
+    def stop(self, how: int = signal.SIGTERM) -> None:
+        """SIGTERM: in order; SIGKILL: as a crash."""
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait(60)
+            self._process = None
+
+    def create(self, *topics: str, partitions: int = 1) -> None:
+        # A broker that listens is not always one that answers yet, which librdkafka waits for.
+        admin = AdminClient({"bootstrap.servers": self.address})
+        for made in admin.create_topics([NewTopic(t, partitions, 1) for t in topics]).values():
+            made.result(60)
+
+    def produce(self, topic: str, values: list[bytes | None]) -> None:
+        """One after the other, over all partitions."""
+        producer = Producer({"bootstrap.servers": self.address, "linger.ms": 20})
+        partitions = len(producer.list_topics(topic, 30).topics[topic].partitions)
+        for number, value in enumerate(values):
+            producer.produce(topic, value, partition=number % partitions)
+            if number % 1000 == 0:
+                producer.poll(0)
+        assert producer.flush(60) == 0
+
+    def read(self, topic: str, **config: Any) -> list[Any]:
+        """All messages that are there now."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.address,
+                "group.id": "reader",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                **config,
+            }
+        )
+        left = len(consumer.list_topics(topic, 30).topics[topic].partitions)
+        consumer.subscribe([topic])
+        found = []
+        while left:
+            for message in consumer.consume(1000, 1.0):
+                if message.error() is None:
+                    found.append(message)
+                else:
+                    left -= 1
+        consumer.close()
+        return found
+
+    def committed(self, group: str, topic: str) -> dict[int, int]:
+        """The next offset of each partition that the group has dealt with."""
+        from confluent_kafka import TopicPartition
+
+        consumer = Consumer({"bootstrap.servers": self.address, "group.id": group})
+        parts = consumer.list_topics(topic, 30).topics[topic].partitions
+        found = consumer.committed([TopicPartition(topic, p) for p in parts], 30)
+        consumer.close()
+        return {tp.partition: tp.offset for tp in found}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextlib.contextmanager
+def broker() -> Iterator[Broker]:
+    folder = Path(tempfile.mkdtemp(prefix="ps2s-kafka-"))
+    try:
+        found = Broker(jars(), folder)
+        try:
+            yield found
+        finally:
+            found.stop(signal.SIGKILL)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,137 @@
+"""What connectors do without anyone to talk to: records to posts, pauses, offsets."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ps2stream.connectors.kafka_config import read_config
+from ps2stream.connectors.mapping import Converted, Fields
+from ps2stream.connectors.offsets import Flight
+from ps2stream.connectors.retry import Backoff
+from ps2stream.errors import InvalidArgument
+
+
+def convert(fields: Fields, *records: Any) -> Converted:
+    data = [r if isinstance(r, bytes | None) else json.dumps(r).encode() for r in records]
+    return fields.convert(data, [f"t/0/{i}" for i in range(len(data))])
+
+
+def test_usual_names_are_found_and_absent_ids_are_those_given() -> None:
+    found = convert(
+        Fields(),
+        {"lat": 1, "lon": 2.5, "text": "a", "time": 7},
+        {"latitude": "3", "lng": 4, "text": "b", "id": 9, "ts": "1970-01-01T00:00:01Z"},
+    )
+    assert found.posts.to_pylist() == [
+        {"id": "t/0/0", "time": 7, "lon": 2.5, "lat": 1.0, "text": "a"},
+        {"id": "9", "time": 1000, "lon": 4.0, "lat": 3.0, "text": "b"},
+    ]
+    assert not found.bad
+
+
+def test_paths_lead_into_objects_and_arrays() -> None:
+    record = {"id": "x", "tst": 3, "p": {"y": 1, "x": 2}, "g": [5, 6], "body": {"t": "hi"}}
+    nested = Fields("text=body.t,lat=p.y,lon=p.x,time=tst,id=", "s")
+    [row] = convert(nested, record).posts.to_pylist()
+    assert row == {"id": "t/0/0", "time": 3000, "lon": 2.0, "lat": 1.0, "text": "hi"}
+    listed = Fields("text=body.t,lon=g.0,lat=g.1")
+    [row] = convert(listed, record).posts.to_pylist()
+    assert row == {"id": "x", "time": None, "lon": 5.0, "lat": 6.0, "text": "hi"}
+
+
+@pytest.mark.parametrize(
+    ("record", "why"),
+    [
+        (None, "expected a JSON object, got no value"),
+        (b"{", "expected a JSON object: "),
+        (b"[]", "expected a JSON object, got []"),
+        ({"lat": 1, "lon": 1}, "text: expected a string, got null"),
+        ({"lat": 91, "lon": 1, "text": ""}, "lat: expected degrees in [-90, 90], got 91"),
+        (b'{"lat": NaN, "lon": 1, "text": ""}', "lat: expected degrees in [-90, 90], got nan"),
+        ({"lat": True, "lon": 1, "text": ""}, "lat: expected degrees in [-90, 90], got True"),
+        ({"lat": 1, "lon": 1, "text": "x" * 70_000}, "text: expected at most 65536 bytes"),
+        ({"lat": 1, "lon": 1, "text": "", "time": "soon"}, "time: expected Unix milliseconds"),
+    ],
+)
+def test_a_bad_record_is_named_and_the_others_are_taken(record: Any, why: str) -> None:
+    good = {"lat": 1, "lon": 1, "text": "good"}
+    found = convert(Fields(), good, record, good)
+    assert found.posts.column("id").to_pylist() == ["t/0/0", "t/0/2"]
+    assert list(found.rows) == [0, 2]
+    assert list(found.bad) == [1]
+    assert found.bad[1].startswith(why)
+
+
+_VALUES = st.one_of(
+    st.none(), st.booleans(), st.integers(-200, 200), st.integers(), st.floats(),
+    st.text(max_size=5), st.sampled_from(["2026-01-05T08:00Z", "2026-01-05", "12", "-1.5"]),
+)  # fmt: skip
+_RECORDS = st.fixed_dictionaries(
+    {"text": st.text(max_size=5), "lat": st.floats(-100, 100), "lon": st.integers(-180, 180)},
+    optional={"id": _VALUES, "time": _VALUES, "ts": _VALUES, "latitude": _VALUES, "more": _VALUES},
+)
+_LINES = st.one_of(
+    _RECORDS.map(lambda r: json.dumps(r).encode()),
+    st.sampled_from([b"", b"{}{}", b"{}\n{}", b" ", b'{"lat": 1,\n"lon": 2, "text": "x"}', None]),
+)
+
+
+@given(st.lists(_LINES, min_size=1, max_size=4), st.sampled_from(["ms", "s"]))
+def test_columns_and_records_give_the_same_posts(lines: list[bytes | None], unit: Any) -> None:
+    fields, ids = Fields("", unit), [f"t/0/{i}" for i in range(len(lines))]
+    found, slowly = fields.convert(lines, ids), fields._one_by_one(lines, ids)
+    assert (found.posts, list(found.rows), found.bad) == (slowly.posts, slowly.rows, slowly.bad)
+
+
+@pytest.mark.parametrize("spec", ["text", "body=text", "lat=", "text=a,=b"])
+def test_a_bad_mapping_is_refused(spec: str) -> None:
+    with pytest.raises(InvalidArgument, match="fields: "):
+        Fields(spec)
+
+
+def test_pauses_grow_up_to_a_cap_and_never_undercut_what_was_asked() -> None:
+    for chance, share in ((0.0, 0.5), (1.0, 1.0)):
+        backoff = Backoff(1.0, 10.0, lambda chance=chance: chance)  # type: ignore[misc]
+        wholes = [backoff.pause(n) for n in range(6)] + [backoff.pause(10_000)]
+        assert wholes == [share * whole for whole in (1, 2, 4, 8, 10, 10, 10)]
+        assert backoff.pause(0, 7.0) == 7 + share
+
+
+def test_offsets_are_due_once_all_before_them_are_done() -> None:
+    flight = Flight()
+    work: list[Future[Any]] = [Future() for _ in range(3)]
+    for number, future in enumerate(work):
+        flight.add(future, {("t", 0): number, ("t", number): 10 + number})
+    work[1].set_result(None)
+    assert flight.advance() == 0
+    assert flight.take() == {}
+    work[0].set_result(None)
+    assert flight.advance() == 2
+    assert flight.take() == {("t", 0): 1, ("t", 1): 11}
+    flight.put_back({("t", 0): 1, ("t", 1): 11})
+    flight.forget([("t", 1)])
+    work[2].set_result(ValueError("stop after this"))
+    with pytest.raises(ValueError, match="stop"):
+        flight.advance()
+    assert flight.take() == {("t", 0): 2, ("t", 2): 12}
+    assert len(flight) == 0
+
+
+def test_properties_are_read_and_errors_never_show_a_value(tmp_path: Path) -> None:
+    file = tmp_path / "librdkafka"
+    file.write_text("# how\n sasl.password = a=b\n\nsecurity.protocol=SASL_SSL\n")
+    wanted = {"sasl.password": "a=b", "security.protocol": "SASL_SSL"}
+    assert read_config(file, ()) == wanted
+    assert read_config(None, ()) == {}
+    for text, where in (("secret\n", ":1: expected"), ("a=1\ngroup.id=secret\n", ":2: group.id")):
+        file.write_text(text)
+        with pytest.raises(InvalidArgument, match=where) as caught:
+            read_config(file, ("group.id",))
+        assert "secret" not in str(caught.value)
