@@ -115,4 +115,5 @@ class Collector:
         yield from families.values()
 
 
-_HELP = {metric.name: metric.help for metric in METRICS}
+_PARTS = {"": "", "_bucket": ": at most so many seconds", "_count": ": count", "_sum": ": sum"}
+_HELP = {f"{m.name}{part}": f"{m.help}{what}" for m in METRICS for part, what in _PARTS.items()}

@@ -14,7 +14,7 @@ from ps2stream.api import Query
 from ps2stream.errors import NotFound, Ps2StreamError, ResourceExhausted
 from ps2stream.matches import Match
 from ps2stream.web.mailbox import Told
-from ps2stream.web.shapes import Feature, query_feature
+from ps2stream.web.shapes import Feature, on_globe, query_feature
 
 MAX_OWN = 100
 TEXT_CHARACTERS = 500
@@ -52,7 +52,7 @@ class Own:
         if len(self._queries) >= MAX_OWN:
             raise ResourceExhausted(f"{MAX_OWN} queries are drawn, the limit; drop one first")
         id = f"{self.session}-{secrets.token_hex(4)}"
-        await self._client.insert(id, expression, region, session=self.session)
+        await self._client.insert(id, expression, on_globe(region), session=self.session)
         query: Query = await self._client.get(id)
         self._queries[id] = query_feature(query, True)
         self._drawn.set()

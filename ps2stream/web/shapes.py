@@ -7,14 +7,19 @@ import math
 from typing import Any
 
 import numpy as np
+import shapely
+import shapely.geometry
 
 from ps2stream.api import Query
 from ps2stream.batch import U32
+from ps2stream.errors import InvalidArgument, Violation
 from ps2stream.leaves import Space, holders, leaf_from_dict
 from ps2stream.space import Circle, Polygon, Rect, Region
 
 CORNERS = 48
 EARTH_KM = 6371.0088
+_NEARLY = math.radians(90 - 1e-6)
+"""At a pole itself there are no bearings."""
 MAX_BOXES = 4000
 """Boxes of a plan's picture; a finer plan is drawn coarser."""
 Feature = dict[str, Any]
@@ -30,13 +35,39 @@ def query_feature(query: Query, own: bool) -> Feature:
     }
 
 
+def on_globe(region: Any) -> Any:
+    """A polygon in GeoJSON whose longitudes go on beyond 180 degrees, cut at the antimeridian as
+    RFC 7946 wants it; all else as it is. Raises InvalidArgument for one that cannot be cut."""
+    if not isinstance(region, dict) or region.get("type") != "Polygon":
+        return region
+    try:
+        rings = [np.array(ring, np.float64) for ring in region["coordinates"]]
+        east = max(float(ring[:, 0].max()) for ring in rings)
+        west = min(float(ring[:, 0].min()) for ring in rings)
+        shape = shapely.Polygon(rings[0], rings[1:])
+    except (KeyError, TypeError, ValueError, IndexError):
+        return region  # the service says what is wrong
+    if not (west >= -180 and 180 < east <= west + 360):
+        return region
+    if not shape.is_valid:
+        problem = f"is not valid: {shapely.is_valid_reason(shape)}"
+        raise InvalidArgument([Violation("region.coordinates", problem)])
+    halves = []
+    for turn in (0, 360):
+        part = shape.intersection(shapely.box(turn - 180, -90, turn + 180, 90))
+        halves.append(shapely.set_coordinates(part, shapely.get_coordinates(part) - [turn, 0]))
+    parts = [p for half in halves for p in shapely.get_parts(half) if p.geom_type == "Polygon"]
+    cut: dict[str, Any] = shapely.geometry.mapping(shapely.MultiPolygon(parts))
+    return cut
+
+
 def _geometry(region: Region | None) -> dict[str, Any] | None:
     match region:
         case Rect():
             east = region.lon_max + 360 * (region.lon_min > region.lon_max)
             return _box(region.lon_min, region.lat_min, east, region.lat_max)
         case Circle():
-            return {"type": "Polygon", "coordinates": [_circle(region)]}
+            return {"type": "Polygon", "coordinates": _circle(region)}
         case Polygon():
             found: dict[str, Any] = region.to_json()
             return found
@@ -48,21 +79,33 @@ def _box(west: float, south: float, east: float, north: float) -> dict[str, Any]
     return {"type": "Polygon", "coordinates": [ring]}
 
 
-def _circle(circle: Circle) -> list[list[float]]:
-    """A ring of points at the radius; longitudes go on beyond 180 degrees."""
-    lat, distance = math.radians(circle.lat), circle.radius_km / EARTH_KM
-    ring = []
-    for i in range(CORNERS + 1):
-        bearing = 2 * math.pi * i / CORNERS
-        sine = math.sin(lat) * math.cos(distance)
-        sine += math.cos(lat) * math.sin(distance) * math.cos(bearing)
-        east = math.atan2(
-            math.sin(bearing) * math.sin(distance) * math.cos(lat),
-            math.cos(distance) - math.sin(lat) * sine,
-        )
-        north = math.degrees(math.asin(max(-1.0, min(1.0, sine))))
-        ring.append([circle.lon + math.degrees(east), north])
-    return ring
+def _circle(circle: Circle) -> list[list[list[float]]]:
+    """Rings around what is within the radius; longitudes go on beyond 180 degrees."""
+    lat, reach = math.radians(circle.lat), circle.radius_km / EARTH_KM
+    north, south = reach >= math.pi / 2 - lat, reach >= math.pi / 2 + lat
+    if north and south:  # all but a circle around the other side of the earth
+        (world,) = _box(circle.lon, -90, circle.lon + 360, 90)["coordinates"]
+        return [world, _around(circle.lon + 180, -lat, math.pi - reach, 0.0)]
+    if not (north or south):
+        return [_around(circle.lon, lat, reach, 0.0)]
+    ring = _around(circle.lon, lat, reach, 0.0 if north else math.pi)
+    pole = 90.0 if north else -90.0
+    return [[*ring, [ring[-1][0], pole], [ring[0][0], pole], ring[0]]]
+
+
+def _around(lon: float, lat: float, reach: float, first: float) -> list[list[float]]:
+    """Points so far (radians, as `lat`) from a centre, from the bearing `first` on."""
+    lat = max(-_NEARLY, min(_NEARLY, lat))
+    bearing = first + np.linspace(0, 2 * np.pi, CORNERS + 1)
+    sine = np.sin(lat) * np.cos(reach) + np.cos(lat) * np.sin(reach) * np.cos(bearing)
+    east = np.arctan2(
+        np.sin(bearing) * np.sin(reach) * np.cos(lat), np.cos(reach) - np.sin(lat) * sine
+    )
+    north = np.degrees(np.arcsin(np.clip(sine, -1, 1)))
+    east = np.degrees(np.unwrap(east))
+    east -= 360 * np.round(east.mean() / 360)
+    points: list[list[float]] = np.c_[lon + east, north].tolist()
+    return points
 
 
 def plan_picture(raw: bytes) -> dict[str, Any]:

@@ -125,6 +125,38 @@ def test_a_rectangle_of_two_clicks_and_a_polygon_of_several(page: Page, client: 
     expect(page.locator("#own li")).to_have_count(1)
 
 
+def test_what_is_drawn_across_the_antimeridian_is_on_both_sides(
+    open_page: Open, client: Client
+) -> None:
+    page = open_page(reduced_motion="reduce")
+    page.locator("#map canvas").focus()
+    for _ in range(4):
+        page.keyboard.press("ArrowRight")
+    x, y = middle(page)
+    page.check("input[value=rectangle]")
+    page.click("[data-draw=rectangle]")
+    page.mouse.click(x - 80, y + 40)
+    page.mouse.click(x + 80, y - 40)
+    west, south, east, north = sides(page)
+    assert 90 < west < 180
+    assert -180 < east < -90
+    add(page, "typhoon")
+    page.check("input[value=polygon]")
+    page.click("[data-draw=polygon]")
+    for dx, dy in ((-80, 40), (80, 40), (80, -40), (-80, -40), (-80, 40)):
+        page.mouse.click(x + dx, y + dy)
+    corners = [list(map(float, c.split())) for c in page.input_value("#corners").splitlines()]
+    assert corners == [[west, south], [east + 360, south], [east + 360, north], [west, north]]
+    add(page, "tsunami")
+    for lon in (179.9, -179.9):
+        text = f"typhoon and tsunami at {lon}"
+        client.publish([{"lon": lon, "lat": (south + north) / 2, "text": text}])
+        expect(page.locator("#own li").filter(has_text=f"at {lon}")).to_have_count(2)
+    for left in (1, 0):
+        page.locator("#mine button").first.click()
+        expect(page.locator("#mine button")).to_have_count(left)
+
+
 def test_escape_ends_drawing_and_the_map_moves_again(page: Page) -> None:
     page.check("input[value=polygon]")
     page.click("[data-draw=polygon]")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.errors import InvalidArgument
 from ps2stream.metrics import METRICS, Kind
-from tests.prometheus_server import free_port
+from tests.prometheus_server import free_port, program
 
 Values = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -115,6 +116,15 @@ def test_a_scrape_has_only_metrics_of_the_table_with_its_kinds_and_labels(
         assert {n for n, _ in labels} - {"le"} == set(table[base].labels)
         if table[base].kind is not Kind.GAUGE:
             assert value >= 0
+
+
+def test_promtool_has_nothing_against_a_scrape(metered: Service, port: int) -> None:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+        text = answer.read()
+    done = subprocess.run(
+        [program("promtool"), "check", "metrics"], input=text, capture_output=True, check=False
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, b"")
 
 
 def test_a_metrics_port_in_use_is_refused_by_name(

@@ -10,13 +10,15 @@ import shapely
 
 from ps2stream.api import Query
 from ps2stream.batch import U32
+from ps2stream.errors import InvalidArgument
+from ps2stream.geojson import region_of
 from ps2stream.grid import Grid
 from ps2stream.leaves import Moved, Space, Text
 from ps2stream.plan import RoutingPlan
-from ps2stream.space import Circle, Rect
+from ps2stream.space import Circle, Polygon, Rect
 from ps2stream.terms import Analysis
 from ps2stream.web import shapes
-from ps2stream.web.shapes import plan_picture, query_feature
+from ps2stream.web.shapes import on_globe, plan_picture, query_feature
 
 LEAVES = (Space(0), Text((0, 1, 2)), Moved(1, {0: 2}, {}))
 
@@ -31,6 +33,73 @@ def test_a_query_has_its_region() -> None:
     assert shapely.from_geojson(json.dumps(rect["geometry"])).bounds == (170, -1, 190, 1)
     assert rect["properties"] == {"id": "r", "expression": "x", "session": "s", "own": True}
     assert query_feature(Query("w", "x"), own=False)["geometry"] is None
+
+
+@pytest.mark.parametrize(
+    "circle",
+    [
+        Circle(10, 89, 500), Circle(170, -80, 3000), Circle(0, -90, 1000), Circle(5, 90, 1000),
+        Circle(0, 0, 15_000), Circle(-170, 60, 12_000), Circle(179.5, 10, 900),
+        Circle(3, 4, 20_015),
+    ],
+)  # fmt: skip
+def test_a_circle_around_a_pole_is_drawn_as_what_it_holds(circle: Circle) -> None:
+    feature = query_feature(Query("c", "x", circle), own=False)
+    drawn = shapely.from_geojson(json.dumps(feature["geometry"]))
+    shapely.prepare(drawn)
+    rng = np.random.default_rng(1)
+    wrong = 0
+    for lon, lat in zip(rng.uniform(-180, 180, 800), rng.uniform(-90, 90, 800), strict=True):
+        copies = [shapely.Point(lon + turn, lat) for turn in (-360, 0, 360)]
+        wrong += any(map(drawn.contains, copies)) != circle.contains(float(lon), float(lat))
+    assert wrong <= 8  # between the corners
+
+
+def ring(*corners: tuple[float, float]) -> list[list[float]]:
+    return [list(corner) for corner in (*corners, corners[0])]
+
+
+def test_a_polygon_that_goes_on_beyond_180_degrees_is_cut_there() -> None:
+    # A horseshoe that is open in the east: two parts lie there.
+    shell = ring((170, 0), (190, 0), (190, 4), (175, 4), (175, 6), (190, 6), (190, 10), (170, 10))
+    hole = ring((171, 1), (172, 1), (172, 2), (171, 2))
+    cut = on_globe({"type": "Polygon", "coordinates": [shell, hole]})
+    found = region_of("region", cut)
+    assert isinstance(found, Polygon)
+    assert list(found.geometry.bounds) == [-180, 0, 180, 10]
+    assert found.geometry.area == shapely.Polygon(shell, [hole]).area
+    for lon, lat, inside in (
+        (179, 2, 1), (-171, 2, 1), (-171, 5, 0), (179, 5, 0), (174, 5, 1), (-171, 9, 1),
+        (-169, 2, 0), (180, 2, 1), (-180, 8, 1), (171.5, 1.5, 0), (169, 2, 0),
+    ):  # fmt: skip
+        assert found.contains(lon, lat) == bool(inside), (lon, lat)
+    beyond = on_globe({"type": "Polygon", "coordinates": [ring((181, 0), (190, 0), (190, 4))]})
+    moved = region_of("region", beyond)
+    assert isinstance(moved, Polygon)
+    assert list(moved.geometry.bounds) == [-179, 0, -170, 4]
+
+
+@pytest.mark.parametrize(
+    "region",
+    [
+        None,
+        {"type": "Rect", "lon_min": 170, "lat_min": 0, "lon_max": 190, "lat_max": 1},
+        {"type": "Polygon"},
+        {"type": "Polygon", "coordinates": []},
+        {"type": "Polygon", "coordinates": [[[1, 2, 3]], "x"]},
+        {"type": "Polygon", "coordinates": [ring((170, 0), (180, 0), (180, 4))]},
+        {"type": "Polygon", "coordinates": [ring((-181, 0), (181, 0), (180, 4))]},
+        {"type": "Polygon", "coordinates": [ring((-170, 0), (191, 0), (180, 4))]},
+    ],
+)
+def test_other_regions_are_left_to_the_service(region: object) -> None:
+    assert on_globe(region) is region
+
+
+def test_a_bow_tie_across_the_antimeridian_is_refused_by_its_name() -> None:
+    corners = ring((170, 0), (190, 4), (190, 0), (170, 4))
+    with pytest.raises(InvalidArgument, match=r"region\.coordinates: is not valid: Self-inter"):
+        on_globe({"type": "Polygon", "coordinates": [corners]})
 
 
 @pytest.mark.parametrize(("lon", "lat"), [(8.5, 47.4), (179.9, -10.0), (0.0, 80.0)])

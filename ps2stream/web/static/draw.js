@@ -95,7 +95,8 @@ export class Drawing {
       }
       const [[a, b], [c, d]] = [this.corners[0], at(event)];
       if (a === c || b === d) return;
-      const sides = [Math.min(a, c), Math.min(b, d), Math.max(a, c), Math.max(b, d)];
+      const [west, east] = meridians(Math.min(a, c), Math.max(a, c));
+      const sides = [west, Math.min(b, d), east, Math.max(b, d)];
       this.end();
       this.done({ kind: "rectangle", sides });
       return;
@@ -116,7 +117,8 @@ export class Drawing {
       this.say("A polygon has three corners at least.");
       return;
     }
-    const corners = this.corners;
+    const turn = 360 * Math.floor((Math.min(...this.corners.map(([lon]) => lon)) + 180) / 360);
+    const corners = this.corners.map(([lon, lat]) => [round(lon - turn), lat]);
     this.end();
     this.done({ kind: "polygon", corners });
   }
@@ -126,8 +128,20 @@ export function box([a, b], [c, d]) {
   return { type: "Polygon", coordinates: [[[a, b], [c, b], [c, d], [a, d], [a, b]]] };
 }
 
+// The sides of a rectangle that was drawn anywhere on the map, which goes on in the east and west.
+// Across the antimeridian the western one is the greater number.
+function meridians(west, east) {
+  if (east - west >= 360) return [-180, 180];
+  const wrapped = (lon) => round(lon - 360 * Math.floor((lon + 180) / 360));
+  const right = wrapped(east);
+  return [wrapped(west), right === -180 ? 180 : right];
+}
+
+function round(degrees) {
+  return Math.round(degrees * 1e4) / 1e4;
+}
+
 function at(event) {
   const { lng, lat } = event.lngLat;
-  const round = (v) => Math.round(v * 1e4) / 1e4;
-  return [Math.max(-180, Math.min(180, round(lng))), Math.max(-90, Math.min(90, round(lat)))];
+  return [round(lng), Math.max(-90, Math.min(90, round(lat)))];
 }
