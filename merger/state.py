@@ -13,6 +13,7 @@ import numpy as np
 
 from ps2stream.batch import Frame
 from ps2stream.merger import fanout
+from ps2stream.merger.ages import Ages
 from ps2stream.merger.dedup import Window
 from ps2stream.merger.journal import Journal
 from ps2stream.merger.records import Checkpoint, Matched
@@ -78,6 +79,8 @@ class MergerMachine:
         )
         self._watched = Watched(lambda: self._updates.names)
         self._retention = Retention(found.chapters, retention_bytes, retention_ms, chapter_bytes)
+        self._ages = Ages(chapter for chapter in found.chapters if chapter.began)
+        self._lag_ms = 0
         self._lsn = found.lsn  # the highest of a batch with pairs
         self._refused = False  # the log took no batch
         self._now = 0
@@ -131,7 +134,7 @@ class MergerMachine:
     def counters(self) -> dict[str, int]:
         """Totals since the start, and sizes of the moment. From any thread."""
         sizes = {"pending": self.pending, "names": self.names, "applied": self.applied}
-        return sizes | self._sessions.counters
+        return sizes | self._sessions.counters | {"lag_ms": self._lag_ms}
 
     def on(self, frame: Frame) -> list[Send]:
         """Any message to a merger."""
@@ -203,6 +206,7 @@ class MergerMachine:
             if self._refused:
                 out += self._process_all(done)
             self._retain()
+            self._lag_ms = self._ages.of(self._sessions.oldest, self._journal.end, self._now)
             out += self._forget()
             self._sessions.rest()
         return out + self._end(done)

@@ -170,6 +170,8 @@ METRICS: tuple[Metric, ...] = (
     _gauge("session_lag_matches", "Matches that sessions have not acknowledged: of the one that "
            "has most, and of all together", _of("merger", "lag_most", of="most"),
            _of("merger", "lag", of="all")),
+    _gauge("session_lag_seconds", "How long ago the oldest match was found that its session has "
+           "not acknowledged", _of("merger", "lag_ms"), scale=1e-3),
     _gauge("session_backlog_bytes", "Of these, in the match log",
            _of("merger", "backlog_bytes")),
     # what is held
@@ -199,6 +201,11 @@ METRICS: tuple[Metric, ...] = (
     _counter("adjustments", "Moves that the controller proposed to the sequencer",
              _of("controller", "adjustments", outcome="begun"),
              _of("controller", "declined", outcome="declined")),
+    _counter("sunsets", "Old plans that the controller let go while two coexisted",
+             _of("controller", "sunsets")),
+    _counter("replans", "Plannings anew that ended (replan_s); every dispatcher tells the same",
+             _of("dispatcher", "replans")),
+    _counter("replans_failed", "Those of them that failed", _of("dispatcher", "replans_failed")),
     _gauge("worker_load_seconds", "Work of a worker in a period, by the load model",
            _of("controller", "loads_us"), by="worker", scale=1e-6),
     _gauge("balance", "Load of the most over that of the least loaded worker",

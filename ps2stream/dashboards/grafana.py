@@ -120,6 +120,7 @@ ROWS = (
             ("all", _sum("session_lag_matches", match='of="all"')),
             ("sessions", _sum("sessions")),
         )),
+        Panel("Oldest match not acknowledged", (("", _max("session_lag_seconds")),), "s"),
     )),
     Row("Workers", (
         Panel("Load in a period", (
@@ -138,6 +139,9 @@ ROWS = (
             ("ended: {{outcome}}", _sum("migrations_total", "outcome")),
             ("adjustments: {{outcome}}", _sum("adjustments_total", "outcome")),
             ("parts: {{kind}}", _sum("parts_changed_total", "kind")),
+            ("old plans gone", _sum("sunsets_total")),
+            ("planned anew", _max("replans_total")),
+            ("planning failed", _max("replans_failed_total")),
         )),
     )),
     Row("Machine and faults", (

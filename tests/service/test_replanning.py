@@ -18,6 +18,7 @@ from ps2stream.cluster.local_service import LocalService
 from ps2stream.cluster.replanning import Replanning
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
+from ps2stream.metrics import samples
 from tests.service.certificates import Authority
 from tests.service.moving import World, by_text, settled
 
@@ -66,6 +67,14 @@ def test_a_guarded_service_finds_a_better_plan_and_leaves_the_old_one(tmp_path: 
             world.check()
             until(lambda: "replans" in admin.status())
             assert admin.status()["replans_failed"] == 0
+        told = {
+            sample.metric.name: sample.value
+            for actor in ("dispatcher", "controller")
+            for sample in samples(actor, 0, service.status()[f"{actor}-0"])
+        }
+        assert told["ps2stream_replans_total"]
+        assert told["ps2stream_sunsets_total"] == 1
+        assert told["ps2stream_replans_failed_total"] == 0
         assert service.status()["replanning-0"]["said"]
         sockets = service.sockets
         assert sockets.stat().st_mode & 0o777 == 0o700
