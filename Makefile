@@ -13,11 +13,11 @@ SEED ?= 1
 JOBS ?= 2
 LOUD := tests/service/test_overload.py
 LONG := tests/ray/test_moves.py tests/ray/test_rebalance.py
-BESIDE := $(addprefix tests/,unit properties sim service postgres fuzz docs connectors)
+BESIDE := $(addprefix tests/,unit properties sim service postgres fuzz docs helm connectors)
 BY_ITSELF := $(addprefix tests/,map ray spark transcripts) $(LOUD)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint pytest docs fuzz chaos protos lock bench clean
+.PHONY: help setup demo test lint pytest docs chart fuzz chaos protos lock bench clean
 
 help: ## list the recipes
 	@grep -E '^[a-z]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -48,6 +48,10 @@ lint: $(READY) ## ruff, mypy --strict, import-linter, buf lint, generated code
 
 docs: $(READY) ## build the documentation site into site/, or serve it: ARGS=serve
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs $(if $(ARGS),$(ARGS),build) --strict
+
+chart: $(READY) ## lint, render and package the Helm chart, and have KubeRay's own code take it
+	@$(BIN)/python scripts/chart.py check
+	@KUBERAY=1 $(BIN)/python -m pytest tests/helm $(ARGS)
 
 fuzz: $(READY) ## damaged input: FUZZ_EXAMPLES requests, FUZZ_SECONDS a reader
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "atheris==3.0.0"

@@ -1,0 +1,244 @@
+{{/* The parts that pods have in common. Argument: top (the chart's), and what is named below. */}}
+
+{{- define "ps2stream.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 10001
+runAsGroup: 10001
+fsGroup: 10001
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}
+
+{{- define "ps2stream.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end }}
+
+{{/* component: who it is, for a pod's labels. */}}
+{{- define "ps2stream.podLabels" -}}
+{{ include "ps2stream.selector" .top }}
+app.kubernetes.io/component: {{ .component }}
+{{- end }}
+
+{{/* The beginning of a pod's spec; component. */}}
+{{- define "ps2stream.pod" -}}
+{{- with .top.Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+serviceAccountName: {{ include "ps2stream.fullname" .top }}
+automountServiceAccountToken: false
+enableServiceLinks: false
+securityContext:
+  {{- include "ps2stream.podSecurity" .top | nindent 2 }}
+{{- with .top.Values.scheduling.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .top.Values.scheduling.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .top.Values.scheduling.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+topologySpreadConstraints:
+  - maxSkew: 1
+    topologyKey: kubernetes.io/hostname
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels:
+        {{- include "ps2stream.podLabels" . | nindent 8 }}
+{{- end }}
+
+{{- define "ps2stream.container" -}}
+image: {{ include "ps2stream.image" . | quote }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+securityContext:
+  {{- include "ps2stream.containerSecurity" . | nindent 2 }}
+{{- end }}
+
+{{/* The file system is read-only but for these. */}}
+{{- define "ps2stream.scratchMounts" -}}
+- name: temporary
+  mountPath: /tmp
+- name: kernels
+  mountPath: /var/cache/ps2stream
+{{- end }}
+
+{{- define "ps2stream.scratch" -}}
+- name: temporary
+  emptyDir:
+    sizeLimit: {{ .Values.ray.temporary }}
+- name: kernels
+  emptyDir:
+    sizeLimit: 256Mi
+{{- end }}
+
+{{/* Ray's object store. */}}
+{{- define "ps2stream.sharedMemory" -}}
+- name: shared-memory
+  emptyDir:
+    medium: Memory
+    sizeLimit: {{ .Values.ray.sharedMemory }}
+{{- end }}
+
+{{/* Whoever starts a process of Ray: as ps2stream/cluster/ray_environment.py has it. */}}
+{{- define "ps2stream.rayEnvironment" -}}
+- name: RAY_task_events_report_interval_ms
+  value: "0"
+- name: RAY_DEDUP_LOGS
+  value: "0"
+- name: RAY_USAGE_STATS_ENABLED
+  value: "0"
+- name: RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO
+  value: "0"
+{{- end }}
+
+{{/* Whoever opens the database, but for the URL, which the controller passes on. */}}
+{{- define "ps2stream.databaseEnvironment" -}}
+{{- with .Values.database.passwordSecret }}
+{{- if .name }}
+- name: PGPASSWORD
+  valueFrom:
+    secretKeyRef:
+      name: {{ .name }}
+      key: {{ .key }}
+{{- end }}
+{{- end }}
+{{- if .Values.database.caSecret.name }}
+- name: PGSSLROOTCERT
+  value: /etc/ps2stream/database/ca.crt
+{{- end }}
+{{- end }}
+
+{{- define "ps2stream.databaseMounts" -}}
+{{- if .Values.database.caSecret.name }}
+- name: database
+  mountPath: /etc/ps2stream/database
+  readOnly: true
+{{- end }}
+{{- end }}
+
+{{- define "ps2stream.databaseVolumes" -}}
+{{- with .Values.database.caSecret }}
+{{- if .name }}
+- name: database
+  secret:
+    secretName: {{ .name }}
+    defaultMode: 0440
+    items:
+      - key: {{ .key }}
+        path: ca.crt
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Whoever opens the port, or checks that it can be opened: certificate and key. */}}
+{{- define "ps2stream.serverMounts" -}}
+- name: tls
+  mountPath: /etc/ps2stream/tls
+  readOnly: true
+{{- if .Values.tls.clientCA.name }}
+- name: client-ca
+  mountPath: /etc/ps2stream/client-ca
+  readOnly: true
+{{- end }}
+{{- end }}
+
+{{- define "ps2stream.serverVolumes" -}}
+- name: tls
+  secret:
+    secretName: {{ include "ps2stream.certificate" . }}
+    defaultMode: 0440
+{{- with .Values.tls.clientCA }}
+{{- if .name }}
+- name: client-ca
+  secret:
+    secretName: {{ .name }}
+    defaultMode: 0440
+    items:
+      - key: {{ .key }}
+        path: ca.crt
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Whoever calls the service: the authority alone, and a certificate where one is asked for. */}}
+{{- define "ps2stream.clientMounts" -}}
+{{- if .Values.tls.caKey }}
+- name: authority
+  mountPath: /etc/ps2stream/authority
+  readOnly: true
+{{- end }}
+{{- if .Values.tls.clientSecret }}
+- name: client
+  mountPath: /etc/ps2stream/client
+  readOnly: true
+{{- end }}
+{{- end }}
+
+{{- define "ps2stream.clientVolumes" -}}
+{{- if .Values.tls.caKey }}
+- name: authority
+  secret:
+    secretName: {{ include "ps2stream.certificate" . }}
+    defaultMode: 0440
+    items:
+      - key: {{ .Values.tls.caKey }}
+        path: ca.crt
+{{- end }}
+{{- with .Values.tls.clientSecret }}
+- name: client
+  secret:
+    secretName: {{ . }}
+    defaultMode: 0440
+{{- end }}
+{{- end }}
+
+{{/* A client's options. */}}
+{{- define "ps2stream.clientArguments" -}}
+- --server={{ include "ps2stream.target" . }}
+- --tls-ca={{ ternary "/etc/ps2stream/authority/ca.crt" "system" (ne .Values.tls.caKey "") }}
+{{- if .Values.tls.clientSecret }}
+- --tls-cert=/etc/ps2stream/client/tls.crt
+- --tls-key=/etc/ps2stream/client/tls.key
+{{- end }}
+{{- end }}
+
+{{/* secret: name and key. A client's token, as a file. */}}
+{{- define "ps2stream.tokenVolume" -}}
+- name: token
+  secret:
+    secretName: {{ .name }}
+    defaultMode: 0440
+    items:
+      - key: {{ .key }}
+        path: token
+{{- end }}
+
+{{/* Numba's code is for one kind of CPU, so each pod compiles the kernels before it takes part. */}}
+{{- define "ps2stream.kernels" -}}
+- name: kernels
+  {{- include "ps2stream.container" .top | nindent 2 }}
+  command: [python, -m, ps2stream.cluster.warm]
+  resources:
+    {{- toYaml .resources | nindent 4 }}
+  volumeMounts:
+    {{- include "ps2stream.scratchMounts" .top | nindent 4 }}
+{{- end }}
+
+{{/* Whether the service answers; gRPC's own probes speak no TLS. */}}
+{{- define "ps2stream.health" -}}
+exec:
+  command:
+    - ps2stream
+    - health
+    {{- include "ps2stream.clientArguments" . | nindent 4 }}
+    - --timeout=5
+timeoutSeconds: 10
+{{- end }}

@@ -1,0 +1,160 @@
+"""The Helm chart: `python scripts/chart.py write` renews what is written from something else,
+`check` lints and renders it, and packages it into build/.
+
+values.schema.json is where values are described: values.yaml and the chart's README come from it.
+The alerts and the dashboard of files/ are those of `ps2stream dashboards`. What the value files
+of tests/helm/cases render to lies beside them.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import helm_python
+import yaml
+
+from ps2stream.dashboards.alerts import rules
+from ps2stream.dashboards.grafana import dashboard
+
+ROOT = Path(__file__).resolve().parent.parent
+CHART = ROOT / "helm" / "ps2stream"
+CASES = sorted((ROOT / "tests" / "helm" / "cases").glob("*.values.yaml"))
+NAMESPACE = "streams"
+HEAD = "# Written by scripts/chart.py from values.schema.json, which describes each value.\n"
+README = """\
+# The chart ps2stream
+
+Runs PS2Stream on Kubernetes, on a RayCluster of the KubeRay operator (1.6 or newer, installed
+apart). docs/cluster.md of the repository leads from an empty cluster to a published object.
+
+This page is written by scripts/chart.py from values.schema.json.
+
+| value | default | what |
+|---|---|---|
+"""
+
+
+def schema() -> dict[str, Any]:
+    """values.schema.json."""
+    found: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text("utf-8"))
+    return found
+
+
+def leaves(of: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The path of each value that has a default."""
+    for name, value in of["properties"].items():
+        if "default" in value:
+            yield (*path, name)
+        else:
+            yield from leaves(value, (*path, name))
+
+
+def described(path: tuple[str, ...]) -> dict[str, Any]:
+    """What the schema says of a value."""
+    found = schema()
+    for name in path:
+        found = found["properties"][name]
+    return found
+
+
+def _lines(of: Mapping[str, Any], depth: int = 0) -> Iterator[str]:
+    pad = "  " * depth
+    for name, value in of["properties"].items():
+        if not depth:
+            yield ""
+        if "description" in value:
+            yield f"{pad}# {value['description']}"
+        if "default" in value:
+            yield f"{pad}{name}: {json.dumps(value['default'])}"
+        else:
+            yield f"{pad}{name}:"
+            yield from _lines(value, depth + 1)
+
+
+def _row(path: tuple[str, ...]) -> str:
+    found = described(path)
+    return f"| `{'.'.join(path)}` | `{json.dumps(found['default'])}` | {found['description']} |\n"
+
+
+def render(
+    values: Mapping[str, Any], name: str = "ps2stream", namespace: str = NAMESPACE
+) -> dict[str, str]:
+    """File of the chart -> what it renders to, of those that do. Raises HelmError."""
+    with helm_python.Chart.load(CHART) as chart:
+        chart.validate_schema(chart.merge_values(dict(values)))
+        found = chart.render(dict(values), name=name, namespace=namespace, is_install=True)
+    return {path.split("/", 1)[1]: text for path, text in sorted(found.items()) if text.strip()}
+
+
+def values_of(case: Path) -> dict[str, Any]:
+    """What a value file holds."""
+    found: dict[str, Any] = yaml.safe_load(case.read_text("utf-8"))
+    return found
+
+
+def golden(case: Path) -> str:
+    """What a value file renders to, without empty lines, and without monitoring.yaml, which
+    holds files that are written themselves."""
+    out = ""
+    for path, text in render(values_of(case)).items():
+        if path != "templates/monitoring.yaml":
+            lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+            out += "\n".join([f"--- # {path}", *lines, ""])
+    return out
+
+
+def written() -> dict[Path, str]:
+    """Each file that is written from something else, and what it is to hold."""
+    found = schema()
+    return {
+        CHART / "values.yaml": HEAD + "\n".join(_lines(found)) + "\n",
+        CHART / "README.md": README + "".join(map(_row, leaves(found))),
+        CHART / "files" / "ps2stream.rules.yml": rules(),
+        CHART / "files" / "ps2stream.json": json.dumps(dashboard(), indent=1) + "\n",
+    }
+
+
+def goldens() -> dict[Path, str]:
+    """The same of what the value files render to."""
+    return {case.with_name(case.name.replace("values", "golden")): golden(case) for case in CASES}
+
+
+def problems() -> list[str]:
+    """What Helm's linter has to say, warnings too."""
+    found: list[str] = []
+    for case in CASES:
+        report = helm_python.lint(CHART, values_of(case), strict=True, namespace=NAMESPACE)
+        found += [f"{case.name}: {error}" for error in report["errors"]]
+        found += [
+            f"{case.name}: {each['path']}: {each['error']}"
+            for each in report["messages"]
+            if each["severity"] > 1
+        ]
+    return found
+
+
+def main(what: str) -> int:
+    """The program."""
+    if what == "write":
+        for make in (written, goldens):
+            for path, text in make().items():
+                path.write_text(text, "utf-8")
+                sys.stdout.write(f"{path.relative_to(ROOT)}\n")
+        return 0
+    found = problems()
+    sys.stdout.writelines(f"{problem}\n" for problem in found)
+    if found:
+        return 1
+    for case in CASES:
+        sys.stdout.write(f"{case.name}: {len(render(values_of(case)))} files\n")
+    (ROOT / "build").mkdir(exist_ok=True)
+    sys.stdout.write(f"{helm_python.package(CHART, destination=ROOT / 'build')}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

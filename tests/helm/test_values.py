@@ -1,0 +1,197 @@
+"""Values: all are described, refused when unknown or wrong, and do something."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import helm_python
+import pytest
+
+from ps2stream.config import Settings
+from ps2stream.security import Identity, Quota
+from scripts import chart
+from tests.helm.conftest import case, with_value
+
+NO_VALUE = {"global"}
+"""What a parent chart says."""
+OF_THE_CHART = {
+    "host", "port", "database_url", "database_schema", "dispatchers", "workers", "mergers",
+    "tls_cert", "tls_key", "tls_client_ca", "dispatcher_ports", "link_ports", "ray_address",
+}  # fmt: skip
+"""Settings that the chart has values of its own for, or knows."""
+NOT_HERE = {
+    "data_dir", "snapshot_s",  # PostgreSQL keeps it all
+    "plan", "costs",  # files
+    "runtime", "auth",  # Ray; and off loopback always
+    "replan_s", "replan_engine",  # the CronJob plans
+    "metrics_port", "dashboard_port",  # Ray's own, which KubeRay starts
+}  # fmt: skip
+OTHER: dict[str, Any] = {
+    "image.tag": "2", "image.digest": f"sha256:{'0' * 64}", "image.pullPolicy": "Always",
+    "database.url": "postgresql://other@db/x", "database.urlSecret.name": "uri",
+    "tls.certManager.issuerKind": "Issuer", "service.type": "NodePort",
+    "planner.sparkMaster": "local[3]", "planner.schedule": "1 1 * * *", "planner.fall": "0.2",
+    "planner.driverMemory": "3g", "monitoring.interval": "1m", "settings.log_format": "text",
+    "settings.adjust": "off", "ray.version": "2.61.0", "ray.sharedMemory": "1Gi",
+    "ray.temporary": "1Gi", "ray.linkPorts": "30000-30999", "tokens": [],
+    "settings.identities": {"x": {"scopes": ["admin"]}}, "settings.quotas": {"x": {"queries": 1}},
+}  # fmt: skip
+"""Another value, where none follows from the type."""
+INSTEAD: dict[str, dict[str, Any]] = {
+    "database.urlSecret.key": {"database.url": "", "database.urlSecret.name": "uri"},
+    "database.urlSecret.name": {"database.url": ""},
+    "database.url": {},
+    "tls.existingSecret": {"tls.certManager.issuer": ""},
+    "tls.clientCA.name": {"tls.clientSecret": "own"},
+    "tls.clientCA.key": {"tls.clientSecret": "own", "tls.clientCA.name": "ca"},
+    "tls.clientSecret": {"tls.clientCA.name": "ca"},
+    "tls.caKey": {},
+    "tokens": {"tls.clientSecret": "own", "tls.clientCA.name": "ca",
+               "settings.identities": {"x": {"scopes": ["admin"]}}},
+    "settings.identities": {"tls.clientSecret": "own", "tls.clientCA.name": "ca"},
+    "networkPolicy.tracesPort": {"networkPolicy.traces": [{"ipBlock": {"cidr": "10.9.0.0/16"}}]},
+}  # fmt: skip
+"""What else must be said for a value to mean anything."""
+
+
+def objects(of: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every schema of an object, wherever it stands."""
+    if of.get("type") == "object":
+        yield path, of
+    for name, value in of.items():
+        if isinstance(value, dict):
+            yield from objects(value, f"{path}/{name}")
+
+
+def said(values: dict[str, Any]) -> str:
+    """Why Helm refuses these values."""
+    with pytest.raises(helm_python.HelmError) as refused:
+        chart.render(values)
+    return str(refused.value)
+
+
+def test_unknown_keys_are_refused_everywhere() -> None:
+    for path, found in objects(chart.schema()):
+        if path != "/properties/global":
+            assert found.get("additionalProperties") is False, path
+
+
+def test_every_value_is_described() -> None:
+    for path in chart.leaves(chart.schema()):
+        found = chart.described(path)
+        assert found.get("description", "").endswith("."), path
+        assert "type" in found or "$ref" in found, path
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in chart.leaves(chart.schema()) if p[0] not in NO_VALUE], ids=".".join
+)
+def test_every_value_changes_what_is_rendered(path: tuple[str, ...]) -> None:
+    values, name = case("production"), ".".join(path)
+    for other, needed in INSTEAD.get(name, {}).items():
+        values = with_value(values, tuple(other.split(".")), needed)
+    found = chart.described(path)
+    now: Any = values
+    for each in path:
+        now = now.get(each, {}) if isinstance(now, dict) else {}
+    now = now if now != {} else found["default"]
+    kinds = found["type"] if isinstance(found["type"], list) else [found["type"]]
+    value: Any = OTHER.get(name)
+    if value is None:
+        match kinds[0]:
+            case "boolean":
+                value = not now
+            case "integer":
+                value = (now or 0) + 3
+            case "number":
+                value = (now or 1) + 0.5
+            case "string":
+                value = "another"
+            case "array" if found["items"].get("$ref", "").endswith("peer"):
+                value = [{"ipBlock": {"cidr": "10.7.0.0/16"}}]
+            case "array" if found["items"].get("$ref", "").endswith("toleration"):
+                value = [{"key": "dedicated"}]
+            case "array":
+                value = ["another.example.org"]
+            case _ if path[-1] == "resources":
+                value = {"requests": {"memory": "7Gi"}, "limits": {"memory": "7Gi"}}
+            case _:
+                value = {"another": "1"}
+    after = chart.render(with_value(values, path, value))
+    try:
+        assert after != chart.render(values)
+    except helm_python.HelmError:  # it must be said
+        assert value in "".join(after.values())
+
+
+def test_settings_are_those_of_the_service() -> None:
+    offered = set(chart.schema()["properties"]["settings"]["properties"])
+    assert offered <= set(Settings.model_fields)
+    assert set(Settings.model_fields) - offered - OF_THE_CHART - NOT_HERE == set()
+    definitions = chart.schema()["$defs"]
+    assert set(definitions["quota"]["properties"]) == set(Quota.model_fields)
+    identities = chart.described(("settings", "identities"))["patternProperties"]["^.{1,256}$"]
+    assert set(identities["properties"]) == set(Identity.model_fields)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "problem"),
+    [
+        ("unknown", 1, "additional properties 'unknown' not allowed"),
+        ("workers.unknown", 1, "/workers"),
+        ("workers.resources.limits.gpu", 1, "additional properties 'gpu' not allowed"),
+        ("workers.resources.limits.memory", "much", "/workers/resources/limits/memory"),
+        ("workers.replicas", 0, "/workers/replicas"),
+        ("workers.replicas", "two", "/workers/replicas"),
+        ("image.tag", "latest", "/image/tag"),
+        ("image.digest", "sha256:1", "/image/digest"),
+        ("database.schema", "a b", "/database/schema"),
+        ("database.url", "mysql://db", "/database/url"),
+        ("planner.sparkMaster", "yarn", "/planner/sparkMaster"),
+        ("settings.unknown", 1, "/settings"),
+        ("settings.adjust", "always", "/settings/adjust"),
+        ("settings.quotas", {"acme": {"posts": 1}}, "/settings/quotas/acme"),
+        ("networkPolicy.clients", [{"podSelectors": {}}], "/networkPolicy/clients/0"),
+        ("networkPolicy.clients", [{}], "/networkPolicy/clients/0"),
+        ("tokens", [{"secret": "s", "key": "k", "scopes": ["root"]}], "/tokens/0/scopes"),
+        ("tokens", [{"secret": "s", "key": "k", "scopes": []}], "/tokens/0/scopes"),
+    ],
+)
+def test_the_schema_refuses(path: str, value: Any, problem: str) -> None:
+    assert problem in said(with_value(case("production"), tuple(path.split(".")), value))
+
+
+def test_nothing_that_must_be_said_has_a_default() -> None:
+    found = said({})
+    for value in (
+        "image.repository", "database.url", "tls.existingSecret", "tokens",
+        "planner.tokenSecret.name", "test.tokenSecret.name",
+    ):  # fmt: skip
+        assert f"\n  {value}" in found, value
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"database.url": "postgresql://u:secret@db/x"}, "database.url: has a password"),
+        ({"database.url": "postgresql://u@db/x?password=secret"}, "database.url: has a password"),
+        ({"database.urlSecret.name": "uri"}, "database.url, database.urlSecret.name: give one"),
+        ({"tls.existingSecret": "own"}, "tls.existingSecret, tls.certManager.issuer: give one"),
+        ({"tls.clientCA.name": "ca"}, "tls.clientCA.name, tls.clientSecret: come together"),
+        ({"tls.clientSecret": "own"}, "tls.clientCA.name, tls.clientSecret: come together"),
+        ({"settings.identities": {"x": {"scopes": ["admin"]}}}, "settings.identities: need tls"),
+        ({"tokens": []}, "tokens: give one of scope admin"),
+        ({"planner.tokenSecret.name": ""}, "planner.tokenSecret.name: the planner needs a token"),
+        ({"test.tokenSecret.name": ""}, "test.tokenSecret.name: the test needs a token"),
+        ({"image.repository": ""}, "image.repository: say where the image is"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(changes: dict[str, Any], problem: str) -> None:
+    values = case("production")
+    for path, value in changes.items():
+        values = with_value(values, tuple(path.split(".")), value)
+    found = said(values)
+    assert problem in found
+    assert "secret@" not in found
+    assert "=secret" not in found
