@@ -13,7 +13,7 @@ SEED ?= 1
 JOBS ?= 2
 LOUD := tests/service/test_overload.py
 LONG := tests/ray/test_moves.py tests/ray/test_rebalance.py
-BESIDE := $(addprefix tests/,unit properties sim service postgres fuzz docs helm connectors)
+BESIDE := $(addprefix tests/,unit properties sim service postgres fuzz docs helm connectors examples)
 BY_ITSELF := $(addprefix tests/,map ray spark transcripts) $(LOUD)
 
 .DEFAULT_GOAL := help
