@@ -1,4 +1,4 @@
-"""Hooks of mkdocs.yml: pages from the top of the checkout, and links that leave docs/."""
+"""Hooks of mkdocs.yml: the guides, pages from the top of the checkout, links that leave docs/."""
 
 from __future__ import annotations
 
@@ -13,7 +13,18 @@ PAGES = {
     "SECURITY.md": "security.md",
 }
 """Files of the checkout that are pages of the site, under these names."""
+GUIDES = "How-to guides"
+"""The section of the navigation where every page of docs/howto/ is, named there or not."""
 _LINK = re.compile(r"\[([^\]\n]*(?:\n[^\]\n]+)?)\]\((?!https?:)([^)#\s]+)(#[^)\s]*)?\)")
+
+
+def on_config(config: Any) -> Any:
+    """Complete the navigation."""
+    (guides,) = (part[GUIDES] for part in config["nav"] if GUIDES in part)
+    named = {page for entry in guides if isinstance(entry, dict) for page in entry.values()}
+    there = sorted(f"howto/{path.name}" for path in (ROOT / "docs" / "howto").glob("*.md"))
+    guides += [page for page in there if page not in named]
+    return config
 
 
 def on_files(files: Any, config: Any) -> Any:

@@ -67,7 +67,7 @@ def test_every_page_is_in_the_navigation(root: Path) -> None:
     docs = root / "docs"
     there = sorted(str(path.relative_to(docs)) for path in docs.rglob("*.md"))
     there += hooks.PAGES.values()
-    named = leaves(load_config(str(root / "mkdocs.yml"))["nav"])
+    named = leaves(hooks.on_config(load_config(str(root / "mkdocs.yml")))["nav"])
     assert sorted(named) == sorted(there)
 
 
