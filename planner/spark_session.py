@@ -18,12 +18,13 @@ from pyspark.sql import SparkSession
 from ps2stream.errors import FailedPrecondition
 
 BATCH = 20_000
+_SHUFFLE = "spark.sql.shuffle.partitions"
 _DEFAULTS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "2g",
     "spark.log.level": "ERROR",
-    "spark.sql.shuffle.partitions": "8",
+    _SHUFFLE: "8",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
@@ -43,6 +44,9 @@ def session() -> Iterator[SparkSession]:
     spark = SparkSession.builder.appName("ps2stream plan").getOrCreate()
     for name, value in _ALWAYS.items():
         spark.conf.set(name, value)
+    context = spark.sparkContext
+    if not context.getConf().contains(_SHUFFLE):
+        spark.conf.set(_SHUFFLE, str(max(8, 4 * context.defaultParallelism)))  # they are small
     try:
         yield spark
     finally:
