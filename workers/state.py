@@ -8,46 +8,39 @@ from the sequencer. Lists are purged once every dispatcher's watermark has passe
 
 from __future__ import annotations
 
-import heapq
-import itertools
 from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
 
-from ps2stream.batch import I64, U32, U64, Frame, take_ragged
+from ps2stream.batch import Frame, take_ragged
 from ps2stream.grid import Grid
 from ps2stream.load_messages import LoadRequest
 from ps2stream.messages import (
-    ROLES,
     Address,
     Applied,
     Begin,
-    Hot,
     Loaded,
     MatchBatch,
-    Postings,
     RoutedObjects,
     Send,
     Stale,
     Tip,
     Watermark,
     WorkerUpdates,
-    nothing,
 )
-from ps2stream.rows import Kind, QueryRows
-from ps2stream.strategy import Routes, Step, Strategist, step_of
-from ps2stream.tags import Tagger, TagShare, starts
+from ps2stream.rows import Kind
+from ps2stream.strategy import Strategist
+from ps2stream.tags import Tagger
 from ps2stream.tail import Follower
 from ps2stream.workers.gi2 import GI2
-from ps2stream.workers.index import Census, Index, IndexStats, Mask, Parts, Saved
+from ps2stream.workers.index import Census, Index, IndexStats, Parts, Saved
 from ps2stream.workers.load import LoadCounter
-from ps2stream.workers.loading import Loading
+from ps2stream.workers.pending import Pending
+from ps2stream.workers.portion import Portion
 
 CONTROLLER = Address("controller", 0)
-SEQUENCER = Address("sequencer", 0)
 STRATEGY = "strategy"  # among the parts of what is saved
-HOT_TICKS = 10  # after which it is said again
 SWEEP = 64  # lists looked at with every update
 FORCED_SWEEP = 1 << 15  # ... while more than FORCED of the live queries are tombstones
 FORCED = 0.1
@@ -64,8 +57,7 @@ class WorkerMachine:
 
     `tagger` and `route` are the plan and its version; `store` makes the index that holds
     the queries. It goes on from `saved`, a cache of what it would fetch otherwise. `strategist`
-    follows changes of the plan: what a following plan gives this worker is loaded while it goes
-    on, what a former one gave it is dropped.
+    follows changes of the plan.
     """
 
     def __init__(
@@ -80,32 +72,26 @@ class WorkerMachine:
         strategist: Strategist | None = None,
     ) -> None:
         self.index = index
-        self.route = route
         self._mergers = mergers
-        self._tagger = tagger
+        self._grid = tagger.grid
+        self._stream: Follower[WorkerUpdates] = Follower(
+            "worker", index, 0 if saved is None else saved.lsn
+        )
+        self._portion = Portion(index, tagger, route, strategist, self._stream)
         self._make = store
-        self._strategist = strategist
-        self._routes = Routes(tagger.h1, route, known=frozenset((route,)))
         self._asked: LoadRequest | None = None  # what is weighed for
         self._census: Iterator[Census | None] | None = None
         self._store = store(tagger.grid, None if saved is None else self._resumed(saved))
         self._frozen = False
         self._watermarks = [0] * dispatchers
-        self._stream: Follower[WorkerUpdates] = Follower(
-            "worker", index, 0 if saved is None else saved.lsn
-        )
-        self._held: list[tuple[int, int, RoutedObjects]] = []
-        self._newest: dict[tuple[int, int], RoutedObjects] = {}  # of `_held`, by batch
-        self._ticket = itertools.count()  # heap order among equal LSNs: arrival
-        self._suspects: dict[tuple[int, int], RoutedObjects] = {}
-        self._begun: RoutedObjects | None = None  # the suspect that comes at the next tick
-        self._behind: list[RoutedObjects] = []  # what came since it was announced
-        self._loading: Loading | None = None
-        self._gained = (0, 0)  # queries and bytes of columns that the following plan gave it
-        self._ended: list[Send] = []  # what it held at the end of the last move
-        self._ticks = 0
+        self._pending = Pending()
         self._load = LoadCounter(index, tagger.grid)
         self.objects = self.batches = self.matches = 0  # matched, and the pairs that came of it
+
+    @property
+    def route(self) -> int:
+        """The version of the plan that it goes by."""
+        return self._portion.routes.route
 
     @property
     def applied(self) -> int:
@@ -120,8 +106,7 @@ class WorkerMachine:
     @property
     def held(self) -> int:
         """Object batches that wait."""
-        begun = self._begun is not None
-        return len(self._newest) + len(self._suspects) + len(self._behind) + begun
+        return len(self._pending)
 
     @property
     def blocked(self) -> bool:
@@ -141,18 +126,16 @@ class WorkerMachine:
     def freeze(self) -> Saved | None:
         """The index as it is, which does not change until `thaw`; None when there is nothing to
         keep, or half of something. Objects are matched meanwhile, updates wait."""
-        if self._stream.amid or not self.applied or self._routes.other is not None:
+        if self._stream.amid or not self.applied or self._portion.routes.other is not None:
             return None
         self._frozen = True
-        record = nothing() if self._strategist is None else self._strategist.strategy.record()
-        return Saved(self.applied, {**self._store.hold(), STRATEGY: record}, self.route)
+        parts = {**self._store.hold(), STRATEGY: self._portion.record()}
+        return Saved(self.applied, parts, self.route)
 
     def _resumed(self, saved: Saved) -> Parts:
         """The parts of the index; the strategy is that of before."""
         parts = dict(saved.parts)
-        record = parts.pop(STRATEGY)
-        if self._strategist is not None and len(record):
-            self._turn(self._strategist.take(record, saved.lsn))
+        self._portion.resume(parts.pop(STRATEGY), saved.lsn)
         return parts
 
     def thaw(self) -> list[Send]:
@@ -193,13 +176,11 @@ class WorkerMachine:
         """Periodic, ten times a second: fetch, if since the last tick nothing came of what was
         missing then; go on with the suspect batches, one step a tick, so that what was
         answered has left before anything dangerous begins."""
-        out = self._stream.tick() + self._strive() + self._weigh()
-        if self._begun is not None:
-            begun, self._begun = self._begun, None
+        out = self._stream.tick() + self._portion.tick() + self._weigh()
+        if (begun := self._pending.take_announced()) is not None:
             over = Send(Address("dispatcher", begun.dispatcher), Begin(self.index, -1, 0))
             return [*out, *self._look(begun), over]
-        if self._behind:
-            behind, self._behind = self._behind, []
+        if behind := self._pending.take_behind():
             return out + [send for objects in behind for send in self._receive(objects)]
         return out + self._announce()
 
@@ -215,10 +196,9 @@ class WorkerMachine:
     def _fetched(self, frame: Applied) -> list[Send]:
         """A part of what was fetched; where it is not all, the next is asked for."""
         if self._stream.fetched(frame):
-            self._store = self._make(self._tagger.grid)
-            self._loading = None  # a state has it all
-            if self._strategist is not None:
-                self._turn(self._strategist.reset())
+            self._store = self._make(self._grid)
+            self._portion.reset()
+            self._count_anew()
         return self._advance() + self._stream.ask()
 
     def _advance(self) -> list[Send]:
@@ -230,15 +210,12 @@ class WorkerMachine:
             self._apply(updates)
         if self._stream.amid:
             return out  # half a state is none
-        while self._held and self._held[0][0] <= self.applied:
-            objects = heapq.heappop(self._held)[2]
-            if self._newest.get((objects.dispatcher, objects.batch)) is objects:
-                del self._newest[objects.dispatcher, objects.batch]
-                out += self._receive(objects)
+        for objects in self._pending.due(self.applied):
+            out += self._receive(objects)
         return out
 
     def _apply(self, updates: WorkerUpdates | Applied) -> None:
-        rows, tags = self._share(updates)
+        rows, tags = self._portion.share(updates)
         fresh = rows.lsn > self._stream.before
         if not fresh.all():  # the batch repeats some of the one before
             keep = np.flatnonzero(fresh)
@@ -253,123 +230,30 @@ class WorkerMachine:
         if gone.any():
             # Inserts first is as good as LSN order: a handle is inserted and deleted once.
             self._store.delete(rows.handle[gone], rows.lsn[gone])
-            if self._loading is not None:
-                self._loading.note(rows.handle[gone], rows.lsn[gone])
+            self._portion.deleted(rows.handle[gone], rows.lsn[gone])
             self._store.purge(self.watermark)
         stats = self._store.stats()
         forced = stats.tombstones > FORCED * stats.live
         self._store.sweep(FORCED_SWEEP if forced else SWEEP)
 
-    def _share(self, updates: WorkerUpdates | Applied) -> tuple[QueryRows, tuple[I64, U32, U64]]:
-        """The rows that this worker holds, and their tags."""
-        rows = QueryRows.decode(updates.rows.data)
-        if isinstance(updates, WorkerUpdates):
-            return rows, (updates.tag_off, updates.tag_cell, updates.tag_term)
-        share = self._of_mine(self._tagger.split(self._tagger.expand(rows)))
-        rows = rows.take(share.row)
-        if updates.state and self._routes.other is not None and len(rows):
-            gained = np.logical_or.reduceat(~self._is_mine(share.cell, share.term), share.off[:-1])
-            new = np.flatnonzero(gained & (rows.handle <= self._routes.upto))
-            off, cell = take_ragged(share.off, share.cell, new)
-            term = take_ragged(share.off, share.term, new)[1]
-            self._count(rows.take(new), off, cell, term)
-        return rows, (share.off, share.cell, share.term)
-
-    def _of_mine(self, shares: list[TagShare]) -> TagShare:
-        """Of a worker that the plan does not know any more, or not yet: nothing."""
-        if self.index < len(shares):
-            return shares[self.index]
-        none = np.zeros(0, np.int64)
-        return TagShare(none, np.zeros(1, np.int64), none.astype(np.uint32), none.astype(np.uint64))
-
     # --- another plan ----------------------------------------------------------------
 
     def _follow(self, updates: WorkerUpdates | Applied) -> list[Send]:
         """A change of the strategy."""
-        if self._strategist is None:
-            raise TypeError("this worker follows no change of strategy")
-        before, loading = self._routes, self._loading
-        routes = self._strategist.take(updates.strategy, updates.lsn_to)
-        out: list[Send] = []
-        self._gained, self._ended = (0, 0), []
-        self._turn(routes)
-        another = routes.route != before.route
-        if another and step_of(updates.strategy) is Step.SET and not _is_state(updates):
-            # The service was started anew under a plan; what a snapshot holds is another's.
-            self._loading = None
-            return self._stream.forget()
-        if loading is not None and not loading.done and routes.serving is not before.serving:
-            # An earlier incarnation was hot, whose snapshot is from before the move.
-            out += self._stream.forget()
-        if routes.other is None:
-            self._loading = None
-            if before.other is not None and routes.young is None:
-                self._store.drop(self._is_mine)
-                self._ended = self._held_at(updates.lsn_to)
-            return out + self._ended
-        if routes.switched or _is_state(updates):
-            return out
-        box = self._strategist.gained(self.index)
-        self._loading = Loading(self.index, routes.upto, box)
-        return self._loading.ask() or self._hot()
-
-    def _held_at(self, lsn: int) -> list[Send]:
-        """What it holds as of the end of a move; what was loaded may have told of later deletes.
-        Nothing, where the watermark has passed it: of what lived then some may be purged."""
-        if self.watermark > lsn:
-            return []
-        held = np.array([self._store.postings(lsn)])
-        return [Send(SEQUENCER, Postings(ROLES.index("worker"), self.index, lsn, held))]
-
-    def _turn(self, routes: Routes) -> None:
-        """Go by these from now on."""
-        if self._census is not None and self._asked is not None:  # of what may be dropped now
-            self._census = self._store.census(max(self._asked.within // 4, 1))
-        self._routes, self.route = routes, routes.route
-        young = routes.young, routes.apart
-        self._tagger = Tagger(routes.serving, self._tagger.grid, routes.other, *young)
-
-    def _count(self, rows: QueryRows, off: I64, cell: U32, term: U64) -> None:
-        queries, size = self._gained
-        size += rows.nbytes + off.nbytes + cell.nbytes + term.nbytes
-        self._gained = queries + len(rows), size
-
-    def _is_mine(self, cell: U32, term: U64) -> Mask:
-        mine: Mask = self._routes.serving.owners(cell, term) == self.index
-        return mine
+        out = self._portion.follow(updates, self._store, self.watermark)
+        self._count_anew()
+        return out
 
     def _loaded(self, frame: Loaded) -> list[Send]:
-        """Hold what the following plan gives here and the present one does not."""
-        routes, loading = self._routes, self._loading
+        """A piece of what the following plan gives; while frozen it is not taken, and asked for
+        again."""
         if self._frozen:
-            return []  # it is asked for again
-        taken = None if loading is None else loading.take(frame)
-        if loading is None or taken is None or routes.other is None:
             return []
-        rows, handle, lsn = taken
-        tags = Tagger(routes.other, self._tagger.grid).expand(rows)
-        gained = (tags.worker == self.index) & ~self._is_mine(tags.cell, tags.term)
-        held = np.diff(starts(gained.astype(np.int64))[tags.off])
-        some = np.flatnonzero(held)
-        off = starts(held[some])
-        rows, cell, term = rows.take(some), tags.cell[gained], tags.term[gained]
-        self._store.extend(rows, off, cell, term)
-        self._count(rows, off, cell, term)
-        self._store.delete(handle, lsn)
+        out = self._portion.load(frame, self._store)
         self._store.purge(self.watermark)
-        return loading.ask() or self._hot()
+        return out
 
-    def _hot(self) -> list[Send]:
-        if self._routes.other is None or self._routes.switched or self._stream.amid:
-            return []
-        return [Send(SEQUENCER, Hot(self.index, self._routes.begun, *self._gained))]
-
-    def _strive(self) -> list[Send]:
-        """Go on loading, or say that it is done."""
-        self._ticks += 1
-        if self._loading is not None and not self._loading.done:
-            return self._loading.tick()
-        return self._hot() + self._ended if self._ticks % HOT_TICKS == 0 else []
+    # --- loads -----------------------------------------------------------------------
 
     def _tell_load(self, ask: LoadRequest) -> list[Send]:
         """Begin to count what is stored, or go on with it for this period."""
@@ -385,50 +269,39 @@ class WorkerMachine:
         if census is None or self._asked is None:
             return []
         ask, self._asked, self._census = self._asked, None, None
-        routes = self._routes
-        moving = routes.other is not None or routes.young is not None
-        return [Send(CONTROLLER, self._load.report(ask, census, routes.route, moving))]
+        report = self._load.report(ask, census, self.route, self._portion.moving)
+        return [Send(CONTROLLER, report)]
+
+    def _count_anew(self) -> None:
+        """What is being counted may be dropped now."""
+        if self._census is not None and self._asked is not None:
+            self._census = self._store.census(max(self._asked.within // 4, 1))
 
     # --- objects ---------------------------------------------------------------------
 
     def _receive(self, objects: RoutedObjects) -> list[Send]:
         self._stream.expect(objects.lsn)
-        if objects.suspect:
-            self._suspects[objects.dispatcher, objects.batch] = objects
-        elif self._begun is not None:
-            self._behind.append(objects)
-        else:
-            return self._look(objects)
-        return []
-
-    def _serves(self, objects: RoutedObjects) -> bool:
-        """Whether it holds, or will as of the objects' LSN, what this plan gives it."""
-        routes = self._routes
-        loaded = routes.other is not None and (self._loading is None or self._loading.done)
-        known = routes.serves(objects.route, objects.lsn)
-        return known or (loaded and objects.route == routes.coming)
+        return [] if self._pending.sets_aside(objects) else self._look(objects)
 
     def _look(self, objects: RoutedObjects) -> list[Send]:
         """Match, or wait for the updates to the objects' LSN, with which their plan may come."""
         if not self._stream.amid and self.applied >= objects.lsn:
-            if self._serves(objects):
+            if self._portion.serves(objects):
                 return self._match(objects)
             stale = Stale(self.index, objects.batch, objects.attempt, self.route)
             return [Send(Address("dispatcher", objects.dispatcher), stale)]
-        self._newest[objects.dispatcher, objects.batch] = objects
-        heapq.heappush(self._held, (objects.lsn, next(self._ticket), objects))
+        self._pending.wait(objects)
         return []
 
     def _announce(self) -> list[Send]:
         """Nothing is matched between this and the suspect, so that its dispatcher knows what
         the worker died of."""
         ready = 0 if self._stream.amid else self.applied + 1
-        for key, objects in self._suspects.items():
-            if objects.lsn < ready:
-                self._begun = self._suspects.pop(key)
-                begin = Begin(self.index, objects.batch, objects.attempt)
-                return [Send(Address("dispatcher", objects.dispatcher), begin)]
-        return []
+        objects = self._pending.announce(ready)
+        if objects is None:
+            return []
+        begin = Begin(self.index, objects.batch, objects.attempt)
+        return [Send(Address("dispatcher", objects.dispatcher), begin)]
 
     def _match(self, objects: RoutedObjects) -> list[Send]:
         """One MatchBatch for every merger, also where it has no match."""
@@ -455,7 +328,3 @@ class WorkerMachine:
             )
             out.append(Send(Address("merger", merger), batch))
         return out
-
-
-def _is_state(updates: WorkerUpdates | Applied) -> bool:
-    return isinstance(updates, Applied) and updates.state > 0
