@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ps2stream.batch import U8, Frame, strings_to_column
+from ps2stream.batch import U8, Frame
 from ps2stream.errors import StoreFailed, Unavailable
 from ps2stream.messages import (
     ROLES,
@@ -26,12 +26,10 @@ from ps2stream.messages import (
     Hot,
     Load,
     Loaded,
-    LookupReply,
     LookupRequest,
     NamesKept,
     Postings,
     Send,
-    SessionGrant,
     SessionRequest,
     Status,
     StrategyReply,
@@ -52,9 +50,10 @@ from ps2stream.store.followers import Followers
 from ps2stream.store.migration import Migration
 from ps2stream.store.registry import Registry, split
 from ps2stream.store.remembered import Answers, Asked, Deletes, requests_of
-from ps2stream.store.tenants import Tenants
+from ps2stream.store.sessions import Sessions
+from ps2stream.store.token_table import TokenTable
 from ps2stream.strategy import Step, Strategy, step_of
-from ps2stream.tokens import TokensReply, TokensRequest, changed, decode, encode
+from ps2stream.tokens import TokensRequest
 
 LOAD_ROWS = 4096
 """Of a piece that a worker loads: it matches nothing meanwhile, for some milliseconds."""
@@ -89,13 +88,8 @@ class SequencerMachine:
         self._peers = list(peers)
         self._dispatchers = [peer for peer in peers if peer.role == "dispatcher"]
         self._followers = Followers(peers, store.watermark)
-        self._streams = epoch << 32  # the last epoch of a stream that was granted
-        self._sessions: dict[bytes, int] = {}
-        self._names: dict[int, bytes] = {}
-        self._top = 0  # the highest session number
-        self._tenants = Tenants(quotas)
-        self._name_sessions(store.sessions())
-        self._tokens = store.tokens()
+        self._sessions = Sessions(store, quotas, streams=epoch << 32)
+        self._tokens = TokenTable(store)
         self._deletes = Deletes(store.requests(), recent)
         self._answers = Answers(store.answers())
         self._live = Registry()
@@ -106,7 +100,7 @@ class SequencerMachine:
                 self._migration.apply(batch.strategy, batch.lsn_to)
             rows = QueryRows.decode(batch.rows.data)
             self._live.apply(rows)
-            self._tenants.count(rows)
+            self._sessions.tenants.count(rows)
             self._lsn = batch.lsn_to
             self._live.forget(store.watermark)
             horizon = max(horizon, left_out(batch, rows))
@@ -197,11 +191,12 @@ class SequencerMachine:
             case Fetch():
                 return self._feed(frame)
             case LookupRequest():
-                return self._look_up(frame)
+                found = self._sessions.look_up(frame, self._live)
+                return [Send(self._dispatchers[frame.dispatcher], found)]
             case SessionRequest():
-                return self._grant(frame)
+                return [Send(self._dispatchers[frame.dispatcher], self._sessions.grant(frame))]
             case TokensRequest():
-                return self._keep_tokens(frame)
+                return [Send(self._dispatchers[frame.dispatcher], self._tokens.change(frame))]
             case Load():
                 return self._load(frame)
             case Hot():
@@ -235,7 +230,7 @@ class SequencerMachine:
             names += split(request.name_off, request.name)
             asked += split(request.request_off, request.request)
         rows = QueryRows.concat(parts)
-        over = self._tenants.over(rows, names, self._live, self._sessions)
+        over = self._sessions.tenants.over(rows, names, self._live, self._sessions.numbers)
         if over is not None:
             fit = np.setdiff1d(np.arange(len(rows)), over.at)
             rows = rows.take(fit)
@@ -246,8 +241,8 @@ class SequencerMachine:
             asked,
             base=self._lsn,
             live=self._live,
-            sessions=self._sessions,
-            top=self._top,
+            sessions=self._sessions.numbers,
+            top=self._sessions.top,
             recent=self._deletes.recent,
         )
         cuts = np.cumsum([len(part) for part in parts])[:-1]
@@ -296,18 +291,11 @@ class SequencerMachine:
         for kind in Kind:
             self._committed[kind] += int(np.count_nonzero(verdict.rows.kind == kind))
         self._live.apply(verdict.rows)
-        self._name_sessions(sessions)
-        self._tenants.count(verdict.rows)
+        self._sessions.learn(sessions)
+        self._sessions.tenants.count(verdict.rows)
         self._deletes.add(verdict.requests)
         self._answers.keep(answers)
         return applied
-
-    def _name_sessions(self, sessions: list[tuple[int, bytes]]) -> None:
-        self._tenants.name_sessions(sessions)
-        for number, name in sessions:
-            self._sessions[name] = number
-            self._names[number] = name
-            self._top = max(self._top, number)
 
     # --- the plan ----------------------------------------------------------------------
 
@@ -435,51 +423,3 @@ class SequencerMachine:
         except Unavailable:
             piece = None  # who lacks it asks again
         return [*([] if piece is None else [Send(to, piece)]), *self._tips([to])]
-
-    def _look_up(self, ask: LookupRequest) -> list[Send]:
-        more = False
-        tenant = ask.tenant.tobytes()
-        if len(ask.id):
-            handle = self._live.handles([ask.id.tobytes()])
-            rows = self._live.rows(handle[handle > 0])
-        else:
-            sessions = self._tenants.sessions_of(tenant) if tenant else None
-            rows, more = self._live.page(ask.after, ask.limit, ask.session, sessions)
-        names = strings_to_column(map(self._names.__getitem__, rows.session.tolist()))
-        live = self._tenants.live(tenant) if tenant else len(self._live)
-        reply = LookupReply(ask.seq, int(more), live, packed(rows), *names)
-        return [Send(self._dispatchers[ask.dispatcher], reply)]
-
-    def _grant(self, ask: SessionRequest) -> list[Send]:
-        """Number 0 says that there is none, or that it could not be made durable; a negative
-        one that a quota forbids it."""
-        name = ask.name.tobytes()
-        number = self._sessions.get(name, 0)
-        if not number and ask.make and not (number := -self._tenants.session_limit(name)):
-            number = self._top + 1
-            try:
-                self._store.commit(Change(sessions=[(number, name)]))
-            except StoreFailed:
-                raise
-            except Unavailable:
-                number = 0
-            else:
-                self._name_sessions([(number, name)])
-        self._streams += 1
-        grant = SessionGrant(ask.seq, number, self._streams)
-        return [Send(self._dispatchers[ask.dispatcher], grant)]
-
-    def _keep_tokens(self, ask: TokensRequest) -> list[Send]:
-        held = self._tokens
-        add = decode(ask.add.tobytes()) if len(ask.add) else []
-        status, wanted = changed(held, add, ask.drop.tobytes().decode())
-        if wanted is not held:
-            try:
-                self._store.keep_tokens(wanted)
-            except StoreFailed:
-                raise
-            except Unavailable:
-                status, wanted = Status.UNAVAILABLE, held
-        self._tokens = wanted
-        packed = np.frombuffer(encode(wanted), np.uint8)
-        return [Send(self._dispatchers[ask.dispatcher], TokensReply(ask.seq, status, packed))]
