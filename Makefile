@@ -11,10 +11,8 @@ FUZZ_SECONDS ?= 60
 MINUTES ?= 10
 SEED ?= 1
 JOBS ?= 2
-LOUD := tests/service/test_overload.py
+BY_ITSELF := tests/map tests/service/test_overload.py
 LONG := tests/ray/test_moves.py tests/ray/test_rebalance.py
-BESIDE := $(addprefix tests/,unit properties sim service postgres fuzz docs helm connectors examples)
-BY_ITSELF := $(addprefix tests/,map ray spark transcripts) $(LOUD)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint pytest docs chart fuzz chaos protos lock bench clean
@@ -35,9 +33,10 @@ test: lint pytest ## all checks, then all tests
 pytest: $(READY)
 ifeq ($(ARGS),)
 	@echo "== pytest: what bears company, in $(JOBS) processes"
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(BESIDE) $(addprefix --ignore=,$(LOUD))
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup tests \
+	    $(addprefix --ignore=,$(BY_ITSELF) $(LONG))
 	@echo "== pytest: what wants the machine for itself, one after the other"
-	@$(BIN)/python -m pytest $(BY_ITSELF) $(addprefix --ignore=,$(LONG))
+	@$(BIN)/python -m pytest $(BY_ITSELF)
 else
 	@echo "== pytest"
 	@$(BIN)/python -m pytest $(ARGS)
