@@ -14,6 +14,7 @@ from playwright.sync_api import Page, expect
 from ps2stream.client import Client
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
+from ps2stream.web import hub
 from ps2stream.web.serve import Options, Running, serving
 from tests.map.conftest import PATIENCE_MS, SIZE, Open
 from tests.service.moving import swapped
@@ -359,6 +360,20 @@ def test_a_page_whose_map_ends_says_so(target: str, open_page: Open, client: Cli
         add(page, "whirlpool")
     expect(page.locator("#link")).to_contain_text("own process does not answer")
     assert [q for q in client.list() if q.expression == "whirlpool"] == []
+
+
+def test_a_page_that_is_refused_says_why(
+    target: str, open_page: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "MAX_PAGES", 1)
+    with serving(target, {}, Options(port=0)) as own:
+        first = open_page(own.url)
+        expect(first.locator("#link")).to_contain_text("Connected to")
+        second = open_page(own.url)
+        why = "refuses: 1 pages are open, the limit (pages). Trying again"
+        expect(second.locator("#link")).to_contain_text(why)
+        first.goto("about:blank")
+        expect(second.locator("#link")).to_contain_text("Connected to")
 
 
 def test_a_window_of_this_size_shows_map_and_panel(page: Page, live: Running) -> None:

@@ -44,6 +44,7 @@ const announce = announcer($("news"));
 const queries = live?.queries ?? new Map();
 let seconds = [];
 let version = null;
+let missed = 0; // by the map's process
 
 async function drop(id) {
   try {
@@ -104,12 +105,15 @@ function told(news) {
     $("p50").textContent = last.p50 === null ? "–" : `${short(last.p50)} ms`;
   }
   if (news.load) showPlan(news.load);
-  $("missed").hidden = !(news.dropped || news.missed);
-  if (news.dropped) $("missed").textContent = `This page was too slow for ${news.dropped} of what came.`;
+  missed = news.missed ?? missed;
+  const less = missed + news.dropped;
+  $("missed").hidden = !less;
+  $("missed").textContent = `This page was too slow for ${less} of what came.`;
 }
 
-const lost = () => {
-  $("link").textContent = "The map's own process does not answer. Trying again …";
+const lost = (why) => {
+  const what = why ? `The map's own process refuses: ${why.replace(/\.$/, "")}.` : "The map's own process does not answer.";
+  $("link").textContent = `${what} Trying again …`;
   $("link").classList.add("down");
 };
 await live?.ready;

@@ -1,13 +1,20 @@
-// The server's events. `told` gets each message, `lost` hears that the map's process is away.
+// The server's events. `told` gets each message, `lost` hears that the map's process is away, or
+// why it refuses.
+
+import { refusal } from "./api.js";
 
 export function listen(told, lost) {
   let source;
   const open = () => {
     source = new EventSource("/events");
     source.onmessage = (event) => told(JSON.parse(event.data));
-    source.onerror = () => {
-      lost();
-      if (source.readyState === EventSource.CLOSED) setTimeout(open, 2000); // it was refused
+    source.onerror = async () => {
+      if (source.readyState !== EventSource.CLOSED) {
+        lost(""); // it tries again by itself
+        return;
+      }
+      setTimeout(open, 2000);
+      lost(await refusal("/events"));
     };
   };
   open();
