@@ -1,4 +1,5 @@
-"""What metering costs: the same objects through two runtimes of one process, in turn."""
+"""What metering costs, or one who watches: the same objects through two runtimes of one process,
+in turn."""
 
 from __future__ import annotations
 
@@ -22,9 +23,11 @@ from ps2stream.service.server import serve
 from ps2stream.space import Rect
 from ps2stream.store.memory import MemoryStore
 from ps2stream.terms import Analysis, Analyzer
+from ps2stream.watch_messages import Glimpse
 
 POSTS = 8192
 BLOCK_S = 0.025
+TICK_S = 0.1
 
 
 class Unmetered(Meter):
@@ -38,10 +41,15 @@ class Unmetered(Meter):
 
 
 def run_metering(
-    queries: int = 20_000, batch: int = 1024, seconds: float = 10.0, seed: int = 1
+    queries: int = 20_000,
+    batch: int = 1024,
+    seconds: float = 10.0,
+    seed: int = 1,
+    watched: bool = False,
 ) -> dict[str, Any]:
     """Publish blocks of batches without metering and with it, in turn, for so long: CPU time of
-    the thread, which does all the work. JSON-able."""
+    the thread, which does all the work. `watched`: with metering, without and with one who
+    watches, and as many ticks as that time has. JSON-able."""
     analysis = Analysis(salt=seed)
     analyzer = Analyzer(analysis)
     load = workload.make("synthetic", "q1", queries, 100, POSTS, seed, analyzer)
@@ -49,11 +57,13 @@ def run_metering(
     plan = built_in_plan(analysis, load.grid, 2, (posts.lon, posts.lat), load.counts)
     topology = Topology(plan)
     warm(topology)
-    without, metered = (
-        LocalRuntime(topology, MemoryStore(), meter=meter) for meter in (Unmetered, Meter)
-    )
+    meters = (Meter if watched else Unmetered, Meter)
+    without, metered = (LocalRuntime(topology, MemoryStore(), meter=meter) for meter in meters)
     for runtime in (without, metered):
         _insert(runtime, load)
+    told: list[Glimpse] = []
+    if watched:
+        metered.edges[0].watch("", told.append)
     off, term = analyzer.analyse(posts.text_off, posts.text)
     ids = strings_to_column([str(i) for i in range(len(posts.lon))])
     rows = ObjectRows(
@@ -62,14 +72,23 @@ def run_metering(
     )  # fmt: skip
     parts = [rows.take(np.arange(i, i + batch)) for i in range(0, len(rows) - batch + 1, batch)]
     size = 1
+    due = {id(runtime): 0.0 for runtime in (without, metered)}
 
     def block(runtime: LocalRuntime) -> float:
         begun = time.thread_time()
         for i in range(size):
             runtime.edges[0].publish(parts[i % len(parts)], durable=False)
-        return time.thread_time() - begun
+        took = time.thread_time() - begun
+        due[id(runtime)] += took * watched
+        while due[id(runtime)] >= TICK_S:
+            due[id(runtime)] -= TICK_S
+            begun = time.thread_time()
+            runtime.tick()
+            took += time.thread_time() - begun
+        return took
 
-    while max(block(without), block(metered)) < BLOCK_S:
+    enough = 4 * TICK_S if watched else BLOCK_S
+    while max(block(without), block(metered)) < enough:
         size *= 2
     ratios: list[float] = []
     took: list[float] = []
@@ -86,6 +105,7 @@ def run_metering(
         "cpu_ratio": statistics.median(ratios),
         "standard_error": statistics.stdev(ratios) / len(ratios) ** 0.5,
         "verified": {"different": abs(_matches(without) - _matches(metered))},
+        **({"seen": sum(glimpse.accepted for glimpse in told)} if watched else {}),
     }
 
 

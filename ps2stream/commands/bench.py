@@ -314,17 +314,18 @@ def store(
     show_default=True,
     help="How long.",
 )
+@click.option("--watched", is_flag=True, help="With one who watches (the live map) and without.")
 @json_option
 @pass_output
-def metering(output: Output, /, batch: int, seconds: float) -> None:
-    """What metrics cost: the same batches with and without, in turn.
+def metering(output: Output, /, batch: int, seconds: float, watched: bool) -> None:
+    """What metrics cost: the same batches with and without, in turn; or what a watcher does.
 
     In one process. Tells the ratio of the CPU times, its standard error, and the time of a
     batch without. Exit code 1 if the two found different matches.
     """
     from ps2stream.bench.metering import run_metering
 
-    _show(output, run_metering(batch=batch, seconds=seconds))
+    _show(output, run_metering(batch=batch, seconds=seconds, watched=watched))
 
 
 def _show(output: Output, found: dict[str, Any]) -> None:

@@ -37,7 +37,8 @@ ALERTS = (
     ),
     Alert(
         "Ps2streamWorkerMissing", "critical", "2m",
-        f"count by (job) ({_workers('ps2stream_up')}) < max by (job) (ps2stream_workers)",
+        f"(count by (job) ({_workers('ps2stream_up')}) or 0 * max by (job) (ps2stream_workers)) "
+        "< max by (job) (ps2stream_workers)",
         "{{ $value }} workers tell metrics, fewer than the plan has",
         "Dead workers are replaced within seconds, so this one cannot start: look in the log for "
         "`is replaced` and what follows it. Often there is no memory: compare resident_bytes with "

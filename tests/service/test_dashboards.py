@@ -66,6 +66,7 @@ def stage(name: str, fast: str, slow: str) -> Series:
     return {f'{of}"0.1"}}': fast, f'{of}"5.0"}}': slow, f'{of}"+Inf"}}': slow}
 
 
+NO_WORKER = {f"ps2stream_workers{{{SEQUENCER}}}": "2x60"}  # none tells anything
 CASES: dict[str, tuple[Series, Series, dict[str, str]]] = {
     "Ps2streamDown": (
         {'up{job="ps2stream", instance="h:1"}': "0x60"},
@@ -200,7 +201,9 @@ def test_every_alert_fires_when_it_should_and_only_then(tmp_path: Path) -> None:
     (tmp_path / "rules.yml").write_text(bare)
     severity = {alert.name: alert.severity for alert in ALERTS}
     tests: list[dict[str, Any]] = []
-    for name, (loud, quiet, labels) in CASES.items():
+    _, quiet, labels = CASES["Ps2streamWorkerMissing"]
+    cases = [*CASES.items(), ("Ps2streamWorkerMissing", (NO_WORKER, quiet, labels))]
+    for name, (loud, quiet, labels) in cases:
         for series, expected in ((loud, [labels | {"severity": severity[name]}]), (quiet, [])):
             tests.append({
                 "interval": "1m",

@@ -70,6 +70,7 @@ def test_an_explanation_is_true(seed: int, tmp_path: Path) -> None:
                 assert told["matches"] != lacks
                 assert "bug" not in told["reason"]
                 assert told["query"]["id"] == id
+                assert told["postings"] == told["cells"] * len(told["units"]) > 0
                 yes, no = yes + told["matches"], no + (not told["matches"])
                 if told["matches"]:
                     [unit] = [u for u in told["units"] if u["decides"]]
@@ -123,7 +124,18 @@ def test_a_price_comes_of_what_was_published(quiet: Client) -> None:
     assert told["matches_per_second"] == pytest.approx(told["objects_per_second"] / 4)
     assert sum(w["postings"] for w in told["workers"]) == told["postings"] == told["cells"]
     assert told["copies_per_second"] == told["matches_per_second"]  # nobody else wants them
-    assert quiet.price("storm")["matched"] == 0
+    nothing = quiet.price("storm")
+    assert (nothing["matched"], nothing["load_share"], nothing["matches_low"]) == (0, 0, 0)
+    assert nothing["matches_high"] > 0
+
+
+def test_of_many_terms_all_count_and_the_first_are_told(quiet: Client) -> None:
+    quiet.insert("late", "word1400")
+    text = " ".join(f"word{i}" for i in range(1500))
+    told = quiet.explain("late", {"lon": 0, "lat": 0, "text": text})
+    assert told["matches"]
+    assert told["terms"] == [f"word{i}" for i in range(1000)]
+    quiet.delete("late")
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -94,6 +94,7 @@ def test_a_scrape_tells_what_was_done(metered: Service, port: int) -> None:
     assert of(found, "ps2stream_stage_seconds_count", stage="durable") == 8
     assert of(found, "ps2stream_stage_seconds_bucket", stage="complete", le="+Inf") == 5
     assert of(found, "ps2stream_stage_seconds_count", stage="match") >= 1
+    assert of(found, "ps2stream_stage_seconds_sum", stage="match") > 0
     assert of(found, "ps2stream_disk_free_bytes") > 0
     assert of(found, "process_resident_memory_bytes") > 0
 

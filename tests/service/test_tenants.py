@@ -110,6 +110,24 @@ def test_what_belongs_to_another_is_not_there(clients: list[Client]) -> None:
         acme.delete("secret")
 
 
+def test_an_explanation_is_of_the_tenants_own_query(clients: list[Client]) -> None:
+    acme, zeta, _, plain = clients
+    acme.insert("theirs", "storm", session="s")
+    told = acme.explain("theirs", STORM)
+    assert (told["matches"], told["query"]["id"], told["query"]["session"]) == (True, "theirs", "s")
+    for other in (zeta, plain):
+        with pytest.raises(NotFound) as known:
+            other.explain("theirs", STORM)
+        with pytest.raises(NotFound) as unknown:
+            other.explain("nobodys", STORM)
+        assert str(known.value).replace("theirs", "nobodys") == str(unknown.value)
+        with pytest.raises(InvalidArgument, match="NUL"):
+            other.explain("acme\0theirs", STORM)
+    acme.delete("theirs")
+    with pytest.raises(NotFound):
+        acme.explain("theirs", STORM)
+
+
 def test_a_name_cannot_be_made_to_look_like_anothers(clients: list[Client]) -> None:
     acme, zeta, _, nobody = clients
     acme.insert("mine", "storm", session="mine")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ps2stream.bench import metering
 from ps2stream.bench.metering import run_metering
 from ps2stream.cluster.meter import STAGES, Meter
 from ps2stream.cluster.metering import NOTHING, Recorder
@@ -64,6 +66,16 @@ def test_samples_of_a_status() -> None:
     assert ("ps2stream_objects_total", ("worker", "0")) not in got
     got = {(s.metric.name, s.labels): s.value for s in samples("controller", 0, status)}
     assert got["ps2stream_worker_load_seconds", ("controller", "0", "1")] == pytest.approx(2e-6)
+
+
+def test_what_fails_is_not_timed() -> None:
+    meter = Meter()
+    with contextlib.suppress(ValueError), meter.time("sync"):
+        raise ValueError
+    assert meter.stages == {}
+    with meter.time("sync"):
+        pass
+    assert sum(meter.stages["sync"].counts) == 1
 
 
 class Told:
@@ -159,8 +171,13 @@ def test_the_documentation_has_every_metric_and_stage_as_the_table_has_it(root: 
     assert named <= {m.name for m in METRICS} | suffixed
 
 
-def test_metering_changes_no_match() -> None:
-    found = run_metering(queries=200, batch=64, seconds=0.01)
+@pytest.mark.parametrize("watched", [False, True])
+def test_metering_and_watching_change_no_match(
+    watched: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metering, "TICK_S", 0.005)
+    found = run_metering(queries=200, batch=64, seconds=0.01, watched=watched)
     assert found["verified"] == {"different": 0}
     assert found["blocks"] >= 2
     assert found["cpu_ratio"] > 0
+    assert not watched or found["seen"] > 0
