@@ -137,13 +137,13 @@ class Reservoir:
 
     def sample(self) -> ObjectSample:
         """What is held, oldest first."""
-        return self._held().joined()
+        return self.held().joined()
 
     def recent(self, now_ms: int) -> Held:
         """What was accepted within the window until now; where nothing was, what is held."""
         begun = now_ms - self._window
         if begun <= self._since or not self._chunks or self._chunks[-1].at_ms < begun:
-            return self._held()
+            return self.held()
         parts = [chunk.rows for chunk in self._chunks if chunk.at_ms >= begun]
         return Held(parts, begun if len(parts) < len(self._chunks) else self._since)
 
@@ -158,7 +158,8 @@ class Reservoir:
             size += len(chunk.ticket)
         return Held(parts[::-1], self._since).joined()
 
-    def _held(self) -> Held:
+    def held(self) -> Held:
+        """All that is held."""
         return Held([chunk.rows for chunk in self._chunks], self._since)
 
     def _forget(self, now_ms: int) -> None:

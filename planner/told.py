@@ -15,7 +15,7 @@ from ps2stream.planner.adjust.units import COUNTS, Units
 from ps2stream.planner.load import balance
 from ps2stream.strategy import Strategy
 
-HOTTEST = 10
+HOTTEST, LEAVES = 10, 1000
 
 
 def loads_told(
@@ -24,7 +24,7 @@ def loads_told(
     """plan_version; moving_to, 0 for nowhere; coexisting; period_s; sigma; balance, which is
     left out where a worker has nothing to do, by cells and by Definition 1's product; workers,
     each with its load_us, busy (its share of a period) and counts of a period; hottest: the
-    parts with the highest load, with their place in degrees."""
+    parts with the highest load, with their place in degrees; leaves: those with the highest."""
     told: dict[str, Any] = {
         "plan_version": strategy.plan.version,
         "moving_to": 0 if strategy.following is None else strategy.following.version,
@@ -63,6 +63,13 @@ def loads_told(
             **place(strategy.plan.grid, int(units.cell[u])),
         }
         for u in hottest.tolist()
+    ]
+    base = np.flatnonzero(units.movable)
+    leaf = strategy.plan.cells[units.cell[base]]
+    held = np.bincount(leaf, load[base], len(strategy.plan.leaves))
+    most = np.argsort(-held, kind="stable")[:LEAVES]
+    told["leaves"] = [
+        {"leaf": at, "load_us": float(held[at])} for at in most.tolist() if held[at] > 0
     ]
     return told
 

@@ -218,7 +218,8 @@ class DispatcherEdge:
     def sample(self) -> ObjectSample:
         """Some of the objects that were lately accepted here."""
         with self.lock:
-            return self.reservoir.sample()
+            held = self.reservoir.held()
+        return held.joined()
 
     def watch(self, tenant: str, tell: Callable[[Glimpse], None]) -> Callable[[], None]:
         """Tell some of the objects, and of the matches of this tenant's queries, until what is

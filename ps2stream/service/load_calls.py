@@ -34,7 +34,10 @@ class LoadCalls:
         told = _told(wait(self._gateway.adjustment(), context))
         strategy = wait(self._gateway.strategy(), context).strategy
         if len(strategy):  # the controller may not have heard of it yet
+            known = told["plan_version"]
             told["plan_version"], told["moving_to"], told["coexisting"] = versions(strategy)
+            if told["plan_version"] != known:  # which has other leaves
+                told.pop("leaves", None)
         return ParseDict(told, admin_pb2.GetLoadResponse()).SerializeToString()
 
     def _rebalance(self, data: bytes, context: grpc.ServicerContext) -> bytes:

@@ -664,6 +664,7 @@ class GetLoadResponse(_message.Message):
     WORKERS_FIELD_NUMBER: _builtins.int
     HOTTEST_FIELD_NUMBER: _builtins.int
     COEXISTING_FIELD_NUMBER: _builtins.int
+    LEAVES_FIELD_NUMBER: _builtins.int
     plan_version: _builtins.int
     """Of the plan in force."""
     moving_to: _builtins.int
@@ -694,6 +695,10 @@ class GetLoadResponse(_message.Message):
     def hottest(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartLoad]:
         """The parts with the highest load first."""
 
+    @_builtins.property
+    def leaves(self) -> _containers.RepeatedCompositeFieldContainer[Global___LeafLoad]:
+        """The leaves of the plan with the highest load, highest first; not more than 1,000."""
+
     def __init__(
         self,
         *,
@@ -708,10 +713,11 @@ class GetLoadResponse(_message.Message):
         workers: _abc.Iterable[Global___WorkerLoad] | None = ...,
         hottest: _abc.Iterable[Global___PartLoad] | None = ...,
         coexisting: _builtins.bool = ...,
+        leaves: _abc.Iterable[Global___LeafLoad] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_balance", b"_balance", "_balance_definition1", b"_balance_definition1", "balance", b"balance", "balance_definition1", b"balance_definition1"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_balance", b"_balance", "_balance_definition1", b"_balance_definition1", "automatic", b"automatic", "balance", b"balance", "balance_definition1", b"balance_definition1", "coexisting", b"coexisting", "hottest", b"hottest", "moving_to", b"moving_to", "period_s", b"period_s", "periods", b"periods", "plan_version", b"plan_version", "sigma", b"sigma", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_balance", b"_balance", "_balance_definition1", b"_balance_definition1", "automatic", b"automatic", "balance", b"balance", "balance_definition1", b"balance_definition1", "coexisting", b"coexisting", "hottest", b"hottest", "leaves", b"leaves", "moving_to", b"moving_to", "period_s", b"period_s", "periods", b"periods", "plan_version", b"plan_version", "sigma", b"sigma", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__balance: _TypeAlias = _typing.Literal["balance"]  # noqa: Y015
     _WhichOneofArgType__balance: _TypeAlias = _typing.Literal["_balance", b"_balance"]  # noqa: Y015
@@ -723,6 +729,32 @@ class GetLoadResponse(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__balance_definition1) -> _WhichOneofReturnType__balance_definition1 | None: ...
 
 Global___GetLoadResponse: _TypeAlias = GetLoadResponse  # noqa: Y015
+
+@_typing.final
+class LeafLoad(_message.Message):
+    """What the workers have to do in the cells of a leaf."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEAF_FIELD_NUMBER: _builtins.int
+    LOAD_US_FIELD_NUMBER: _builtins.int
+    leaf: _builtins.int
+    """Its number in the plan."""
+    load_us: _builtins.float
+    """Microseconds of work."""
+    def __init__(
+        self,
+        *,
+        leaf: _builtins.int = ...,
+        load_us: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["leaf", b"leaf", "load_us", b"load_us"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LeafLoad: _TypeAlias = LeafLoad  # noqa: Y015
 
 @_typing.final
 class WorkerLoad(_message.Message):

@@ -230,6 +230,7 @@ class Hub:
             "balance",
             "workers",
             "hottest",
+            "leaves",
         )
         self._keep({"load": {name: load[name] for name in told}})
 

@@ -257,14 +257,19 @@ def test_others_matches_are_seen_with_their_queries_and_the_plan_is_told(
     client.delete("of-others")
 
 
-def test_two_plans_that_coexist_are_told(tmp_path: Path, open_page: Open) -> None:
-    settings = Settings(runtime="local", port=0, workers=2, data_dir=tmp_path / "data")
+def test_two_plans_that_coexist_are_told_and_loads_shown(tmp_path: Path, open_page: Open) -> None:
+    settings = Settings(
+        runtime="local", port=0, workers=2, data_dir=tmp_path / "data", load_period_s=0.5
+    )
     with start(settings) as service, Client(service.targets[0]) as client:
-        client.insert("old", "flood")
+        client.insert("old", "flood", (0, 0, 1, 1))
         client.apply_plan(swapped(client), coexist=True)
+        while not client.load()["leaves"]:
+            client.publish([{"lon": 0.5, "lat": 0.5, "text": "flood"}])
         with serving(service.targets[0], {}, Options(port=0)) as own:
             page = open_page(own.url)
             expect(page.locator("#plan")).to_contain_text("Plan version 1, version 2 coexists")
+            expect(page.locator("#workers tbody tr")).to_have_count(2)
 
 
 def test_a_phone_has_all_of_it_without_scrolling_sideways(open_page: Open) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -98,6 +99,18 @@ def test_loads_say_who_has_to_do_what_where(client: Client) -> None:
         for lon, lat in HOT
     ]
     assert any(inside)
+    plan = json.loads(client.plan())
+    rows, columns = 1 << plan["grid"]["lat_bits"], 1 << plan["grid"]["lon_bits"]
+    runs = np.array(plan["cells"]).reshape(-1, 2)
+    cells = np.repeat(runs[:, 1], runs[:, 0]).reshape(rows, columns)
+    hot = {
+        int(cells[int((lat + 90) / 180 * rows), int((lon + 180) / 360 * columns)])
+        for lon, lat in HOT
+    }
+    assert {leaf["leaf"] for leaf in told["leaves"]} == hot
+    loads = [leaf["load_us"] for leaf in told["leaves"]]
+    assert loads == sorted(loads, reverse=True)
+    assert sum(loads) == pytest.approx(busy["load_us"])
     assert hottest["queries"] >= len(WORDS)
     assert hottest["bytes"] > 0
 

@@ -11,12 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ps2stream.batch import Frame
 from ps2stream.bench import metering
 from ps2stream.bench.metering import run_metering
-from ps2stream.cluster.meter import STAGES, Meter
+from ps2stream.cluster.meter import STAGES, Meter, matched
 from ps2stream.cluster.metering import NOTHING, Recorder
-from ps2stream.messages import ROLES
+from ps2stream.messages import ROLES, Send, Tip
 from ps2stream.metrics import BOUNDS, LE, METRICS, Histogram, Kind, samples
+from ps2stream.watch_messages import Watching
 
 
 def test_names_are_unique_and_follow_the_conventions_of_prometheus() -> None:
@@ -76,6 +78,24 @@ def test_what_fails_is_not_timed() -> None:
     with meter.time("sync"):
         pass
     assert sum(meter.stages["sync"].counts) == 1
+
+
+class Worker:
+    """Matches every frame but Tip."""
+
+    batches = 0
+
+    def on(self, frame: Frame) -> list[Send]:
+        self.batches += not isinstance(frame, Tip)
+        return []
+
+
+def test_only_matching_is_timed_as_such() -> None:
+    meter, worker = Meter(), Worker()
+    matched(worker, Tip(1, 1), meter)
+    assert meter.stages == {}
+    matched(worker, Watching(0), meter)
+    assert sum(meter.stages["match"].counts) == 1
 
 
 class Told:

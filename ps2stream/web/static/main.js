@@ -67,7 +67,7 @@ async function showPlan(load) {
       version = null; // asked again with the next load
     }
   }
-  live.setLoad(load.workers, load.hottest);
+  live.setLoad(load);
 }
 
 function link({ up, server, why }) {

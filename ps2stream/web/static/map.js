@@ -157,11 +157,11 @@ export class LiveMap {
     this.map.getSource("plan").setData(leaves);
   }
 
-  // How busy each worker is shows by how strong its colour is.
-  setLoad(workers, hottest) {
-    const most = Math.max(...workers.map((w) => w.load_us), 1);
-    const cases = workers.flatMap((w) => [w.worker, 0.05 + (0.2 * w.load_us) / most]);
-    const opacity = cases.length ? ["match", ["get", "worker"], ...cases, 0.08] : 0.12;
+  // How much there is to do in a leaf shows by how strong its colour is.
+  setLoad({ leaves, hottest }) {
+    const most = Math.max(...leaves.map((l) => l.load_us), 1);
+    const cases = leaves.flatMap((l) => [l.leaf, 0.06 + (0.3 * l.load_us) / most]);
+    const opacity = cases.length ? ["match", ["get", "leaf"], ...cases, 0.06] : 0.12;
     this.map.setPaintProperty("plan", "fill-opacity", opacity);
     const boxes = hottest.slice(0, 10).map(({ worker, west, south, east, north }) => ({
       type: "Feature",
