@@ -125,6 +125,15 @@ def test_every_value_changes_what_is_rendered(path: tuple[str, ...]) -> None:
         assert value in "".join(after.values())
 
 
+def test_more_workers_do_not_start_the_service_anew() -> None:
+    values = case("production")
+    more = with_value(values, ("workers", "replicas"), 13)
+    other = with_value(values, ("mergers", "replicas"), 3)
+    file = "templates/controller.yaml"
+    assert chart.render(more)[file] == chart.render(values)[file]
+    assert chart.render(other)[file] != chart.render(values)[file]
+
+
 def test_settings_are_those_of_the_service() -> None:
     offered = set(chart.schema()["properties"]["settings"]["properties"])
     assert offered <= set(Settings.model_fields)
