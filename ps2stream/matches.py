@@ -15,7 +15,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from ps2stream.batch import F64, I64, U8, U32, U64
-from ps2stream.errors import InvalidArgument, Ps2StreamError, Violation
+from ps2stream.errors import FailedPrecondition, InvalidArgument, Ps2StreamError, Violation
 from ps2stream.v1 import delivery_pb2
 from ps2stream.wire_kernels import BAD, get_varints, scan
 
@@ -154,6 +154,7 @@ class Receiver:
             raise InvalidArgument([Violation("cursor", "is not a cursor")]) from None
         self._of = kept.incarnation, kept.session
         self._last = kept.session_seq
+        self._handed = 0
         self._batches = 0
         self._bytes = 0
         self.missed = 0
@@ -184,17 +185,27 @@ class Receiver:
         self._batches += 1
         self._bytes += len(data)
         found = read_batch(data, self._names)
-        if found.last <= self._last:
+        known = max(self._last, self._handed)
+        if found.last <= known:
             return None
-        if (found.first if found.gap is None else found.gap.first) <= self._last:
-            found = found.after(self._last)
+        if (found.first if found.gap is None else found.gap.first) <= known:
+            found = found.after(known)
         if found.gap is not None:
             self.missed += found.gap.count
         return found
 
+    def handed(self, number: int) -> None:
+        """The subscriber has everything up to this pair, and will say when it took it."""
+        self._handed = number
+
     def took(self, number: int) -> None:
         """The subscriber has dealt with everything up to this pair."""
         self._last = max(self._last, number)
+
+    def acknowledgement(self) -> bytes:
+        """A message that says what was taken, and grants nothing."""
+        credit = delivery_pb2.Credit(ack=self._last)
+        return delivery_pb2.DeliverRequest(credit=credit).SerializeToString()
 
     def credit(self, *, flush: bool = False) -> bytes | None:
         """A message that grants what was taken, once it is a quarter of the window."""
@@ -211,6 +222,8 @@ class Receiver:
     def _started(self, data: bytes) -> None:
         started = delivery_pb2.DeliverResponse.FromString(data).started
         if started.incarnation != self._of[0]:
+            if self._handed:  # whose numbers mean nothing any more
+                raise FailedPrecondition("the session is of another service than it was")
             self._last = 0
         self._of = started.incarnation, started.session
 

@@ -94,21 +94,36 @@ class Subscription:
                 self._shown = number
                 yield match
 
-    def batches(self) -> Iterator[Matches]:
-        """Whole batches as columns; also those that hold only a gap."""
-        for batch in self._batches():
-            self._shown = batch.last
+    def batches(self, *, manual: bool = False) -> Iterator[Matches]:
+        """Whole batches as columns; also those that hold only a gap. `manual`: what was taken is
+        what `took` is called with, from any thread, however many batches later."""
+        for batch in self._batches(manual):
+            self._shown = 0 if manual else batch.last
             yield batch
 
-    def _batches(self) -> Iterator[Matches]:
+    def took(self, number: int) -> None:
+        """Acknowledge everything up to this pair now."""
+        with self._lock:
+            self._receiver.took(number)
+            self._outbox.put(self._receiver.acknowledgement())
+
+    def cursor_at(self, number: int) -> bytes:
+        """The `cursor` as it is once everything up to this pair was taken."""
+        return self._receiver.cursor(number)
+
+    def _batches(self, manual: bool = False) -> Iterator[Matches]:
         while (data := self._next()) is not None:
             found = self._receiver.on(data)
             if found is not None:
                 if found.gap is not None:
                     log.warning("%d matches were dropped: nobody took them", found.gap.count)
-                yield found
-                self._receiver.took(found.last)
-                self._shown = 0
+                if manual:
+                    self._receiver.handed(found.last)
+                    yield found
+                else:
+                    yield found
+                    self._receiver.took(found.last)
+                    self._shown = 0
             if (credit := self._receiver.credit()) is not None:
                 self._outbox.put(credit)
 
@@ -129,6 +144,7 @@ class Subscription:
 
     def _again(self, error: Exception) -> None:
         """Open the stream again; gives up after `timeout` seconds."""
+        log.info("the stream broke, and is opened again: %s", error)
         deadline = time.monotonic() + self._timeout
         for attempt in count():
             pause = answers.pause_before(error, attempt, True)

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from ps2stream.connectors.kafka_config import check_topic, made
-from ps2stream.connectors.publisher import Abandoned
+from ps2stream.connectors.retry import Abandoned
 from ps2stream.errors import Unavailable
 
 

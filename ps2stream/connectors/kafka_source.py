@@ -207,6 +207,7 @@ class KafkaSource:
     def _on_assign(self, _: Any, partitions: list[Any]) -> None:
         log.info("partitions assigned: %s", [p.partition for p in partitions])
         self._paused = None
+        self._flight.gain((p.topic, p.partition) for p in partitions)
 
     def _on_revoke(self, consumer: Any, partitions: list[Any]) -> None:
         log.info("partitions revoked: %s", [p.partition for p in partitions])
@@ -242,7 +243,10 @@ class KafkaSource:
         self._finish()
         if len(self._flight):
             log.warning("%d batches were not answered; they come again", len(self._flight))
-        self._commit_now(consumer)
+        try:
+            self._commit_now(consumer)
+        except Unavailable as error:
+            log.warning("%s", error)
         self._measure(consumer)
 
     def _measure(self, consumer: Any) -> None:

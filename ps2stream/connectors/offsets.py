@@ -16,6 +16,7 @@ class Flight:
     def __init__(self) -> None:
         self._under_way: deque[tuple[Any, dict[Partition, int]]] = deque()
         self._due: dict[Partition, int] = {}
+        self._ours: set[Partition] = set()
 
     def __len__(self) -> int:
         return len(self._under_way)
@@ -48,12 +49,19 @@ class Flight:
         return due
 
     def put_back(self, failed: dict[Partition, int]) -> None:
-        """What could not be committed; what was done since goes over it."""
-        self._due = failed | self._due
+        """What could not be committed, as far as it is still ours and the highest."""
+        for key, end in failed.items():
+            if key in self._ours:
+                self._due[key] = max(end, self._due.get(key, 0))
+
+    def gain(self, partitions: Iterable[Partition]) -> None:
+        """We deal with these from now on."""
+        self._ours.update(partitions)
 
     def forget(self, partitions: Iterable[Partition]) -> None:
         """Others deal with these from now on: their offsets are theirs."""
         for key in partitions:
+            self._ours.discard(key)
             self._due.pop(key, None)
             for _, ends in self._under_way:
                 ends.pop(key, None)

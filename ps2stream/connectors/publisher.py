@@ -10,15 +10,11 @@ from typing import Any
 from ps2stream.answers import Receipt
 from ps2stream.client import Client
 from ps2stream.connectors.counts import Counts
-from ps2stream.connectors.retry import Backoff
+from ps2stream.connectors.retry import Abandoned, Backoff
 from ps2stream.errors import ResourceExhausted, Unavailable
 from ps2stream.readers import sized
 
 log = logging.getLogger(__name__)
-
-
-class Abandoned(Exception):
-    """The connector ends before the service has answered."""
 
 
 class Publisher:

@@ -6,6 +6,10 @@ import random
 from collections.abc import Callable
 
 
+class Abandoned(Exception):
+    """The connector ends, and leaves something for its next run."""
+
+
 class Backoff:
     """Pauses in seconds: of attempt n, 0 for the first, at random up to `base * 2**n`, at most
     `cap`, and at least half of that, so that a pause is one."""

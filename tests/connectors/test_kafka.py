@@ -42,13 +42,6 @@ def arrived(client: Client, session: str, texts: set[str]) -> Counter[tuple[str,
     return found
 
 
-def until_read(kafka: Broker, topic: str, count: int) -> None:
-    deadline = time.monotonic() + 60
-    while sum(max(0, n) for n in kafka.committed(f"of-{topic}", topic).values()) < count:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
 def test_posts_go_from_the_topic_to_a_subscriber(world: World, kafka: Broker) -> None:
     kafka.create("plain", "plain-dead", partitions=2)
     bad: list[bytes | None] = [b"{", None, post(0, lat=91), b"[]"]
@@ -98,38 +91,89 @@ def test_a_service_that_refuses_gets_each_record_once(world: World, kafka: Broke
     assert world.refused("quota") > 0
 
 
-def test_kills_of_connector_broker_and_service_lose_nothing(
+def sink(world: World, kafka: Broker, session: str, *more: str) -> Program:
+    where = ["--bootstrap", kafka.address, "--topic", session, "--session", session]
+    return world.connect("kafka-sink", *where, *more)
+
+
+def written(kafka: Broker, topic: str) -> list[tuple[int, dict[str, Any]]]:
+    """The number and the match of each message that was committed."""
+    found = kafka.read(topic, **{"isolation.level": "read_committed"})
+    return [(int(dict(m.headers())["ps2stream-seq"]), json.loads(m.value())) for m in found]
+
+
+def test_matches_of_a_session_go_to_a_topic(world: World, kafka: Broker) -> None:
+    kafka.create("sunk")
+    with world.client() as client:
+        client.insert("a", "storm", session="sunk")
+        client.insert("b", "storm OR Ärger", session="sunk")
+        for number in range(3):
+            row = {"id": f"o{number}", "lon": 1, "lat": 2, "text": "storm ö", "time": number}
+            client.publish([row])
+        connector = sink(world, kafka, "sunk")
+        connector.until(lambda line: line.get("done") == 6)
+        first = kafka.read("sunk")
+        assert sorted({m.key() for m in first}) == [b"a", b"b"]
+        assert {dict(m.headers())["ps2stream-session"] for m in first} == {b"sunk"}
+        found = dict(written(kafka, "sunk"))
+        assert list(found) == [1, 2, 3, 4, 5, 6]
+        assert found[1] | {"query_id": "", "offset": 0} == {
+            "seq": 1, "query_id": "", "partition": 0, "object_id": "o0", "offset": 0,
+            "time": 0, "lon": 1.0, "lat": 2.0, "text": "storm ö",
+        }  # fmt: skip
+        newer = sink(world, kafka, "sunk")  # takes the place of the older one
+        assert newer.ready()["after"] == 6
+        code, error = connector.failed()
+        assert (code, error["code"]) == (7, "failed_precondition")
+        client.publish([{"lon": 1, "lat": 2, "text": "Ärger"}])
+        newer.until(lambda line: line.get("done") == 1)
+    assert newer.stop()["waiting"] == 0
+    assert [number for number, _ in written(kafka, "sunk")] == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_kills_of_connectors_broker_and_service_lose_nothing(
     world: World, kafka: Broker, tmp_path: Path
 ) -> None:
-    """Everything is killed once while it works; two connectors share the group meanwhile."""
-    topic, n = "killed", 12_000
-    kafka.create(topic, partitions=4)
+    """From topic to topic, two sources in a group: everything is killed once while it works."""
+    n = 12_000
+    kafka.create("killed", partitions=4)
+    kafka.create("out")
     with world.client() as client:
-        client.insert(topic, "flood", session=topic)
-    kafka.produce(topic, [post(i) for i in range(n // 2)])
-    (tmp_path / "librdkafka").write_text(
-        "session.timeout.ms=2000\nheartbeat.interval.ms=300\nreconnect.backoff.max.ms=500\n"
-    )
+        client.insert("killed", "flood", session="out")
+    kafka.produce("killed", [post(i) for i in range(n // 2)])
+    soon = "session.timeout.ms=2000\nheartbeat.interval.ms=300\n"
+    (tmp_path / "librdkafka").write_text(soon + "reconnect.backoff.max.ms=500\n")
     options = ("--batch", "200", "--kafka-config", str(tmp_path / "librdkafka"))
-    first = source(world, kafka, topic, *options)
-    first.until(lambda line: line.get("done", 0) > 1000)
+    first = source(world, kafka, "killed", *options)
+    early = sink(world, kafka, "out")
+    early.until(lambda line: line.get("done", 0) > 500)
     first.kill()
+    early.kill()
     done = first.said[-1]["taken"]
-    pair = [source(world, kafka, topic, *options) for _ in range(2)]
-    for connector in pair:
+    assert done < n // 2
+    late = sink(world, kafka, "out")
+    pair = [source(world, kafka, "killed", *options) for _ in range(2)]
+    for connector in (late, *pair):
         connector.ready()
-    pair[0].until(lambda line: line.get("done", 0) > 0)
+    late.until(lambda line: line.get("done", 0) > 0)
     world.kill()
     kafka.stop(signal.SIGKILL)
     kafka.launch()
     world.start()
     kafka.wait()
-    kafka.produce(topic, [post(i) for i in range(n // 2, n)])
-    until_read(kafka, topic, n)
-    assert all(connector.running for connector in pair)
-    with world.client() as client:
-        found = arrived(client, topic, {f"flood {i}" for i in range(n)})
-    assert len(found) == n  # a repeat has the id of the first
-    assert done < n // 2
-    for connector in pair:
+    kafka.produce("killed", [post(i) for i in range(n // 2, n)])
+    deadline = time.monotonic() + 60
+    texts: set[str] = set()
+    while len(texts) < n:
+        assert time.monotonic() < deadline, len(texts)
+        found = written(kafka, "out")
+        texts = {match["text"] for _, match in found}
+    assert all(connector.running for connector in (late, *pair))
+    for connector in (*pair, late):
         connector.stop()
+    found = written(kafka, "out")
+    assert [number for number, _ in found] == list(range(1, len(found) + 1))  # each once
+    posts = {(match["object_id"], match["text"]) for _, match in found}
+    assert len(posts) == n  # a repeat has the id of the first
+    assert kafka.committed("of-killed", "killed").keys() == {0, 1, 2, 3}
+    assert sum(kafka.committed("of-killed", "killed").values()) == n

@@ -296,3 +296,22 @@ def test_the_cursor_of_the_asynchronous_client_holds_the_batch_in_hand(target: s
         return found
 
     assert asyncio.run(main()) == ["a", "b"]
+
+
+def test_what_is_taken_by_hand_is_acknowledged_and_nothing_else(client: Client) -> None:
+    client.insert("by-hand", "glacier", session="by-hand")
+    for _ in range(5):
+        client.publish([{"lon": 0.0, "lat": 0.0, "text": "glacier"}] * 2)
+    with client.subscribe("by-hand") as matches:
+        batches = matches.batches(manual=True)
+        seen: list[int] = []
+        while sum(seen) < 10:
+            seen.append(len(next(batches)))
+        matches.took(3)
+        kept = matches.cursor
+        assert kept == matches.cursor_at(3) != matches.cursor_at(4)
+    with client.subscribe("by-hand") as matches:
+        again = matches.batches(manual=True)
+        assert next(again).first == 4
+    with client.subscribe("by-hand", cursor=kept) as matches:
+        assert next(matches.batches()).first == 4

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import Future
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ps2stream.connectors.deliveries import Item
 from ps2stream.connectors.kafka_config import read_config
 from ps2stream.connectors.mapping import Converted, Fields
 from ps2stream.connectors.offsets import Flight
 from ps2stream.connectors.retry import Backoff
+from ps2stream.connectors.signature import read_secrets, signed
+from ps2stream.connectors.webhook import MOST_BYTES, check_url, parts, retry_after
 from ps2stream.errors import InvalidArgument
 
 
@@ -83,6 +87,7 @@ _LINES = st.one_of(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(_LINES, min_size=1, max_size=4), st.sampled_from(["ms", "s"]))
 def test_columns_and_records_give_the_same_posts(lines: list[bytes | None], unit: Any) -> None:
     fields, ids = Fields("", unit), [f"t/0/{i}" for i in range(len(lines))]
@@ -108,19 +113,23 @@ def test_offsets_are_due_once_all_before_them_are_done() -> None:
     flight = Flight()
     work: list[Future[Any]] = [Future() for _ in range(3)]
     for number, future in enumerate(work):
-        flight.add(future, {("t", 0): number, ("t", number): 10 + number})
+        flight.add(future, {("t", 0): number, ("t", number + 1): 11 + number})
     work[1].set_result(None)
     assert flight.advance() == 0
     assert flight.take() == {}
     work[0].set_result(None)
     assert flight.advance() == 2
-    assert flight.take() == {("t", 0): 1, ("t", 1): 11}
-    flight.put_back({("t", 0): 1, ("t", 1): 11})
+    assert flight.take() == {("t", 0): 1, ("t", 1): 11, ("t", 2): 12}
+    flight.gain([("t", 0), ("t", 1)])
     flight.forget([("t", 1)])
+    flight.put_back({("t", 0): 1, ("t", 1): 11})
+    assert flight.take() == {("t", 0): 1}
+    for end in (1, 2, 0):  # commits fail in any order
+        flight.put_back({("t", 0): end})
     work[2].set_result(ValueError("stop after this"))
     with pytest.raises(ValueError, match="stop"):
         flight.advance()
-    assert flight.take() == {("t", 0): 2, ("t", 2): 12}
+    assert flight.take() == {("t", 0): 2, ("t", 3): 13}
     assert len(flight) == 0
 
 
@@ -135,3 +144,59 @@ def test_properties_are_read_and_errors_never_show_a_value(tmp_path: Path) -> No
         with pytest.raises(InvalidArgument, match=where) as caught:
             read_config(file, ("group.id",))
         assert "secret" not in str(caught.value)
+
+
+def test_signatures_are_those_of_standard_webhooks(tmp_path: Path) -> None:
+    file = tmp_path / "secrets"
+    file.write_text("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n")
+    id, body = "msg_p5jXN8AQM9LWM0D4loKWxJek", b'{"test": 2432232314}'
+    found = signed(read_secrets(file), id, 1614265330, body)
+    assert found == {
+        "webhook-id": id,
+        "webhook-timestamp": "1614265330",
+        "webhook-signature": "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
+    }
+    file.write_text("whsec_" + "A" * 32 + "\nwhsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+    both = signed(read_secrets(file), id, 1614265330, body)["webhook-signature"]
+    assert both.split()[1] == found["webhook-signature"]
+    for secret in ("", "whsec_secret!", "whsec_c2VjcmV0"):
+        file.write_text(secret)
+        with pytest.raises(InvalidArgument) as caught:
+            read_secrets(file)
+        assert not secret or secret not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("http://example.org/", "plaintext"),
+        ("http://10.0.0.1/", "plaintext"),
+        ("ftp://localhost/", "expected an https URL"),
+        ("https:///path", "expected an https URL"),
+        ("https://me:secret@example.org/", "name or password"),
+    ],
+)
+def test_a_url_that_would_show_matches_to_others_is_refused(url: str, problem: str) -> None:
+    with pytest.raises(InvalidArgument, match=problem) as caught:
+        check_url(url)
+    assert "secret" not in str(caught.value)
+
+
+def test_urls_that_are_fit() -> None:
+    for url in ("https://example.org/hook", "http://127.0.0.1:80/", "http://localhost/x"):
+        check_url(url)
+
+
+def test_retry_after_is_a_number_or_a_date() -> None:
+    now = datetime(2026, 1, 5, 8, tzinfo=UTC)
+    assert retry_after("7", now) == 7
+    assert retry_after("Mon, 05 Jan 2026 08:01:00 GMT", now) == 60
+    for nothing in ("", "soon", "-3", "Mon, 05 Jan 2026 07:00:00 GMT"):
+        assert retry_after(nothing, now) == 0
+
+
+def test_bodies_are_bounded_and_a_gap_has_its_own() -> None:
+    small = [Item(n, "q", "x") for n in range(1, 6)]
+    gap, large = Item(9, None, "gap"), Item(10, "q", "x" * MOST_BYTES)
+    found = [[i.number for i in part] for part in parts(iter([*small, gap, large, *small]), 3)]
+    assert found == [[1, 2, 3], [4, 5], [9], [10], [1, 2, 3], [4, 5]]

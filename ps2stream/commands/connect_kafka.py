@@ -1,0 +1,158 @@
+"""`ps2stream connect kafka-source` and `kafka-sink`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ps2stream.commands.connecting import (
+    FILE,
+    SINK,
+    SOURCE,
+    either,
+    patient,
+    running,
+    running_options,
+    source_options,
+)
+from ps2stream.commands.output import Output, pass_output
+
+
+@click.command("kafka-source")
+@click.option("--bootstrap", required=True, metavar="HOST:PORT,...", help="Brokers of the cluster.")
+@click.option("--topic", required=True, help="Topic whose records are posts.")
+@click.option(
+    "--group",
+    default="ps2stream",
+    show_default=True,
+    help="Consumer group; processes of one group share the topic's partitions.",
+)
+@source_options
+@click.option("--dead-letter-topic", metavar="TOPIC", help="Send records that are no posts there.")
+@click.option("--skip-bad", is_flag=True, help="Count and skip them; without either one, stop.")
+@click.option(
+    "--from",
+    "start",
+    type=click.Choice(["earliest", "latest"]),
+    default="earliest",
+    show_default=True,
+    help="Where a group begins that has committed nothing.",
+)
+@click.option(
+    "--batch",
+    type=click.IntRange(1, 10_000),
+    default=2000,
+    show_default=True,
+    help="Records published at once, at most.",
+)
+@click.option(
+    "--kafka-config",
+    type=FILE,
+    metavar="FILE",
+    help="Properties of librdkafka, NAME=VALUE a line: TLS, SASL, sizes.",
+)
+@running_options
+@pass_output
+def kafka_source(
+    output: Output,
+    /,
+    server: str,
+    bootstrap: str,
+    topic: str,
+    group: str,
+    fields: str,
+    time_unit: Any,
+    dead_letter_topic: str | None,
+    skip_bad: bool,
+    start: Any,
+    batch: int,
+    kafka_config: Path | None,
+    **how: Any,
+) -> None:
+    """Publish the records of a Kafka topic: JSON objects with lat, lon and text.
+
+    A record's offset is committed once the service has its post durably. After a crash, records
+    whose offsets were not committed are published again, with the same object id: the record's
+    own, or topic/partition/offset.
+
+    \b
+      ps2stream connect kafka-source --bootstrap localhost:9092 --topic posts
+    """
+    from ps2stream.connectors.kafka_source import KafkaSource, Options
+    from ps2stream.connectors.mapping import Fields
+
+    if dead_letter_topic is not None and skip_bad:
+        raise either("dead_letter_topic", "skip_bad")
+    options = Options(
+        bootstrap,
+        topic,
+        group,
+        kafka_config,
+        "topic" if dead_letter_topic else "skip" if skip_bad else "stop",
+        dead_letter_topic or "",
+        batch,
+        start,
+    )
+    with running(output, "kafka-source", SOURCE, how) as run, output.connect(server) as to:
+        source = KafkaSource(to, Fields(fields, time_unit), options, run.counts, run.teller)
+        source.run(
+            run.stop,
+            lambda partitions: run.ready(
+                {"topic": topic, "partitions": partitions, "group": group, "server": server},
+                f"publishing {topic} ({partitions} partitions) to {server} as group {group}",
+            ),
+        )
+
+
+@click.command("kafka-sink")
+@click.option("--session", default="default", show_default=True, help="Whose matches to write.")
+@click.option("--bootstrap", required=True, metavar="HOST:PORT,...", help="Brokers of the cluster.")
+@click.option("--topic", required=True, help="Topic that the matches go to.")
+@click.option(
+    "--id",
+    "name",
+    help="Name of the sink: its transactional id; its place is in the topic NAME-cursor.  "
+    "[default: ps2stream-SESSION]",
+)
+@click.option(
+    "--kafka-config",
+    type=FILE,
+    metavar="FILE",
+    help="Properties of librdkafka, NAME=VALUE a line: TLS, SASL, sizes.",
+)
+@running_options
+@pass_output
+def kafka_sink(
+    output: Output,
+    /,
+    server: str,
+    session: str,
+    bootstrap: str,
+    topic: str,
+    name: str | None,
+    kafka_config: Path | None,
+    **how: Any,
+) -> None:
+    """Write the matches of a session to a Kafka topic, as JSON objects with the query's id as key.
+
+    Matches and the place in the session are written in one transaction, so that who reads
+    what was committed (isolation.level=read_committed) has every match once. Only then are
+    they acknowledged to the service. The header ps2stream-seq has the match's number.
+
+    \b
+      ps2stream connect kafka-sink --session alerts --bootstrap localhost:9092 --topic matches
+    """
+    from ps2stream.connectors.kafka_sink import KafkaSink, Options
+
+    options = Options(bootstrap, topic, session, name or f"ps2stream-{session}", kafka_config)
+    with running(output, "kafka-sink", SINK, how) as run, patient(output, server) as to:
+        sink = KafkaSink(to, options, run.counts, run.teller)
+        sink.run(
+            run.stop,
+            lambda after: run.ready(
+                {"session": session, "topic": topic, "id": options.name, "after": after},
+                f"writing the matches of {session} to {topic}, from number {after + 1} on",
+            ),
+        )

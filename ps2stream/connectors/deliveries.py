@@ -1,0 +1,137 @@
+"""A session's matches for a sink: several batches at a time, acknowledged when dealt with."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections import deque
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from ps2stream.connectors.counts import Counts
+from ps2stream.matches import Matches
+from ps2stream.subscription import Subscription
+
+log = logging.getLogger(__name__)
+
+AHEAD = 64
+"""Batches that are received before those before them are dealt with."""
+
+
+class Item(NamedTuple):
+    """A match as JSON, without its session: its number and its query's id. A gap is one, too,
+    under the number of the last pair that it holds, and query None."""
+
+    number: int
+    query_id: str | None
+    body: str
+
+
+class Deliveries:
+    """Reads on a thread of its own, `most` batches ahead; a context manager."""
+
+    def __init__(self, subscription: Subscription, counts: Counts, ahead: int = AHEAD) -> None:
+        self._subscription = subscription
+        self._counts = counts
+        self._ahead = ahead
+        self._waiting: deque[Matches] = deque()
+        self._error: Exception | None = None
+        self._ended = False
+        self._changed = threading.Condition()
+        self._reader = threading.Thread(target=self._read, name="ps2stream-read", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._reader.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+        self._subscription.close()
+        self._reader.join(10)
+
+    def take(self, most: int, wait: float) -> list[Matches]:
+        """What is there, in order, of at least one batch and as many as have `most` pairs
+        together; empty after `wait` seconds without any. Raises what ended the subscription."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._error, wait)
+            found: list[Matches] = []
+            size = 0
+            while self._waiting and (not found or size + len(self._waiting[0]) <= most):
+                found.append(self._waiting.popleft())
+                size += len(found[-1])
+            self._changed.notify_all()
+            if not found and self._error is not None:
+                raise self._error
+        return found
+
+    def done(self, number: int, count: int) -> None:
+        """Everything up to this pair is where it belongs: acknowledge it. count: of its pairs."""
+        self._subscription.took(number)
+        self._counts.add("done", count)
+        self._waits()
+
+    def cursor_at(self, number: int) -> bytes:
+        """As Subscription.cursor_at."""
+        return self._subscription.cursor_at(number)
+
+    def _read(self) -> None:
+        try:
+            for batch in self._subscription.batches(manual=True):
+                with self._changed:
+                    self._changed.wait_for(lambda: self._ended or len(self._waiting) < self._ahead)
+                    if self._ended:
+                        return
+                    self._waiting.append(batch)
+                    self._counts.add("taken", len(batch))
+                    self._waits()
+                    if batch.gap is not None:
+                        self._counts.add("missed", batch.gap.count)
+                    self._changed.notify_all()
+        except Exception as error:  # noqa: BLE001  # raised by `take`
+            with self._changed:
+                self._error = error
+                self._changed.notify_all()
+
+    def _waits(self) -> None:
+        self._counts.set("waiting", self._counts["taken"] - self._counts["done"])
+
+
+def items(batch: Matches) -> Iterator[Item]:
+    """The matches of a batch. Each object is written once, whatever the number of its matches."""
+    if batch.gap is not None:
+        gap = {"from": batch.gap.first, "to": batch.gap.last, "count": batch.gap.count}
+        body = json.dumps({"seq": batch.gap.first, "gap": gap})
+        yield Item(batch.gap.last, None, body)
+        return
+    objects = list(map(_encoded, _rows(batch)))
+    numbered = enumerate(zip(batch.query_ids, batch.objects.tolist(), strict=True), batch.first)
+    for number, (query_id, row) in numbered:
+        name = json.dumps(query_id, ensure_ascii=False)
+        yield Item(number, query_id, f'{{"seq": {number}, "query_id": {name}, {objects[row]}}}')
+
+
+def _rows(batch: Matches) -> Iterator[dict[str, Any]]:
+    columns: dict[str, Any] = {
+        "object_id": batch.object_ids,
+        "offset": batch.offsets.tolist(),
+        "time": None if batch.time is None else batch.time.tolist(),
+        "lon": None if batch.lon is None else batch.lon.tolist(),
+        "lat": None if batch.lat is None else batch.lat.tolist(),
+        "text": batch.texts,
+    }
+    present = {name: values for name, values in columns.items() if values is not None}
+    for row in zip(*present.values(), strict=True):
+        yield {"partition": batch.partition, **dict(zip(present, row, strict=True))}
+
+
+def _encoded(row: dict[str, Any]) -> str:
+    return json.dumps(row, ensure_ascii=False)[1:-1]

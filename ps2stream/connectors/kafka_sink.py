@@ -1,0 +1,186 @@
+"""Service to Kafka: a session's matches and how far they are, written in one transaction."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ps2stream.client import Client
+from ps2stream.connectors.counts import Counts, Teller
+from ps2stream.connectors.deliveries import Deliveries, items
+from ps2stream.connectors.extras import library
+from ps2stream.connectors.kafka_config import (
+    WAIT_S,
+    Complaints,
+    check_topic,
+    failure,
+    made,
+    read_config,
+)
+from ps2stream.connectors.kafka_cursor import Place
+from ps2stream.connectors.retry import Abandoned, Backoff
+from ps2stream.errors import FailedPrecondition, InvalidArgument, Ps2StreamError, Violation
+from ps2stream.matches import Matches
+from ps2stream.v1 import delivery_pb2
+
+log = logging.getLogger(__name__)
+
+OURS = ("bootstrap.servers", "group.id", "transactional.id", "enable.idempotence", "acks")
+NAME = re.compile("[A-Za-z0-9._-]{1,200}")
+MOST = 5000
+"""Matches of a transaction, unless one batch has more."""
+DRAIN_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """name: of this sink, which keeps its place under it; two that run with one name end each
+    other, the older first."""
+
+    bootstrap: str
+    topic: str
+    session: str
+    name: str
+    config: Path | None = None
+
+
+class KafkaSink:
+    """Writes until `stop` is set. Every match is in the topic once, for who reads what was
+    committed (isolation.level=read_committed), whatever is killed: its place in the session is
+    written in the same transaction, to the topic `NAME-cursor`. Raises InvalidArgument."""
+
+    def __init__(self, client: Client, options: Options, counts: Counts, teller: Teller) -> None:
+        self._kafka = library("confluent_kafka", "kafka")
+        if not NAME.fullmatch(options.name):
+            problem = f"expected letters, digits, dots, _ and -, got {options.name!r}"
+            raise InvalidArgument([Violation("id", problem)])
+        self._client = client
+        self._options = options
+        self._counts = counts
+        self._teller = teller
+        self._backoff = Backoff(0.1, 5.0)
+        self._complaints = Complaints()
+        self._deadline = float("inf")
+        common: dict[str, Any] = {
+            **read_config(options.config, OURS),
+            "bootstrap.servers": options.bootstrap,
+            "error_cb": self._complaints,
+        }
+        sure = {"transactional.id": options.name, "enable.idempotence": True, "acks": "all"}
+        self._producer = made(self._kafka.Producer, {"linger.ms": 5} | common | sure)
+        self._place = Place(self._kafka, common, f"{options.name}-cursor")
+
+    def run(self, stop: threading.Event, ready: Callable[[int], None]) -> None:
+        """`ready` is called with the number of the last match that is there already. Raises what
+        no retry can help."""
+        options = self._options
+        check_topic(self._producer, options.topic, options.bootstrap)
+        self._place.make(options.bootstrap)
+        self._do(lambda: self._producer.init_transactions(WAIT_S), stop)
+        cursor = self._place.read()
+        subscription = self._client.subscribe(options.session, cursor=cursor)
+        with Deliveries(subscription, self._counts) as deliveries:
+            ready(delivery_pb2.Cursor.FromString(cursor).session_seq)
+            try:
+                self._loop(deliveries, stop)
+            except Abandoned:
+                log.warning("Kafka did not take what was under way; it is written next time")
+
+    def _loop(self, deliveries: Deliveries, stop: threading.Event) -> None:
+        while not stop.is_set():
+            batches = deliveries.take(MOST, 0.2)
+            if batches:
+                self._write(batches, deliveries.cursor_at(batches[-1].last), stop)
+                deliveries.done(batches[-1].last, sum(map(len, batches)))
+            else:
+                self._producer.poll(0)
+            if self._complaints.failed is not None:
+                raise self._complaints.failed
+            if self._teller.due():
+                self._teller.tell()
+
+    def _write(self, batches: list[Matches], cursor: bytes, stop: threading.Event) -> None:
+        """One transaction, again and again until it is committed."""
+        attempt = 0
+        while True:
+            try:
+                self._transaction(batches, cursor, stop)
+                return
+            except self._kafka.KafkaException as error:
+                found = error.args[0]
+                if not found.txn_requires_abort():
+                    raise self._fatal(found) from None
+                log.warning("Kafka: the transaction is done again: %s", found.str())
+            self._do(lambda: self._producer.abort_transaction(WAIT_S), stop)
+            self._wait(attempt, stop)
+            attempt += 1
+
+    def _transaction(self, batches: list[Matches], cursor: bytes, stop: threading.Event) -> None:
+        self._producer.begin_transaction()
+        session = self._options.session.encode()
+        for batch in batches:
+            for number, query_id, body in items(batch):
+                headers = [("ps2stream-seq", b"%d" % number), ("ps2stream-session", session)]
+                key = None if query_id is None else query_id.encode()
+                self._produce(self._options.topic, body.encode(), key, headers, stop)
+        self._produce(self._place.name, cursor, b"cursor", None, stop)
+        self._do(lambda: self._producer.commit_transaction(WAIT_S), stop, abort=True)
+
+    def _produce(
+        self, topic: str, value: bytes, key: bytes | None, headers: Any, stop: threading.Event
+    ) -> None:
+        while True:
+            try:
+                self._producer.produce(topic, value, key, headers=headers)
+                return
+            except BufferError:  # the library's queue is full
+                self._producer.poll(0.1)
+                self._patience(stop)
+
+    def _do(
+        self, call: Callable[[], object], stop: threading.Event, *, abort: bool = False
+    ) -> None:
+        """Call until it works, as long as trying again is sensible. With `abort`, the error that
+        asks for the transaction's end is raised as it is."""
+        attempt = 0
+        while True:
+            try:
+                call()
+                return
+            except self._kafka.KafkaException as error:
+                found = error.args[0]
+                if abort and found.txn_requires_abort():
+                    raise
+                if found.fatal() or not found.retriable():
+                    raise self._fatal(found) from None
+                log.warning("Kafka: trying again: %s", found.str())
+            self._wait(attempt, stop)
+            attempt += 1
+
+    def _wait(self, attempt: int, stop: threading.Event) -> None:
+        self._patience(stop)
+        self._counts.add("retries")
+        pause = self._backoff.pause(attempt)
+        (time.sleep if stop.is_set() else stop.wait)(min(pause, 1.0) if stop.is_set() else pause)
+
+    def _patience(self, stop: threading.Event) -> None:
+        """Once asked to stop, what is under way has so long; then it comes again next time."""
+        if not stop.is_set():
+            return
+        self._deadline = min(self._deadline, time.monotonic() + DRAIN_S)
+        if time.monotonic() > self._deadline:
+            raise Abandoned
+
+    def _fatal(self, error: Any) -> Ps2StreamError:
+        if error.code() in (
+            self._kafka.KafkaError._FENCED,
+            self._kafka.KafkaError.INVALID_PRODUCER_EPOCH,
+        ):
+            return FailedPrecondition(f"another sink runs as {self._options.name}")
+        return failure(error) or FailedPrecondition(f"Kafka: {error.str()}")
