@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
@@ -51,7 +52,7 @@ class Hub:
         self._lookups: set[asyncio.Task[None]] = set()
         self._accepted = self._matched = 0
         self._latency: list[float] = []
-        self._history: list[Told] = []
+        self._history = deque[Told](maxlen=HISTORY_S)
         own.tell = self.tell
 
     @property
@@ -69,7 +70,7 @@ class Hub:
             self._begin()
         page.put(
             self._state
-            | {"mine": self.own.features(), "history": self._history}
+            | {"mine": self.own.features(), "history": list(self._history)}
             | {"queries": list(self._known.values())[-MAX_REGIONS:]}
         )
         return page
@@ -108,7 +109,8 @@ class Hub:
             task.cancel()
         self._tasks = []
         self._asked.clear()
-        self._history, self._known = [], {}
+        self._history.clear()
+        self._known = {}
 
     def _keep(self, told: Told) -> None:
         """Tell it now, and whoever comes later."""
@@ -200,7 +202,7 @@ class Hub:
             if latency:
                 second["p50"], second["p99"] = np.percentile(latency, [50, 99]).round(2).tolist()
             since = now
-            self._history = [*self._history[1 - HISTORY_S :], second]
+            self._history.append(second)
             self.tell({"seconds": [second]})
 
     async def _every(self, seconds: float, name: str, step: Step) -> None:

@@ -239,6 +239,49 @@ def test_a_dispatcher_that_is_away_is_named(target: str) -> None:
     asyncio.run(watched())
 
 
+def test_matches_of_own_queries_come_once_and_few_others_are_looked_up(target: str) -> None:
+    async def watched() -> None:
+        async with AsyncClient(target) as client:
+            own = Own(client, None)
+            mine = (await own.insert("lava", None))["properties"]["id"]
+            hub = Hub(client, own)
+            page = hub.join()
+            await page.take()
+            some = WatchedObject("o", 0, 1, 0, 1.0, 2.0, "t")
+            matches = [WatchedMatch(some, name, 1, 1) for name in (mine, *map(str, range(20)))]
+            hub._take(Watched((), tuple(matches), 0, 21, (), 0))
+            assert len(hub._asked) == hubs.MAX_LOOKUPS
+            told = await page.take()
+            assert [match["query"] for match in told["matches"]] == [*map(str, range(20))]
+            await asyncio.gather(*hub._lookups)
+            assert hub._known["0"]["geometry"] is None  # there is no such query
+            ids = [str(i) for i in range(hubs.MAX_KNOWN + 9)]
+            hub._learn([{"properties": {"id": id}, "geometry": None} for id in ids])
+            assert list(hub._known) == ids[9:]
+            hub.leave(page)
+            await hub.close()
+            await own.leave()
+
+    asyncio.run(watched())
+
+
+def test_regions_of_so_many_queries_are_shown_and_no_more(
+    target: str, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hubs, "MAX_REGIONS", 3)
+    ids = [f"region{i}" for i in range(5)]
+    client.insert_many([(id, "word") for id in ids])
+
+    async def listed() -> int:
+        async with AsyncClient(target) as connected:
+            hub = Hub(connected, Own(connected, None))
+            await hub._queries()
+            return len(hub._known)
+
+    assert asyncio.run(listed()) == 3
+    client.delete_many(ids)
+
+
 def test_no_more_pages_are_open_than_may_be_and_the_service_is_watched_while_one_is(
     live: Running, client: Client
 ) -> None:

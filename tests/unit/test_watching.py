@@ -11,7 +11,6 @@ from ps2stream.batch import U8, column_to_strings, decode, strings_to_column
 from ps2stream.cluster.watchers import MAX_WATCHERS, TIMED, Watcher, Watchers
 from ps2stream.errors import ResourceExhausted
 from ps2stream.merger.names import MIN_COMPACT, Names
-from ps2stream.merger.watching import LEASE_TICKS
 from ps2stream.messages import Completed, Send
 from ps2stream.rows import Kind
 from ps2stream.watch_messages import (
@@ -76,7 +75,7 @@ def test_a_merger_tells_matches_while_it_is_watched() -> None:
     assert strings(seen, "query") == ["a\0flood", "a\0flood", "fire"]
     assert seen_of(rig.tick()) == []
 
-    rig.tick(LEASE_TICKS)
+    rig.tick(3 * TICKS_PER_S)
     rig.send(*one_batch(8, [(0, 1, 5)], 2))
     assert seen_of(rig.tick()) == []
 
