@@ -23,13 +23,17 @@ from tests.helm.conftest import Manifest, case, manifests, of_kind, pods, with_v
 from tests.service.certificates import Authority
 
 
+HOSTS = {"ray_address", "nodes_s", "dispatcher_ports", "link_ports"}
+"""Settings of a service on several hosts."""
+
+
 def settings_of(found: list[Manifest]) -> str:
     [text] = [
         each["data"]["ps2stream.toml"]
         for each in of_kind(found, "ConfigMap")
         if "ps2stream.toml" in each["data"]
     ]
-    soon = tuple({"dispatcher_ports", "link_ports"} - config.Settings.model_fields.keys())
+    soon = tuple(HOSTS - config.Settings.model_fields.keys())
     return "".join(line for line in text.splitlines(keepends=True) if not line.startswith(soon))
 
 
@@ -88,12 +92,12 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     (folder / "run/ps2stream/token-0/token").write_text(text)
     (folder / "run/ps2stream/token").write_text(text)
     told = settings_of(found).replace('"/etc/', f'"{folder}/etc/')
-    lines = [line for line in told.splitlines() if not line.startswith(("trace_", "link_ports"))]
+    lines = [line for line in told.splitlines() if not line.startswith(("trace_", *HOSTS))]
     settings = folder / "etc/ps2stream/settings/ps2stream.toml"
     settings.parent.mkdir()
     head = f'data_dir = "{folder / "data"}"\nruntime = "local"\n'
     local = {"port": "0", "dispatchers": "1", "host": '"127.0.0.1"', "auth": "true"}
-    kept = [line for line in lines if line.split(" =")[0] not in {*local, "dispatcher_ports"}]
+    kept = [line for line in lines if line.split(" =")[0] not in local]
     head += "".join(f"{name} = {value}\n" for name, value in local.items())
     settings.write_text(head + "\n".join(kept) + "\n")
     [controller] = of_kind(found, "Deployment")

@@ -4,6 +4,8 @@
 {{- end }}
 
 {{- define "ps2stream.toml" -}}
+ray_address = {{ printf "%s-head-svc:6379" (include "ps2stream.fullname" .) | toJson }}
+nodes_s = 600 # pods take their time, with an image to pull
 host = "0.0.0.0"
 port = {{ int64 .Values.service.port }}
 dispatcher_ports = "same"
