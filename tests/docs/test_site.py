@@ -11,7 +11,7 @@ from mkdocs.config import load_config
 from scripts import site as hooks
 from tests.docs import built
 
-HOSTS = {"keepachangelog.com", "www.ray.io"}
+HOSTS = {"github.com", "keepachangelog.com", "www.ray.io"}
 """Other sites that a page may lead to."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -17,6 +18,7 @@ from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from tests.examples.posts import QUERIES, expected, posts
 from tests.service.certificates import Authority
+from tests.transcripts.replay import steps
 
 FOLDER = Path("examples") / "node"
 
@@ -162,3 +164,20 @@ def test_tls_and_tokens(node: Path, tmp_path: Path) -> None:
         assert json.loads(refused.communicate(timeout=60)[1])["code"] == 16
     plain = program(node, "example.org:7077", "insert", "a", "b", "--token-file", str(token))
     assert "would travel in plaintext" in plain.communicate(timeout=60)[1]
+
+
+def test_the_commands_of_the_guide_print_what_it_says(
+    node: Path, root: Path, tmp_path: Path
+) -> None:
+    text = (root / "docs" / "howto" / "client.md").read_text("utf-8")
+    (block,) = re.findall(r"```console\n(.*?)```", text, re.DOTALL)
+    told = list(steps(block))
+    assert [command for command, _ in told[:2]] == ["cd examples/node", "npm ci"]
+    with start(Settings(runtime="local", port=0, workers=1, data_dir=tmp_path / "data")) as running:
+        for command, expected_ in told[2:]:
+            here = command.replace("client.mjs", f"client.mjs --server {running.targets[0]}")
+            here = here.replace("cursor.json", str(tmp_path / "cursor.json"))
+            done = subprocess.run(
+                ["sh", "-c", here], cwd=node, capture_output=True, text=True, check=True, timeout=60
+            )
+            assert done.stdout.strip() == expected_, command
