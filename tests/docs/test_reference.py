@@ -7,6 +7,7 @@ from pathlib import Path
 
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, ServiceDescriptor
 
+from ps2stream.config import Settings
 from ps2stream.service.auth import RULES
 from ps2stream.v1 import (
     admin_pb2,
@@ -73,3 +74,10 @@ def test_the_configuration_lists_the_methods_of_each_scope(root: Path) -> None:
 def test_the_python_reference_is_that_of_the_code(root: Path) -> None:
     text = (root / "docs" / "reference" / "python.md").read_text("utf-8")
     assert text.endswith(python_docs.reference()), "run scripts/python_docs.py"
+
+
+def test_the_configuration_has_every_setting_once_and_no_other(root: Path) -> None:
+    text = (root / "docs" / "configuration.md").read_text("utf-8")
+    table = text.partition("| setting | default | meaning |")[2].partition("\n\n")[0]
+    named = re.findall(r"^\| `(\w+)` \| .+ \| .+ \|$", table, re.MULTILINE)
+    assert sorted(named) == sorted(Settings.model_fields)
