@@ -94,6 +94,7 @@ def test_other_origins_and_names_are_refused(live: Running, client: Client) -> N
         {"Origin": "null"},
         {"Sec-Fetch-Site": "cross-site"},
         {"Sec-Fetch-Site": "same-site"},
+        {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"},  # a form
     ):
         assert insert(live, query, **headers) == (403, "requests of other pages are refused")
     assert insert(live, query, Host="evil.example")[0] == 421
@@ -263,6 +264,35 @@ def test_matches_of_own_queries_come_once_and_few_others_are_looked_up(target: s
             await own.leave()
 
     asyncio.run(watched())
+
+
+def test_a_query_that_somebody_else_drops_is_dropped_here_too(target: str, client: Client) -> None:
+    async def drawn() -> None:
+        async with AsyncClient(target) as connected:
+            own = Own(connected, None)
+            told: asyncio.Queue[Any] = asyncio.Queue()
+            own.tell = told.put_nowait
+            kept, gone = [await own.insert(words, None) for words in ("basalt", "granite")]
+            id = gone["properties"]["id"]
+            client.delete(id)
+            await own.drop(id)
+            assert own.features() == [kept]
+            client.insert("of-the-session", "granite", session=own.session)
+            task = asyncio.create_task(own.receive())
+            text = "basalt granite " + "x" * 1000
+            for words in (text, "basalt at last"):
+                client.publish([{"lon": 1.0, "lat": 2.0, "text": words}])
+            found: list[dict[str, Any]] = []
+            async with asyncio.timeout(30):
+                while not found or found[-1]["text"] != "basalt at last":
+                    found += (await told.get()).get("own", [])
+            assert [match["text"] for match in found] == [text[:500], "basalt at last"]
+            assert {match["query"] for match in found} == {kept["properties"]["id"]}
+            task.cancel()
+            await own.leave()
+
+    asyncio.run(drawn())
+    client.delete("of-the-session")
 
 
 def test_regions_of_so_many_queries_are_shown_and_no_more(
