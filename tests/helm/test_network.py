@@ -16,6 +16,7 @@ OTHERS: dict[str, tuple[str, dict[str, str]]] = {
     "stranger": ("streams", {"app": "other"}),
     "prometheus": ("monitoring", {"app": "prometheus"}),
     "dns": ("kube-system", {"k8s-app": "kube-dns"}),
+    "redis": ("redis", {"app": "redis"}),
     "executor": ("spark", {"spark-role": "executor"}),
     "other release": ("streams", {
         "app.kubernetes.io/instance": "other", "app.kubernetes.io/part-of": "ps2stream",
@@ -138,6 +139,13 @@ def test_spark_and_the_planner_reach_each_other(network: Network) -> None:
     assert not any(
         network.allows("executor", target, port) for target in SERVICE for port in ports()
     )
+
+
+def test_the_head_alone_reaches_redis(network: Network) -> None:
+    others = Network(manifests(case("tenants")))
+    for source in [*SERVICE, "planner", "test"]:
+        assert others.allows(source, "redis", 6379) == (source == "head"), source
+        assert not network.allows(source, "redis", 6379)
 
 
 def test_without_policies_there_are_none() -> None:

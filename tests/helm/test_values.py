@@ -17,7 +17,8 @@ NO_VALUE = {"global"}
 """What a parent chart says."""
 OF_THE_CHART = {
     "host", "port", "database_url", "database_schema", "dispatchers", "workers", "mergers",
-    "tls_cert", "tls_key", "tls_client_ca", "dispatcher_ports", "link_ports", "ray_address", "nodes_s", "node_ip",
+    "tls_cert", "tls_key", "tls_client_ca", "dispatcher_ports", "link_ports", "ray_address",
+    "nodes_s", "node_ip",
 }  # fmt: skip
 """Settings that the chart has values of its own for, or knows."""
 NOT_HERE = {
@@ -34,6 +35,7 @@ OTHER: dict[str, Any] = {
     "planner.sparkMaster": "local[3]", "planner.schedule": "1 1 * * *", "planner.fall": "0.2",
     "planner.driverMemory": "3g", "monitoring.interval": "1m", "settings.log_format": "text",
     "settings.adjust": "off", "ray.version": "2.61.0", "ray.sharedMemory": "1Gi",
+    "ray.redis.address": "redis://redis:6379",
     "ray.temporary": "1Gi", "ray.linkPorts": "30000-30999", "tokens": [],
     "settings.identities": {"x": {"scopes": ["admin"]}}, "settings.quotas": {"x": {"queries": 1}},
 }  # fmt: skip
@@ -50,6 +52,11 @@ INSTEAD: dict[str, dict[str, Any]] = {
     "tokens": {"tls.clientSecret": "own", "tls.clientCA.name": "ca",
                "settings.identities": {"x": {"scopes": ["admin"]}}},
     "settings.identities": {"tls.clientSecret": "own", "tls.clientCA.name": "ca"},
+    "ray.redis.passwordSecret.name": {"ray.redis.address": "redis://redis:6379"},
+    "ray.redis.passwordSecret.key": {
+        "ray.redis.address": "redis://redis:6379", "ray.redis.passwordSecret.name": "redis",
+    },
+    "networkPolicy.redisPort": {"networkPolicy.redis": [{"ipBlock": {"cidr": "10.9.0.0/16"}}]},
     "networkPolicy.tracesPort": {"networkPolicy.traces": [{"ipBlock": {"cidr": "10.9.0.0/16"}}]},
 }  # fmt: skip
 """What else must be said for a value to mean anything."""
@@ -158,6 +165,7 @@ def test_settings_are_those_of_the_service() -> None:
         ("database.schema", "a b", "/database/schema"),
         ("database.url", "mysql://db", "/database/url"),
         ("planner.sparkMaster", "yarn", "/planner/sparkMaster"),
+        ("ray.redis.address", "redis://:secret@redis:6379", "/ray/redis/address"),
         ("settings.unknown", 1, "/settings"),
         ("settings.adjust", "always", "/settings/adjust"),
         ("settings.quotas", {"acme": {"posts": 1}}, "/settings/quotas/acme"),
