@@ -11,7 +11,7 @@ FUZZ_SECONDS ?= 60
 MINUTES ?= 10
 SEED ?= 1
 JOBS ?= 2
-BY_ITSELF := tests/map tests/service/test_overload.py
+BY_ITSELF := tests/map tests/hosts tests/service/test_overload.py
 LONG := tests/ray/test_moves.py tests/ray/test_rebalance.py
 
 .DEFAULT_GOAL := help
@@ -60,9 +60,10 @@ fuzz: $(READY) ## damaged input: FUZZ_EXAMPLES requests, FUZZ_SECONDS a reader
 	    $(BIN)/python -m tests.fuzz.harness $$target $(FUZZ_SECONDS) || exit 1; \
 	done
 
-chaos: $(READY) ## MINUTES of kill -9, stops, restarts and moves under load; a full disk; flipped bits
+chaos: $(READY) ## MINUTES of kill -9, stops, restarts and moves under load; hosts that die; a full disk; flipped bits
 	@$(BIN)/python -m tests.chaos --minutes $(MINUTES) --seed $(SEED)
 	@$(BIN)/python -m tests.chaos moves --seed $(SEED)
+	@$(BIN)/python -m tests.hosts cut "kill amid a move"
 	@$(BIN)/python -m tests.chaos disk
 	@$(BIN)/python -m tests.chaos flips
 	@$(BIN)/python -m pytest $(LONG)

@@ -12,6 +12,7 @@ from ps2stream.commands.output import EPILOG, Program, json_option
 # name -> (module, attribute): imported when used, so that --help is quick.
 COMMANDS = {
     "serve": ("serve", "serve"),
+    "cluster": ("cluster", "cluster"),
     "insert": ("queries", "insert"),
     "delete": ("queries", "delete"),
     "list": ("queries", "list_queries"),

@@ -168,6 +168,33 @@ class Settings(BaseModel):
     runtime: Literal["ray", "local"] = Field(
         default="ray", description="Ray actors, or everything in one process"
     )
+    ray_address: str | None = Field(
+        default=None,
+        pattern=r"^(auto|.+:\d{1,5})$",
+        description="HOST:PORT of a Ray cluster that runs, over whose hosts the actors are spread, "
+        "or auto: that which this host is of; none: a Ray of this host alone",
+    )
+    node_ip: str | None = Field(
+        default=None,
+        min_length=1,
+        description="address of this host within the Ray cluster; none: Ray finds it",
+    )
+    nodes_s: float = Field(
+        default=60.0,
+        ge=0.0,
+        le=86400.0,
+        allow_inf_nan=False,
+        description="seconds to wait for hosts that have room for all actors",
+    )
+    link_ports: str | None = Field(
+        default=None,
+        pattern=r"^\d{1,5}-\d{1,5}$",
+        description="ports LOW-HIGH where actors listen to those of other hosts; none: any free",
+    )
+    dispatcher_ports: Literal["consecutive", "same"] = Field(
+        default="consecutive",
+        description="consecutive: of dispatcher i port + i; same: of each port, one a host",
+    )
 
     trace_every: int = Field(
         default=0,
@@ -240,6 +267,14 @@ class Settings(BaseModel):
         return value.rstrip("/")
 
     @property
+    def link_range(self) -> range:
+        """link_ports; empty where there are none."""
+        if self.link_ports is None:
+            return range(0)
+        low, high = map(int, self.link_ports.split("-"))
+        return range(low, high + 1) if low > 0 and high < 1 << 16 else range(0)
+
+    @property
     def security(self) -> Security:
         """What guards the ports."""
         return Security(
@@ -279,8 +314,32 @@ class Settings(BaseModel):
 
     @model_validator(mode="after")
     def _ports(self) -> Self:
-        if self.port and self.port + self.dispatchers - 1 > 65535:
+        if self.dispatcher_ports == "same":
+            if not self.port:
+                raise ValueError("dispatcher_ports: same needs a port, not 0")
+            if self.ray_address is None and self.dispatchers > 1:
+                raise ValueError("dispatcher_ports: same is of one dispatcher a host")
+        elif self.port and self.port + self.dispatchers - 1 > 65535:
             raise ValueError(f"port: {self.port} leaves no room for {self.dispatchers} dispatchers")
+        if self.link_ports is not None and not self.link_range:
+            raise ValueError(f"link_ports: {self.link_ports} is not LOW-HIGH within 1 to 65535")
+        return self
+
+    @model_validator(mode="after")
+    def _hosts(self) -> Self:
+        if self.ray_address is None:
+            return self
+        if self.runtime != "ray":
+            raise ValueError("ray_address: only the runtime ray has several hosts")
+        if self.database_url is None:
+            raise ValueError(
+                "ray_address: needs database_url (PostgreSQL); a data directory is of one host"
+            )
+        if self.replan_s:
+            raise ValueError(
+                "replan_s: works on one host only; with ray_address let a timer call "
+                "`ps2stream replan`"
+            )
         return self
 
 

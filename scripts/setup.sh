@@ -90,6 +90,13 @@ fi
 [ -n "$mosquitto" ] || say "Mosquitto is missing: tests against MQTT are skipped \
 (Debian: apt-get install mosquitto)"
 
+# The tests of several hosts make network namespaces; without, they use one network.
+if ! command -v ip >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    say "installing iproute2, with which tests make hosts"
+    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
+        --no-install-recommends iproute2 || true
+fi
+
 # The tests of the live map drive a browser.
 if ! command -v chromium >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     say "installing Chromium, which tests drive"

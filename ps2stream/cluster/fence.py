@@ -20,7 +20,7 @@ _VERSION = 2
 
 class Head(NamedTuple):
     """The sender, its epoch, the number of its message on this link, from 1, and when it was
-    sent: seconds of the machine's monotonic clock."""
+    sent: seconds of the machine's monotonic clock; 0: to one that has another clock."""
 
     sender: Address
     epoch: int

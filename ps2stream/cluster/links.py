@@ -9,6 +9,7 @@ that is slow or away: it asks for what it lacks, or is sent it again (docs/decis
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
@@ -17,8 +18,11 @@ from pathlib import Path
 
 import zmq
 
+from ps2stream.cluster.curve import Curve
 from ps2stream.cluster.fence import Fence, Head
+from ps2stream.cluster.home import Home, clock, numeric
 from ps2stream.cluster.meter import Meter
+from ps2stream.errors import Unavailable
 from ps2stream.messages import Address, Send
 
 POLL_MS = 100
@@ -31,10 +35,11 @@ _TRACKED_BYTES = 1 << 14
 
 
 class _Outlet:
-    """A link to one peer, and what waits on it."""
+    """A link to one peer, and what waits on it. `near`: it has the same monotonic clock."""
 
-    def __init__(self, socket: zmq.Socket[bytes]) -> None:
+    def __init__(self, socket: zmq.Socket[bytes], near: bool) -> None:
         self.socket = socket
+        self._near = near
         self._number = 0
         self._sent: deque[tuple[zmq.MessageTracker, int]] = deque()  # in order, with the bytes
         self._loose = 0  # bytes since the last of them
@@ -50,7 +55,8 @@ class _Outlet:
         self._number += 1
         self._waiting += size
         self._loose += size
-        *rest, last = [Head(owner, epoch, self._number, time.monotonic()).encode(), *frames]
+        sent = time.monotonic() if self._near else 0.0
+        *rest, last = [Head(owner, epoch, self._number, sent).encode(), *frames]
         self.socket.send_multipart(rest, zmq.SNDMORE)
         if self._loose < _TRACKED_BYTES:
             self.socket.send(last)
@@ -81,6 +87,7 @@ class Links:
         self._poller.register(self._inbox, zmq.POLLIN)
         self._monitors: dict[Address, zmq.Socket[bytes]] = {}
         self._outlets: dict[Address, _Outlet] = {}
+        self._curve: Curve | None = None
 
     def bind(self, folder: Path) -> str:
         """Open the inbox as a Unix socket in `folder`, which only its owner may enter;
@@ -89,15 +96,42 @@ class Links:
         self._inbox.bind(endpoint)
         return endpoint
 
-    def connect(self, peer: Address, endpoint: str, epoch: int) -> None:
+    def listen(self, home: Home, ports: range = range(0)) -> tuple[str, Home]:
+        """Open the inbox to other hosts, at `home` and one of these ports, or any where there
+        are none; the endpoint, and the home with the key. Raises Unavailable when all are in
+        use."""
+        self._curve = Curve(self._context)
+        self._curve.guard(self._inbox)
+        self._inbox.ipv6 = ":" in home.host
+        where = f"tcp://{numeric(home.host)}"
+        for port in ports or (0,):
+            with contextlib.suppress(zmq.ZMQError):
+                self._inbox.bind(f"{where}:{port}")
+                endpoint = self._inbox.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
+                return endpoint, home._replace(key=self._curve.public)
+        which = f"{ports[0]}-{ports[-1]}" if ports else "all ports"
+        raise Unavailable(f"link_ports: none of {which} is free on {home.host}")
+
+    def admit(self, peer: Address, home: Home) -> None:
+        """Let in this incarnation of `peer`, of another host perhaps, before it is known where
+        it listens. From any thread."""
+        if self._curve is not None:
+            self._curve.admit(peer, home.key)
+
+    def connect(self, peer: Address, endpoint: str, epoch: int, home: Home | None = None) -> None:
         """Open an outlet to this incarnation of `peer`, instead of one to an earlier; what
         an earlier one still sends is refused from now on. On the thread that receives."""
         self.fence.raise_to(peer, epoch)
         outlet = self._socket(zmq.PUSH)
+        if home is not None and self._curve is not None:
+            self._curve.admit(peer, home.key)
+            self._curve.join(outlet, home.key)
+            outlet.ipv6 = ":" in home.host
+        near = home is None or home.clock == clock()
         monitor = outlet.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         outlet.connect(endpoint)
         with self._lock:
-            old, self._outlets[peer] = self._outlets.get(peer), _Outlet(outlet)
+            old, self._outlets[peer] = self._outlets.get(peer), _Outlet(outlet, near)
         self._end(peer, old)
         self._monitors[peer] = monitor
         self._poller.register(monitor, zmq.POLLIN)
@@ -105,6 +139,8 @@ class Links:
     def disconnect(self, peer: Address) -> None:
         """Nothing is sent to `peer` any more, unless it comes again. On the thread that
         receives."""
+        if self._curve is not None:
+            self._curve.dismiss(peer)
         with self._lock:
             outlet = self._outlets.pop(peer, None)
         self._end(peer, outlet)
@@ -139,11 +175,14 @@ class Links:
         head = Head.decode(first)
         if not self.fence.accept(head):
             return []
-        self._meter.add("link", time.monotonic() - head.sent)
+        if head.sent:
+            self._meter.add("link", time.monotonic() - head.sent)
         return frames
 
     def close(self) -> None:
         """Close all sockets, and drop what was not sent."""
+        if self._curve is not None:
+            self._curve.close()
         with self._lock:
             self._context.destroy(0)
 

@@ -1,7 +1,8 @@
 """What actors log goes to the process that started them, which logs it as its own.
 
 Ray would print it there, too, but with words of its own before each line. Records travel as
-datagrams over a Unix socket beside those of the links.
+datagrams over a Unix socket beside those of the links. On several hosts they go to standard
+error, which Ray keeps there, and shows where the service was started.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from ps2stream.log import Formatter, fields_of
+from ps2stream.log import Formatter, configure, fields_of
 
 NAME = "log"
 _BYTES = 1 << 16
@@ -73,6 +74,17 @@ def send_to(folder: Path, name: str, epoch: int) -> None:
     _LOGGER.handlers[:] = [Sender(path, name, epoch)]
     _LOGGER.setLevel(level)
     _LOGGER.propagate = False
+
+
+def say_here(name: str, epoch: int, level: int, as_json: bool) -> None:
+    """From now on to standard error; in an actor's process."""
+
+    def sign(record: logging.LogRecord) -> bool:
+        record.actor, record.epoch = name, epoch
+        return True
+
+    configure(level, as_json=as_json)
+    _LOGGER.handlers[0].addFilter(sign)
 
 
 class Receiver:

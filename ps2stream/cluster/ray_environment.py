@@ -11,14 +11,16 @@ import logging
 import os
 import secrets
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
+from typing import Any
 
-from ps2stream.errors import FailedPrecondition
+from ps2stream.errors import FailedPrecondition, Unavailable
 
 log = logging.getLogger("ps2stream.cluster")
 MODE, TOKEN, TOKEN_PATH = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 NAME = "ray-token"
+CHECK_S = 10.0
 
 
 SETTINGS = {
@@ -29,21 +31,75 @@ SETTINGS = {
 }
 
 
-def prepare(environ: MutableMapping[str, str]) -> None:
+def prepare(environ: MutableMapping[str, str], joins: bool = False) -> None:
     """Before `import ray`. Has Ray ask for a token, a new one of this process unless one is
     configured; a mode that is configured stays, and is warned of where it asks for nothing.
-    Raises FailedPrecondition when Ray has been imported without."""
+    Raises FailedPrecondition when Ray has been imported without; and, for one that `joins`
+    other hosts, when it asks for none, or there is none."""
     for name, value in SETTINGS.items():
         environ.setdefault(name, value)
     mode = environ.get(MODE)
     if mode is None and "ray" in sys.modules:
         raise FailedPrecondition(f"ray was imported before {MODE}=token was set")
     if mode not in (None, "token"):
+        if joins:
+            raise FailedPrecondition(
+                f"{MODE}={mode}: whoever reaches Ray's ports could run code on all hosts; "
+                f"set {MODE}=token"
+            )
         log.warning("%s=%s: whoever reaches Ray's ports can run code here", MODE, mode)
         return
     environ[MODE] = "token"
-    if TOKEN not in environ and TOKEN_PATH not in environ:
-        environ[TOKEN] = secrets.token_hex(32)
+    if not joins:
+        if TOKEN not in environ and TOKEN_PATH not in environ:
+            environ[TOKEN] = secrets.token_hex(32)
+    elif TOKEN not in environ and not (path := _path(environ)).is_file():
+        raise FailedPrecondition(
+            f"the hosts of a Ray cluster share a token, and there is none: set {TOKEN_PATH}, or "
+            f"copy the file of `ps2stream cluster start` to {path}"
+        )
+
+
+def _path(environ: Mapping[str, str]) -> Path:
+    """Where Ray looks for the token."""
+    given = environ.get(TOKEN_PATH)
+    return Path(given) if given else Path.home() / ".ray" / "auth_token"
+
+
+def provide(environ: Mapping[str, str]) -> Path | None:
+    """Make the hosts' common token, a file for its owner alone, where one is looked for and there
+    is none; the file, if it was made."""
+    if TOKEN in environ:
+        return None
+    path = _path(environ)
+    if path.exists():
+        return None
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _write(path, secrets.token_hex(32))
+    return path
+
+
+def check_guarded(address: str) -> None:
+    """Ask the Ray cluster at HOST:PORT something without a token. Raises FailedPrecondition if
+    it answers, Unavailable if nothing can be told."""
+    import grpc
+
+    with grpc.insecure_channel(address) as channel:
+        ask: Any = channel.unary_unary("/ray.rpc.NodeInfoGcsService/CheckAlive")
+        try:
+            ask(b"", timeout=CHECK_S)
+        except grpc.RpcError as error:
+            refusal: Any = error
+            if refusal.code() == grpc.StatusCode.UNAUTHENTICATED:
+                return
+            raise Unavailable(
+                f"ray_address: {address} does not say whether it asks for a token: "
+                f"{refusal.code().name}"
+            ) from error
+    raise FailedPrecondition(
+        f"ray_address: the Ray at {address} asks for no token: start all its hosts with "
+        f"{MODE}=token"
+    )
 
 
 def check_joined(environ: MutableMapping[str, str]) -> None:
@@ -57,12 +113,16 @@ def keep(directory: Path, environ: MutableMapping[str, str]) -> None:
     RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=.../ray-token ray status."""
     if environ.get(MODE) != "token" or TOKEN not in environ:
         return
-    fresh = directory / f"{NAME}.new"
+    _write(directory / NAME, environ[TOKEN])
+
+
+def _write(path: Path, token: str) -> None:
+    fresh = path.with_name(f"{path.name}.new")
     with contextlib.suppress(FileNotFoundError):
         fresh.unlink()
     with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(environ[TOKEN])
-    fresh.replace(directory / NAME)
+        file.write(token)
+    fresh.replace(path)
 
 
 def forget(directory: Path) -> None:

@@ -1,5 +1,5 @@
-"""The service as Ray actors, one a machine, in a Ray instance of its own unless Ray already
-runs here; a supervisor replaces what dies (docs/decisions/0006)."""
+"""The service as Ray actors, one a machine, on one host or several; a supervisor replaces what
+dies (docs/decisions/0006)."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ from ps2stream.cluster.front import DispatcherShell
 from ps2stream.cluster.log_lines import Receiver
 from ps2stream.cluster.logs import Logs
 from ps2stream.cluster.manning import Manning
+from ps2stream.cluster.ray_instance import NAMESPACE, RayInstance
 from ps2stream.cluster.replanning import Replanning
-from ps2stream.cluster.running import Service, place_of, ports
+from ps2stream.cluster.running import Service, place_of, ports, target
 from ps2stream.cluster.shell import Incarnation
 from ps2stream.cluster.snapshots import Policy
 from ps2stream.cluster.supervisor import Supervisor
@@ -36,8 +37,8 @@ from ps2stream.errors import Unavailable
 from ps2stream.messages import Address
 
 log = logging.getLogger("ps2stream.cluster")
-NAMESPACE = "ps2stream"
 READY_S = 300.0
+BIND_S = 120.0
 STOP_S = 10.0
 STOP_ORDER = ("controller", "dispatcher", "sequencer", "worker", "merger")
 SEQUENCER = Address("sequencer", 0)
@@ -47,48 +48,26 @@ class RayService(Service):
     """See the module."""
 
     def __init__(self, settings: Settings, topology: Topology) -> None:
-        ray_environment.prepare(os.environ)
-        import ray
-
-        self._ray = ray
+        self._place = place_of(settings)
+        self._instance = RayInstance(settings)
+        self._ray = self._instance.ray
+        self._placement = self._instance.placement
         self._settings = settings
         self._topology = topology
-        self._place = place_of(settings)
         self._logs = Logs(self._place)
         self._sockets = Path(tempfile.mkdtemp(prefix="ps2s-"))
         self._said = Receiver(self._sockets)
         self._tracing = tracing_of(settings)
-        self._temp: Path | None = None
         self._lock = threading.RLock()  # over the two tables
         self._actors: dict[Address, Any] = {}
         self._peers: dict[Address, Incarnation] = {}
         self._ports = dict(enumerate(ports(settings)))
+        self._targets: dict[int, str] = {}
         self._supervisor: Supervisor | None = None
         self._manning: Manning | None = None
         self._replanning = Replanning(settings, self._sockets, self._note)
         self._replaced = 0
         self._kept = False
-        if ray.is_initialized():
-            ray_environment.check_joined(os.environ)
-            if settings.metrics_port or settings.dashboard_port:
-                log.warning(
-                    "metrics_port and dashboard_port have no effect: the Ray that runs here has "
-                    "its own"
-                )
-        else:
-            self._temp = Path(tempfile.mkdtemp(prefix="ps2s-"))
-            ray.init(
-                address="local",
-                namespace=NAMESPACE,
-                include_dashboard=settings.dashboard_port > 0,
-                dashboard_host="127.0.0.1",
-                dashboard_port=settings.dashboard_port or None,
-                log_to_driver=True,
-                logging_level=logging.ERROR,
-                object_store_memory=128 << 20,
-                _temp_dir=str(self._temp),
-                _metrics_export_port=settings.metrics_port or None,
-            )
         try:
             self._logs.check(topology)
             self._start()
@@ -133,36 +112,41 @@ class RayService(Service):
         self._actors = {}
         self._said.stop()
         shutil.rmtree(self._sockets, ignore_errors=True)
-        if self._temp is not None:
-            ray.shutdown()
-            shutil.rmtree(self._temp, ignore_errors=True)
-            self._temp = None
+        self._instance.close()
 
     # --- starting ------------------------------------------------------------------
 
     def _start(self) -> None:
         ray, settings = self._ray, self._settings
         try:
+            self._placement.await_room(self._topology.addresses())
             self._make(SEQUENCER, 0)
             others = [a for a in self._topology.addresses() if a != SEQUENCER]
             epochs = ray.get(self._actors[SEQUENCER].admit.remote(others))
             for address, epoch in zip(others, epochs, strict=True):
                 self._make(address, epoch)
             for address, actor in self._actors.items():
-                self._peers[address] = ray.get(actor.bind.remote(self._sockets))
+                self._peers[address] = self._bound(actor)
+            ray.get([a.expect.remote(self._peers) for a in self._actors.values()])
             ray.get([a.connect.remote(self._peers) for a in self._actors.values()])
             told = settings.metrics_s, self._tracing
             ray.get([a.start.remote(True, *told) for a in self._actors.values()])
             dispatchers = [a for a in self._actors if a.role == "dispatcher"]
             for address in dispatchers:
                 self._await_ready(address)
-            self.targets = [self._serve(address) for address in dispatchers]
-        except ray.exceptions.RayActorError as error:
+            for address in dispatchers:
+                self._serve(address)
+        except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
             raise Unavailable(f"an actor did not start: {error}") from error
         except ray.exceptions.RayTaskError as error:
             raise error.cause from None
         self._supervisor = Supervisor(
-            ray, self._actors, self._lock, self._replace, self._settings.lease_s
+            ray,
+            self._actors,
+            self._lock,
+            self._replace,
+            self._settings.lease_s,
+            near=self._placement.lan is None,
         )
         self._supervisor.start()
         self._manning = Manning(self)
@@ -218,8 +202,10 @@ class RayService(Service):
             return [actor for peer, actor in self._actors.items() if peer != address]
 
     def _make_known(self, peers: dict[Address, Incarnation | None], to: list[Any]) -> None:
-        told = [actor.connect.remote(peers) for actor in to]
-        self._ray.wait(told, num_returns=len(told), timeout=5)  # the dead are told on return
+        self._wait([actor.connect.remote(peers) for actor in to])
+
+    def _wait(self, calls: list[Any]) -> None:
+        self._ray.wait(calls, num_returns=len(calls), timeout=5)  # the dead are told on return
 
     # --- replacing -------------------------------------------------------------------
 
@@ -240,17 +226,23 @@ class RayService(Service):
         if address == SEQUENCER:
             epoch = 0
         else:
-            if address.role == "dispatcher":
-                ray.get(sequencer.fence.remote(address.index), timeout=30)
-            [epoch] = ray.get(sequencer.admit.remote([address]), timeout=30)
+            try:
+                if address.role == "dispatcher":
+                    ray.get(sequencer.fence.remote(address.index), timeout=30)
+                [epoch] = ray.get(sequencer.admit.remote([address]), timeout=30)
+            except ray.exceptions.RayActorError as error:
+                raise Unavailable("the sequencer is to be replaced first") from error
         actor = self._make(address, epoch, first=False)
-        incarnation = ray.get(actor.bind.remote(self._sockets), timeout=120)
+        incarnation = self._bound(actor)
         with self._lock:
             wanted = self._actors.get(address) is actor
             if not wanted:
                 ray.kill(actor)
                 raise Unavailable(f"{address.role}-{address.index} is not wanted any more")
             self._peers[address] = incarnation
+        if self._placement.lan is not None:
+            self._wait([a.expect.remote({address: incarnation}) for a in self._others(address)])
+        with self._lock:
             peers = dict(self._peers)
         ray.get(actor.connect.remote(peers), timeout=30)
         self._make_known({address: incarnation}, self._others(address))
@@ -259,14 +251,22 @@ class RayService(Service):
             self._await_ready(address)
             self._serve(address)
 
-    def _serve(self, address: Address) -> str:
-        """Open the endpoint: at its port of before, where it had one."""
+    def _bound(self, actor: Any) -> Incarnation:
+        call = actor.bind.remote(self._sockets, self._placement.lan)
+        incarnation: Incarnation = self._ray.get(call, timeout=BIND_S)
+        return incarnation
+
+    def _serve(self, address: Address) -> None:
+        """Open the endpoint, at its port of before, where it had one, and tell all of it."""
         settings, ray = self._settings, self._ray
         where = settings.host, self._ports[address.index]
         private = self._replanning.socket(address.index)
         call = self._actors[address].serve.remote(*where, settings.security, private)
         port = self._ports[address.index] = ray.get(call)
-        return f"{settings.host}:{port}"
+        home = self._peers[address].home
+        with self._lock:
+            self._targets[address.index] = target(settings.host, port, home)
+            self.targets = [told for _, told in sorted(self._targets.items())]
 
     def _await_ready(self, address: Address) -> None:
         deadline = time.monotonic() + READY_S
@@ -275,14 +275,14 @@ class RayService(Service):
                 raise Unavailable(f"the ledger was not replayed within {READY_S:.0f} s")
             time.sleep(0.02)
 
+    def _silent_s(self, address: Address) -> float:
+        return 0.0 if self._supervisor is None else self._supervisor.silent_s(address)
+
     def _identity(self) -> int:
         return int(self._ray.get(self._actors[SEQUENCER].identity.remote(), timeout=30))
 
     def _make(self, address: Address, epoch: int, first: bool = True) -> Any:
         ray = self._ray
-        here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
-            ray.get_runtime_context().get_node_id(), soft=False
-        )
         args: tuple[Any, ...]
         shell: type
         match address.role:
@@ -299,11 +299,16 @@ class RayService(Service):
             case _:
                 shell = DispatcherShell
                 args = (epoch, self._topology, self._logs, self._identity())
+        with self._lock:
+            found = {peer: known.home for peer, known in self._peers.items()}
+        homes = {peer: home for peer, home in found.items() if home is not None}
+        placed = self._placement.options(address, homes, self._silent_s)
+        alone = first and self._placement.lan is None  # else the name may be taken
         made = ray.remote(shell).options(
-            name=f"{address.role}-{address.index}" + ("" if first else f".{time.time_ns():x}"),
+            name=f"{address.role}-{address.index}" + ("" if alone else f".{time.time_ns():x}"),
             namespace=NAMESPACE,
             num_cpus=0,
-            scheduling_strategy=here,
+            **placed,
             max_task_retries=0,
             enable_task_events=False,
         )

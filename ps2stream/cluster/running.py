@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import abc
+import ipaddress
 from types import TracebackType
 from typing import Any, Self
 
+from ps2stream.cluster.home import Home, numeric
 from ps2stream.config import Settings
 from ps2stream.store.places import Place, place
 
@@ -36,8 +38,15 @@ class Service(abc.ABC):
 
 
 def ports(settings: Settings) -> list[int]:
-    """Consecutive ports, or 0 (any free one) for each dispatcher."""
-    return [settings.port + i if settings.port else 0 for i in range(settings.dispatchers)]
+    """Of each dispatcher; 0: any free one."""
+    step = settings.port > 0 and settings.dispatcher_ports == "consecutive"
+    return [settings.port + i * step for i in range(settings.dispatchers)]
+
+
+def target(host: str, port: int, home: Home | None) -> str:
+    """Where clients reach what listens at `host` there; None: here."""
+    everywhere = ipaddress.ip_address(host).is_unspecified if host != "localhost" else False
+    return f"{numeric(home.host if home is not None and everywhere else host)}:{port}"
 
 
 def place_of(settings: Settings) -> Place:

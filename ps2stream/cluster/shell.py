@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ps2stream.batch import Frame, decode
+from ps2stream.cluster.home import Home, here
 from ps2stream.cluster.links import Links
-from ps2stream.cluster.log_lines import send_to
+from ps2stream.cluster.log_lines import say_here, send_to
 from ps2stream.cluster.meter import Meter
 from ps2stream.cluster.metering import Recorder
 from ps2stream.cluster.process import resident_bytes
@@ -37,10 +38,27 @@ GROUP = 64
 
 
 class Incarnation(NamedTuple):
-    """Where an actor listens, and its epoch."""
+    """Where an actor listens, its epoch, and, where peers may be on other hosts, its home."""
 
     endpoint: str
     epoch: int
+    home: Home | None = None
+
+
+class Lan(NamedTuple):
+    """Where actors are on several hosts: the ports that they listen at, any where there are
+    none, and the level and form of what they log there."""
+
+    ports: range
+    level: int
+    as_json: bool
+
+
+class Pulse(NamedTuple):
+    """An actor's answer: its process's number, and its monotonic clock, s."""
+
+    pid: int
+    clock: float
 
 
 class Shell(abc.ABC):
@@ -58,15 +76,25 @@ class Shell(abc.ABC):
         self._exits = False
         self._stopping = threading.Event()
         self._peers: queue.SimpleQueue[tuple[Address, Incarnation | None]] = queue.SimpleQueue()
-        self._known: set[Address] = set()
+        self._known: dict[Address, int] = {}  # their epochs
         self._receiver = threading.Thread(
             target=self._receive, daemon=True, name=f"{self.name}-inbox"
         )
 
-    def bind(self, folder: Path) -> Incarnation:
-        """Open the inbox in `folder`, where the log goes, too."""
-        send_to(folder, self.name, self.epoch)
-        return Incarnation(self.links.bind(folder), self.epoch)
+    def bind(self, folder: Path, lan: Lan | None = None) -> Incarnation:
+        """Open the inbox in `folder`, where the log goes, too, or to the hosts of `lan`."""
+        if lan is None:
+            send_to(folder, self.name, self.epoch)
+            return Incarnation(self.links.bind(folder), self.epoch)
+        say_here(self.name, self.epoch, lan.level, lan.as_json)
+        endpoint, home = self.links.listen(here(), lan.ports)
+        return Incarnation(endpoint, self.epoch, home)
+
+    def expect(self, peers: Mapping[Address, Incarnation]) -> None:
+        """Who of other hosts will send soon; `connect` is to follow."""
+        for peer, incarnation in peers.items():
+            if incarnation.home is not None:
+                self.links.admit(peer, incarnation.home)
 
     def connect(self, peers: Mapping[Address, Incarnation | None]) -> None:
         """Who is there, and later who has been replaced; None: who has gone. Before `start` at
@@ -97,12 +125,13 @@ class Shell(abc.ABC):
         if self.meter.traces is not None:
             self.meter.traces.close()
 
-    def ping(self, until: float) -> int:
-        """Renew the lease, which begins with `start`, to this time (monotonic, s); the
-        process's number."""
+    def ping(self, lease_s: float, heard: float | None) -> Pulse:
+        """Renew the lease, which begins with `start`: it lasts so long from the last answer that
+        came back, which was `heard` by its clock, this actor's; None: none yet."""
+        now = time.monotonic()
         if self._receiver.is_alive():
-            self.lease = until
-        return os.getpid()
+            self.lease = (now if heard is None else heard) + lease_s
+        return Pulse(os.getpid(), now)
 
     @property
     def lapsed(self) -> bool:
@@ -169,12 +198,15 @@ class Shell(abc.ABC):
                 return
             if incarnation is None:
                 self.links.disconnect(peer)
-                self._known.discard(peer)
+                self._known.pop(peer, None)
                 continue
+            before = self._known.get(peer)
+            if before is not None and incarnation.epoch < before:
+                continue  # where many are replaced at once, this may be old
             self.links.connect(peer, *incarnation)
-            if peer in self._known:
+            self._known[peer] = incarnation.epoch
+            if before is not None:
                 self.joined(peer)
-            self._known.add(peer)
 
     def _receive(self) -> None:
         due = time.monotonic()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, get_origin
 
@@ -15,15 +15,19 @@ from ps2stream import __version__, config, log
 from ps2stream.commands.output import Output, json_option, on_interrupt, pass_output
 
 
-def _settings_options(command: Any) -> Any:
+def settings_options(*without: str) -> Callable[[Any], Any]:
     """One option a setting, so that flags and file never differ; tables are the file's."""
-    for name, field in reversed(config.Settings.model_fields.items()):
-        if get_origin(field.annotation) is Mapping:
-            continue  # a table of the file
-        command = click.option(
-            "--" + name.replace("_", "-"), metavar=_metavar(field), help=_help(field)
-        )(command)
-    return command
+
+    def add(command: Any) -> Any:
+        for name, field in reversed(config.Settings.model_fields.items()):
+            if name in without or get_origin(field.annotation) is Mapping:
+                continue  # a table of the file
+            command = click.option(
+                "--" + name.replace("_", "-"), metavar=_metavar(field), help=_help(field)
+            )(command)
+        return command
+
+    return add
 
 
 def _metavar(field: FieldInfo) -> str:
@@ -39,7 +43,7 @@ def _help(field: FieldInfo) -> str:
 
 
 @click.command()
-@_settings_options
+@settings_options()
 @click.option("--config", "file", type=click.Path(path_type=Path), metavar="FILE",
               envvar="PS2STREAM_CONFIG", show_envvar=True, help="Settings in TOML.")  # fmt: skip
 @click.option("--verbose", is_flag=True, help="Log at level debug.")

@@ -12,6 +12,7 @@ import grpc
 
 from ps2stream import api
 from ps2stream.client import Client, Subscription
+from ps2stream.connect import access
 from ps2stream.errors import FailedPrecondition, InvalidArgument, Ps2StreamError, ResourceExhausted
 from ps2stream.matches import Matches
 from ps2stream.v1 import pubsub_pb2
@@ -59,6 +60,10 @@ class Customer(threading.Thread):
     def work(self) -> None:
         raise NotImplementedError
 
+    def client(self, dispatcher: int) -> Client:
+        target = self.targets[dispatcher % len(self.targets)]
+        return Client(target, timeout=20, **self.history.access)
+
 
 class Publisher(Customer):
     """Publishes at one dispatcher, `rate` batches a second: probes and others."""
@@ -72,7 +77,7 @@ class Publisher(Customer):
     def work(self) -> None:
         serial = 0
         due = time.monotonic()
-        with Client(self.targets[self.dispatcher], timeout=20) as client:
+        with self.client(self.dispatcher) as client:
             while not self.history.stop.is_set():
                 self._publish(client, serial)
                 serial += 1
@@ -163,7 +168,7 @@ class Subscriber(Customer):
             self._stream.close()
 
     def _open(self, cursor: bytes) -> tuple[Client | None, Subscription | None]:
-        client = Client(self.targets[self._at % len(self.targets)], timeout=20)
+        client = self.client(self._at)
         try:
             return client, client.subscribe(self.session, cursor=cursor)
         except FailedPrecondition as error:
@@ -229,7 +234,13 @@ class Updater(Customer):
         self.live: list[Change] = []
         self.repeated = 0
         self.give_up = threading.Event()
-        self._channels = [grpc.insecure_channel(t, api.CHANNEL_OPTIONS) for t in self.targets]
+        trust, self._metadata = access(self.targets[0], **self.history.access)
+        self._channels = [
+            grpc.insecure_channel(target, api.CHANNEL_OPTIONS)
+            if trust is None
+            else grpc.secure_channel(target, trust, api.CHANNEL_OPTIONS)
+            for target in self.targets
+        ]
 
     def setup(self) -> None:
         """The probes' queries of two sessions, and half of the others."""
@@ -280,7 +291,8 @@ class Updater(Customer):
             channel: Any = self.rng.choice(self._channels)
             asked = time.monotonic()
             try:
-                answer = kind.FromString(channel.unary_unary(UPDATE + method)(data, timeout=5))
+                call = channel.unary_unary(UPDATE + method)
+                answer = kind.FromString(call(data, timeout=5, metadata=self._metadata))
                 self.history.told(answer.lsn, asked, time.monotonic())
                 return int(answer.lsn)
             except grpc.RpcError as error:

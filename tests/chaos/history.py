@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from tests import naive
 
@@ -53,9 +55,11 @@ class Seen:
 
 
 class History:
-    """Shared by all clients; `problems` are violations found on the way."""
+    """Shared by all clients; `problems` are violations found on the way. `access`: what each
+    client shows the service."""
 
-    def __init__(self) -> None:
+    def __init__(self, access: Mapping[str, Any] | None = None) -> None:
+        self.access = dict(access or {})
         self.lock = threading.Lock()
         self.floor = 0
         self.batches: list[Batch] = []

@@ -15,9 +15,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from tests.conftest import ROOT
 
@@ -50,6 +50,7 @@ class Host:
         self.dispatchers = dispatchers
         self.port = free_ports(dispatchers)
         self.targets = [f"127.0.0.1:{self.port + i}" for i in range(dispatchers)]
+        self.access: Mapping[str, Any] = {}
         self._options = [
             f"--workers={workers}", f"--dispatchers={dispatchers}", f"--mergers={mergers}",
             f"--port={self.port}", f"--data-dir={data}", *options,

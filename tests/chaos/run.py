@@ -6,10 +6,10 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tests.chaos.clients import Publisher, Subscriber, Updater
 from tests.chaos.faults import Faults
@@ -101,11 +101,21 @@ def _hosted(
         return found
 
 
+class Served(Protocol):
+    """What clients need of a service: where its dispatchers are, and what they show them."""
+
+    targets: list[str]
+    access: Mapping[str, Any]
+
+    @property
+    def dispatchers(self) -> int: ...
+
+
 class Crowd:
     """The clients of a service, at work from the start. `rate`: batches a second."""
 
-    def __init__(self, host: Host, seed: int, rate: float) -> None:
-        self.history = history = History()
+    def __init__(self, host: Served, seed: int, rate: float) -> None:
+        self.history = history = History(host.access)
         rest = (history, host.targets, f"{seed} ")
         sessions = ["calm 0", "calm 1", "calm 2", *(f"restless {i}" for i in range(5))]
         each = rate / (2 * host.dispatchers)

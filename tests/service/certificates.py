@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -33,13 +34,13 @@ class Authority:
         self.ca = folder / f"{name}.pem"
         self.ca.write_bytes(_pem(made.sign(self._key, hashes.SHA256())))
 
-    def issue(self, name: str, spiffe: str = "", file: str = "") -> Pair:
-        """A certificate for 127.0.0.1 and localhost with this common name, and perhaps a
-        SPIFFE id; in the files `file`.pem and .key."""
+    def issue(self, name: str, spiffe: str = "", file: str = "", hosts: Sequence[str] = ()) -> Pair:
+        """A certificate for 127.0.0.1, localhost and other addresses with this common name, and
+        perhaps a SPIFFE id; in the files `file`.pem and .key."""
         key = ec.generate_private_key(ec.SECP256R1())
         alternative: list[x509.GeneralName] = [
             x509.DNSName("localhost"),
-            x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
+            *(x509.IPAddress(ipaddress.ip_address(host)) for host in ("127.0.0.1", *hosts)),
         ]
         if spiffe:
             alternative.append(x509.UniformResourceIdentifier(spiffe))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ps2stream.cluster.fence import Fence, Head
+from ps2stream.cluster.home import Home
 from ps2stream.cluster.meter import Meter
 from ps2stream.messages import Address, Send
 from tests.sim.clock import Clock
@@ -112,7 +113,7 @@ class SimLinks:
     def bind(self, folder: Path) -> str:
         return f"{self.owner.role}-{self.owner.index}.{self.epoch}"
 
-    def connect(self, peer: Address, endpoint: str, epoch: int) -> None:
+    def connect(self, peer: Address, endpoint: str, epoch: int, _home: Home | None = None) -> None:
         self.fence.raise_to(peer, epoch)
         self._outlets[peer] = (endpoint, 0)
 

@@ -76,7 +76,7 @@ def test_a_shell_past_its_lease_sends_nothing_more(worker: tuple[WorkerShell, Li
     shell, peer = worker
     with closing(Links(Address("sequencer", 0), 1)) as inbox:
         shell.connect({inbox.owner: Incarnation(inbox.bind(Path(tempfile.mkdtemp())), 1)})
-        shell.ping(time.monotonic() - 1.0)
+        shell.ping(1.0, time.monotonic() - 2.0)
         assert "lease" in failed(shell)
         peer.post([Send(HERE, Tip(9, 0))])
         assert inbox.receive() is None

@@ -1,0 +1,145 @@
+"""This host as a node of a Ray cluster, in the foreground: what is started here ends here.
+
+Ray's own program starts it, in a session of its own. It ends with this process, whatever ends
+that, and its folder of sockets and logs goes with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+from ps2stream.errors import Unavailable
+
+UP_S = 60.0
+STOP_S = 20.0
+OBJECT_STORE = 128 << 20
+"""Bytes; messages between actors do not pass through it."""
+OWN_PORTS = ("node-manager", "object-manager", "runtime-env-agent", "dashboard-agent-grpc",
+             "dashboard-agent-listen", "metrics-export")  # fmt: skip
+"""Of Ray, which listens at these ports of each host; then come those of its workers."""
+LEAST_PORTS = 64
+_ENDS = """
+import ctypes, signal
+if hasattr(libc := ctypes.CDLL(None), "prctl"):
+    libc.prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG: not to outlive who started it
+"""
+_RAY = f"{_ENDS}\nfrom ray.scripts.scripts import main\nmain()"
+_SERVE = f"{_ENDS}\nfrom ps2stream.cli import main\nmain(prog_name='ps2stream')"
+_ADDRESS = "ray_current_cluster"
+
+
+def words(
+    resources: Mapping[str, int], *, node_ip: str | None, ports: range, metrics_port: int
+) -> list[str]:
+    """What `ray start` is told of this host; `ports` may be empty: any."""
+    found = [f"--resources={json.dumps(resources)}", "--num-cpus=0", "--disable-usage-stats"]
+    found += [f"--object-store-memory={OBJECT_STORE}"]
+    if node_ip is not None:
+        found.append(f"--node-ip-address={node_ip}")
+    own = dict(zip(OWN_PORTS, ports, strict=False))
+    if metrics_port:
+        own["metrics-export"] = metrics_port
+    found += [f"--{name}-port={port}" for name, port in own.items()]
+    if ports:
+        found += [f"--min-worker-port={ports[len(OWN_PORTS)]}", f"--max-worker-port={ports[-1]}"]
+    return found
+
+
+class Node:
+    """A node that is told `words`; `with` it: it is up, and ends with the block."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self._temp = Path(tempfile.mkdtemp(prefix="ps2s-", dir=_short()))
+        self._said = self._temp / "ray-start.log"
+        with self._said.open("wb") as out:
+            self._child = subprocess.Popen(
+                [sys.executable, "-c", _RAY, "start", *words, "--block",
+                 f"--temp-dir={self._temp}"],
+                stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
+            )  # fmt: skip
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def code(self) -> int | None:
+        """The exit code of what has ended by itself; None: it runs."""
+        return self._child.poll()
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT of the cluster; empty until the node is up."""
+        path = self._temp / _ADDRESS
+        return path.read_text().strip() if path.exists() else ""
+
+    def await_up(self) -> bool:
+        """Wait a moment; whether it is up. Raises Unavailable when it has ended."""
+        self.check()
+        return bool(self.address)
+
+    def check(self) -> None:
+        """Raises Unavailable when it has ended."""
+        if (code := self.code) is not None:
+            raise Unavailable(f"Ray has ended on this host (code {code}): {self._last()}")
+
+    def stop(self) -> None:
+        """End it, and all that it started; idempotent."""
+        if self._child.poll() is None:
+            self._child.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._child.wait(STOP_S)
+        deadline = time.monotonic() + STOP_S
+        while (pids := list(_session(self._child.pid))) and time.monotonic() < deadline:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            self._child.poll()
+            time.sleep(0.02)
+        self._child.wait()
+        shutil.rmtree(self._temp, ignore_errors=True)
+
+    def _last(self) -> str:
+        """What it said at its end."""
+        lines = self._said.read_text("utf-8", "replace").splitlines()
+        found = [line.strip() for line in lines if line.strip()]
+        wrong = [line for line in found if "Error" in line or "ERR" in line]
+        return " ".join((wrong or found)[-2:])
+
+
+def serving(options: Sequence[str]) -> subprocess.Popen[bytes]:
+    """`ps2stream serve` with these options, in a session of its own, so that it is told to end by
+    us and not also by the terminal."""
+    program = [sys.executable, "-c", _SERVE, "serve", *options]
+    return subprocess.Popen(program, stdin=subprocess.DEVNULL, start_new_session=True)
+
+
+def _short() -> str | None:
+    """A folder for sockets, whose paths may have 107 bytes."""
+    return "/tmp" if len(tempfile.gettempdir()) > 24 else None
+
+
+def _session(leader: int) -> Iterator[int]:
+    """Live processes of the session that this one led."""
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, _, session = (
+                entry.read_text("utf-8", "replace").rpartition(")")[2].split()[:4]
+            )
+        except (OSError, ValueError):
+            continue
+        if int(session) == leader and state not in "ZX":
+            yield int(entry.parent.name)

@@ -1,0 +1,180 @@
+"""`ps2stream cluster start` and `ps2stream cluster join`: the service on several hosts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ps2stream import config, log
+from ps2stream.commands.output import Output, address, json_option, on_interrupt, pass_output
+from ps2stream.commands.serve import settings_options
+from ps2stream.errors import InvalidArgument, Unavailable, Violation
+
+if TYPE_CHECKING:
+    from ps2stream.cluster.node import Node
+
+C = TypeVar("C", bound=Callable[..., Any])
+LOOK_S = 0.2
+STOP_S = 60.0
+_OURS = ("ray_address", "node_ip", "metrics_port", "dashboard_port")
+
+
+def _node_options(*without: str) -> Callable[[Any], Any]:
+    """Of this host, before those of `serve`."""
+
+    def add(command: Any) -> Any:
+        command = settings_options(*_OURS, *without)(command)
+        for option in (
+            click.option("--config", "file", type=click.Path(path_type=Path), metavar="FILE",
+                         envvar="PS2STREAM_CONFIG", show_envvar=True, help="Settings in TOML."),
+            click.option("--verbose", is_flag=True, help="Log at level debug."),
+            click.option("--metrics-port", type=click.IntRange(0, 65535), metavar="NUMBER",
+                         help="Port of this host where Prometheus finds its actors' metrics."),
+            click.option("--ray-ports", metavar="LOW-HIGH",
+                         help="Ports that Ray listens at, 64 or more; none: any."),
+            click.option("--roles", metavar="SPEC",
+                         help="Actors that may run here: worker=4,dispatcher=1; a role without "
+                         "a number: as many as wanted; none; all roles unless given."),
+            click.option("--node-ip", metavar="IP", help="Address of this host for the others."),
+        ):  # fmt: skip
+            command = option(command)
+        return json_option(command)
+
+    return add
+
+
+@click.group()
+def cluster() -> None:
+    """Run the service on several hosts, by a Ray cluster.
+
+    `start` on the first host, `join` on the others. The hosts share Ray's token, and the
+    service keeps everything in PostgreSQL (database_url). docs/hosts.md tells how.
+    """
+
+
+@cluster.command()
+@click.option("--port", "head_port", type=click.IntRange(1, 65535), default=6379,
+              show_default=True, metavar="NUMBER", help="Port to join at.")  # fmt: skip
+@click.option("--no-serve", is_flag=True, help="Only Ray: the service runs from another host.")
+@click.option("--serve-port", type=click.IntRange(0, 65535), metavar="NUMBER",
+              help="The service's `port`.")  # fmt: skip
+@_node_options("port")
+@pass_output
+def start(
+    output: Output, /, head_port: int, no_serve: bool, serve_port: int | None, **given: Any
+) -> None:
+    """Make this host the first of a cluster, until interrupted.
+
+    It starts Ray's head, and the service, which waits nodes_s seconds for hosts that offer
+    room for its actors. Makes the hosts' common token unless there is one.
+    """
+    from ps2stream.cluster.ray_environment import prepare, provide
+
+    made = provide(os.environ)
+    if made is not None:
+        output.emit(
+            {"event": "token", "path": str(made)},
+            f"the hosts' common token is in {made}: copy it to {made} of every host that joins, "
+            "for its user alone (chmod 600); who has it can run code on all of them",
+        )
+    prepare(os.environ, joins=True)
+    words = ["--head", f"--port={head_port}", "--include-dashboard=false"]
+    _run(output, words, not no_serve, given | {"port": serve_port})
+
+
+@cluster.command()
+@click.argument("head", metavar="HEAD:PORT", callback=address)
+@click.option("--serve", "serves", is_flag=True, help="Run the service from this host.")
+@_node_options()
+@pass_output
+def join(output: Output, /, head: str, serves: bool, **given: Any) -> None:
+    """Make this host one of the cluster of HEAD:PORT, until interrupted."""
+    from ps2stream.cluster.ray_environment import prepare
+
+    prepare(os.environ, joins=True)
+    _run(output, [f"--address={head}"], serves, given)
+
+
+def _run(output: Output, first: list[str], serves: bool, given: dict[str, Any]) -> None:
+    """In the foreground. Raises Unavailable when Ray ends."""
+    from ps2stream.cluster import node as nodes
+    from ps2stream.cluster.roles import resources, units
+
+    file, verbose, node_ip = given.pop("file"), given.pop("verbose"), given.pop("node_ip")
+    offered = units(given.pop("roles"))
+    ports, metrics_port = _ports(given.pop("ray_ports")), given.pop("metrics_port") or 0
+    flags = {name: value for name, value in given.items() if value is not None}
+    ours = {"node_ip": node_ip, "metrics_port": 0, "dashboard_port": 0}
+    settings = config.load(flags | ours | ({"ray_address": "auto"} if serves else {}), config=file)
+    log.configure(as_json=output.json or settings.log_format == "json")
+    words = nodes.words(resources(offered), node_ip=node_ip, ports=ports, metrics_port=metrics_port)
+    done = threading.Event()
+    with on_interrupt(done.set), nodes.Node([*first, *words]) as node:
+        _await_up(node, done)
+        if not done.is_set():
+            shown = ", ".join(f"{role} {n}" for role, n in offered.items()) or "none"
+            output.emit(
+                {"event": "node", "address": node.address, "roles": offered},
+                f"this host is of the cluster {node.address}; actors that may run here: {shown}; "
+                "stop it with Ctrl-C",
+            )
+        child = None
+        if serves and not done.is_set():
+            switches = ["--json"] * output.json + ["--verbose"] * verbose
+            switches += [f"--config={file}"] * (file is not None)
+            flags |= ours | {"ray_address": node.address}
+            options = [f"--{k.replace('_', '-')}={v}" for k, v in flags.items() if v is not None]
+            child = nodes.serving([*switches, *options])
+        try:
+            while not done.wait(LOOK_S) and (child is None or child.poll() is None):
+                node.check()
+        finally:
+            code = _ended(child)
+    if code and not done.is_set():
+        click.get_current_context().exit(code)
+    if child is None:
+        output.emit({"event": "stopped"}, "stopped")
+
+
+def _await_up(node: Node, done: threading.Event) -> None:
+    from ps2stream.cluster.node import UP_S
+
+    waited = 0.0
+    while not node.await_up() and not done.wait(LOOK_S):
+        waited += LOOK_S
+        if waited > UP_S:
+            raise Unavailable(f"Ray has not started on this host within {UP_S:.0f} s")
+
+
+def _ended(child: subprocess.Popen[bytes] | None) -> int:
+    """Its exit code, once it is told to end."""
+    if child is None:
+        return 0
+    if child.poll() is None:
+        child.terminate()
+        try:
+            child.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+    return child.wait()
+
+
+def _ports(given: str | None) -> range:
+    """Raises InvalidArgument."""
+    from ps2stream.cluster.node import LEAST_PORTS
+
+    if given is None:
+        return range(0)
+    low, _, high = given.partition("-")
+    if low.isdecimal() and high.isdecimal() and int(low) > 0 and int(high) < 1 << 16:
+        ports = range(int(low), int(high) + 1)
+        if len(ports) >= LEAST_PORTS:
+            return ports
+    problem = f"{given!r} is not LOW-HIGH within 1 to 65535 with {LEAST_PORTS} ports or more"
+    raise InvalidArgument([Violation("--ray-ports", problem)])

@@ -1,0 +1,1 @@
+"""Several hosts: network namespaces where we may make them, else addresses of this one."""

@@ -1,0 +1,197 @@
+"""Where actors go, and what hosts offer."""
+
+from __future__ import annotations
+
+import math
+import os
+import stat
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ps2stream.cluster import ray_environment
+from ps2stream.cluster.home import Home
+from ps2stream.cluster.node import LEAST_PORTS, OWN_PORTS, words
+from ps2stream.cluster.placement import ManyHosts
+from ps2stream.cluster.roles import PLENTY, ROLES, resources, units
+from ps2stream.cluster.running import ports, target
+from ps2stream.cluster.shell import Lan
+from ps2stream.config import Settings, load
+from ps2stream.errors import FailedPrecondition, InvalidArgument, Unavailable
+from ps2stream.messages import Address
+
+LAN = Lan(range(0), 20, as_json=False)
+HERE, THERE = "aa", "bb"
+WORKER = Address("worker", 0)
+
+
+def cluster(wait_s: float = 0.0, **offered: dict[str, int]) -> ManyHosts:
+    """Hosts by name, each with the units it offers."""
+    nodes: list[dict[str, Any]] = [
+        {"NodeID": name, "Alive": True, "Resources": resources(of)} for name, of in offered.items()
+    ]
+    total: dict[str, float] = {}
+    for node in nodes:
+        for name, n in node["Resources"].items():
+            total[name] = total.get(name, 0.0) + n
+    context = SimpleNamespace(get_node_id=lambda: HERE)
+    ray: Any = SimpleNamespace(
+        nodes=lambda: nodes,
+        available_resources=lambda: total,
+        get_runtime_context=lambda: context,
+    )
+    return ManyHosts(ray, LAN, wait_s)
+
+
+def home(node: str) -> Home:
+    return Home(node, f"10.0.0.{len(node)}", "")
+
+
+@pytest.mark.parametrize(
+    ("spec", "found"),
+    [
+        (None, dict.fromkeys(ROLES, PLENTY)),
+        ("none", {}),
+        ("worker=4,dispatcher=1", {"worker": 4, "dispatcher": 1}),
+        (" worker , merger=0 ", {"worker": PLENTY, "merger": 0}),
+    ],
+)
+def test_what_a_host_offers(spec: str | None, found: dict[str, int]) -> None:
+    assert units(spec) == found
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        ("wroker", "'wroker' is no role; there are: dispatcher, worker"),
+        ("", "'' is no role"),
+        ("none,worker", "'none' is no role"),
+        ("worker=", "worker=: is not a number"),
+        ("worker=-1", "worker=-1: is not a number from 0"),
+        ("worker=٣", "is not a number"),
+        ("worker=10001", "is not a number from 0 to 10000"),
+        ("worker,worker=2", "worker is named twice"),
+    ],
+)
+def test_what_offers_nothing_says_why(spec: str, why: str) -> None:
+    with pytest.raises(InvalidArgument, match=why):
+        units(spec)
+
+
+def test_ray_is_told_units_by_role_and_ports_in_order() -> None:
+    told = words({"ps2stream-worker": 4}, node_ip="10.0.0.7", ports=range(0), metrics_port=0)
+    assert '--resources={"ps2stream-worker": 4}' in told
+    assert "--node-ip-address=10.0.0.7" in told
+    assert not [word for word in told if "port" in word]
+    given = range(30000, 30000 + LEAST_PORTS)
+    told = words({}, node_ip=None, ports=given, metrics_port=9100)
+    chosen = {
+        word.partition("=")[0]: int(word.partition("=")[2]) for word in told if "port" in word
+    }
+    assert chosen["--metrics-export-port"] == 9100
+    assert chosen["--node-manager-port"] == 30000
+    assert chosen["--min-worker-port"] == 30000 + len(OWN_PORTS)
+    assert chosen["--max-worker-port"] == given[-1]
+
+
+def test_an_actor_takes_a_unit_wherever_there_is_one() -> None:
+    found = cluster(aa=units(None)).options(WORKER, {}, lambda _: 0.0)
+    assert found == {"resources": {"ps2stream-worker": 1}, "scheduling_strategy": "SPREAD"}
+
+
+def test_who_has_no_place_is_told_so_and_its_own_unit_is_free_again() -> None:
+    hosts = cluster(aa={"worker": 1}, bb={"merger": 5})
+    homes = {WORKER: home(HERE)}
+    assert hosts.options(WORKER, homes, lambda _: 0.0)["resources"] == {"ps2stream-worker": 1}
+    with pytest.raises(Unavailable, match=r"worker-1 has no place: .* unit of ps2stream-worker"):
+        hosts.options(Address("worker", 1), homes, lambda _: 0.0)
+
+
+def test_a_host_none_of_whose_actors_answers_is_left_out_if_another_has_room() -> None:
+    merger = Address("merger", 0)
+    homes = {WORKER: home(THERE), merger: home(THERE)}
+    silence = {WORKER: 9.0, merger: 0.1}
+    hosts = cluster(aa=units(None), bb=units(None))
+    assert "label_selector" not in hosts.options(WORKER, homes, silence.__getitem__)
+    silence[merger] = math.inf
+    chosen = hosts.options(WORKER, homes, silence.__getitem__)
+    assert chosen["label_selector"] == {"ray.io/node-id": f"!in({THERE})"}
+    narrow = cluster(aa={"merger": 1}, bb=units(None))
+    assert "label_selector" not in narrow.options(WORKER, homes, silence.__getitem__)
+
+
+def test_the_host_that_serves_is_never_left_out() -> None:
+    hosts = cluster(aa=units(None), bb=units(None))
+    assert "label_selector" not in hosts.options(WORKER, {WORKER: home(HERE)}, lambda _: math.inf)
+
+
+def test_what_is_lacking_is_said_within_a_bounded_time() -> None:
+    wanted = [*(Address("worker", i) for i in range(3)), Address("sequencer", 0)]
+    with pytest.raises(Unavailable, match=r"2 of ps2stream-worker, 1 of ps2stream-sequencer"):
+        cluster(aa={"worker": 1}).await_room(wanted)
+    cluster(aa={"worker": 1, "sequencer": 1}, bb={"worker": 2}).await_room(wanted)
+
+
+def test_clients_are_told_hosts_that_they_can_reach() -> None:
+    there = Home(THERE, "10.0.0.8", "")
+    assert target("0.0.0.0", 7077, there) == "10.0.0.8:7077"
+    assert target("0.0.0.0", 7077, None) == "0.0.0.0:7077"
+    assert target("::", 7077, there._replace(host="fd00::8")) == "[fd00::8]:7077"
+    assert target("127.0.0.1", 7077, there) == "127.0.0.1:7077"
+    assert target("localhost", 7077, there) == "localhost:7077"
+
+
+MANY = {"ray_address": "auto", "database_url": "postgresql://h/d"}
+
+
+def test_dispatchers_have_consecutive_ports_or_the_same_one() -> None:
+    given = MANY | {"dispatchers": 3, "port": 7100}
+    assert ports(Settings(**given)) == [7100, 7101, 7102]
+    assert ports(Settings(**given, dispatcher_ports="same")) == [7100] * 3
+    assert ports(Settings(port=0, dispatchers=2)) == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "why"),
+    [
+        ({"ray_address": "auto"}, "ray_address", "needs database_url"),
+        (MANY | {"runtime": "local"}, "ray_address", "only the runtime ray"),
+        (MANY | {"replan_s": 5.0}, "replan_s", "let a timer call"),
+        (MANY | {"ray_address": "somewhere"}, "ray_address", "pattern"),
+        (MANY | {"link_ports": "2-1"}, "link_ports", "2-1 is not LOW-HIGH"),
+        (MANY | {"link_ports": "1-70000"}, "link_ports", "is not LOW-HIGH"),
+        ({"dispatcher_ports": "same", "dispatchers": 2}, "dispatcher_ports", "a host"),
+        ({"dispatcher_ports": "same", "port": 0}, "dispatcher_ports", "needs a port"),
+    ],
+)
+def test_settings_that_make_no_cluster_are_refused(
+    given: dict[str, Any], field: str, why: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=why) as found:
+        load(given, environ={})
+    assert [violation.field for violation in found.value.violations] == [field]
+
+
+def test_a_token_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
+    environ = {ray_environment.TOKEN_PATH: str(tmp_path / "new" / "token")}
+    with pytest.raises(FailedPrecondition, match="share a token, and there is none"):
+        ray_environment.prepare(dict(environ), joins=True)
+    path = ray_environment.provide(environ)
+    assert path == tmp_path / "new" / "token"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert len(token := path.read_text()) == 64
+    assert ray_environment.provide(environ) is None
+    assert path.read_text() == token
+    told = dict(environ)
+    ray_environment.prepare(told, joins=True)
+    assert told[ray_environment.MODE] == "token"
+    assert ray_environment.TOKEN not in told
+    assert ray_environment.provide({ray_environment.TOKEN: "given"}) is None
+
+
+def test_hosts_that_ask_for_no_token_make_no_cluster() -> None:
+    open_to_all = {**os.environ, ray_environment.MODE: "disabled"}
+    with pytest.raises(FailedPrecondition, match="could run code on all hosts"):
+        ray_environment.prepare(open_to_all, joins=True)
