@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import ssl
 import threading
 import time
@@ -22,6 +21,7 @@ from ps2stream import __version__
 from ps2stream.client import Client
 from ps2stream.connectors.counts import Counts, Teller
 from ps2stream.connectors.deliveries import Deliveries, Item, items
+from ps2stream.connectors.letters import put_away
 from ps2stream.connectors.retry import Abandoned, Backoff
 from ps2stream.connectors.signature import read_secrets, signed
 from ps2stream.errors import FailedPrecondition, InvalidArgument, Violation
@@ -168,10 +168,7 @@ class Webhook:
             raise FailedPrecondition(f"the receiver did not take {name}: {said}")
         log.warning("%s is put away: %s", name, said)
         letter = {"id": name, "reason": said, "body": json.loads(body)}
-        with self._options.dead_letters.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(letter, ensure_ascii=False) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        put_away(self._options.dead_letters, [letter])
 
     async def _sleep(self, pause: float, stop: threading.Event) -> None:
         """Once asked to stop, a body that was not taken is left for the next run."""

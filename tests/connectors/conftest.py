@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -158,13 +159,16 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         yield found
 
 
-def taken(client: Client, session: str, count: int) -> list[Any]:
-    """So many matches of a session, however long they take; then it is asked for no more."""
-    found: list[Any] = []
-    if count:
-        with client.subscribe(session) as matches:
-            for match in matches:
-                found.append(match)
-                if len(found) == count:
-                    break
+def arrived(client: Client, session: str, texts: set[str]) -> Counter[tuple[str, str]]:
+    """How often (object id, text) came, until all these texts have."""
+    missing = set(texts)
+    found: Counter[tuple[str, str]] = Counter()
+    deadline = time.monotonic() + 60
+    with client.subscribe(session) as matches:
+        for match in matches:
+            found[match.object_id, str(match.text)] += 1
+            missing.discard(str(match.text))
+            if not missing:
+                return found
+            assert time.monotonic() < deadline
     return found

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ps2stream.client import Client
-from tests.connectors.conftest import QUOTA, Program, World
+from tests.connectors.conftest import QUOTA, Program, World, arrived
 from tests.connectors.kafka_broker import Broker
 
 pytestmark = pytest.mark.slow
@@ -25,21 +23,6 @@ def post(number: int, **more: Any) -> bytes:
 def source(world: World, kafka: Broker, topic: str, *more: str) -> Program:
     where = ["--bootstrap", kafka.address, "--topic", topic, "--group", f"of-{topic}"]
     return world.connect("kafka-source", *where, *more)
-
-
-def arrived(client: Client, session: str, texts: set[str]) -> Counter[tuple[str, str]]:
-    """How often (object id, text) came, until all these texts have."""
-    missing = set(texts)
-    found: Counter[tuple[str, str]] = Counter()
-    deadline = time.monotonic() + 60
-    with client.subscribe(session) as matches:
-        for match in matches:
-            found[match.object_id, str(match.text)] += 1
-            missing.discard(str(match.text))
-            if not missing:
-                return found
-            assert time.monotonic() < deadline
-    return found
 
 
 def test_posts_go_from_the_topic_to_a_subscriber(world: World, kafka: Broker) -> None:

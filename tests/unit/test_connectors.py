@@ -13,13 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ps2stream.connectors.deliveries import Item
+from ps2stream.connectors.extras import library
 from ps2stream.connectors.kafka_config import read_config
 from ps2stream.connectors.mapping import Converted, Fields
+from ps2stream.connectors.mqtt_broker import Address, where
 from ps2stream.connectors.offsets import Flight
 from ps2stream.connectors.retry import Backoff
 from ps2stream.connectors.signature import read_secrets, signed
 from ps2stream.connectors.webhook import MOST_BYTES, check_url, parts, retry_after
-from ps2stream.errors import InvalidArgument
+from ps2stream.errors import FailedPrecondition, InvalidArgument
 
 
 def convert(fields: Fields, *records: Any) -> Converted:
@@ -139,9 +141,9 @@ def test_properties_are_read_and_errors_never_show_a_value(tmp_path: Path) -> No
     wanted = {"sasl.password": "a=b", "security.protocol": "SASL_SSL"}
     assert read_config(file, ()) == wanted
     assert read_config(None, ()) == {}
-    for text, where in (("secret\n", ":1: expected"), ("a=1\ngroup.id=secret\n", ":2: group.id")):
+    for text, place in (("secret\n", ":1: expected"), ("a=1\ngroup.id=secret\n", ":2: group.id")):
         file.write_text(text)
-        with pytest.raises(InvalidArgument, match=where) as caught:
+        with pytest.raises(InvalidArgument, match=place) as caught:
             read_config(file, ("group.id",))
         assert "secret" not in str(caught.value)
 
@@ -200,3 +202,32 @@ def test_bodies_are_bounded_and_a_gap_has_its_own() -> None:
     gap, large = Item(9, None, "gap"), Item(10, "q", "x" * MOST_BYTES)
     found = [[i.number for i in part] for part in parts(iter([*small, gap, large, *small]), 3)]
     assert found == [[1, 2, 3], [4, 5], [9], [10], [1, 2, 3], [4, 5]]
+
+
+@pytest.mark.parametrize(
+    ("address", "problem"),
+    [
+        (Address("localhost:1883"), "expected mqtt://"),
+        (Address("mqtt://localhost:x"), "expected mqtt://"),
+        (Address("mqtt://me:secret@localhost"), "name or password"),
+        (Address("mqtt://10.0.0.1", "me", Path("secret")), "plaintext to 10.0.0.1"),
+        (Address("mqtt://localhost", None, Path("secret")), "comes with a username"),
+        (Address("mqtts://localhost", cert=Path("cert")), "comes with broker_key"),
+        (Address("mqtt://localhost", ca=Path("ca")), "certificates need mqtts"),
+    ],
+)
+def test_a_broker_that_would_be_reached_unsafely_is_refused(address: Address, problem: str) -> None:
+    with pytest.raises(InvalidArgument, match=problem) as caught:
+        where(address)
+    assert "secret@" not in str(caught.value)
+
+
+def test_a_broker_has_the_port_of_its_scheme() -> None:
+    assert where(Address("mqtt://b.example.org")) == ("b.example.org", 1883)
+    assert where(Address("mqtts://b.example.org")) == ("b.example.org", 8883)
+    assert where(Address("mqtts://[::1]:99", "me", Path("p"))) == ("::1", 99)
+
+
+def test_a_missing_library_is_told_with_the_extra_that_has_it() -> None:
+    with pytest.raises(FailedPrecondition, match=r"pip install 'ps2stream\[kafka\]'"):
+        library("no_such_library", "kafka")

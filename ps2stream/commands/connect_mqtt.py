@@ -1,0 +1,127 @@
+"""`ps2stream connect mqtt-source`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ps2stream.commands.connecting import (
+    FILE,
+    SOURCE,
+    either,
+    running,
+    running_options,
+    source_options,
+)
+from ps2stream.commands.output import Output, pass_output
+
+
+@click.command("mqtt-source")
+@click.option(
+    "--broker",
+    required=True,
+    metavar="URL",
+    help="mqtt://HOST[:PORT], or mqtts:// for TLS.",
+)
+@click.option(
+    "--topic",
+    "topics",
+    required=True,
+    multiple=True,
+    help="Filter of topics, as sensors/+/posts; repeatable. $share/GROUP/FILTER shares the "
+    "messages among several connectors.",
+)
+@click.option(
+    "--client-id",
+    default="ps2stream",
+    show_default=True,
+    help="Names the session that the broker keeps; one connector each.",
+)
+@source_options
+@click.option("--username", help="Name to log in with.")
+@click.option("--password-file", type=FILE, metavar="FILE", help="File that holds the password.")
+@click.option("--broker-ca", type=FILE, metavar="FILE", help="CA of the broker in PEM.")
+@click.option("--broker-cert", type=FILE, metavar="FILE", help="Client certificate in PEM.")
+@click.option("--broker-key", type=FILE, metavar="FILE", help="Its private key in PEM.")
+@click.option(
+    "--window",
+    type=click.IntRange(1, 65535),
+    default=1000,
+    show_default=True,
+    help="Messages that are not acknowledged at a time, at most; the broker has a limit, too.",
+)
+@click.option(
+    "--session-expiry",
+    type=click.IntRange(1, 0xFFFFFFFF),
+    default=604_800,
+    show_default=True,
+    help="Seconds that the broker keeps the session while the connector is away.",
+)
+@click.option(
+    "--dead-letters", type=FILE, metavar="FILE", help="Append messages that are no posts here."
+)
+@click.option("--skip-bad", is_flag=True, help="Count and skip them; without either one, stop.")
+@running_options
+@pass_output
+def mqtt_source(
+    output: Output,
+    /,
+    server: str,
+    broker: str,
+    topics: tuple[str, ...],
+    client_id: str,
+    fields: str,
+    time_unit: Any,
+    username: str | None,
+    password_file: Path | None,
+    broker_ca: Path | None,
+    broker_cert: Path | None,
+    broker_key: Path | None,
+    window: int,
+    session_expiry: int,
+    dead_letters: Path | None,
+    skip_bad: bool,
+    **how: Any,
+) -> None:
+    """Publish the messages of MQTT topics: JSON objects with lat, lon and text.
+
+    MQTT 5, QoS 1, a session that outlives the connection: a message is acknowledged once the
+    service has its post durably. What was not acknowledged when the connection broke is
+    published again, with the same object id: its own, or a hash of topic and content.
+
+    \b
+      ps2stream connect mqtt-source --broker mqtt://localhost --topic 'posts/#'
+    """
+    from ps2stream.connectors.mapping import Fields
+    from ps2stream.connectors.mqtt_broker import Address
+    from ps2stream.connectors.mqtt_source import MqttSource, Options
+
+    if dead_letters is not None and skip_bad:
+        raise either("dead_letters", "skip_bad")
+    address = Address(broker, username, password_file, broker_ca, broker_cert, broker_key)
+    options = Options(
+        address,
+        topics,
+        client_id,
+        "file" if dead_letters else "skip" if skip_bad else "stop",
+        dead_letters,
+        window,
+        session_expiry,
+    )
+    told = tuple(name for name in SOURCE if name not in ("lag", "assigned", "waiting"))
+    with running(output, "mqtt-source", told, how) as run, output.connect(server) as to:
+        source = MqttSource(to, Fields(fields, time_unit), options, run.counts, run.teller)
+        source.run(
+            run.stop,
+            lambda: run.ready(
+                {
+                    "broker": broker,
+                    "topics": list(topics),
+                    "client_id": client_id,
+                    "server": server,
+                },
+                f"publishing {', '.join(topics)} to {server} as client {client_id}",
+            ),
+        )

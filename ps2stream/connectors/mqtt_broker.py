@@ -1,0 +1,221 @@
+"""An MQTT 5 session: messages as they come, each to be acknowledged, over all connections."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from ps2stream.connectors.extras import library
+from ps2stream.errors import (
+    FailedPrecondition,
+    InvalidArgument,
+    PermissionDenied,
+    Unauthenticated,
+    Unavailable,
+    Violation,
+)
+from ps2stream.security import is_loopback
+
+log = logging.getLogger(__name__)
+
+PORTS = {"mqtt": 1883, "mqtts": 8883}
+WAIT_S = 15.0
+TAKEN_OVER = 142
+BAD_LOGIN, NOT_ALLOWED, BANNED = 134, 135, 138
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """url: mqtt://host[:port] or mqtts://host[:port], without a password. Files are PEM; without
+    `ca` the authorities that this machine trusts."""
+
+    url: str
+    username: str | None = None
+    password_file: Path | None = None
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+
+
+class Came(NamedTuple):
+    """A message, and the connection that it came by."""
+
+    message: Any
+    connection: int
+
+
+class Session:
+    """A persistent session. What it brings waits in `take`, at most `window` messages that were
+    not acknowledged. Raises InvalidArgument."""
+
+    def __init__(
+        self, address: Address, client_id: str, topics: Sequence[str], window: int, expiry_s: int
+    ) -> None:
+        mqtt = library("paho.mqtt.client", "mqtt")
+        from paho.mqtt.packettypes import PacketTypes
+        from paho.mqtt.properties import Properties
+        from paho.mqtt.subscribeoptions import SubscribeOptions
+
+        self.host, self.port = where(address)
+        self._kept: Any = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+        self._kept.SessionExpiryInterval = expiry_s
+        self._kept.ReceiveMaximum = window
+        # What is retained is sent to a new subscription only, not after each connection.
+        how = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB)
+        self._wanted = [(topic, how) for topic in topics]
+        self._client = mqtt.Client(
+            mqtt.CallbackAPIVersion.VERSION2, client_id, protocol=mqtt.MQTTv5, manual_ack=True
+        )
+        _secure(self._client, address)
+        self._client.reconnect_delay_set(1, 30)
+        self._client.on_connect = self._on_connect
+        self._client.on_disconnect = self._on_disconnect
+        self._client.on_subscribe = self._on_subscribe
+        self._client.on_message = self._on_message
+        self._changed = threading.Condition()
+        self._waiting: deque[Came] = deque()
+        self._connection = 0
+        self._ready = False
+        self._failed: Exception | None = None
+
+    def open(self) -> None:
+        """Returns once the topics are subscribed to. Raises Unavailable, or why the broker
+        refused."""
+        try:
+            self._client.connect(self.host, self.port, clean_start=False, properties=self._kept)
+        except (OSError, ValueError) as error:
+            problem = f"no MQTT broker at {self.host}:{self.port}: {error}"
+            raise Unavailable(problem) from None
+        self._client.loop_start()
+        with self._changed:
+            self._changed.wait_for(lambda: self._ready or self._failed, WAIT_S)
+            if self._failed is not None:
+                raise self._failed
+            if not self._ready:
+                raise Unavailable(f"the MQTT broker at {self.host}:{self.port} did not answer")
+
+    def close(self) -> None:
+        """The session stays with the broker, for its expiry."""
+        self._client.disconnect()
+        self._client.loop_stop()
+
+    def take(self, most: int, wait: float) -> list[Came]:
+        """What is there, in order; empty after `wait` seconds without any. Raises what ended the
+        session."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._failed, wait)
+            if self._failed is not None:
+                raise self._failed
+            return [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
+
+    def done(self, taken: Sequence[Came]) -> None:
+        """Acknowledge. What came by an earlier connection comes again by itself, perhaps under
+        the number of another message: it is not acknowledged by mistake."""
+        for came in taken:
+            if came.message.qos and came.connection == self._connection:
+                self._client.ack(came.message.mid, came.message.qos)
+
+    # --- on paho's thread ---------------------------------------------------------
+
+    def _on_connect(self, client: Any, _: Any, flags: Any, reason: Any, __: Any) -> None:
+        if reason.is_failure:
+            kinds: dict[int, type[Exception]] = {
+                BAD_LOGIN: Unauthenticated, NOT_ALLOWED: PermissionDenied, BANNED: PermissionDenied,
+            }  # fmt: skip
+            if (kind := kinds.get(reason.value)) is not None:
+                self._fail(kind(f"the MQTT broker refused the connection: {reason}"))
+            else:
+                log.warning("the MQTT broker refused the connection: %s", reason)
+            return
+        with self._changed:
+            self._connection += 1
+            if flags.session_present:  # what was not taken comes again
+                self._waiting.clear()
+        client.subscribe(self._wanted)
+
+    def _on_subscribe(self, _: Any, __: Any, ___: Any, reasons: Any, ____: Any) -> None:
+        for (topic, _how), reason in zip(self._wanted, reasons, strict=True):
+            if reason.is_failure:
+                self._fail(PermissionDenied(f"the MQTT broker refused topic {topic}: {reason}"))
+                return
+        with self._changed:
+            self._ready = True
+            self._changed.notify_all()
+        log.info("subscribed at %s:%d", self.host, self.port)
+
+    def _on_disconnect(self, _: Any, __: Any, ___: Any, reason: Any, ____: Any) -> None:
+        if reason.value == TAKEN_OVER:
+            self._fail(FailedPrecondition("another MQTT client took the session over"))
+        elif reason.is_failure:
+            log.warning("the connection to the MQTT broker broke: %s", reason)
+
+    def _on_message(self, _: Any, __: Any, message: Any) -> None:
+        with self._changed:
+            self._waiting.append(Came(message, self._connection))
+            self._changed.notify_all()
+
+    def _fail(self, error: Exception) -> None:
+        with self._changed:
+            self._failed = self._failed or error
+            self._changed.notify_all()
+
+
+def where(address: Address) -> tuple[str, int]:
+    """Host and port. Raises InvalidArgument, also for a password that would travel in plaintext
+    to another machine."""
+    url = urlsplit(address.url)
+    try:
+        port = url.port or PORTS.get(url.scheme, 0)
+    except ValueError:
+        port = 0
+    if url.scheme not in PORTS or not url.hostname or not port or url.path.strip("/"):
+        raise _invalid("broker", "expected mqtt://HOST[:PORT] or mqtts://HOST[:PORT]")
+    if url.username or url.password:
+        raise _invalid("broker", "holds a name or password, which others can see among the options")
+    if (address.cert is None) != (address.key is None):
+        raise _invalid("broker_cert", "comes with broker_key, and it with broker_cert")
+    if url.scheme == "mqtt" and (address.ca or address.cert):
+        raise _invalid("broker", "certificates need mqtts://")
+    if address.password_file is not None and address.username is None:
+        raise _invalid("password_file", "comes with a username")
+    if url.scheme == "mqtt" and address.password_file is not None and not _is_here(url.hostname):
+        raise _invalid("broker", f"the password would travel in plaintext to {url.hostname}")
+    return url.hostname, port
+
+
+def _secure(client: Any, address: Address) -> None:
+    if address.url.startswith("mqtts:"):
+        try:
+            context = ssl.create_default_context(cafile=address.ca and str(address.ca))
+            if address.cert is not None:
+                context.load_cert_chain(address.cert, address.key)
+        except OSError as error:
+            raise _invalid("broker_ca", f"cannot use the files: {error}") from None
+        client.tls_set_context(context)
+    if address.username is not None:
+        password = None
+        if address.password_file is not None:
+            try:
+                password = address.password_file.read_text("utf-8").rstrip("\r\n")
+            except OSError as error:
+                problem = f"cannot read {address.password_file}: {error.strerror}"
+                raise _invalid("password_file", problem) from None
+        client.username_pw_set(address.username, password)
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return is_loopback(host)
+    except ValueError:
+        return False
+
+
+def _invalid(field: str, problem: str) -> InvalidArgument:
+    return InvalidArgument([Violation(field, problem)])
