@@ -23,6 +23,7 @@ LANES = lanes.Lanes()
 LIMITS = {
     "request_bytes": limits.REQUEST_BYTES,
     "batch_bytes": limits.BATCH_BYTES,
+    "plan_bytes": limits.PLAN_BYTES,
     "text_bytes": limits.TEXT_BYTES,
     "id_bytes": limits.ID_BYTES,
     "session_bytes": limits.SESSION_BYTES,
@@ -37,6 +38,7 @@ LIMITS = {
     "stream_calls": LANES.streams.waiting,
     "calls": LANES.calls.waiting,
     "delete_calls": LANES.deletes.waiting,
+    "inquiry_calls": LANES.inquiries.waiting,
     "waiting_updates": limits.WAITING_UPDATES,
     "waiting_bytes": limits.WAITING_BYTES,
     "waiting_questions": limits.WAITING_QUESTIONS,
