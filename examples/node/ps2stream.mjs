@@ -1,5 +1,6 @@
 // A client of PS2Stream from its protos alone: queries, publications, and a session's matches.
 
+import { randomUUID } from 'node:crypto';
 import fs from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import grpc from '@grpc/grpc-js';
@@ -53,7 +54,7 @@ export class Client {
 
   // The request id lets a retry find that the first attempt has done it.
   async remove(id) {
-    return (await this.call('DeleteQuery', { id, request_id: crypto.randomUUID() })).lsn;
+    return (await this.call('DeleteQuery', { id, request_id: randomUUID() })).lsn;
   }
 
   // Receipts of batches of objects, in order. A full service is asked again when it says so.
