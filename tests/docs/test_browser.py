@@ -13,6 +13,7 @@ import pytest
 from playwright.sync_api import expect, sync_playwright
 
 pytestmark = pytest.mark.browser
+PATIENCE_MS = 20_000
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -46,13 +47,15 @@ def test_it_is_searched_without_asking_anybody_else(home: str) -> None:
         page.on("request", lambda request: asked.add(request.url))
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("console", lambda m: complaints.append(m.text) if m.type == "error" else None)
+        page.set_default_timeout(PATIENCE_MS)
+        ready = page.locator(".md-search-result__meta", has_not_text="Initializing")
         page.goto(f"{home}explanation/algorithms.html")
+        ready.wait_for(state="attached")  # its scripts listen
         page.click("label.md-search__icon[for=__search]", force=True)
-        page.fill("input.md-search__input", "canonical emitter")
-        found = page.locator(".md-search-result__item a").first
-        expect(found).to_be_visible(timeout=30_000)
-        found.click()
+        page.locator("input.md-search__input").press_sequentially("canonical emitter")
+        page.locator(".md-search-result__item a").first.click()
         expect(page.locator("article")).to_contain_text("canonical emitter", ignore_case=True)
+        ready.wait_for(state="attached")
         for scheme in ("slate", "default"):  # dark, and light again
             page.locator("form[data-md-component=palette] label:visible").click()
             expect(page.locator("body")).to_have_attribute("data-md-color-scheme", scheme)
