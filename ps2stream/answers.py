@@ -207,7 +207,7 @@ def receipt_of(
 
 
 def status_of(answer: admin_pb2.GetStatusResponse) -> dict[str, Any]:
-    """A flat dict; whole numbers as int."""
+    """A flat dict; whole numbers as int, `endpoints` a list."""
     out: dict[str, Any] = {
         "version": answer.version,
         "plan_version": answer.plan_version,
@@ -215,6 +215,7 @@ def status_of(answer: admin_pb2.GetStatusResponse) -> dict[str, Any]:
         "live_queries": answer.live_queries,
         "streams": answer.streams,
         "in_flight": answer.in_flight,
+        "endpoints": list(answer.endpoints),
     }
     for name, value in sorted(answer.counters.items()):
         out[name] = int(value) if value.is_integer() else value

@@ -131,6 +131,7 @@ class DispatcherEdge:
         self._updates = Updates(self._questions, self.lock)
         self._ticks = 0
         self.noted: Mapping[str, float] = {}  # counters of others, told with our own
+        self.endpoints: Sequence[str] = ()  # of all dispatchers, HOST:PORT
         self.streams = Streams(self, machine.index, machine.mergers, self.meter)
 
     # --- from the service -------------------------------------------------
@@ -272,6 +273,7 @@ class DispatcherEdge:
                 "log_bytes": self._log.log.bytes,
                 **counters_of(self.machine),
                 "stages": self.meter.stages,
+                "endpoints": self.endpoints,
                 **self.noted,
             }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,6 +81,10 @@ class DispatcherShell(Shell):
     def note(self, counters: Mapping[str, float]) -> None:
         """What else `status` is to tell."""
         self.edge.noted = counters
+
+    def locate(self, endpoints: Sequence[str]) -> None:
+        """Where clients reach the dispatchers, HOST:PORT by index."""
+        self.edge.endpoints = endpoints
 
     def stop(self) -> None:
         """Take no new calls, let running ones finish for a moment."""

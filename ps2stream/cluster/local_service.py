@@ -15,7 +15,7 @@ from ps2stream.cluster.logs import Logs
 from ps2stream.cluster.metrics_port import MetricsPort
 from ps2stream.cluster.process import disk
 from ps2stream.cluster.replanning import Replanning
-from ps2stream.cluster.running import Service, place_of, ports
+from ps2stream.cluster.running import Service, place_of, ports, target
 from ps2stream.cluster.shell import TICK_S
 from ps2stream.cluster.topology import Topology
 from ps2stream.config import Settings
@@ -46,8 +46,9 @@ class LocalService(Service):
                 self._servers.append(serve(edge, settings.host, port, settings.security))
             if settings.metrics_port:
                 self._metrics = MetricsPort(settings.metrics_port, self.status)
-            self.targets = [f"{settings.host}:{server.port}" for server in self._servers]
+            self.targets = [target(settings.host, server.port) for server in self._servers]
             for i, edge in enumerate(self._runtime.edges):
+                edge.endpoints = self.targets
                 if (path := self._replanning.socket(i)) is not None:
                     self._private.append(serve_privately(edge, path))
             self._replanning.start()

@@ -64,7 +64,7 @@ class Node:
         self._said = self._temp / "ray-start.log"
         with self._said.open("wb") as out:
             self._child = subprocess.Popen(
-                [sys.executable, "-c", _RAY, "start", *words, "--block",
+                [sys.executable, "-c", _RAY, "start", *words, "--log-color=false", "--block",
                  f"--temp-dir={self._temp}"],
                 stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
             )  # fmt: skip

@@ -21,6 +21,7 @@ from ps2stream.cluster.actors import (
     WorkerShell,
 )
 from ps2stream.cluster.front import DispatcherShell
+from ps2stream.cluster.home import here
 from ps2stream.cluster.log_lines import Receiver
 from ps2stream.cluster.logs import Logs
 from ps2stream.cluster.manning import Manning
@@ -263,10 +264,16 @@ class RayService(Service):
         private = self._replanning.socket(address.index)
         call = self._actors[address].serve.remote(*where, settings.security, private)
         port = self._ports[address.index] = ray.get(call)
-        home = self._peers[address].home
+        home = self._peers[address].home or here()
         with self._lock:
-            self._targets[address.index] = target(settings.host, port, home)
+            before = self._targets.get(address.index)
+            now = self._targets[address.index] = target(settings.host, port, home)
             self.targets = [told for _, told in sorted(self._targets.items())]
+            fronts = [actor for peer, actor in self._actors.items() if peer.role == "dispatcher"]
+        if before not in (None, now):
+            log.warning("dispatcher-%d listens at %s now", address.index, now)
+        for front in fronts:
+            front.locate.remote(self.targets)
 
     def _await_ready(self, address: Address) -> None:
         deadline = time.monotonic() + READY_S

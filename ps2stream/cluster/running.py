@@ -43,7 +43,7 @@ def ports(settings: Settings) -> list[int]:
     return [settings.port + i * step for i in range(settings.dispatchers)]
 
 
-def target(host: str, port: int, home: Home | None) -> str:
+def target(host: str, port: int, home: Home | None = None) -> str:
     """Where clients reach what listens at `host` there; None: here."""
     everywhere = ipaddress.ip_address(host).is_unspecified if host != "localhost" else False
     return f"{numeric(home.host if home is not None and everywhere else host)}:{port}"

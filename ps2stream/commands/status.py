@@ -35,4 +35,5 @@ def status(output: Output, /, server: str, load: bool) -> None:
         plans = client.moves()
     found |= coexistence(plans)
     width = max(map(len, found))
-    output.emit(found, "\n".join(f"{name:{width}}  {value}" for name, value in found.items()))
+    shown = found | {"endpoints": ", ".join(found["endpoints"])}
+    output.emit(found, "\n".join(f"{name:{width}}  {value}" for name, value in shown.items()))

@@ -89,6 +89,7 @@ class Admin:
             live_queries=live,
             streams=int(known.pop("streams", 0)),
             in_flight=int(known.pop("in_flight", 0)),
+            endpoints=known.pop("endpoints", ()),
         )
         for name, value in {**known, **self._counters()}.items():
             if isinstance(value, Real):

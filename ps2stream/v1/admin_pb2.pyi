@@ -158,6 +158,7 @@ class GetStatusResponse(_message.Message):
     STREAMS_FIELD_NUMBER: _builtins.int
     IN_FLIGHT_FIELD_NUMBER: _builtins.int
     COUNTERS_FIELD_NUMBER: _builtins.int
+    ENDPOINTS_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """Of the package ps2stream."""
     plan_version: _builtins.str
@@ -174,6 +175,10 @@ class GetStatusResponse(_message.Message):
     def counters(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """Every other number that the dispatcher keeps: batches, objects, queues."""
 
+    @_builtins.property
+    def endpoints(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """HOST:PORT of each dispatcher, where clients reach it, by index."""
+
     def __init__(
         self,
         *,
@@ -184,10 +189,11 @@ class GetStatusResponse(_message.Message):
         streams: _builtins.int = ...,
         in_flight: _builtins.int = ...,
         counters: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        endpoints: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "dispatcher", b"dispatcher", "in_flight", b"in_flight", "live_queries", b"live_queries", "plan_version", b"plan_version", "streams", b"streams", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "dispatcher", b"dispatcher", "endpoints", b"endpoints", "in_flight", b"in_flight", "live_queries", b"live_queries", "plan_version", b"plan_version", "streams", b"streams", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -17,6 +17,7 @@ from unittest import mock
 
 from ps2stream import api
 from ps2stream.client import Client
+from tests.chaos.host import free_ports
 from tests.chaos.moves import FAILURES
 from tests.chaos.run import Crowd, Say, settled, teller
 from tests.chaos.verdict import recoveries
@@ -25,8 +26,6 @@ from tests.hosts.net import Net, made
 from tests.postgres_server import Server
 from tests.service.certificates import Authority
 
-PORT = 7077
-HEAD = 6379
 WORKERS, DISPATCHERS, MERGERS = 4, 2, 2
 SHAPE = (f"--workers={WORKERS}", f"--dispatchers={DISPATCHERS}", f"--mergers={MERGERS}")
 LEASE_S = 6.0
@@ -42,6 +41,8 @@ class Hosts:
 
     def __init__(self, net: Net, postgres: Server, folder: Path, lease_s: float) -> None:
         self.net = net
+        free = free_ports(DISPATCHERS + 1)  # where the hosts are not separate
+        self.port, self.head_port = free, free + DISPATCHERS
         self.lease_s = lease_s
         authority = Authority(folder)
         pair = authority.issue("service", hosts=net.hosts)
@@ -52,7 +53,7 @@ class Hosts:
             Machine(net, i, folder, token | {"HOME": str(folder)}) for i in range(2)
         )
         self.targets = [
-            "ipv4:" + ",".join(f"{host}:{PORT + i}" for host in net.hosts)
+            "ipv4:" + ",".join(f"{host}:{self.port + i}" for host in net.hosts)
             for i in range(DISPATCHERS)
         ]
         self.access: Mapping[str, Any] = {}
@@ -69,7 +70,7 @@ class Hosts:
     def start(self) -> None:
         """Returns once the service is ready. Raises RuntimeError."""
         head, words = self.first, ("cluster", "start", "--no-serve", "--json")
-        self.head = head.run(*words, f"--node-ip={head.address}", f"--port={HEAD}")
+        self.head = head.run(*words, f"--node-ip={head.address}", f"--port={self.head_port}")
         scopes = "--scope=admin,publish,subscribe"
         made = head.run("token", "create", "--json", *self._database, scopes)
         head.await_said('"node"', self.head)
@@ -78,15 +79,15 @@ class Hosts:
         said = [json.loads(line) for line in head.said().splitlines()]
         token = next(line["token"] for line in said if "scopes" in line)
         self.access = {"token": token, "tls_ca": self._ca}
-        where = [f"--ray-address={head.address}:{HEAD}", f"--node-ip={head.address}"]
-        where += ["--host=0.0.0.0", f"--port={PORT}", f"--lease-s={self.lease_s}"]
+        where = [f"--ray-address={head.address}:{self.head_port}", f"--node-ip={head.address}"]
+        where += ["--host=0.0.0.0", f"--port={self.port}", f"--lease-s={self.lease_s}"]
         options = ["--json", "--log-format=json", *where, *SHAPE, *self._database, *self._tls]
         self.serve = head.run("serve", *options)
         head.await_said('"ready"', self.serve)
 
     def join(self) -> None:
         """The second host comes, or comes again."""
-        words = ("cluster", "join", f"{self.first.address}:{HEAD}", "--json")
+        words = ("cluster", "join", f"{self.first.address}:{self.head_port}", "--json")
         self.joined = self.second.run(*words, f"--node-ip={self.second.address}")
         self._joined += 1
         self.second.await_said('"node"', self.joined, self._joined)
@@ -228,7 +229,8 @@ def run(
             **vars(verdict),
             "recovery_s": recoveries(crowd.history, happened, []),
             "unanswered": dict(sorted(crowd.history.errors.items())),
-            "endpoints": status.get("endpoints"),
+            "hosts": net.hosts,
+            "endpoints": [endpoint.partition(":")[0] for endpoint in status["endpoints"]],
             "moves": [(m.missing, m.surplus) for m in moves.ended],
         }
         if not found["held"]:

@@ -37,6 +37,7 @@ def test_a_service_goes_on_where_it_was(settings: Settings) -> None:
         client.delete("dropped")
         client.publish([ROW])
     with start(settings) as service, Client(service.targets[1]) as client:
+        assert client.status()["endpoints"] == service.targets
         assert [q.id for q in client.list()] == ["kept"]
         with client.subscribe("ann") as matches:
             assert next(iter(matches)).query_id == "kept"

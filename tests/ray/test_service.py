@@ -201,6 +201,7 @@ def test_a_restart_keeps_every_query_also_under_another_plan(settings: Settings)
     changed = {"plan": None, "workers": 1, "dispatchers": 1}
     other = one.model_copy(update=changed | {"replan_s": 1.0, "replan_engine": "numpy"})
     with start(other) as service, Client(service.targets[0]) as client:
+        assert client.status()["endpoints"] == service.targets
         assert [q.id for q in client.list()] == ["kept"]
         with client.subscribe("ann") as stream:
             client.publish([{"id": "o", "text": "A creek in flood", "lon": 1.0, "lat": 2.0}])

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import os
 import stat
+from concurrent import futures
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import grpc
 import pytest
 
 from ps2stream.cluster import ray_environment
@@ -195,3 +197,27 @@ def test_hosts_that_ask_for_no_token_make_no_cluster() -> None:
     open_to_all = {**os.environ, ray_environment.MODE: "disabled"}
     with pytest.raises(FailedPrecondition, match="could run code on all hosts"):
         ray_environment.prepare(open_to_all, joins=True)
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_a_cluster_is_asked_something_without_a_token(asks: bool) -> None:
+    def answer(_: bytes, context: grpc.ServicerContext) -> bytes:
+        if asks:
+            context.abort(grpc.StatusCode.UNAUTHENTICATED, "a token is missing")
+        return b""
+
+    method: Any = grpc.unary_unary_rpc_method_handler(answer)
+    of = grpc.method_handlers_generic_handler("ray.rpc.NodeInfoGcsService", {"CheckAlive": method})
+    server = grpc.server(futures.ThreadPoolExecutor(1), handlers=[of])
+    where = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    try:
+        if asks:
+            ray_environment.check_guarded(where)
+        else:
+            with pytest.raises(FailedPrecondition, match=f"the Ray at {where} asks for no token"):
+                ray_environment.check_guarded(where)
+    finally:
+        server.stop(0).wait()
+    with pytest.raises(Unavailable, match="does not say whether it asks for a token"):
+        ray_environment.check_guarded(where)
