@@ -1,0 +1,140 @@
+"""Structured Streaming to and from a service, over restarts from a checkpoint."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ps2stream.client import Client
+from ps2stream.cluster.service import start
+from ps2stream.config import Settings
+from ps2stream.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+NOW = {"availableNow": True}
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    data = Path(tmp_path_factory.mktemp("data"))
+    with start(Settings(runtime="local", port=0, workers=1, data_dir=data)) as running:
+        yield running.targets[0]
+
+
+@pytest.fixture
+def client(target: str) -> Iterator[Client]:
+    with Client(target, timeout=60) as found:
+        yield found
+
+
+def taken(client: Client, session: str, count: int) -> list[Any]:
+    found: list[Any] = []
+    with client.subscribe(session) as matches:
+        for match in matches:
+            found.append(match)
+            if len(found) == count:
+                break
+    return found
+
+
+def forget_last(checkpoint: Path) -> None:
+    """As if the driver had died after the work of a micro-batch, before it was noted."""
+    commits = checkpoint / "commits"
+    last = max(int(p.name) for p in commits.iterdir() if p.name.isdecimal())
+    for file in (commits / f"{last}", commits / f".{last}.crc"):
+        file.unlink(missing_ok=True)
+
+
+def test_a_stream_is_published_and_a_repeated_batch_has_the_same_ids(
+    spark: SparkSession, target: str, client: Client, tmp_path: Path
+) -> None:
+    from ps2stream.planner.streaming import publish_stream
+
+    folder, checkpoint = tmp_path / "posts", tmp_path / "checkpoint"
+    folder.mkdir()
+    client.insert("spark", "spark", session="spark")
+
+    def add(name: str, numbers: range) -> None:
+        rows = ({"lat": 1.0, "lon": 2.0, "text": f"spark {i}"} for i in numbers)
+        (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def run() -> None:
+        posts = spark.readStream.schema("lat double, lon double, text string").json(str(folder))
+        query = publish_stream(posts, target, name="feed", checkpoint=str(checkpoint), trigger=NOW)
+        assert query.awaitTermination(90)
+
+    add("a.json", range(5))
+    run()
+    first = taken(client, "spark", 5)
+    assert {m.object_id for m in first} == {f"feed/0/0/{i}" for i in range(5)}
+    add("b.json", range(5, 8))
+    run()
+    assert {m.text for m in taken(client, "spark", 3)} == {f"spark {i}" for i in range(5, 8)}
+    forget_last(checkpoint)
+    run()
+    again = Counter((m.object_id, m.text) for m in taken(client, "spark", 3))
+    assert set(again) == {(f"feed/1/0/{i}", f"spark {i + 5}") for i in range(3)}
+    posts = spark.readStream.schema("lat double, lon double").json(str(folder))
+    with pytest.raises(InvalidArgument, match="expected a column text"):
+        publish_stream(posts, target, name="bad", checkpoint=str(tmp_path / "bad"))
+
+
+def test_a_session_is_read_once_over_restarts_and_acknowledged(
+    spark: SparkSession, target: str, client: Client, tmp_path: Path
+) -> None:
+    from ps2stream.planner.streaming import MatchSource
+
+    checkpoint = tmp_path / "checkpoint"
+    spark.dataSource.register(MatchSource)
+    client.insert("source", "ocean", session="source")
+    seen: dict[int, list[Any]] = {}
+
+    def keep(batch: DataFrame, epoch: int) -> None:
+        found = batch.orderBy("seq").collect()
+        seen.setdefault(epoch, []).append(found)
+
+    def run(until: Callable[[], bool]) -> None:
+        matches = spark.readStream.format("ps2stream").option("server", target)
+        query = (
+            matches.option("session", "source")
+            .load()
+            .writeStream.foreachBatch(keep)
+            .option("checkpointLocation", str(checkpoint))
+            .start()
+        )
+        try:
+            while not until():
+                assert query.exception() is None
+                time.sleep(0.05)
+        finally:
+            query.stop()
+
+    def rows() -> list[Any]:
+        return [row for runs in seen.values() for row in runs[-1]]
+
+    post = {"lon": 1.0, "lat": 2.0, "time": 1_767_600_000_123}
+    client.publish([{**post, "id": str(i), "text": f"ocean {i}"} for i in range(4)])
+    run(lambda: len(rows()) == 4)
+    assert [row.seq for row in rows()] == [1, 2, 3, 4]
+    row = rows()[0]
+    assert (row.query_id, row.text, row.lon, row.lat) == ("source", f"ocean {row.object_id}", 1, 2)
+    assert round(row.time.timestamp() * 1000) % 1000 == 123
+    forget_last(checkpoint)
+    client.publish([{**post, "id": str(i), "text": f"ocean {i}"} for i in range(4, 6)])
+    run(lambda: len(rows()) == 6)
+    last = max(epoch for epoch, runs in seen.items() if len(runs) == 2)
+    assert seen[last][0] == seen[last][1]  # the same micro-batch, again
+    assert [row.seq for row in rows()] == [1, 2, 3, 4, 5, 6]
+    assert {row.object_id for row in rows()} == set("012345")
+    with client.subscribe("source") as matches:
+        assert next(matches.batches(manual=True)).first > 4  # what was committed is acknowledged
