@@ -236,10 +236,13 @@ securityContext:
     {{- include "ps2stream.scratchMounts" .top | nindent 4 }}
 {{- end }}
 
-{{/* Whether the service answers; gRPC's own probes speak no TLS. */}}
+{{/* Whether the service answers; gRPC's own probes speak no TLS. The system's resolver stops at
+/etc/hosts, where dispatchers have the service's name for themselves; gRPC's own asks on. */}}
 {{- define "ps2stream.health" -}}
 exec:
   command:
+    - env
+    - GRPC_DNS_RESOLVER=native
     - ps2stream
     - health
     {{- include "ps2stream.clientArguments" . | nindent 4 }}
