@@ -106,6 +106,10 @@ fi
 command -v chromium >/dev/null || say "Chromium is missing: tests marked browser are skipped \
 (Debian: apt-get install chromium)"
 
+# KubeRay's schema comes as a Go module; Debian's Go is too old for it.
+command -v go >/dev/null || say "Go 1.25 or newer is missing: the chart is not held against \
+KubeRay's schema (https://go.dev/doc/install)"
+
 say "creating $venv with $("$python" --version)"
 rm -f "$venv/.ready"
 "$python" -m venv "$venv"
