@@ -11,7 +11,7 @@ import pytest
 from ps2stream.config import Settings
 from ps2stream.security import Identity, Quota
 from scripts import chart
-from tests.helm.conftest import case, with_value
+from tests.helm.conftest import case, manifests, with_value
 
 NO_VALUE = {"global"}
 """What a parent chart says."""
@@ -130,6 +130,32 @@ def test_every_value_changes_what_is_rendered(path: tuple[str, ...]) -> None:
         assert after != chart.render(values)
     except helm_python.HelmError:  # it must be said
         assert value in "".join(after.values())
+
+
+def scalars(of: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """Every scalar, with where it stands."""
+    if not isinstance(of, dict | list):
+        yield path, of
+        return
+    for name, value in of.items() if isinstance(of, dict) else enumerate(of):
+        yield from scalars(value, (*path, name))
+
+
+def test_names_that_look_like_numbers_stay_names() -> None:
+    """YAML takes 123 for a number, and Kubernetes then refuses the object."""
+    values = case("production")
+    for path, value in list(scalars(values)):
+        if path[-1] in ("name", "secret", "key", "issuer") and value:
+            inner = values
+            for each in path[:-1]:
+                inner = inner[each]
+            inner[path[-1]] = "123"
+    values["scheduling"] = {"priorityClassName": "123"}
+    values["ray"] = {"tokenSecret": "123"}
+    values["image"]["pullSecrets"] = ["123"]
+    found = [each for each in scalars(manifests(values, "123")) if each[1] == 123]
+    assert found == []
+    assert "123" in dict(scalars(manifests(values, "123"))).values()
 
 
 def test_more_workers_do_not_start_the_service_anew() -> None:

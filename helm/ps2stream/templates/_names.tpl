@@ -29,7 +29,7 @@ KubeRay, which takes up to 53, and what is put behind it have room. */}}
 {{/* What never changes of a release: selectors, and the labels of pods. KubeRay's own
 app.kubernetes.io/name stays, by which it finds the head. */}}
 {{- define "ps2stream.selector" -}}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/part-of: ps2stream
 {{- end }}
 
@@ -42,7 +42,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 
 {{- define "ps2stream.metadata" -}}
 name: {{ include "ps2stream.fullname" .top }}{{ with .suffix }}-{{ . }}{{ end }}
-namespace: {{ .top.Release.Namespace }}
+namespace: {{ .top.Release.Namespace | quote }}
 labels:
   {{- include "ps2stream.labels" .top | nindent 2 }}
   {{- with .component }}

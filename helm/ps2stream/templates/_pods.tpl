@@ -27,7 +27,7 @@ app.kubernetes.io/component: {{ .component }}
 {{- with .top.Values.image.pullSecrets }}
 imagePullSecrets:
   {{- range . }}
-  - name: {{ . }}
+  - name: {{ . | quote }}
   {{- end }}
 {{- end }}
 serviceAccountName: {{ include "ps2stream.fullname" .top }}
@@ -36,7 +36,7 @@ enableServiceLinks: false
 securityContext:
   {{- include "ps2stream.podSecurity" .top | nindent 2 }}
 {{- with .top.Values.scheduling.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- with .top.Values.scheduling.nodeSelector }}
 nodeSelector:
@@ -110,8 +110,8 @@ securityContext:
 - name: PGPASSWORD
   valueFrom:
     secretKeyRef:
-      name: {{ .name }}
-      key: {{ .key }}
+      name: {{ .name | quote }}
+      key: {{ .key | quote }}
 {{- end }}
 {{- end }}
 {{- if .Values.database.caSecret.name }}
@@ -133,10 +133,10 @@ securityContext:
 {{- if .name }}
 - name: database
   secret:
-    secretName: {{ .name }}
+    secretName: {{ .name | quote }}
     defaultMode: 0440
     items:
-      - key: {{ .key }}
+      - key: {{ .key | quote }}
         path: ca.crt
 {{- end }}
 {{- end }}
@@ -157,16 +157,16 @@ securityContext:
 {{- define "ps2stream.serverVolumes" -}}
 - name: tls
   secret:
-    secretName: {{ include "ps2stream.certificate" . }}
+    secretName: {{ include "ps2stream.certificate" . | quote }}
     defaultMode: 0440
 {{- with .Values.tls.clientCA }}
 {{- if .name }}
 - name: client-ca
   secret:
-    secretName: {{ .name }}
+    secretName: {{ .name | quote }}
     defaultMode: 0440
     items:
-      - key: {{ .key }}
+      - key: {{ .key | quote }}
         path: ca.crt
 {{- end }}
 {{- end }}
@@ -190,16 +190,16 @@ securityContext:
 {{- if .Values.tls.caKey }}
 - name: authority
   secret:
-    secretName: {{ include "ps2stream.certificate" . }}
+    secretName: {{ include "ps2stream.certificate" . | quote }}
     defaultMode: 0440
     items:
-      - key: {{ .Values.tls.caKey }}
+      - key: {{ .Values.tls.caKey | quote }}
         path: ca.crt
 {{- end }}
 {{- with .Values.tls.clientSecret }}
 - name: client
   secret:
-    secretName: {{ . }}
+    secretName: {{ . | quote }}
     defaultMode: 0440
 {{- end }}
 {{- end }}
@@ -218,10 +218,10 @@ securityContext:
 {{- define "ps2stream.tokenVolume" -}}
 - name: token
   secret:
-    secretName: {{ .name }}
+    secretName: {{ .name | quote }}
     defaultMode: 0440
     items:
-      - key: {{ .key }}
+      - key: {{ .key | quote }}
         path: token
 {{- end }}
 
