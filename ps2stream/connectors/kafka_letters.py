@@ -9,7 +9,10 @@ from typing import Any
 
 from ps2stream.connectors.kafka_config import check_topic, made
 from ps2stream.connectors.retry import Abandoned
-from ps2stream.errors import Unavailable
+from ps2stream.errors import FailedPrecondition, Unavailable
+
+MOST_BYTES = 100_000_000
+"""Of a letter, unless configured: what a broker took as a record, it decides on as a letter."""
 
 
 class Letters:
@@ -17,7 +20,7 @@ class Letters:
 
     def __init__(self, kind: Any, config: dict[str, Any], topic: str) -> None:
         sure = {"acks": "all", "enable.idempotence": True}
-        self._producer = made(kind, config | sure)
+        self._producer = made(kind, {"message.max.bytes": MOST_BYTES} | config | sure)
         self._topic = topic
 
     def check(self, bootstrap: str) -> None:
@@ -26,8 +29,9 @@ class Letters:
 
     def send(self, bad: Sequence[tuple[Any, str, str]], abandon: threading.Event) -> None:
         """Messages, each with what is wrong and where it was; returns once the brokers have them
-        all. Raises Unavailable, and Abandoned once that is set."""
-        waiting = [self._begin(*letter) for letter in bad]
+        all. Raises Unavailable, FailedPrecondition for one that they refuse for good, and
+        Abandoned once that is set."""
+        waiting = [self._begin(*letter, abandon) for letter in bad]
         while not all(future.done() for future in waiting):
             self._producer.poll(0.1)
             if abandon.is_set():
@@ -35,14 +39,17 @@ class Letters:
         for future in waiting:
             future.result()
 
-    def _begin(self, message: Any, reason: str, place: str) -> Future[None]:
+    def _begin(
+        self, message: Any, reason: str, place: str, abandon: threading.Event
+    ) -> Future[None]:
         future: Future[None] = Future()
 
         def answered(error: Any, _: Any) -> None:
             if error is None:
                 future.set_result(None)
             else:
-                future.set_exception(Unavailable(f"dead letter: {error.str()}"))
+                kind = Unavailable if error.retriable() else FailedPrecondition
+                future.set_exception(kind(f"dead letter of {place}: {error.str()}"))
 
         headers = [
             *(message.headers() or ()),
@@ -61,3 +68,5 @@ class Letters:
                 return future
             except BufferError:
                 self._producer.poll(0.1)
+                if abandon.is_set():
+                    raise Abandoned from None

@@ -53,7 +53,8 @@ class Came(NamedTuple):
 
 class Session:
     """A persistent session. What it brings waits in `take`, at most `window` messages that were
-    not acknowledged. Raises InvalidArgument."""
+    not acknowledged; of QoS 0, which knows no acknowledgement, what comes while so many wait is
+    dropped. Raises InvalidArgument."""
 
     def __init__(
         self, address: Address, client_id: str, topics: Sequence[str], window: int, expiry_s: int
@@ -81,6 +82,8 @@ class Session:
         self._client.on_message = self._on_message
         self._changed = threading.Condition()
         self._waiting: deque[Came] = deque()
+        self._window = window
+        self._drops = False
         self._connection = 0
         self._ready = False
         self._failed: Exception | None = None
@@ -158,8 +161,13 @@ class Session:
 
     def _on_message(self, _: Any, __: Any, message: Any) -> None:
         with self._changed:
-            self._waiting.append(Came(message, self._connection))
-            self._changed.notify_all()
+            drops = not message.qos and len(self._waiting) >= self._window
+            if drops and not self._drops:
+                log.warning("%d messages wait: of QoS 0 more are dropped", len(self._waiting))
+            self._drops = drops
+            if not drops:
+                self._waiting.append(Came(message, self._connection))
+                self._changed.notify_all()
 
     def _fail(self, error: Exception) -> None:
         with self._changed:
@@ -204,8 +212,9 @@ def _secure(client: Any, address: Address) -> None:
         if address.password_file is not None:
             try:
                 password = address.password_file.read_text("utf-8").rstrip("\r\n")
-            except OSError as error:
-                problem = f"cannot read {address.password_file}: {error.strerror}"
+            except (OSError, UnicodeDecodeError) as error:
+                why = getattr(error, "strerror", "is not UTF-8")
+                problem = f"cannot read {address.password_file}: {why}"
                 raise _invalid("password_file", problem) from None
         client.username_pw_set(address.username, password)
 

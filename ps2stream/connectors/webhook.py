@@ -199,7 +199,7 @@ def retry_after(value: str, now: datetime) -> float:
         pass
     try:
         return max(0.0, (parsedate_to_datetime(value) - now).total_seconds())
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         return 0.0
 
 

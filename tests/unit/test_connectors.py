@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from concurrent.futures import Future
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,8 +16,9 @@ from hypothesis import strategies as st
 from ps2stream.connectors.deliveries import Item
 from ps2stream.connectors.extras import library
 from ps2stream.connectors.kafka_config import read_config
+from ps2stream.connectors.kafka_letters import Letters
 from ps2stream.connectors.mapping import Converted, Fields
-from ps2stream.connectors.mqtt_broker import Address, where
+from ps2stream.connectors.mqtt_broker import Address, Session, where
 from ps2stream.connectors.offsets import Flight
 from ps2stream.connectors.retry import Backoff
 from ps2stream.connectors.signature import read_secrets, signed
@@ -193,7 +195,8 @@ def test_retry_after_is_a_number_or_a_date() -> None:
     now = datetime(2026, 1, 5, 8, tzinfo=UTC)
     assert retry_after("7", now) == 7
     assert retry_after("Mon, 05 Jan 2026 08:01:00 GMT", now) == 60
-    for nothing in ("", "soon", "-3", "Mon, 05 Jan 2026 07:00:00 GMT"):
+    never = "Sun, 06 Nov 99999999999999999999 08:49:37 GMT"
+    for nothing in ("", "soon", "-3", "nan", "Mon, 05 Jan 2026 07:00:00 GMT", never):
         assert retry_after(nothing, now) == 0
 
 
@@ -231,3 +234,35 @@ def test_a_broker_has_the_port_of_its_scheme() -> None:
 def test_a_missing_library_is_told_with_the_extra_that_has_it() -> None:
     with pytest.raises(FailedPrecondition, match=r"pip install 'ps2stream\[kafka\]'"):
         library("no_such_library", "kafka")
+
+
+def test_a_flood_of_messages_without_acknowledgement_is_bounded() -> None:
+    mqtt = pytest.importorskip("paho.mqtt.client", reason="pip install 'ps2stream[mqtt]'")
+    session = Session(Address("mqtt://localhost"), "me", ["t"], window=3, expiry_s=1)
+
+    def comes(qos: int) -> None:
+        message = mqtt.MQTTMessage(topic=b"t")
+        message.qos = qos
+        session._on_message(None, None, message)
+
+    for qos in (0, 1, 0, 0, 0, 1):
+        comes(qos)
+    assert [came.message.qos for came in session.take(100, 0.0)] == [0, 1, 0, 1]
+    comes(0)
+    assert len(session.take(100, 0.0)) == 1
+
+
+def test_a_password_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("paho.mqtt.client", reason="pip install 'ps2stream[mqtt]'")
+    (tmp_path / "password").write_bytes(b"\xff\xfe")
+    address = Address("mqtt://localhost", "me", tmp_path / "password")
+    with pytest.raises(InvalidArgument, match="is not UTF-8"):
+        Session(address, "me", ["t"], window=3, expiry_s=1)
+
+
+def test_a_record_that_brokers_take_is_not_too_large_for_a_dead_letter() -> None:
+    """With librdkafka's own broker within the process; its default is less than a broker's."""
+    kafka = pytest.importorskip("confluent_kafka", reason="pip install 'ps2stream[kafka]'")
+    letters = Letters(kafka.Producer, {"test.mock.num.brokers": 1}, "dead")
+    record = kafka.Message(topic="t", value=b"x" * 1_040_000, key=None, headers=None)
+    letters.send([(record, "no post", "t/0/7")], threading.Event())
