@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ps2stream import __version__
 from ps2stream.batch import Frame, decode
 from ps2stream.cluster.home import Home, here
 from ps2stream.cluster.links import Links
@@ -28,7 +29,7 @@ from ps2stream.cluster.meter import Meter
 from ps2stream.cluster.metering import Recorder
 from ps2stream.cluster.process import resident_bytes
 from ps2stream.cluster.traces import NO_TRACES, Traces, Tracing
-from ps2stream.errors import Unavailable
+from ps2stream.errors import FailedPrecondition, Unavailable
 from ps2stream.messages import Address, Send
 
 log = logging.getLogger("ps2stream.cluster")
@@ -47,11 +48,12 @@ class Incarnation(NamedTuple):
 
 class Lan(NamedTuple):
     """Where actors are on several hosts: the ports that they listen at, any where there are
-    none, and the level and form of what they log there."""
+    none, the level and form of what they log there, and the version of all."""
 
     ports: range
     level: int
     as_json: bool
+    version: str = __version__
 
 
 class Pulse(NamedTuple):
@@ -82,12 +84,18 @@ class Shell(abc.ABC):
         )
 
     def bind(self, folder: Path, lan: Lan | None = None) -> Incarnation:
-        """Open the inbox in `folder`, where the log goes, too, or to the hosts of `lan`."""
+        """Open the inbox in `folder`, where the log goes, too, or to the hosts of `lan`. Raises
+        FailedPrecondition on a host of another version."""
         if lan is None:
             send_to(folder, self.name, self.epoch)
             return Incarnation(self.links.bind(folder), self.epoch)
         say_here(self.name, self.epoch, lan.level, lan.as_json)
-        endpoint, home = self.links.listen(here(), lan.ports)
+        where = here()
+        if lan.version != __version__:
+            raise FailedPrecondition(
+                f"host {where.host} has ps2stream {__version__}, the service {lan.version}"
+            )
+        endpoint, home = self.links.listen(where, lan.ports)
         return Incarnation(endpoint, self.epoch, home)
 
     def expect(self, peers: Mapping[Address, Incarnation]) -> None:

@@ -74,18 +74,8 @@ def start(
     It starts Ray's head, and the service, which waits nodes_s seconds for hosts that offer
     room for its actors. Makes the hosts' common token unless there is one.
     """
-    from ps2stream.cluster.ray_environment import prepare, provide
-
-    made = provide(os.environ)
-    if made is not None:
-        output.emit(
-            {"event": "token", "path": str(made)},
-            f"the hosts' common token is in {made}: copy it to {made} of every host that joins, "
-            "for its user alone (chmod 600); who has it can run code on all of them",
-        )
-    prepare(os.environ, joins=True)
     words = ["--head", f"--port={head_port}", "--include-dashboard=false"]
-    _run(output, words, not no_serve, given | {"port": serve_port})
+    _run(output, words, not no_serve, given | {"port": serve_port}, begins=True)
 
 
 @cluster.command()
@@ -95,14 +85,13 @@ def start(
 @pass_output
 def join(output: Output, /, head: str, serves: bool, **given: Any) -> None:
     """Make this host one of the cluster of HEAD:PORT, until interrupted."""
-    from ps2stream.cluster.ray_environment import prepare
-
-    prepare(os.environ, joins=True)
     _run(output, [f"--address={head}"], serves, given)
 
 
-def _run(output: Output, first: list[str], serves: bool, given: dict[str, Any]) -> None:
-    """In the foreground. Raises Unavailable when Ray ends."""
+def _run(
+    output: Output, first: list[str], serves: bool, given: dict[str, Any], begins: bool = False
+) -> None:
+    """In the foreground; the first host `begins`. Raises Unavailable when Ray ends."""
     from ps2stream.cluster import node as nodes
     from ps2stream.cluster.roles import resources, units
 
@@ -112,6 +101,7 @@ def _run(output: Output, first: list[str], serves: bool, given: dict[str, Any]) 
     flags = {name: value for name, value in given.items() if value is not None}
     ours = {"node_ip": node_ip, "metrics_port": 0, "dashboard_port": 0}
     settings = config.load(flags | ours | ({"ray_address": "auto"} if serves else {}), config=file)
+    _share_token(output, begins)
     log.configure(as_json=output.json or settings.log_format == "json")
     words = nodes.words(resources(offered), node_ip=node_ip, ports=ports, metrics_port=metrics_port)
     done = threading.Event()
@@ -140,6 +130,20 @@ def _run(output: Output, first: list[str], serves: bool, given: dict[str, Any]) 
         click.get_current_context().exit(code)
     if child is None:
         output.emit({"event": "stopped"}, "stopped")
+
+
+def _share_token(output: Output, begins: bool) -> None:
+    """Raises FailedPrecondition where there is none, and none is made."""
+    from ps2stream.cluster.ray_environment import prepare, provide
+
+    made = provide(os.environ) if begins else None
+    if made is not None:
+        output.emit(
+            {"event": "token", "path": str(made)},
+            f"the hosts' common token is in {made}: copy it to {made} of every host that joins, "
+            "for its user alone (chmod 600); who has it can run code on all of them",
+        )
+    prepare(os.environ, joins=True)
 
 
 def _await_up(node: Node, done: threading.Event) -> None:

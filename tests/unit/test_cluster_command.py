@@ -1,0 +1,98 @@
+"""`ps2stream cluster`: what it refuses before it starts anything."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from ps2stream.cli import main
+from ps2stream.cluster import node, ray_environment, shell
+from ps2stream.cluster.actors import WorkerShell
+from ps2stream.cluster.home import Home
+from ps2stream.cluster.shell import Lan
+from ps2stream.cluster.topology import Topology
+from ps2stream.errors import FailedPrecondition, Unavailable
+from ps2stream.grid import Grid
+from ps2stream.messages import Address
+from ps2stream.plan import text_plan
+from ps2stream.terms import Analysis
+
+HEAD = "10.0.0.1:6379"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv(ray_environment.TOKEN, raising=False)
+    monkeypatch.delenv(ray_environment.TOKEN_PATH, raising=False)
+    monkeypatch.setenv(ray_environment.MODE, "token")
+
+    def started(_: object) -> None:
+        raise AssertionError("Ray was started")
+
+    monkeypatch.setattr(node, "Node", started)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "why"),
+    [
+        (["join", "somewhere"], 2, "expected HOST:PORT, got 'somewhere'"),
+        (["join", HEAD, "--roles", "wroker"], 2, "'wroker' is no role"),
+        (["join", HEAD, "--ray-ports", "1-2"], 2, "--ray-ports: '1-2' is not LOW-HIGH"),
+        (["join", HEAD, "--ray-ports", "70000-71000"], 2, "is not LOW-HIGH within 1 to 65535"),
+        (["join", HEAD], 7, "there is none: set RAY_AUTH_TOKEN_PATH"),
+        (["join", HEAD, "--serve"], 2, "ray_address: needs database_url"),
+        (["start"], 2, "ray_address: needs database_url"),
+        (["start", "--no-serve", "--workers", "0"], 2, "workers"),
+        (["start", "--database-url", "postgresql://h/d", "--replan-s", "5"], 2, "let a timer call"),
+    ],
+)
+def test_what_makes_no_cluster_is_refused(
+    words: list[str], code: int, why: str, tmp_path: Path
+) -> None:
+    found = CliRunner().invoke(main, ["cluster", *words, "--json"])
+    assert found.exit_code == code
+    assert why in json.loads(found.stderr)["error"]["message"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_mode_without_a_token_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ray_environment.MODE, "disabled")
+    found = CliRunner().invoke(main, ["cluster", "join", HEAD, "--json"])
+    assert found.exit_code == 7
+    assert "could run code on all hosts" in json.loads(found.stderr)["error"]["message"]
+
+
+def test_a_ray_that_ends_says_why_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(node, "_short", lambda: None)
+    monkeypatch.setattr(node, "_RAY", "import sys; sys.exit('Error: no such cluster')")
+    with node.Node(["--address=10.0.0.1:6379"]) as found:
+        found._child.wait()
+        with pytest.raises(Unavailable, match=r"Ray has ended .* \(code 1\): Error: no such clus"):
+            found.check()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_actor_of_another_version_is_none_of_the_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shell, "here", lambda: Home("node", "127.0.0.1", ""))
+    monkeypatch.setattr(shell, "say_here", lambda *_: None)
+    topology = Topology(text_plan(Analysis(salt=1), Grid(), 1))
+    actor = WorkerShell(Address("worker", 0), 1, topology)
+    lan = Lan(range(0), 20, as_json=False)
+    with pytest.raises(FailedPrecondition, match=r"host 127.0.0.1 has ps2stream .*, the service 0"):
+        actor.bind(tmp_path, lan._replace(version="0"))
+    incarnation = actor.bind(tmp_path, lan)
+    actor.stop()
+    assert incarnation.endpoint.startswith("tcp://127.0.0.1:")
+    assert incarnation.home is not None
+    assert len(incarnation.home.key) == 40
