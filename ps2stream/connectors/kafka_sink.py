@@ -166,6 +166,8 @@ class KafkaSink:
     def _wait(self, attempt: int, stop: threading.Event) -> None:
         self._patience(stop)
         self._counts.add("retries")
+        if self._teller.due():
+            self._teller.tell()
         pause = self._backoff.pause(attempt)
         (time.sleep if stop.is_set() else stop.wait)(min(pause, 1.0) if stop.is_set() else pause)
 

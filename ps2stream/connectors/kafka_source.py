@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 OURS = ("bootstrap.servers", "group.id", "enable.auto.commit", "enable.auto.offset.store")
 IN_FLIGHT = 4
 COMMIT_S = 0.1
+PAUSE_S = 1.0
+"""How long the service may take before partitions are paused, which drops what was read ahead."""
 DRAIN_S = 15.0
 """How long what is under way may take when partitions or the process must go."""
 
@@ -119,6 +121,9 @@ class KafkaSource:
 
     def _step(self, consumer: Any, pool: ThreadPoolExecutor) -> None:
         """Read once, hand on, commit what is done."""
+        if len(self._flight) >= IN_FLIGHT and not self._paused:
+            wait([self._flight.first()], PAUSE_S)
+            self._flight.advance()
         full = len(self._flight) >= IN_FLIGHT
         self._pause(consumer, full)
         if full:  # paused: this keeps the membership of the group, and gives nothing

@@ -172,8 +172,12 @@ class Webhook:
 
     async def _sleep(self, pause: float, stop: threading.Event) -> None:
         """Once asked to stop, a body that was not taken is left for the next run."""
-        if await asyncio.to_thread(stop.wait, pause):
-            raise Abandoned
+        end = time.monotonic() + pause
+        while (left := end - time.monotonic()) > 0:
+            if await asyncio.to_thread(stop.wait, min(left, 1.0)):
+                raise Abandoned
+            if self._teller.due():
+                self._teller.tell()
 
 
 def check_url(url: str) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import urllib.request
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from tests.connectors.conftest import Program, World
+from tests.connectors.kafka_broker import free_port
 from tests.connectors.receiver import SECRET, Receiver, receiving
 from tests.service.certificates import Authority
 
@@ -127,8 +129,14 @@ def test_what_is_not_taken_stays_when_the_connector_is_stopped(world: World, sec
     publish(world, "stays", "a")
     with receiving() as receiver:
         receiver.script = [500] * 1000
-        connector = hook(world, "stays", receiver, secrets)
+        port = str(free_port())
+        connector = hook(world, "stays", receiver, secrets, "--metrics-port", port)
         receiver.until(1)
+        connector.until(lambda line: line.get("waiting") == 1)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            told = answer.read().decode()
+        assert 'ps2stream_connector_waiting{connector="webhook"} 1.0' in told
+        assert 'ps2stream_connector_taken_total{connector="webhook"} 1.0' in told
         assert connector.stop()["waiting"] == 1
         receiver.script = []
         connector = hook(world, "stays", receiver, secrets)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import click
@@ -60,3 +61,16 @@ def test_plan_offers_every_algorithm() -> None:
     from ps2stream.planner import algorithms
 
     assert tuple(algorithms.ALGORITHMS) == ALGORITHMS
+
+
+def test_commands_of_the_guides_parse(root: Path) -> None:
+    """Every `ps2stream connect` of docs/howto, with its options."""
+    checked = 0
+    for page in (root / "docs" / "howto").glob("*.md"):
+        text = page.read_text("utf-8").replace("\\\n", " ")
+        for line in re.findall(r"^\$ ps2stream (connect .*)$", text, re.MULTILINE):
+            group, name, *words = shlex.split(line)
+            command = cli_docs.command_of((group, name))
+            command.make_context(name, words)
+            checked += 1
+    assert checked >= 6
