@@ -105,7 +105,7 @@ def _signals_kept() -> Iterator[None]:
     try:
         yield
     finally:
-        if threading.current_thread() is threading.main_thread():
+        if before is not None and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, before)
 
 
