@@ -19,12 +19,15 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from tests.service.certificates import Authority
+
 VERSION = "4.3.1"
 _POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
 <modelVersion>4.0.0</modelVersion><groupId>tests</groupId><artifactId>broker</artifactId>
 <version>1</version><dependencies><dependency><groupId>org.apache.kafka</groupId>
 <artifactId>kafka_2.13</artifactId><version>{VERSION}</version></dependency></dependencies>
 </project>"""
+_LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _JVM = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 
 
@@ -56,12 +59,25 @@ def jars() -> Path:
 
 
 class Broker:
-    """Stops, crashes and starts again at the same address, over the same data."""
+    """Stops, crashes and starts again at the same address, over the same data. At `secure` it
+    speaks TLS and asks for a password, as the properties `librdkafka` have it."""
 
     def __init__(self, jars: Path, folder: Path) -> None:
         self._java = ["java", *_JVM, "-cp", f"{jars}/*"]
         self._folder = folder
-        port, controller = free_port(), free_port()
+        port, controller, secure = free_port(), free_port(), free_port()
+        self.secure = f"localhost:{secure}"
+        pair = Authority(folder).issue("broker")
+        (folder / "keystore.pem").write_bytes(pair.key.read_bytes() + pair.cert.read_bytes())
+        self.librdkafka = folder / "librdkafka"
+        self.librdkafka.write_text(
+            f"""security.protocol=SASL_SSL
+ssl.ca.location={folder / "ca.pem"}
+sasl.mechanism=PLAIN
+sasl.username=feed
+sasl.password=only-for-tests
+"""
+        )
         self.address = f"127.0.0.1:{port}"
         self._process: subprocess.Popen[bytes] | None = None
         self._config = folder / "server.properties"
@@ -70,8 +86,14 @@ class Broker:
 node.id=1
 controller.quorum.bootstrap.servers=127.0.0.1:{controller}
 controller.listener.names=CONTROLLER
-listeners=PLAINTEXT://{self.address},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://{self.address}
+listeners=PLAINTEXT://{self.address},SECURE://{self.secure},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://{self.address},SECURE://{self.secure}
+inter.broker.listener.name=PLAINTEXT
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL
+listener.name.secure.ssl.keystore.type=PEM
+listener.name.secure.ssl.keystore.location={folder / "keystore.pem"}
+listener.name.secure.sasl.enabled.mechanisms=PLAIN
+listener.name.secure.plain.sasl.jaas.config={_LOGIN} required user_feed="only-for-tests";
 log.dirs={folder / "data"}
 auto.create.topics.enable=false
 group.initial.rebalance.delay.ms=0

@@ -27,11 +27,12 @@ def source(world: World, kafka: Broker, topic: str, *more: str) -> Program:
 
 def test_posts_go_from_the_topic_to_a_subscriber(world: World, kafka: Broker) -> None:
     kafka.create("plain", "plain-dead", partitions=2)
+    safely = ("--bootstrap", kafka.secure, "--kafka-config", str(kafka.librdkafka))
     bad: list[bytes | None] = [b"{", None, post(0, lat=91), b"[]"]
     kafka.produce("plain", [post(1, id="mine"), post(2), *bad, post(3)])
     with world.client() as client:
         client.insert("plain", "flood", session="plain")
-        connector = source(world, kafka, "plain", "--dead-letter-topic", "plain-dead")
+        connector = source(world, kafka, "plain", "--dead-letter-topic", "plain-dead", *safely)
         found = arrived(client, "plain", {"flood 1", "flood 2", "flood 3"})
         connector.until(lambda line: line.get("done") == 3 and line.get("bad") == 4)
     last = connector.stop()
@@ -93,7 +94,8 @@ def test_matches_of_a_session_go_to_a_topic(world: World, kafka: Broker) -> None
         for number in range(3):
             row = {"id": f"o{number}", "lon": 1, "lat": 2, "text": "storm ö", "time": number}
             client.publish([row])
-        connector = sink(world, kafka, "sunk")
+        safely = ("--bootstrap", kafka.secure, "--kafka-config", str(kafka.librdkafka))
+        connector = sink(world, kafka, "sunk", *safely)
         connector.until(lambda line: line.get("done") == 6)
         first = kafka.read("sunk")
         assert sorted({m.key() for m in first}) == [b"a", b"b"]
