@@ -33,7 +33,7 @@ class Service(Protocol):
         ...
 
     def hire(self, worker: int) -> None:
-        """Start one, and make it known to all."""
+        """Start one, and make it known to all. Raises Unavailable where it has no place."""
         ...
 
     def dismiss(self, worker: int) -> None:
@@ -47,6 +47,7 @@ class Manning:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._stopping = threading.Event()
+        self._without_place = ""
         self._thread = threading.Thread(target=self._run, daemon=True, name="manning")
 
     def start(self) -> None:
@@ -76,11 +77,25 @@ class Manning:
         for worker in range(running, wanted):
             if self._stopping.is_set():
                 return
-            log.info("worker-%d is started", worker)
-            service.hire(worker)
+            if not self._hire(worker):
+                return
         if wanted > running:
             service.tell(wanted)
         elif service.tell(wanted) <= wanted:
             for worker in reversed(range(wanted, running)):
                 log.info("worker-%d is stopped", worker)
                 service.dismiss(worker)
+
+    def _hire(self, worker: int) -> bool:
+        """False: it has no place now, which is said once."""
+        if not self._without_place:
+            log.info("worker-%d is started", worker)
+        try:
+            self._service.hire(worker)
+        except Unavailable as error:
+            if str(error) != self._without_place:
+                self._without_place = str(error)
+                log.warning("worker-%d was not started; tried again: %s", worker, error)
+            return False
+        self._without_place = ""
+        return True

@@ -1,7 +1,7 @@
 """This host as a node of a Ray cluster, in the foreground: what is started here ends here.
 
 Ray's own program starts it, in a session of its own. It ends with this process, whatever ends
-that, and its folder of sockets and logs goes with it.
+that; its folder of sockets and logs goes with it, unless by kill -9.
 """
 
 from __future__ import annotations

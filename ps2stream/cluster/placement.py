@@ -8,6 +8,7 @@ of whose actors answers are left out, while others have room.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -36,8 +37,9 @@ class Placement(Protocol):
 
     lan: Lan | None
 
-    def await_room(self, actors: Iterable[Address]) -> None:
-        """Until there is room for all of these. Raises Unavailable."""
+    def await_room(self, actors: Iterable[Address], stopping: threading.Event) -> None:
+        """Until there is room for all of these. Raises Unavailable, also once `stopping` is
+        set."""
         ...
 
     def options(self, actor: Address, homes: Homes, silent_s: Silence) -> dict[str, Any]:
@@ -56,7 +58,7 @@ class OneHost:
             ray.get_runtime_context().get_node_id(), soft=False
         )
 
-    def await_room(self, actors: Iterable[Address]) -> None:
+    def await_room(self, actors: Iterable[Address], stopping: threading.Event) -> None:
         """There is."""
 
     def options(self, actor: Address, homes: Homes, silent_s: Silence) -> dict[str, Any]:
@@ -71,7 +73,7 @@ class ManyHosts:
         self._ray = ray
         self._wait_s = wait_s
 
-    def await_room(self, actors: Iterable[Address]) -> None:
+    def await_room(self, actors: Iterable[Address], stopping: threading.Event) -> None:
         wanted = Counter(resource(actor.role) for actor in actors)
         begun = told = time.monotonic()
         while True:
@@ -89,7 +91,8 @@ class ManyHosts:
             if now - told >= TELL_S:
                 told = now
                 log.info("waiting for hosts that offer %s", said)
-            time.sleep(LOOK_S)
+            if stopping.wait(LOOK_S):
+                raise Unavailable(f"asked to stop while the hosts lacked {said}")
 
     def options(self, actor: Address, homes: Homes, silent_s: Silence) -> dict[str, Any]:
         name = resource(actor.role)

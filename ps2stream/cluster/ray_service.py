@@ -48,7 +48,7 @@ SEQUENCER = Address("sequencer", 0)
 class RayService(Service):
     """See the module."""
 
-    def __init__(self, settings: Settings, topology: Topology) -> None:
+    def __init__(self, settings: Settings, topology: Topology, stopping: threading.Event) -> None:
         self._place = place_of(settings)
         self._instance = RayInstance(settings)
         self._ray = self._instance.ray
@@ -71,7 +71,7 @@ class RayService(Service):
         self._kept = False
         try:
             self._logs.check(topology)
-            self._start()
+            self._start(stopping)
             if settings.database_url is None:
                 ray_environment.keep(settings.data_dir, os.environ)  # the directory is now ours
                 self._kept = True
@@ -117,10 +117,10 @@ class RayService(Service):
 
     # --- starting ------------------------------------------------------------------
 
-    def _start(self) -> None:
+    def _start(self, stopping: threading.Event) -> None:
         ray, settings = self._ray, self._settings
         try:
-            self._placement.await_room(self._topology.addresses())
+            self._placement.await_room(self._topology.addresses(), stopping)
             self._make(SEQUENCER, 0)
             others = [a for a in self._topology.addresses() if a != SEQUENCER]
             epochs = ray.get(self._actors[SEQUENCER].admit.remote(others))

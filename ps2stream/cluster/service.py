@@ -13,6 +13,7 @@ import dataclasses
 import json
 import logging
 import secrets
+import threading
 from collections import Counter
 from collections.abc import Sequence
 
@@ -37,18 +38,23 @@ from ps2stream.terms import Analysis, Analyzer
 log = logging.getLogger("ps2stream.cluster")
 
 
-def start(settings: Settings, plan: RoutingPlan | None = None) -> Service:
+def start(
+    settings: Settings,
+    plan: RoutingPlan | None = None,
+    stopping: threading.Event | None = None,
+) -> Service:
     """Start everything, replay the ledger, and serve.
 
-    `plan` overrides `settings.plan`. Raises DataDirectoryError, PlanError, InvalidArgument
-    (a port in use, a refused address) or Unavailable; what was started is stopped again.
+    `plan` overrides `settings.plan`; once `stopping` is set, hosts are not waited for. Raises
+    DataDirectoryError, PlanError, InvalidArgument (a port in use, a refused address) or
+    Unavailable; what was started is stopped again.
     """
     plan = fitted_plan(settings, plan)
     topology = topology_of(settings, plan)
     warm(topology)
     if settings.runtime == "local":
         return LocalService(settings, topology)
-    return RayService(settings, topology)
+    return RayService(settings, topology, stopping or threading.Event())
 
 
 def topology_of(settings: Settings, plan: RoutingPlan) -> Topology:

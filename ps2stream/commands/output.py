@@ -128,8 +128,11 @@ def printable(text: str) -> str:
 
 @contextmanager
 def on_interrupt(act: Callable[[], None]) -> Iterator[None]:
-    """Ctrl-C and SIGTERM call `act` within the block, instead of ending the process."""
-    numbers = (signal.SIGINT, signal.SIGTERM)
+    """Ctrl-C, SIGTERM and a terminal that is closed call `act` within the block, instead of ending
+    the process; under nohup the last does nothing."""
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
     before = [signal.signal(number, lambda *_: act()) for number in numbers]
     try:
         yield

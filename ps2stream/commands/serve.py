@@ -13,6 +13,7 @@ from pydantic.fields import FieldInfo
 
 from ps2stream import __version__, config, log
 from ps2stream.commands.output import Output, json_option, on_interrupt, pass_output
+from ps2stream.errors import Unavailable
 
 
 def settings_options(*without: str) -> Callable[[Any], Any]:
@@ -65,17 +66,21 @@ def serve(output: Output, /, file: Path | None, verbose: bool, **flags: Any) -> 
     kept = str(settings.data_dir if settings.database_url is None else place_of(settings))
     where = {"data_dir" if settings.database_url is None else "database": kept}
     done = threading.Event()
-    with on_interrupt(done.set), start(settings) as service:
-        output.emit(
-            {
-                "event": "ready",
-                "version": __version__,
-                "targets": service.targets,
-                **where,
-                "runtime": settings.runtime,
-            },
-            f"ps2stream {__version__} listens on {', '.join(service.targets)}; "
-            f"queries are kept in {kept}; stop it with Ctrl-C",
-        )
-        done.wait()
+    try:
+        with on_interrupt(done.set), start(settings, stopping=done) as service:
+            output.emit(
+                {
+                    "event": "ready",
+                    "version": __version__,
+                    "targets": service.targets,
+                    **where,
+                    "runtime": settings.runtime,
+                },
+                f"ps2stream {__version__} listens on {', '.join(service.targets)}; "
+                f"queries are kept in {kept}; stop it with Ctrl-C",
+            )
+            done.wait()
+    except Unavailable:
+        if not done.is_set():  # else it was not to start any more
+            raise
     output.emit({"event": "stopped"}, "stopped")

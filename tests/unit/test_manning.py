@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ps2stream.cluster.manning import Manning
+from ps2stream.errors import Unavailable
 
 
 class Staff:
@@ -16,6 +17,7 @@ class Staff:
         self.done: list[tuple[str, int]] = []
         self.rush = 0  # what is wanted once it has been told of fewer
         self.broken = -1
+        self.full = False
 
     def tell(self, workers: int) -> int:
         self.done.append(("tell", workers))
@@ -26,6 +28,8 @@ class Staff:
     def hire(self, worker: int) -> None:
         if worker == self.broken:
             raise OSError("no room")
+        if self.full:
+            raise Unavailable("worker-1 has no place")
         assert worker == self.workers
         self.workers += 1
         self.done.append(("hire", worker))
@@ -67,3 +71,19 @@ def test_what_fails_is_taken_up_where_it_stopped() -> None:
     Manning(staff).look()
     assert staff.workers == 3
     assert staff.done[-1] == ("tell", 3)
+
+
+def test_who_has_no_place_is_told_once_and_started_when_there_is_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    staff = Staff(1, 2)
+    staff.full = True
+    manning = Manning(staff)
+    for _ in range(3):
+        manning.look()
+    assert [r.getMessage() for r in caplog.records if r.levelname == "WARNING"] == [
+        "worker-1 was not started; tried again: worker-1 has no place"
+    ]
+    staff.full = False
+    manning.look()
+    assert staff.done[-2:] == [("hire", 1), ("tell", 2)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import stat
+import threading
 from concurrent import futures
 from pathlib import Path
 from types import SimpleNamespace
@@ -132,8 +133,17 @@ def test_the_host_that_serves_is_never_left_out() -> None:
 def test_what_is_lacking_is_said_within_a_bounded_time() -> None:
     wanted = [*(Address("worker", i) for i in range(3)), Address("sequencer", 0)]
     with pytest.raises(Unavailable, match=r"2 of ps2stream-worker, 1 of ps2stream-sequencer"):
-        cluster(aa={"worker": 1}).await_room(wanted)
-    cluster(aa={"worker": 1, "sequencer": 1}, bb={"worker": 2}).await_room(wanted)
+        cluster(aa={"worker": 1}).await_room(wanted, threading.Event())
+    cluster(aa={"worker": 1, "sequencer": 1}, bb={"worker": 2}).await_room(
+        wanted, threading.Event()
+    )
+
+
+def test_who_is_asked_to_stop_waits_for_no_host() -> None:
+    asked = threading.Event()
+    asked.set()
+    with pytest.raises(Unavailable, match="asked to stop"):
+        cluster(wait_s=math.inf).await_room([WORKER], asked)
 
 
 def test_clients_are_told_hosts_that_they_can_reach() -> None:
