@@ -10,6 +10,7 @@ import contextlib
 import logging
 import os
 import secrets
+import stat
 import sys
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
@@ -35,7 +36,7 @@ def prepare(environ: MutableMapping[str, str], joins: bool = False) -> None:
     """Before `import ray`. Has Ray ask for a token, a new one of this process unless one is
     configured; a mode that is configured stays, and is warned of where it asks for nothing.
     Raises FailedPrecondition when Ray has been imported without; and, for one that `joins`
-    other hosts, when it asks for none, or there is none."""
+    other hosts, when it asks for none, or there is none, or all here can read it."""
     for name, value in SETTINGS.items():
         environ.setdefault(name, value)
     mode = environ.get(MODE)
@@ -58,6 +59,19 @@ def prepare(environ: MutableMapping[str, str], joins: bool = False) -> None:
             f"the hosts of a Ray cluster share a token, and there is none: set {TOKEN_PATH}, or "
             f"copy the file of `ps2stream cluster start` to {path}"
         )
+    elif TOKEN not in environ:
+        _check_kept(path)
+
+
+def _check_kept(path: Path) -> None:
+    """Raises FailedPrecondition unless it holds something that not everybody here can read."""
+    if path.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH):
+        raise FailedPrecondition(
+            f"{path}: all users of this machine can read the hosts' token: chmod 600 it, and make "
+            "another if they are not trusted"
+        )
+    if not path.stat().st_size:
+        raise FailedPrecondition(f"{path}: holds no token")
 
 
 def _path(environ: Mapping[str, str]) -> Path:

@@ -201,6 +201,15 @@ def test_a_token_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
     assert told[ray_environment.MODE] == "token"
     assert ray_environment.TOKEN not in told
     assert ray_environment.provide({ray_environment.TOKEN: "given"}) is None
+    path.chmod(0o644)
+    with pytest.raises(FailedPrecondition, match=r"can read the hosts' token: chmod 600"):
+        ray_environment.prepare(dict(environ), joins=True)
+    path.chmod(0o440)  # as Kubernetes mounts a Secret for a group
+    ray_environment.prepare(dict(environ), joins=True)
+    path.chmod(0o600)
+    path.write_text("")
+    with pytest.raises(FailedPrecondition, match="holds no token"):
+        ray_environment.prepare(dict(environ), joins=True)
 
 
 def test_hosts_that_ask_for_no_token_make_no_cluster() -> None:
