@@ -23,6 +23,8 @@ from ps2stream.errors import Unavailable
 
 UP_S = 60.0
 STOP_S = 20.0
+STARTING_S = 1.0
+"""One that is not up yet holds nothing, and may not listen to SIGTERM until it has connected."""
 OBJECT_STORE = 128 << 20
 """Bytes; messages between actors do not pass through it."""
 OWN_PORTS = ("node-manager", "object-manager", "runtime-env-agent", "dashboard-agent-grpc",
@@ -94,14 +96,14 @@ class Node:
     def check(self) -> None:
         """Raises Unavailable when it has ended."""
         if (code := self.code) is not None:
-            raise Unavailable(f"Ray has ended on this host (code {code}): {self._last()}")
+            raise Unavailable(f"Ray has ended on this host (code {code}): {self.last()}")
 
     def stop(self) -> None:
         """End it, and all that it started; idempotent."""
         if self._child.poll() is None:
             self._child.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._child.wait(STOP_S)
+                self._child.wait(STOP_S if self.address else STARTING_S)
         deadline = time.monotonic() + STOP_S
         while (pids := list(_session(self._child.pid))) and time.monotonic() < deadline:
             for pid in pids:
@@ -112,8 +114,8 @@ class Node:
         self._child.wait()
         shutil.rmtree(self._temp, ignore_errors=True)
 
-    def _last(self) -> str:
-        """What it said at its end."""
+    def last(self) -> str:
+        """What it said last."""
         lines = self._said.read_text("utf-8", "replace").splitlines()
         found = [line.strip() for line in lines if line.strip()]
         wrong = [line for line in found if "Error" in line or "ERR" in line]

@@ -153,7 +153,8 @@ def _await_up(node: Node, done: threading.Event) -> None:
     while not node.await_up() and not done.wait(LOOK_S):
         waited += LOOK_S
         if waited > UP_S:
-            raise Unavailable(f"Ray has not started on this host within {UP_S:.0f} s")
+            problem = f"Ray has not started on this host within {UP_S:.0f} s: {node.last()}"
+            raise Unavailable(problem)
 
 
 def _ended(child: subprocess.Popen[bytes] | None) -> int:

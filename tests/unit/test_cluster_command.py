@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import tempfile
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -96,3 +99,22 @@ def test_an_actor_of_another_version_is_none_of_the_service(
     assert incarnation.endpoint.startswith("tcp://127.0.0.1:")
     assert incarnation.home is not None
     assert len(incarnation.home.key) == 40
+
+
+def test_a_ray_that_is_starting_and_deaf_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(node, "_short", lambda: None)
+    monkeypatch.setattr(node, "STOP_S", 3600.0)
+    deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush"
+    monkeypatch.setattr(node, "_RAY", f"{deaf}=True); time.sleep(3600)")
+    host = node.Node([])
+    while "deaf" not in host.last():
+        time.sleep(0.01)
+    ending = threading.Thread(target=host.stop, daemon=True)
+    ending.start()
+    ending.join(60)
+    assert host.code == -signal.SIGKILL
+    assert list(tmp_path.iterdir()) == []
