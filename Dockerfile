@@ -1,4 +1,4 @@
-# The image of docs/cluster.md: service, planner and command line.
+# The image of docs/cluster.md: service, planner, connectors and command line.
 #   docker build --tag registry.example.org/ps2stream:0.1.0 .
 # For a build that can be repeated, name the base by digest: --build-arg PYTHON=...@sha256:...
 ARG PYTHON=docker.io/library/python:3.11.14-slim-bookworm
@@ -10,7 +10,8 @@ ENV PIP_CONSTRAINT=/src/requirements.txt PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_
 COPY pyproject.toml requirements.txt ./
 RUN python -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
         extras = project['optional-dependencies']; \
-        print(*project['dependencies'], *extras['postgres'], *extras['otel'], sep='\n')" \
+        used = [extras[name] for name in ('postgres', 'otel', 'kafka', 'mqtt')]; \
+        print(*project['dependencies'], *sum(used, []), sep='\n')" \
         >wanted.txt \
  && python -m venv --without-pip /opt/venv \
  && python -m pip --python /opt/venv/bin/python install --quiet --requirement wanted.txt

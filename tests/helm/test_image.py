@@ -50,6 +50,19 @@ def test_the_base_has_a_version(text: str) -> None:
     assert set(re.findall(r"^FROM (\S+)", text, re.MULTILINE)) == {"${PYTHON}", "packages"}
 
 
+def test_it_has_what_every_command_needs(root: Path, text: str) -> None:
+    [code] = re.findall(r'python -c "(.*?)"', text.replace("\\\n", ""))
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True
+    )
+    project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    wanted = [*project["dependencies"]]
+    for name in extras.keys() - {"dev", "docs", "fuzz"}:
+        wanted += extras[name]
+    assert sorted(done.stdout.splitlines()) == sorted(wanted)
+
+
 def test_the_planners_program_is_where_the_chart_looks_for_it(root: Path, text: str) -> None:
     planner = (root / "helm/ps2stream/templates/planner.yaml").read_text("utf-8")
     assert "/opt/ps2stream/main.py" in planner
