@@ -11,7 +11,7 @@ FUZZ_SECONDS ?= 60
 MINUTES ?= 10
 SEED ?= 1
 JOBS ?= 2
-BY_ITSELF := tests/map tests/hosts tests/service/test_overload.py
+BY_ITSELF := tests/map tests/service/test_overload.py
 LONG := tests/ray/test_moves.py tests/ray/test_rebalance.py
 
 .DEFAULT_GOAL := help

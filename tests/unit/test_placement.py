@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import stat
+import sys
 import threading
 from concurrent import futures
 from pathlib import Path
@@ -186,7 +187,10 @@ def test_settings_that_make_no_cluster_are_refused(
     assert [violation.field for violation in found.value.violations] == [field]
 
 
-def test_a_token_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
+def test_a_token_is_made_once_for_its_owner_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "ray", raising=False)
     environ = {ray_environment.TOKEN_PATH: str(tmp_path / "new" / "token")}
     with pytest.raises(FailedPrecondition, match="share a token, and there is none"):
         ray_environment.prepare(dict(environ), joins=True)
