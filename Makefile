@@ -33,8 +33,8 @@ test: lint pytest ## all checks, then all tests
 pytest: $(READY)
 ifeq ($(ARGS),)
 	@echo "== pytest: what bears company, in $(JOBS) processes"
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup tests \
-	    $(addprefix --ignore=,$(BY_ITSELF) $(LONG))
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder \
+	    tests $(addprefix --ignore=,$(BY_ITSELF) $(LONG))
 	@echo "== pytest: what wants the machine for itself, one after the other"
 	@$(BIN)/python -m pytest $(BY_ITSELF)
 else

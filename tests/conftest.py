@@ -10,16 +10,7 @@ import pytest
 
 from tests.postgres_server import Server, installed, server
 
-ALONE = "ray", "spark"  # marks of tests that bear company, but not that of their own kind
 ROOT = Path(__file__).resolve().parent.parent
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What stays in one process where there are several: a file, and all that start Ray."""
-    for item in items:
-        kinds = [kind for kind in ALONE if item.get_closest_marker(kind)]
-        item.add_marker(pytest.mark.xdist_group((kinds or [item.nodeid.partition("::")[0]])[0]))
 
 
 @pytest.fixture(scope="session")
