@@ -12,11 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from ps2stream.batch import F64, I64, U8, U64, Array, column_to_strings, row_of
-from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.errors import InvalidArgument, Violation, short
 from ps2stream.expr import CompiledColumn, compile_column
 from ps2stream.grid import Grid
 from ps2stream.planner.statistics import TOP_TERM
-from ps2stream.posts import short
 from ps2stream.terms import Analyzer, Frequencies
 
 QUERIES = pa.schema(

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ps2stream.answers import since_of
 from ps2stream.batch import F64, I64
@@ -16,6 +15,8 @@ from ps2stream.posts import SCHEMA
 def together(samples: Sequence[pa.Table], seed: int = 0) -> pa.Table:
     """Objects (posts.SCHEMA) of tables of answers.SAMPLE, each dispatcher's in proportion to
     what it accepted in the period that all of them cover."""
+    import pyarrow.compute as pc  # not for the actors that only import `copies`
+
     since = max(map(since_of, samples), default=0)
     rows = pa.concat_tables([t.replace_schema_metadata(None) for t in samples])
     rows = rows.filter(pc.greater_equal(rows["accepted"], since))

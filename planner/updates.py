@@ -19,10 +19,10 @@ import numpy as np
 import pyarrow as pa
 
 from ps2stream.batch import F64
-from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.errors import InvalidArgument, Violation, short
 from ps2stream.geojson import region_of
 from ps2stream.planner.counting import QUERIES
-from ps2stream.posts import CHECKS, NAMES, bad, short
+from ps2stream.posts import CHECKS, NAMES, bad
 from ps2stream.queries import RectColumns
 from ps2stream.space import RECT_FIELDS, Rect, Region, World
 

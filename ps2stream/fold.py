@@ -30,7 +30,8 @@ _TOKEN = regex.compile(
     _FLAGS,
 )
 # What decomposes into marks alone, though three vowels and two sound marks are none.
-_MARKS = regex.compile(r"[\P{ccc=0}\u0F73\u0F75\u0F81\uFF9E\uFF9F]{32,}", _FLAGS)
+MARK = r"[\P{ccc=0}\u0F73\u0F75\u0F81\uFF9E\uFF9F]"
+_MARKS = regex.compile(rf"{MARK}{{32,}}", _FLAGS)
 _ANY_IGNORABLE = regex.compile(IGNORABLE, _FLAGS)
 _EMOJI_OR_IGNORABLE = regex.compile(rf"({_EMOJI})|{IGNORABLE}+", _FLAGS)
 

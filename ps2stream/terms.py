@@ -24,17 +24,20 @@ from ps2stream.batch import (
     U8,
     U32,
     U64,
+    Array,
     column_to_strings,
     sealed,
     strings_to_column,
     take_ragged,
 )
 from ps2stream.errors import FailedPrecondition, InvalidArgument, Violation
+from ps2stream.folding import check_wanted, is_always_wanted, split_column, split_text
 from ps2stream.text_kernels import TOP
 
 __all__ = ["ASCII_FOLD", "TOP", "Analysis", "Analyzer", "Frequencies"]
 
 _MEMO = 1 << 18  # entries of an analyser's memo; dropped as a whole when full
+_SHORT = 48  # characters of a text that Python splits sooner than a kernel is called
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,16 +143,16 @@ class Analyzer:
 
             self._stem = Stemmer.Stemmer(analysis.stemmer).stemWord
         self._terms: dict[str, str | None] = {}
-        self._hashes: dict[str, int] = {}
+        self._hashes: dict[int, int] = {}
 
     def tokens(self, text: str) -> list[str]:
         """The distinct tokens of a text, in order of appearance (semantics.md, Text).
 
         A token of an analysed text analyses into itself.
         """
-        found = fold.split(text)
+        found = list(fold.split(text)) if len(text) <= _SHORT else split_text(text)
         if self.simple:
-            return list(found)
+            return found
         terms = (self._term(token) for token in found)
         return list(dict.fromkeys(t for t in terms if t is not None))
 
@@ -182,11 +185,15 @@ class Analyzer:
         off, data = strings_to_column(tokens)
         return kernels.hash_rows(sealed(off), sealed(data), _IDENTITY, sealed(self.keys))
 
-    def analyse(self, off: I64, text: U8) -> tuple[I64, U64]:
+    def analyse(
+        self, off: I64, text: U8, is_wanted: Callable[[], bool] = is_always_wanted
+    ) -> tuple[I64, U64]:
         """A ragged column of UTF-8 texts -> a ragged column of term hashes.
 
         Rows are sorted and unique and hold TOP. Malformed UTF-8 separates tokens.
+        Raises Cancelled once `is_wanted` says that the caller has left.
         """
+        check_wanted(is_wanted)
         rows = len(off) - 1
         slow = np.zeros(rows, np.uint8)
         out_off = np.zeros(rows + 1, np.int64)
@@ -201,26 +208,43 @@ class Analyzer:
         else:
             out = np.empty(0, np.uint64)
             slow[:] = 1
-        slow_off, hashes = self._analyse_slowly(*take_ragged(off, text, np.flatnonzero(slow)))
+        slow_off, hashes = self._analyse_slowly(off, text, np.flatnonzero(slow), is_wanted)
         merged: tuple[I64, U64] = kernels.merge_rows(out_off, out, slow, slow_off, hashes)
         return merged
 
-    def _analyse_slowly(self, off: I64, text: U8) -> tuple[I64, U64]:
-        """Hashes of each row by way of `tokens`, unsorted and without TOP."""
-        rows = [self.tokens(t) for t in column_to_strings(off, text)]
+    def _analyse_slowly(
+        self, off: I64, text: U8, rows: Array, is_wanted: Callable[[], bool]
+    ) -> tuple[I64, U64]:
+        """Term hashes of these rows, as a ragged column, unsorted and without TOP."""
+        keys = sealed(self.keys)
+        sizes, parts = [np.zeros(1, np.int64)], [np.zeros(0, np.uint64)]
+        for _, row_off, token_off, tokens in split_column(off, text, rows, is_wanted):
+            term = kernels.hash_rows(sealed(token_off), sealed(tokens), _IDENTITY, keys)
+            if not self.simple:
+                term = self._term_hashes(term, token_off, tokens)
+                row_off = np.append(0, np.cumsum(term != 0))[row_off]
+                term = term[term != 0]
+            sizes.append(np.diff(row_off))
+            parts.append(term)
+        return np.cumsum(np.concatenate(sizes)), np.concatenate(parts)
+
+    def _term_hashes(self, found: U64, token_off: I64, tokens: U8) -> U64:
+        """For each token the hash of its term, 0 for a stop word; `found`: its own hash."""
         memo = self._hashes
-        new = list({t for row in rows for t in row if t not in memo})
-        fresh = dict(zip(new, self.hash_terms(new).tolist(), strict=True))
-        if len(memo) + len(fresh) <= _MEMO:
-            memo.update(fresh)
-            known = memo
-        else:
-            known = memo | fresh
-            self._hashes = {}
-        flat = [known[t] for row in rows for t in row]
-        out_off = np.zeros(len(rows) + 1, np.int64)
-        np.cumsum(np.fromiter(map(len, rows), np.int64, len(rows)), out=out_off[1:])
-        return out_off, np.array(flat, np.uint64)
+        each, first, which = np.unique(found, return_index=True, return_inverse=True)
+        known = [memo.get(h) for h in each.tolist()]
+        new = [i for i, h in enumerate(known) if h is None]
+        if new:
+            texts = column_to_strings(*take_ragged(token_off, tokens, first[new]))
+            terms = [self._term(t) for t in texts]
+            hashes = self.hash_terms([t or "" for t in terms]).tolist()
+            fresh = [h if t is not None else 0 for t, h in zip(terms, hashes, strict=True)]
+            for i, h in zip(new, fresh, strict=True):
+                known[i] = h
+            if len(memo) + len(new) > _MEMO:
+                self._hashes = memo = {}
+            memo.update(zip(each[new].tolist(), fresh, strict=True))
+        return np.array(known, np.uint64)[which]
 
 
 class Frequencies:

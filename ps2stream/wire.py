@@ -21,7 +21,8 @@ _VARINT, _FIXED64, _BYTES = 0, 1, 2
 
 
 class Gap(NamedTuple):
-    """The `pairs` numbered first..last (inclusive session_seq) were dropped."""
+    """The pairs numbered first..last (inclusive session_seq) were dropped: so many `pairs`, or,
+    where that is 0, nobody knows how many."""
 
     first: int
     last: int

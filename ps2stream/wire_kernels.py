@@ -71,3 +71,67 @@ def get_varints(data: U8, at: int, end: int, out: U32) -> int:
         out[n] = value
         n += 1
     return n
+
+
+@njit(cache=True, nogil=True)
+def count_entries(data: U8, outer: int, inner: int, limit: int) -> int:
+    """Counts what the repeated field `inner` holds in all occurrences of the message field
+    `outer` of a message, or, with outer 0, in the message itself. Stops above `limit`. BAD
+    where fields do not fill the bytes. Fields of groups count like those around them."""
+    n = 0
+    at = 0
+    size = len(data)
+    end = size  # of the message that is read: the whole one, or one at `outer`
+    inside = outer == 0
+    while at < size:
+        tag = 0
+        shift = 0
+        while True:
+            if at >= end or shift > 63:
+                return BAD
+            byte = data[at]
+            at += 1
+            tag |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+        kind = tag & 7
+        field = (tag >> 3) & 0x1FFFFFFF
+        if kind == 1:
+            at += 8
+        elif kind == 5:
+            at += 4
+        elif kind == 0 or kind == 2:
+            value = 0
+            shift = 0
+            while True:
+                if at >= end or shift > 63:
+                    return BAD
+                byte = data[at]
+                at += 1
+                value |= (byte & 0x7F) << shift
+                shift += 7
+                if byte < 0x80:
+                    break
+            if kind == 2:
+                if value < 0 or value > end - at:
+                    return BAD
+                if inside:
+                    at += value
+                    if field == inner:
+                        n += 1
+                        if n > limit:
+                            return n
+                elif field == outer:
+                    end = at + value
+                    inside = True
+                else:
+                    at += value
+        elif kind > 5:
+            return BAD
+        if at > end:
+            return BAD
+        if at == end and end < size:  # the message at `outer` is read
+            end = size
+            inside = False
+    return n
