@@ -6,10 +6,14 @@ from typing import Final
 
 ID_BYTES: Final = 128  # query, object, request and producer ids: 1..128
 SESSION_BYTES: Final = 128
-REQUEST_BYTES: Final = 64 * 1024  # one query, one object
+REQUEST_BYTES: Final = 64 * 1024  # one request but those with a query, a batch or a plan
+QUERY_BYTES: Final = 1024 * 1024  # one query: room for POLYGON_VERTICES at full precision
 BATCH_BYTES: Final = 4 * 1024 * 1024  # one batch of queries or objects
+BATCH_ROWS: Final = 8_192  # objects, queries or ids of one batch
 PLAN_BYTES: Final = 4 * 1024 * 1024  # a plan in JSON, to be moved to
+VIOLATIONS: Final = 64  # that one error lists; the check stops there
 TEXT_BYTES: Final = 64 * 1024  # the text of one object
+FOLDED_TEXT_BYTES: Final = 128 * 1024  # the same once folded: U+FDFA grows elevenfold
 
 EXPRESSION_BYTES: Final = 8 * 1024
 EXPRESSION_TERMS: Final = 64  # distinct terms

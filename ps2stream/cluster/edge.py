@@ -6,7 +6,6 @@ sees one event at a time, and what it sends leaves in that order.
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +18,7 @@ from ps2stream.batch import Frame, strings_to_column
 from ps2stream.cluster.explaining import meeting
 from ps2stream.cluster.meter import Meter
 from ps2stream.cluster.pricing import priced
+from ps2stream.cluster.process import counters_of
 from ps2stream.cluster.publications import Machine, Publications
 from ps2stream.cluster.questions import CONTROLLER, SEQUENCER, Questions
 from ps2stream.cluster.stream import Stream, Streams
@@ -73,6 +73,7 @@ class Router(Machine, Protocol):
 
     mergers: int
     gridt: Gridt
+    stall_report: str
 
     @property
     def plan_version(self) -> int: ...
@@ -130,7 +131,7 @@ class DispatcherEdge:
         self._questions = Questions(self.send)
         self._updates = Updates(self._questions, self.lock)
         self._ticks = 0
-        self.noted: Mapping[str, float] = {}  # counters of others, told with our own
+        self._noted: dict[str, Any] = {}  # what others know, told with our own
         self.endpoints: Sequence[str] = ()  # of all dispatchers, HOST:PORT
         self.streams = Streams(self, machine.index, machine.mergers, self.meter)
 
@@ -236,6 +237,11 @@ class DispatcherEdge:
         return end
 
     @property
+    def open_bytes(self) -> int:
+        """Bytes of batches that are routed and not complete."""
+        return self._publications.open_bytes
+
+    @property
     def grid(self) -> Grid:
         """That of every plan of this service."""
         return self.machine.gridt.grid
@@ -258,8 +264,13 @@ class DispatcherEdge:
             return None
         return priced(self.machine.gridt, self.lock, self.costs, query, recent.joined(), now_ms)
 
+    def note(self, parts: Mapping[str, Any]) -> None:
+        """What else `status` is to tell, until it is noted anew under the same names."""
+        with self.lock:
+            self._noted |= parts
+
     def status(self) -> dict[str, Any]:
-        """What this dispatcher knows of itself."""
+        """What this dispatcher knows of itself, and what it was told."""
         with self.lock:
             return {
                 "dispatcher": self.machine.index,
@@ -274,7 +285,7 @@ class DispatcherEdge:
                 **counters_of(self.machine),
                 "stages": self.meter.stages,
                 "endpoints": self.endpoints,
-                **self.noted,
+                **self._noted,
             }
 
     # --- from peers and timers ---------------------------------------------
@@ -309,6 +320,7 @@ class DispatcherEdge:
             self.streams.tick()
             self._watchers.tick()
             self._out(self.machine.tick())
+            self._publications.report_stall(self.machine.stall_report)
             self._route()
             self._ticks += 1
             if self._ticks % REPEAT_TICKS == 0:
@@ -390,18 +402,3 @@ class DispatcherEdge:
             future.set_exception(Unavailable("this dispatcher has been replaced; ask again"))
         else:
             future.set_result(value)
-
-
-def counters_of(machine: object) -> dict[str, Any]:
-    """A machine's `counters`, as a plain dict."""
-    counters = getattr(machine, "counters", None)
-    if counters is None:
-        return {}
-    if dataclasses.is_dataclass(counters) and not isinstance(counters, type):
-        return dataclasses.asdict(counters)
-    return dict(counters)
-
-
-def wall_clock_ms() -> int:
-    """Unix time in milliseconds."""
-    return time.time_ns() // 1_000_000

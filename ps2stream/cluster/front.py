@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ps2stream.batch import Frame
-from ps2stream.cluster.edge import DispatcherEdge, wall_clock_ms
-from ps2stream.cluster.logs import Logs
+from ps2stream.cluster.allocator import bound_heaps, return_free_memory
+from ps2stream.cluster.edge import DispatcherEdge
+from ps2stream.cluster.logs import LogReporter, Logs
+from ps2stream.cluster.process import wall_clock_ms
 from ps2stream.cluster.shell import Shell
 from ps2stream.cluster.topology import Topology
 from ps2stream.cluster.traces import NO_TRACES, Tracing
@@ -21,6 +23,12 @@ if TYPE_CHECKING:
     from ps2stream.service.server import Server
 
 
+REST_S = 2.0
+FLOOD_BYTES = 16 << 20
+"""Bytes of batches under way after which free memory is given back, once nothing was logged for
+REST_S."""
+
+
 class DispatcherShell(Shell):
     """A dispatcher."""
 
@@ -28,6 +36,7 @@ class DispatcherShell(Shell):
         self, address: Address, epoch: int, topology: Topology, logs: Logs, identity: int
     ) -> None:
         super().__init__(address, epoch)
+        bound_heaps()
         analyzer = topology.analyzer()
         self._log = logs.open(address)
         objects = ObjectLog(self._log)
@@ -46,6 +55,7 @@ class DispatcherShell(Shell):
             meter=self.meter,
             costs=topology.policy.rules.costs,
         )
+        self._reporter = LogReporter(address, self._log)
         self._servers: list[Server] = []
 
     def handle(self, frames: list[Frame]) -> None:
@@ -57,6 +67,8 @@ class DispatcherShell(Shell):
 
     def tick(self) -> None:
         self.edge.tick()
+        if self._reporter.due:
+            self.edge.send(self._reporter.report(self.edge.machine.offset))
 
     def start(
         self, exits: bool = False, metrics_s: float = 0.0, tracing: Tracing = NO_TRACES
@@ -78,9 +90,9 @@ class DispatcherShell(Shell):
             self._servers.append(serve_privately(self.edge, private))
         return self._servers[0].port
 
-    def note(self, counters: Mapping[str, float]) -> None:
+    def note(self, parts: Mapping[str, Any]) -> None:
         """What else `status` is to tell."""
-        self.edge.noted = counters
+        self.edge.note(parts)
 
     def locate(self, endpoints: Sequence[str]) -> None:
         """Where clients reach the dispatchers, HOST:PORT by index."""
@@ -98,8 +110,13 @@ class DispatcherShell(Shell):
         return super().status() | self.edge.status() | served
 
     def _sync(self) -> None:
+        flooded = False
         while not self._stopping.is_set():
-            self._unsynced.wait()
+            if not self._unsynced.wait(REST_S if flooded else None):
+                return_free_memory()
+                flooded = False
+                continue
+            flooded |= self.edge.open_bytes > FLOOD_BYTES
             self._unsynced.clear()
             with self.watched():
                 self.edge.sync()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from collections import deque
@@ -21,6 +22,9 @@ from ps2stream.messages import Reply, Send
 from ps2stream.rows import ObjectRows
 from ps2stream.service.gateway import Publication
 
+log = logging.getLogger("ps2stream.cluster")
+OPEN_BYTES = 128 << 20
+"""Columns of batches that are routed and not complete, for they may be sent again."""
 Settle = Callable[[Future[Any], object], None]
 
 
@@ -54,6 +58,14 @@ class _Accepted(NamedTuple):
     publication: Publication
 
 
+class _Open(NamedTuple):
+    """A batch that is routed and not complete; `since` is when its first publication came."""
+
+    since: float
+    objects: int
+    size_bytes: int
+
+
 class Publications:
     """Those of one dispatcher. `settle` answers a future; after `wake` somebody calls `sync`,
     on a thread of its own."""
@@ -78,7 +90,8 @@ class Publications:
         self._settle = settle
         self._wake = wake
         self._meter = meter
-        self._open: dict[int, tuple[float, int]] = {}  # by batch: since when, objects
+        self._open: dict[int, _Open] = {}  # by batch
+        self.open_bytes = 0
         self._room = threading.Condition(lock)
         # One publisher at a time asks for the lock, so that what comes from peers, updates and
         # acknowledgements find no crowd there.
@@ -110,8 +123,10 @@ class Publications:
     def route(self, out: Callable[[Sequence[Send | Reply]], None], now_ms: int) -> None:
         """Route what waits, as far as it is to leave now. Called under the lock."""
         machine = self._machine
-        while machine.in_flight < machine.max_in_flight and (
-            taken := self.intake.take(machine.active)
+        while (
+            machine.in_flight < machine.max_in_flight
+            and self.open_bytes < OPEN_BYTES
+            and (taken := self.intake.take(machine.active))
         ):
             rows = ObjectRows.concat([waiting.rows for waiting in taken])
             begun = time.monotonic()
@@ -125,7 +140,8 @@ class Publications:
                 continue
             now = time.monotonic()
             if sends:
-                self._open[offset] = taken[0].since, len(rows)
+                opened = self._open[offset] = _Open(taken[0].since, len(rows), rows.nbytes)
+                self.open_bytes += opened.size_bytes
                 self._trace(offset, len(rows), taken[0].since, begun)
             self._watchers.accepted(rows, offset, bool(sends))
             out(sends)
@@ -147,7 +163,8 @@ class Publications:
         now = time.monotonic()
         for batch in batches:
             if batch in self._open and not self._machine.is_open(batch):
-                since, objects = self._open.pop(batch)
+                since, objects, size_bytes = self._open.pop(batch)
+                self.open_bytes -= size_bytes
                 self._meter.add("complete", now - since, objects)
                 traces, key = self._meter.traces, (self._machine.index, batch)
                 if traces is not None and traces.wanted(key):
@@ -156,10 +173,19 @@ class Publications:
     def note_progress(self) -> None:
         """Let the log know how far objects are complete."""
         for batch in [b for b in self._open if b < self._machine.oldest]:  # quarantined
-            del self._open[batch]
+            self.open_bytes -= self._open.pop(batch).size_bytes
         with contextlib.suppress(Unavailable):  # a full disk; it is noted again
             if self._log.progress(self._machine.oldest):
                 self._wake()
+
+    def report_stall(self, report: str) -> None:
+        """Log that objects wait while hardly any are completed, unless `report` is empty."""
+        if report:
+            log.warning(
+                "objects wait and hardly any are completed: %s; batches under way: %d, "
+                "publications in the intake: %d",
+                report, self._machine.in_flight, len(self.intake),
+            )  # fmt: skip
 
     def sync(self) -> None:
         """Make durable what was accepted, and answer. Raises Unavailable, for good."""

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from ps2stream.batch import F64, I64, U8, Array
 from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.limits import BATCH_ROWS
+from ps2stream.service.calls import rows_problem
 
 STRING = "string or large_string"
 DOUBLE = "double"
@@ -40,20 +42,27 @@ def open_batch(
         if bad:
             raise InvalidArgument(bad)
         source.seek(0)
-        _refuse_compression(source, field)
+        _check_heads(source, field)
         source.seek(0)
         with pa.ipc.open_stream(source) as reader:
-            batches = list(reader)
-        if len(batches) != 1:
-            raise InvalidArgument(
-                [Violation(field, f"expected one record batch, got {len(batches)}")]
-            )
-        batches[0].validate(full=True)
-    except (pa.ArrowException, OSError, ValueError, struct.error) as error:
+            batch = reader.read_next_batch()
+        batch.validate(full=True)
+    except (pa.ArrowException, OSError, StopIteration, ValueError, struct.error) as error:
         raise InvalidArgument(
             [Violation(field, f"is not an Arrow IPC stream of one record batch: {error}")]
         ) from None
-    return batches[0]
+    return batch
+
+
+def count_rows(data: bytes) -> int:
+    """Rows of the record batches of an Arrow IPC stream, by their heads; 0 for what is none."""
+    rows = 0
+    try:
+        for message in pa.ipc.MessageReader.open_stream(pa.BufferReader(data)):
+            rows += _read_head(message).rows
+    except (pa.ArrowException, OSError, struct.error, IndexError):
+        return 0
+    return rows
 
 
 def strings(batch: pa.RecordBatch, name: str) -> tuple[I64, U8]:
@@ -124,6 +133,9 @@ def _schema_violations(
     schema: pa.Schema, columns: Mapping[str, str], required: Sequence[str], field: str
 ) -> list[Violation]:
     names = list(schema.names)
+    if len(names) > 2 * len(columns):
+        problem = f"holds {len(names)} columns; there may be: {', '.join(columns)}"
+        return [Violation(field, problem)]
     bad = [
         Violation(f"{field}.{name}", f"missing column, expected {columns[name]}")
         for name in required
@@ -148,20 +160,51 @@ def _is(kind: pa.DataType, expected: str) -> bool:
     return bool(pa.types.is_timestamp(kind) or pa.types.is_int64(kind))
 
 
-def _refuse_compression(source: pa.BufferReader, field: str) -> None:
-    """Reads the heads of the messages (flatbuffers, Arrow's Message.fbs); a RecordBatch
-    whose fourth field is set has compressed buffers."""
+class _MessageHead(NamedTuple):
+    """What the head of an IPC message tells; `batches` is 1 for a record batch, else 0."""
+
+    batches: int = 0
+    rows: int = 0
+    compressed: bool = False
+
+
+def _read_head(message: Any) -> _MessageHead:
+    """Reads flatbuffers (Arrow's Message.fbs): of a RecordBatch the first field is the number of
+    rows, and a fourth means compressed buffers."""
+    head = memoryview(message.metadata)
+    (root,) = struct.unpack_from("<I", head, 0)
+    kind = _slot(head, root, 1)
+    if kind is None or head[kind] != _RECORD_BATCH:
+        return _MessageHead()
+    body = _slot(head, root, 2)
+    if body is None:
+        return _MessageHead(batches=1)
+    (offset,) = struct.unpack_from("<I", head, body)
+    table = body + offset
+    length = _slot(head, table, 0)
+    rows = 0 if length is None else struct.unpack_from("<q", head, length)[0]
+    return _MessageHead(1, max(rows, 0), _slot(head, table, 3) is not None)
+
+
+def _check_heads(source: pa.BufferReader, field: str) -> None:
+    """Reads the heads of the messages before any column. Raises InvalidArgument unless there is
+    one record batch of at most BATCH_ROWS rows, not compressed."""
+    batches = 0
     for message in pa.ipc.MessageReader.open_stream(source):
-        head = memoryview(message.metadata)
-        (root,) = struct.unpack_from("<I", head, 0)
-        kind = _slot(head, root, 1)
-        if kind is None or head[kind] != _RECORD_BATCH:
-            continue
-        body = _slot(head, root, 2)
-        if body is not None:
-            (table,) = struct.unpack_from("<I", head, body)
-            if _slot(head, body + table, 3) is not None:
-                raise InvalidArgument([Violation(field, "compressed buffers are not taken")])
+        head = _read_head(message)
+        batches += head.batches
+        if batches > 1:
+            raise _invalid(field, "expected one record batch, got 2 or more")
+        if head.compressed:
+            raise _invalid(field, "compressed buffers are not taken")
+        if head.rows > BATCH_ROWS:
+            raise _invalid(field, rows_problem())
+    if not batches:
+        raise _invalid(field, "expected one record batch, got 0")
+
+
+def _invalid(field: str, problem: str) -> InvalidArgument:
+    return InvalidArgument([Violation(field, problem)])
 
 
 def _slot(head: memoryview, table: int, index: int) -> int | None:

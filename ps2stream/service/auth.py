@@ -19,9 +19,11 @@ from grpc_reflection.v1alpha import reflection
 from ps2stream.errors import PermissionDenied, Ps2StreamError, ResourceExhausted
 from ps2stream.security import Scope, Security
 from ps2stream.service.gateway import Gateway
+from ps2stream.service.half_open import HalfOpenCalls, PeerLimits, PeerShares
 from ps2stream.service.identity import Caller, Identities
-from ps2stream.service.lanes import Lane, Lanes
+from ps2stream.service.lanes import CONNECTION_STREAMS, HOST_STREAMS, Lane, Lanes
 from ps2stream.service.status import abort
+from ps2stream.service.unary_calls import UnaryCalls
 
 log = logging.getLogger("ps2stream.service")
 REFRESH_S = 1.0
@@ -108,6 +110,11 @@ class Guard(grpc.ServerInterceptor):
         self._identities = Identities(security, gateway)
         self._end = end
         self._lanes = lanes
+        self._half_open = HalfOpenCalls()
+        self._stream_shares = PeerShares(
+            PeerLimits(CONNECTION_STREAMS, HOST_STREAMS), "peer_streams"
+        )
+        self._unary = UnaryCalls(lanes, self._half_open)
         self._waiting: dict[grpc.ServicerContext, None] = {}  # strangers' open calls
         self._streams: dict[grpc.ServicerContext, Caller] = {}
         self._lock = threading.Lock()
@@ -120,6 +127,7 @@ class Guard(grpc.ServerInterceptor):
 
     def stop(self) -> None:
         self._stopped.set()
+        self._half_open.stop()
 
     def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
         """gRPC asks for the handler of each call, before any message of it is read."""
@@ -150,15 +158,17 @@ class Guard(grpc.ServerInterceptor):
             lane.check()
         except Ps2StreamError as error:
             return self._refusing(error)
-        wrap = self._streaming if handler.response_streaming else _unary
-        guarded = (self._lasting if _lasts(inner) else wrap)(admit, inner)
-        _run_on(lane, guarded)
-        make = getattr(
-            grpc,
-            f"{'stream' if handler.request_streaming else 'unary'}_"
-            f"{'stream' if handler.response_streaming else 'unary'}_rpc_method_handler",
+        parse, write = handler.request_deserializer, handler.response_serializer
+        # All are streams to gRPC: of others it waits for the message with a thread.
+        if not (handler.request_streaming or handler.response_streaming):
+            called = self._unary.handler(lane, _unary(admit, inner), parse, write)
+            return grpc.stream_stream_rpc_method_handler(called)
+        hasty = _lasts(inner) or not handler.request_streaming
+        guarded = (self._lasting if _lasts(inner) else self._streaming)(
+            admit, inner, hasty, handler.request_streaming
         )
-        return make(guarded, handler.request_deserializer, handler.response_serializer)
+        _run_on(lane, guarded)
+        return grpc.stream_stream_rpc_method_handler(guarded, parse, write)
 
     def refresh(self) -> None:
         """Take the tokens as they now are; what is no longer valid ends."""
@@ -201,38 +211,75 @@ class Guard(grpc.ServerInterceptor):
         return admit
 
     def _streaming(
-        self, admit: Callable[[grpc.ServicerContext], Caller], inner: Behaviour | PerCaller
+        self,
+        admit: Callable[[grpc.ServicerContext], Caller],
+        inner: Behaviour | PerCaller,
+        hasty: bool = False,
+        many: bool = True,
     ) -> Behaviour:
-        def handle(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
-            caller = admit(context)
-            behaviour = inner.of(caller) if isinstance(inner, PerCaller) else inner
-            with self._lock:
-                self._streams[context] = caller
+        """`hasty`: the first message must come soon. many: the behaviour takes an iterator of
+        messages, else that one."""
+
+        def handle(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
+            self._enter(context)
             try:
-                yield from behaviour(request, context)
+                caller = admit(context)
+                behaviour = inner.of(caller) if isinstance(inner, PerCaller) else inner
+                with self._lock:
+                    self._streams[context] = caller
+                if hasty:
+                    requests = self._awaited(requests, context)
+                request = requests if many else next(requests, None)
+                if request is not None:
+                    yield from behaviour(request, context)
             finally:
                 self._forget(context)
 
         return handle
 
     def _lasting(
-        self, admit: Callable[[grpc.ServicerContext], Caller], inner: PerCaller
+        self,
+        admit: Callable[[grpc.ServicerContext], Caller],
+        inner: PerCaller,
+        hasty: bool,
+        many: bool,
     ) -> Callable[..., None]:
         def handle(requests: Any, context: grpc.ServicerContext, send: Any) -> None:
+            self._enter(context)
+            if not context.add_callback(partial(self._forget, context)):
+                self._forget(context)
+                return
             caller = admit(context)
             with self._lock:
-                self._streams[context] = caller
-            if context.add_callback(partial(self._forget, context)):
-                inner.of(caller)(requests, context, send)
-            else:
-                self._forget(context)
+                if context.is_active():  # else it has been forgotten
+                    self._streams[context] = caller
+            inner.of(caller)(self._awaited(requests, context), context, send)
 
         handle.experimental_non_blocking = True  # type: ignore[attr-defined]
         return handle
 
+    def _enter(self, context: grpc.ServicerContext) -> None:
+        """Count a stream. Aborts it where its peer has its share."""
+        try:
+            self._stream_shares.enter(context.peer())
+        except ResourceExhausted as error:
+            abort(context, error)
+
+    def _awaited(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
+        """The messages, of which the first must come soon."""
+        self._half_open.add(context, context.cancel)
+        try:
+            first = next(requests, None)
+        finally:
+            self._half_open.drop(context)
+        if first is not None:
+            yield first
+            yield from requests
+
     def _forget(self, context: grpc.ServicerContext) -> None:
+        self._stream_shares.leave(context.peer())
         with self._lock:
-            del self._streams[context]
+            self._streams.pop(context, None)
 
     def _for_strangers(self, handler: Any) -> Any:
         """An open unary method, as a stream: few wait for their message at a time, and not

@@ -6,13 +6,15 @@ import queue
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import grpc
+import numpy as np
 from google.protobuf.message import DecodeError, Message
 
 from ps2stream.errors import InvalidArgument, Unavailable, Violation
-from ps2stream.limits import BATCH_BYTES, ID_BYTES, SESSION_BYTES
+from ps2stream.limits import BATCH_BYTES, BATCH_ROWS, ID_BYTES, SESSION_BYTES
+from ps2stream.wire_kernels import BAD, count_entries
 
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
@@ -24,19 +26,59 @@ PIPELINE = 8
 def parse(kind: type[M], data: bytes, limit: int, name: str) -> M:
     """The message in `data`. Raises InvalidArgument when it is none, or over `limit` bytes
     (`name` in the error)."""
-    if len(data) > limit:
-        problem = f"{len(data)} bytes are over the limit {name} {limit}"
-        raise InvalidArgument([Violation("request", problem)])
+    _check_size(data, limit, name)
     try:
         return kind.FromString(data)
     except (DecodeError, UnicodeDecodeError):
-        problem = f"is not a {kind.DESCRIPTOR.full_name}"
-        raise InvalidArgument([Violation("request", problem)]) from None
+        raise _malformed(kind) from None
 
 
-def parse_batch(kind: type[M], data: bytes) -> M:
-    """A message that carries a batch; the batch is at most BATCH_BYTES, so is all of it."""
+class RowField(NamedTuple):
+    """Where a request has its rows: the number of the repeated field, that of the message
+    around it (0: the request itself), and the path that an error names."""
+
+    outer: int
+    inner: int
+    path: str
+
+
+OBJECT_ROWS = RowField(1, 1, "batch.objects")
+QUERY_ROWS = RowField(1, 1, "batch.queries")
+ID_ROWS = RowField(0, 1, "ids")
+
+
+def parse_batch(kind: type[M], data: bytes, rows: RowField) -> M:
+    """Parses a message that carries a batch, once `check_batch` has passed it."""
+    check_batch(kind, data, rows)
     return parse(kind, data, BATCH_BYTES, "batch_bytes")
+
+
+def check_batch(kind: type[Message], data: bytes, rows: RowField) -> None:
+    """Raises InvalidArgument for a batch of more than BATCH_BYTES bytes or BATCH_ROWS rows. They
+    are counted before anything is built for them."""
+    _check_size(data, BATCH_BYTES, "batch_bytes")
+    column = np.frombuffer(data, np.uint8)
+    count = count_entries(column, rows.outer, rows.inner, BATCH_ROWS)
+    if count == BAD:
+        raise _malformed(kind)
+    if count > BATCH_ROWS:
+        raise InvalidArgument([Violation(rows.path, rows_problem())])
+
+
+def rows_problem() -> str:
+    """What is wrong with a batch of too many rows."""
+    return f"holds more rows than the limit batch_rows {BATCH_ROWS}"
+
+
+def _check_size(data: bytes, limit: int, name: str) -> None:
+    if len(data) > limit:
+        problem = f"{len(data)} bytes are over the limit {name} {limit}"
+        raise InvalidArgument([Violation("request", problem)])
+
+
+def _malformed(kind: type[Message]) -> InvalidArgument:
+    problem = f"is not a {kind.DESCRIPTOR.full_name}"
+    return InvalidArgument([Violation("request", problem)])
 
 
 def wait(future: Future[T], context: grpc.ServicerContext) -> T:

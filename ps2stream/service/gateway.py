@@ -40,8 +40,8 @@ class Meeting(NamedTuple):
     """How a query and an object would meet. The query is posted in `cells` (tag cells,
     ascending) under each of `terms` (ascending), `postings` in all; plan_version: of the plan
     that says who owns them; here: the tag cell of the object on their level; owners: of (here,
-    each term), none where the query is not posted here; sent_to: the workers that would see
-    the object, for whatever query. matches: what the worker's index says."""
+    each term), none where the query is not posted here; sent_to: the workers that would be sent
+    the object for this query. matches: what the worker's index says."""
 
     matches: bool
     plan_version: int
@@ -57,8 +57,7 @@ class Price(NamedTuple):
     """What a query would bring and cost, by a sample of recent objects. matched: rows of the
     sample; effective: so many objects of equal weights would tell as much; window_s: the time
     it stands for; cells: tag cells, ascending. Of each worker postings (count), checks and
-    copies (a second), load and load_now (microseconds a second: of this query, of what there
-    is)."""
+    copies (a second) and load (microseconds a second), as if there were no other query."""
 
     matched: I64
     sampled: int
@@ -71,7 +70,6 @@ class Price(NamedTuple):
     checks: F64
     copies: F64
     load: F64
-    load_now: F64
 
 
 class Stream(Protocol):

@@ -14,10 +14,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 
 from ps2stream.errors import ResourceExhausted
+from ps2stream.service.half_open import PeerLimits, PeerShares
 
 P = ParamSpec("P")
 T = TypeVar("T")
 MAX_STREAMS = 1024
+CONNECTION_STREAMS = 512
+HOST_STREAMS = 1000
+"""Open streams that one connection and one host may have."""
 MAX_BULK_STREAMS = 768
 """Of them may publish or insert; so there is always room to delete and to acknowledge."""
 REFUSALS = 4096
@@ -36,6 +40,10 @@ class Lane(ThreadPoolExecutor):
         self._name = name
         self.waiting = waiting
         self.limit = threads + waiting
+        # Of the calls in progress, those that wait for their message among them.
+        self.shares = PeerShares(
+            PeerLimits(max(16, self.limit // 2), max(24, self.limit * 3 // 4)), f"peer_{name}"
+        )
         self.calls = 0  # under way and waiting
         self._lock = threading.Lock()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -9,7 +11,15 @@ import numpy as np
 
 from ps2stream.batch import F64, I64, U8, Array, strings_to_column, take_ragged
 from ps2stream.errors import InvalidArgument, Violation
-from ps2stream.limits import BATCH_BYTES, ID_BYTES, LAT_MAX, LON_MAX, TEXT_BYTES
+from ps2stream.folding import find_overlong, is_always_wanted
+from ps2stream.limits import (
+    BATCH_BYTES,
+    FOLDED_TEXT_BYTES,
+    ID_BYTES,
+    LAT_MAX,
+    LON_MAX,
+    TEXT_BYTES,
+)
 from ps2stream.rows import ObjectRows
 from ps2stream.service import arrow
 from ps2stream.space import coordinate_problem
@@ -57,23 +67,31 @@ class Objects:
     def __len__(self) -> int:
         return len(self.lon)
 
-    def refusals(self) -> list[Refusal]:
-        """What is wrong with which row, in row order."""
+    def refusals(
+        self, most: int | None = None, is_wanted: Callable[[], bool] = is_always_wanted
+    ) -> list[Refusal]:
+        """What is wrong with which row, in row order: all of it, or the first `most`.
+
+        Raises Cancelled once `is_wanted` says that the caller has left.
+        """
         out: list[Refusal] = []
         for name, value, limit in (("lon", self.lon, LON_MAX), ("lat", self.lat, LAT_MAX)):
             out += [
-                Refusal(i, name, coordinate_problem(float(value[i]), limit))
-                for i in np.flatnonzero(~(np.abs(value) <= limit)).tolist()
+                Refusal(i, name, _degrees_problem(float(value[i]), limit))
+                for i in np.flatnonzero(~(np.abs(value) <= limit))[:most].tolist()
             ]
         for name, off, bound in (
             ("id", self.id_off, ID_BYTES),
             ("text", self.text_off, TEXT_BYTES),
         ):
             size = np.diff(off)
-            for i in np.flatnonzero(size > bound).tolist():
+            for i in np.flatnonzero(size > bound)[:most].tolist():
                 problem = f"{size[i]} bytes are over the limit {name}_bytes {bound}"
                 out.append(Refusal(i, name, problem))
-        return sorted(out)
+        for i, folded in find_overlong(self.text_off, self.text, TEXT_BYTES, is_wanted)[:most]:
+            named = f"the limit folded_text_bytes {FOLDED_TEXT_BYTES}"
+            out.append(Refusal(i, "text", f"{folded} bytes once folded are over {named}"))
+        return sorted(out)[:most]
 
     def take(self, rows: Array) -> Objects:
         """These rows, in this order."""
@@ -85,9 +103,14 @@ class Objects:
             *take_ragged(self.text_off, self.text, rows),
         )
 
-    def analyse(self, analyzer: Analyzer) -> ObjectRows:
-        """With the terms of each text."""
-        term_off, term = analyzer.analyse(self.text_off, self.text)
+    def analyse(
+        self, analyzer: Analyzer, is_wanted: Callable[[], bool] = is_always_wanted
+    ) -> ObjectRows:
+        """With the terms of each text.
+
+        Raises Cancelled once `is_wanted` says that the caller has left.
+        """
+        term_off, term = analyzer.analyse(self.text_off, self.text, is_wanted)
         return ObjectRows(
             self.id_off,
             self.id,
@@ -101,15 +124,22 @@ class Objects:
         )
 
 
+def _degrees_problem(value: float, limit: float) -> str:
+    if math.isnan(value):
+        return "is required; it is absent, or not a number"
+    return coordinate_problem(value, limit)
+
+
 def read_objects(batch: object_pb2.ObjectBatch, now_ms: int) -> Objects:
     """The columns of a batch. Raises InvalidArgument for what is wrong with it as a whole."""
     size = batch.ByteSize()
     if size > BATCH_BYTES:
         problem = f"{size} bytes are over the limit batch_bytes {BATCH_BYTES}"
         raise InvalidArgument([Violation("batch", problem)])
-    if batch.objects and batch.arrow:
+    data = batch.arrow  # a copy at each look
+    if batch.objects and data:
         raise InvalidArgument([Violation("batch", "holds both objects and arrow; send one")])
-    found = _from_arrow(batch.arrow, now_ms) if batch.arrow else _from_messages(batch, now_ms)
+    found = _from_arrow(data, now_ms) if data else _from_messages(batch, now_ms)
     if not len(found):
         raise InvalidArgument([Violation("batch", "holds no object")])
     return found

@@ -52,12 +52,14 @@ class OpenCall:
     """A call that goes on after its handler. At most one `read` and one `write` are under way.
     What they call when they are done is called on gRPC's thread: it must not block or raise."""
 
-    def __init__(self, context: Any, send: Callable[[None], None]) -> None:
+    def __init__(self, context: Any, send: Callable[[None], None], greet: bool = True) -> None:
+        """`greet`: let the client know at once that the call was taken up."""
         self._context = context
         self._state = context._state
         self._call = context._rpc_event.call
         self._send = send
-        context.send_initial_metadata(())
+        if greet:
+            context.send_initial_metadata(())
 
     def read(self, then: Callable[[bytes | None], None]) -> None:
         """Begin to read; `then` gets the next message, or None at the end of the client's side.
@@ -83,6 +85,14 @@ class OpenCall:
             return found
 
         self._begin(cygrpc.SendMessageOperation(data, 0), done, _server._SEND_MESSAGE_TOKEN)
+
+    def answer(self, data: bytes) -> None:
+        """Write the only message and end the call, in one step as gRPC's unary calls do."""
+        _server._status(self._context._rpc_event, self._state, data)
+
+    def cancel(self) -> None:
+        """End the call without details."""
+        self._context.cancel()
 
     def end(self, error: Exception | None) -> None:
         """End the call: well, or with the status of `error`. Nothing may be under way but a

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple, TypeAlias, TypeVar
 
@@ -18,7 +19,11 @@ from ps2stream.errors import (
     Unavailable,
     Violation,
 )
-from ps2stream.service.calls import in_time, parse_batch
+from ps2stream.limits import BATCH_BYTES, VIOLATIONS
+from ps2stream.service import arrow
+from ps2stream.service.admission import AdmissionTicket, PublishRates
+from ps2stream.service.calls import OBJECT_ROWS, check_batch, in_time, parse
+from ps2stream.service.gate import PublishGate
 from ps2stream.service.gateway import Gateway, Publication
 from ps2stream.service.objects import Refusal, read_objects
 from ps2stream.v1 import object_pb2, pubsub_pb2
@@ -31,33 +36,41 @@ UNARY_WAIT_S = 1.0
 REASONS = ("invalid", "quota", "full", "unavailable", "shed")
 """shed: of level NONE, because the service was full."""
 
-Request = pubsub_pb2.PublishRequest | pubsub_pb2.PublishStreamRequest
+Request = TypeVar("Request", pubsub_pb2.PublishRequest, pubsub_pb2.PublishStreamRequest)
 Answer = TypeVar("Answer", pubsub_pb2.PublishResponse, pubsub_pb2.PublishStreamResponse)
 Level: TypeAlias = object_pb2.PublishLevel.ValueType
 
 
 class Taken(NamedTuple):
-    """What became of a batch; `at` is None where nothing of it was accepted."""
+    """What became of a batch; `at` is None where nothing of it was accepted, `error` why a full
+    service or a quota refused it."""
 
     level: Level
-    at: Publication | None
-    accepted: int
-    refused: list[Refusal]
+    at: Publication | None = None
+    accepted: int = 0
+    refused: Sequence[Refusal] = ()
+    error: ResourceExhausted | None = None
 
 
 class Publishing:
-    """Batches of objects into the gateway."""
+    """Batches of one tenant's objects into the gateway: through the tenant's `rates`, and the
+    `gate` of all callers."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, gate: PublishGate, rates: PublishRates) -> None:
         self._gateway = gateway
+        self._gate = gate
+        self._rates = rates
+        self._rates_lock = threading.Lock()
+        self._refusing = threading.Lock()
         self.refused: Counter[str] = Counter(dict.fromkeys(REASONS, 0))
         """Objects by why they were not accepted."""
 
     def publish(self, data: bytes, context: grpc.ServicerContext) -> bytes:
-        request = parse_batch(pubsub_pb2.PublishRequest, data)
         in_time(context)
-        taken = self._take(request, UNARY_WAIT_S)()
-        if taken.refused and not request.allow_partial:
+        taken = self._take(pubsub_pb2.PublishRequest, data, context, UNARY_WAIT_S)()
+        if taken.error is not None:
+            raise taken.error
+        if taken.refused and taken.at is None:
             raise InvalidArgument(
                 [
                     Violation(f"batch.objects[{r.row}].{r.field}", r.description)
@@ -66,57 +79,104 @@ class Publishing:
             )
         return _answer(pubsub_pb2.PublishResponse(), taken).SerializeToString()
 
-    def begin(self, data: bytes) -> Callable[[], bytes]:
+    def begin(self, data: bytes, context: grpc.ServicerContext) -> Callable[[], bytes]:
         """One batch of a PublishStream, for `pipelined`."""
-        request = parse_batch(pubsub_pb2.PublishStreamRequest, data)
-        taking = self._take(request, STREAM_WAIT_S)
+        taking = self._take(pubsub_pb2.PublishStreamRequest, data, context, STREAM_WAIT_S)
 
         def finish() -> bytes:
-            answer = pubsub_pb2.PublishStreamResponse()
-            try:
-                _answer(answer, taking())
-            except ResourceExhausted as error:
-                answer.level = effective(request.level)
-                answer.retry_after_ms = error.retry_after_ms
+            taken = taking()
+            answer = _answer(pubsub_pb2.PublishStreamResponse(), taken)
+            if taken.error is not None:
+                answer.retry_after_ms = taken.error.retry_after_ms
             return answer.SerializeToString()
 
         return finish
 
-    def _take(self, request: Request, wait_s: float) -> Callable[[], Taken]:
-        """Hand the good rows to the gateway; what is returned waits until they are routed."""
+    def _take(
+        self, kind: type[Request], data: bytes, context: grpc.ServicerContext, wait_s: float
+    ) -> Callable[[], Taken]:
+        """Hands the good rows to the gateway; what is returned waits until they are routed.
+        Rows, rate and share are looked at before anything is built for the batch."""
+        check_batch(kind, data, OBJECT_ROWS)
+        try:
+            with self._rates_lock:
+                self._rates.check(self._gateway.clock_ms())
+            ticket = self._gate.enter(context.peer(), len(data), wait_s)
+        except ResourceExhausted as error:
+            return self._refuse_unread(kind, data, error)
+        try:
+            return self._admit(ticket, kind, data, context, wait_s)
+        except BaseException:
+            self._gate.leave(ticket)
+            raise
+
+    def _admit(
+        self,
+        ticket: AdmissionTicket,
+        kind: type[Request],
+        data: bytes,
+        context: grpc.ServicerContext,
+        wait_s: float,
+    ) -> Callable[[], Taken]:
+        in_time(context)
+        request = parse(kind, data, BATCH_BYTES, "batch_bytes")
         level = effective(request.level)
         if request.producer or request.seq:
             raise FailedPrecondition("producer and seq are not yet available")
         objects = read_objects(request.batch, self._gateway.clock_ms())
-        refused = objects.refusals()
+        refused = objects.refusals(None if request.allow_partial else VIOLATIONS)
         if refused:
             good = np.ones(len(objects), np.bool_)
             good[[r.row for r in refused]] = False
             partial = request.allow_partial and good.any()
             self.refused["invalid"] += len(refused) if partial else len(objects)
             if not partial:
-                return lambda: Taken(level, None, 0, refused)
+                self._gate.leave(ticket)
+                return lambda: Taken(level, refused=refused)
             objects = objects.take(np.flatnonzero(good))
-        rows = objects.analyse(self._gateway.analyzer)
+        try:
+            with self._rates_lock:
+                size = len(objects.text) + len(objects.id)
+                self._rates.take(len(objects), size, self._gateway.clock_ms())
+        except OverQuota as error:
+            self._gate.leave(ticket)
+            taken = self._refuse(level, len(objects), error)
+            return lambda: taken
+        rows = objects.analyse(self._gateway.analyzer, context.is_active)
+        self._gate.end_turn(ticket)
         routing = self._gateway.publish(
             rows, wait_s, durable=level == object_pb2.PUBLISH_LEVEL_DURABLE
         )
+        routing.add_done_callback(lambda _: self._gate.leave(ticket))
+        count = len(rows)
 
         def finish() -> Taken:
             try:
-                return Taken(level, _routed(routing, wait_s), len(rows), refused)
+                return Taken(level, _routed(routing, wait_s), count, refused)
             except ResourceExhausted as error:
-                shed = level == object_pb2.PUBLISH_LEVEL_NONE
-                reason = "quota" if isinstance(error, OverQuota) else "full"
-                self.refused["shed" if shed else reason] += len(rows)
-                if not shed:
-                    raise
-                return Taken(level, None, 0, refused)
+                return self._refuse(level, count, error)._replace(refused=refused)
             except Unavailable:
-                self.refused["unavailable"] += len(rows)
+                self.refused["unavailable"] += count
                 raise
 
         return finish
+
+    def _refuse_unread(
+        self, kind: type[Request], data: bytes, error: ResourceExhausted
+    ) -> Callable[[], Taken]:
+        """Refuses a batch that was not admitted. What it holds is read for the counters alone,
+        so one at a time."""
+        with self._refusing:
+            request = parse(kind, data, BATCH_BYTES, "batch_bytes")
+            rows = len(request.batch.objects) or arrow.count_rows(request.batch.arrow)
+            taken = self._refuse(effective(request.level), rows, error)
+        return lambda: taken
+
+    def _refuse(self, level: Level, rows: int, error: ResourceExhausted) -> Taken:
+        shed = level == object_pb2.PUBLISH_LEVEL_NONE
+        reason = "quota" if isinstance(error, OverQuota) else "full"
+        self.refused["shed" if shed else reason] += rows
+        return Taken(level, error=None if shed else error)
 
 
 def _routed(routing: Future[Publication], wait_s: float) -> Publication:

@@ -20,16 +20,28 @@ from ps2stream.errors import (
     Unavailable,
     Violation,
 )
-from ps2stream.limits import ID_BYTES, REQUEST_BYTES
+from ps2stream.limits import ID_BYTES, QUERY_BYTES, REQUEST_BYTES
 from ps2stream.messages import Status, UpdateDecision
 from ps2stream.rows import QueryRows
 from ps2stream.security import QUOTA_RETRY_MS, Quota
 from ps2stream.service import standing
-from ps2stream.service.calls import in_time, name_problem, parse, parse_batch, pipelined, wait
+from ps2stream.service.admission import PublishRates
+from ps2stream.service.calls import (
+    ID_ROWS,
+    QUERY_ROWS,
+    in_time,
+    name_problem,
+    parse,
+    parse_batch,
+    pipelined,
+    wait,
+)
 from ps2stream.service.delivering import Couriers, Delivering
+from ps2stream.service.gate import PublishGate
 from ps2stream.service.gateway import Gateway
 from ps2stream.service.inbox import Held
 from ps2stream.service.inquiry_calls import InquiryCalls
+from ps2stream.service.interpreting import interpret_query
 from ps2stream.service.listing import page
 from ps2stream.service.objects import Refusal
 from ps2stream.service.publishing import Publishing
@@ -43,7 +55,7 @@ SERVICE = "ps2stream.v1.PubSub"
 class PubSub:
     """Queries and objects in, matches out, for one tenant: `calls` and `streams` by name.
     `slots` bounds the streams, `bulk` those of them that publish or insert, `held` what waits
-    for subscribers; `quota` is what refusals name."""
+    for subscribers; `quota` is what refusals name; `gate` and `rates` admit publications."""
 
     def __init__(
         self,
@@ -53,12 +65,14 @@ class PubSub:
         held: Held,
         couriers: Couriers,
         quota: Quota,
+        gate: PublishGate,
+        rates: PublishRates,
     ) -> None:
         self._quota = quota
         self._gateway = gateway
         self._slots = slots
         self._bulk = bulk
-        self.publishing = Publishing(gateway)
+        self.publishing = Publishing(gateway, gate, rates)
         self.delivering = Delivering(gateway, held, couriers)
         self.calls: dict[str, Behaviour] = {
             "InsertQuery": unary(self._insert),
@@ -75,7 +89,9 @@ class PubSub:
             "DeleteQueries": lambda requests, context: pipelined(
                 requests, lambda data: self._begin_delete(data, context)
             ),
-            "PublishStream": lambda requests, _: pipelined(requests, self.publishing.begin),
+            "PublishStream": lambda requests, context: pipelined(
+                requests, lambda data: self.publishing.begin(data, context)
+            ),
         }
         self.streams = {name: streaming(self._counted(name, f)) for name, f in streams.items()}
         self.deliver = lasting(self._deliver)
@@ -102,13 +118,16 @@ class PubSub:
     # --- one query ------------------------------------------------------------
 
     def _insert(self, data: bytes, context: grpc.ServicerContext) -> bytes:
-        request = parse(pubsub_pb2.InsertQueryRequest, data, REQUEST_BYTES, "request_bytes")
+        request = parse(pubsub_pb2.InsertQueryRequest, data, QUERY_BYTES, "query_bytes")
         _check_request_id(request.request_id)
         found = standing.read_query(request.query, self._gateway)
+        # Before the query is kept: what fails here has inserted nothing.
+        understood = interpret_query(found.rows)
         in_time(context)
         decision = self._decide(found.rows, found.sessions, request.request_id, context)
         lsn = self._only(decision, request.query.id)
-        return pubsub_pb2.InsertQueryResponse(lsn=lsn).SerializeToString()
+        answer = pubsub_pb2.InsertQueryResponse(lsn=lsn, interpretation=understood)
+        return answer.SerializeToString()
 
     def _delete(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         request = parse(pubsub_pb2.DeleteQueryRequest, data, REQUEST_BYTES, "request_bytes")
@@ -146,7 +165,7 @@ class PubSub:
     # --- many queries ---------------------------------------------------------
 
     def _begin_insert(self, data: bytes, context: grpc.ServicerContext) -> Callable[[], bytes]:
-        request = parse_batch(pubsub_pb2.InsertQueriesRequest, data)
+        request = parse_batch(pubsub_pb2.InsertQueriesRequest, data, QUERY_ROWS)
         _check_request_id(request.request_id)
         found = standing.read_queries(request.batch, self._gateway)
         answer = pubsub_pb2.InsertQueriesResponse()
@@ -156,7 +175,7 @@ class PubSub:
         )  # fmt: skip
 
     def _begin_delete(self, data: bytes, context: grpc.ServicerContext) -> Callable[[], bytes]:
-        request = parse_batch(pubsub_pb2.DeleteQueriesRequest, data)
+        request = parse_batch(pubsub_pb2.DeleteQueriesRequest, data, ID_ROWS)
         _check_request_id(request.request_id)
         if not request.ids:
             raise _invalid("ids", "holds no id")

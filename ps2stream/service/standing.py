@@ -12,7 +12,7 @@ from ps2stream import geojson
 from ps2stream.batch import I64, U8, column_to_strings, strings_to_column, take_ragged
 from ps2stream.errors import InvalidArgument, Violation
 from ps2stream.expr import compile_column
-from ps2stream.limits import BATCH_BYTES
+from ps2stream.limits import BATCH_BYTES, POLYGON_VERTICES
 from ps2stream.messages import LookupReply
 from ps2stream.queries import RectColumns, Regions, build_rows, check_rows, delete_rows
 from ps2stream.queries import describe as describe_source
@@ -30,6 +30,8 @@ COLUMNS = {
     "expression": arrow.STRING,
     **dict.fromkeys(RECT_FIELDS, arrow.DOUBLE),
 }
+_MOST_COMMAS = 5 * POLYGON_VERTICES
+"""In GeoJSON: four a position with elevation and measure, and room for what is not a position."""
 _NOWHERE = Rect(0.0, 0.0, 0.0, 0.0)
 """Stands for a bad region, so that the other fields of its row are checked too."""
 
@@ -106,7 +108,7 @@ def deletes(ids: Sequence[str]) -> QueryRows:
 
 
 def describe(reply: LookupReply) -> list[tuple[query_pb2.Query, int]]:
-    """Each query found, in canonical form and under its client's names, and its handle."""
+    """Each query found, as its client typed and named it, and its handle."""
     rows = QueryRows.decode(reply.rows.data)
     sources = rows.source.tobytes()
     at = rows.source_off.tolist()
@@ -143,7 +145,7 @@ def _inserts(found: _Queries, gateway: Gateway) -> Inserts:
     compiled = compile_column(*found.expression, gateway.analyzer, gateway.frequencies)
     refused = found.refused + [Refusal(*p) for p in check_rows(found.id, compiled, found.regions)]
     if not refused:
-        rows = build_rows(found.id, compiled, found.regions)
+        rows = build_rows(found.id, compiled, found.regions, found.expression)
         return Inserts(n, list(range(n)), rows, found.sessions, [])
     at = np.setdiff1d(np.arange(n), [r.row for r in refused])
     refused.sort()
@@ -209,6 +211,9 @@ def _numbers(shape: query_pb2.Rectangle | query_pb2.Circle, names: Sequence[str]
 
 
 def _polygon(text: str) -> Region:
+    if text.count(",") > _MOST_COMMAS:
+        problem = f"more vertices than the limit polygon_vertices {POLYGON_VERTICES}"
+        raise _invalid("region.geojson", problem)
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -11,14 +11,12 @@ from typing import Any
 
 from ps2stream import tenants
 from ps2stream.dispatcher.reservoir import ObjectSample
-from ps2stream.errors import ResourceExhausted
 from ps2stream.grid import Grid
 from ps2stream.load_messages import AdjustReply
 from ps2stream.messages import Ask, LookupReply, SessionGrant, StrategyReply, UpdateDecision
 from ps2stream.planner.adjust.scale import Weights
 from ps2stream.rows import ObjectRows, QueryRows
 from ps2stream.service.gateway import Gateway, Meeting, Price, Publication, Sink, Stream
-from ps2stream.service.quotas import Rates
 from ps2stream.terms import Analyzer, Frequencies
 from ps2stream.tokens import TokensReply
 from ps2stream.watch_messages import Glimpse
@@ -27,10 +25,9 @@ from ps2stream.watch_messages import Glimpse
 class TenantGateway:
     """Implements Gateway for `tenant` over the one of all."""
 
-    def __init__(self, gateway: Gateway, tenant: str, rates: Rates) -> None:
+    def __init__(self, gateway: Gateway, tenant: str) -> None:
         self._all = gateway
         self._tenant = tenant
-        self._rates = rates
 
     @property
     def analyzer(self) -> Analyzer:
@@ -65,12 +62,6 @@ class TenantGateway:
     def publish(
         self, rows: ObjectRows, wait_s: float = 0.0, durable: bool = True
     ) -> Future[Publication]:
-        try:
-            self._rates.take(rows)
-        except ResourceExhausted as error:
-            refused: Future[Publication] = Future()
-            refused.set_exception(error)
-            return refused
         return self._all.publish(rows, wait_s, durable)
 
     def lookup(

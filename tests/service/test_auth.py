@@ -95,7 +95,7 @@ def code_of(target: str, path: str, sends: bool, gets: bool, token: str | None) 
         kind = f"{'stream' if sends else 'unary'}_{'stream' if gets else 'unary'}"
         call: Any = getattr(channel, kind)(path)
         try:
-            answer = call(iter([b""]) if sends else b"", metadata=metadata, timeout=5)
+            answer = call(iter([b""]) if sends else b"", metadata=metadata, timeout=60)
             if gets:
                 next(answer)
         except grpc.RpcError as error:
@@ -168,7 +168,7 @@ def test_a_token_works_for_both_clients_at_every_dispatcher(
 
 def until_known(target: str, token: str) -> None:
     """A dispatcher hears of a new token within a second or two."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     path = "/ps2stream.v1.PubSub/ListQueries"
     while code_of(target, path, False, False, token) == grpc.StatusCode.UNAUTHENTICATED:
         assert time.monotonic() < deadline
@@ -367,12 +367,12 @@ def test_strangers_hold_no_thread(guarded: Service, admin: Client) -> None:
 
         for _ in range(3):
             refused = silent("/ps2stream.v1.PubSub/GetQuery")
-            assert refused.exception(timeout=20).code() == grpc.StatusCode.UNAUTHENTICATED
+            assert refused.exception(timeout=60).code() == grpc.StatusCode.UNAUTHENTICATED
         checks = [silent("/grpc.health.v1.Health/Check") for _ in range(auth.OPEN_CALLS + 3)]
         ended = threading.Event()
         for call in checks:
             call.add_done_callback(lambda _: ended.set())
-        assert ended.wait(30)  # there were too many
+        assert ended.wait(60)  # there were too many
         check = code_of(guarded.targets[0], "/grpc.health.v1.Health/Check", False, False, None)
         assert check is None
         codes = {check.exception(timeout=30).code() for check in checks}

@@ -13,7 +13,7 @@ from ps2stream import limits, tokens
 from ps2stream.client import Client
 from ps2stream.cluster import watchers
 from ps2stream.messages import Status
-from ps2stream.service import delivering, lanes
+from ps2stream.service import delivering, half_open, lanes
 from ps2stream.service.slots import Slots
 from ps2stream.v1 import delivery_pb2, object_pb2, pubsub_pb2, query_pb2
 from tests.service.test_bad_input import Code, call
@@ -22,9 +22,12 @@ __all__ = ["call"]
 LANES = lanes.Lanes()
 LIMITS = {
     "request_bytes": limits.REQUEST_BYTES,
+    "query_bytes": limits.QUERY_BYTES,
     "batch_bytes": limits.BATCH_BYTES,
+    "batch_rows": limits.BATCH_ROWS,
     "plan_bytes": limits.PLAN_BYTES,
     "text_bytes": limits.TEXT_BYTES,
+    "folded_text_bytes": limits.FOLDED_TEXT_BYTES,
     "id_bytes": limits.ID_BYTES,
     "session_bytes": limits.SESSION_BYTES,
     "expression_bytes": limits.EXPRESSION_BYTES,
@@ -39,6 +42,12 @@ LIMITS = {
     "calls": LANES.calls.waiting,
     "delete_calls": LANES.deletes.waiting,
     "inquiry_calls": LANES.inquiries.waiting,
+    "peer_calls": LANES.calls.shares.limits.connection,
+    "peer_delete_calls": LANES.deletes.shares.limits.connection,
+    "peer_inquiry_calls": LANES.inquiries.shares.limits.connection,
+    "peer_streams": lanes.CONNECTION_STREAMS,
+    "half_open_s": int(half_open.HALF_OPEN_S),
+    "half_open_calls": half_open.HALF_OPEN_CALLS,
     "waiting_updates": limits.WAITING_UPDATES,
     "waiting_bytes": limits.WAITING_BYTES,
     "waiting_questions": limits.WAITING_QUESTIONS,
@@ -67,7 +76,9 @@ def start(**fields: Any) -> tuple[str, bytes]:
 
 BEYOND: dict[str, Callable[[int], tuple[str, bytes]]] = {
     "request_bytes": lambda n: ("GetQuery", b"\x0a" * (n + 1)),
+    "query_bytes": lambda n: ("InsertQuery", b"\x0a" * (n + 1)),
     "batch_bytes": lambda n: ("Publish", b"\x0a" * (n + 1)),
+    "batch_rows": lambda n: ("DeleteQueries", b"\x0a\x00" * (n + 1)),
     "text_bytes": lambda n: publish(text="w" * (n + 1)),
     "id_bytes": lambda n: insert(id="w" * (n + 1)),
     "session_bytes": lambda n: insert(session="w" * (n + 1)),

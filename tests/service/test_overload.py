@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ps2stream.bench.bystander import run_bystander
 from ps2stream.bench.overload import run_overload
 from ps2stream.bench.stalled import run_stalled
 
@@ -27,3 +28,12 @@ def test_stalled_subscribers_keep_their_streams_and_others_get_everything() -> N
     for phase in found["healthy"].values():
         assert (phase["missing"], phase["refused"]) == (0, 0)
         assert phase["published"] > 0
+
+
+def test_a_small_publisher_gets_through_beside_a_flood() -> None:
+    found = run_bystander(
+        "ascii", seconds=1.0, calls=4, streams=2, rest=0.0, request_bytes=500_000, runtime="local"
+    )
+    assert found["beside"]["published"] > 0
+    assert found["flood_answers"]["OK"] > 0
+    assert set(found["flood_answers"]) <= {"OK", "RETRY", "RESOURCE_EXHAUSTED", "CANCELLED"}

@@ -62,13 +62,13 @@ def test_health_and_reflection(target: str) -> None:
     with grpc.insecure_channel(target) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         for name in ("", "ps2stream.v1.PubSub", "ps2stream.v1.Admin"):
-            answer = stub.Check(health_pb2.HealthCheckRequest(service=name), timeout=5)
+            answer = stub.Check(health_pb2.HealthCheckRequest(service=name), timeout=60)
             assert answer.status == health_pb2.HealthCheckResponse.SERVING
         request = reflection_pb2.ServerReflectionRequest(
             file_containing_symbol="ps2stream.v1.PubSub"
         )
         mirror = reflection_pb2_grpc.ServerReflectionStub(channel)
-        (answer,) = mirror.ServerReflectionInfo(iter([request]), timeout=5)
+        (answer,) = mirror.ServerReflectionInfo(iter([request]), timeout=60)
         assert answer.file_descriptor_response.file_descriptor_proto
 
 
@@ -129,7 +129,7 @@ def test_a_client_lives_through_a_restart(tmp_path: Path) -> None:
             client.publish([{"id": "after", **row}])
             assert both.acquire(timeout=60)
             matches.close()
-            thread.join(5)
+            thread.join(60)
     assert found == ["before", "after"]
 
 

@@ -93,6 +93,7 @@ class Router:
     ready = True
     plan_version = 1
     route = 0
+    stall_report = ""
     gridt = Gridt(H1(1, np.zeros(1, np.uint32), [HashedLeaf((0,))]), Grid(0, 0))
 
     def __init__(self) -> None:

@@ -1,0 +1,127 @@
+"""Calls in progress by connection and host, and calls whose message has not come.
+
+A call is opened by a few bytes. What it may hold until its message is there, and how many of
+them one peer may open, is decided here; that takes no thread but one for all deadlines.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Final, NamedTuple
+
+from ps2stream.errors import ResourceExhausted
+
+log = logging.getLogger("ps2stream.service")
+HALF_OPEN_S: Final = 5.0
+HALF_OPEN_CALLS: Final = 4096
+
+
+class PeerLimits(NamedTuple):
+    """How many calls in progress one connection and one host may have."""
+
+    connection: int
+    host: int
+
+
+class PeerShares:
+    """Calls in progress by who made them. A peer is as gRPC names it: `ipv4:10.0.0.7:4711`."""
+
+    def __init__(self, limits: PeerLimits, name: str) -> None:
+        """`name`: of the limit, in errors."""
+        self.limits = limits
+        self._name = name
+        self._calls: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def enter(self, peer: str) -> None:
+        """Counts one more call. Raises ResourceExhausted where the peer has its share."""
+        with self._lock:
+            for key, limit, kind in self._keys(peer):
+                if self._calls[key] >= limit:
+                    raise ResourceExhausted(
+                        f"{limit} calls of this {kind} are in progress, the limit ({self._name})"
+                    )
+            for key, _, _ in self._keys(peer):
+                self._calls[key] += 1
+
+    def leave(self, peer: str) -> None:
+        """One of its calls has ended."""
+        with self._lock:
+            for key, _, _ in self._keys(peer):
+                self._calls[key] -= 1
+                if not self._calls[key]:
+                    del self._calls[key]
+
+    def __len__(self) -> int:
+        """Peers with calls in progress: connections and hosts."""
+        return len(self._calls)
+
+    def _keys(self, peer: str) -> list[tuple[str, int, str]]:
+        """What the peer is counted under: who comes by a Unix socket is one host and unnamed."""
+        if not peer.startswith("ip"):
+            return [(peer, self.limits.host, "host")]
+        host = peer.rpartition(":")[0]
+        return [
+            (peer, self.limits.connection, "connection"),
+            (host, self.limits.host, "host"),
+        ]
+
+
+class HalfOpenCalls:
+    """Calls that wait for their message: each is ended after `limit_s` seconds, and the oldest
+    one earlier, when there are more than `most`."""
+
+    def __init__(self, limit_s: float = HALF_OPEN_S, most: int = HALF_OPEN_CALLS) -> None:
+        self.limit_s = limit_s
+        self._most = most
+        self._calls: OrderedDict[Hashable, tuple[float, Callable[[], object]]] = OrderedDict()
+        self._changed = threading.Condition()
+        self._stopped = False
+        threading.Thread(target=self._run, daemon=True, name="ps2stream-half-open").start()
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def add(self, call: Hashable, end: Callable[[], object]) -> None:
+        """From now on `call` is waited for; `end` ends it, on a thread of this one's."""
+        with self._changed:
+            self._calls[call] = time.monotonic() + self.limit_s, end
+            if len(self._calls) == 1 or len(self._calls) > self._most:
+                self._changed.notify()
+
+    def drop(self, call: Hashable) -> bool:
+        """Its message has come, or it has ended; False where it has been dropped or ended."""
+        with self._changed:
+            return self._calls.pop(call, None) is not None
+
+    def stop(self) -> None:
+        """End no more calls."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while (end := self._next_overdue()) is not None:
+            try:
+                end()
+            except Exception:
+                log.exception("a call that sent nothing could not be ended")
+
+    def _next_overdue(self) -> Callable[[], object] | None:
+        """Waits for the next call that is to end; None once stopped."""
+        with self._changed:
+            while not self._stopped:
+                if not self._calls:
+                    self._changed.wait()
+                    continue
+                deadline, end = next(iter(self._calls.values()))
+                left_s = deadline - time.monotonic()
+                if left_s <= 0 or len(self._calls) > self._most:
+                    self._calls.popitem(last=False)
+                    return end
+                self._changed.wait(left_s)
+        return None

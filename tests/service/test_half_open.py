@@ -1,0 +1,168 @@
+"""Calls that are opened and send nothing hold up nobody, and end by themselves."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from ps2stream.client import Client
+from ps2stream.errors import ResourceExhausted
+from ps2stream.service import auth, half_open
+from ps2stream.service.half_open import HalfOpenCalls, PeerLimits, PeerShares
+from tests.service.test_failures import running
+
+Code = grpc.StatusCode
+FLOOD = 330
+CONNECTION_CALLS = 160  # half of the lane
+METHODS = ("Publish", "InsertQuery", "DeleteQuery", "GetQuery", "PriceQuery")
+OWN_CONNECTION = [("grpc.use_local_subchannel_pool", 1)]
+OBJECT = {"lon": 0.0, "lat": 0.0, "text": "word"}
+
+
+class Silence:
+    """Calls of one connection that send no message until they are let go on."""
+
+    def __init__(self, channel: Any) -> None:
+        self._channel = channel
+        self._over = threading.Event()
+        self.calls: list[Any] = []
+
+    def open(self, count: int, methods: tuple[str, ...]) -> None:
+        for i in range(count):
+            path = f"/ps2stream.v1.PubSub/{methods[i % len(methods)]}"
+            self.calls.append(self._channel.stream_stream(path)(self._nothing()))
+
+    def _nothing(self) -> Iterator[bytes]:
+        self._over.wait(60)
+        yield from ()
+
+    def codes(self) -> list[grpc.StatusCode]:
+        """Of all calls, once they have ended."""
+        return [call.code() for call in self.calls]
+
+    def close(self) -> None:
+        for call in self.calls:
+            call.cancel()
+        self._over.set()
+
+
+@pytest.fixture
+def silence() -> Iterator[Any]:
+    made = []
+
+    def of(target: str) -> Silence:
+        channel = grpc.insecure_channel(target, OWN_CONNECTION)
+        made.append((channel, Silence(channel)))
+        return made[-1][1]
+
+    yield of
+    for channel, flood in made:
+        flood.close()
+        channel.close()
+
+
+def test_a_connection_that_only_opens_calls_shuts_nobody_out(
+    tmp_path: Path, silence: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With deadlines beyond the test's, so that only shares and waiting without a thread help."""
+    monkeypatch.setattr(auth, "HalfOpenCalls", lambda: HalfOpenCalls(600.0))
+    with running(tmp_path) as (target, _, _edge), Client(target, timeout=30) as client:
+        flood = silence(target)
+        flood.open(FLOOD, ("Publish", "InsertQuery", "GetQuery"))
+        flood.open(80, ("DeleteQuery",))
+        flood.open(20, ("PriceQuery",))
+        refused = flood.calls[CONNECTION_CALLS:FLOOD]
+        assert {call.code() for call in refused} == {Code.RESOURCE_EXHAUSTED}
+        assert "160 calls of this connection are in progress" in refused[0].details()
+        client.insert("q", "word", session="s")
+        assert client.publish([OBJECT]).accepted == 1
+        assert client.get("q").id == "q"
+        client.delete("q")
+        assert not any(call.done() for call in flood.calls[:CONNECTION_CALLS])
+
+
+def test_calls_without_a_message_end(
+    tmp_path: Path, silence: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auth, "HalfOpenCalls", lambda: HalfOpenCalls(0.3))
+    with running(tmp_path) as (target, _, _edge), Client(target, timeout=30) as client:
+        flood = silence(target)
+        flood.open(40, METHODS)
+        assert set(flood.codes()) == {Code.DEADLINE_EXCEEDED}
+        assert flood.calls[0].details() == "no message came within 0.3 s, the limit (half_open_s)"
+        subscribing = silence(target)
+        subscribing.open(4, ("Deliver",))
+        assert set(subscribing.codes()) == {Code.CANCELLED}
+        # What has had its first message may be silent for as long as it likes.
+        client.insert("q", "word", session="s")
+        with client.subscribe("s") as stream:
+            matches = iter(stream)
+            ended = silence(target)
+            ended.open(4, ("Publish",))
+            ended.codes()
+            client.publish([OBJECT])
+            assert next(matches).query_id == "q"
+
+
+def test_an_open_call_of_health_and_of_admin_is_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auth, "HalfOpenCalls", lambda: HalfOpenCalls(0.3))
+    with running(tmp_path) as (target, _, _edge), grpc.insecure_channel(target) as opened:
+        channel: Any = opened
+        for path in ("/grpc.health.v1.Health/Check", "/ps2stream.v1.Admin/GetStatus"):
+            call = channel.stream_stream(path)(iter(lambda: threading.Event().wait(9), None))
+            assert call.code() == Code.DEADLINE_EXCEEDED
+        empty = channel.stream_stream("/ps2stream.v1.PubSub/GetQuery")(iter(()))
+        assert empty.code() == Code.INVALID_ARGUMENT
+        assert empty.details() == "request: expected one message, got none"
+
+
+def test_shares_are_of_connections_and_of_hosts() -> None:
+    shares = PeerShares(PeerLimits(connection=2, host=3), "peer_calls")
+    one, two, other = "ipv4:10.0.0.7:4711", "ipv4:10.0.0.7:4712", "ipv6:%5B::1%5D:4711"
+    for peer in (one, one, two):
+        shares.enter(peer)
+    with pytest.raises(ResourceExhausted, match=r"2 calls of this connection .*\(peer_calls\)"):
+        shares.enter(one)
+    with pytest.raises(ResourceExhausted, match="3 calls of this host are in progress"):
+        shares.enter(two)
+    shares.enter(other)
+    shares.leave(one)
+    shares.enter(two)
+    for peer in (one, two, two, other):
+        shares.leave(peer)
+    assert len(shares) == 0
+    for _ in range(3):
+        shares.enter("unix:")
+    with pytest.raises(ResourceExhausted, match="host"):
+        shares.enter("unix:")
+
+
+def test_the_oldest_half_open_call_ends_when_there_are_too_many() -> None:
+    ended: list[int] = []
+    over = threading.Semaphore(0)
+
+    def end(i: int) -> None:
+        ended.append(i)
+        over.release()
+
+    calls = HalfOpenCalls(600.0, most=3)
+    for i in range(5):
+        calls.add(i, lambda i=i: end(i))  # type: ignore[misc]
+    for _ in range(2):
+        assert over.acquire(timeout=60)
+    assert ended == [0, 1]
+    assert not calls.drop(0)
+    assert calls.drop(2)
+    assert len(calls) == 2
+    calls.stop()
+
+
+def test_the_documented_limit_is_the_one_that_holds() -> None:
+    assert half_open.HALF_OPEN_S == 5.0

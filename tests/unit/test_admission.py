@@ -1,0 +1,137 @@
+"""Admission of publications: one budget, fair shares of it, turns, and small ones first."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from ps2stream.errors import OverQuota
+from ps2stream.limits import BATCH_BYTES
+from ps2stream.security import Quota
+from ps2stream.service.admission import (
+    LEAST_BYTES,
+    SMALL_BYTES,
+    AdmissionTicket,
+    ByteShares,
+    PublishAdmission,
+    PublishRates,
+)
+
+MIB = 1 << 20
+LARGE = 3_900_000
+
+
+def admitted(admission: PublishAdmission, caller: str, size_bytes: int) -> AdmissionTicket:
+    ticket = admission.request(caller, size_bytes)
+    assert ticket is not None
+    assert ticket.admitted
+    return ticket
+
+
+def test_one_caller_has_half_and_leaves_room_for_others() -> None:
+    shares = ByteShares(100)
+    shares.take("a", 50)
+    assert not shares.fits("a", 1)
+    assert shares.fits("b", 25)
+    shares.take("b", 25)
+    assert not shares.fits("b", 1)
+    assert shares.fits("c", 12)
+    shares.give_back("a", 50)
+    assert shares.fits("a", 37)
+
+
+def test_the_smallest_budget_fits_the_largest_batch() -> None:
+    assert ByteShares(LEAST_BYTES).fits("a", BATCH_BYTES)
+    assert not ByteShares(LEAST_BYTES - 2).fits("a", BATCH_BYTES)
+
+
+def test_a_small_publication_passes_a_flood_of_large_ones() -> None:
+    admission = PublishAdmission(64 * MIB, turns=2)
+    flood = [admission.request(f"peer {i}", LARGE) for i in range(64)]
+    assert sum(t is not None and t.admitted for t in flood) == 2  # turns
+    assert None in flood  # and not all others may wait
+    assert admitted(admission, "small", 1000).working
+    while any(t.working for t in flood if t):  # until the budget is full
+        for ticket in flood:
+            if ticket is not None and ticket.working:
+                admission.end_turn(ticket)
+    assert sum(t is not None and t.admitted for t in flood) > 4
+    for _ in range(100):
+        admission.leave(admitted(admission, "small", 1000))
+
+
+def test_what_waits_is_admitted_by_the_bytes_that_its_caller_had() -> None:
+    admission = PublishAdmission(64 * MIB, turns=1)
+    first = admitted(admission, "x", LARGE)
+    greedy = [admission.request("greedy", MIB) for _ in range(8)]
+    modest = [admission.request("modest", MIB) for _ in range(3)]
+    order: list[str] = []
+    entered = admission.end_turn(first)
+    while entered:
+        [ticket] = entered
+        order.append(str(ticket.caller))
+        entered = admission.leave(ticket)
+    assert None not in greedy + modest
+    assert order == ["greedy", "modest"] * 3 + ["greedy"] * 5
+
+
+def test_a_large_publication_is_not_starved_by_small_ones() -> None:
+    admission = PublishAdmission(32 * MIB, turns=1000)
+    held = []
+    for i in range(250):
+        ticket = admission.request(f"small {i}", SMALL_BYTES)
+        if ticket is not None and ticket.admitted:
+            held.append(ticket)
+    large = admission.request("large", BATCH_BYTES)
+    assert large is not None
+    assert len(admission)
+    given_back = 0
+    while len(admission) and not large.admitted:
+        admission.leave(held.pop(0))
+        given_back += 1
+        late = admission.request(f"late {given_back}", SMALL_BYTES)
+        if late is not None and late.admitted:
+            held.append(late)
+    assert given_back < 200
+
+
+def test_nothing_is_held_once_all_have_left() -> None:
+    rng = random.Random(5)
+    admission = PublishAdmission(32 * MIB, turns=3)
+    tickets: list[AdmissionTicket] = []
+    for _ in range(3000):
+        if rng.random() < 0.55:
+            size = rng.choice((100, 50_000, MIB, BATCH_BYTES))
+            ticket = admission.request(rng.randrange(6), size)
+            tickets += [] if ticket is None else [ticket]
+        elif tickets:
+            ticket = tickets.pop(rng.randrange(len(tickets)))
+            if ticket.working and rng.random() < 0.5:
+                admission.end_turn(ticket)
+                tickets.append(ticket)
+            else:
+                admission.leave(ticket)
+                admission.leave(ticket)  # once is enough
+        held = [t for t in tickets if t.admitted]
+        assert admission.held.free_bytes == 32 * MIB - sum(t.size_bytes for t in held) >= 0
+        assert sum(t.working for t in held) <= 4
+        assert sum(t.working for t in held if t.size_bytes > SMALL_BYTES) <= 4
+        assert len(admission) == len(tickets) - len(held)
+    for ticket in tickets:
+        admission.leave(ticket)
+    assert (admission.held.free_bytes, admission.waiting.free_bytes) == (32 * MIB, 16 * MIB)
+    assert (len(admission), admission._working, admission._finish) == (0, 0, {})
+
+
+def test_a_refused_batch_counts_in_no_rate() -> None:
+    rates = PublishRates(Quota(objects_per_s=100, bytes_per_s=10_000), 1, 0)
+    rates.take(100, 500, 0)
+    with pytest.raises(OverQuota, match="objects_per_s"):
+        rates.take(1, 1, 0)
+    with pytest.raises(OverQuota, match="objects_per_s"):
+        rates.check(0)
+    rates.check(1)
+    rates.take(1, 10_000, 1)
+    with pytest.raises(OverQuota, match="bytes_per_s"):
+        rates.check(100)
