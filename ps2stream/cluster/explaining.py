@@ -25,12 +25,11 @@ class Router(Protocol):
 def meeting(
     router: Router, lock: AbstractContextManager[object], query: QueryRows, thing: ObjectRows
 ) -> Meeting:
-    """Of one query and one object, were it accepted now. Nothing is changed; the router's lock
-    is held only while it is asked."""
+    """Of one query and one object, were it accepted now, and no other query. Nothing is changed;
+    the router's lock is held only while it is asked."""
     gridt, lsn = router.gridt, int(query.handle[0])
     with lock:
         tags = gridt.expand(query)
-        shares, _ = gridt.route(thing.lon, thing.lat, thing.term_off, thing.term)
         version = router.owned_by(lsn)
     level = int(tags.cell[0] >> LEVEL_SHIFT)
     here = gridt.grid.cells(thing.lon, thing.lat, level)
@@ -38,6 +37,7 @@ def meeting(
     index = GI2(gridt.grid)
     index.insert(query, tags.off, tags.cell, tags.term)
     found = index.match(lsn, thing.lon, thing.lat, thing.term_off, thing.term)
+    owners, sought = tags.worker[mine], np.isin(tags.term[mine], thing.term)
     return Meeting(
         matches=len(found.row) > 0,
         plan_version=version,
@@ -45,6 +45,6 @@ def meeting(
         terms=np.unique(tags.term),
         postings=len(tags.cell),
         here=int(here[0]),
-        owners=tags.worker[mine],
-        sent_to=tuple(share.worker for share in shares),
+        owners=owners,
+        sent_to=tuple(np.unique(owners[sought]).tolist()),
     )

@@ -136,14 +136,18 @@ class Watchers:
         if full:
             self._ask()
         self._allowance.tick()
-        told = full or self._accepted or self._matches or self._latency
+        told = full or self._accepted or self._latency
+        # A glimpse that only the matches of others call for would tell that there are some.
+        matched = self._matched if told else 0
         for watcher in self._all:
             watcher.allowance.tick()
-            if told:
-                matches = [watcher.own(seen) for seen in self._matches]
-                told_so = (self._accepted, self._matched, self._latency)
+            matches = [own for seen in self._matches if len((own := watcher.own(seen)).handle)]
+            if told or matches:
+                told_so = (self._accepted, matched, self._latency)
                 watcher.tell(Glimpse(self._objects, matches, *told_so))
+        matched = self._matched - matched
         self._clear()
+        self._matched = matched
 
     def _clear(self) -> None:
         self._objects, self._matches, self._latency = [], [], []

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Set as AbstractSet
-
-from ps2stream.boolean import And, Expr, Term, satisfies
 from ps2stream.service.gateway import Meeting
 from ps2stream.space import Circle, Polygon, Rect, Region
 from ps2stream.space_kernels import haversine_km
@@ -12,18 +9,6 @@ from ps2stream.unit_kernels import LEVEL_SHIFT
 from ps2stream.v1 import explain_pb2
 
 _CELL = (1 << LEVEL_SHIFT) - 1
-
-
-def clause_of(expr: Expr, terms: AbstractSet[str]) -> explain_pb2.Clause:
-    """The expression part by part, on an object with these terms."""
-    kind = "term" if isinstance(expr, Term) else "and" if isinstance(expr, And) else "or"
-    parts = () if isinstance(expr, Term) else expr.args
-    return explain_pb2.Clause(
-        kind=kind,
-        text=expr.text,
-        holds=satisfies(expr, terms),
-        parts=[clause_of(part, terms) for part in parts],
-    )
 
 
 def region_test(region: Region, lon: float, lat: float) -> explain_pb2.RegionTest:

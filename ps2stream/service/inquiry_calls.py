@@ -11,15 +11,15 @@ import numpy as np
 from ps2stream.boolean import Expr, terms_of
 from ps2stream.errors import FailedPrecondition, InvalidArgument, NotFound, Violation
 from ps2stream.expr import parse as parse_expression
-from ps2stream.limits import REQUEST_BYTES
-from ps2stream.queries import describe as describe_source
+from ps2stream.limits import QUERY_BYTES, REQUEST_BYTES
 from ps2stream.region_rows import decode_region
 from ps2stream.rows import QueryRows
 from ps2stream.service import standing
 from ps2stream.service.calls import name_problem, parse, wait
-from ps2stream.service.explanation import clause_of, reason_of, region_test, unit_of
+from ps2stream.service.explanation import reason_of, region_test, unit_of
 from ps2stream.service.gateway import Gateway, Price
 from ps2stream.service.objects import read_objects
+from ps2stream.service.typed_clauses import typed_clause
 from ps2stream.unit_kernels import LEVEL_SHIFT
 from ps2stream.v1 import explain_pb2, object_pb2
 
@@ -27,6 +27,7 @@ Call = Callable[[bytes, grpc.ServicerContext], bytes]
 NEWEST = 1 << 62
 """A handle above all others: of a query as if it were inserted now."""
 MOST_TERMS = 1000
+_US_PER_S = 1e6
 _Z = 1.959964  # 95% of a normal distribution lie within so many deviations
 
 
@@ -54,7 +55,7 @@ class InquiryCalls:
         analyzer = self._gateway.analyzer
         meeting = self._gateway.meeting(row, objects.analyse(analyzer))
         terms = analyzer.tokens(request.object.text)
-        expression = self._expression(row)
+        expression = self._parsed(query.expression)
         answer = explain_pb2.ExplainMatchResponse(
             matches=meeting.matches,
             query=query,
@@ -70,7 +71,7 @@ class InquiryCalls:
             sent_to=meeting.sent_to,
         )
         if expression is not None:
-            answer.text.CopyFrom(clause_of(expression, frozenset(terms)))
+            answer.text.CopyFrom(typed_clause(query.expression, analyzer.tokens, frozenset(terms)))
         names = [] if expression is None else sorted(terms_of(expression))
         posted = dict(zip(analyzer.hash_terms(names).tolist(), names, strict=True))
         bounds = self._gateway.grid.bounds(meeting.here)
@@ -87,12 +88,11 @@ class InquiryCalls:
         answer.reason = reason_of(answer)
         return answer.SerializeToString()
 
-    def _expression(self, row: QueryRows) -> Expr | None:
-        text, _ = describe_source(row.source.tobytes())
-        return parse_expression(text, self._gateway.analyzer.tokens) if text else None
+    def _parsed(self, expression: str) -> Expr | None:
+        return parse_expression(expression, self._gateway.analyzer.tokens) if expression else None
 
     def _price(self, data: bytes, context: grpc.ServicerContext) -> bytes:
-        request = parse(explain_pb2.PriceQueryRequest, data, REQUEST_BYTES, "request_bytes")
+        request = parse(explain_pb2.PriceQueryRequest, data, QUERY_BYTES, "query_bytes")
         query = request.query
         query.id, query.session = query.id or "-", query.session or "-"
         rows = standing.read_query(query, self._gateway).rows
@@ -109,7 +109,7 @@ def answer_of(price: Price) -> explain_pb2.PriceQueryResponse:
     """The estimate as a message."""
     share = price.matches_per_second / price.objects_per_second
     low, high = interval(share, price.effective)
-    load, now = float(price.load.sum()), float(price.load_now.sum())
+    load = float(price.load.sum())
     answer = explain_pb2.PriceQueryResponse(
         matches_per_second=price.matches_per_second,
         matches_low=low * price.objects_per_second,
@@ -124,15 +124,16 @@ def answer_of(price: Price) -> explain_pb2.PriceQueryResponse:
         checks_per_second=float(price.checks.sum()),
         copies_per_second=float(price.copies.sum()),
         load_us_per_second=load,
-        load_share=load / (load + now) if load else 0.0,
+        load_share=load / _US_PER_S,
     )
     for worker in np.flatnonzero(price.postings).tolist():
         own = float(price.load[worker])
-        told = answer.workers.add(
-            worker=worker, postings=int(price.postings[worker]), load_us_per_second=own
+        answer.workers.add(
+            worker=worker,
+            postings=int(price.postings[worker]),
+            load_us_per_second=own,
+            load_share=own / _US_PER_S,
         )
-        if price.load_now[worker]:
-            told.load_share = own / float(price.load_now[worker])
     return answer
 
 

@@ -11,15 +11,16 @@ import grpc
 
 from ps2stream.errors import Ps2StreamError
 from ps2stream.security import Security
+from ps2stream.service.admission import PublishRates
 from ps2stream.service.auth import PerCaller
 from ps2stream.service.delivering import Couriers
+from ps2stream.service.gate import PublishGate
 from ps2stream.service.gateway import Gateway
 from ps2stream.service.identity import Caller
 from ps2stream.service.inbox import Held
 from ps2stream.service.lanes import MAX_BULK_STREAMS, MAX_STREAMS
 from ps2stream.service.publishing import REASONS
 from ps2stream.service.pubsub import PubSub
-from ps2stream.service.quotas import Rates
 from ps2stream.service.slots import Slots
 from ps2stream.service.tenant_gateway import TenantGateway
 from ps2stream.v1 import pubsub_pb2
@@ -33,6 +34,7 @@ class Tenants:
         self._gateway = gateway
         self._streams = Slots(MAX_STREAMS, "streams")
         self._held = Held()
+        self._gate = PublishGate(security.intake_bytes)
         self._couriers = Couriers.start()
         self._bulk = Slots(MAX_BULK_STREAMS, "bulk_streams")
         self._services: dict[str, PubSub] = {}
@@ -57,6 +59,10 @@ class Tenants:
         for service in self._all():
             found.update(service.publishing.refused)
         return found
+
+    def held_bytes(self) -> int:
+        """Bytes of publications that are accepted and not yet routed and synced."""
+        return self._gate.held_bytes
 
     def cut(self) -> int:
         """Deliver streams that were let go of because they took nothing."""
@@ -92,12 +98,14 @@ class Tenants:
 
     def _made(self, tenant: str) -> PubSub:
         quota, among = self._security.quotas.of(tenant), self._security.dispatchers
-        rates = Rates(quota, among, self._gateway.clock_ms)
+        rates = PublishRates(quota, among, self._gateway.clock_ms())
         slots = self._streams
         if quota.streams is not None:
             slots = Slots(-(-quota.streams // among), "the tenant's quota streams", slots)
-        gateway = TenantGateway(self._gateway, tenant, rates)
-        return PubSub(gateway, slots, self._bulk, self._held, self._couriers, quota)
+        gateway = TenantGateway(self._gateway, tenant)
+        return PubSub(
+            gateway, slots, self._bulk, self._held, self._couriers, quota, self._gate, rates
+        )
 
     def _all(self) -> list[PubSub]:
         with self._lock:

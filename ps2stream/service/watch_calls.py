@@ -13,6 +13,7 @@ import grpc
 from ps2stream.batch import column_to_strings
 from ps2stream.errors import Unavailable
 from ps2stream.limits import REQUEST_BYTES
+from ps2stream.security import Scope
 from ps2stream.service.auth import PerCaller
 from ps2stream.service.calls import parse
 from ps2stream.service.gateway import Gateway
@@ -42,9 +43,13 @@ class WatchCalls:
             mailbox.close()
 
     def _of(self, caller: Caller) -> StreamBehaviour:
-        return streaming(partial(self._watch, caller.tenant))
+        # How many matches others have is for operators: it would tell what others ask for.
+        overall = Scope.ADMIN in caller.scopes
+        return streaming(partial(self._watch, caller.tenant, overall))
 
-    def _watch(self, tenant: str, data: Any, context: grpc.ServicerContext) -> Iterator[bytes]:
+    def _watch(
+        self, tenant: str, overall: bool, data: Any, context: grpc.ServicerContext
+    ) -> Iterator[bytes]:
         parse(admin_pb2.WatchRequest, data, REQUEST_BYTES, "request_bytes")
         mailbox = _Mailbox()
         self._open.add(mailbox)
@@ -55,7 +60,7 @@ class WatchCalls:
                     return
                 yield admin_pb2.WatchResponse().SerializeToString()
                 while (glimpse := mailbox.take()) is not None:
-                    yield _encoded(glimpse, mailbox.missed)
+                    yield _encoded(glimpse, mailbox.missed, overall)
             finally:
                 end()
         finally:
@@ -94,12 +99,13 @@ class _Mailbox:
             self._changed.notify()
 
 
-def _encoded(glimpse: Glimpse, missed: int) -> bytes:
+def _encoded(glimpse: Glimpse, missed: int, overall: bool) -> bytes:
+    own = sum(len(seen.handle) for seen in glimpse.matches)
     answer = admin_pb2.WatchResponse(
         objects=[o for objects in glimpse.objects for o in _objects(objects)],
         matches=[m for seen in glimpse.matches for m in _matches(seen)],
         accepted=glimpse.accepted,
-        matched=glimpse.matched,
+        matched=glimpse.matched if overall else own,
         latency_ms=[1000 * s for s in glimpse.latency],
         missed=missed,
     )
