@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps2stream.batch import F64, I64, U32, U64
+from ps2stream.batch import F64, I64, U32, U64, sealed
 from ps2stream.dispatcher.kernels import (
     ALL,
     count_down,
@@ -175,10 +175,10 @@ class Gridt:
         out = np.empty(term_at[-1], np.uint64)
         scatter(
             chosen,
-            lon,
-            lat,
-            term_off,
-            term,
+            sealed(lon),
+            sealed(lat),
+            sealed(term_off),
+            sealed(term),
             row_at[:-1].copy(),
             term_at[:-1].copy(),
             index,

@@ -84,6 +84,14 @@ class ObjectLog:
             self.log.sync()
             self._reserved = below + LEAP
 
+    def skip_offsets(self, below: int) -> None:
+        """Makes sure that no offset below this one is used any more; durable when it returns.
+        Raises Unavailable."""
+        below = max(below, self._reserved)
+        self.log.append(Progress(self._oldest, below).encode())
+        self.log.sync()
+        self.offset = self._reserved = below
+
     def progress(self, oldest: int) -> bool:
         """Every batch below `oldest` is complete; whether that is news, to be synced soon."""
         if oldest <= self._oldest:

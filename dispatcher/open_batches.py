@@ -35,13 +35,18 @@ DELAYED_TICKS, STALLED_TICKS = 2, 11
 """Ticks that pass in more than 0.1 s, and in more than 1 s."""
 DEPTH_BITS = 8  # of an attempt: how often the batch was halved
 RESEND_TICKS = 30
-"""A batch is sent again at this age, at twice this age, and so on."""
+"""A batch is sent again after so many ticks at the front of its workers' queues, after twice as
+many, and so on."""
+OVERTAKEN_TICKS = 10
+"""Ticks after which it is sent again once something shows that a message was lost."""
 
 
 @dataclasses.dataclass(eq=False)
 class Open:
     """A batch. `waiting`: mergers that have not called it complete; `partial`: those that only
-    wait for silent workers; `deaths` of workers that may be its doing, or, of a suspect, are."""
+    wait for silent workers; `deaths` of workers that may be its doing, or, of a suspect, are;
+    `sent`: the number of its last sending; `waited`: ticks that it was at the front of all queues,
+    at `sent_at` of them it was last sent, at `resend_at` it is sent again."""
 
     lsn: int
     rows: ObjectRows
@@ -52,7 +57,12 @@ class Open:
     partial: set[int] = dataclasses.field(default_factory=set)
     deaths: int = 0
     age: int = 0
-    again: int = RESEND_TICKS
+    sent: int = 0
+    resent: bool = False
+    waited: int = 0
+    sent_at: int = 0
+    resend_at: int = RESEND_TICKS
+    refused: bool = False
 
     @property
     def held_up(self) -> bool:
@@ -97,10 +107,14 @@ class OpenBatches:
         self._offsets: list[int] = []  # heap of them, and of some that are complete
         self._held: set[int] = set()  # those that are held up
         self._held_size = 0
+        self.completed = 0  # objects of batches that are complete
         self.delayed = self.stalled = 0  # objects that took long
         self._collapsed = [0] * mergers  # as each has told, since its start
         self.collapsed = 0
         self._begun: dict[int, tuple[int, int]] = {}  # batch and attempt, by worker
+        self._sendings = 0  # so far
+        self._passed: dict[int, int] = {}  # by worker: the last sending that it has dealt with
+        self._lossy: set[int] = set()  # workers whose last complete batch had to be sent again
 
     def __len__(self) -> int:
         return len(self._open)
@@ -129,6 +143,29 @@ class OpenBatches:
         """The lowest LSN of them, which is that of the lowest offset."""
         first = self._open.get(self.oldest(-1))
         return otherwise if first is None else first.lsn
+
+    @property
+    def oldest_age(self) -> int:
+        """Ticks that the batch of the lowest offset has been open; 0 where there is none."""
+        first = self._open.get(self.oldest(-1))
+        return 0 if first is None else first.age
+
+    def describe_oldest(self) -> str:
+        """Who has not answered for the batch of the lowest offset, as a line for people; empty
+        where there is none."""
+        batch = self.oldest(-1)
+        open_ = self._open.get(batch)
+        if open_ is None:
+            return ""
+        mergers = ", ".join(f"merger-{n}" for n in sorted(open_.waiting - open_.partial))
+        held = ", ".join(f"merger-{n}" for n in sorted(open_.waiting & open_.partial))
+        workers = ", ".join(f"worker-{n}" for n in sorted(open_.shares))
+        said = [f"{mergers} has not answered"] if mergers else []
+        said += [f"{held} has reported that a worker is silent"] if held else []
+        return (
+            f"the batch at offset {batch} has been open for {open_.age} ticks: "
+            f"{'; '.join(said)}; it was sent to {workers}"
+        )
 
     def add(
         self,
@@ -166,6 +203,8 @@ class OpenBatches:
         }
         waiting = set(range(self._mergers))
         open_ = self._open[batch] = Open(lsn, rows, payload, routed, waiting, suspect)
+        self._sendings += 1
+        open_.sent = self._sendings
         heapq.heappush(self._offsets, batch)
         return list(open_.sends())
 
@@ -181,8 +220,10 @@ class OpenBatches:
             if open_.waiting:
                 self._look(batch, open_)
             else:
+                self.completed += len(open_.rows)
                 self.delayed += len(open_.rows) * (open_.age >= DELAYED_TICKS)
                 self.stalled += len(open_.rows) * (open_.age >= STALLED_TICKS)
+                self._note_passed(open_)
                 self._close(batch)
 
     def hold_up(self, frame: Partial) -> None:
@@ -194,8 +235,9 @@ class OpenBatches:
 
     def refuse(self, frame: Stale) -> None:
         """A worker has another plan: the batch is sent again after a while."""
-        if (open_ := self._open.get(frame.batch)) is not None:
-            open_.again = min(open_.again, open_.age + RESEND_TICKS)
+        if (open_ := self._open.get(frame.batch)) is not None and not open_.refused:
+            open_.refused = True
+            open_.resend_at = min(open_.resend_at, open_.waited + RESEND_TICKS)
 
     def begin(self, frame: Begin) -> None:
         """A worker comes to a suspect, or is done with it."""
@@ -207,10 +249,11 @@ class OpenBatches:
         begun = self._begun.pop(peer.index, None) if peer.role == "worker" else None
         for batch, open_ in self._open.items():
             if peer.role == "merger" and peer.index in open_.waiting:
-                out += open_.sends()
+                out += self._send_again(open_)
             elif peer.role == "worker" and peer.index in open_.shares:
                 open_.mourn(begun == (batch, open_.payload.attempt))
                 if not open_.guilty:
+                    self._send_again(open_)
                     out.append(Send(peer, open_.shares[peer.index]))
         return out
 
@@ -222,14 +265,44 @@ class OpenBatches:
         return found
 
     def tick(self) -> list[Send]:
-        """What has been open for long is sent again, at growing intervals."""
+        """Returns what is sent again: batches that nothing explains but a lost message.
+
+        Links keep their order and workers take batches in turn, so a batch that stands behind
+        another in the queue of one of its workers has not been lost, however old it is. Were it
+        sent again for its age alone, each copy would make the queue longer, and with that make
+        more batches old, until workers did little but copies.
+        """
         out: list[Send] = []
-        for open_ in self._open.values():
+        queued: set[int] = set()  # workers that have not come to a batch that was sent before
+        for open_ in sorted(self._open.values(), key=lambda open_: open_.sent):
             open_.age += 1
-            if open_.age >= open_.again:
-                open_.again *= 2
-                out += open_.sends()
+            ahead = [w for w in open_.shares if open_.sent > self._passed.get(w, 0)]
+            if open_.refused or queued.isdisjoint(ahead):
+                open_.waited += 1
+                lost = not ahead or (not open_.resent and not self._lossy.isdisjoint(ahead))
+                soon = open_.sent_at + OVERTAKEN_TICKS if lost else open_.resend_at
+                if open_.waited >= min(open_.resend_at, soon):
+                    open_.resend_at = max(2 * open_.waited, RESEND_TICKS)
+                    out += self._send_again(open_)
+            queued.update(ahead)
         return out
+
+    def _send_again(self, open_: Open) -> Iterator[Send]:
+        """Counts one more sending; yields its messages."""
+        self._sendings += 1
+        open_.sent, open_.resent = self._sendings, True
+        open_.sent_at, open_.refused = open_.waited, False
+        return open_.sends()
+
+    def _note_passed(self, open_: Open) -> None:
+        """Every worker of a batch that is complete has come so far. Of one that was sent more
+        than once nobody knows which of them was answered."""
+        if open_.resent:
+            self._lossy.update(open_.shares)
+            return
+        self._lossy.difference_update(open_.shares)
+        for worker in open_.shares:
+            self._passed[worker] = max(self._passed.get(worker, 0), open_.sent)
 
     def _look(self, batch: int, open_: Open) -> None:
         """Whether it is held up now; it remains so."""

@@ -17,6 +17,7 @@ import numpy as np
 from ps2stream.batch import I64, U8, Frame
 from ps2stream.dispatcher.gridt import Gridt
 from ps2stream.dispatcher.open_batches import Open, OpenBatches
+from ps2stream.dispatcher.throughput import Throughput
 from ps2stream.errors import ResourceExhausted, Unavailable
 from ps2stream.grid import Grid
 from ps2stream.h1 import H1
@@ -75,6 +76,8 @@ class Counters:
     delayed: int = 0  # objects whose matches took more than 0.1 s to be durable
     stalled: int = 0  # ... more than 1 s
     collapsed: int = 0  # pairs that came from two workers; the mergers collapsed them
+    throughput_stalls: int = 0  # how often hardly any object was completed while some waited
+    throughput_stalled: int = 0  # 1 while that is so
 
 
 class RouterMachine:
@@ -117,6 +120,8 @@ class RouterMachine:
         self._offset = offset
         self._told = 0  # the watermark that every worker and merger has been sent
         self._open = OpenBatches(index, mergers, route, epoch)
+        self._throughput = Throughput()
+        self.stall_report = ""  # of the last tick: who waits for whom; empty: nothing to report
         self._replay = deque(replay)
         # delete LSN, tags still in H2, handles
         self._dying: deque[tuple[int, Tags, I64]] = deque()
@@ -271,6 +276,10 @@ class RouterMachine:
         if unseen or (self.applied, self.watermark) != self._acked:
             out += self._acknowledge()
         out += self._open.tick()
+        reports = self._throughput.tick(self._open.completed, self._open.oldest_age)
+        self.stall_report = self._open.describe_oldest() if reports else ""
+        self.counters.throughput_stalls = self._throughput.stalls
+        self.counters.throughput_stalled = int(self._throughput.stalled)
         if self.watermark > self._told:
             self._told = self.watermark
             frame = Watermark(self.index, self._told)

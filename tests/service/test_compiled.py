@@ -1,0 +1,64 @@
+"""Kernels are compiled for one type: no caller waits for a compiler once the service is warm."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = """
+import collections, json, re, sys
+from pathlib import Path
+import grpc
+import pyarrow as pa
+from ps2stream import Client
+from ps2stream.api import to_ipc
+from ps2stream.cluster.service import start
+from ps2stream.config import Settings
+from ps2stream.space import Circle
+from ps2stream.v1 import object_pb2, pubsub_pb2, pubsub_pb2_grpc
+
+def signatures():
+    found = collections.defaultdict(set)
+    for name, module in list(sys.modules.items()):
+        if name.startswith("ps2stream."):
+            for value in vars(module).values():
+                if type(value).__name__ == "CPUDispatcher" and value.__module__ == name:
+                    found[f"{name}.{value.__name__}"] = {str(s) for s in value.signatures}
+    return found
+
+settings = Settings(port=0, data_dir=Path(sys.argv[1]), runtime="local", workers=2, mergers=2)
+with start(settings) as service, Client(service.targets[0]) as client:
+    for session in ("a", "b", "c"):
+        client.insert(f"one-{session}", "warm OR (up AND now)", session=session)
+        client.insert(f"two-{session}", "warm", Circle(0.0, 0.0, 50.0), session=session)
+    posts = [{"lon": 0.0, "lat": 0.0, "text": f"warm up now {i}"} for i in range(40)]
+    client.publish(posts)
+    columns = {"lon": [0.0] * 40, "lat": [0.0] * 40, "text": ["warm up"] * 40}
+    batch = object_pb2.ObjectBatch(arrow=to_ipc(pa.RecordBatch.from_pydict(columns)))
+    with grpc.insecure_channel(service.targets[0]) as channel:
+        pubsub_pb2_grpc.PubSubStub(channel).Publish(pubsub_pb2.PublishRequest(batch=batch))
+    for session in ("a", "b", "c"):
+        with client.subscribe(session) as matches:
+            for _, match in zip(range(160), matches):
+                pass
+    client.delete("one-a")
+    client.publish(posts)
+twice = [
+    name
+    for name, found in signatures().items()
+    if len({re.sub("'C', (True|False)", "C", s) for s in found}) < len(found)
+]
+print(json.dumps(twice))
+"""
+
+
+def test_no_kernel_is_compiled_again_for_arrays_that_cannot_be_written(
+    root: Path, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path / "data")],
+        cwd=root, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert json.loads(done.stdout.splitlines()[-1]) == []

@@ -1,0 +1,127 @@
+"""When a dispatcher reports that objects wait while hardly any are completed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ps2stream.batch import Frame, strings_to_column
+from ps2stream.cluster.local import LocalRuntime
+from ps2stream.cluster.topology import Topology
+from ps2stream.dispatcher import throughput
+from ps2stream.dispatcher.throughput import Throughput
+from ps2stream.expr import compile_column
+from ps2stream.grid import Grid
+from ps2stream.messages import Completed, RoutedObjects, Send
+from ps2stream.metrics import samples
+from ps2stream.plan import built_in_plan
+from ps2stream.queries import build_rows
+from ps2stream.rows import ObjectRows
+from ps2stream.space import Rect
+from ps2stream.store.memory import MemoryStore
+from ps2stream.terms import Analysis
+
+TICKS = throughput.STALL_TICKS + throughput.WAIT_TICKS
+
+
+def reports(of: Throughput, ticks: int, done: int, age: int | None = None) -> list[int]:
+    """The ticks in which it reports, while `done` objects are completed in each; an age of None:
+    as of one batch that was opened before the first."""
+    total = of._totals[-1]
+    found = []
+    for n in range(1, ticks + 1):
+        total += done
+        if of.tick(total, n if age is None else age):
+            found.append(n)
+    return found
+
+
+def test_work_that_waits_while_nothing_is_completed_is_reported_every_minute() -> None:
+    of = Throughput()
+    first = throughput.STALL_TICKS + throughput.WAIT_TICKS - 1
+    assert reports(of, 1500, 0) == [first, first + 601, first + 1202]
+    assert (of.stalled, of.stalls) == (True, 1)
+    assert reports(of, 1, 0, age=0) == []
+    assert (of.stalled, of.stalls) == (False, 1)
+
+
+def test_a_steady_stream_and_an_idle_dispatcher_are_no_stall() -> None:
+    of = Throughput()
+    assert reports(of, 2000, 200, age=5) == []  # slow answers, yet 2,000 objects a second
+    assert reports(of, 2000, 0, age=0) == []  # idle
+    assert reports(of, 2000, 1, age=1) == []  # one publisher that waits for each answer
+    assert of.stalls == 0
+
+
+def test_a_fall_to_a_twentieth_is_a_stall_although_objects_are_completed() -> None:
+    of = Throughput()
+    reports(of, 100, 11_000, age=3)
+    assert reports(of, 100, 600, age=5) == []  # 6,000 a second after 110,000
+    assert len(reports(of, 100, 200, age=5)) == 1  # 2,000 a second
+    reports(of, 20, 11_000, age=3)
+    assert not of.stalled
+
+
+def test_one_batch_that_nobody_answers_is_reported_beside_others_that_complete() -> None:
+    assert reports(Throughput(), 300, 5_000) == [throughput.HUNG_TICKS]
+
+
+def test_flapping_is_reported_once_a_minute() -> None:
+    of, found = Throughput(), 0
+    for _ in range(10):
+        found += len(reports(of, 40, 0))
+        reports(of, 10, 5_000, age=0)
+    assert (found, of.stalls) == (1, 10)
+
+
+def test_a_withheld_answer_is_told_with_who_waits_for_whom(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topology = Topology(built_in_plan(Analysis(salt=0), Grid(), 2), mergers=2)
+    runtime = LocalRuntime(topology, MemoryStore())
+    [edge] = runtime.edges
+    withheld: list[Frame] = []
+    sent: list[int] = []
+    take, post = edge.machine.on, edge._post
+
+    def note(sends: list[Send]) -> None:
+        sent.extend(send.to.index for send in sends if isinstance(send.frame, RoutedObjects))
+        post(sends)
+
+    def withhold(frame: Frame) -> object:
+        if isinstance(frame, Completed) and frame.merger == 1:
+            withheld.append(frame)
+            return []
+        return take(frame)
+
+    compiled = compile_column(*strings_to_column(["storm"]), edge.analyzer, edge.frequencies)
+    everywhere = [Rect(-180.0, -90.0, 180.0, 90.0)]
+    edge.update(build_rows(strings_to_column(["q"]), compiled, everywhere), ["s"], [""])
+    monkeypatch.setattr(edge.machine, "on", withhold)
+    monkeypatch.setattr(edge, "_post", note)
+    at, text = np.zeros(1), strings_to_column(["a storm"])
+    terms = edge.analyzer.analyse(*text)
+    edge.publish(
+        ObjectRows(*strings_to_column(["o"]), np.zeros(1, np.int64), at, at, *text, *terms)
+    )
+    [worker] = sent
+    for _ in range(TICKS):
+        assert caplog.records == []
+        assert edge.status()["throughput_stalled"] == 0
+        runtime.tick()
+        if caplog.records:
+            break
+    [record] = caplog.records
+    said = record.getMessage()
+    assert "the batch at offset 0 has been open for 31 ticks: merger-1 has not answered" in said
+    assert f"it was sent to worker-{worker};" in said
+    assert "merger-0" not in said
+    assert "batches under way: 1, publications in the intake: 0" in said
+    told = {s.metric.name: s.value for s in samples("dispatcher", 0, edge.status())}
+    assert told["ps2stream_throughput_stalled"] == told["ps2stream_throughput_stalls_total"] == 1
+    monkeypatch.undo()
+    for frame in withheld:
+        edge.on(frame)
+    runtime.tick()
+    told = {s.metric.name: s.value for s in samples("dispatcher", 0, edge.status())}
+    assert (told["ps2stream_throughput_stalled"], edge.status()["in_flight"]) == (0, 0)
