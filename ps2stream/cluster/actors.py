@@ -9,10 +9,10 @@ import time
 from typing import Any
 
 from ps2stream.batch import Frame
-from ps2stream.cluster.edge import counters_of, wall_clock_ms
-from ps2stream.cluster.logs import Logs
+from ps2stream.cluster.logs import LogReporter, Logs
 from ps2stream.cluster.meter import matched
-from ps2stream.cluster.process import disk
+from ps2stream.cluster.pairing import pair_logs
+from ps2stream.cluster.process import counters_of, disk, wall_clock_ms
 from ps2stream.cluster.shell import Shell
 from ps2stream.cluster.snapshots import NO_SNAPSHOTS, Policy, Saver
 from ps2stream.cluster.topology import Topology
@@ -45,6 +45,8 @@ class WorkerShell(Shell):
             time.sleep(COPY_S)
         self.post(self.saver.thaw(self.machine, time.monotonic()))
         for frame in frames:
+            if self.saver.frozen:  # else updates would wait for all of these
+                self.post(self.saver.thaw(self.machine, time.monotonic()))
             self.post(matched(self.machine, frame, self.meter))
 
     def joined(self, peer: Address) -> None:
@@ -96,6 +98,7 @@ class MergerShell(Shell):
         super().__init__(address, epoch)
         self._log = logs.open(address)
         self.machine = topology.merger(address.index, self._log)
+        self._reporter = LogReporter(address, self._log)
         self._changed = threading.Condition()
         self._waiting: list[Send] = []  # until the next sync
         self._due = False  # something was appended since the last one began
@@ -134,7 +137,10 @@ class MergerShell(Shell):
         self._commit(self.machine.lost(peer))
 
     def tick(self) -> None:
-        self._commit(self.machine.tick(wall_clock_ms()))
+        sends = self.machine.tick(wall_clock_ms())
+        if self._reporter.due:
+            sends += self._reporter.report(self.machine.highest)
+        self._commit(sends)
 
     def start(
         self, exits: bool = False, metrics_s: float = 0.0, tracing: Tracing = NO_TRACES
@@ -196,10 +202,19 @@ class SequencerShell(Shell):
     def __init__(self, address: Address, place: Place, topology: Topology, first: bool) -> None:
         analysis = json.dumps(topology.plan.analysis.to_dict())
         self._place = place
+        self._topology = topology
         self._ledger: Store = place.open_ledger(analysis, again=not first)
+        self._found_lsn = self._ledger.lsn
         super().__init__(address, self._ledger.epoch(address.role, address.index))
         self.machine = topology.sequencer(self._ledger, self.epoch, restarts=first)
         self._lock = threading.Lock()
+
+    def pair_logs(self, logs: Logs, accept_loss: bool) -> None:
+        """See pairing.pair_logs; before anybody else has a log. An older ledger that goes on is
+        read anew: its LSNs begin above those of the logs."""
+        pair_logs(logs, self._ledger, self._topology, accept_loss, self._found_lsn)
+        if self._ledger.lsn != self.machine.lsn:
+            self.machine = self._topology.sequencer(self._ledger, self.epoch, restarts=True)
 
     def admit(self, peers: list[Address]) -> list[int]:
         """New epochs for new incarnations of these."""

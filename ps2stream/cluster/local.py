@@ -12,8 +12,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from ps2stream.cluster.edge import DispatcherEdge, counters_of, wall_clock_ms
+from ps2stream.cluster.edge import DispatcherEdge
+from ps2stream.cluster.logs import LogReporter
 from ps2stream.cluster.meter import Meter, matched
+from ps2stream.cluster.process import counters_of, wall_clock_ms
 from ps2stream.cluster.topology import Topology
 from ps2stream.dispatcher.object_log import ObjectLog
 from ps2stream.messages import Address, Send, UpdateRequest
@@ -50,6 +52,7 @@ class LocalRuntime:
             for peer in topology.addresses()
             if peer.role in ("dispatcher", "merger")
         }
+        self._reporters = {peer: LogReporter(peer, log) for peer, log in self._logs.items()}
         self._mergers = [
             topology.merger(i, self._logs[Address("merger", i)]) for i in range(topology.mergers)
         ]
@@ -80,12 +83,23 @@ class LocalRuntime:
             self._post(self._sequencer.tick(wall_clock_ms()))
             self._post(self._controller.tick())
             self._man()
+            self._report_logs()
             for worker in self._workers:
                 self._post(worker.tick())
             for i, merger in enumerate(self._mergers):
                 self._commit(i, merger.tick(wall_clock_ms()))
             for edge in self.edges:
                 edge.tick()
+
+    def _report_logs(self) -> None:
+        """Tell the sequencer how far logs have come, now and then."""
+        for address, reporter in self._reporters.items():
+            if reporter.due:
+                if address.role == "merger":
+                    highest = self._mergers[address.index].highest
+                else:
+                    highest = self.edges[address.index].machine.offset
+                self._post(reporter.report(highest))
 
     def _man(self) -> None:
         """As many workers as the plans have that are in force or asked for."""

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 import threading
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
+from ps2stream.cluster.census_rounds import CensusRounds
 from ps2stream.cluster.local import LocalRuntime
 from ps2stream.cluster.logs import Logs
 from ps2stream.cluster.metrics_port import MetricsPort
+from ps2stream.cluster.pairing import pair_logs
 from ps2stream.cluster.process import disk
 from ps2stream.cluster.replanning import Replanning
 from ps2stream.cluster.running import Service, place_of, ports, target
 from ps2stream.cluster.shell import TICK_S
 from ps2stream.cluster.topology import Topology
 from ps2stream.config import Settings
+from ps2stream.private_folder import PrivateFolder
 from ps2stream.service.server import Server, serve, serve_privately
 
 
@@ -26,7 +26,7 @@ class LocalService(Service):
     """Everything in this process. What cannot be written ends nothing: updates and objects
     are refused until a restart."""
 
-    def __init__(self, settings: Settings, topology: Topology) -> None:
+    def __init__(self, settings: Settings, topology: Topology, accept_loss: bool = False) -> None:
         analysis = json.dumps(topology.plan.analysis.to_dict())
         place = place_of(settings)
         self._ledger = place.open_ledger(analysis)
@@ -36,11 +36,13 @@ class LocalService(Service):
         self._runtime: LocalRuntime | None = None
         self._metrics: MetricsPort | None = None
         self._folder = place.folder
-        self.sockets = Path(tempfile.mkdtemp(prefix="ps2s-"))
+        self._private_folder = PrivateFolder(holds_sockets=True)
+        self.sockets = self._private_folder.path
         self._replanning = Replanning(settings, self.sockets, self._note)
+        self._census = CensusRounds(self.status, self._note)
         try:
             logs = Logs(place)
-            logs.check(topology)
+            pair_logs(logs, self._ledger, topology, accept_loss)
             self._runtime = LocalRuntime(topology, self._ledger, logs.open)
             for edge, port in zip(self._runtime.edges, ports(settings), strict=True):
                 self._servers.append(serve(edge, settings.host, port, settings.security))
@@ -52,6 +54,7 @@ class LocalService(Service):
                 if (path := self._replanning.socket(i)) is not None:
                     self._private.append(serve_privately(edge, path))
             self._replanning.start()
+            self._census.start()
         except BaseException:
             self.stop()
             raise
@@ -70,17 +73,18 @@ class LocalService(Service):
         self._done.set()
         if self._metrics is not None:
             self._metrics.stop()
+        self._census.stop()
         self._replanning.stop()
         for server in (*self._servers, *self._private):
             server.stop(1.0)
         if self._runtime is not None:
             self._runtime.close()
         self._ledger.close()
-        shutil.rmtree(self.sockets, ignore_errors=True)
+        self._private_folder.remove()
 
-    def _note(self, counters: Mapping[str, float]) -> None:
+    def _note(self, parts: Mapping[str, Any]) -> None:
         for edge in [] if self._runtime is None else self._runtime.edges:
-            edge.noted = counters
+            edge.note(parts)
 
     def _tick(self) -> None:
         while not self._done.wait(TICK_S):

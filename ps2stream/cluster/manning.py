@@ -15,8 +15,8 @@ from ps2stream.errors import Unavailable
 
 log = logging.getLogger("ps2stream.cluster")
 LOOK_S = 0.25
-STOP_S = 150.0
-"""How long the start of a worker may take that is under way."""
+STOP_S = 2.0
+"""How long the start of a worker may take to see that it is not wanted any more."""
 
 
 class Service(Protocol):

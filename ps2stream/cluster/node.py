@@ -1,7 +1,7 @@
 """This host as a node of a Ray cluster, in the foreground: what is started here ends here.
 
 Ray's own program starts it, in a session of its own. It ends with this process, whatever ends
-that; its folder of sockets and logs goes with it, unless by kill -9.
+that; its folder of sockets and logs goes with it, after kill -9 at the next start.
 """
 
 from __future__ import annotations
@@ -9,17 +9,16 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
 from ps2stream.errors import Unavailable
+from ps2stream.private_folder import PrivateFolder
 
 UP_S = 60.0
 STOP_S = 20.0
@@ -62,8 +61,9 @@ class Node:
     """A node that is told `words`; `with` it: it is up, and ends with the block."""
 
     def __init__(self, words: Sequence[str]) -> None:
-        self._temp = Path(tempfile.mkdtemp(prefix="ps2s-", dir=_short()))
-        self._said = self._temp / "ray-start.log"
+        self._folder = PrivateFolder(holds_sockets=True)
+        self._temp = self._folder.path / "ray"  # which Ray opens to everybody
+        self._said = self._folder.path / "ray-start.log"
         with self._said.open("wb") as out:
             self._child = subprocess.Popen(
                 [sys.executable, "-c", _RAY, "start", *words, "--log-color=false", "--block",
@@ -112,7 +112,7 @@ class Node:
             self._child.poll()
             time.sleep(0.02)
         self._child.wait()
-        shutil.rmtree(self._temp, ignore_errors=True)
+        self._folder.remove()
 
     def last(self) -> str:
         """What it said last."""
@@ -127,11 +127,6 @@ def serving(options: Sequence[str]) -> subprocess.Popen[bytes]:
     us and not also by the terminal."""
     program = [sys.executable, "-c", _SERVE, "serve", *options]
     return subprocess.Popen(program, stdin=subprocess.DEVNULL, start_new_session=True)
-
-
-def _short() -> str | None:
-    """A folder for sockets, whose paths may have 107 bytes."""
-    return "/tmp" if len(tempfile.gettempdir()) > 24 else None
 
 
 def _session(leader: int) -> Iterator[int]:

@@ -22,23 +22,28 @@ log = logging.getLogger("ps2stream.cluster")
 MODE, TOKEN, TOKEN_PATH = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 NAME = "ray-token"
 CHECK_S = 10.0
-
+NICENESS = "RAY_worker_niceness"
+"""Read by the raylet, which starts the actors' processes; Ray's own default is 15, which leaves
+an actor 3 % of a core that another program wants."""
 
 SETTINGS = {
     "RAY_task_events_report_interval_ms": "0",  # task events grow the GCS without bound
     "RAY_DEDUP_LOGS": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_ENABLE_AUTO_CONNECT": "0",  # a call between two Rays must not start a third
 }
 
 
-def prepare(environ: MutableMapping[str, str], joins: bool = False) -> None:
+def prepare(environ: MutableMapping[str, str], joins: bool = False, *, niceness: int = 0) -> None:
     """Before `import ray`. Has Ray ask for a token, a new one of this process unless one is
     configured; a mode that is configured stays, and is warned of where it asks for nothing.
+    Actors get `niceness` beside that of this process.
     Raises FailedPrecondition when Ray has been imported without; and, for one that `joins`
     other hosts, when it asks for none, or there is none, or all here can read it."""
     for name, value in SETTINGS.items():
         environ.setdefault(name, value)
+    environ[NICENESS] = str(niceness)
     mode = environ.get(MODE)
     if mode is None and "ray" in sys.modules:
         raise FailedPrecondition(f"ray was imported before {MODE}=token was set")
@@ -122,12 +127,16 @@ def check_joined(environ: MutableMapping[str, str]) -> None:
         raise FailedPrecondition(f"the Ray that runs here asks for no token: set {MODE}=token")
 
 
-def keep(directory: Path, environ: MutableMapping[str, str]) -> None:
+def keep(directory: Path, environ: Mapping[str, str], dashboard_port: int = 0) -> None:
     """The token as a file for its owner alone, to look at this Ray with its own tools:
-    RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=.../ray-token ray status."""
+    RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=.../ray-token ray status. Where Ray has a dashboard,
+    the log says where both are: the dashboard's own advice leads to another token."""
     if environ.get(MODE) != "token" or TOKEN not in environ:
         return
     _write(directory / NAME, environ[TOKEN])
+    if dashboard_port:
+        where = dashboard_port, directory / NAME
+        log.info("Ray's dashboard: http://127.0.0.1:%d; it asks for the token in %s", *where)
 
 
 def _write(path: Path, token: str) -> None:

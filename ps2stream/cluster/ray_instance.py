@@ -3,38 +3,59 @@ cluster that runs already, which this host is a node of."""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import ctypes
 import logging
 import os
 import shutil
 import signal
-import tempfile
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from ps2stream.cluster import ray_environment
 from ps2stream.cluster.placement import ManyHosts, OneHost, Placement
+from ps2stream.cluster.process import is_running, read_name
+from ps2stream.cluster.ray_probe import RayProbe
 from ps2stream.cluster.shell import Lan
 from ps2stream.config import Settings
 from ps2stream.errors import Unavailable
+from ps2stream.private_folder import end_processes, end_writers, find_writers
 
 log = logging.getLogger("ps2stream.cluster")
 NAMESPACE = "ps2stream"
+DAEMONS = {"raylet": "raylet", "gcs_server": "GCS"}
+"""Names of the processes that Ray cannot go on without, and what Ray calls them."""
+ACTION_BYTES = 1024
+"""More than the system's struct sigaction takes anywhere."""
+LOOK_S = 0.25
+KEEP_S = 0.005
+CLOSE_S = 3.0
+"""How long Ray may take to end by itself: with both daemons dead it waits for ten seconds."""
 
 
 class RayInstance:
-    """`ray` is the module; `placement` says where its actors go."""
+    """`ray` is the module; `placement` says where its actors go. What is started here keeps its
+    sockets and logs in `folder`, which only its owner may enter."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, folder: Path) -> None:
         """Raises FailedPrecondition when it asks for no token, Unavailable when it cannot be
         reached."""
-        ray_environment.prepare(os.environ, joins=settings.ray_address is not None)
+        joins = settings.ray_address is not None
+        ray_environment.prepare(os.environ, joins, niceness=settings.niceness)
         import ray
 
         self.ray = ray
-        self._temp: Path | None = None
+        self._settings = settings
+        self._folder = folder / "ray"  # which Ray opens to everybody
+        self._started = False
         self._joined = False
+        self._closed = False
+        self._daemons: dict[int, str] = {}
+        self._probe: RayProbe | None = None
         there = ray.is_initialized()
         with _signals_kept():
             if there:
@@ -55,29 +76,91 @@ class RayInstance:
                 settings.log_format == "json",
             )
             self.placement = ManyHosts(ray, lan, settings.nodes_s)
+        if not self._started:
+            self._probe = RayProbe(ray)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it was started here, so that it may be started again."""
+        return self._started
+
+    @property
+    def dashboard_port(self) -> int:
+        """Of a dashboard that was started here, on the loopback address; else 0."""
+        return self._settings.dashboard_port if self._started else 0
+
+    def find_loss(self) -> str:
+        """Returns what of Ray has died, so that it cannot go on: "raylet" or "GCS"; else an
+        empty string. From any thread; costs two reads of /proc."""
+        if self._probe is not None:
+            return self._probe.find_loss()
+        lost = (name for pid, name in self._daemons.items() if not is_running(pid))
+        return next(lost, "") if self._daemons else "raylet"
+
+    def get(self, call: Any, timeout_s: float, check: Callable[[], None]) -> Any:
+        """Returns what a call returned, or a list of them. Raises what they raised,
+        GetTimeoutError, and what `check` raises, which is called now and then: Ray itself would
+        wait for a dead GCS for ever."""
+        ray, calls = self.ray, call if isinstance(call, list) else [call]
+        deadline = time.monotonic() + timeout_s
+        while len(ray.wait(calls, num_returns=len(calls), timeout=LOOK_S)[0]) < len(calls):
+            check()
+            if time.monotonic() > deadline:
+                raise ray.exceptions.GetTimeoutError(f"no answer within {timeout_s:g} s")
+        return ray.get(call)
+
+    def end_actors(self) -> None:
+        """Kill the processes of all actors of a Ray that was started here."""
+        end_processes(find_writers(self._folder) - self._daemons.keys())
+
+    def restart(self) -> None:
+        """Start Ray again where it was started here and has died. No process of the one before
+        is left then. Raises Unavailable, also when it was closed meanwhile."""
+        self.end_actors()
+        with _signals_kept():
+            self.ray.shutdown()
+        if not end_writers(self._folder):
+            raise Unavailable("a process of the Ray that has died does not end")
+        shutil.rmtree(self._folder, ignore_errors=True)
+        if self._closed:
+            raise Unavailable("Ray is not to be started again")
+        with _signals_kept():
+            self._start(self._settings)
+        self.placement = OneHost(self.ray)
 
     def close(self) -> None:
         """End it, or leave it, if that was begun here; idempotent."""
-        if self._temp is not None or self._joined:
-            self.ray.shutdown()
-        if self._temp is not None:
-            shutil.rmtree(self._temp, ignore_errors=True)
-        self._temp, self._joined = None, False
+        self._closed = True
+        if self._started or self._joined:
+            ending = threading.Thread(target=self.ray.shutdown, daemon=True, name="ray-shutdown")
+            with _signals_kept():
+                ending.start()
+                ending.join(CLOSE_S)
+            if ending.is_alive():
+                atexit.unregister(self.ray.shutdown)  # it would be waited for once more
+        if self._started:
+            end_writers(self._folder)
+        self._started = self._joined = False
 
     def _start(self, settings: Settings) -> None:
-        self._temp = Path(tempfile.mkdtemp(prefix="ps2s-"))
-        self.ray.init(
-            address="local",
-            namespace=NAMESPACE,
-            include_dashboard=settings.dashboard_port > 0,
-            dashboard_host="127.0.0.1",
-            dashboard_port=settings.dashboard_port or None,
-            log_to_driver=True,
-            logging_level=logging.ERROR,
-            object_store_memory=128 << 20,
-            _temp_dir=str(self._temp),
-            _metrics_export_port=settings.metrics_port or None,
-        )
+        self._started = True
+        try:
+            self.ray.init(
+                address="local",
+                namespace=NAMESPACE,
+                include_dashboard=settings.dashboard_port > 0,
+                dashboard_host="127.0.0.1",
+                dashboard_port=settings.dashboard_port or None,
+                log_to_driver=True,
+                logging_level=logging.ERROR,
+                object_store_memory=128 << 20,
+                _temp_dir=str(self._folder),
+                _metrics_export_port=settings.metrics_port or None,
+            )
+        except self.ray.exceptions.RayError as error:
+            raise Unavailable(f"Ray did not start: {_said(error)}") from error
+        names = {pid: read_name(pid) for pid in find_writers(self._folder)}
+        self._daemons = {pid: DAEMONS[name] for pid, name in names.items() if name in DAEMONS}
 
     def _join(self, settings: Settings, address: str) -> None:
         try:
@@ -100,13 +183,29 @@ class RayInstance:
 
 @contextlib.contextmanager
 def _signals_kept() -> Iterator[None]:
-    """Ray ends a process at SIGTERM in its own way."""
+    """Keep this process's own answer to SIGTERM while Ray starts or ends: it sets a handler of
+    Python's on the main thread, and from any thread one of the system's, or none. Between that
+    and its return there may be seconds, in which SIGTERM would end the process half stopped; so
+    a thread sets it again every few milliseconds."""
     before = signal.getsignal(signal.SIGTERM)
+    action, libc = ctypes.create_string_buffer(ACTION_BYTES), ctypes.CDLL(None)
+    libc.sigaction(signal.SIGTERM.value, None, action)
+    over = threading.Event()
+
+    def keep() -> None:
+        while not over.wait(KEEP_S):
+            libc.sigaction(signal.SIGTERM.value, action, None)
+
+    keeping = threading.Thread(target=keep, daemon=True, name="sigterm")
+    keeping.start()
     try:
         yield
     finally:
+        over.set()
+        keeping.join()
         if before is not None and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, before)
+        libc.sigaction(signal.SIGTERM.value, action, None)
 
 
 def _said(error: BaseException) -> str:

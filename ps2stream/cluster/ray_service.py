@@ -1,46 +1,46 @@
 """The service as Ray actors, one a machine, on one host or several; a supervisor replaces what
-dies (docs/decisions/0006)."""
+dies (docs/decisions/0006). Where Ray itself dies, a Ray that was started here is started again
+with all actors; without a Ray of its own the service ends."""
 
 from __future__ import annotations
 
 import logging
+import math
 import os
-import shutil
-import tempfile
 import threading
 import time
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ps2stream.cluster import ray_environment
-from ps2stream.cluster.actors import (
-    ControllerShell,
-    MergerShell,
-    SequencerShell,
-    WorkerShell,
-)
-from ps2stream.cluster.front import DispatcherShell
+from ps2stream.cluster.census_rounds import CensusRounds
 from ps2stream.cluster.home import here
 from ps2stream.cluster.log_lines import Receiver
 from ps2stream.cluster.logs import Logs
 from ps2stream.cluster.manning import Manning
-from ps2stream.cluster.ray_instance import NAMESPACE, RayInstance
+from ps2stream.cluster.ray_instance import LOOK_S, NAMESPACE, RayInstance
 from ps2stream.cluster.replanning import Replanning
 from ps2stream.cluster.running import Service, place_of, ports, target
 from ps2stream.cluster.shell import Incarnation
-from ps2stream.cluster.snapshots import Policy
+from ps2stream.cluster.shells import find_shell
 from ps2stream.cluster.supervisor import Supervisor
 from ps2stream.cluster.topology import Topology
 from ps2stream.cluster.traces import tracing_of
 from ps2stream.config import Settings
 from ps2stream.errors import Unavailable
 from ps2stream.messages import Address
+from ps2stream.private_folder import PrivateFolder
 
 log = logging.getLogger("ps2stream.cluster")
 READY_S = 300.0
 BIND_S = 120.0
-STOP_S = 10.0
+STOP_S = 5.0
+"""How long all actors together may take to stop in order; then their processes are killed."""
+LEAVE_S = 10.0
+"""How long one worker may take that goes."""
+WATCH_S = 2.0
+"""How long a start of Ray that is under way may take to see that it is not wanted any more."""
+RETRY_S = 5.0
 STOP_ORDER = ("controller", "dispatcher", "sequencer", "worker", "merger")
 SEQUENCER = Address("sequencer", 0)
 
@@ -48,17 +48,31 @@ SEQUENCER = Address("sequencer", 0)
 class RayService(Service):
     """See the module."""
 
-    def __init__(self, settings: Settings, topology: Topology, stopping: threading.Event) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        topology: Topology,
+        stopping: threading.Event,
+        accept_loss: bool = False,
+        begin_stage: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        begin_stage("starting Ray")
         self._place = place_of(settings)
-        self._instance = RayInstance(settings)
+        self._folder = PrivateFolder(holds_sockets=True)
+        try:
+            self._instance = RayInstance(settings, self._folder.path)
+        except BaseException:
+            self._folder.remove()
+            raise
         self._ray = self._instance.ray
-        self._placement = self._instance.placement
         self._settings = settings
         self._topology = topology
         self._logs = Logs(self._place)
-        self._sockets = Path(tempfile.mkdtemp(prefix="ps2s-"))
-        self._said = Receiver(self._sockets)
+        self._said = Receiver(self._folder.path)
         self._tracing = tracing_of(settings)
+        self._stopping = stopping
+        self._ending = threading.Event()
+        self._watching = threading.Thread(target=self._watch_ray, daemon=True, name="ray-watch")
         self._lock = threading.RLock()  # over the two tables
         self._actors: dict[Address, Any] = {}
         self._peers: dict[Address, Incarnation] = {}
@@ -66,15 +80,17 @@ class RayService(Service):
         self._targets: dict[int, str] = {}
         self._supervisor: Supervisor | None = None
         self._manning: Manning | None = None
-        self._replanning = Replanning(settings, self._sockets, self._note)
+        self._replanning = Replanning(settings, self._folder.path, self._note)
+        self._census = CensusRounds(self.status, self._note)
         self._replaced = 0
+        self._generation = 0  # of the actors: one for each Ray
         self._kept = False
         try:
-            self._logs.check(topology)
-            self._start(stopping)
+            self._start(accept_loss, begin_stage)
             if settings.database_url is None:
-                ray_environment.keep(settings.data_dir, os.environ)  # the directory is now ours
+                ray_environment.keep(settings.data_dir, os.environ, self._instance.dashboard_port)
                 self._kept = True
+            self._watching.start()
         except BaseException:
             self.stop()
             raise
@@ -87,78 +103,148 @@ class RayService(Service):
         for address, call in calls.items():
             name = f"{address.role}-{address.index}"
             try:
-                found[name] = self._ray.get(call, timeout=10)
-            except self._ray.exceptions.RayError as error:
+                found[name] = self._get(call, 10)
+            except (self._ray.exceptions.RayError, Unavailable) as error:
                 found[name] = {"failure": f"{type(error).__name__}: does not answer"}
         return found | self._replanning.status()
 
     def stop(self) -> None:
-        ray = self._ray
+        self._ending.set()
+        self._census.stop()
         self._replanning.stop()
-        if self._manning is not None:
-            self._manning.stop()
-        if self._supervisor is not None:
-            self._supervisor.stop()
+        if self._watching.is_alive():
+            self._watching.join(WATCH_S)
+        self._stop_watching_actors()
         if self._kept:
             ray_environment.forget(self._settings.data_dir)
+        if not self._instance.find_loss():
+            self._stop_actors()
+        self._actors = {}
+        self._instance.close()
+        self._said.stop()
+        self._folder.remove()
+
+    def _stop_actors(self) -> None:
+        ray, deadline = self._ray, time.monotonic() + STOP_S
         actors = list(self._actors.items())
         for role in STOP_ORDER:
             mine = [(address, actor) for address, actor in actors if address.role == role]
             for address, actor, call in [(*each, each[1].stop.remote()) for each in mine]:
                 try:
-                    ray.get(call, timeout=STOP_S)
+                    ray.get(call, timeout=max(0.0, deadline - time.monotonic()))
                 except ray.exceptions.RayError as error:
                     log.warning("%s-%d did not stop cleanly: %s", *address, error)
                 ray.kill(actor)
-        self._actors = {}
-        self._said.stop()
-        shutil.rmtree(self._sockets, ignore_errors=True)
-        self._instance.close()
+
+    # --- Ray itself ------------------------------------------------------------------
+
+    def _watch_ray(self) -> None:
+        while not self._ending.wait(LOOK_S):
+            lost = self._instance.find_loss()
+            if not lost:
+                continue
+            if not self._instance.is_ours:
+                self.failure = f"ray_address: the {lost} of the Ray cluster is gone from here"
+                log.critical("%s; the service ends", self.failure)
+                self._stopping.set()
+                return
+            log.error("Ray's %s has died; Ray and all actors are started again", lost)
+            begun = time.monotonic()
+            try:
+                self._restart()
+            except Exception:
+                if self._ending.is_set() or self._stopping.is_set():
+                    return
+                log.exception("Ray was not started again; tried again in %g s", RETRY_S)
+                self._ending.wait(RETRY_S)
+            else:
+                log.warning("serving again after %.1f s", time.monotonic() - begun)
+
+    def _restart(self) -> None:
+        """Ray and every actor there was, at the ports of before. The ledger has what else they
+        need: it is as if each had been replaced."""
+        self._stop_watching_actors()
+        with self._lock:
+            addresses = [*self._peers]
+            self._actors.clear()
+            self._generation += 1
+        self._instance.restart()
+        self._start_actors(addresses, first=False)
+
+    def _check(self) -> None:
+        """Raises Unavailable when there is no use in waiting for Ray."""
+        if self._ending.is_set() or self._stopping.is_set():
+            raise Unavailable("the service is to stop")
+        if lost := self._instance.find_loss():
+            raise Unavailable(f"Ray's {lost} has died")
+
+    def _get(self, call: Any, timeout_s: float = math.inf) -> Any:
+        return self._instance.get(call, timeout_s, self._check)
 
     # --- starting ------------------------------------------------------------------
 
-    def _start(self, stopping: threading.Event) -> None:
-        ray, settings = self._ray, self._settings
+    def _start(self, accept_loss: bool, begin_stage: Callable[[str], None]) -> None:
         try:
-            self._placement.await_room(self._topology.addresses(), stopping)
-            self._make(SEQUENCER, 0)
-            others = [a for a in self._topology.addresses() if a != SEQUENCER]
-            epochs = ray.get(self._actors[SEQUENCER].admit.remote(others))
-            for address, epoch in zip(others, epochs, strict=True):
-                self._make(address, epoch)
-            for address, actor in self._actors.items():
-                self._peers[address] = self._bound(actor)
-            ray.get([a.expect.remote(self._peers) for a in self._actors.values()])
-            ray.get([a.connect.remote(self._peers) for a in self._actors.values()])
-            told = settings.metrics_s, self._tracing
-            ray.get([a.start.remote(True, *told) for a in self._actors.values()])
-            dispatchers = [a for a in self._actors if a.role == "dispatcher"]
-            for address in dispatchers:
-                self._await_ready(address)
-            for address in dispatchers:
-                self._serve(address)
-        except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
+            self._instance.placement.await_room(self._topology.addresses(), self._stopping)
+            begin_stage("starting actors, replaying ledger and logs")
+            self._start_actors(self._topology.addresses(), first=True, accept_loss=accept_loss)
+        except (self._ray.exceptions.RayActorError, self._ray.exceptions.GetTimeoutError) as error:
             raise Unavailable(f"an actor did not start: {error}") from error
-        except ray.exceptions.RayTaskError as error:
+        except self._ray.exceptions.RayTaskError as error:
             raise error.cause from None
+        self._replanning.start()
+        self._census.start()
+
+    def _start_actors(
+        self, addresses: list[Address], *, first: bool, accept_loss: bool = False
+    ) -> None:
+        """`first`: they are the service's first, not successors."""
+        settings = self._settings
+        self._make(SEQUENCER, 0, first)
+        if first:
+            self._get(self._actors[SEQUENCER].pair_logs.remote(self._logs, accept_loss))
+        others = [a for a in addresses if a != SEQUENCER]
+        epochs = self._get(self._actors[SEQUENCER].admit.remote(others))
+        for address, epoch in zip(others, epochs, strict=True):
+            self._make(address, epoch, first)
+        peers = {address: self._bound(actor) for address, actor in self._actors.items()}
+        with self._lock:
+            self._peers.clear()
+            self._peers |= peers
+        self._get([a.expect.remote(self._peers) for a in self._actors.values()])
+        self._get([a.connect.remote(self._peers) for a in self._actors.values()])
+        told = settings.metrics_s, self._tracing
+        self._get([a.start.remote(True, *told) for a in self._actors.values()])
+        dispatchers = [a for a in self._actors if a.role == "dispatcher"]
+        for address in dispatchers:
+            self._await_ready(address)
+        for address in dispatchers:
+            self._serve(address)
         self._supervisor = Supervisor(
-            ray,
+            self._ray,
             self._actors,
             self._lock,
             self._replace,
-            self._settings.lease_s,
-            near=self._placement.lan is None,
+            settings.lease_s,
+            near=self._instance.placement.lan is None,
         )
-        self._supervisor.start()
+        pings = {a: actor.ping.remote(settings.lease_s, None) for a, actor in self._actors.items()}
+        self._get([*pings.values()])
+        self._supervisor.start(pings)
         self._manning = Manning(self)
         self._manning.start()
-        self._replanning.start()
 
-    def _note(self, counters: Mapping[str, float]) -> None:
+    def _stop_watching_actors(self) -> None:
+        if self._manning is not None:
+            self._manning.stop()
+        if self._supervisor is not None:
+            self._supervisor.stop()
+
+    def _note(self, parts: Mapping[str, Any]) -> None:
         with self._lock:
             actors = list(self._actors.items())
         for actor in (actor for address, actor in actors if address.role == "dispatcher"):
-            actor.note.remote(counters)
+            actor.note.remote(parts)
 
     # --- workers that come and go ----------------------------------------------------
 
@@ -170,7 +256,7 @@ class RayService(Service):
     def tell(self, workers: int) -> int:
         call = self._actors[SEQUENCER].workers.remote(workers)
         try:
-            return int(self._ray.get(call, timeout=30))
+            return int(self._get(call, 30))
         except self._ray.exceptions.RayError as error:
             raise Unavailable("the sequencer does not answer") from error
 
@@ -193,7 +279,7 @@ class RayService(Service):
             del self._peers[address]
         self._make_known({address: None}, self._others(address))
         try:
-            ray.get(actor.stop.remote(), timeout=STOP_S)
+            self._get(actor.stop.remote(), LEAVE_S)
         except ray.exceptions.RayError as error:
             log.warning("%s-%d did not stop cleanly: %s", *address, error)
         ray.kill(actor)
@@ -229,8 +315,8 @@ class RayService(Service):
         else:
             try:
                 if address.role == "dispatcher":
-                    ray.get(sequencer.fence.remote(address.index), timeout=30)
-                [epoch] = ray.get(sequencer.admit.remote([address]), timeout=30)
+                    self._get(sequencer.fence.remote(address.index), 30)
+                [epoch] = self._get(sequencer.admit.remote([address]), 30)
             except ray.exceptions.RayActorError as error:
                 raise Unavailable("the sequencer is to be replaced first") from error
         actor = self._make(address, epoch, first=False)
@@ -241,29 +327,30 @@ class RayService(Service):
                 ray.kill(actor)
                 raise Unavailable(f"{address.role}-{address.index} is not wanted any more")
             self._peers[address] = incarnation
-        if self._placement.lan is not None:
+        if self._instance.placement.lan is not None:
             self._wait([a.expect.remote({address: incarnation}) for a in self._others(address)])
         with self._lock:
             peers = dict(self._peers)
-        ray.get(actor.connect.remote(peers), timeout=30)
+        first_ping = actor.ping.remote(self._settings.lease_s, None)  # its lease begins with start
+        self._get([actor.connect.remote(peers), first_ping], 30)
         self._make_known({address: incarnation}, self._others(address))
-        ray.get(actor.start.remote(True, self._settings.metrics_s, self._tracing), timeout=30)
+        self._get(actor.start.remote(True, self._settings.metrics_s, self._tracing), 30)
         if address.role == "dispatcher":
             self._await_ready(address)
             self._serve(address)
 
     def _bound(self, actor: Any) -> Incarnation:
-        call = actor.bind.remote(self._sockets, self._placement.lan)
-        incarnation: Incarnation = self._ray.get(call, timeout=BIND_S)
+        call = actor.bind.remote(self._folder.path, self._instance.placement.lan)
+        incarnation: Incarnation = self._get(call, BIND_S)
         return incarnation
 
     def _serve(self, address: Address) -> None:
         """Open the endpoint, at its port of before, where it had one, and tell all of it."""
-        settings, ray = self._settings, self._ray
+        settings = self._settings
         where = settings.host, self._ports[address.index]
         private = self._replanning.socket(address.index)
         call = self._actors[address].serve.remote(*where, settings.security, private)
-        port = self._ports[address.index] = ray.get(call)
+        port = self._ports[address.index] = self._get(call)
         home = self._peers[address].home or here()
         with self._lock:
             before = self._targets.get(address.index)
@@ -277,7 +364,7 @@ class RayService(Service):
 
     def _await_ready(self, address: Address) -> None:
         deadline = time.monotonic() + READY_S
-        while not self._ray.get(self._actors[address].ready.remote()):
+        while not self._get(self._actors[address].ready.remote()):
             if time.monotonic() > deadline:
                 raise Unavailable(f"the ledger was not replayed within {READY_S:.0f} s")
             time.sleep(0.02)
@@ -286,31 +373,26 @@ class RayService(Service):
         return 0.0 if self._supervisor is None else self._supervisor.silent_s(address)
 
     def _identity(self) -> int:
-        return int(self._ray.get(self._actors[SEQUENCER].identity.remote(), timeout=30))
+        return int(self._get(self._actors[SEQUENCER].identity.remote(), 30))
 
     def _make(self, address: Address, epoch: int, first: bool = True) -> Any:
         ray = self._ray
-        args: tuple[Any, ...]
-        shell: type
-        match address.role:
-            case "sequencer":
-                shell = SequencerShell
-                args = (self._place, self._topology, first)
-            case "worker":
-                policy = Policy(self._place, self._identity(), self._settings.snapshot_s)
-                shell, args = WorkerShell, (epoch, self._topology, policy)
-            case "merger":
-                shell, args = MergerShell, (epoch, self._topology, self._logs)
-            case "controller":
-                shell, args = ControllerShell, (epoch, self._topology)
-            case _:
-                shell = DispatcherShell
-                args = (epoch, self._topology, self._logs, self._identity())
+        self._check()
+        shell, args = find_shell(
+            address,
+            epoch,
+            self._topology,
+            self._logs,
+            self._identity,
+            self._settings.snapshot_s,
+            first,
+        )
         with self._lock:
+            generation = self._generation
             found = {peer: known.home for peer, known in self._peers.items()}
         homes = {peer: home for peer, home in found.items() if home is not None}
-        placed = self._placement.options(address, homes, self._silent_s)
-        alone = first and self._placement.lan is None  # else the name may be taken
+        placed = self._instance.placement.options(address, homes, self._silent_s)
+        alone = first and self._instance.placement.lan is None  # else the name may be taken
         made = ray.remote(shell).options(
             name=f"{address.role}-{address.index}" + ("" if alone else f".{time.time_ns():x}"),
             namespace=NAMESPACE,
@@ -321,5 +403,7 @@ class RayService(Service):
         )
         actor = made.remote(address, *args)
         with self._lock:
+            if generation != self._generation:
+                raise Unavailable("Ray has died meanwhile")
             self._actors[address] = actor
         return actor

@@ -45,7 +45,7 @@ class Replanning:
         self,
         settings: Settings,
         folder: Path,
-        note: Callable[[Mapping[str, float]], None],
+        note: Callable[[Mapping[str, Any]], None],
         program: str = PROGRAM,
     ) -> None:
         self._folder = folder

@@ -16,6 +16,8 @@ class Service(abc.ABC):
     """A running service: `targets` are the dispatchers' host:port."""
 
     targets: list[str]
+    failure: str = ""
+    """Why the service cannot go on; whoever started it is to stop it. Empty: it can."""
 
     @abc.abstractmethod
     def status(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import logging
 import secrets
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ps2stream.batch import F64
 from ps2stream.cluster.local_service import LocalService
@@ -23,7 +23,7 @@ from ps2stream.cluster.ray_service import RayService
 from ps2stream.cluster.running import Service, place_of
 from ps2stream.cluster.shell import TICK_S
 from ps2stream.cluster.topology import Topology
-from ps2stream.cluster.warm import warm
+from ps2stream.cluster.warm import compile_kernels, warm
 from ps2stream.config import Settings
 from ps2stream.errors import DataDirectoryError, PlanError
 from ps2stream.grid import Grid
@@ -42,19 +42,27 @@ def start(
     settings: Settings,
     plan: RoutingPlan | None = None,
     stopping: threading.Event | None = None,
+    accept_loss: bool = False,
+    begin_stage: Callable[[str], None] = lambda _: None,
 ) -> Service:
     """Start everything, replay the ledger, and serve.
 
-    `plan` overrides `settings.plan`; once `stopping` is set, hosts are not waited for. Raises
+    `plan` overrides `settings.plan`; once `stopping` is set, hosts are not waited for;
+    `accept_loss` goes on without what the data directory lacks, and tells gaps;
+    `begin_stage` is called with the name of each stage as it begins. Raises
     DataDirectoryError, PlanError, InvalidArgument (a port in use, a refused address) or
     Unavailable; what was started is stopped again.
     """
     plan = fitted_plan(settings, plan)
     topology = topology_of(settings, plan)
-    warm(topology)
+    begin_stage("preparing kernels (the first start on a machine compiles them)")
     if settings.runtime == "local":
-        return LocalService(settings, topology)
-    return RayService(settings, topology, stopping or threading.Event())
+        warm(topology)  # always: this process needs the code loaded
+        begin_stage("replaying ledger and logs")
+        return LocalService(settings, topology, accept_loss)
+    compile_kernels(topology)
+    stopping = stopping or threading.Event()
+    return RayService(settings, topology, stopping, accept_loss, begin_stage)
 
 
 def topology_of(settings: Settings, plan: RoutingPlan) -> Topology:

@@ -34,6 +34,9 @@ from ps2stream.messages import Address, Send
 
 log = logging.getLogger("ps2stream.cluster")
 TICK_S = 0.1
+GRACE_S = 30.0
+"""How long an actor whose lease has run out may wait for another before it ends."""
+RENEWAL_S = 0.01
 GROUP = 64
 """Messages that are handled together, before one sync."""
 
@@ -75,6 +78,8 @@ class Shell(abc.ABC):
         self._recorder: Recorder | None = None
         self.failure = ""
         self.lease = float("inf")
+        self._lease_s = float("inf")  # of the pings before `start`
+        self._grace_s = 0.0
         self._exits = False
         self._stopping = threading.Event()
         self._peers: queue.SimpleQueue[tuple[Address, Incarnation | None]] = queue.SimpleQueue()
@@ -83,10 +88,16 @@ class Shell(abc.ABC):
             target=self._receive, daemon=True, name=f"{self.name}-inbox"
         )
 
+    def __repr__(self) -> str:
+        """Role and index, `worker-0`. Ray asks once, when the actor has been made, and shows it in
+        its table of actors and before lines of its log: so nothing that changes belongs here."""
+        return self.name
+
     def bind(self, folder: Path, lan: Lan | None = None) -> Incarnation:
         """Open the inbox in `folder`, where the log goes, too, or to the hosts of `lan`. Raises
         FailedPrecondition on a host of another version."""
         if lan is None:
+            self._grace_s = GRACE_S
             send_to(folder, self.name, self.epoch)
             return Incarnation(self.links.bind(folder), self.epoch)
         say_here(self.name, self.epoch, lan.level, lan.as_json)
@@ -122,6 +133,7 @@ class Shell(abc.ABC):
             self._recorder = Recorder(*self.address, round(metrics_s / TICK_S))
         if tracing.every:
             self.meter.traces = Traces(tracing, self.address)
+        self.lease = time.monotonic() + self._lease_s
         self._receiver.start()
 
     def stop(self) -> None:
@@ -135,16 +147,26 @@ class Shell(abc.ABC):
 
     def ping(self, lease_s: float, heard: float | None) -> Pulse:
         """Renew the lease, which begins with `start`: it lasts so long from the last answer that
-        came back, which was `heard` by its clock, this actor's; None: none yet."""
+        came back, which was `heard` by its clock, this actor's; None: none yet, which renews
+        nothing, because such a ping may have waited until a stopped process went on."""
         now = time.monotonic()
-        if self._receiver.is_alive():
-            self.lease = (now if heard is None else heard) + lease_s
+        if not self._receiver.is_alive():
+            self._lease_s = lease_s
+        elif heard is None:
+            self.lease = min(self.lease, now + lease_s)
+        else:
+            self.lease = heard + lease_s
         return Pulse(os.getpid(), now)
 
     @property
     def lapsed(self) -> bool:
-        """Whether another incarnation may be there."""
-        return time.monotonic() > self.lease
+        """Whether another incarnation may be there, so that this one must end. On one host it is
+        killed first: there it waits a while, and nothing is sent or answered, for a renewal."""
+        while (now := time.monotonic()) > self.lease:
+            if now > self.lease + self._grace_s or self._stopping.is_set():
+                return True
+            time.sleep(RENEWAL_S)
+        return False
 
     @property
     def busy(self) -> bool:

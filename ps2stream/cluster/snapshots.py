@@ -11,7 +11,7 @@ import mmap
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,9 +20,10 @@ from ps2stream.errors import DataDirectoryError
 from ps2stream.messages import Send
 from ps2stream.store.places import Place
 from ps2stream.store.snapshots import Key, Snapshots
-from ps2stream.workers.index import Saved
-from ps2stream.workers.layout import FORMAT
-from ps2stream.workers.state import WorkerMachine
+
+if TYPE_CHECKING:  # other actors import this module, too
+    from ps2stream.workers.index import Saved
+    from ps2stream.workers.state import WorkerMachine
 
 log = logging.getLogger("ps2stream.cluster")
 WORTH = 10_000  # updates
@@ -60,6 +61,8 @@ class Saver:
     is frozen, and thawed once there is a copy."""
 
     def __init__(self, policy: Policy, name: str, index: int, route: int, epoch: int) -> None:
+        from ps2stream.workers.layout import FORMAT
+
         self.wanted = threading.Event()
         self.copied = threading.Event()
         self._policy = policy
@@ -77,6 +80,8 @@ class Saver:
 
     def load(self) -> Saved | None:
         """What the machine goes on from."""
+        from ps2stream.workers.index import Saved
+
         begun = time.perf_counter()
         found = None if self._kept is None else self._kept.read(self._key)
         if found is None:

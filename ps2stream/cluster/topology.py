@@ -1,32 +1,34 @@
 """How many of each role there are, and how each machine is made from the settings.
 
 One place builds machines, so that Ray actors, the in-process runtime and the
-tests' scheduler run the same ones.
+tests' scheduler run the same ones. A machine's module is imported where one is made: an
+actor's process starts sooner without those of the other roles.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ps2stream.dispatcher.object_log import ObjectLog
-from ps2stream.dispatcher.reservoir import Reservoir
-from ps2stream.dispatcher.router import RouterMachine
 from ps2stream.grid import Grid
-from ps2stream.merger.state import DAY_MS, MergerMachine
 from ps2stream.messages import Address
 from ps2stream.plan import RoutingPlan
-from ps2stream.planner.controller import ControllerMachine
 from ps2stream.planner.policy import Policy
 from ps2stream.ports import Log, Store
 from ps2stream.security import NO_QUOTAS, Quotas
-from ps2stream.store.sequencer import SequencerMachine
 from ps2stream.strategy import Strategist
 from ps2stream.tags import Tagger
 from ps2stream.terms import Analysis, Analyzer, Frequencies
-from ps2stream.workers.gi2 import GI2
-from ps2stream.workers.index import Index, Parts, Saved
-from ps2stream.workers.state import WorkerMachine
+
+if TYPE_CHECKING:
+    from ps2stream.dispatcher.object_log import ObjectLog
+    from ps2stream.dispatcher.reservoir import Reservoir
+    from ps2stream.dispatcher.router import RouterMachine
+    from ps2stream.merger.state import MergerMachine
+    from ps2stream.planner.controller import ControllerMachine
+    from ps2stream.store.sequencer import SequencerMachine
+    from ps2stream.workers.index import Index, Parts, Saved
+    from ps2stream.workers.state import WorkerMachine
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Topology:
     max_in_flight: int = 64
     session_quota: int = 4 << 20
     retention_bytes: int = 4 << 30
-    retention_ms: int = DAY_MS
+    retention_ms: int = 24 * 3_600_000
     sample_objects: int = 0
     quotas: Quotas = NO_QUOTAS
     policy: Policy = dataclasses.field(default_factory=Policy)
@@ -73,11 +75,15 @@ class Topology:
         return Frequencies.of(self.plan.frequencies, analyzer)
 
     def reservoir(self, index: int) -> Reservoir:
+        from ps2stream.dispatcher.reservoir import Reservoir
+
         return Reservoir(self.sample_objects, seed=index)
 
     def router(
         self, index: int, analyzer: Analyzer, epoch: int, objects: ObjectLog
     ) -> RouterMachine:
+        from ps2stream.dispatcher.router import RouterMachine
+
         return RouterMachine(
             index=index,
             dispatchers=self.dispatchers,
@@ -93,6 +99,8 @@ class Topology:
         )
 
     def worker(self, index: int, saved: Saved | None = None) -> WorkerMachine:
+        from ps2stream.workers.state import WorkerMachine
+
         analyzer = self.analyzer()
         tagger = Tagger(self.plan.compile(analyzer), self.plan.grid)
         strategist = Strategist(self.plan, analyzer)
@@ -102,6 +110,8 @@ class Topology:
         )
 
     def merger(self, index: int, log: Log) -> MergerMachine:
+        from ps2stream.merger.state import MergerMachine
+
         return MergerMachine(
             index=index,
             dispatchers=self.dispatchers,
@@ -113,14 +123,20 @@ class Topology:
         )
 
     def controller(self, epoch: int) -> ControllerMachine:
+        from ps2stream.planner.controller import ControllerMachine
+
         return ControllerMachine(self.plan, self.policy, epoch, self.dispatchers)
 
     def new_index(self, grid: Grid, parts: Parts | None = None) -> Index:
         """What holds a worker's queries."""
+        from ps2stream.workers.gi2 import GI2
+
         return GI2(grid, parts)
 
     def sequencer(self, store: Store, epoch: int, restarts: bool = False) -> SequencerMachine:
         """`restarts`: of the whole service."""
+        from ps2stream.store.sequencer import SequencerMachine
+
         others = ("sequencer", "controller")  # who take no part in the order
         peers = [peer for peer in self.addresses() if peer.role not in others]
         return SequencerMachine(

@@ -93,6 +93,7 @@ def _run(
 ) -> None:
     """In the foreground; the first host `begins`. Raises Unavailable when Ray ends."""
     from ps2stream.cluster import node as nodes
+    from ps2stream.cluster.kernel_cache import choose_folder
     from ps2stream.cluster.roles import resources, units
 
     file, verbose, node_ip = given.pop("file"), given.pop("verbose"), given.pop("node_ip")
@@ -101,7 +102,8 @@ def _run(
     flags = {name: value for name, value in given.items() if value is not None}
     ours = {"node_ip": node_ip, "metrics_port": 0, "dashboard_port": 0}
     settings = config.load(flags | ours | ({"ray_address": "auto"} if serves else {}), config=file)
-    _share_token(output, begins)
+    _share_token(output, begins, settings.niceness)
+    choose_folder(os.environ)
     log.configure(as_json=output.json or settings.log_format == "json")
     words = nodes.words(resources(offered), node_ip=node_ip, ports=ports, metrics_port=metrics_port)
     done = threading.Event()
@@ -132,7 +134,7 @@ def _run(
         output.emit({"event": "stopped"}, "stopped")
 
 
-def _share_token(output: Output, begins: bool) -> None:
+def _share_token(output: Output, begins: bool, niceness: int) -> None:
     """Raises FailedPrecondition where there is none, and none is made."""
     from ps2stream.cluster.ray_environment import prepare, provide
 
@@ -143,7 +145,7 @@ def _share_token(output: Output, begins: bool) -> None:
             f"the hosts' common token is in {made}: copy it to {made} of every host that joins, "
             "for its user alone (chmod 600); who has it can run code on all of them",
         )
-    prepare(os.environ, joins=True)
+    prepare(os.environ, joins=True, niceness=niceness)
 
 
 def _await_up(node: Node, done: threading.Event) -> None:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, get_origin
 
 import click
 from pydantic.fields import FieldInfo
+from rich.console import Console
 
 from ps2stream import __version__, config, log
+from ps2stream.cluster.kernel_cache import choose_folder
 from ps2stream.commands.output import Output, json_option, on_interrupt, pass_output
 from ps2stream.errors import Unavailable
+
+END_S = 9.0
+"""How long the service may take to stop once it is asked to."""
 
 
 def settings_options(*without: str) -> Callable[[Any], Any]:
@@ -43,31 +50,83 @@ def _help(field: FieldInfo) -> str:
     return f"{text}.  [default: {default}]" if default is not None else f"{text}."
 
 
+class StartProgress:
+    """Shows the stages of a start and their seconds: to people at a terminal as lines, in a log
+    of JSON as records, in any other log as lines."""
+
+    def __init__(self, console: Console, as_json: bool) -> None:
+        self._console = console
+        self._as_json = as_json
+        self._stage = ""
+        self._begun = time.monotonic()
+
+    def begin(self, stage: str) -> None:
+        """The stage before has ended, and this one begins; empty: none does."""
+        now = time.monotonic()
+        seconds, self._begun = now - self._begun, now
+        ended, self._stage = self._stage, stage
+        if ended and self._as_json:
+            told = {"stage": ended, "seconds": round(seconds, 2)}
+            logging.getLogger("ps2stream.cluster").info("start: a stage ended", extra=told)
+        elif ended:
+            self._console.print(f"  {seconds:.1f} s", highlight=False)
+        if stage and not self._as_json and self._console.quiet:
+            logging.getLogger("ps2stream.cluster").info("start: %s", stage)
+        elif stage and not self._as_json:
+            self._console.print(f"{stage} ...", highlight=False)
+
+
 @click.command()
 @settings_options()
 @click.option("--config", "file", type=click.Path(path_type=Path), metavar="FILE",
               envvar="PS2STREAM_CONFIG", show_envvar=True, help="Settings in TOML.")  # fmt: skip
+@click.option(
+    "--accept-loss",
+    is_flag=True,
+    help="Go on without what the data directory lacks, as after the loss of a log; "
+    "sessions are told a gap. For one start, after the service refused and named it.",
+)
 @click.option("--verbose", is_flag=True, help="Log at level debug.")
 @json_option
 @pass_output
-def serve(output: Output, /, file: Path | None, verbose: bool, **flags: Any) -> None:
+def serve(
+    output: Output, /, file: Path | None, accept_loss: bool, verbose: bool, **flags: Any
+) -> None:
     """Run the service on this machine until interrupted.
 
     Settings come from, in rising order: defaults, a TOML file (--config), the environment
     (PS2STREAM_PORT=7100), the options below. Queries are kept in the data directory and
     match again after a restart.
     """
-    from ps2stream.cluster.running import place_of
-    from ps2stream.cluster.service import start
-
     settings = config.load(flags, config=file)
     as_json = output.json or settings.log_format == "json"
     log.configure(logging.DEBUG if verbose else logging.INFO, as_json=as_json)
+    progress = StartProgress(output.progress(), as_json)
+    progress.begin("loading the program")
+    choose_folder(os.environ)
+    from ps2stream.cluster.running import place_of
+    from ps2stream.cluster.service import start
+
     kept = str(settings.data_dir if settings.database_url is None else place_of(settings))
     where = {"data_dir" if settings.database_url is None else "database": kept}
     done = threading.Event()
+    overdue = threading.Timer(END_S, _end_at_once)
+    overdue.daemon = True
+
+    def end() -> None:
+        done.set()
+        if overdue.ident is None:
+            overdue.start()
+
+    failure = ""
     try:
-        with on_interrupt(done.set), start(settings, stopping=done) as service:
+        with (
+            on_interrupt(end),
+            start(
+                settings, stopping=done, accept_loss=accept_loss, begin_stage=progress.begin
+            ) as service,
+        ):
+            progress.begin("")
             output.emit(
                 {
                     "event": "ready",
@@ -80,7 +139,19 @@ def serve(output: Output, /, file: Path | None, verbose: bool, **flags: Any) -> 
                 f"queries are kept in {kept}; stop it with Ctrl-C",
             )
             done.wait()
+            end()  # the service itself may have set it
+            failure = service.failure
     except Unavailable:
         if not done.is_set():  # else it was not to start any more
             raise
+    finally:
+        overdue.cancel()
+    if failure:
+        raise Unavailable(failure)
     output.emit({"event": "stopped"}, "stopped")
+
+
+def _end_at_once() -> None:
+    """What is acknowledged is kept as after kill -9; the next start ends what is left of Ray."""
+    logging.getLogger("ps2stream.cluster").error("not stopped within %g s; ended at once", END_S)
+    os._exit(1)

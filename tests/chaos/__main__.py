@@ -8,7 +8,7 @@ import sys
 
 import click
 
-from tests.chaos.run import run, sweep, teller
+from tests.chaos.run import beside_hogs, ray_deaths, run, sweep, teller
 
 
 @click.group(invoke_without_command=True)
@@ -37,6 +37,21 @@ def moves(seed: int, rounds: int) -> None:
     """kill -9 of each role while a move loads queries, and while it retires old batches: source
     and target of the move, sequencer, controller, dispatcher, merger."""
     show(sweep(seed, rounds), True)
+
+
+@main.command()
+@click.option("--seed", default=1, show_default=True)
+@click.option("--rounds", default=3, show_default=True, help="Of a kill of each.")
+def ray(seed: int, rounds: int) -> None:
+    """kill -9 of Ray's raylet and of its GCS, then SIGTERM without waiting for the new one."""
+    show(ray_deaths(seed, rounds), True)
+
+
+@main.command()
+@click.option("--seconds", default=60.0, show_default=True)
+def hogs(seconds: float) -> None:
+    """Beside a busy program on every core no actor is replaced; p50 and p99 of a match."""
+    show(beside_hogs(seconds), True)
 
 
 @main.command()

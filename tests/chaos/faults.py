@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from ps2stream.cluster.ray_instance import DAEMONS
 from tests.chaos.host import Host, send
 from tests.chaos.moves import HOLDERS, Mover
 from tests.chaos.moves import ROLES as VICTIMS
@@ -32,7 +33,9 @@ class Tally:
 
     def kill(self, what: str) -> None:
         self.kills[what] += 1
-        (self.killed if what in ROLES else self.stopped).append((time.monotonic(), what))
+        (self.killed if what in (*ROLES, *DAEMONS) else self.stopped).append(
+            (time.monotonic(), what)
+        )
 
     def start(self, what: str) -> None:
         self.restarts[what] += 1
@@ -64,6 +67,7 @@ class Faults:
             self.stop_supervisor: 2,
             self.kill_supervisor: 2,
             self.kill_everything: 3,
+            self.kill_ray: 4,
             self.move: 12,
             self.kill_amid_a_move: 24,
         }
@@ -129,6 +133,13 @@ class Faults:
         self.tally.kill("everything")
         self.host.kill()
         self._restart(kill=True)
+
+    def kill_ray(self) -> None:
+        """kill -9 of the raylet or the GCS: Ray and all actors are started again."""
+        name = self.rng.choice(list(DAEMONS))
+        self.say(f"kill Ray's {name}")
+        if name in (found := self.host.daemons()) and send(found[name], signal.SIGKILL):
+            self.tally.kill(name)
 
     def move(self) -> None:
         """To another plan or number of workers; what comes next may come amid it."""

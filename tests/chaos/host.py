@@ -19,6 +19,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from ps2stream.cluster.process import read_name
+from ps2stream.cluster.ray_instance import DAEMONS
 from tests.conftest import ROOT
 
 READY_S = 180.0
@@ -80,6 +82,8 @@ class Host:
     def start(self) -> None:
         """Returns once the service is ready. Raises RuntimeError with what it said when it
         ends instead."""
+        if self._leader is not None:
+            self._leader.wait()  # killed, while what it started may still be there
         environment = os.environ | {"TMPDIR": str(self._temp), "PYTHONPATH": str(ROOT)}
         said = self.log.with_suffix(".ready")
         with self.log.open("ab") as errors, said.open("wb") as out:
@@ -100,10 +104,10 @@ class Host:
                     raise RuntimeError(errors.read().decode("utf-8", "replace").strip()[-2000:])
             time.sleep(0.02)
 
-    def stop(self) -> int:
-        """As Ctrl-C does; the exit code."""
+    def stop(self, number: int = signal.SIGINT) -> int:
+        """Send the signal, by default that of Ctrl-C, and return the exit code."""
         assert self._leader is not None
-        self._leader.send_signal(signal.SIGINT)
+        self._leader.send_signal(number)
         code = self._leader.wait(60)
         self.kill()
         return code
@@ -134,6 +138,11 @@ class Host:
                     if name not in found or found[name].epoch < actor.epoch:
                         found[name] = actor
         return found
+
+    def daemons(self) -> dict[str, int]:
+        """The processes of Ray itself: raylet and gcs_server, by name."""
+        names = {read_name(pid): pid for pid in self._pids()}
+        return {name: pid for name, pid in names.items() if name in DAEMONS}
 
     def _pids(self) -> Iterator[int]:
         """Live processes of the session."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -11,10 +14,12 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any, Protocol
 
+from ps2stream.client import Client
+from ps2stream.cluster.ray_instance import DAEMONS
 from tests.chaos.clients import Publisher, Subscriber, Updater
 from tests.chaos.faults import Faults
 from tests.chaos.history import History
-from tests.chaos.host import Host
+from tests.chaos.host import READY_S, Host, send
 from tests.chaos.moves import HOLDERS, ROLES, Mover
 from tests.chaos.verdict import Verdict, expected, judge, missing, recoveries
 from tests.postgres_server import Server, installed, server
@@ -22,6 +27,9 @@ from tests.postgres_server import Server, installed, server
 DRAIN_S = 60.0
 SETTLE_S = 5.0
 TRIES = 3
+LEAST_MATCHES = 20
+ENDED_S = 12.0
+"""10 s after SIGTERM the service has ended; the rest is the system's."""
 Say = Callable[[str], None]
 
 
@@ -82,6 +90,98 @@ def sweep(seed: int, rounds: int = 1, roles: Sequence[str] = ROLES) -> dict[str,
     return _hosted(kills, 3, ())
 
 
+def ray_deaths(seed: int, rounds: int = 1) -> dict[str, Any]:
+    """kill -9 of Ray's raylet and of its GCS under load, that many times, and in the end SIGTERM
+    while the service still starts Ray again."""
+
+    def kills(host: Host, say: Say) -> dict[str, Any]:
+        crowd = Crowd(host, seed, 16.0)
+        recovery_s: dict[str, list[float]] = {name: [] for name in DAEMONS}
+        time.sleep(SETTLE_S)
+        for name in [*DAEMONS] * rounds:
+            say(f"kill Ray's {name}")
+            try:
+                recovery_s[name].append(_kill_daemon(host, crowd.history, name))
+            except TimeoutError as error:
+                crowd.history.problems.append(f"{name}: {error}")
+                break
+        verdict = settled(crowd)
+        send(host.daemons()["gcs_server"], signal.SIGKILL)
+        begun = time.monotonic()
+        code = host.stop(signal.SIGTERM)
+        ended_s = round(time.monotonic() - begun, 1)
+        return {
+            "held": not verdict.broken and ended_s < ENDED_S and code in (0, 1),
+            "recovery_s": recovery_s,
+            "sigterm": {"seconds": ended_s, "code": code},
+            **vars(verdict),
+        }
+
+    return _hosted(kills, 3, ())
+
+
+def beside_hogs(seconds: float) -> dict[str, Any]:
+    """The service beside a busy program at niceness 0 on every core: whether each actor is still
+    the same, and the latency of publications and of their matches."""
+
+    def measure(host: Host, say: Say) -> dict[str, Any]:
+        before, cores = host.actors(), os.cpu_count() or 1
+        spin = ["nice", "-n", "0", sys.executable, "-c", "while True: pass"]
+        with ExitStack() as ending:
+            for _ in range(cores):
+                ending.callback(_end, subprocess.Popen(spin))
+            client = ending.enter_context(Client(host.targets[0], timeout=60))
+            client.insert("q", "flood", session="ann")
+            matches = iter(client.subscribe("ann"))
+            taken_ms: list[float] = []
+            end = time.monotonic() + seconds
+            while time.monotonic() < end or len(taken_ms) < LEAST_MATCHES:
+                begun = time.monotonic()
+                name = f"o{len(taken_ms)}"
+                client.publish([{"id": name, "text": "a flood", "lon": 1.0, "lat": 2.0}])
+                if (got := next(matches).object_id) != name:
+                    raise RuntimeError(f"{got} came instead of {name}")
+                taken_ms.append(1000 * (time.monotonic() - begun))
+                time.sleep(0.05)
+            after = host.actors()
+        ordered = sorted(taken_ms)
+        return {
+            "held": before == after,
+            "cores": cores,
+            "replaced": sorted(name for name in before if before[name] != after.get(name)),
+            "matches": len(ordered),
+            "p50_ms": round(ordered[len(ordered) // 2], 1),
+            "p99_ms": round(ordered[len(ordered) * 99 // 100], 1),
+        }
+
+    return _hosted(measure, 2, ())
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+
+
+def _kill_daemon(host: Host, history: History, name: str) -> float:
+    """Seconds until matches flowed again, through another daemon of this name. Raises
+    TimeoutError."""
+    begun, old = time.monotonic(), host.daemons()[name]
+    send(old, signal.SIGKILL)
+    _await(host, lambda: host.daemons().get(name, old) != old)
+    anew = [(time.monotonic(), name)]  # until then some actors may have gone on
+    _await(host, lambda: bool(recoveries(history, anew, [])["all"]))
+    return round(time.monotonic() - begun, 1)
+
+
+def _await(host: Host, true: Callable[[], bool]) -> None:
+    """Raises TimeoutError, also when the service ends."""
+    deadline = time.monotonic() + READY_S
+    while not true():
+        if time.monotonic() > deadline or not host.running:
+            raise TimeoutError("the service did not come back")
+        time.sleep(0.1)
+
+
 def _hosted(
     work: Callable[[Host, Say], dict[str, Any]], workers: int, options: tuple[str, ...]
 ) -> dict[str, Any]:
@@ -93,7 +193,8 @@ def _hosted(
             host.start()
             say(f"the service is ready: {', '.join(host.targets)}")
             found = work(host, say)
-            host.stop()
+            if host.running:
+                host.stop()
         if not found["held"]:
             kept = Path(tempfile.mkdtemp(prefix="chaos-log-", dir="/tmp")) / "log"
             kept.write_bytes(log.read_bytes())

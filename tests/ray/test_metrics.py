@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import threading
 import time
 import urllib.error
@@ -11,7 +12,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from click.testing import CliRunner
@@ -48,6 +49,27 @@ class Collector(BaseHTTPRequestHandler):
         """Nothing."""
 
 
+class HealthyGrafana(BaseHTTPRequestHandler):
+    """The one answer of a Grafana that Ray itself asks for; a browser asks for the rest."""
+
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/api/health" else 404)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(b'{"database": "ok"}')
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def grafana() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), HealthyGrafana) as listening:
+        threading.Thread(target=listening.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{listening.server_port}"
+        listening.shutdown()
+
+
 @pytest.fixture
 def collector() -> Iterator[str]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Collector) as listening:
@@ -64,14 +86,24 @@ def scraped(port: int, name: str, **labels: str) -> float:
     return sum(s.value for s in samples if s.name == name and labels.items() <= s.labels.items())
 
 
-def shown(port: int, token: str) -> set[str]:
-    """The names of the actors that live, by Ray's dashboard."""
+def asked(port: int, token: str, path: str) -> dict[str, Any]:
+    """What Ray's dashboard answers. Raises urllib.error.HTTPError."""
     request = urllib.request.Request(
-        f"http://127.0.0.1:{port}/api/v0/actors", headers={"Authorization": f"Bearer {token}"}
+        f"http://127.0.0.1:{port}/api/{path}", headers={"Authorization": f"Bearer {token}"}
     )
     with urllib.request.urlopen(request, timeout=30) as answer:
-        rows = json.load(answer)["data"]["result"]["result"]
-    return {row["name"] for row in rows if row["state"] == "ALIVE"}
+        data: dict[str, Any] = json.load(answer)["data"]
+        return data
+
+
+def shown(port: int, token: str) -> set[tuple[str, str, str]]:
+    """Name, repr and class of the actors that live, by Ray's dashboard."""
+    rows = asked(port, token, "v0/actors?detail=1")["result"]["result"]
+    return {
+        (row["name"], row["repr_name"], row["class_name"])
+        for row in rows
+        if row["state"] == "ALIVE"
+    }
 
 
 def until(found: Callable[[], float], wanted: Callable[[float], bool]) -> None:
@@ -92,11 +124,18 @@ def test_the_actors_metrics_are_scraped_from_ray(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     collector: str,
+    grafana: str,
 ) -> None:
     caplog.set_level("INFO", "ps2stream")
     monkeypatch.setenv("RAY_metrics_report_interval_ms", "1000")
     port, made = free_port(), tmp_path / "made"
-    target = ("--target", f"127.0.0.1:{port}")
+    asks = free_port()
+    urls = ("--grafana", grafana, "--prometheus", f"http://127.0.0.1:{asks}")
+    words = ["dashboards", "-o", str(made), "--target", f"127.0.0.1:{port}", *urls]
+    assert CliRunner().invoke(main, words).exit_code == 0
+    for line in (made / "ray.env").read_text().splitlines():
+        if not line.startswith("#"):
+            monkeypatch.setenv(*line.split("=", 1))
     settings = Settings(
         port=0,
         workers=2,
@@ -108,6 +147,9 @@ def test_the_actors_metrics_are_scraped_from_ray(
         trace_endpoint=collector,
     )
     with start(settings) as service, Client(service.targets[0]) as client:
+        pids = [status["pid"] for status in service.status().values()]
+        nice = {os.getpriority(os.PRIO_PROCESS, pid) for pid in pids}
+        assert (len(pids), nice) == (6, {os.getpriority(os.PRIO_PROCESS, 0)})
         client.insert("a", "storm")
         with client.subscribe() as matches:
             client.publish([{"lon": 1.0, "lat": 2.0, "text": "a storm"}] * 20)
@@ -128,15 +170,34 @@ def test_the_actors_metrics_are_scraped_from_ray(
         ):
             full = f"ray_ps2stream_{name}"
             until(lambda: scraped(port, full, **labels), lambda value: value == wanted)  # noqa: B023
-        token = (settings.data_dir / "ray-token").read_text().strip()
+        until(lambda: len((client.status()["census"] or {"actors": ()})["actors"]), (6).__eq__)
+        found = client.status()
+        assert found["healthy"], found["problems"]
+        assert all(actor["resident_bytes"] > 0 for actor in found["census"]["actors"])
+        [line] = [text for text in caplog.messages if text.startswith("Ray's dashboard")]
+        assert f"http://127.0.0.1:{board};" in line
+        token = Path(line.rpartition(" ")[2]).read_text()
         until(lambda: len(shown(board, token)), lambda found: found >= 6)
-        assert {"worker-0", "worker-1", "merger-0"} <= shown(board, token)
+        assert {(name, seen) for name, seen, _ in shown(board, token)} == {
+            (name, name)
+            for name in ("dispatcher-0", "worker-0", "worker-1", "merger-0", "sequencer-0",
+                         "controller-0")
+        }  # fmt: skip
+        assert ("worker-1", "worker-1", "WorkerShell") in shown(board, token)
         with pytest.raises(urllib.error.HTTPError, match="403"):
             shown(board, "guessed")
         assert scraped(port, "ray_ps2stream_stage_seconds_bucket_total", stage="link") > 0
         assert scraped(port, "ray_ps2stream_resident_bytes", role="worker") > 0
-        assert CliRunner().invoke(main, ["dashboards", "-o", str(made), *target]).exit_code == 0
-        with server(made) as prometheus:
+        with pytest.raises(urllib.error.HTTPError, match="500"):
+            asked(board, token, "prometheus_health")
+        with server(made, asks) as prometheus:
+            asked(board, token, "prometheus_health")
+            tab = asked(board, token, "grafana_health")
+            assert tab["grafanaHost"] == grafana
+            assert (tab["dashboardUids"]["default"], tab["dashboardDatasource"]) == (
+                json.loads((made / "grafana/dashboards/ps2stream.json").read_text())["uid"],
+                "ps2stream",
+            )
             prometheus.until("sum(ps2stream_objects_total)", 23)
             of = 'stage="complete", le="+Inf"'
             prometheus.until(f"sum(ps2stream_stage_seconds_bucket{{{of}}})", 20)

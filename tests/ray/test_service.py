@@ -131,7 +131,7 @@ def test_delivered_set_is_the_oracles_over_two_dispatchers(
                 with pytest.raises(NotFound):
                     rng.choice(clients).delete(name)
             expression, region = some_query(rng, made)
-            lsn = client.insert(name, expression, region, session=session)
+            lsn: int = client.insert(name, expression, region, session=session)
             live[name] = lsn
             queries[lsn] = naive.Query(name, session, expression, region)
         part = made[begin : begin + BATCH]

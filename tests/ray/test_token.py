@@ -73,6 +73,9 @@ def test_the_mode_is_set_before_ray_is_imported(monkeypatch: pytest.MonkeyPatch)
     before = dict(environ)
     ray_environment.prepare(environ)
     assert environ == before
+    assert environ[ray_environment.NICENESS] == "0"  # Ray's own is 15
+    ray_environment.prepare(environ, niceness=19)
+    assert environ[ray_environment.NICENESS] == "19"
     configured = {ray_environment.TOKEN_PATH: "/token"}
     ray_environment.prepare(configured)
     assert ray_environment.TOKEN not in configured

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from ps2stream import private_folder
 from ps2stream.cli import main
 from ps2stream.cluster import node, ray_environment, shell
 from ps2stream.cluster.actors import WorkerShell
@@ -75,7 +76,7 @@ def test_a_ray_that_ends_says_why_and_leaves_nothing(
 ) -> None:
     monkeypatch.undo()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(node, "_short", lambda: None)
+    monkeypatch.setattr(private_folder, "_choose_base", lambda _: tmp_path)
     monkeypatch.setattr(node, "_RAY", "import sys; sys.exit('Error: no such cluster')")
     with node.Node(["--address=10.0.0.1:6379"]) as found:
         found._child.wait()
@@ -106,7 +107,7 @@ def test_a_ray_that_is_starting_and_deaf_is_ended(
 ) -> None:
     monkeypatch.undo()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(node, "_short", lambda: None)
+    monkeypatch.setattr(private_folder, "_choose_base", lambda _: tmp_path)
     monkeypatch.setattr(node, "STOP_S", 3600.0)
     deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush"
     monkeypatch.setattr(node, "_RAY", f"{deaf}=True); time.sleep(3600)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -13,7 +14,7 @@ import pytest
 
 from ps2stream.cluster.actors import WorkerShell
 from ps2stream.cluster.links import Links
-from ps2stream.cluster.shell import TICK_S, Incarnation
+from ps2stream.cluster.shell import GRACE_S, TICK_S, Incarnation
 from ps2stream.cluster.topology import Topology
 from ps2stream.grid import Grid
 from ps2stream.messages import Address, Completed, Send, Tip, Watermark
@@ -76,7 +77,47 @@ def test_a_shell_past_its_lease_sends_nothing_more(worker: tuple[WorkerShell, Li
     shell, peer = worker
     with closing(Links(Address("sequencer", 0), 1)) as inbox:
         shell.connect({inbox.owner: Incarnation(inbox.bind(Path(tempfile.mkdtemp())), 1)})
-        shell.ping(1.0, time.monotonic() - 2.0)
+        shell.ping(1.0, time.monotonic() - GRACE_S - 2.0)
         assert "lease" in failed(shell)
         peer.post([Send(HERE, Tip(9, 0))])
         assert inbox.receive() is None
+
+
+def test_a_shell_past_its_lease_waits_and_goes_on_once_it_is_renewed(
+    worker: tuple[WorkerShell, Links],
+) -> None:
+    shell, _ = worker
+    with closing(Links(Address("sequencer", 0), 1)) as inbox:
+        shell.connect({inbox.owner: Incarnation(inbox.bind(Path(tempfile.mkdtemp())), 1)})
+        shell.ping(1.0, time.monotonic() - 2.0)
+        posting = threading.Thread(target=shell.post, args=([Send(inbox.owner, Tip(9, 0))],))
+        posting.start()
+        for _ in range(30):
+            time.sleep(0.01)
+            assert inbox.receive(wait=False) is None
+        assert posting.is_alive()
+        shell.ping(60.0, time.monotonic())
+        posting.join()
+        deadline = time.monotonic() + 60
+        while inbox.receive(wait=False) is None:
+            assert time.monotonic() < deadline
+        assert not shell.failure
+
+
+def test_a_lease_begins_with_the_start_and_a_ping_that_waited_does_not_renew_it(
+    tmp_path: Path,
+) -> None:
+    shell = WorkerShell(HERE, 1, TOPOLOGY)
+    shell.bind(tmp_path)
+    began = shell.ping(6.0, None).clock
+    assert shell.lease == float("inf")
+    shell.start()
+    try:
+        lease = shell.lease
+        assert began + 6.0 <= lease < float("inf")
+        shell.ping(600.0, None)  # sent before the first answer had come back
+        assert shell.lease == lease
+        shell.ping(6.0, heard=lease)
+        assert shell.lease == lease + 6.0
+    finally:
+        shell.stop()

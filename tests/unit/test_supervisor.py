@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import threading
 import time
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from ps2stream.cluster.patience import WINDOW_S, Pace, Silence
+from ps2stream.cluster.process import read_cpu_delays_s, read_state
 from ps2stream.cluster.shell import Pulse
-from ps2stream.cluster.supervisor import Supervisor
+from ps2stream.cluster.supervisor import START_S, Supervisor
 from ps2stream.messages import Address
 
 HERE = Address("worker", 0)
@@ -134,3 +141,216 @@ def test_who_has_gone_and_comes_again_is_not_held_to_the_lease_of_before(
     for _ in range(3):
         assert supervisor._look() == []
         now[0] += 0.25
+
+
+def test_the_grace_of_a_start_ends_once_the_actor_has_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    actor, fresh = Actor(), Address("worker", 1)
+    actors = {HERE: actor, fresh: Actor()}
+    actors[fresh].awake = False  # it is being made, and has never answered
+    supervisor = Supervisor(RAY, actors, threading.RLock(), lambda _: None, 6.0)
+    monkeypatch.setattr(supervisor, "_run", lambda: None)
+    supervisor.start({HERE: actor.ping.remote(6.0, None)})
+    assert supervisor._look() == []
+    actor.awake = False
+    now[0] += 6.01
+    assert supervisor._look() == [(HERE, actor)]
+    now[0] += START_S - 0.1
+    assert (fresh, actors[fresh]) not in supervisor._look()
+    now[0] += 0.2
+    assert (fresh, actors[fresh]) in supervisor._look()
+
+
+def test_the_grace_of_a_successor_ends_once_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("ps2stream.cluster.supervisor._end", lambda pid: None)
+    actor, successor = Actor(), Actor()
+    actors, half, serves = {HERE: actor}, threading.Event(), threading.Event()
+
+    def replace(address: Address) -> None:
+        actors[address] = successor
+        half.set()
+        assert serves.wait(30)
+
+    supervisor = Supervisor(RAY, actors, threading.RLock(), replace, 6.0)
+    for _ in range(2):
+        assert supervisor._look() == []
+    actor.lost = True
+    supervisor._dead(HERE, actor)
+    assert half.wait(30)
+    for _ in range(3):
+        assert supervisor._look() == []
+    successor.awake = False  # one step of its start takes long
+    now[0] += START_S - 1
+    assert supervisor._look() == []
+    serves.set()
+    supervisor._burials[HERE].join()
+    now[0] += 5.99
+    assert supervisor._look() == []
+    now[0] += 0.02
+    assert supervisor._look() == [(HERE, successor)]
+
+
+def test_one_that_was_not_quite_made_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ps2stream.cluster.supervisor.PING_S", 0.01)
+    monkeypatch.setattr("ps2stream.cluster.supervisor.RETRY_S", 0.01)
+    monkeypatch.setattr("ps2stream.cluster.supervisor._end", lambda pid: None)
+    ray = SimpleNamespace(**vars(RAY))
+    ray.kill = lambda actor: setattr(actor, "lost", True)
+    made: list[Actor] = []
+
+    def replace(address: Address) -> None:
+        made.append(Actor())
+        actors[address] = made[-1]
+        if len(made) == 1:  # its port was taken, or it did not connect in time
+            raise OSError
+
+    actors = {HERE: Actor()}
+    supervisor = Supervisor(ray, actors, threading.RLock(), replace, 6.0)
+    actors[HERE].lost = True
+    supervisor.start()
+    try:
+        until(lambda: len(made) == 2)
+    finally:
+        supervisor.stop()
+    assert made[0].lost
+    assert not made[1].lost
+
+
+class Machine:
+    """An actor's process as the supervisor sees it, second by second."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, lease_s: float = 6.0) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
+        self.actor = Actor()
+        self.delays_s = {1: 5.0, 2: 0.0}  # of the thread that answers, and another
+        self.supervisor = Supervisor(
+            RAY, {HERE: self.actor}, threading.RLock(), lambda _: None, lease_s,
+            read_delays_s=lambda pid: dict(self.delays_s) if pid == 7 else {},
+        )  # fmt: skip
+        for _ in range(3):
+            assert self.supervisor._look() == []
+            self.now += 0.25
+        self.heard = self.now - 0.25
+
+    def seconds_until_dead(self, starved_share: float, most: float = 100.0) -> float:
+        """After its last answer, while it waits for a processor that share of the time."""
+        self.actor.awake = False
+        while self.now - self.heard < most:
+            self.now += 0.25
+            self.delays_s[1] += 0.25 * starved_share
+            self.delays_s[2] += 0.25 * starved_share / 10
+            if self.supervisor._look():
+                return self.now - self.heard
+        return most
+
+
+@pytest.mark.parametrize(
+    ("starved_share", "least", "most"),
+    [
+        (0.0, 6.0, 6.5),  # stopped, or deadlocked: it wants no processor
+        (0.5, 10.0, 12.5),  # runs in circles beside a busy program
+        (0.97, 90.0, 100.0),  # gets 3 % of one, as an actor at niceness 15 did
+    ],
+)
+def test_silence_counts_in_time_that_the_process_could_have_used(
+    starved_share: float,
+    least: float,
+    most: float,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert least <= Machine(monkeypatch).seconds_until_dead(starved_share) <= most
+    assert ("want of a processor" in caplog.text) == (starved_share > 0)
+
+
+def test_a_starved_one_that_answers_gets_a_lease_that_its_slowness_does_not_use_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machine = Machine(monkeypatch)
+    assert machine.seconds_until_dead(0.97, 20.0) == 20.0
+    machine.actor.awake = True
+    assert machine.supervisor._look() == []
+    for _ in range(3):  # each answer takes 20 s
+        machine.actor.awake = False
+        machine.heard = machine.now
+        assert machine.seconds_until_dead(0.97, 20.0) == 20.0
+        assert machine.actor.lease > machine.now
+        machine.actor.awake = True
+        assert machine.supervisor._look() == []
+
+
+def test_of_one_role_only_one_is_replaced_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    workers = [Address("worker", i) for i in range(3)]
+    actors = {address: Actor() for address in (*workers, Address("merger", 0))}
+    replacing: list[Address] = []
+    may_end = {address: threading.Event() for address in actors}
+
+    def replace(address: Address) -> None:
+        replacing.append(address)
+        assert may_end[address].wait(30)
+        actors[address] = Actor()
+
+    supervisor = Supervisor(RAY, actors, threading.RLock(), replace, 6.0)
+    monkeypatch.setattr("ps2stream.cluster.supervisor.PING_S", 0.01)
+    monkeypatch.setattr("ps2stream.cluster.supervisor._end", lambda pid: None)
+    for actor in actors.values():
+        actor.lost = True
+    supervisor.start()
+    try:
+        done: list[Address] = []
+        while len(done) < len(actors):
+            until(lambda: len(replacing) >= min(len(done) + 1, 4))
+            roles = [address.role for address in replacing if address not in done]
+            assert len(roles) == len(set(roles)) or not roles
+            first = next(address for address in replacing if address not in done)
+            done.append(first)
+            may_end[first].set()
+    finally:
+        for event in may_end.values():
+            event.set()
+        supervisor.stop()
+    assert sorted(done) == sorted(actors)
+
+
+def until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_one_that_dies_again_and_again_is_replaced_ever_later() -> None:
+    pace, now, waits = Pace(), 1000.0, []
+    for _ in range(9):
+        at = max(pace.next_at(now), now)
+        waits.append(at - now)
+        now = at
+        pace.replace(now)
+    assert waits == [0.0, 0.0, 0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0]
+    assert pace.next_at(now + WINDOW_S) < now + WINDOW_S
+
+
+def test_a_process_that_waits_for_a_processor_is_told_from_one_that_is_stopped() -> None:
+    pin = f"import os; os.sched_setaffinity(0, {{{min(os.sched_getaffinity(0))}}})"
+    spin = [sys.executable, "-c", f"{pin}\nwhile True: pass"]
+    hogs = [subprocess.Popen(spin) for _ in range(3)]
+    try:
+        first, other = hogs[0].pid, hogs[1].pid
+        until(lambda: sum(read_cpu_delays_s(first).values()) > 0.3)
+        os.kill(other, signal.SIGSTOP)
+        until(lambda: read_state(other) == "T")
+        before = sum(read_cpu_delays_s(other).values())
+        silence = Silence(read_cpu_delays_s(first))
+        until(lambda: silence.starved_s(read_cpu_delays_s(first)) > 0.3)
+        assert sum(read_cpu_delays_s(other).values()) == before
+    finally:
+        for hog in hogs:
+            hog.kill()
+            hog.wait()
+    assert read_cpu_delays_s(first) == {}

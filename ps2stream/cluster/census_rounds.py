@@ -1,0 +1,54 @@
+"""The rounds of a service's own process: how all actors do, told to the dispatchers."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ps2stream.census import CensusTaker, Statuses
+from ps2stream.cluster.process import wall_clock_ms
+
+log = logging.getLogger("ps2stream.cluster")
+EVERY_S = 2.0
+"""One status of each actor, which takes it under 1 ms."""
+STOP_S = 1.0
+
+
+class CensusRounds:
+    """Until `stop`, on a thread of its own. `note` gives dispatchers a part of their status."""
+
+    def __init__(
+        self, status: Callable[[], Statuses], note: Callable[[Mapping[str, Any]], None]
+    ) -> None:
+        self._status = status
+        self._note = note
+        self._taker = CensusTaker()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True, name="census")
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(STOP_S)
+
+    def _run(self) -> None:
+        failed = False
+        while True:
+            try:
+                # None at all: Ray is being started again, which the age of the census tells.
+                if statuses := self._status():
+                    census = self._taker.take(statuses, time.monotonic(), wall_clock_ms())
+                    self._note({"census": census})
+                failed = False
+            except Exception:
+                if not failed and not self._stopping.is_set():
+                    log.exception("the actors cannot be asked how they do; tried again")
+                failed = True
+            if self._stopping.wait(EVERY_S):
+                return

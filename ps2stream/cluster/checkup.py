@@ -1,0 +1,230 @@
+"""What `ps2stream doctor` looks at; nothing is changed by it."""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.metadata
+import os
+import re
+import resource
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from ps2stream.cluster.running import ports
+from ps2stream.config import Settings
+from ps2stream.errors import DataDirectoryError
+from ps2stream.store.access import find_foreign, find_obstacle
+from ps2stream.store.inspection import inspect
+from ps2stream.store.ledger import Ledger
+
+PYTHON = (3, 11)
+SQLITE = (3, 51, 3)
+"""The first without a bug that damages write-ahead logs."""
+JAVA = 17
+FILES = 4096
+LOW_BYTES, LOW_SHARE = 1 << 30, 0.1
+SHARED_BYTES = 160 << 20
+"""Ray's object store, and some more."""
+_PACKAGES = ("apsw", "grpcio", "numba", "numpy", "protobuf", "pyarrow", "pyzmq", "ray")
+
+
+class Finding(NamedTuple):
+    """What was looked at, what was found there, and what to do; no advice where it is ok."""
+
+    verdict: Literal["ok", "warn", "fail"]
+    what: str
+    found: str
+    advice: str = ""
+
+
+def check_all(settings: Settings) -> Iterator[Finding]:
+    """All checks, those of the machine first."""
+    yield check_python()
+    yield check_packages()
+    yield check_files()
+    yield check_java()
+    if settings.runtime == "ray":
+        yield check_shared_memory(Path("/dev/shm"))
+    runs = False
+    if settings.database_url is None:
+        runs = is_locked(settings.data_dir)
+        yield from check_directory(settings.data_dir)
+    for port in ports(settings):
+        if port:
+            yield check_port(settings.host, port, runs)
+
+
+def check_python() -> Finding:
+    """Returns what this interpreter is."""
+    found = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info < PYTHON:
+        return Finding("fail", "python", found, "install Python 3.11 or newer")
+    return Finding("ok", "python", found)
+
+
+def check_packages() -> Finding:
+    """Returns the versions of the packages that the service cannot do without."""
+    import apsw
+
+    versions: dict[str, str] = {}
+    for name in _PACKAGES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            return Finding("fail", "packages", f"{name} is missing", "pip install ps2stream again")
+    told = ", ".join(f"{name} {version}" for name, version in versions.items())
+    library = apsw.sqlite_lib_version()
+    if tuple(map(int, library.split("."))) < SQLITE:
+        return Finding("fail", "packages", f"SQLite {library}", "pip install -U apsw")
+    return Finding("ok", "packages", f"{told}, SQLite {library}")
+
+
+def check_files() -> Finding:
+    """Returns how many files a process may have open."""
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= most < FILES:
+        advice = f"raise it to {FILES} or more: LimitNOFILE of the systemd unit, or ulimit -n"
+        return Finding("warn", "open files", f"at most {most}", advice)
+    return Finding("ok", "open files", f"at most {most}" if most >= 0 else "any number")
+
+
+def check_java() -> Finding:
+    """Returns which Java there is; only planning with Spark needs it."""
+    home = os.environ.get("JAVA_HOME")
+    program = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    advice = f"install Java {JAVA} or newer where plans are made (`ps2stream plan`)"
+    if program is None:
+        return Finding("warn", "java", "none", advice)
+    try:
+        told = subprocess.run(
+            [program, "-version"], check=False, capture_output=True, text=True, timeout=30
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Finding("warn", "java", f"{program} does not run: {error}", advice)
+    version = re.search(r'version "(\d+)([^"]*)"', told.stderr)
+    if version is None or int(version[1]) < JAVA:
+        return Finding("warn", "java", " ".join(told.stderr.split()[:3]) or program, advice)
+    return Finding("ok", "java", version[1] + version[2])
+
+
+def check_shared_memory(folder: Path) -> Finding:
+    """Returns whether Ray has room for its object store."""
+    try:
+        free = shutil.disk_usage(folder).free
+    except OSError as error:
+        advice = 'mount a tmpfs there, or use runtime = "local"'
+        return Finding("fail", "shared memory", f"{folder}: {error.strerror}", advice)
+    if free < SHARED_BYTES:
+        advice = f"make it {SHARED_BYTES >> 20} MiB or more, with Docker by --shm-size"
+        return Finding("warn", "shared memory", f"{free >> 20} MiB free in {folder}", advice)
+    return Finding("ok", "shared memory", f"{free >> 20} MiB free in {folder}")
+
+
+def check_port(host: str, port: int, runs: bool) -> Finding:
+    """Returns whether the port is free; `runs`: the service may have it."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            if runs:
+                return Finding("ok", f"port {port}", "in use, and the service runs")
+            advice = "stop what has it (ss -ltnp), or set another port"
+            return Finding("fail", f"port {port}", f"{host}: {error.strerror}", advice)
+    return Finding("ok", f"port {port}", "free")
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether a service runs on the data directory."""
+    try:
+        with (folder / "lock").open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def check_directory(folder: Path) -> Iterator[Finding]:
+    """Rights, room, clock, format, and whether ledger and logs belong together."""
+    if not folder.exists():
+        yield Finding("ok", "data directory", f"{folder} is not there yet; `serve` makes it")
+        yield _check_room(next(p for p in folder.absolute().parents if p.exists()))
+        return
+    yield (rights := _check_rights(folder))
+    yield _check_room(folder)
+    if rights.verdict == "fail":
+        return  # what else is wrong cannot be told from that
+    yield _check_clock(folder)
+    if not _size_of(folder / "ledger.db"):
+        if _size_of(folder / "mark"):
+            found = "ledger.db is missing, and the mark says what it acknowledged"
+            yield Finding("fail", "ledger", found, "restore a backup (ps2stream restore)")
+        else:
+            yield Finding("ok", "ledger", "none yet")
+        return
+    try:
+        seen = inspect(folder)
+    except DataDirectoryError as error:
+        yield Finding("fail", "ledger", str(error), "restore a backup (ps2stream restore)")
+        return
+    if seen.format != Ledger.FORMAT:
+        told = f"format {seen.format}, this version reads {Ledger.FORMAT}"
+        yield Finding("fail", "ledger", told, "use the version that wrote it")
+        return
+    yield Finding("ok", "ledger", f"format {seen.format}, up to LSN {seen.lsn}")
+    if seen.mismatches:
+        advice = "restore a backup, or start once with --accept-loss"
+        yield Finding("fail", "logs", "; ".join(m.problem for m in seen.mismatches), advice)
+    else:
+        yield Finding("ok", "logs", f"{', '.join(seen.logs) or 'none'}: they fit the ledger")
+
+
+def _size_of(path: Path) -> int:
+    """Bytes; 0 for a file that is not there."""
+    return path.stat().st_size if path.exists() else 0
+
+
+def _check_rights(folder: Path) -> Finding:
+    held = folder.stat()
+    mode = stat.S_IMODE(held.st_mode)
+    told = f"{folder}, owner {held.st_uid}, mode {mode:04o}"
+    what = "data directory"
+    if held.st_uid != os.geteuid():
+        advice = f"run as its owner, not as {os.geteuid()}"
+        return Finding("fail" if os.geteuid() else "warn", what, told, advice)
+    if (obstacle := find_obstacle(folder / "lock")) is not None:
+        return Finding("fail", what, f"{told}: {obstacle.strerror}", "make it writable")
+    if mode & 0o077 and (foreign := find_foreign(folder)):
+        advice = f"use a directory of its own, or chmod 700 {folder}"
+        return Finding("fail", what, f"{told}, holds files of others, as {foreign}", advice)
+    if mode & 0o077:
+        return Finding("warn", what, told, f"chmod 700 {folder}; the next start does it")
+    return Finding("ok", what, told)
+
+
+def _check_room(folder: Path) -> Finding:
+    room = shutil.disk_usage(folder)
+    told = f"{room.free >> 20} MiB of {room.total >> 20} free"
+    if room.free < LOW_BYTES or room.free < LOW_SHARE * room.total:
+        advice = "make room: a full disk refuses inserts and objects"
+        return Finding("warn", "disk", told, advice)
+    return Finding("ok", "disk", told)
+
+
+def _check_clock(folder: Path) -> Finding:
+    """A clock that went back makes retention and tokens last too long."""
+    ahead_s = max((p.stat().st_mtime for p in folder.iterdir()), default=0.0) - time.time()
+    if ahead_s > 60:
+        advice = "set the clock (chronyc tracking, timedatectl)"
+        return Finding("warn", "clock", f"{ahead_s:.0f} s behind the newest file", advice)
+    return Finding("ok", "clock", time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()))

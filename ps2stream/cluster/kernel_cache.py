@@ -1,0 +1,97 @@
+"""Whether the compiled kernels are on disk, where all processes of a host find them.
+
+Numba keeps a kernel's code beside its source, or in NUMBA_CACHE_DIR, and discards it when the
+source, its own version or the CPU is another. A marker beside them says for what a rehearsal has
+compiled them, and which files that made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import stat
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parent.parent
+VARIABLE = "NUMBA_CACHE_DIR"
+MARKER = "ps2stream-kernels.json"
+_ROOMS = ("dispatcher", "merger", "planner", "workers")
+
+
+def choose_folder(environ: MutableMapping[str, str], package: Path = PACKAGE) -> None:
+    """Sets NUMBA_CACHE_DIR, before Numba is imported, where the package is read-only and no
+    folder is set: to the user's cache, or, without one, to a folder of the user's own among the
+    temporary ones. Numba trusts what it finds there, so others must not be able to write it."""
+    if VARIABLE in environ or os.access(package, os.W_OK):
+        return
+    home = Path(environ.get("HOME", "/nonexistent"))
+    cache = environ.get("XDG_CACHE_HOME") or home / ".cache"
+    temporary = Path(tempfile.gettempdir()) / f"ps2stream-kernels-{os.getuid()}"
+    for folder in (Path(cache) / "ps2stream" / "kernels", temporary):
+        with contextlib.suppress(OSError):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            found = folder.lstat()
+            private = stat.S_ISDIR(found.st_mode) and not stat.S_IMODE(found.st_mode) & 0o022
+            if private and found.st_uid == os.getuid() and os.access(folder, os.W_OK):
+                environ[VARIABLE] = str(folder)
+                return
+
+
+class KernelCache:
+    """The compiled code for kernels used under plans with the leaves of these `kinds`."""
+
+    def __init__(self, kinds: Iterable[str], environ: Mapping[str, str] = os.environ) -> None:
+        self._kinds = sorted(set(kinds))
+        given = environ.get(VARIABLE)
+        self._folder = None if not given else Path(given)
+
+    @property
+    def complete(self) -> bool:
+        """Whether a rehearsal by this version, on this CPU, has left all its files here."""
+        try:
+            found = json.loads(self._marker.read_text("utf-8"))
+        except (OSError, ValueError):
+            return False
+        if not isinstance(found, dict) or found.get("of") != self._stamp():
+            return False
+        files = found.get("files", [])
+        return bool(files) and all(Path(path).exists() for path in files)
+
+    def mark(self) -> None:
+        """Notes that a rehearsal has ended; not where nothing can be written."""
+        made = {"of": self._stamp(), "files": sorted(map(str, self._files()))}
+        fresh = self._marker.with_name(f"{MARKER}.{os.getpid()}")
+        with contextlib.suppress(OSError):
+            fresh.write_text(json.dumps(made), "utf-8")
+            fresh.replace(self._marker)
+
+    @property
+    def _marker(self) -> Path:
+        return (self._folder or PACKAGE / "__pycache__") / MARKER
+
+    def _files(self) -> Iterator[Path]:
+        if self._folder is not None:
+            yield from self._folder.rglob("*.nb[ic]")
+            return
+        for top in (PACKAGE, *(PACKAGE / room for room in _ROOMS)):
+            yield from top.resolve().rglob("__pycache__/*.nb[ic]")
+
+    def _stamp(self) -> str:
+        import llvmlite
+        import numba
+        import numpy as np
+        from llvmlite import binding
+
+        said: list[object] = [numba.__version__, llvmlite.__version__, np.__version__]
+        said += [sys.version, binding.get_host_cpu_name(), self._kinds]
+        said.append(sorted(binding.get_host_cpu_features().items()))
+        for top in (PACKAGE, *(PACKAGE / room for room in _ROOMS)):
+            for path in sorted(top.resolve().rglob("*.py")):
+                found = path.stat()
+                said.append((str(path), found.st_mtime_ns, found.st_size))
+        return hashlib.sha256(repr(said).encode()).hexdigest()

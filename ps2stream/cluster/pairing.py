@@ -1,0 +1,182 @@
+"""At the start of a service, before anything is accepted: do its ledger and its logs belong
+together, and is everything there that was acknowledged (store/pairing.py)?
+
+What is missing is refused by name. Where the operator accepts the loss, numbers go on above all
+that clients can have seen, and each session is told a gap.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ps2stream.batch import I64, decode
+from ps2stream.cluster.logs import Logs, name_of
+from ps2stream.cluster.topology import Topology
+from ps2stream.dispatcher.object_log import ObjectLog
+from ps2stream.errors import DataDirectoryError
+from ps2stream.merger.journal import Journal
+from ps2stream.merger.records import LEAP, Checkpoint, Cursors, Matched, Missing
+from ps2stream.merger.recovery import recover
+from ps2stream.messages import Address, Applied
+from ps2stream.ports import Change, Log, LogNote, Store
+from ps2stream.records import ObjectRecord
+from ps2stream.rows import no_queries
+from ps2stream.store.feed import packed
+from ps2stream.store.identity import LogIdentity
+from ps2stream.store.pairing import FoundLedger, FoundLog, Mismatch, find_mismatches
+
+log = logging.getLogger("ps2stream.cluster")
+_START = ("start", 0)
+"""The epochs of this count the starts of the service."""
+
+
+def pair_logs(
+    logs: Logs, store: Store, topology: Topology, accept_loss: bool = False, lsn: int | None = None
+) -> None:
+    """Checks the logs of a service that starts against its ledger, and makes those that are new.
+
+    Nobody else has a log open. `lsn`: the ledger's last when it was opened, if it has more by
+    now. Raises DataDirectoryError where something is missing, unless
+    `accept_loss`, and Unavailable on a full disk.
+    """
+    notes = store.log_notes()
+    logs.check(topology, notes or {})
+    ledger = FoundLedger(
+        store.identity, store.epoch(*_START), store.lsn if lsn is None else lsn, notes
+    )
+    addresses = [a for a in topology.addresses() if a.role in ("dispatcher", "merger")]
+    made = set(logs.names())
+    with contextlib.ExitStack() as opened:
+        kept: dict[Address, Log] = {}
+        found: list[FoundLog] = []
+        for address in addresses:
+            name = name_of(address)
+            if name not in made:
+                found.append(FoundLog(name, made=False, end=0, lsn=0, identity=None))
+                continue
+            identity = logs.identity(name)
+            kept[address] = opened.enter_context(contextlib.closing(logs.open(address, False)))
+            stamped = _highest_lsn(kept[address], identity, (notes or {}).get(name))
+            found.append(FoundLog(name, True, kept[address].end, stamped, identity))
+        unused = set(notes or {}) - {known.name for known in found} - made
+        gone = [FoundLog(name, made=False, end=0, lsn=0, identity=None) for name in sorted(unused)]
+        mismatches = find_mismatches(ledger, [*found, *gone])
+        if mismatches and not accept_loss:
+            raise DataDirectoryError(
+                f"{logs.place}: ledger and logs do not belong together: "
+                f"{'; '.join(m.problem for m in mismatches)}. Restore a backup of all of it; to go "
+                "on without what is missing, start once with --accept-loss: each session is then "
+                "told a gap"
+            )
+        for address in addresses:
+            if address not in kept:
+                kept[address] = opened.enter_context(contextlib.closing(logs.open(address, False)))
+        if mismatches or logs.restored:
+            _go_on_without(mismatches, ledger, found, kept, store, restored=logs.restored)
+        noted: dict[str, LogNote] = {}
+        for address, known in zip(addresses, found, strict=True):
+            noted[known.name] = _tie(logs, ledger, known, kept[address], store.lsn)
+        store.note_logs(noted)
+        logs.forget_restored()
+
+
+def _highest_lsn(log: Log, identity: LogIdentity | None, note: LogNote | None) -> int:
+    """Of the records that the ledger does not know to be stamped with LSNs of its own."""
+    same = identity is not None and note is not None and identity.incarnation == note.incarnation
+    start = note.position if same and note is not None and note.position <= log.end else 0
+    lsn = 0
+    for _, data in log.scan(start):
+        match decode(data):
+            case ObjectRecord() | Matched() | Checkpoint() as record:
+                lsn = max(lsn, record.lsn)
+    return lsn
+
+
+def _tie(logs: Logs, ledger: FoundLedger, found: FoundLog, log: Log, lsn: int) -> LogNote:
+    """The log names the ledger from now on; what the ledger is to note."""
+    incarnation = 0
+    if logs.identified:
+        old = found.identity
+        incarnation = secrets.randbits(63) if old is None else old.incarnation
+        identity = LogIdentity(ledger.identity, incarnation, ledger.generation, lsn)
+        logs.identify(found.name, identity)
+    before = (ledger.notes or {}).get(found.name)
+    return LogNote(incarnation, log.sync(), 0 if before is None else before.highest)
+
+
+def _go_on_without(
+    mismatches: Sequence[Mismatch],
+    ledger: FoundLedger,
+    found: Sequence[FoundLog],
+    kept: dict[Address, Log],
+    store: Store,
+    restored: bool,
+) -> None:
+    """Writes down what is lost, so that nothing that comes is taken for it."""
+    for mismatch in mismatches:
+        log.warning("the service goes on without what is missing: %s", mismatch.problem)
+    lost = {m.log for m in mismatches if m.lost}
+    older = any(not m.lost for m in mismatches)
+    if older:
+        told = [0 if log.identity is None else log.identity.lsn for log in found]
+        _raise_lsn(store, max([*told, *(log.lsn for log in found)]))
+    numbers = {name: note.highest for name, note in (ledger.notes or {}).items()}
+    used: dict[int, int] = {}  # by dispatcher: no offset from here on
+    for (role, index), opened in kept.items():
+        if role == "dispatcher":
+            objects = ObjectLog(opened)
+            if restored or f"objects-{index}" in lost:
+                highest = numbers.get(f"objects-{index}", 0)
+                objects.skip_offsets(max(objects.offset, highest) + LEAP)
+            used[index] = objects.offset
+    mergers = sum(role == "merger" for role, _ in kept)
+    for (role, index), opened in kept.items():
+        if role == "merger":
+            mine = [number for number, _ in store.sessions() if number % mergers == index]
+            if f"matches-{index}" in lost:
+                _complete_all(opened, used)
+            highest = numbers.get(f"matches-{index}", 0) if f"matches-{index}" in lost else 0
+            _tell_gaps(opened, mine, drop=older, leap=restored or bool(lost), highest=highest)
+
+
+def _raise_lsn(store: Store, lsn: int) -> None:
+    """The next LSN is above this one: no query gets the handle of one that the logs know."""
+    if lsn > store.lsn:
+        store.commit(Change(Applied(store.lsn + 1, lsn, 0, 0, 0, packed(no_queries()))))
+
+
+def _complete_all(log: Log, used: Mapping[int, int]) -> None:
+    """A merger whose log is lost cannot know which objects it has dealt with: none below these
+    offsets is dealt with again. What was under way is in the gap, and nothing comes twice."""
+    none, zero = np.zeros(0, np.int64), np.zeros(1, np.int64)
+    rows, raw, place = np.zeros(0, np.uint32), np.zeros(0, np.uint8), np.zeros(0)
+    pairs = none, none, zero, none, rows
+    now = time.time_ns() // 1_000_000
+    for dispatcher, stop in used.items():
+        record = Matched(
+            dispatcher, 0, stop, 0, now, *pairs, none, zero, raw, none, place, place, zero, raw
+        )
+        log.append(record.encode())
+
+
+def _tell_gaps(log: Log, sessions: Sequence[int], drop: bool, leap: bool, highest: int) -> None:
+    """Of these sessions and those that the match log knows: `drop` gives up what they have not
+    acknowledged, for its queries are not known; `leap` goes on with numbers above `highest`, and
+    above all that can have been given. Durable when it returns."""
+    known = recover(log, Journal(log)).sessions
+    numbers: I64 = np.array(sorted({*sessions, *known}), np.int64)
+    following: I64 = np.array(
+        [known[n].next if n in known else 1 for n in numbers.tolist()], np.int64
+    )
+    if drop:
+        log.append(Cursors(numbers, np.zeros_like(numbers), following - 1).encode())
+    if leap:
+        last = np.maximum(following - 1, highest) + LEAP
+        log.append(Missing(numbers, following, last).encode())
+    log.sync()
