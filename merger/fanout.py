@@ -6,7 +6,7 @@ import numpy as np
 
 from ps2stream.batch import I64, U32, sealed
 from ps2stream.merger.kernels import fitting, runs, shares, take_spans
-from ps2stream.merger.records import Matched
+from ps2stream.merger.records import Matched, count_pairs
 from ps2stream.messages import Payload
 from ps2stream.wire import Deliver, Gap, StringColumn
 
@@ -19,7 +19,7 @@ _SENT = 40  # and about as many in a delivery
 def take(column: StringColumn, rows: I64) -> StringColumn:
     """Rows of a string column as a new one."""
     off, data = column
-    out: StringColumn = take_spans(off[:-1], off[1:], data, rows)
+    out: StringColumn = take_spans(sealed(off[:-1]), sealed(off[1:]), sealed(data), rows)
     return out
 
 
@@ -28,7 +28,7 @@ def matched(
 ) -> Matched:
     """The record of a batch's pairs, or of some, sorted by row and handle, of which there is
     at least one; `first` is still to be set."""
-    rows, index = runs(row)
+    rows, index = runs(sealed(row))
     ids, texts = (payload.id_off, payload.id), (payload.text_off, payload.text)
     time, lon, lat = payload.time, payload.lon, payload.lat
     if len(rows) < len(time):
@@ -84,7 +84,7 @@ def delivery(
 ) -> Deliver:
     """The pairs a..b of a record, numbered from `first`, for a stream that asked for `fields`
     and is told the `new` handles' names."""
-    rows, index = runs(record.index[a:b])
+    rows, index = runs(sealed(record.index[a:b]))
     position = bool(fields & FIELD_POSITION)
     return Deliver(
         session_seq=first,
@@ -103,8 +103,9 @@ def delivery(
 
 
 def gap(first: int, last: int) -> Deliver:
-    """A batch that says that the pairs first..last are lost; its number is the next pair's."""
+    """A batch that says that the pairs first..last are lost; its number is the next pair's.
+    Where nobody knows how many pairs that were, it counts none."""
     none = np.zeros(0, np.int64)
     text = np.zeros(1, np.int64), np.zeros(0, np.uint8)
-    lost = Gap(first, last, last - first + 1)
+    lost = Gap(first, last, count_pairs(first, last))
     return Deliver(last + 1, none, text, none, np.zeros(0, np.uint32), text, none, 0, gap=lost)

@@ -55,8 +55,8 @@ class Journal:
         unsynced, self.unsynced = self.unsynced, False
         return unsynced
 
-    def read(self, position: int, kind: type[Record]) -> Record:
-        """The record of this kind at `position`."""
+    def read(self, position: int, *kinds: type[Record]) -> Record:
+        """The record at `position`, which is of one of these kinds."""
         known = self._cache.get(position)
         if known is None:
             data = self._log.read(position)
@@ -68,9 +68,10 @@ class Journal:
         else:
             self._cache.move_to_end(position)
         frame = known[1]
-        if not isinstance(frame, kind):
-            raise TypeError(f"a {type(frame).__name__} stands where a {kind.__name__} should")
-        return frame
+        for kind in kinds:
+            if isinstance(frame, kind):
+                return frame
+        raise TypeError(f"a {type(frame).__name__} stands where a {kinds[0].__name__} should")
 
     def trim(self, before: int) -> None:
         """Sync, then forget what lies before. Raises Unavailable, for good."""

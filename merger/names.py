@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ps2stream.batch import I64, U8
+from ps2stream.batch import I64, U8, sealed
 from ps2stream.merger.kernels import take_spans
 from ps2stream.tenants import own_start
 from ps2stream.wire import StringColumn
@@ -51,7 +51,9 @@ class Names:
         at, known = self._find(handles)
         if not known.all():
             raise KeyError(f"no name for query {int(handles[~known][0])}")
-        out: StringColumn = take_spans(self._start.view(), self._end.view(), self._data.view(), at)
+        out: StringColumn = take_spans(
+            sealed(self._start.view()), sealed(self._end.view()), sealed(self._data.view()), at
+        )
         return out
 
     def kept(self, handles: I64) -> StringColumn:
@@ -92,7 +94,9 @@ class Names:
         end = self._end.view()
         start = np.where(at > 0, end[at - 1], 0)
         rows = np.arange(len(at))
-        out: StringColumn = take_spans(start, end[at], self._data.view(), rows)
+        out: StringColumn = take_spans(
+            sealed(start), sealed(end[at]), sealed(self._data.view()), rows
+        )
         return out
 
 

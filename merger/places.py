@@ -11,7 +11,7 @@ import numpy as np
 from ps2stream.batch import I64
 from ps2stream.merger.backlog import Place
 from ps2stream.merger.fanout import bytes_of
-from ps2stream.merger.records import Matched, Places
+from ps2stream.merger.records import Matched, Missing, Places
 
 FOLD = 1 << 19  # rows
 
@@ -27,7 +27,8 @@ class _Block(NamedTuple):
 
 
 class FoundPlaces:
-    """Rows (session, position, first, last, bytes) of Matched records, and the blocks."""
+    """Rows (session, position, first, last, bytes) of Matched and Missing records, and the
+    blocks."""
 
     def __init__(self) -> None:
         self._parts: list[I64] = []
@@ -41,9 +42,15 @@ class FoundPlaces:
 
     def matched(self, position: int, record: Matched) -> None:
         last = record.first + np.diff(record.cut) - 1
-        columns = (record.session, position, record.first, last, np.array(bytes_of(record)))
+        sizes = np.array(bytes_of(record), np.int64)
+        columns = (record.session, position, record.first, last, sizes)
         self._parts.append(np.stack(np.broadcast_arrays(*columns), 1))
         self._size += len(last)
+
+    def missing(self, position: int, record: Missing) -> None:
+        columns = (record.session, position, record.first, record.last, 0)
+        self._parts.append(np.stack(np.broadcast_arrays(*columns), 1))
+        self._size += len(record.session)
 
     def block(self, position: int, record: Places) -> None:
         rows = record.row.reshape(-1, 4)

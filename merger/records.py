@@ -6,6 +6,17 @@ import dataclasses
 
 from ps2stream.batch import F64, I64, U8, U32, Frame
 
+LEAP = 1 << 40
+"""Numbers that a session passes over where it is not known how many pairs were lost: more than
+it can have been given since anybody noted how many there were."""
+
+
+def count_pairs(first: int, last: int) -> int:
+    """Returns how many pairs the numbers first..last were given to; a LEAP among them, or what a
+    client has left of one, counts as none."""
+    count = (last - first + 1) % LEAP
+    return count if count < LEAP // 2 else 0
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Matched(Frame):
@@ -90,3 +101,14 @@ class Places(Frame):
     session: int
     level: int
     row: I64
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Missing(Frame):
+    """Pairs first..last of each session were lost with a log, or never given: its next pair is
+    number last + 1. Written before a service starts that was told to go on without them."""
+
+    KIND = 75
+    session: I64
+    first: I64
+    last: I64

@@ -18,7 +18,14 @@ from ps2stream.merger.dedup import Window
 from ps2stream.merger.forgotten import Forgotten
 from ps2stream.merger.journal import Journal
 from ps2stream.merger.places import FOLD, FoundPlaces
-from ps2stream.merger.records import Checkpoint, Cursors, DeadNames, Matched, Places
+from ps2stream.merger.records import (
+    Checkpoint,
+    Cursors,
+    DeadNames,
+    Matched,
+    Missing,
+    Places,
+)
 from ps2stream.merger.retention import Chapter
 from ps2stream.merger.sessions import Session
 from ps2stream.ports import Log
@@ -65,6 +72,9 @@ def recover(log: Log, journal: Journal) -> Recovered:
                 if found.chapters[-1].position == position:
                     del found.chapters[-1]
                 found.chapters.append(Chapter(position, record.written))
+            case Missing():
+                table.add(record.session, record.last + 1, 0, 0)
+                places.missing(position, record)
             case Places():
                 places.block(position, record)
             case DeadNames():

@@ -13,12 +13,12 @@ from typing import Protocol
 
 import numpy as np
 
-from ps2stream.batch import I64
+from ps2stream.batch import I64, sealed
 from ps2stream.merger import fanout
 from ps2stream.merger.backlog import Backlog
 from ps2stream.merger.journal import Journal
 from ps2stream.merger.kernels import add_new
-from ps2stream.merger.records import Matched
+from ps2stream.merger.records import Matched, Missing
 from ps2stream.messages import Address, Send
 from ps2stream.session_messages import Attach, Attached, Credit, Delivery, Detach
 from ps2stream.wire import Deliver, StringColumn, deliver_batch
@@ -44,13 +44,15 @@ class Known:
         new = np.empty(len(handles), np.int64)
         found = at = 0
         while True:
-            at, self._used, more = add_new(self._table, self._used, handles, at, new[found:])
+            at, self._used, more = add_new(
+                self._table, self._used, sealed(handles), at, new[found:]
+            )
             found += more
             if at == len(handles):
                 return new[:found]
             old = self._table[self._table != 0]
             self._table = np.zeros(4 * len(self._table), np.int64)
-            _, self._used, _ = add_new(self._table, 0, old, 0, np.empty_like(old))
+            _, self._used, _ = add_new(self._table, 0, sealed(old), 0, np.empty_like(old))
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -81,7 +83,7 @@ class Stream:
 class Source(Protocol):
     """What a session needs to read its backlog back."""
 
-    def record(self, position: int) -> Matched: ...
+    def record(self, position: int) -> Matched | Missing: ...
 
     def names_of(self, handles: I64) -> StringColumn: ...
 
@@ -212,6 +214,8 @@ class Session:
             return [self._deliver(stream, fanout.gap(self.taken + 1, self.lost), self.lost)]
         place = self.backlog.find(self.taken + 1)
         record = source.record(place.position)
+        if isinstance(record, Missing):
+            return [self._deliver(stream, fanout.gap(self.taken + 1, place.last), place.last)]
         i = int(np.searchsorted(record.session, self.number))
         a = int(record.cut[i]) + self.taken + 1 - int(record.first[i])
         return self.send(source, record, a, int(record.cut[i + 1]))

@@ -126,6 +126,11 @@ class MergerMachine:
         return sum(session.held_bytes for session in self._sessions)
 
     @property
+    def highest(self) -> int:
+        """The highest number that a pair of any session was given."""
+        return max((session.next - 1 for session in self._sessions), default=0)
+
+    @property
     def backlog_bytes(self) -> int:
         """Bytes of the log that sessions have not acknowledged."""
         return sum(session.backlog.size for session in self._sessions)

@@ -9,7 +9,7 @@ import numpy as np
 from ps2stream.batch import I64
 from ps2stream.merger import fanout
 from ps2stream.merger.journal import Journal
-from ps2stream.merger.records import Cursors, Matched
+from ps2stream.merger.records import Cursors, Matched, Missing, count_pairs
 from ps2stream.merger.sessions import Session
 from ps2stream.merger.under_way import UnderWay
 from ps2stream.messages import Send
@@ -52,7 +52,7 @@ class Subscribers:
     def counters(self) -> dict[str, int]:
         """Totals since the start, and sizes of the moment. From any thread."""
         sessions = list(self._sessions.values())
-        lags = [session.next - 1 - session.floor for session in sessions]
+        lags = [count_pairs(session.floor + 1, session.next - 1) for session in sessions]
         return {
             "sessions": len(sessions),
             "lag": sum(lags),
@@ -72,9 +72,11 @@ class Subscribers:
         """Whether `serve` has more to send."""
         return bool(self._hungry)
 
-    def record(self, position: int) -> Matched:
-        """The Matched at this position of the log."""
-        return self._journal.read(position, Matched)
+    def record(self, position: int) -> Matched | Missing:
+        """The record of a place of a backlog, at this position of the log."""
+        found = self._journal.read(position, Matched, Missing)
+        assert isinstance(found, Matched | Missing)
+        return found
 
     def on(self, frame: Attach | Credit | Detach) -> list[Send]:
         """What the dispatcher that holds a session's stream says."""
@@ -137,7 +139,7 @@ class Subscribers:
                 # A little more than it must, so that gaps are few.
                 floor = session.floor
                 session.lose_bytes(self._quota - self._quota // 8)
-                self.lost += session.floor - floor
+                self.lost += count_pairs(floor + 1, session.floor)
                 self._lost.add(session.number)
         return out
 
@@ -195,7 +197,7 @@ class Subscribers:
         for session in self:
             floor = session.floor
             if session.lose_before(position):
-                self.lost += session.floor - floor
+                self.lost += count_pairs(floor + 1, session.floor)
                 self._lost.add(session.number)
 
     @property

@@ -11,6 +11,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+INTAKE_BYTES = 64 << 20
+"""Of publications that a dispatcher has accepted and not yet routed and synced."""
 QUOTA_RETRY_MS = 1000
 """When to ask again after a quota on what a tenant has."""
 DEFAULT = "default"
@@ -81,6 +83,7 @@ class Security(_Value):
     auth: bool = False
     identities: Mapping[str, Identity] = {}
     quotas: Quotas = NO_QUOTAS
+    intake_bytes: int = INTAKE_BYTES
     dispatchers: int = 1
     """Each grants its share of the quotas on rates and streams."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,15 @@ import apsw
 
 from ps2stream.batch import FrameError
 from ps2stream.errors import DataDirectoryError
+from ps2stream.store.access import explain_denial, find_obstacle
+
+_REFUSED = (
+    apsw.BusyError,
+    apsw.CantOpenError,
+    apsw.FullError,
+    apsw.PermissionsError,
+    apsw.ReadOnlyError,
+)
 
 
 def connect(
@@ -17,6 +27,8 @@ def connect(
 ) -> apsw.Connection:
     """A connection that leaves the write-ahead log where it is when it closes: until all is
     checked, the log may be the only trace of what is lost."""
+    if flags & apsw.SQLITE_OPEN_CREATE and not file.exists():
+        os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     db = apsw.Connection(str(file), flags=flags)
     db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     return db
@@ -24,9 +36,17 @@ def connect(
 
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Damage, however SQLite or a frame reports it, becomes a DataDirectoryError."""
+    """Damage, however SQLite or a frame reports it, becomes a DataDirectoryError; so does a file
+    that may not be written, which is told from damage."""
     try:
         yield
+    except OSError as error:
+        why = explain_denial(path / "ledger.db", error)
+        raise DataDirectoryError(f"{path}: ledger.db cannot be used: {why}") from error
+    except _REFUSED as error:
+        obstacle = next(filter(None, map(find_obstacle, sorted(path.glob("ledger.db*")))), None)
+        why = str(error) if obstacle is None else explain_denial(Path(obstacle.filename), obstacle)
+        raise DataDirectoryError(f"{path}: ledger.db cannot be opened to write: {why}") from error
     except (apsw.Error, FrameError, ValueError) as error:
         raise DataDirectoryError(
             f"{path}: ledger.db cannot be read ({error}); it is damaged or not a ledger"

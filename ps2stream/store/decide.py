@@ -14,8 +14,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ps2stream.batch import I64, U8, take_ragged
+from ps2stream.batch import I64, U8
 from ps2stream.messages import Status
+from ps2stream.queries import canonical_sources
 from ps2stream.rows import Kind, QueryRows
 from ps2stream.store.registry import Registry, split
 
@@ -48,9 +49,10 @@ def decide(
     names the session name of each row, asked its request id; base the last LSN; sessions the
     numbers in use, the highest being `top`; recent the LSN of each remembered delete.
 
-    Insert: a new id is OK; the same id, source and session again is OK with the first LSN;
-    else ALREADY_EXISTS. Delete: OK when live and of the named session (any, with an empty
-    name) or when it repeats a remembered (id, request_id); else NOT_FOUND.
+    Insert: a new id is OK; the same id, canonical query and session again is OK with the first
+    LSN, and changes nothing, though it be typed otherwise; else ALREADY_EXISTS. Delete: OK when
+    live and of the named session (any, with an empty name) or when it repeats a remembered
+    (id, request_id); else NOT_FOUND.
     """
     n = len(rows)
     ids = split(rows.id_off, rows.id)
@@ -181,8 +183,7 @@ def _rounds(ids: list[bytes]) -> tuple[I64, Iterator[I64]]:
 
 def _same(pool: QueryRows, a: I64, b: I64) -> NDArray[np.bool_]:
     """Whether rows a and b of the pool are the same query of the same session."""
-    left = split(*take_ragged(pool.source_off, pool.source, a))
-    right = split(*take_ragged(pool.source_off, pool.source, b))
+    left, right = canonical_sources(pool, a), canonical_sources(pool, b)
     same = np.fromiter(map(eq, left, right), np.bool_, len(a))
     same &= pool.session[a] == pool.session[b]
     return same

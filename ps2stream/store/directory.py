@@ -15,7 +15,10 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from ps2stream.errors import DataDirectoryError
+from ps2stream.store.access import close_files, explain_denial, make_private
 
+MANIFEST = "backup.json"
+"""Name of the file that makes a folder a backup."""
 _BODY = struct.Struct("<qqq")  # an Extent
 _HEAD = struct.Struct("<4sI")  # magic, CRC-32 of the body
 _MAGIC = b"PS2m"
@@ -40,9 +43,10 @@ class Mark:
         """Opens it, or makes one that names nothing. Raises DataDirectoryError."""
         self.path = directory / "mark"
         try:
-            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
-            raise DataDirectoryError(f"{self.path} cannot be used: {error.strerror}") from error
+            why = explain_denial(self.path, error)
+            raise DataDirectoryError(f"{self.path} cannot be used: {why}") from error
 
     def check(self, found: Extent) -> None:
         """Raises DataDirectoryError if a database with this much lacks something, or if the
@@ -78,16 +82,41 @@ class Mark:
             self._file = -1
 
 
-def lock(path: Path) -> BinaryIO:
-    """The directory's lock file, held; the directory is made if need be. Raises
-    DataDirectoryError."""
+def replace_file(path: Path, data: bytes) -> None:
+    """Replaces the file, 0600, as a whole; durable when it returns. Raises OSError, with the old
+    file in its place."""
+    fresh = path.with_name(f"{path.name}.new")
+    file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(file, "wb") as out:
+        out.write(data)
+        out.flush()
+        os.fsync(file)
+    fresh.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
     try:
-        path.mkdir(parents=True, exist_ok=True)
-        file = (path / "lock").open("a+b")
-    except FileExistsError as error:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def lock(path: Path) -> BinaryIO:
+    """The directory's lock file, held; the directory is made if need be, and closed to other
+    users with the files in it. Raises DataDirectoryError, also for a backup: what a service wrote
+    into it would give numbers twice."""
+    try:
+        if (path / MANIFEST).exists():
+            raise DataDirectoryError(
+                f"{path} is a backup; ps2stream restore makes a copy to run on"
+            )
+        make_private(path)
+        opened = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        file = os.fdopen(opened, "a+b")
+    except (FileExistsError, NotADirectoryError) as error:
         raise DataDirectoryError(f"{path} is not a directory") from error
     except OSError as error:
-        raise DataDirectoryError(f"{path} cannot be used: {error.strerror}") from error
+        raise DataDirectoryError(
+            f"{path} cannot be used: {explain_denial(path / 'lock', error)}"
+        ) from error
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -96,6 +125,13 @@ def lock(path: Path) -> BinaryIO:
         file.close()
         raise DataDirectoryError(
             f"{path} is in use by process {owner or 'unknown'}; stop it, or use another directory"
+        ) from error
+    try:
+        close_files(path)
+    except OSError as error:
+        file.close()
+        raise DataDirectoryError(
+            f"{path}: its files cannot be closed to other users: {error}"
         ) from error
     file.truncate(0)
     file.write(b"%d\n" % os.getpid())

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ps2stream.errors import DataDirectoryError
+from ps2stream.store.access import explain_denial
 from ps2stream.store.directory import lock
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -92,7 +93,7 @@ class OsFile:
 
     def __init__(self, path: Path, flags: int) -> None:
         self._fd = -1
-        self._fd = os.open(path, flags | os.O_RDWR | os.O_CLOEXEC, 0o644)
+        self._fd = os.open(path, flags | os.O_RDWR | os.O_CLOEXEC, 0o600)
 
     def is_at(self, path: Path) -> bool:
         """Whether it has this name now."""
@@ -143,7 +144,8 @@ class OsDisk:
             for path in made:
                 self.sync(path.parent)
         except OSError as error:
-            raise DataDirectoryError(f"{directory} cannot be used: {error.strerror}") from error
+            why = explain_denial(directory, error)
+            raise DataDirectoryError(f"{directory} cannot be used: {why}") from error
         return held
 
     def list(self, directory: Path) -> list[str]:

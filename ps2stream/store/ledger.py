@@ -12,14 +12,14 @@ import os
 import secrets
 import zlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, ClassVar, Self
 
 import apsw
 
 from ps2stream.errors import DataDirectoryError, StoreFailed, Unavailable
-from ps2stream.ports import Change
+from ps2stream.ports import Change, LogNote
 from ps2stream.store.compaction import outlived, without
 from ps2stream.store.database import connect, reading
 from ps2stream.store.directory import Extent, Mark, lock
@@ -30,6 +30,7 @@ from ps2stream.store.tables import (
     epoch_row,
     log_row,
     meta_row,
+    notes_row,
     requests_row,
     session_row,
 )
@@ -128,7 +129,6 @@ class Ledger(KeepsTokens, Tables):
 
     @property
     def lsn(self) -> int:
-        """The last one."""
         return self._extent.lsn
 
     # --- writing ---------------------------------------------------------------
@@ -166,6 +166,10 @@ class Ledger(KeepsTokens, Tables):
         self._watermark = max(self._watermark, change.watermark)
         rows = change.batch.lsn_to - change.batch.lsn_from + 1 if change.batch else 0
         self._grow(Extent(rows, len(change.sessions), 0))
+
+    def note_logs(self, notes: Mapping[str, LogNote]) -> None:
+        with self._transaction():
+            self._put("meta", notes_row(notes))
 
     def _grow(self, more: Extent) -> None:
         self._extent = Extent(*map(sum, zip(self._extent, more, strict=True)))
@@ -241,6 +245,7 @@ class Ledger(KeepsTokens, Tables):
                 ("identity", str(secrets.randbits(63))),
             ):
                 self._put("meta", meta_row(key, value))
+            self._put("meta", notes_row({}))
 
     def _check_content(self) -> None:
         """All tables, and that nothing acknowledged is missing at the end; the log itself is
@@ -264,11 +269,13 @@ def recorded(path: str | os.PathLike[str], key: str) -> str | None:
     """What the directory's ledger keeps under this key; None when there is no ledger yet, or
     nothing there. Raises DataDirectoryError when it cannot be read."""
     file = Path(path) / "ledger.db"
-    if not file.exists():
-        return None
     with reading(Path(path)):
+        if not file.exists():
+            return None
         db = connect(file, apsw.SQLITE_OPEN_READWRITE)
         try:
+            if db.execute("SELECT count(*) FROM sqlite_schema").get == 0:
+                return None  # left by a start that was refused for it
             found = db.execute("SELECT value, crc32 FROM meta WHERE key = ?", (key,)).get
         finally:
             db.close()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ps2stream.errors import Unavailable
 from ps2stream.messages import Applied
-from ps2stream.ports import Answer, Change, DeleteRequests
+from ps2stream.ports import Answer, Change, DeleteRequests, LogNote
 from ps2stream.tokens import Token
 
 
@@ -23,6 +23,7 @@ class MemoryStore:
         self._epochs: dict[tuple[str, int], int] = {}
         self._watermark = 0
         self._tokens: Sequence[Token] = ()
+        self._notes: dict[str, LogNote] = {}
         self.refusing = ""
 
     @property
@@ -45,6 +46,17 @@ class MemoryStore:
     @property
     def watermark(self) -> int:
         return self._watermark
+
+    @property
+    def lsn(self) -> int:
+        return Applied.decode(self._log[-1]).lsn_to if self._log else 0
+
+    def log_notes(self) -> dict[str, LogNote] | None:
+        return self._notes
+
+    def note_logs(self, notes: Mapping[str, LogNote]) -> None:
+        self._check()
+        self._notes = dict(notes)
 
     def epoch(self, role: str, index: int) -> int:
         self._check()
@@ -98,6 +110,10 @@ class MemoryLog:
         self._records.append(record)
         self.end += len(record) + 1
         return self._at[-1]
+
+    @property
+    def synced(self) -> int:
+        return self.end
 
     def sync(self) -> int:
         return self.end

@@ -23,6 +23,7 @@ from typing import Any
 
 from ps2stream.batch import U8
 from ps2stream.errors import PlanError, Unavailable
+from ps2stream.grid import cells_of
 from ps2stream.messages import Postings
 from ps2stream.plan import RoutingPlan
 from ps2stream.store.holdings import Holdings
@@ -180,8 +181,9 @@ class Migration:
             return None, "plan: every unit has its owner already; there is nothing to move"
         if plan.grid != strategy.plan.grid:
             return None, (
-                f"plan: its grid {plan.grid.to_dict()} is not that of the service, "
-                f"{strategy.plan.grid.to_dict()}, which only a restart changes"
+                f"plan: its grid, {cells_of(plan.grid)}, is not that of the service, "
+                f"{cells_of(strategy.plan.grid)}, which only a restart changes; make the plan with "
+                "`ps2stream plan --from-service` or --base"
             )
         if plan.workers > self.running:
             self._asked = (plan.workers, ASKED_TICKS)

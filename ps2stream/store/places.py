@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Protocol, Self
 from ps2stream.errors import FailedPrecondition
 from ps2stream.ports import Log, Store
 from ps2stream.store import ledger
+from ps2stream.store.access import make_private
+from ps2stream.store.identity import LogIdentity, read_identity, write_identity
 from ps2stream.store.segments import SegmentLog
 from ps2stream.store.snapshots import Snapshots, forget_beyond
 from ps2stream.store.tokens import TokenStore
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from ps2stream.store.postgres_session import Database
 
 SNAPSHOTS = "snapshots"
+RESTORED = "restored"
+"""A file of a directory that was restored and not used since."""
 
 
 class TokenKeeper(Protocol):
@@ -57,6 +61,23 @@ class Place(Protocol):
 
     def logs(self) -> Sequence[str]:
         """The names of those that have been made."""
+        ...
+
+    def log_identity(self, name: str) -> LogIdentity | None:
+        """See read_identity; None where logs and ledger are one database."""
+        ...
+
+    def identify_log(self, name: str, identity: LogIdentity) -> None:
+        """See write_identity."""
+        ...
+
+    @property
+    def restored(self) -> bool:
+        """Whether it was restored from a backup, and no service has used it since."""
+        ...
+
+    def forget_restored(self) -> None:
+        """A service uses it now."""
         ...
 
     def open_snapshots(self, name: str) -> Snapshots | None:
@@ -99,7 +120,21 @@ class Directory:
     def logs(self) -> Sequence[str]:
         return [found.name for found in self.path.glob("*-*") if found.is_dir()]
 
+    def log_identity(self, name: str) -> LogIdentity | None:
+        return read_identity(self.path / name)
+
+    def identify_log(self, name: str, identity: LogIdentity) -> None:
+        write_identity(self.path / name, identity)
+
+    @property
+    def restored(self) -> bool:
+        return (self.path / RESTORED).exists()
+
+    def forget_restored(self) -> None:
+        (self.path / RESTORED).unlink(missing_ok=True)
+
     def open_snapshots(self, name: str) -> Snapshots | None:
+        make_private(self.path / SNAPSHOTS)
         return Snapshots(self.path / SNAPSHOTS / name)
 
     def open_tokens(self) -> TokenKeeper:
@@ -143,6 +178,19 @@ class Schema:
         from ps2stream.store.postgres_log import names
 
         return names(self.database)
+
+    def log_identity(self, name: str) -> LogIdentity | None:
+        return None
+
+    def identify_log(self, name: str, identity: LogIdentity) -> None:
+        """Nothing: whoever restores the database restores all of it."""
+
+    @property
+    def restored(self) -> bool:
+        return False
+
+    def forget_restored(self) -> None:
+        """Nothing."""
 
     def open_snapshots(self, name: str) -> Snapshots | None:
         return None

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import secrets
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import ClassVar, LiteralString, Self
 
 from ps2stream.errors import DataDirectoryError, StoreFailed, Unavailable
-from ps2stream.ports import Change
+from ps2stream.ports import Change, LogNote
 from ps2stream.store import postgres_schema
 from ps2stream.store.compaction import outlived, without
 from ps2stream.store.postgres_owner import Owner
@@ -28,6 +28,7 @@ from ps2stream.store.tables import (
     epoch_row,
     log_row,
     meta_row,
+    notes_row,
     requests_row,
     session_row,
 )
@@ -130,6 +131,14 @@ class PostgresLedger(KeepsTokens, Tables):
         self._given[role, index] = epoch
         return epoch
 
+    @property
+    def lsn(self) -> int:
+        [(lsn,)] = self._select("SELECT coalesce(max(lsn_to), 0) FROM log")
+        return int(lsn)
+
+    def note_logs(self, notes: Mapping[str, LogNote]) -> None:
+        self._owner.write([(META, notes_row(notes))])
+
     def commit(self, change: Change) -> None:
         """One synced transaction in one round trip; see Store.commit. Raises Unavailable when
         nothing was done, StoreFailed, for good, when that is open."""
@@ -175,7 +184,8 @@ class PostgresLedger(KeepsTokens, Tables):
     def _create(self, analysis: str, created: str) -> None:
         values = {"analysis": analysis, "created": created, "watermark": "0"}
         values["identity"] = str(secrets.randbits(63))
-        self._owner.write([(META, meta_row(key, value)) for key, value in values.items()])
+        rows = [*(meta_row(key, value) for key, value in values.items()), notes_row({})]
+        self._owner.write([(META, row) for row in rows])
 
 
 def recorded(database: Database, key: str) -> str | None:

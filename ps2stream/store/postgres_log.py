@@ -125,6 +125,10 @@ class PostgresLog:
     def end(self) -> int:
         return self._end
 
+    @property
+    def synced(self) -> int:
+        return self._synced
+
     def read(self, position: int) -> bytes:
         with self._lock:
             for waiting in (self._fresh, self._writing):

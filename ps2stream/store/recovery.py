@@ -19,6 +19,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from ps2stream.errors import DataDirectoryError, Unavailable
+from ps2stream.store.access import explain_denial, is_denied
 from ps2stream.store.disk import FULL, Disk, File
 from ps2stream.store.frames import FRAME, HEADER, MARK, Header, Mark, walk
 
@@ -69,6 +70,10 @@ def reading(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if is_denied(error):
+            raise DataDirectoryError(
+                f"{path} cannot be read: {explain_denial(path, error)}"
+            ) from error
         raise DataDirectoryError(
             f"{path} cannot be read: {error.strerror}. {_ADVICE.format(path.parent)}"
         ) from error
@@ -85,7 +90,8 @@ def take_over(path: Path, disk: Disk) -> Found:
     except OSError as error:
         if error.errno in FULL:
             raise Unavailable(f"the log {path} cannot be opened: {error.strerror}") from error
-        raise DataDirectoryError(f"{path} cannot be used: {error.strerror}") from error
+        why = explain_denial(path, error)
+        raise DataDirectoryError(f"{path} cannot be used: {why}") from error
 
 
 def _take_over(path: Path, disk: Disk) -> Found:

@@ -9,6 +9,7 @@ from the state, or from the ledger (docs/decisions/0006).
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -40,7 +41,7 @@ from ps2stream.messages import (
     nothing,
 )
 from ps2stream.plan import RoutingPlan
-from ps2stream.ports import Answer, Change, Store
+from ps2stream.ports import Answer, Change, LogReached, Store
 from ps2stream.rows import Kind, QueryRows, no_queries
 from ps2stream.security import NO_QUOTAS, Quotas
 from ps2stream.store.compaction import left_out
@@ -55,6 +56,7 @@ from ps2stream.store.token_table import TokenTable
 from ps2stream.strategy import Step, Strategy, step_of
 from ps2stream.tokens import TokensRequest
 
+log = logging.getLogger("ps2stream.store")
 LOAD_ROWS = 4096
 """Of a piece that a worker loads: it matches nothing meanwhile, for some milliseconds."""
 
@@ -187,6 +189,9 @@ class SequencerMachine:
                 return self._acknowledge(frame)
             case NamesKept():
                 self._mark(Address("merger", frame.merger), frame.lsn)
+                return []
+            case LogReached():
+                self._note_log(frame)
                 return []
             case Fetch():
                 return self._feed(frame)
@@ -399,6 +404,21 @@ class SequencerMachine:
             self._migration.hear(ack.dispatcher, ack.lsn, counts)
             self._migration.mark(ack.dispatcher, ack.watermark)
         return self._see() + self._go_on()
+
+    def _note_log(self, reached: LogReached) -> None:
+        """Raises StoreFailed; where the disk is full, a later report tells as much."""
+        name, notes = reached.name.tobytes().decode(), self._store.log_notes() or {}
+        if (note := notes.get(name)) is None:
+            return
+        position = max(note.position, reached.position)
+        highest = max(note.highest, reached.highest)
+        notes[name] = note._replace(position=position, highest=highest)
+        try:
+            self._store.note_logs(notes)
+        except StoreFailed:
+            raise
+        except Unavailable:
+            log.warning("what %s has reached is not noted: the disk is full", name)
 
     def _mark(self, peer: Address, lsn: int) -> None:
         if self._followers.mark(peer, lsn):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import abc
 import json
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, TypeVar
 
 from ps2stream.batch import Frame, FrameError
 from ps2stream.errors import DataDirectoryError
 from ps2stream.messages import Applied, UpdateDecision
-from ps2stream.ports import Answer, DeleteRequests
+from ps2stream.ports import Answer, DeleteRequests, LogNote
 
 Row = tuple[Any, ...]
 Kind = TypeVar("Kind", bound=Frame)
@@ -49,6 +49,11 @@ def epoch_row(role: str, index: int, epoch: int) -> Row:
 def meta_row(key: str, value: str) -> Row:
     """key, value, crc32."""
     return key, value, zlib.crc32(value.encode())
+
+
+def notes_row(notes: Mapping[str, LogNote]) -> Row:
+    """key, value, crc32 of what is known of the logs."""
+    return meta_row("logs", json.dumps(notes))
 
 
 def _answer_row(dispatcher: int, epoch: int, seq: int, settled: int, blob: bytes) -> Row:
@@ -109,6 +114,14 @@ class Tables(abc.ABC):
             decision = self._decoded(UpdateDecision, blob, where)
             out.append(Answer(dispatcher, epoch, seq, settled, decision))
         return out
+
+    def log_notes(self) -> dict[str, LogNote] | None:
+        query = "SELECT key, value, crc32 FROM meta WHERE key = 'logs'"
+        for row in self._select(query):
+            self._check(row == meta_row(*row[:2]), "meta 'logs'")
+            found: dict[str, list[int]] = json.loads(row[1])
+            return {name: LogNote(*note) for name, note in found.items()}
+        return None
 
     def _epochs(self) -> list[tuple[str, int, int]]:
         """role, index, epoch."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Self
 
 from ps2stream import tokens
 from ps2stream.errors import DataDirectoryError, Unavailable
-from ps2stream.store.directory import lock
+from ps2stream.store.directory import lock, replace_file
 from ps2stream.tokens import Token
 
 NAME = "tokens"
@@ -39,20 +38,9 @@ def read(directory: Path) -> list[Token]:
 def write(directory: Path, held: Sequence[Token]) -> None:
     """Durable when it returns. Raises Unavailable, with the old file in its place."""
     path = directory / NAME
-    fresh = path.with_suffix(".new")
     body = tokens.encode(held)
     try:
-        file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with open(file, "wb") as out:  # noqa: PTH123
-            out.write(_HEAD % zlib.crc32(body) + body)
-            out.flush()
-            os.fsync(file)
-        fresh.replace(path)
-        folder = os.open(directory, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        replace_file(path, _HEAD % zlib.crc32(body) + body)
     except OSError as error:
         raise Unavailable(f"{path} could not be written: {error.strerror}") from None
 

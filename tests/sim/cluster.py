@@ -21,15 +21,17 @@ from ps2stream.cluster.actors import (
     WorkerShell,
 )
 from ps2stream.cluster.front import DispatcherShell
+from ps2stream.cluster.logs import name_of
 from ps2stream.cluster.shell import Incarnation, Shell
 from ps2stream.cluster.snapshots import Policy
 from ps2stream.cluster.topology import Topology
-from ps2stream.errors import Unavailable
+from ps2stream.errors import DataDirectoryError, Unavailable
 from ps2stream.grid import Grid
 from ps2stream.merger.state import MergerMachine
 from ps2stream.messages import Address
 from ps2stream.planner.controller import ControllerMachine
 from ps2stream.ports import Log
+from ps2stream.store.identity import LogIdentity, read_identity, write_identity
 from ps2stream.store.segments import SegmentLog
 from ps2stream.store.snapshots import Snapshots
 from ps2stream.workers.gi2 import GI2
@@ -105,6 +107,8 @@ class Cluster:
         self.violations: list[str] = []
         self.story: list[tuple[int, str]] = []
         self.controllers: list[ControllerMachine] = []
+        self.refused: list[str] = []  # why the service did not start
+        self.accept_loss = False  # from then on
         self.resumed = 0  # workers that went on from a snapshot
         self._peers: dict[Address, Incarnation] = {}
         self._generation = 0
@@ -249,10 +253,18 @@ class Cluster:
             others = [a for a in self.topology.addresses() if a != SEQUENCER]
             sequencer = made[0].shell
             assert isinstance(sequencer, SequencerShell)
+            sequencer.pair_logs(_Logs(self), self.accept_loss)  # type: ignore[arg-type]
             epochs = sequencer.admit(others)
             made += [self._make(a, e) for a, e in zip(others, epochs, strict=True)]
         except (Unavailable, PowerCut) as error:
             self.tell(f"the service does not start: {error}")
+            for disk in self.disks.values():
+                disk.kill()
+            return False
+        except DataDirectoryError as error:
+            self.tell(f"the service refuses to start: {error}")
+            self.refused.append(str(error))
+            self.accept_loss = True
             for disk in self.disks.values():
                 disk.kill()
             return False
@@ -379,12 +391,37 @@ class _Place:
 
 
 class _Logs:
-    """Stands for cluster.logs.Logs."""
+    """Stands for cluster.logs.Logs: each log lies on the disk of its actor."""
+
+    place = "the simulated directory"
+    identified, restored = True, False
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        actors = [a for a in cluster.topology.addresses() if a.role in ("dispatcher", "merger")]
+        self._of = {name_of(address): address for address in actors}
 
-    def open(self, address: Address) -> Log:
-        path = Path(f"{address.role}-{address.index}")
+    def open(self, address: Address, again: bool = True) -> Log:
         disk = self._cluster.disk(address)
-        return SegmentLog.open(path, disk, self._cluster.topology.segment_bytes)
+        return SegmentLog.open(_folder(address), disk, self._cluster.topology.segment_bytes)
+
+    def names(self) -> list[str]:
+        return [n for n, a in self._of.items() if self._cluster.disk(a).holds(_folder(a))]
+
+    def identity(self, name: str) -> LogIdentity | None:
+        address = self._of[name]
+        return read_identity(_folder(address), self._cluster.disk(address))
+
+    def identify(self, name: str, identity: LogIdentity) -> None:
+        address = self._of[name]
+        write_identity(_folder(address), identity, self._cluster.disk(address))
+
+    def check(self, _topology: Topology, _notes: object) -> None:
+        """The shape never changes."""
+
+    def forget_restored(self) -> None:
+        """It never is."""
+
+
+def _folder(address: Address) -> Path:
+    return Path(f"{address.role}-{address.index}")

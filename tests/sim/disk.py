@@ -61,6 +61,14 @@ class SimDisk:
         """The bytes of every file, as a process would read them."""
         return {n: bytes(i.data) for n, i in self._directory(directory).names.items()}
 
+    def holds(self, directory: Path) -> bool:
+        """Whether it is there."""
+        return directory in self._directories
+
+    def lose(self, directory: Path) -> None:
+        """The directory goes, behind everyone's back, with all that is in it."""
+        self._directories.pop(directory, None)
+
     def put(self, path: Path, data: bytes | None) -> None:
         """Make this the durable content of a file, behind everyone's back; None removes it."""
         directory = self._directory(path.parent)

@@ -4,6 +4,7 @@ that it was ever told."""
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from ps2stream.batch import column_to_strings
 from ps2stream.errors import StoreFailed
 from ps2stream.messages import Applied
-from ps2stream.ports import Change
+from ps2stream.ports import Change, LogNote
 from ps2stream.rows import Kind, QueryRows
 from ps2stream.store.compaction import without
 from ps2stream.store.memory import MemoryStore
@@ -100,6 +101,10 @@ class Held:
     def epoch(self, role: str, index: int) -> int:
         self._ledger.check(self)
         return self._ledger.epoch(role, index)
+
+    def note_logs(self, notes: Mapping[str, LogNote]) -> None:
+        self._ledger.check(self)
+        self._ledger.note_logs(notes)
 
     def commit(self, change: Change) -> None:
         self._ledger.check(self)

@@ -196,11 +196,12 @@ class Process:
 
 @contextmanager
 def patched(clock: Clock, network: Network) -> Iterator[None]:
-    """Clock and network of the simulator in the place of those of the machine."""
+    """Clock and network of the simulator in the place of those of the machine. Nobody waits for
+    a renewal of a lease: no time passes in between two events."""
 
     time = SimpleNamespace(monotonic=clock.monotonic, sleep=lambda _: None)
     with (
-        mock.patch.multiple(shell, Links=partial(SimLinks, network), time=time),
+        mock.patch.multiple(shell, Links=partial(SimLinks, network), time=time, GRACE_S=0.0),
         mock.patch.multiple(actors, time=time, wall_clock_ms=clock.wall_ms),
         mock.patch.object(front, "wall_clock_ms", clock.wall_ms),
     ):

@@ -7,6 +7,7 @@ import json
 import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -124,6 +125,11 @@ class World(Cluster):
             given = RoutingPlan.from_dict(json.loads(self.ledger.plan), given.analysis)
         values = {f: getattr(self.topology, f) for f in self.topology.__dataclass_fields__}
         self.topology = SimTopology(**{**values, "plan": given})
+
+    def lose_log(self, role: str, index: int, down: int) -> None:
+        """Everything stops, and when it comes back this actor's log is gone."""
+        self.crash_all(False, down, -1)
+        self.disk(Address(role, index)).lose(Path(f"{role}-{index}"))  # type: ignore[arg-type]
 
     def pause_one(self, role: str, index: int, ms: int, killable: bool) -> None:
         if (address := self._present(role, index)) is not None:

@@ -28,6 +28,10 @@ class MemoryLog:
     def end(self) -> int:
         return self._end
 
+    @property
+    def synced(self) -> int:
+        return self._synced
+
     def append(self, record: bytes) -> int:
         if self.full or int.from_bytes(record[6:8], "little") in self.refused:
             raise Unavailable("the log has no room")

@@ -127,6 +127,7 @@ def test_a_missing_ledger_is_not_made_anew(empty: bool, tmp_path: Path) -> None:
     with pytest.raises(DataDirectoryError, match="the end of the ledger is damaged or missing"):
         Ledger.open(tmp_path, ANALYSIS)
     assert not (tmp_path / "ledger.db").stat().st_size
+    assert recorded(tmp_path, "plan") is None  # the next start gives the same reason
 
 
 def test_without_the_mark_one_goes_on_with_what_there_is(tmp_path: Path) -> None:

@@ -1,0 +1,131 @@
+"""Folders for what lasts no longer than a process: sockets, Ray's session, benchmark data.
+
+Each is for its owner alone (0700), has a name that nobody can guess, and is locked while the
+process that made it lives. So no other user reaches or replaces anything in it, whatever modes
+Ray gives its own folders inside, and the next process can tell which folders were left behind.
+`XDG_RUNTIME_DIR` is not used: systemd removes it when the user logs out, under a service that
+goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import shutil
+import signal
+import stat
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Self
+
+log = logging.getLogger("ps2stream.cluster")
+PREFIX = "ps2s-"
+OWNER = "owner"
+"""Name of the file that says whose folder it is: what has none was not made here."""
+BASE_BYTES = 24
+"""Longest path of the folder above: of a socket's path, which ends at 107 bytes, Ray takes 64."""
+END_S = 5.0
+
+
+class PrivateFolder:
+    """A new folder, removed by `remove` or at the end of a `with` block.
+
+    It lies in `base`, by default the system's folder for temporary files; with `holds_sockets`
+    in /tmp where the path of that is too long. This user's folders there whose owners were killed
+    are removed before, and what still runs in them is ended.
+    """
+
+    def __init__(self, base: Path | None = None, *, holds_sockets: bool = False) -> None:
+        base = _choose_base(holds_sockets) if base is None else base
+        for path in base.glob(f"{PREFIX}*"):
+            _remove_if_abandoned(path)
+        self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
+        # On the folder itself: systemd-tmpfiles also spares folders that are locked.
+        self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        (self.path / OWNER).write_text(f"{os.getpid()}\n")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+    def remove(self) -> None:
+        """Remove the folder with everything in it; idempotent."""
+        if self._lock >= 0:
+            shutil.rmtree(self.path, ignore_errors=True)
+            os.close(self._lock)
+            self._lock = -1
+
+
+def find_writers(folder: Path) -> set[int]:
+    """Returns the other processes that have a file in `folder` open for writing.
+
+    Ray's daemons and actors log to such files; somebody who only reads them is not meant.
+    """
+    return {pid for pid in _list_processes() if pid != os.getpid() and _writes_to(pid, folder)}
+
+
+def end_writers(folder: Path) -> bool:
+    """Kill all processes that `find_writers` returns, and wait; returns whether all are gone."""
+    deadline = time.monotonic() + END_S
+    while pids := find_writers(folder):
+        if time.monotonic() > deadline:
+            return False
+        end_processes(pids)
+        time.sleep(0.02)
+    return True
+
+
+def end_processes(pids: Iterable[int]) -> None:
+    """Kill them, without waiting for their end."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _choose_base(holds_sockets: bool) -> Path:
+    base = Path(tempfile.gettempdir()).resolve()
+    if holds_sockets and len(os.fsencode(base)) > BASE_BYTES:
+        base = Path("/tmp")
+    mode = base.stat().st_mode
+    if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+        log.warning("%s: other users can replace what lies in it: chmod +t it", base)
+    return base
+
+
+def _remove_if_abandoned(path: Path) -> None:
+    try:
+        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return  # another user's, or no folder
+    try:
+        if os.fstat(folder).st_uid == os.geteuid() and (path / OWNER).is_file():
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            end_writers(path)
+            shutil.rmtree(path, ignore_errors=True)
+    except OSError:
+        return  # locked: its owner lives
+    finally:
+        os.close(folder)
+
+
+def _list_processes() -> Iterator[int]:
+    return (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
+
+
+def _writes_to(pid: int, folder: Path) -> bool:
+    process, inside = Path(f"/proc/{pid}"), f"{folder}/"
+    with contextlib.suppress(OSError):  # it has ended, or is another user's
+        for link in (process / "fd").iterdir():
+            with contextlib.suppress(OSError):
+                if str(link.readlink()).startswith(inside):
+                    flags = (process / "fdinfo" / link.name).read_text().split("flags:")[1]
+                    if int(flags.split()[0], 8) & os.O_ACCMODE != os.O_RDONLY:
+                        return True
+    return False

@@ -1,0 +1,85 @@
+"""Whether a ledger and its logs belong together, and whether one of them lacks something.
+
+The ledger notes each log's incarnation and a position that it has reached; a log names its
+ledger and the start of the service that opened it last, and its records are stamped with LSNs.
+So a log that is missing or older than the ledger is known, and a ledger older than its logs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from ps2stream.ports import LogNote
+from ps2stream.store.identity import LogIdentity
+
+
+class FoundLedger(NamedTuple):
+    """identity: its random number; generation: of this start, counted by the ledger; lsn: its
+    last; notes: what it knows of the logs, None where it was written by an older version."""
+
+    identity: int
+    generation: int
+    lsn: int
+    notes: Mapping[str, LogNote] | None
+
+
+class FoundLog(NamedTuple):
+    """made: whether it was there; end: where its last record ends; lsn: the highest LSN of a
+    record behind the noted position; identity: None where it has none."""
+
+    name: str
+    made: bool
+    end: int
+    lsn: int
+    identity: LogIdentity | None
+
+
+class Mismatch(NamedTuple):
+    """What is wrong with a log: it lacks records (`lost`), or it knows more than the ledger."""
+
+    log: str
+    lost: bool
+    problem: str
+
+
+def find_mismatches(ledger: FoundLedger, logs: Sequence[FoundLog]) -> list[Mismatch]:
+    """Returns what does not fit, in the order of the logs, at most one of each kind a log."""
+    found: list[Mismatch] = []
+    for log in logs:
+        note = None if ledger.notes is None else ledger.notes.get(log.name)
+        if problem := _older_ledger(ledger, log, note):
+            found.append(Mismatch(log.name, lost=False, problem=f"{log.name}: {problem}"))
+        elif note is not None and (problem := _lost_records(log, note)):
+            found.append(Mismatch(log.name, lost=True, problem=f"{log.name} {problem}"))
+    return found
+
+
+def _lost_records(log: FoundLog, note: LogNote) -> str:
+    """What the log lacks of what the ledger knows of it; empty: nothing."""
+    reached = f"the ledger knows it up to position {note.position}"
+    if not log.made and (note.incarnation or note.position):
+        return f"is missing; {reached}"
+    if note.incarnation and (log.identity is None or log.identity.incarnation != note.incarnation):
+        return f"is not the log of this name that the ledger knows; {reached}"
+    if log.end < note.position:
+        return f"ends at position {log.end}; {reached}"
+    return ""
+
+
+def _older_ledger(ledger: FoundLedger, log: FoundLog, note: LogNote | None) -> str:
+    """What the log knows that the ledger does not; empty: nothing."""
+    identity = log.identity
+    if identity is not None and identity.ledger != ledger.identity:
+        return "it belongs to another ledger"
+    if identity is not None and identity.generation >= ledger.generation:
+        return (
+            f"the ledger is older than the log: it knows of {ledger.generation - 1} starts of the "
+            f"service, the log of {identity.generation}"
+        )
+    lsn = max(log.lsn, 0 if identity is None else identity.lsn)
+    if lsn > ledger.lsn:
+        return f"the ledger is older than the log: it ends at LSN {ledger.lsn}, the log knows {lsn}"
+    if ledger.notes is not None and note is None and identity is None and log.end:
+        return "it holds records, and the ledger does not know it"
+    return ""
