@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import pyarrow as pa
 from google.protobuf.message import DecodeError, Message
@@ -42,6 +44,12 @@ SAMPLE = pa.schema(
     ]
 )
 SINCE = b"since_ms"
+_CONNECTING = re.compile(
+    r"failed to connect to all addresses.*\b(?:ipv4|ipv6|unix):(?P<where>\S+?): (?P<why>.+)$",
+    re.DOTALL,
+)
+_NAMING = re.compile(r"DNS resolution failed for (?P<where>[^:\s]+(?::\d+)?)")
+_FAILED = "Failed to connect to remote host: "
 
 
 class Refused(NamedTuple):
@@ -50,6 +58,18 @@ class Refused(NamedTuple):
 
     row: int
     error: Ps2StreamError
+
+
+class InsertedQuery(int):
+    """The LSN of an insert, with what the service understood of the query.
+
+    `expression` is canonical; `area` has the fields of AreaSummary by name, None for the whole
+    world; `warnings` say what looks like a mistake, and what may have been meant.
+    """
+
+    expression: str
+    area: dict[str, Any] | None
+    warnings: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -132,6 +152,15 @@ class Moves:
         return self.old / self.live if self.live else 0.0
 
 
+def inserted_query_of(answer: pubsub_pb2.InsertQueryResponse) -> InsertedQuery:
+    inserted = InsertedQuery(answer.lsn)
+    found = answer.interpretation
+    inserted.expression = found.expression
+    inserted.area = plain(found.area) if found.HasField("area") else None
+    inserted.warnings = tuple(found.warnings)
+    return inserted
+
+
 def query_of(message: query_pb2.Query) -> Query:
     """A query as the service shows it."""
     region: Region | None = None
@@ -142,7 +171,7 @@ def query_of(message: query_pb2.Query) -> Query:
             circle = message.region.circle
             region = Circle(circle.lon, circle.lat, circle.radius_km)
         case "geojson":
-            region = geojson.from_json(json.loads(message.region.geojson))
+            region = geojson.from_json(json.loads(message.region.geojson), stored=True)
     return Query(message.id, message.expression, region, message.session)
 
 
@@ -207,7 +236,8 @@ def receipt_of(
 
 
 def status_of(answer: admin_pb2.GetStatusResponse) -> dict[str, Any]:
-    """A flat dict; whole numbers as int, `endpoints` a list."""
+    """A flat dict; whole numbers as int, `endpoints` and `problems` lists, `census` a dict with the
+    fields of Census, None until there is one."""
     out: dict[str, Any] = {
         "version": answer.version,
         "plan_version": answer.plan_version,
@@ -216,6 +246,9 @@ def status_of(answer: admin_pb2.GetStatusResponse) -> dict[str, Any]:
         "streams": answer.streams,
         "in_flight": answer.in_flight,
         "endpoints": list(answer.endpoints),
+        "healthy": not answer.problems,
+        "problems": list(answer.problems),
+        "census": plain(answer.census) if answer.HasField("census") else None,
     }
     for name, value in sorted(answer.counters.items()):
         out[name] = int(value) if value.is_integer() else value
@@ -377,16 +410,28 @@ def error_of(code: str, message: str, details: bytes | None) -> Exception:
             return ResourceExhausted(message, 0)
         case "DEADLINE_EXCEEDED":
             return TimeoutError(message)
+        case "UNAVAILABLE":
+            return Unavailable(_unreachable(message) or message)
     kinds: dict[str, type[Ps2StreamError]] = {
         "ALREADY_EXISTS": AlreadyExists,
         "NOT_FOUND": NotFound,
         "FAILED_PRECONDITION": FailedPrecondition,
-        "UNAVAILABLE": Unavailable,
         "UNAUTHENTICATED": Unauthenticated,
         "PERMISSION_DENIED": PermissionDenied,
     }
     kind = kinds.get(code)
     return kind(message) if kind else Ps2StreamError(f"{code}: {message}")
+
+
+def _unreachable(message: str) -> str:
+    """gRPC's words about a connection that could not be made, in ours; "" for any other text."""
+    if found := _CONNECTING.search(message):
+        where, why = unquote(found["where"]), found["why"].removeprefix(_FAILED)
+        hint = "; is `ps2stream serve` running there?" if "refused" in why.lower() else ""
+        return f"cannot connect to {where}: {why}{hint}"
+    if found := _NAMING.match(message):
+        return f"cannot connect to {found['where']}: the name of the host is not known"
+    return ""
 
 
 def pause_before(error: Exception, attempt: int, repeatable: bool) -> float | None:

@@ -83,7 +83,7 @@ def terms_of(expr: Expr) -> frozenset[str]:
     return frozenset(found)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=16)  # for the steps that look at one expression after the other
 def conjuncts(expr: Expr) -> tuple[tuple[str, ...], ...] | None:
     """The minimal disjunctive normal form, sorted, none containing another.
 

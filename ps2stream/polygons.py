@@ -10,7 +10,7 @@ from collections import OrderedDict
 
 import numpy as np
 import shapely
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ps2stream.batch import F64
 from ps2stream.limits import LAT_MAX, LON_MAX, POLYGON_VERTICES
@@ -34,13 +34,21 @@ def polygon_problem(geometry: object) -> str:
     for axis, name, limit in ((0, "longitude", LON_MAX), (1, "latitude", LAT_MAX)):
         worst = float(points[np.argmax(np.abs(points[:, axis])), axis])
         if abs(worst) > limit:
-            split = "; split a polygon that crosses the antimeridian (RFC 7946 3.1.9)"
-            text = f"{name} {worst} is not in [{-limit:g}, {limit:g}]"
-            return text + (split if axis == 0 else "")
+            advice = "; split a polygon that crosses the antimeridian (RFC 7946 3.1.9)"
+            if axis:
+                swapped = is_swapped(points[:, 0], points[:, 1])
+                advice = "; each corner is [longitude, latitude]" if swapped else ""
+            return f"{name} {worst} is not in [{-limit:g}, {limit:g}]" + advice
     with np.errstate(all="ignore"):  # GEOS raises flags on degenerate rings
         if not geometry.is_valid:
             return f"invalid polygon: {shapely.is_valid_reason(geometry)}"
     return ""
+
+
+def is_swapped(lons: ArrayLike, lats: ArrayLike) -> bool:
+    """Whether a latitude is none, and all would be good as latitudes and longitudes instead."""
+    far = float(np.max(np.abs(lats)))
+    return LAT_MAX < far <= LON_MAX and float(np.max(np.abs(lons))) <= LAT_MAX
 
 
 def normal_form(geometry: Geometry) -> Geometry:
@@ -56,6 +64,23 @@ def polygon_rings(polygon: shapely.Polygon) -> list[list[list[float]]]:
     """GeoJSON coordinates of one polygon: the shell, then the holes."""
     rings = [polygon.exterior, *polygon.interiors]
     return [shapely.get_coordinates(ring).tolist() for ring in rings]
+
+
+def planar_edges(geometry: Geometry) -> F64:
+    """Edges of all rings as lon, lat, lon, lat: float64[m, 4]."""
+    rings = shapely.get_rings(shapely.get_parts(geometry))
+    points, ring = shapely.get_coordinates(rings, return_index=True)
+    within = ring[1:] == ring[:-1]
+    return np.column_stack([points[:-1][within], points[1:][within]])
+
+
+def find_ambiguous_edge(lons: F64) -> int | None:
+    """Index of the first edge of a ring, float64[n] longitudes, that spans more than 180 and less
+    than 360 degrees of longitude, None without one. Such an edge may be meant to cross the
+    antimeridian, the short way; an edge of 360 degrees bounds a whole band of latitude."""
+    span = np.abs(np.diff(lons))
+    found = np.flatnonzero((span > LON_MAX) & (span < 2 * LON_MAX))
+    return int(found[0]) if len(found) else None
 
 
 def encode(geometry: Geometry) -> F64:

@@ -1,8 +1,9 @@
 """Assembling QueryRows: ids, compiled expressions and regions into the columns of inserts.
 
-The `source` of a row is its canonical query in bytes: the shape (one byte), the geometry
-(float64 elements, little-endian), then the canonical expression in UTF-8. Equal queries
-have equal sources (semantics.md, Requests).
+The `source` of a row is its query in bytes: the shape (one byte), the geometry (float64
+elements, little-endian), then the canonical expression in UTF-8. Equal queries are equal up to
+there (semantics.md, Requests). Where the client wrote the expression in other words, a NUL, which
+no canonical expression has, and the text as typed follow; ledgers of older versions have none.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ps2stream import space_kernels as kernels
-from ps2stream.batch import F64, I64, U8, sealed
+from ps2stream.batch import F64, I64, U8, sealed, take_ragged
 from ps2stream.errors import InvalidArgument, Violation
 from ps2stream.expr import CompiledColumn
 from ps2stream.limits import ID_BYTES
@@ -115,10 +116,16 @@ def id_problems(ids: StringColumn) -> list[tuple[int, str, str]]:
     return problems
 
 
-def build_rows(ids: StringColumn, compiled: CompiledColumn, regions: Regions) -> QueryRows:
+def build_rows(
+    ids: StringColumn,
+    compiled: CompiledColumn,
+    regions: Regions,
+    typed: StringColumn | None = None,
+) -> QueryRows:
     """Inserts, columnar; lsn, handle and session are 0.
 
-    ids ragged UTF-8, n rows; compiled n expressions; regions n. Rectangle columns take no
+    ids ragged UTF-8, n rows; compiled n expressions; regions n; typed the n expressions as the
+    client wrote them, to be shown again (None: in canonical form). Rectangle columns take no
     Python step a row. Raises InvalidArgument naming every bad field as `queries[i].field`.
     """
     problems = check_rows(ids, compiled, regions)
@@ -133,7 +140,7 @@ def build_rows(ids: StringColumn, compiled: CompiledColumn, regions: Regions) ->
         box = _ragged([r.boxes().ravel() for r in regions])
     id_off, id_ = _from_zero(*ids)
     text = _from_zero(compiled.canonical_off, compiled.canonical)
-    source_off, source = _sources(shape, geom, text)
+    source_off, source = _sources(shape, geom, text, text if typed is None else typed)
     return QueryRows(
         kind=np.full(n, Kind.INSERT, np.uint8),
         lsn=np.zeros(n, np.int64),
@@ -190,13 +197,25 @@ def delete_rows(ids: StringColumn) -> QueryRows:
 
 
 def describe(source: bytes) -> tuple[str, dict[str, Any] | None]:
-    """(canonical expression, the region in its JSON form or None) of a row's source."""
+    """(the expression as typed, or canonical where that was not kept; the region in its JSON form
+    or None) of a row's source."""
     shape = Shape(source[0])
     words = _WORDS.get(shape)
     if words is None:  # a polygon begins with the length of its WKB
         words = 1 + -(-int(np.frombuffer(source, "<f8", 1, 1)[0]) // 8)
     region = decode_region(shape, np.frombuffer(source, "<f8", words, 1))
-    return source[1 + 8 * words :].decode("utf-8", "replace"), region.to_json()
+    canonical, _, typed = source[1 + 8 * words :].partition(b"\0")
+    return (typed or canonical).decode("utf-8", "replace"), region.to_json()
+
+
+def canonical_sources(rows: QueryRows, at: I64) -> list[bytes]:
+    """The sources of the inserts `at` without what was typed: equal for equal queries."""
+    off, source = take_ragged(rows.source_off, rows.source, at)
+    text = np.minimum(off[:-1] + 1 + 8 * (rows.geom_off[at + 1] - rows.geom_off[at]), off[1:])
+    nul = np.append(np.flatnonzero(source == 0), len(source))
+    end = np.minimum(nul[np.searchsorted(nul, text)], off[1:])
+    data = source.tobytes()
+    return list(map(data.__getitem__, map(slice, off[:-1].tolist(), end.tolist())))
 
 
 def source_to_json(source: bytes) -> dict[str, Any]:
@@ -215,13 +234,20 @@ def _rect_columns(columns: RectColumns) -> tuple[U8, tuple[I64, F64], tuple[I64,
     return shape, (geom_off, rects[held].ravel()), columns.boxes()
 
 
-def _sources(shape: U8, geom: tuple[I64, F64], text: StringColumn) -> StringColumn:
+def _sources(
+    shape: U8, geom: tuple[I64, F64], text: StringColumn, typed: StringColumn
+) -> StringColumn:
+    text_off, canonical = sealed(text[0]), sealed(text[1])
+    typed_off, written = sealed(typed[0]), sealed(typed[1])
+    more = np.empty(len(shape), np.int64)
+    kernels.measure_typed(text_off, canonical, typed_off, written, more)
     off = np.zeros(len(shape) + 1, np.int64)
-    np.cumsum(1 + 8 * np.diff(geom[0]) + np.diff(text[0]), out=off[1:])
+    np.cumsum(1 + 8 * np.diff(geom[0]) + np.diff(text_off) + more, out=off[1:])
     out = np.empty(off[-1], np.uint8)
     words = np.ascontiguousarray(geom[1], "<f8").view(np.uint8)
-    geom_off, text_off, canonical = sealed(geom[0]), sealed(text[0]), sealed(text[1])
-    kernels.write_sources(shape, geom_off, words, text_off, canonical, off, out)
+    kernels.write_sources(
+        shape, sealed(geom[0]), words, text_off, canonical, typed_off, written, off, out
+    )
     return off, out
 
 

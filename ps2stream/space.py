@@ -21,6 +21,7 @@ from ps2stream.limits import LAT_MAX, LON_MAX, RADIUS_KM
 from ps2stream.polygons import (
     Geometry,
     encode,
+    is_swapped,
     normal_form,
     polygon_problem,
     polygon_rings,
@@ -92,6 +93,9 @@ class Rect:
         if not problems and self.lat_min > self.lat_max:
             problems.append(Violation("region.lat_min", _inverted(self.lat_min, self.lat_max)))
         if problems:
+            west, south, east, north = self.geom().tolist()
+            meant = f"lon_min {south:g}, lat_min {west:g}, lon_max {north:g}, lat_max {east:g}"
+            _suggest_swap(problems, (west, east), (south, north), meant)
             raise InvalidArgument(problems)
 
     def shape(self) -> Shape:
@@ -140,6 +144,7 @@ class Circle:
             text = f"{r} is not above 0 and at most {RADIUS_KM} km"
             problems.append(Violation("region.radius_km", text))
         if problems:
+            _suggest_swap(problems, (self.lon,), (self.lat,), f"lon {self.lat:g}, lat {self.lon:g}")
             raise InvalidArgument(problems)
 
     def shape(self) -> Shape:
@@ -240,6 +245,17 @@ def rect_problems(rects: F64) -> list[tuple[int, str, str]]:
 
 def _inverted(lat_min: float, lat_max: float) -> str:
     return f"{lat_min} is above lat_max {lat_max}"
+
+
+def _suggest_swap(
+    problems: list[Violation], lons: tuple[float, ...], lats: tuple[float, ...], meant: str
+) -> None:
+    """Adds what was meant to the last latitude that is refused, where longitude and latitude
+    would be good the other way round."""
+    found = [i for i, problem in enumerate(problems) if problem.field.startswith("region.lat")]
+    if found and is_swapped(lons, lats):
+        field, text = problems[found[-1]]
+        problems[found[-1]] = Violation(field, f"{text}; did you mean {meant}?")
 
 
 def _floats(region: Rect | Circle) -> None:

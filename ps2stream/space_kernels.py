@@ -255,11 +255,29 @@ def verify_simple(
 
 
 @njit(cache=True, nogil=True)
+def measure_typed(text_off: I64, text: U8, typed_off: I64, typed: U8, out: I64) -> None:
+    """out[i]: bytes that row i needs to keep its typed text beside the canonical one: 1 for a
+    NUL and the text; 0 where both are the same, or the canonical one is empty."""
+    for i in range(len(out)):
+        a, b = text_off[i], typed_off[i]
+        size = typed_off[i + 1] - b
+        differs = text_off[i + 1] - a != size
+        if not differs:
+            for k in range(size):
+                if text[a + k] != typed[b + k]:
+                    differs = True
+                    break
+        out[i] = size + 1 if differs and text_off[i + 1] > a else 0
+
+
+@njit(cache=True, nogil=True)
 def write_sources(
-    shape: U8, geom_off: I64, geom: U8, text_off: I64, text: U8, off: I64, out: U8
-) -> None:
+    shape: U8, geom_off: I64, geom: U8, text_off: I64, text: U8, typed_off: I64, typed: U8,
+    off: I64, out: U8,
+) -> None:  # fmt: skip
     """Row i of `out`: its shape, the bytes of its geometry (geom_off counts float64
-    elements, `geom` is their bytes), its canonical text. `off` is filled already."""
+    elements, `geom` is their bytes), its canonical text, and, where `off` leaves room for it,
+    a NUL and the typed text. `off` is filled already."""
     for i in range(len(shape)):
         at = off[i]
         out[at] = shape[i]
@@ -269,4 +287,11 @@ def write_sources(
             at += 1
         for k in range(text_off[i], text_off[i + 1]):
             out[at] = text[k]
+            at += 1
+        if at == off[i + 1]:
+            continue
+        out[at] = 0
+        at += 1
+        for k in range(typed_off[i], typed_off[i + 1]):
+            out[at] = typed[k]
             at += 1

@@ -12,6 +12,7 @@ import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import regex
@@ -212,6 +213,21 @@ def inside(region: Mapping[str, Any] | None, lon: float, lat: float) -> bool:
     if abs(lat) == 90:
         return bool(area.intersects(shapely.LineString([(-180, lat), (180, lat)])))
     return any(bool(area.covers(shapely.Point(x, lat))) for x in lons)
+
+
+def ambiguous_edges(region: Mapping[str, Any]) -> list[tuple[Any, Any]]:
+    """The edges of a GeoJSON polygon that are refused: more than 180 and less than 360 degrees of
+    longitude between their ends, so that they may be meant either way around the globe."""
+    polygons = region["coordinates"]
+    if region["type"] == "Polygon":
+        polygons = [polygons]
+    return [
+        (a, b)
+        for rings in polygons
+        for ring in rings
+        for a, b in pairwise(ring)
+        if 180 < abs(a[0] - b[0]) < 360
+    ]
 
 
 def great_circle_km(lon_a: float, lat_a: float, lon_b: float, lat_b: float) -> float:

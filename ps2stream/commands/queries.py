@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -16,13 +18,20 @@ from ps2stream.commands.output import (
     printable,
     server_option,
 )
-from ps2stream.commands.regions import parse_region, region_options, shown
+from ps2stream.commands.regions import (
+    interpretation_lines,
+    parse_region,
+    region_options,
+    shown,
+)
 from ps2stream.errors import InvalidArgument, NotFound, Violation
 
 if TYPE_CHECKING:
     from ps2stream.api import Query
 
 BATCH = 1000
+_OPERATOR = re.compile(r"[()]|(?<=\s)(AND|OR)(?=\s)")
+"""What an id that was meant as an expression may hold."""
 
 
 @click.command()
@@ -62,6 +71,10 @@ def insert(
     GeoJSON; what `list --json` prints can be inserted again. Good lines are inserted, refused
     ones reported (exit code 1). Repeating an insert is
     harmless; another query under a taken id is refused.
+
+    The answer for a single query shows what the service understood: the expression in canonical
+    form, the size of the area and the city that is nearest to its centre. Coordinates that look as
+    if longitude and latitude were swapped give a warning; the query is inserted all the same.
     """
     if file is not None:
         if any(value is not None for value in (id, rect, circle, polygon)):
@@ -71,9 +84,22 @@ def insert(
     if id is None:
         raise _bad("id", "give an ID and an EXPRESSION, or --file")
     region = parse_region(rect, circle, polygon)
+    if expression is None and (region is None or _OPERATOR.search(id)):
+        quoted = shlex.quote(printable(id))
+        raise _bad("id", f"is missing; a name comes first: ps2stream insert NAME {quoted}")
     with output.connect(server) as client:
-        lsn = client.insert(id, expression or "", region, session=session)
-    output.emit({"id": id, "lsn": lsn}, f"inserted {id} (LSN {lsn})")
+        inserted = client.insert(id, expression or "", region, session=session)
+    body = {
+        "id": id,
+        "lsn": int(inserted),
+        "expression": inserted.expression,
+        "area": inserted.area,
+        "warnings": list(inserted.warnings),
+    }
+    lines = [f"inserted {id} (LSN {int(inserted)})", *interpretation_lines(inserted)]
+    output.emit(body, "\n".join(map(printable, lines)))
+    for warning in inserted.warnings:
+        output.say(f"warning: {printable(warning)}")
 
 
 def _insert_file(output: Output, file: str, session: str, server: str) -> None:

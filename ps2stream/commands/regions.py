@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from ps2stream import geojson
 from ps2stream.errors import InvalidArgument, Violation
 from ps2stream.space import Circle, Polygon, Rect, Region
+
+if TYPE_CHECKING:
+    from ps2stream.answers import InsertedQuery
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -57,6 +60,24 @@ def shown(region: Region | None) -> str:
         case Polygon():
             return f"polygon within {','.join(f'{v:g}' for v in region.geometry.bounds)}"
     return "everywhere"
+
+
+def interpretation_lines(inserted: InsertedQuery) -> list[str]:
+    """What the service understood of a query, for people."""
+    text = f"  text  {inserted.expression or 'any'}"
+    if (area := inserted.area) is None:
+        return [text, "  area  the whole world"]
+    size = f"{_rounded(area['width_km'])} x {_rounded(area['height_km'])} km"
+    north = f"{abs(area['lat']):.4g} {'S' if area['lat'] < 0 else 'N'}"
+    east = f"{abs(area['lon']):.4g} {'W' if area['lon'] < 0 else 'E'}"
+    near = f"{area['nearest_place']}, {area['nearest_country']}"
+    place = f"around {north}, {east}; {_rounded(area['nearest_km'])} km from {near}"
+    return [text, f"  area  {size}, {_rounded(area['area_km2'])} km2, {place}"]
+
+
+def _rounded(value: float) -> str:
+    """A number with two significant digits at least, and commas between thousands."""
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def read_polygon(path: Path) -> Region:

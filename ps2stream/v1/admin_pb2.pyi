@@ -159,6 +159,8 @@ class GetStatusResponse(_message.Message):
     IN_FLIGHT_FIELD_NUMBER: _builtins.int
     COUNTERS_FIELD_NUMBER: _builtins.int
     ENDPOINTS_FIELD_NUMBER: _builtins.int
+    CENSUS_FIELD_NUMBER: _builtins.int
+    PROBLEMS_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """Of the package ps2stream."""
     plan_version: _builtins.str
@@ -179,6 +181,14 @@ class GetStatusResponse(_message.Message):
     def endpoints(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """HOST:PORT of each dispatcher, where clients reach it, by index."""
 
+    @_builtins.property
+    def census(self) -> Global___Census:
+        """The whole service, seconds ago; absent until its process has asked all actors once."""
+
+    @_builtins.property
+    def problems(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Why the service is not healthy; empty when it is."""
+
     def __init__(
         self,
         *,
@@ -190,14 +200,134 @@ class GetStatusResponse(_message.Message):
         in_flight: _builtins.int = ...,
         counters: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         endpoints: _abc.Iterable[_builtins.str] | None = ...,
+        census: Global___Census | None = ...,
+        problems: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["census", b"census"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "dispatcher", b"dispatcher", "endpoints", b"endpoints", "in_flight", b"in_flight", "live_queries", b"live_queries", "plan_version", b"plan_version", "streams", b"streams", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["census", b"census", "counters", b"counters", "dispatcher", b"dispatcher", "endpoints", b"endpoints", "in_flight", b"in_flight", "live_queries", b"live_queries", "plan_version", b"plan_version", "problems", b"problems", "streams", b"streams", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
+
+@_typing.final
+class Census(_message.Message):
+    """How the whole service does, as its process sees it, every two seconds."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TAKEN_MS_FIELD_NUMBER: _builtins.int
+    ACTORS_FIELD_NUMBER: _builtins.int
+    SESSIONS_FIELD_NUMBER: _builtins.int
+    LAG_MATCHES_FIELD_NUMBER: _builtins.int
+    LAG_MOST_MATCHES_FIELD_NUMBER: _builtins.int
+    LAG_S_FIELD_NUMBER: _builtins.int
+    BACKLOG_BYTES_FIELD_NUMBER: _builtins.int
+    DISK_BYTES_FIELD_NUMBER: _builtins.int
+    DISK_FREE_BYTES_FIELD_NUMBER: _builtins.int
+    OBJECTS_PER_SECOND_FIELD_NUMBER: _builtins.int
+    MATCHES_PER_SECOND_FIELD_NUMBER: _builtins.int
+    UPDATES_PER_SECOND_FIELD_NUMBER: _builtins.int
+    taken_ms: _builtins.int
+    """When it was taken, Unix milliseconds, UTC."""
+    sessions: _builtins.int
+    """Sessions with matches, kept or acknowledged."""
+    lag_matches: _builtins.int
+    """Matches that sessions have not acknowledged, of all together."""
+    lag_most_matches: _builtins.int
+    """The same of the session that has most."""
+    lag_s: _builtins.float
+    """Seconds since the oldest of them was found."""
+    backlog_bytes: _builtins.int
+    """Bytes that they take in the match logs."""
+    disk_bytes: _builtins.int
+    """Size of the data directory's disk, bytes; 0 where that is not known."""
+    disk_free_bytes: _builtins.int
+    """Bytes left on it."""
+    objects_per_second: _builtins.float
+    """Objects accepted, a second, since the census before."""
+    matches_per_second: _builtins.float
+    """Matches found by workers, likewise."""
+    updates_per_second: _builtins.float
+    """Inserts and deletes of queries, likewise."""
+    @_builtins.property
+    def actors(self) -> _containers.RepeatedCompositeFieldContainer[Global___ActorCount]:
+        """By role and index."""
+
+    def __init__(
+        self,
+        *,
+        taken_ms: _builtins.int = ...,
+        actors: _abc.Iterable[Global___ActorCount] | None = ...,
+        sessions: _builtins.int = ...,
+        lag_matches: _builtins.int = ...,
+        lag_most_matches: _builtins.int = ...,
+        lag_s: _builtins.float = ...,
+        backlog_bytes: _builtins.int = ...,
+        disk_bytes: _builtins.int = ...,
+        disk_free_bytes: _builtins.int = ...,
+        objects_per_second: _builtins.float = ...,
+        matches_per_second: _builtins.float = ...,
+        updates_per_second: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actors", b"actors", "backlog_bytes", b"backlog_bytes", "disk_bytes", b"disk_bytes", "disk_free_bytes", b"disk_free_bytes", "lag_matches", b"lag_matches", "lag_most_matches", b"lag_most_matches", "lag_s", b"lag_s", "matches_per_second", b"matches_per_second", "objects_per_second", b"objects_per_second", "sessions", b"sessions", "taken_ms", b"taken_ms", "updates_per_second", b"updates_per_second"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Census: _TypeAlias = Census  # noqa: Y015
+
+@_typing.final
+class ActorCount(_message.Message):
+    """One actor of the service."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROLE_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    AGE_S_FIELD_NUMBER: _builtins.int
+    RESTARTS_FIELD_NUMBER: _builtins.int
+    CPU_FIELD_NUMBER: _builtins.int
+    RESIDENT_BYTES_FIELD_NUMBER: _builtins.int
+    FAILURE_FIELD_NUMBER: _builtins.int
+    role: _builtins.str
+    """dispatcher, worker, merger, sequencer or controller."""
+    index: _builtins.int
+    """Its number among those of its role."""
+    epoch: _builtins.int
+    """Of its incarnation: rises when it is replaced."""
+    age_s: _builtins.float
+    """Seconds since this incarnation was first seen."""
+    restarts: _builtins.int
+    """Times that it was replaced since the service started."""
+    cpu: _builtins.float
+    """CPU time of its process over time, 1 being a core; 0 where actors share a process."""
+    resident_bytes: _builtins.int
+    """Memory of its process, bytes; 0 where actors share a process."""
+    failure: _builtins.str
+    """Why it does not answer; empty: it does."""
+    def __init__(
+        self,
+        *,
+        role: _builtins.str = ...,
+        index: _builtins.int = ...,
+        epoch: _builtins.int = ...,
+        age_s: _builtins.float = ...,
+        restarts: _builtins.int = ...,
+        cpu: _builtins.float = ...,
+        resident_bytes: _builtins.int = ...,
+        failure: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_s", b"age_s", "cpu", b"cpu", "epoch", b"epoch", "failure", b"failure", "index", b"index", "resident_bytes", b"resident_bytes", "restarts", b"restarts", "role", b"role"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ActorCount: _TypeAlias = ActorCount  # noqa: Y015
 
 @_typing.final
 class SampleObjectsRequest(_message.Message):
@@ -363,7 +493,9 @@ class WatchResponse(_message.Message):
     accepted: _builtins.int
     """Objects that the dispatcher accepted, of all tenants."""
     matched: _builtins.int
-    """Matches that mergers told of, of all tenants."""
+    """Matches that mergers found: of all tenants for a caller with the scope admin, for others
+    those of the caller's own queries that are in `matches`.
+    """
     missed: _builtins.int
     """Since the stream began: messages that were left out because it was read too slowly."""
     @_builtins.property

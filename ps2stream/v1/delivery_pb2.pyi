@@ -228,8 +228,8 @@ Global___Started: _TypeAlias = Started  # noqa: Y015
 
 @_typing.final
 class Gap(_message.Message):
-    """Matches that were dropped before the session took them: its backlog was over its quota, or
-    retention had ended.
+    """Matches that were dropped before the session took them: its backlog was over its quota,
+    retention had ended, or a log of the service was lost.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -240,7 +240,9 @@ class Gap(_message.Message):
     to: _builtins.int
     """Number of the last."""
     count: _builtins.int
-    """How many pairs were dropped."""
+    """How many pairs were dropped; 0: nobody knows, for the log that held them was lost. The
+    numbers from..to are then more than there were pairs.
+    """
     def __init__(
         self,
         *,

@@ -88,7 +88,7 @@ class ExplainMatchResponse(_message.Message):
     """The one that would find the match; absent where there is none."""
     @_builtins.property
     def query(self) -> _query_pb2.Query:
-        """In canonical form."""
+        """Its expression as it was typed."""
 
     @_builtins.property
     def terms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -108,7 +108,7 @@ class ExplainMatchResponse(_message.Message):
 
     @_builtins.property
     def sent_to(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Workers that the dispatcher would send the object to, whatever for."""
+        """Workers that the dispatcher would send the object to for this query."""
 
     def __init__(
         self,
@@ -151,12 +151,14 @@ class Clause(_message.Message):
     kind: _builtins.str
     """term, and, or."""
     text: _builtins.str
-    """As it would be written."""
+    """As it was typed."""
     holds: _builtins.bool
     """Whether the object's terms satisfy it."""
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Clause]:
-        """Of an `and` or `or`; empty for a term."""
+        """Of an `and` or `or`; empty for a term. A keyword that is read as other terms than it shows
+        (Bristol-Temple: bristol, temple) is an `and` of these.
+        """
 
     def __init__(
         self,
@@ -272,7 +274,7 @@ Global___Unit: _TypeAlias = Unit  # noqa: Y015
 
 @_typing.final
 class PriceQueryRequest(_message.Message):
-    """Of PriceQuery; at most 64 KiB."""
+    """Of PriceQuery; at most 1 MiB."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -338,11 +340,11 @@ class PriceQueryResponse(_message.Message):
     checks_per_second: _builtins.float
     """Times a second that an object would meet one of these postings under a term of its own."""
     copies_per_second: _builtins.float
-    """Objects a second that a worker would be sent for this query alone."""
+    """Objects a second that workers would be sent for this query, were there no other."""
     load_us_per_second: _builtins.float
     """Work of the workers for it, microseconds a second."""
     load_share: _builtins.float
-    """The same as a share of all that the sample makes, with this query."""
+    """The same as a share of the time of one worker."""
     @_builtins.property
     def workers(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkerPrice]:
         """Those that would hold postings of it."""
@@ -391,7 +393,7 @@ class WorkerPrice(_message.Message):
     load_us_per_second: _builtins.float
     """Microseconds of work a second."""
     load_share: _builtins.float
-    """Of what this worker has to do already; absent where that is nothing."""
+    """The same as a share of its time."""
     def __init__(
         self,
         *,

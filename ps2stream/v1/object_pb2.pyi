@@ -103,7 +103,7 @@ Global___Object: _TypeAlias = Object  # noqa: Y015
 @_typing.final
 class ObjectBatch(_message.Message):
     """Many objects of one request, as repeated messages or as one Arrow record batch, not both. At
-    least one object, at most 4 MiB.
+    least one object, at most 4 MiB and 8,192 objects.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

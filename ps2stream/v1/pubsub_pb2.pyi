@@ -22,7 +22,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class InsertQueryRequest(_message.Message):
-    """Of InsertQuery; at most 64 KiB."""
+    """Of InsertQuery; at most 1 MiB."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -57,18 +57,24 @@ class InsertQueryResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     LSN_FIELD_NUMBER: _builtins.int
+    INTERPRETATION_FIELD_NUMBER: _builtins.int
     lsn: _builtins.int
     """Ledger sequence number of the insert; a repeat is answered with the first one. It is also
     the query's handle in DeliverBatch.
     """
+    @_builtins.property
+    def interpretation(self) -> _query_pb2.Interpretation:
+        """What the service understood. InsertQueries does without, for the sake of speed."""
+
     def __init__(
         self,
         *,
         lsn: _builtins.int = ...,
+        interpretation: _query_pb2.Interpretation | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["interpretation", b"interpretation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lsn", b"lsn"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["interpretation", b"interpretation", "lsn", b"lsn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -195,7 +201,7 @@ class DeleteQueriesRequest(_message.Message):
     """As in DeleteQuery, for every row of the batch."""
     @_builtins.property
     def ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Of live queries, at least one."""
+        """Of live queries, at least one and at most 8,192."""
 
     def __init__(
         self,
@@ -275,7 +281,7 @@ class GetQueryResponse(_message.Message):
     """Of its insert."""
     @_builtins.property
     def query(self) -> _query_pb2.Query:
-        """In canonical form."""
+        """Its expression as it was typed."""
 
     def __init__(
         self,
@@ -336,7 +342,7 @@ class ListQueriesResponse(_message.Message):
     """Live queries of all sessions of the tenant."""
     @_builtins.property
     def queries(self) -> _containers.RepeatedCompositeFieldContainer[_query_pb2.Query]:
-        """In canonical form."""
+        """Their expressions as they were typed."""
 
     def __init__(
         self,
@@ -510,7 +516,9 @@ class PublishStreamResponse(_message.Message):
     """
     @_builtins.property
     def refused(self) -> _containers.RepeatedCompositeFieldContainer[_query_pb2.RowError]:
-        """The bad rows. Without allow_partial nothing was accepted when there is one."""
+        """The bad rows. Without allow_partial nothing was accepted when there is one, and at most 64
+        are listed.
+        """
 
     def __init__(
         self,

@@ -157,7 +157,8 @@ class Region(_message.Message):
     geojson: _builtins.str
     """A GeoJSON geometry as JSON text: Polygon or MultiPolygon, closed rings of [lon, lat], at
     most 10,000 corners. Edges are straight in the longitude/latitude plane, borders belong to
-    it; one that crosses the antimeridian is to be split there.
+    it; one that crosses the antimeridian is to be split there. An edge that spans more than 180
+    and less than 360 degrees of longitude is refused: a corner between tells which way it goes.
     """
     @_builtins.property
     def rectangle(self) -> Global___Rectangle:
@@ -200,7 +201,8 @@ class Query(_message.Message):
     """
     expression: _builtins.str
     """Keywords with AND, OR and parentheses: flood AND (river OR creek). At most 8 KiB, 64
-    distinct terms and 8 nested parentheses. Empty: any text, which needs a region.
+    distinct terms and 8 nested parentheses. Empty: any text, which needs a region. It is shown
+    again as it was typed first; other words of the same meaning are the same query.
     """
     session: _builtins.str
     """The named subscriber that receives the matches: 1 to 128 bytes, without NUL. A session comes
@@ -227,9 +229,95 @@ class Query(_message.Message):
 Global___Query: _TypeAlias = Query  # noqa: Y015
 
 @_typing.final
+class Interpretation(_message.Message):
+    """A query as the service understood it, for people to compare with what they meant."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXPRESSION_FIELD_NUMBER: _builtins.int
+    AREA_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
+    expression: _builtins.str
+    """In canonical form; empty: any text."""
+    @_builtins.property
+    def area(self) -> Global___AreaSummary:
+        """Absent: the whole world."""
+
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What looks like a mistake, in words, and what may have been meant instead. The query is
+        inserted as it is.
+        """
+
+    def __init__(
+        self,
+        *,
+        expression: _builtins.str = ...,
+        area: Global___AreaSummary | None = ...,
+        warnings: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["area", b"area"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["area", b"area", "expression", b"expression", "warnings", b"warnings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Interpretation: _TypeAlias = Interpretation  # noqa: Y015
+
+@_typing.final
+class AreaSummary(_message.Message):
+    """The size of a region, and what is near."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AREA_KM2_FIELD_NUMBER: _builtins.int
+    WIDTH_KM_FIELD_NUMBER: _builtins.int
+    HEIGHT_KM_FIELD_NUMBER: _builtins.int
+    LON_FIELD_NUMBER: _builtins.int
+    LAT_FIELD_NUMBER: _builtins.int
+    NEAREST_PLACE_FIELD_NUMBER: _builtins.int
+    NEAREST_COUNTRY_FIELD_NUMBER: _builtins.int
+    NEAREST_KM_FIELD_NUMBER: _builtins.int
+    area_km2: _builtins.float
+    """Square kilometres on a sphere of 6371.0088 km."""
+    width_km: _builtins.float
+    """Kilometres from west to east, along the middle latitude."""
+    height_km: _builtins.float
+    """Kilometres from south to north."""
+    lon: _builtins.float
+    """Longitude of the centre, degrees."""
+    lat: _builtins.float
+    """Latitude of the centre, degrees."""
+    nearest_place: _builtins.str
+    """Name of the city of more than 15,000 people that is nearest to the centre (GeoNames)."""
+    nearest_country: _builtins.str
+    """ISO 3166 code of its country, two letters."""
+    nearest_km: _builtins.float
+    """Kilometres from the centre to it."""
+    def __init__(
+        self,
+        *,
+        area_km2: _builtins.float = ...,
+        width_km: _builtins.float = ...,
+        height_km: _builtins.float = ...,
+        lon: _builtins.float = ...,
+        lat: _builtins.float = ...,
+        nearest_place: _builtins.str = ...,
+        nearest_country: _builtins.str = ...,
+        nearest_km: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["area_km2", b"area_km2", "height_km", b"height_km", "lat", b"lat", "lon", b"lon", "nearest_country", b"nearest_country", "nearest_km", b"nearest_km", "nearest_place", b"nearest_place", "width_km", b"width_km"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AreaSummary: _TypeAlias = AreaSummary  # noqa: Y015
+
+@_typing.final
 class QueryBatch(_message.Message):
     """Many queries of one request, as repeated messages or as one Arrow record batch, not both. At
-    most 4 MiB.
+    most 4 MiB and 8,192 queries.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -18,6 +18,7 @@ from ps2stream.queries import (
     RectColumns,
     RowProblem,
     build_rows,
+    canonical_sources,
     check_rows,
     delete_rows,
     describe,
@@ -88,6 +89,22 @@ def test_equal_queries_have_equal_sources() -> None:
     turned = [Polygon(shapely.Polygon(triangle[k:] + triangle[:k])) for k in range(2)]
     a, b = sources(build_rows(ids, compiled("x", "x"), turned))
     assert a == b
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(["b a", "a AND b", "río", "a\0b", "A", " a"]), regions)))
+def test_what_was_typed_is_kept_beside_the_canonical_query(many: list[tuple[str, Region]]) -> None:
+    typed, where = [text for text, _ in many], [region for _, region in many]
+    ids, terms = strings_to_column([f"q{i}" for i in range(len(many))]), compiled(*typed)
+    texts = strings_to_column(["before", *typed])  # a column need not begin at 0
+    column = texts[0][1:], texts[1]
+    rows, bare = build_rows(ids, terms, where, column), build_rows(ids, terms, where)
+    assert [describe(source)[0] for source in sources(rows)] == typed
+    at = np.arange(len(many))[::-1]
+    assert canonical_sources(rows, at) == sources(bare)[::-1] == canonical_sources(bare, at)
+    for text, kept, alone in zip(typed, sources(rows), sources(bare), strict=True):
+        same = alone.endswith(text.encode())
+        assert len(kept) - len(alone) == (0 if same else 1 + len(text.encode()))
 
 
 def test_a_query_without_keywords_has_a_region() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 import shapely
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ps2stream.errors import InvalidArgument
@@ -29,7 +30,7 @@ from ps2stream.space import (
 )
 from ps2stream.space_kernels import haversine_km
 from tests import naive
-from tests.unit.regions import circles, lats, lons, rects, regions, regions_and_points
+from tests.unit.regions import circles, lats, lons, polygons, rects, regions, regions_and_points
 
 Pick = tuple[Region, list[tuple[float, float]]]
 
@@ -178,7 +179,35 @@ def test_cache_keeps_and_drops() -> None:
 def test_round_trips(region: Region) -> None:
     assert decode_region(region.shape(), region.geom()) == region
     written = json.dumps(region.to_json(), allow_nan=False)
-    assert from_json(json.loads(written)) == region
+    assert from_json(json.loads(written), stored=True) == region
+
+
+@settings(deadline=None)
+@given(polygons())
+@example(Polygon(shapely.box(-170, -10, 170, 10)))
+@example(Polygon(shapely.box(-180, -10, 180, 10)))  # a whole band
+@example(Polygon(shapely.box(-90, -10, 90, 10)))
+def test_an_edge_that_may_be_meant_either_way_is_refused(region: Polygon) -> None:
+    value = region.to_json()
+    bad = naive.ambiguous_edges(value)
+    if not bad:
+        assert from_json(value) == region
+        return
+    with pytest.raises(InvalidArgument) as error:
+        from_json(value)
+    (violation,) = error.value.violations
+    at = [int(i) for i in re.findall(r"\[(\d+)\]", violation.field)]
+    ring = value["coordinates"]
+    for i in at[:-1]:
+        ring = ring[i]
+    assert (ring[at[-1]], ring[at[-1] + 1]) == tuple(bad[0])
+    assert "split the polygon there" in violation.description
+    corner = re.search(r"such as \[(.*), (.*)\]$", violation.description)
+    assert corner is not None
+    lon, lat = map(float, corner.groups())
+    for end in bad[0]:
+        assert abs(end[0] - lon) < 180.001
+    assert min(e[1] for e in bad[0]) - 1e-3 <= lat <= max(e[1] for e in bad[0]) + 1e-3
 
 
 def test_equal_polygons_are_one_value() -> None:
@@ -208,6 +237,17 @@ def test_equal_polygons_are_one_value() -> None:
         (lambda: Circle(0, 0, 20_015.3), "radius_km", "20015.3 is not above 0"),
         (lambda: Circle(0, 0, math.nan), "radius_km", "not finite"),
         (lambda: Circle(181, 0, 1), "lon", "181.0"),
+        (lambda: Circle(37.7, -122.4, 9), "lat", "90]; did you mean lon -122.4, lat 37.7?"),
+        (
+            lambda: Rect(37, -123, 38, -122),
+            "lat_max",
+            "did you mean lon_min -123, lat_min 37, lon_max -122, lat_max 38?",
+        ),
+        (
+            lambda: Polygon(shapely.box(37, -123, 38, -122)),
+            "coordinates",
+            "; each corner is [longitude, latitude]",
+        ),
         (lambda: Polygon(shapely.Polygon()), "coordinates", "empty"),
         (lambda: Polygon(shapely.Point(0, 0)), "coordinates", "got Point"),  # type: ignore[arg-type]
         (lambda: Polygon(shapely.box(170, 0, 190, 1)), "coordinates", "RFC 7946 3.1.9"),

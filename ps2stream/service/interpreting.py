@@ -1,0 +1,37 @@
+"""What the service understood of a query, for the answer to a single insert."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ps2stream.areas import find_warnings, summarize_area
+from ps2stream.places import load_places
+from ps2stream.queries import canonical_sources, describe
+from ps2stream.region_rows import decode_region
+from ps2stream.rows import QueryRows
+from ps2stream.v1 import query_pb2
+
+
+def interpret_query(rows: QueryRows) -> query_pb2.Interpretation:
+    """The canonical expression of one row, its area, and what looks like a mistake in it."""
+    (canonical,) = canonical_sources(rows, np.zeros(1, np.int64))
+    expression, _ = describe(canonical)
+    found = query_pb2.Interpretation(expression=expression)
+    region = decode_region(int(rows.shape[0]), rows.geom)
+    places = load_places()
+    area = summarize_area(region, places)
+    if area is not None:
+        found.area.CopyFrom(
+            query_pb2.AreaSummary(
+                area_km2=area.area_km2,
+                width_km=area.width_km,
+                height_km=area.height_km,
+                lon=area.lon,
+                lat=area.lat,
+                nearest_place=area.nearest.name,
+                nearest_country=area.nearest.country,
+                nearest_km=area.nearest.km,
+            )
+        )
+        found.warnings.extend(find_warnings(region, places))
+    return found
