@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ps2stream.aio import AsyncClient
     from ps2stream.client import Client
+
+# gRPC reads it when it is first imported, here or in an actor: else it writes a line for each
+# TLS handshake that fails, so that any stranger could fill the log.
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 __version__ = "0.1.0"
 __all__ = ["AsyncClient", "Client", "__version__"]

@@ -29,10 +29,11 @@ from google.protobuf.message import Message
 
 from ps2stream import answers, api
 from ps2stream.aio_subscription import AsyncSubscription, next_answer, rpc_error
-from ps2stream.answers import Receipt, Refused, Watched
+from ps2stream.answers import InsertedQuery, Receipt, Refused, Watched
 from ps2stream.api import Places, Query
 from ps2stream.connect import File, access
 from ps2stream.errors import Ps2StreamError
+from ps2stream.inputs import request_of
 from ps2stream.matches import Receiver
 from ps2stream.v1 import admin_pb2, explain_pb2, pubsub_pb2
 
@@ -87,10 +88,11 @@ class AsyncClient:
 
     async def insert(
         self, id: str, expression: str = "", region: Places = None, *, session: str = "default"
-    ) -> int:
-        """Insert a query; its LSN."""
+    ) -> InsertedQuery:
+        """Insert a query; its LSN, with what the service understood: expression, area, warnings."""
         request = api.insert_request(id, expression, region, session)
-        return (await self._call("InsertQuery", request, pubsub_pb2.InsertQueryResponse)).lsn
+        answer = await self._call("InsertQuery", request, pubsub_pb2.InsertQueryResponse)
+        return answers.inserted_query_of(answer)
 
     async def insert_many(
         self,
@@ -107,7 +109,7 @@ class AsyncClient:
 
     async def delete(self, id: str) -> int:
         """Delete a query; the LSN of that. NotFound when there is none."""
-        request = pubsub_pb2.DeleteQueryRequest(id=id, request_id=api.new_request_id())
+        request = request_of(pubsub_pb2.DeleteQueryRequest, id=id, request_id=api.new_request_id())
         return (await self._call("DeleteQuery", request, pubsub_pb2.DeleteQueryResponse)).lsn
 
     async def delete_many(
@@ -120,8 +122,8 @@ class AsyncClient:
         return bulk.result(refused)
 
     async def get(self, id: str) -> Query:
-        """A live query, in canonical form. NotFound when there is none."""
-        request = pubsub_pb2.GetQueryRequest(id=id)
+        """A live query, its expression as typed. NotFound when there is none."""
+        request = request_of(pubsub_pb2.GetQueryRequest, id=id)
         answer = await self._call("GetQuery", request, pubsub_pb2.GetQueryResponse)
         return answers.query_of(answer.query)
 
@@ -131,8 +133,11 @@ class AsyncClient:
         """Live queries in the order of their insertion, of one session or of all."""
         token = ""
         while True:
-            request = pubsub_pb2.ListQueriesRequest(
-                session=session or "", page_size=page_size, page_token=token
+            request = request_of(
+                pubsub_pb2.ListQueriesRequest,
+                session="" if session is None else session,
+                page_size=page_size,
+                page_token=token,
             )
             page = await self._call("ListQueries", request, pubsub_pb2.ListQueriesResponse)
             for query in page.queries:

@@ -94,7 +94,7 @@ class AsyncSubscription:
             found = self._receiver.on(data)
             if found is not None:
                 if found.gap is not None:
-                    log.warning("%d matches were dropped: nobody took them", found.gap.count)
+                    log.warning("%s", found.gap)
                 yield found
                 self._receiver.took(found.last)
                 self._shown = 0

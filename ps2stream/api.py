@@ -9,17 +9,16 @@ import dataclasses
 import json
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
-from ps2stream import geojson
 from ps2stream.errors import (
     InvalidArgument,
     Violation,
 )
+from ps2stream.inputs import named, object_batch_of, region_of_value, request_of
 from ps2stream.limits import BATCH_BYTES
 from ps2stream.space import RECT_FIELDS, Circle, Polygon, Rect, Region, World
 from ps2stream.v1 import explain_pb2, object_pb2, pubsub_pb2, query_pb2
@@ -27,6 +26,7 @@ from ps2stream.v1 import explain_pb2, object_pb2, pubsub_pb2, query_pb2
 DEFAULT_TARGET = "localhost:7077"
 QUERY_BATCH = 1000
 BULK_BYTES = BATCH_BYTES // 2
+_QUERY = ("id", "expression", "region")
 CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", 256 << 20),
     ("grpc.max_send_message_length", 256 << 20),
@@ -41,8 +41,20 @@ LEVELS = {
     "durable": object_pb2.PUBLISH_LEVEL_DURABLE,
     "none": object_pb2.PUBLISH_LEVEL_NONE,
 }
-Places = Mapping[str, Any] | Rect | Circle | Polygon | World | Sequence[float] | None
-"""A region: one of `ps2stream.space`, its JSON form, four sides, or None."""
+
+
+class HasGeoInterface(Protocol):
+    """A geometry or feature of shapely, geopandas and others."""
+
+    @property
+    def __geo_interface__(self) -> Any: ...
+
+
+Places = (
+    Mapping[str, Any] | Rect | Circle | Polygon | World | Sequence[float] | HasGeoInterface | None
+)
+"""A region: one of `ps2stream.space`, its JSON form, GeoJSON, a geometry of another library, such
+as shapely, four sides, or None."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,21 +70,15 @@ class Query:
 # --- queries --------------------------------------------------------------
 
 
-def region_to_proto(region: Places) -> query_pb2.Region | None:
+def region_to_proto(value: Any) -> query_pb2.Region | None:
     """None for the whole world. Raises InvalidArgument for what is no region."""
-    if isinstance(region, Mapping):
-        region = geojson.from_json(region)
-    elif region is not None and not isinstance(region, Rect | Circle | Polygon | World):
-        if len(region) != 4:
-            raise _invalid("region", f"expected four sides, got {len(region)} numbers")
-        region = Rect(*region)
-    match region:
-        case Rect():
+    match region_of_value(value):
+        case Rect() as region:
             sides = {f: getattr(region, f) for f in RECT_FIELDS}
             return query_pb2.Region(rectangle=query_pb2.Rectangle(**sides))
         case Circle(lon, lat, km):
             return query_pb2.Region(circle=query_pb2.Circle(lon=lon, lat=lat, radius_km=km))
-        case Polygon():
+        case Polygon() as region:
             return query_pb2.Region(geojson=json.dumps(region.to_json()))
         case _:
             return None
@@ -84,32 +90,47 @@ def query_to_proto(query: Any, session: str = "") -> query_pb2.Query:
         values: Mapping[str, Any] = {f: getattr(query, f) for f in Query.__slots__}
     elif isinstance(query, Mapping):
         values = query
+    elif isinstance(query, tuple | list) and len(query) <= len(_QUERY):
+        values = dict(zip(_QUERY, query, strict=False))
     else:
-        values = dict(zip(("id", "expression", "region"), query, strict=False))
-    if "id" not in values:
-        raise _invalid("query.id", "is missing")
+        raise _invalid("query", f"expected a Query, a mapping or ({', '.join(_QUERY)}), "
+                       f"got {named(query)}")  # fmt: skip
+    if values.get("id") is None:
+        raise _invalid("query.id", "is required")
+    if unknown := sorted(str(name) for name in values if name not in (*_QUERY, "session")):
+        raise _invalid("query", f"unknown field {unknown[0]!r}; expected {', '.join(_QUERY)}")
+    texts = {"id": "", "expression": "", "session": session}
+    texts |= {name: values[name] for name in texts if values.get(name) is not None}
+    for name, text in texts.items():
+        if not isinstance(text, str):
+            raise _invalid(f"query.{name}", f"expected a string, got {named(text)}")
+    texts["session"] = texts["session"] or session
+    region = region_to_proto(values.get("region"))
     try:
-        return query_pb2.Query(
-            id=values["id"],
-            expression=values.get("expression") or "",
-            region=region_to_proto(values.get("region")),
-            session=values.get("session") or session,
-        )
-    except (TypeError, ValueError, OverflowError) as error:
-        raise _invalid("query", str(error)) from None
+        return query_pb2.Query(region=region, **texts)
+    except ValueError as error:
+        raise _invalid("query", f"is not Unicode text: {error}") from None
 
 
 def insert_request(
     id: str, expression: str, region: Places, session: str
 ) -> pubsub_pb2.InsertQueryRequest:
     query = query_to_proto((id, expression, region), session)
+    if not query.expression and not query.HasField("region"):
+        problem = f"a query needs an expression or a region: insert({id!r}, 'flood AND river')"
+        raise _invalid("query.expression", problem)
     return pubsub_pb2.InsertQueryRequest(query=query, request_id=new_request_id())
+
+
+def delete_request(id: str) -> pubsub_pb2.DeleteQueryRequest:
+    kind = pubsub_pb2.DeleteQueryRequest
+    return request_of(kind, id=id, request_id=new_request_id())
 
 
 def explain_request(query_id: str, thing: Any) -> explain_pb2.ExplainMatchRequest:
     """Of a mapping as in `object_batch`. Raises InvalidArgument."""
     [row] = object_batch([thing]).objects
-    return explain_pb2.ExplainMatchRequest(query_id=query_id, object=row)
+    return request_of(explain_pb2.ExplainMatchRequest, query_id=query_id, object=row)
 
 
 def price_request(expression: str, region: Places) -> explain_pb2.PriceQueryRequest:
@@ -120,7 +141,7 @@ def insert_batches(
     queries: Iterable[Any], session: str
 ) -> Iterator[pubsub_pb2.InsertQueriesRequest]:
     """Requests of at most QUERY_BATCH queries and BULK_BYTES bytes."""
-    for part in _parts(query_to_proto(q, session) for q in queries):
+    for part in _parts(query_to_proto(q, session) for q in many("queries", queries)):
         yield pubsub_pb2.InsertQueriesRequest(
             batch=query_pb2.QueryBatch(queries=part, session=session),
             request_id=new_request_id(),
@@ -143,9 +164,16 @@ def _parts(rows: Iterable[query_pb2.Query]) -> Iterator[list[query_pb2.Query]]:
 
 def delete_batches(ids: Iterable[str]) -> Iterator[pubsub_pb2.DeleteQueriesRequest]:
     """Requests of at most QUERY_BATCH ids."""
-    rows = iter(ids)
+    rows = iter(many("ids", ids))
     while part := list(islice(rows, QUERY_BATCH)):
-        yield pubsub_pb2.DeleteQueriesRequest(ids=part, request_id=new_request_id())
+        yield request_of(pubsub_pb2.DeleteQueriesRequest, ids=part, request_id=new_request_id())
+
+
+def many(name: str, values: Any) -> Iterable[Any]:
+    """Values one can go through; a string is not meant by its letters. Raises InvalidArgument."""
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise _invalid(name, f"expected several, got {named(values)}")
+    return values
 
 
 def new_request_id() -> str:
@@ -157,13 +185,12 @@ def new_request_id() -> str:
 
 
 def object_batch(objects: Any) -> object_pb2.ObjectBatch:
-    """From a record batch, a mapping of columns (lon, lat, text, id, time), or rows that are
-    mappings with such keys. A time is Unix milliseconds or a datetime with a time zone."""
-    if isinstance(objects, pa.RecordBatch):
-        return object_pb2.ObjectBatch(arrow=to_ipc(objects))
-    if isinstance(objects, Mapping):
-        return object_pb2.ObjectBatch(arrow=to_ipc(_columns(objects)))
-    return object_pb2.ObjectBatch(objects=[_object(i, row) for i, row in enumerate(objects)])
+    """From rows that are mappings (lon, lat, text, id, time), columns of these names, a table or
+    data frame, or GeoJSON features. A time is Unix milliseconds or a datetime with a time zone."""
+    found = object_batch_of(objects)
+    if isinstance(found, list):
+        return object_pb2.ObjectBatch(objects=found)
+    return object_pb2.ObjectBatch(arrow=to_ipc(found))
 
 
 def publish_request(objects: Any, level: str, allow_partial: bool) -> pubsub_pb2.PublishRequest:
@@ -190,54 +217,9 @@ def to_ipc(batch: pa.RecordBatch) -> bytes:
 
 
 def _level(level: str) -> object_pb2.PublishLevel.ValueType:
-    if level not in LEVELS:
-        raise _invalid("level", f"{level!r} is none of {', '.join(LEVELS)}")
+    if not isinstance(level, str) or level not in LEVELS:
+        raise _invalid("level", f"expected one of {', '.join(LEVELS)}, got {named(level)}")
     return LEVELS[level]
-
-
-_TYPES = {
-    "id": pa.string(),
-    "time": pa.int64(),
-    "lon": pa.float64(),
-    "lat": pa.float64(),
-    "text": pa.string(),
-}
-
-
-def _columns(columns: Mapping[str, Any]) -> pa.RecordBatch:
-    arrays, names = [], []
-    for name, values in columns.items():
-        try:
-            if name == "time" and len(values) and isinstance(values[0], datetime):
-                values = [None if v is None else milliseconds(v) for v in values]
-            arrays.append(pa.array(values, _TYPES.get(name)))
-        except (pa.ArrowException, TypeError, ValueError) as error:
-            raise _invalid(f"objects.{name}", str(error)) from None
-        names.append(name)
-    if len({len(a) for a in arrays}) > 1:
-        raise _invalid("objects", "columns of different lengths")
-    return pa.RecordBatch.from_arrays(arrays, names)
-
-
-def _object(row: int, values: Mapping[str, Any]) -> object_pb2.Object:
-    if unknown := set(values) - set(_TYPES):
-        raise _invalid(f"objects[{row}]", f"unknown field {min(unknown)!r}")
-    fields = {("time_ms" if k == "time" else k): v for k, v in values.items() if v is not None}
-    try:
-        if "time_ms" in fields:
-            fields["time_ms"] = milliseconds(fields["time_ms"])
-        return object_pb2.Object(**fields)
-    except (TypeError, ValueError) as error:
-        raise _invalid(f"objects[{row}]", str(error)) from None
-
-
-def milliseconds(time: int | datetime) -> int:
-    """Unix milliseconds; a datetime must have a time zone."""
-    if not isinstance(time, datetime):
-        return time
-    if time.tzinfo is None:
-        raise ValueError(f"time {time.isoformat()} has no time zone")
-    return round(time.timestamp() * 1000)
 
 
 def _invalid(field: str, problem: str) -> InvalidArgument:

@@ -26,10 +26,11 @@ from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2
 
 from ps2stream import answers, api
-from ps2stream.answers import Moves, Receipt, Refused, TokenInfo, Watched
+from ps2stream.answers import InsertedQuery, Moves, Receipt, Refused, TokenInfo, Watched
 from ps2stream.api import Places, Query
 from ps2stream.connect import File, access
 from ps2stream.errors import ResourceExhausted, Unavailable
+from ps2stream.inputs import request_of
 from ps2stream.matches import Receiver
 from ps2stream.subscription import Subscription, next_answer, rpc_error
 from ps2stream.v1 import admin_pb2, explain_pb2, pubsub_pb2
@@ -102,11 +103,13 @@ class Client:
 
     def insert(
         self, id: str, expression: str = "", region: Places = None, *, session: str = "default"
-    ) -> int:
-        """Insert a query; its LSN. Later objects, through any dispatcher, are matched against
-        it. Repeating it is harmless; AlreadyExists for another query under a taken id."""
+    ) -> InsertedQuery:
+        """Insert a query; its LSN, with what the service understood: expression, area, warnings.
+        Later objects, through any dispatcher, are matched against it. Repeating it is harmless;
+        AlreadyExists for another query under a taken id."""
         request = api.insert_request(id, expression, region, session)
-        return self._call("InsertQuery", request, pubsub_pb2.InsertQueryResponse).lsn
+        answer = self._call("InsertQuery", request, pubsub_pb2.InsertQueryResponse)
+        return answers.inserted_query_of(answer)
 
     def insert_many(
         self,
@@ -125,7 +128,7 @@ class Client:
 
     def delete(self, id: str) -> int:
         """Delete a query; the LSN of that. NotFound when there is none."""
-        request = pubsub_pb2.DeleteQueryRequest(id=id, request_id=api.new_request_id())
+        request = request_of(pubsub_pb2.DeleteQueryRequest, id=id, request_id=api.new_request_id())
         return self._call("DeleteQuery", request, pubsub_pb2.DeleteQueryResponse).lsn
 
     def delete_many(self, ids: Iterable[str], *, refused: list[Refused] | None = None) -> list[int]:
@@ -137,16 +140,19 @@ class Client:
         return bulk.result(refused)
 
     def get(self, id: str) -> Query:
-        """A live query, in canonical form. NotFound when there is none."""
-        request = pubsub_pb2.GetQueryRequest(id=id)
+        """A live query, its expression as typed. NotFound when there is none."""
+        request = request_of(pubsub_pb2.GetQueryRequest, id=id)
         return answers.query_of(self._call("GetQuery", request, pubsub_pb2.GetQueryResponse).query)
 
     def list(self, session: str | None = None, *, page_size: int = 500) -> Iterator[Query]:
         """Live queries in the order of their insertion, of one session or of all."""
         token = ""
         while True:
-            request = pubsub_pb2.ListQueriesRequest(
-                session=session or "", page_size=page_size, page_token=token
+            request = request_of(
+                pubsub_pb2.ListQueriesRequest,
+                session="" if session is None else session,
+                page_size=page_size,
+                page_token=token,
             )
             page = self._call("ListQueries", request, pubsub_pb2.ListQueriesResponse)
             yield from map(answers.query_of, page.queries)
@@ -256,7 +262,9 @@ class Client:
         """Live queries of all tenants, under the names that these know. Needs the scope admin."""
         token, name = "", f"{ADMIN}ListAllQueries"
         while True:
-            request = admin_pb2.ListAllQueriesRequest(page_size=page_size, page_token=token)
+            request = request_of(
+                admin_pb2.ListAllQueriesRequest, page_size=page_size, page_token=token
+            )
             page = self._call(name, request, admin_pb2.ListAllQueriesResponse)
             yield from map(answers.query_of, page.queries)
             token = page.next_page_token
@@ -276,7 +284,7 @@ class Client:
         """Begin to move parts of cells from the most to the least loaded workers, or only say
         what would move; as in RebalanceResponse. FailedPrecondition while plans change, and
         until a whole period has passed since."""
-        request = admin_pb2.RebalanceRequest(algorithm=algorithm, dry_run=dry_run)
+        request = request_of(admin_pb2.RebalanceRequest, algorithm=algorithm, dry_run=dry_run)
         found = self._call(
             f"{ADMIN}Rebalance", request, admin_pb2.RebalanceResponse, repeatable=False
         )
@@ -302,7 +310,7 @@ class Client:
         of before to the plan in force; LSN and version. Waits for workers to start.
         FailedPrecondition when it was not derived from the plan in force, during a move, and
         while two plans coexist."""
-        request = admin_pb2.ApplyPlanRequest(plan=plan, coexist=coexist)
+        request = request_of(admin_pb2.ApplyPlanRequest, plan=plan, coexist=coexist)
         found = self._call(f"{ADMIN}ApplyPlan", request, admin_pb2.ApplyPlanResponse)
         return found.lsn, found.version
 
@@ -323,7 +331,7 @@ class Client:
     def scale(self, workers: int) -> tuple[int, int]:
         """Begin the move to so many workers; LSN, and the version of the plan that was made for
         them. Waits for workers to start."""
-        request = admin_pb2.ScaleWorkersRequest(workers=workers)
+        request = request_of(admin_pb2.ScaleWorkersRequest, workers=workers)
         found = self._call(f"{ADMIN}ScaleWorkers", request, admin_pb2.ScaleWorkersResponse)
         return found.lsn, found.version
 
@@ -350,7 +358,7 @@ class Client:
 
     def revoke_token(self, id: str) -> None:
         """Make a token invalid within seconds, also for open streams. NotFound without one."""
-        request = admin_pb2.RevokeTokenRequest(id=id)
+        request = request_of(admin_pb2.RevokeTokenRequest, id=id)
         self._call(f"{ADMIN}RevokeToken", request, admin_pb2.RevokeTokenResponse)
 
     # --- calls ----------------------------------------------------------------

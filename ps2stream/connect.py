@@ -33,8 +33,12 @@ def access(
     """Files are PEM; `tls_ca` or a client certificate asks for TLS. Raises InvalidArgument,
     never showing the token, for what cannot be used and for a token that would travel in
     plaintext to another machine."""
+    if not isinstance(target, str) or not target:
+        raise _invalid("target", f"expected HOST:PORT or unix:PATH, got {target!r:.60}")
+    if token is not None and not isinstance(token, str):
+        raise _invalid("token", f"expected a string, got {type(token).__name__}")
     if (tls_cert is None) != (tls_key is None):
-        raise _invalid("tls_cert", "comes with tls_key, and it with tls_cert")
+        raise _invalid("tls_cert", "must be set together with tls_key")
     credentials = None
     if tls_ca is not None or tls_cert is not None:
         credentials = grpc.ssl_channel_credentials(

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+
+def short(value: Any) -> str:
+    """The value as an error shows it: at most 60 characters."""
+    is_json = value is None or isinstance(value, dict | list | bool)
+    text = json.dumps(value, ensure_ascii=False, default=repr) if is_json else repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 class Violation(NamedTuple):
@@ -55,6 +63,10 @@ class FailedPrecondition(Ps2StreamError):
 
 class Unavailable(Ps2StreamError):
     """The service cannot answer now; a retry is sensible."""
+
+
+class Cancelled(Ps2StreamError):
+    """The caller left before the work was done; nothing of it was."""
 
 
 class StoreFailed(Unavailable):

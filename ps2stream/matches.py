@@ -37,11 +37,17 @@ class Match(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Gap:
-    """Pairs `first`..`last` were dropped by the service because nobody took them in time."""
+    """Pairs `first`..`last` were dropped by the service because nobody took them in time, or,
+    where `count` is 0, lost with a log of it: then nobody knows how many there were."""
 
     first: int
     last: int
     count: int
+
+    def __str__(self) -> str:
+        if self.count:
+            return f"{self.count} matches were dropped: nobody took them"
+        return "matches were lost with a log of the service; how many is not known"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -110,7 +116,8 @@ class Matches:
     def after(self, number: int) -> Self:
         """Without the pairs up to `number`, which is before the last one."""
         if self.gap is not None:
-            rest = Gap(number + 1, self.gap.last, self.gap.last - number)
+            last = self.gap.last
+            rest = Gap(number + 1, last, min(self.gap.count, last - number))
             return dataclasses.replace(self, gap=rest)
         skip = max(0, number + 1 - self.first)
         return dataclasses.replace(

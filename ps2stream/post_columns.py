@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ps2stream.posts import LIMIT, MAX_BYTES, NAMES, POSTS, SCHEMA, bad, check_head, short
+from ps2stream.errors import short
+from ps2stream.posts import LIMIT, MAX_BYTES, NAMES, POSTS, SCHEMA, bad, check_head
 
 
 def _is_string(kind: Any) -> bool:
@@ -49,8 +50,11 @@ def post_columns(path: str, schema: Any) -> dict[str, str]:
     return found
 
 
-def post_column(path: str, name: str, columns: dict[str, str], part: Any, start: int) -> Any:
-    """One of our columns, checked, of a batch whose first row is row `start` of the file.
+def post_column(
+    path: str, name: str, columns: dict[str, str], part: Any, start: int, run: str = ""
+) -> Any:
+    """One of our columns, checked, of a batch whose first row is row `start` of the file; absent
+    ids are `run` and the row's number.
 
     Raises InvalidArgument naming the row of a bad value.
     """
@@ -58,7 +62,8 @@ def post_column(path: str, name: str, columns: dict[str, str], part: Any, start:
     if name not in columns:
         if name == "time":
             return pa.nulls(len(part), kind)
-        return pa.array(np.arange(start, start + len(part))).cast(kind)
+        numbered = pa.array(np.arange(start, start + len(part))).cast(kind)
+        return pc.binary_join_element_wise(run, numbered, "") if run else numbered
     values = part.column(columns[name])
     if pa.types.is_timestamp(values.type):
         values = values.cast(pa.timestamp("ms"), safe=False)

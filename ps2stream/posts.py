@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.errors import InvalidArgument, Violation, short
 from ps2stream.limits import ID_BYTES, LAT_MAX, LON_MAX, TEXT_BYTES
 
 SCHEMA = pa.schema(
@@ -36,12 +36,6 @@ LIMIT = {"lon": LON_MAX, "lat": LAT_MAX}
 MAX_BYTES = {"id": ID_BYTES, "text": TEXT_BYTES}
 _WHOLE = re.compile(r"\s*[+-]?[0-9]{1,30}\s*")
 _TIME = "Unix milliseconds or an ISO 8601 time"
-
-
-def short(value: Any) -> str:
-    """The value as an error shows it: at most 60 characters."""
-    text = "null" if value is None else repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def bad(field: str, description: str) -> InvalidArgument:
@@ -126,15 +120,15 @@ CHECKS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def of_records(rows: Iterable[tuple[str, Mapping[str, Any]]], first: int = 0) -> Any:
-    """A record batch of SCHEMA of (place, record); an absent id is the row's number, from
-    `first`. Raises InvalidArgument naming the place of a bad value."""
+def of_records(rows: Iterable[tuple[str, Mapping[str, Any]]], first: int = 0, run: str = "") -> Any:
+    """A record batch of SCHEMA of (place, record); an absent id is `run` and the row's number,
+    from `first`. Raises InvalidArgument naming the place of a bad value."""
     columns: dict[str, list[Any]] = {name: [] for name in SCHEMA.names}
     for number, (where, record) in enumerate(rows, first):
         for name, check in CHECKS.items():
             value = _pick(record, name)
             if value is None and name == "id":
-                value = str(number)
+                value = f"{run}{number}"
             try:
                 columns[name].append(check(value))
             except ValueError as error:

@@ -3,7 +3,7 @@
 Posts come out as Arrow record batches with the columns of `SCHEMA`, checked, so that a
 bad value is reported with its file and line before anything of its batch is published.
 Accepted names: lat | latitude, lon | lng | longitude, time | ts | timestamp, text, id.
-Only lat, lon and text must be there; an absent id is the row's number, from 0.
+Only lat, lon and text must be there; an absent id is made of the row's number, from 0.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import count, islice
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -21,8 +22,10 @@ from typing import IO, Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ps2stream.errors import short
+from ps2stream.limits import BATCH_ROWS
 from ps2stream.post_columns import post_column, post_columns
-from ps2stream.posts import NAMES, POSTS, SCHEMA, bad, check_head, of_records, short
+from ps2stream.posts import NAMES, POSTS, SCHEMA, bad, check_head, of_records
 
 Format = Literal["jsonl", "csv", "parquet"]
 MAX_LINE = 1 << 20  # bytes
@@ -42,12 +45,18 @@ def format_of(path: str, given: str | None = None) -> Format:
     """The format asked for, else the one that the name tells; `-` is JSON lines."""
     suffix = "." + given if given else ".jsonl" if path == "-" else Path(path).suffix.lower()
     if (found := SUFFIXES.get(suffix)) is None:
+        if "://" not in path:
+            with _opened(path):  # a missing file or a directory is told first
+                pass
         raise bad(path, f"cannot tell the format; expected one of {', '.join(SUFFIXES)}")
     return found
 
 
-def read_posts(path: str, format: str | None = None, batch: int = 1000) -> Iterator[Any]:
-    """Record batches of `SCHEMA` with at most `batch` rows and PART_BYTES bytes each.
+def read_posts(
+    path: str, format: str | None = None, batch: int = 1000, run: str = ""
+) -> Iterator[Any]:
+    """Record batches of `SCHEMA` with at most `batch` rows and PART_BYTES bytes each. An absent
+    id is `run` and the row's number.
 
     Raises InvalidArgument, naming the file, the line (Parquet: the row, from 0), the
     column, what was expected and what was found.
@@ -55,7 +64,8 @@ def read_posts(path: str, format: str | None = None, batch: int = 1000) -> Itera
     kind = format_of(path, format)
     with _opened(path) as file:
         parquet = kind == "parquet"
-        parts = _parquet(path, file, batch) if parquet else _text(path, kind, file, batch)
+        read = partial(_parquet, path) if parquet else partial(_text, path, kind)
+        parts = read(file, batch, run)
         for part in parts:
             yield from sized(part)
 
@@ -107,9 +117,10 @@ def check_query(where: str, record: dict[str, Any]) -> None:
 
 
 def sized(part: Any) -> Iterator[Any]:
-    """A record batch in parts of at most PART_BYTES bytes, or one row."""
+    """A record batch in parts that a request carries: at most BATCH_ROWS rows, and PART_BYTES
+    bytes or one row."""
     half = len(part) // 2
-    if part.nbytes <= PART_BYTES or not half:
+    if (part.nbytes <= PART_BYTES and len(part) <= BATCH_ROWS) or not half:
         yield part
         return
     yield from sized(part.slice(0, half))
@@ -119,11 +130,11 @@ def sized(part: Any) -> Iterator[Any]:
 # --- text formats -----------------------------------------------------------
 
 
-def _text(path: str, kind: Format, file: IO[bytes], batch: int) -> Iterator[Any]:
+def _text(path: str, kind: Format, file: IO[bytes], batch: int, run: str) -> Iterator[Any]:
     records = _records(path, kind, file, POSTS)
     number = 0
     while rows := list(islice(records, batch)):
-        yield of_records(rows, number)
+        yield of_records(rows, number, run)
         number += len(rows)
 
 
@@ -198,13 +209,13 @@ def _parquet_file(path: str, file: IO[bytes]) -> Any:
         raise bad(path, f"expected a Parquet file: {error}") from None
 
 
-def _parquet(path: str, file: IO[bytes], batch: int) -> Iterator[Any]:
+def _parquet(path: str, file: IO[bytes], batch: int, run: str) -> Iterator[Any]:
     source = file if file.seekable() else io.BytesIO(file.read())
     with _parquet_file(path, source) as parquet:
         columns = post_columns(path, parquet.schema_arrow)
         start = 0
         for part in _parquet_batches(path, parquet, batch, list(columns.values())):
-            out = [post_column(path, name, columns, part, start) for name in SCHEMA.names]
+            out = [post_column(path, name, columns, part, start, run) for name in SCHEMA.names]
             start += len(part)
             yield pa.RecordBatch.from_arrays(out, schema=SCHEMA)
 

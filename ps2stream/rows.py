@@ -50,7 +50,7 @@ class QueryRows(Frame):
     form Form; post bit i set = term i is in P(q); term sorted unique hashes (at most
     64, ragged); prog ragged postfix; box ragged, four values a box: lon_min, lat_min,
     lon_max, lat_max, lon_min <= lon_max, one or two boxes; shape Shape; geom ragged;
-    source the canonical query in bytes, see queries.py (GetQuery and sameness).
+    source the query in bytes, canonical and as typed, see queries.py (GetQuery and sameness).
     """
 
     KIND = 1
@@ -165,6 +165,11 @@ class ObjectRows(Frame):
 
     def __len__(self) -> int:
         return len(self.lon)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all columns."""
+        return sum(int(getattr(self, f.name).nbytes) for f in dataclasses.fields(self))
 
     def take(self, rows: I64) -> ObjectRows:
         """These rows, in this order, as new columns."""

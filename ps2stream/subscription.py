@@ -116,7 +116,7 @@ class Subscription:
             found = self._receiver.on(data)
             if found is not None:
                 if found.gap is not None:
-                    log.warning("%d matches were dropped: nobody took them", found.gap.count)
+                    log.warning("%s", found.gap)
                 if manual:
                     self._receiver.handed(found.last)
                     yield found

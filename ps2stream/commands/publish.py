@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -56,6 +57,11 @@ def publish(
     latitude, longitude, lng, ts and timestamp are understood too. A bad value ends the
     command with its file, line and column; what was published before it stays published.
 
+    Ids are yours, and need not be unique: the service itself names a post by partition and
+    offset. A post without one gets an id that no other run makes, such as 6f1c2a90-17: the
+    run, and the number of the post in it, from 0. To publish a file again after an error,
+    and know the repeats by their ids, give ids.
+
     \b
       ps2stream publish posts.parquet --rate 5000
       echo '{"lat": 51.5, "lon": -0.1, "text": "flood by the river"}' | ps2stream publish -
@@ -76,13 +82,15 @@ def publish(
     try:
         with output.connect(server) as client, bar:
             task = bar.add_task("publish", total=total)
-            posts = _limited(read_posts(file, format, batch), limit)
+            run = f"{secrets.token_hex(4)}-"
+            posts = _limited(read_posts(file, format, batch, run), limit)
             for part in paced(posts, rate, time.monotonic, time.sleep):
                 client.publish_arrow(part)
                 done += len(part)
                 bar.update(task, completed=done)
     except Ps2StreamError:
-        output.emit(_summary(done, began), f"published {_objects(done)} before the error")
+        before = f"published {_objects(done)} before the error" if done else None
+        output.emit(_summary(done, began), before)
         raise
     summary = _summary(done, began)
     output.emit(

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from ps2stream.errors import InvalidArgument
+from ps2stream.errors import InvalidArgument, short
 from ps2stream.post_columns import post_column, post_columns
-from ps2stream.posts import CHECKS, NAMES, SCHEMA, bad, short
+from ps2stream.posts import CHECKS, NAMES, SCHEMA, bad
 
 Unit = Literal["ms", "s"]
 Path = tuple[str, ...]

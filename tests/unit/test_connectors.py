@@ -63,7 +63,7 @@ def test_paths_lead_into_objects_and_arrays() -> None:
         ({"lat": 1, "lon": 1}, "text: expected a string, got null"),
         ({"lat": 91, "lon": 1, "text": ""}, "lat: expected degrees in [-90, 90], got 91"),
         (b'{"lat": NaN, "lon": 1, "text": ""}', "lat: expected degrees in [-90, 90], got nan"),
-        ({"lat": True, "lon": 1, "text": ""}, "lat: expected degrees in [-90, 90], got True"),
+        ({"lat": True, "lon": 1, "text": ""}, "lat: expected degrees in [-90, 90], got true"),
         ({"lat": 1, "lon": 1, "text": "x" * 70_000}, "text: expected at most 65536 bytes"),
         ({"lat": 1, "lon": 1, "text": "", "time": "soon"}, "time: expected Unix milliseconds"),
     ],

@@ -74,6 +74,17 @@ def test_absent_ids_are_row_numbers_and_times_are_understood(tmp_path: Path) -> 
     assert {r["time"] for r in got} == {2000}
 
 
+def test_absent_ids_of_a_run_are_its_own(tmp_path: Path) -> None:
+    post = {"lat": 1.0, "lon": 2.0, "text": "x"}
+    lines = write(tmp_path / "x.jsonl", "\n".join(map(json.dumps, [post] * 3 + [post | {"id": 7}])))
+    parquet = str(tmp_path / "x.parquet")
+    pq.write_table(pa.Table.from_pylist([post] * 3), parquet)
+    for path, more in ((lines, ["7"]), (parquet, [])):
+        parts = read_posts(path, batch=2, run="ab-")
+        found = [row["id"] for part in parts for row in part.to_pylist()]
+        assert found == ["ab-0", "ab-1", "ab-2", *more]
+
+
 def test_parquet_timestamps_of_any_unit(tmp_path: Path) -> None:
     for unit, value in {"s": 2, "ms": 2000, "us": 2_000_000, "ns": 2_000_000_000}.items():
         path = str(tmp_path / f"{unit}.parquet")
@@ -100,7 +111,7 @@ def test_lone_surrogates_become_replacement_characters(tmp_path: Path) -> None:
         ({"lon": float("-inf")}, "2 lon: expected degrees in [-180, 180], got -inf"),
         ({"lon": "east"}, "2 lon: expected degrees in [-180, 180], got 'east'"),
         ({"lon": None}, "2 lon: expected degrees in [-180, 180], got null"),
-        ({"lon": True}, "2 lon: expected degrees in [-180, 180], got True"),
+        ({"lon": True}, "2 lon: expected degrees in [-180, 180], got true"),
         ({"text": 5}, "2 text: expected a string, got 5"),
         ({"text": None}, "2 text: expected a string, got null"),
         ({"id": [1]}, "2 id: expected a string or an integer, got [1]"),
