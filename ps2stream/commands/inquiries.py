@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 import click
@@ -47,13 +48,16 @@ def explain(
       ps2stream explain --query thames --object posts.jsonl
       echo '{"lat": 51.5, "lon": -0.1, "text": "dry"}' | ps2stream explain --query thames --object -
     """
+    from ps2stream.posts import bad
     from ps2stream.readers import read_posts
 
+    posts = (post for part in read_posts(file, format, 1) for post in part.to_pylist())
+    if (first := next(posts, None)) is None:
+        raise bad(file, "holds no post")
     with output.connect(server) as client:
-        for part in read_posts(file, format, 1):
-            for post in part.to_pylist():
-                told = client.explain(query_id, post)
-                output.emit(told, explained(told))
+        for post in chain([first], posts):
+            told = client.explain(query_id, post)
+            output.emit(told, explained(told))
 
 
 @click.command()
@@ -73,9 +77,9 @@ def price(
 ) -> None:
     """Estimate what a query would bring and cost, before it is inserted.
 
-    The matches a second that it would have, and the share of the workers' load that it would
-    be, by a sample of the posts that the dispatcher accepted lately. EXPRESSION and area are
-    those of `insert`. Exit code 7 where no post was accepted yet.
+    The matches a second that it would have, and the share of a worker's time that it would
+    take, were there no other query, by a sample of the posts that the dispatcher accepted
+    lately. EXPRESSION and area are those of `insert`. Exit code 7 where no post was accepted yet.
 
     \b
       ps2stream price 'flood AND (river OR creek)' --circle -0.12,51.5,30
@@ -120,8 +124,9 @@ def priced(told: Told) -> str:
     likely = f"{told['matches_low']:,.3g} to {told['matches_high']:,.3g} at 95%"
     counted = f"{told['matched']:,} of {told['sampled']:,} sampled posts"
     cells = f"{told['cells']:,} cells of level {told['level']}"
-    work = f"{told['load_us_per_second']:,.3g} us a second, {told['load_share']:.2%} of all"
-    alone = f"{told['copies_per_second']:,.3g} posts sent for it alone"
+    share = f"{told['load_share']:.2%} of a worker's time"
+    work = f"{told['load_us_per_second']:,.3g} us a second, {share}"
+    alone = f"{told['copies_per_second']:,.3g} posts sent to workers"
     lines = [
         f"matches    {told['matches_per_second']:,.3g} a second ({likely}); {counted}",
         f"traffic    {told['objects_per_second']:,.4g} a second, over {told['window_s']:,.0f} s",
@@ -131,11 +136,11 @@ def priced(told: Told) -> str:
     workers = [
         (
             str(w["worker"]), f"{w['postings']:,}", f"{w['load_us_per_second']:,.3g} us",
-            "-" if w["load_share"] is None else f"{w['load_share']:.2%}",
+            f"{w['load_share']:.2%}",
         )
         for w in told["workers"]
     ]  # fmt: skip
-    head = ("worker", "postings", "work a second", "more than now")
+    head = ("worker", "postings", "work a second", "of its time")
     return "\n".join([*lines, "", *table(head, workers)])
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ps2stream.commands.loads import size, table
 from ps2stream.commands.output import Output, json_option, pass_output, server_option
 
 if TYPE_CHECKING:
@@ -30,9 +32,11 @@ def migrations(output: Output, /, server: str) -> None:
     with output.connect(server) as client:
         found = client.moves()
     for move in found.ended:
-        output.emit(as_json(move), as_line(move))
+        output.emit(as_json(move))
+    for line in table_lines(found.ended) if found.ended else ["no move has ended yet"]:
+        output.say(line)
     if found.following_version:
-        line = f"{found.plan_version} -> {found.following_version}  {found.state}  "
+        line = f"under way: plan {found.plan_version} -> {found.following_version}, {found.state}, "
         output.emit(
             {
                 "from_version": found.plan_version,
@@ -109,3 +113,27 @@ def as_line(move: MoveInfo) -> str:
     if "missing" in known:
         parts.append(f"missing {known['missing']:,}, surplus {known['surplus']:,} postings")
     return "  ".join(parts)
+
+
+COLUMNS = ("plans", "outcome", "begun", "took", "loaded", "objects", "delayed", ">1 s", "collapsed",
+           "missing", "surplus")  # fmt: skip
+
+
+def table_lines(moves: Sequence[MoveInfo]) -> list[str]:
+    """The same for people; a hyphen is what was not measured."""
+    return table(COLUMNS, [_cells(as_json(move)) for move in moves], left=2)
+
+
+def _cells(known: dict[str, Any]) -> list[str]:
+    def count(name: str) -> str:
+        return f"{known[name]:,}" if name in known else "-"
+
+    loaded = f"{known['queries']:,} q, {size(known['bytes'])}" if "queries" in known else "-"
+    return [
+        f"{known['from_version']} -> {known['to_version']}",
+        known["outcome"],
+        _time(known["begun_ms"]) if "begun_ms" in known else f"LSN {known['begun']}",
+        f"{known['seconds']:.1f} s" if "seconds" in known else "-",
+        loaded,
+        *map(count, ("objects", "delayed", "stalled", "collapsed", "missing", "surplus")),
+    ]

@@ -2,20 +2,47 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
-from ps2stream.commands.loads import loads_shown
-from ps2stream.commands.migrations import coexistence
-from ps2stream.commands.output import Output, json_option, pass_output, server_option
+from ps2stream.commands.loads import loads_shown, size, table
+from ps2stream.commands.migrations import coexistence, coexistence_line
+from ps2stream.commands.output import (
+    Output,
+    json_option,
+    pass_output,
+    printable,
+    server_option,
+)
+from ps2stream.metrics import METRICS
+
+SHOWN = {
+    "version", "plan_version", "dispatcher", "live_queries", "streams", "in_flight", "endpoints",
+    "healthy", "problems", "census",
+}  # fmt: skip
+"""Of the answer; everything else is a counter."""
+OTHER_COUNTERS = {
+    "deletes": ("", "Deletes that this dispatcher applied"),
+    "inserts": ("", "Inserts that this dispatcher applied"),
+    "shed_objects": ("", "Objects of level NONE that were dropped while the service was full"),
+}
+"""Unit and meaning of those that are no metrics of a dispatcher."""
 
 
 @click.command()
 @click.option("--load", is_flag=True, help="What the workers have to do, and where most of it is.")
+@click.option("--verbose", is_flag=True, help="Every counter of the dispatcher, with its meaning.")
 @server_option
 @json_option
 @pass_output
-def status(output: Output, /, server: str, load: bool) -> None:
-    """Show what a dispatcher of the running service knows.
+def status(output: Output, /, server: str, load: bool, verbose: bool) -> None:
+    """Show whether the running service is healthy, and why not.
+
+    Shows rates, the lag of sessions, the disk, and every actor with its age, the number of times
+    it was replaced, CPU and memory. The numbers are at most a few seconds old; the service's own
+    process collects them. With --verbose: the counters of the dispatcher that answers, each with
+    its unit and meaning; --json always has them.
 
     With --load: the work of each worker in a period (load_period_s), by counts that are
     smoothed over periods and the costs of `ps2stream calibrate`; the balance, the most loaded
@@ -33,7 +60,97 @@ def status(output: Output, /, server: str, load: bool) -> None:
     with output.connect(server) as client:
         found = client.status()
         plans = client.moves()
-    found |= coexistence(plans)
-    width = max(map(len, found))
-    shown = found | {"endpoints": ", ".join(found["endpoints"])}
-    output.emit(found, "\n".join(f"{name:{width}}  {value}" for name, value in shown.items()))
+    lines = status_lines(found, coexistence_line(plans))
+    if verbose:
+        lines += ["", *counter_lines(found)]
+    output.emit(found | coexistence(plans), "\n".join(map(printable, lines)))
+
+
+def status_lines(found: dict[str, Any], coexisting: str = "") -> list[str]:
+    """What Client.status says, for people; `coexisting`: of two plans that do."""
+    lines = ["healthy" if found["healthy"] else "NOT healthy"]
+    lines += [f"  - {problem}" for problem in found["problems"]]
+    streams = f"{found['streams']:,} streams at dispatcher {found['dispatcher']}"
+    rows = {
+        "version": found["version"],
+        "plan": found["plan_version"] + (f"; {coexisting}" if coexisting else ""),
+        "queries": f"{found['live_queries']:,} live",
+        "clients": streams,
+        "endpoints": ", ".join(found["endpoints"]),
+    }
+    census = found["census"]
+    if census is not None:
+        rows |= census_rows(census)
+    width = max(map(len, rows))
+    lines += [f"{name:{width}}  {value}" for name, value in rows.items()]
+    if census is None:
+        return [*lines, "", "the actors have not been counted yet"]
+    return [*lines, "", *actor_lines(census["actors"])]
+
+
+def census_rows(census: dict[str, Any]) -> dict[str, str]:
+    """Rates, lag and disk of the whole service."""
+    rates = (
+        f"{census['objects_per_second']:,.0f} objects/s, "
+        f"{census['matches_per_second']:,.0f} matches/s, "
+        f"{census['updates_per_second']:,.0f} inserts and deletes/s"
+    )
+    sessions = f"{census['sessions']:,}"
+    if census["lag_matches"]:
+        sessions += (
+            f"; {census['lag_matches']:,} matches not acknowledged, "
+            f"{census['lag_most_matches']:,} of them of one session, "
+            f"{size(census['backlog_bytes'])}"
+        )
+        if census["lag_s"] >= 1:
+            sessions += f", the oldest found {duration(census['lag_s'])} ago"
+    rows = {"rates": rates, "sessions": sessions}
+    if census["disk_bytes"]:
+        free, total = census["disk_free_bytes"], census["disk_bytes"]
+        rows["disk"] = f"{free / 1e9:,.1f} of {total / 1e9:,.1f} GB free"
+    return rows
+
+
+def actor_lines(actors: list[dict[str, Any]]) -> list[str]:
+    """A table of the actors."""
+    head = ("actor", "age", "restarts", "cpu", "memory")
+    rows = [
+        (
+            f"{actor['role']}-{actor['index']}",
+            duration(actor["age_s"]),
+            str(actor["restarts"]),
+            f"{actor['cpu']:.0%}" if actor["resident_bytes"] else "-",
+            f"{actor['resident_bytes'] / 2**20:,.0f} MiB" if actor["resident_bytes"] else "-",
+        )
+        for actor in actors
+    ]
+    return table(head, rows, left=1)
+
+
+def counter_lines(found: dict[str, Any]) -> list[str]:
+    """Every counter with its unit and what it means, by the table of metrics."""
+    known = dict(OTHER_COUNTERS)
+    for metric in METRICS:
+        for source in metric.sources:
+            if source.role in ("", "dispatcher"):
+                labels = ", ".join(source.labels.values())
+                meaning = metric.help + (f" ({labels})" if labels else "")
+                known[source.key] = (metric.unit, meaning)
+    rows = [
+        (name, f"{value:,}", *known.get(name, ("", "")))
+        for name, value in sorted(found.items())
+        if name not in SHOWN
+    ]
+    width = [max((len(row[i]) for row in rows), default=0) for i in range(3)]
+    return [
+        f"{name:{width[0]}}  {value:>{width[1]}}  {unit:{width[2]}}  {meaning}".rstrip()
+        for name, value, unit, meaning in rows
+    ]
+
+
+def duration(seconds: float) -> str:
+    """A length of time in its largest whole unit."""
+    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from numbers import Real
 from typing import Any
@@ -13,6 +14,7 @@ import pyarrow as pa
 from ps2stream import __version__
 from ps2stream.api import to_ipc
 from ps2stream.batch import I64, U8
+from ps2stream.census import Census, find_problems
 from ps2stream.dispatcher.reservoir import ObjectSample
 from ps2stream.limits import REQUEST_BYTES
 from ps2stream.service.auth import Guard
@@ -82,6 +84,7 @@ class Admin:
         parse(admin_pb2.GetStatusRequest, data, REQUEST_BYTES, "request_bytes")
         live = wait(self._gateway.lookup(None, 0, 0, 1), context).live
         known = dict(self._gateway.status())
+        census: Census | None = known.pop("census", None)
         answer = admin_pb2.GetStatusResponse(
             version=__version__,
             plan_version=str(known.pop("plan_version", "")),
@@ -90,11 +93,18 @@ class Admin:
             streams=int(known.pop("streams", 0)),
             in_flight=int(known.pop("in_flight", 0)),
             endpoints=known.pop("endpoints", ()),
+            census=None if census is None else _census_to_proto(census),
+            problems=find_problems(census, self._gateway.clock_ms()),
         )
         for name, value in {**known, **self._counters()}.items():
             if isinstance(value, Real):
                 answer.counters[name] = float(value)
         return answer.SerializeToString()
+
+
+def _census_to_proto(census: Census) -> admin_pb2.Census:
+    actors = [admin_pb2.ActorCount(**dataclasses.asdict(actor)) for actor in census.actors]
+    return admin_pb2.Census(**census._asdict() | {"actors": actors})
 
 
 def _arrow(sample: ObjectSample) -> bytes:

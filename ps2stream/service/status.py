@@ -15,6 +15,7 @@ from grpc_status import rpc_status
 
 from ps2stream.errors import (
     AlreadyExists,
+    Cancelled,
     FailedPrecondition,
     InvalidArgument,
     NotFound,
@@ -24,6 +25,7 @@ from ps2stream.errors import (
     Unauthenticated,
     Unavailable,
 )
+from ps2stream.limits import VIOLATIONS
 
 log = logging.getLogger("ps2stream.service")
 
@@ -34,13 +36,13 @@ CODES: dict[type[Ps2StreamError], grpc.StatusCode] = {
     ResourceExhausted: grpc.StatusCode.RESOURCE_EXHAUSTED,
     FailedPrecondition: grpc.StatusCode.FAILED_PRECONDITION,
     Unavailable: grpc.StatusCode.UNAVAILABLE,
+    Cancelled: grpc.StatusCode.CANCELLED,
     Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
     PermissionDenied: grpc.StatusCode.PERMISSION_DENIED,
 }
-MAX_VIOLATIONS = 64
-"""A status travels in HTTP/2 trailers, which clients take up to 8 KiB of."""
 MAX_DESCRIPTION = 256
 _ROOM = 5 << 10
+"""A status travels in HTTP/2 trailers, which clients take up to 8 KiB of."""
 
 Behaviour = Callable[[bytes, grpc.ServicerContext], bytes]
 StreamBehaviour = Callable[[Iterator[bytes], grpc.ServicerContext], Iterable[bytes]]
@@ -132,7 +134,7 @@ def _details(error: Exception) -> list[Message]:
     if isinstance(error, InvalidArgument):
         found = error_details_pb2.BadRequest()
         size = 0
-        for field, description in error.violations[:MAX_VIOLATIONS]:
+        for field, description in error.violations[:VIOLATIONS]:
             if len(description) > MAX_DESCRIPTION:
                 description = description[: MAX_DESCRIPTION - 1] + "…"
             size += len(field.encode()) + len(description.encode())

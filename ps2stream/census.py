@@ -1,0 +1,174 @@
+"""What a person wants to know of a whole service: how its actors do, and whether all is well.
+
+A census is made of the statuses of all actors; between two of them rates are counted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+STALE_S = 30.0
+"""Nobody who looks after the actors has told how they do for so long."""
+RECENT_S = 60.0
+"""A replacement is worth a word for so long."""
+FREE_SHARE = 0.1
+"""Of a disk, below which it is nearly full; as the alert Ps2streamDiskNearlyFull has it."""
+LAG_MATCHES = 100_000
+"""Of one session, unacknowledged, above which it falls behind; as Ps2streamSessionLag has it."""
+Statuses = Mapping[str, Mapping[str, Any]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, order=True)
+class ActorCount:
+    """One actor. age_s: since its incarnation was first seen; restarts: since the service
+    started; cpu: of a core, over the last period; failure: why it does not answer, or empty."""
+
+    role: str
+    index: int
+    epoch: int
+    age_s: float
+    restarts: int
+    cpu: float
+    resident_bytes: int
+    failure: str
+
+
+class Census(NamedTuple):
+    """Of one moment, Unix ms. Sessions' matches are those not yet acknowledged: of all, and of
+    the one that has most; lag_s: the age of the oldest. Rates are per second."""
+
+    taken_ms: int
+    actors: tuple[ActorCount, ...]
+    sessions: int
+    lag_matches: int
+    lag_most_matches: int
+    lag_s: float
+    backlog_bytes: int
+    disk_bytes: int
+    disk_free_bytes: int
+    objects_per_second: float
+    matches_per_second: float
+    updates_per_second: float
+
+
+class _Known(NamedTuple):
+    """What is remembered of an actor: its incarnation, when that was first seen (monotonic s),
+    how many came before it, and its CPU time."""
+
+    epoch: int
+    since: float
+    restarts: int
+    cpu_seconds: float
+
+
+class CensusTaker:
+    """Makes a census of statuses by name (`worker-0`); keeps what the next one needs."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, _Known] = {}
+        self._totals: dict[str, float] = {}
+        self._last = 0.0
+
+    def take(self, statuses: Statuses, now: float, now_ms: int) -> Census:
+        """`now`: monotonic seconds; now_ms: Unix ms."""
+        roles: dict[str, list[Mapping[str, Any]]] = {}
+        actors = []
+        for name, status in statuses.items():
+            role, _, index = name.rpartition("-")
+            if "up" in status or status.get("failure"):
+                actors.append(self._count(role, int(index), status, now))
+            roles.setdefault(role, []).append(status)
+        for name in self._known.keys() - statuses.keys():
+            del self._known[name]  # a worker that is not wanted any more
+
+        def total(role: str, *keys: str) -> float:
+            return sum(float(s.get(key, 0)) for s in roles.get(role, ()) for key in keys)
+
+        def highest(role: str, key: str) -> float:
+            return max((float(s.get(key, 0)) for s in roles.get(role, ())), default=0.0)
+
+        totals = {
+            "objects": total("dispatcher", "objects"),
+            "matches": total("worker", "matches"),
+            "updates": total("sequencer", "inserts", "deletes"),
+        }
+        seconds = now - self._last
+        # A total that fell is of an actor that was replaced.
+        rates = {
+            name: max(value - self._totals[name], 0.0) / seconds
+            if name in self._totals and seconds > 0
+            else 0.0
+            for name, value in totals.items()
+        }
+        self._totals, self._last = totals, now
+        return Census(
+            taken_ms=now_ms,
+            actors=tuple(sorted(actors)),
+            sessions=int(total("merger", "sessions")),
+            lag_matches=int(total("merger", "lag")),
+            lag_most_matches=int(highest("merger", "lag_most")),
+            lag_s=highest("merger", "lag_ms") / 1000,
+            backlog_bytes=int(total("merger", "backlog_bytes")),
+            disk_bytes=int(total("sequencer", "disk")),
+            disk_free_bytes=int(total("sequencer", "disk_free")),
+            objects_per_second=rates["objects"],
+            matches_per_second=rates["matches"],
+            updates_per_second=rates["updates"],
+        )
+
+    def _count(self, role: str, index: int, status: Mapping[str, Any], now: float) -> ActorCount:
+        name = f"{role}-{index}"
+        before = self._known.get(name)
+        epoch = int(status.get("epoch", before.epoch if before else 0))
+        cpu_seconds = float(status.get("cpu_seconds", 0.0))
+        cpu = 0.0
+        if before is None or before.epoch != epoch:
+            restarts = 0 if before is None else before.restarts + 1
+            known = _Known(epoch, now, restarts, cpu_seconds)
+        else:
+            if now > self._last:
+                cpu = max(cpu_seconds - before.cpu_seconds, 0.0) / (now - self._last)
+            known = before._replace(cpu_seconds=cpu_seconds)
+        self._known[name] = known
+        return ActorCount(
+            role,
+            index,
+            epoch,
+            now - known.since,
+            known.restarts,
+            cpu,
+            int(status.get("resident_bytes", 0)),
+            str(status.get("failure") or "").strip().rpartition("\n")[2],
+        )
+
+
+def find_problems(census: Census | None, now_ms: int) -> list[str]:
+    """Why a service is not healthy; empty when it is, or nobody has looked yet."""
+    if census is None:
+        return []
+    stale_s = (now_ms - census.taken_ms) / 1000
+    if stale_s > STALE_S:
+        return [
+            f"the process of `ps2stream serve` has not looked after the actors for {stale_s:.0f} s"
+        ]
+    problems = []
+    for actor in census.actors:
+        name = f"{actor.role}-{actor.index}"
+        if actor.failure:
+            problems.append(f"{name} does not work: {actor.failure}")
+        elif actor.restarts and actor.age_s < RECENT_S:
+            times = "once" if actor.restarts == 1 else f"{actor.restarts} times"
+            problems.append(
+                f"{name} was replaced {actor.age_s:.0f} s ago, {times} since the service started"
+            )
+    if census.disk_bytes and census.disk_free_bytes < FREE_SHARE * census.disk_bytes:
+        share = census.disk_free_bytes / census.disk_bytes
+        problems.append(f"the disk of the data directory has {share:.1%} left")
+    if census.lag_most_matches > LAG_MATCHES:
+        problems.append(
+            f"a session has {census.lag_most_matches:,} matches that nobody has acknowledged, the "
+            f"oldest found {census.lag_s:.0f} s ago"
+        )
+    return problems

@@ -1,0 +1,85 @@
+"""Censuses of statuses: ages, restarts, rates, and what makes a service unhealthy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ps2stream.census import RECENT_S, STALE_S, Census, CensusTaker, find_problems
+
+NOW_MS = 1_700_000_000_000
+
+
+def statuses(epoch: int = 1, objects: int = 0, cpu: float = 0.0, **merger: int) -> dict[str, Any]:
+    return {
+        "sequencer-0": {"up": 1, "epoch": 1, "disk": 1000, "disk_free": 400, "inserts": 7},
+        "dispatcher-0": {"up": 1, "epoch": 1, "objects": objects},
+        "dispatcher-1": {"up": 1, "epoch": 1, "objects": 2 * objects},
+        "worker-0": {"up": 1, "epoch": epoch, "cpu_seconds": cpu, "resident_bytes": 99},
+        "merger-0": {"up": 1, "epoch": 1, **merger},
+        "replanning-0": {"failure": "", "replans": 3},
+    }
+
+
+def taken(*rounds: dict[str, Any], every_s: float = 2.0) -> Census:
+    taker = CensusTaker()
+    for i, found in enumerate(rounds):
+        census = taker.take(found, 100.0 + every_s * i, NOW_MS)
+    return census
+
+
+def worker(census: Census) -> Any:
+    (found,) = [actor for actor in census.actors if actor.role == "worker"]
+    return found
+
+
+def test_rates_and_cpu_are_of_the_last_period() -> None:
+    first = taken(statuses())
+    assert (first.objects_per_second, worker(first).cpu) == (0.0, 0.0)
+    census = taken(statuses(), statuses(objects=100, cpu=0.5), statuses(objects=160, cpu=1.5))
+    assert census.objects_per_second == pytest.approx((60 + 120) / 2)
+    assert worker(census).cpu == pytest.approx(0.5)
+    assert worker(census).age_s == pytest.approx(4.0)
+    assert census.updates_per_second == 0.0
+    fallen = taken(statuses(objects=100), statuses(objects=3))  # a dispatcher was replaced
+    assert fallen.objects_per_second == 0.0
+    names = [(a.role, a.index) for a in census.actors]
+    assert names == sorted(names)
+    assert len(names) == 5  # planning anew is no actor
+
+
+def test_a_replaced_actor_is_young_counted_and_for_a_while_a_problem() -> None:
+    census = taken(statuses(), statuses(), statuses(epoch=4), statuses(epoch=4), statuses(epoch=5))
+    assert (worker(census).restarts, worker(census).age_s) == (2, 0.0)
+    assert find_problems(census, NOW_MS) == [
+        "worker-0 was replaced 0 s ago, 2 times since the service started"
+    ]
+    later = taken(statuses(), statuses(epoch=4), statuses(epoch=4), every_s=RECENT_S)
+    assert (worker(later).restarts, find_problems(later, NOW_MS)) == (1, [])
+
+
+def test_an_actor_that_does_not_answer_is_a_problem_and_no_restart() -> None:
+    silent = statuses() | {"worker-0": {"failure": "Traceback\n  ...\nValueError: no\n"}}
+    census = taken(statuses(epoch=3), silent)
+    assert find_problems(census, NOW_MS) == ["worker-0 does not work: ValueError: no"]
+    assert worker(census).restarts == 0
+    assert find_problems(taken(statuses(epoch=3), silent, statuses(epoch=3)), NOW_MS) == []
+
+
+def test_disk_lag_and_silence_are_problems() -> None:
+    well = taken(statuses(sessions=2, lag=5, lag_most=3, lag_ms=1500, backlog_bytes=10))
+    assert find_problems(well, NOW_MS) == []
+    assert (well.sessions, well.lag_matches, well.lag_most_matches, well.lag_s) == (2, 5, 3, 1.5)
+    full = well._replace(disk_free_bytes=99)
+    assert find_problems(full, NOW_MS) == ["the disk of the data directory has 9.9% left"]
+    assert find_problems(well._replace(disk_free_bytes=100), NOW_MS) == []
+    behind = well._replace(lag_most_matches=100_001, lag_s=70.0)
+    assert find_problems(behind, NOW_MS) == [
+        "a session has 100,001 matches that nobody has acknowledged, the oldest found 70 s ago"
+    ]
+    late_ms = NOW_MS + int(1000 * STALE_S)
+    assert find_problems(well, late_ms) == []
+    (stale,) = find_problems(full, late_ms + 1000)
+    assert "has not looked after the actors for 31 s" in stale
+    assert find_problems(None, NOW_MS) == []
