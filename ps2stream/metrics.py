@@ -109,8 +109,8 @@ METRICS: tuple[Metric, ...] = (
     ),
     _counter(
         "objects_refused",
-        "Objects not accepted: invalid; quota: the tenant's; full: max_in_flight; unavailable: "
-        "disk full, catching up or replaced; shed: level NONE, while full",
+        "Objects not accepted: invalid; quota: the tenant's; full: max_in_flight or intake_bytes; "
+        "unavailable: disk full, catching up or replaced; shed: level NONE, while full",
         _of("dispatcher", "refused_objects"),
         by="reason",
     ),
@@ -152,6 +152,9 @@ METRICS: tuple[Metric, ...] = (
         _of("dispatcher", "stalled", than="1s"),
     ),
     # what waits
+    _gauge("throughput_stalled", "1 while objects wait and hardly any are completed",
+           _of("dispatcher", "throughput_stalled")),
+    _counter("throughput_stalls", "How often that began", _of("dispatcher", "throughput_stalls")),
     _gauge("batches_in_flight", "Object batches not yet matched everywhere",
            _of("dispatcher", "in_flight")),
     _gauge("intake_publications", "Publications that wait to be routed",

@@ -62,11 +62,11 @@ class Server:
 
 
 @contextlib.contextmanager
-def server(folder: Path) -> Iterator[Server]:
-    """Runs by `folder`/prometheus.yml, but scrapes every second."""
+def server(folder: Path, port: int | None = None) -> Iterator[Server]:
+    """Runs by `folder`/prometheus.yml, but scrapes every second. port: None takes a free one."""
     config = folder / "prometheus.yml"
     config.write_text(config.read_text().replace("15s", "1s"))
-    port = free_port()
+    port = port or free_port()
     with (folder / "prometheus.log").open("wb") as log:
         process = subprocess.Popen(
             [

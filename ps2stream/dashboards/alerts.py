@@ -1,4 +1,4 @@
-"""What should wake somebody, and what to do then."""
+"""The alerts for Prometheus, each with its runbook."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 class Alert(NamedTuple):
     """`wait`: how long `expr` must hold; `summary` may use Prometheus's templates; `runbook`:
-    what to look at and to do."""
+    what to look at and to do, with which its section of docs/operations.md begins."""
 
     name: str
     severity: str
@@ -32,34 +32,45 @@ ALERTS = (
         "Ps2streamDown", "critical", "1m",
         'up{job="ps2stream"} == 0',
         "Nothing answers at {{ $labels.instance }}",
-        "Is the process of `ps2stream serve` there, and what did it log last? Start it again: it "
-        "goes on from its data directory. If it runs, metrics_port may have changed.",
+        "Check whether the `ps2stream serve` process is running and what it logged last. If it "
+        "is gone, start it again: it resumes from its data directory and nothing acknowledged "
+        "is lost. If it is running, Prometheus may be scraping the wrong port (metrics_port).",
     ),
     Alert(
         "Ps2streamWorkerMissing", "critical", "2m",
         f"(count by (job) ({_workers('ps2stream_up')}) or 0 * max by (job) (ps2stream_workers)) "
         "< max by (job) (ps2stream_workers)",
         "{{ $value }} workers tell metrics, fewer than the plan has",
-        "Dead workers are replaced within seconds, so this one cannot start: look in the log for "
-        "`is replaced` and what follows it. Often there is no memory: compare resident_bytes with "
-        "what the machine has. Matches of its part are held back, not lost.",
+        "A dead worker is normally replaced within seconds, so this one fails to start. Search "
+        "the log for `is replaced` and the lines after it. The usual cause is memory: compare "
+        "resident_bytes with what the machine has. Matches of its part are held back, not lost.",
     ),
     Alert(
         "Ps2streamReplacedOften", "warning", "0m",
         "changes(max by (job, role, index) (ps2stream_epoch)[30m:1m]) >= 3",
         "{{ $labels.role }}-{{ $labels.index }} was replaced {{ $value }} times in 30 minutes",
-        "The log says what it stopped of. An fsync error ends an actor on purpose: check the disk "
-        "(`dmesg`). Killed by the system: memory. Did not answer within lease_s: the machine is "
-        "overloaded. Objects that kill workers are set aside (Ps2streamQuarantined).",
+        "The log says why each incarnation ended. An fsync error ends an actor on purpose: "
+        "check the disk (`dmesg`). Killed by the system means out of memory. No answer within "
+        "lease_s means that the machine is overloaded. Objects that kill workers are set aside "
+        "(Ps2streamQuarantined).",
     ),
     Alert(
         "Ps2streamNothingCompletes", "critical", "3m",
         "sum by (job) (rate(ps2stream_object_copies_total[2m])) > 0 unless "
         'sum by (job) (rate(ps2stream_stage_seconds_count{stage="complete"}[2m])) > 0',
         "Objects are sent to workers, but none are matched everywhere",
-        "Somebody who is asked does not answer. held_batches says that a worker waits for "
-        "updates, pending_batches that a merger waits for a worker; up and epoch say who has "
-        "gone. Full disks stop mergers: disk_free_bytes. A restart loses nothing.",
+        "An actor does not answer. held_batches: a worker waits for updates. pending_batches: a "
+        "merger waits for a worker. up and epoch show which actor is gone. A full disk stops "
+        "mergers: check disk_free_bytes. Restarting the service loses nothing.",
+    ),
+    Alert(
+        "Ps2streamStalled", "warning", "1m",
+        "max by (job, index) (ps2stream_throughput_stalled) > 0",
+        "Objects wait in dispatcher-{{ $labels.index }}, and hardly any are completed",
+        "The log of the dispatcher names the oldest batch and who has not answered for it "
+        "(`hardly any are completed`). Look at that actor: its CPU time, its syncs "
+        "(Ps2streamSlowDisk), whether it is replaced. Nothing that was acknowledged is lost. "
+        "Actors that use no CPU while this lasts are worth a report with the log.",
     ),
     Alert(
         "Ps2streamNoDeliveries", "warning", "5m",
@@ -67,102 +78,111 @@ ALERTS = (
         "sum by (job) (ps2stream_streams) > 0 unless "
         "sum by (job) (rate(ps2stream_delivered_matches_total[5m])) > 0",
         "Matches are found, clients are connected, and nothing is sent to them",
-        "Either the clients take nothing (credits at 0, untaken_batches stands still: look at "
-        "them), or those connected are not those whose queries match (`ps2stream list`).",
+        "Either the clients take nothing (credits is 0 and untaken_batches does not fall: look "
+        "at the clients), or the sessions that are connected are not the ones whose queries "
+        "match (`ps2stream list`).",
     ),
     Alert(
         "Ps2streamSlow", "warning", "5m",
         f"{_p99('complete')} > 1",
         "1 in 100 objects takes more than {{ $value | humanizeDuration }} until its matches are "
         "durable",
-        "Which stage grew? intake: more is published than workers manage, add some (`ps2stream "
-        "scale`). link or match of one worker: it is too hot (Ps2streamUnbalanced). sync: the "
-        "disk (Ps2streamSlowDisk). merge: sessions with large backlogs.",
+        "Find the stage that grew. intake: more is published than the workers can match, so add "
+        "workers (`ps2stream scale`). link or match of one worker: it has too much of the load "
+        "(Ps2streamUnbalanced). sync: the disk (Ps2streamSlowDisk). merge: sessions with large "
+        "backlogs.",
     ),
     Alert(
         "Ps2streamSlowDisk", "warning", "10m",
         f"{_p99('sync')} > 0.25",
         "1 in 100 syncs takes more than {{ $value | humanizeDuration }}",
-        "Who else writes to this disk (`iostat -x 1`)? A disk that gets slower by itself may be "
-        "failing: `dmesg`, `smartctl`. With PostgreSQL: its checkpoints, its standby.",
+        "Find out what else writes to this disk (`iostat -x 1`). A disk that slows down by "
+        "itself may be failing: `dmesg`, `smartctl`. With PostgreSQL, look at its checkpoints "
+        "and its standby.",
     ),
     Alert(
         "Ps2streamRefusing", "warning", "5m",
         "sum by (job, reason) (rate("
         'ps2stream_objects_refused_total{reason=~"full|shed|unavailable"}[5m])) > 0',
         "{{ $value | humanize }} objects a second are refused ({{ $labels.reason }})",
-        "full, shed: more comes than is managed. Add workers, or set quotas for who sends too "
-        "much. unavailable: the disk is full, or a dispatcher has only just come back. Nothing "
-        "that was acknowledged is lost.",
+        "full and shed: more is published than the service can match. Add workers, or set "
+        "quotas for the tenants that send too much. unavailable: the disk is full, or a "
+        "dispatcher has just been replaced. Nothing that was acknowledged is lost.",
     ),
     Alert(
         "Ps2streamLedgerUnavailable", "critical", "0m",
         'sum by (job) (increase(ps2stream_updates_refused_total{reason="unavailable"}[5m])) > 0',
         "Inserts and deletes are refused: the ledger could not be written",
-        "A full disk, an fsync error, or PostgreSQL away: the log of the sequencer says which. "
-        "Matching goes on meanwhile. After an fsync error the sequencer is replaced by itself.",
+        "The cause is a full disk, an fsync error or an unreachable PostgreSQL: the log of the "
+        "sequencer says which. Matching continues meanwhile. After an fsync error the sequencer "
+        "is replaced automatically.",
     ),
     Alert(
         "Ps2streamDiskNearlyFull", "warning", "5m",
         "max by (job, index) (ps2stream_disk_free_bytes / ps2stream_disk_bytes) < 0.1",
         "{{ $value | humanizePercentage }} of the data directory's disk is free",
-        "log_bytes says whose it is. Match logs grow with what sessions do not acknowledge: "
-        "Ps2streamSessionLag, or a smaller retention_bytes. When it is full, updates and durable "
-        "objects are refused, deliveries go on, and it recovers by itself once there is room.",
+        "log_bytes shows which log takes the space. Match logs grow with what sessions do not "
+        "acknowledge: see Ps2streamSessionLag, or lower retention_bytes. On a full disk updates "
+        "and durable objects are refused while deliveries continue, and the service recovers by "
+        "itself once there is room.",
     ),
     Alert(
         "Ps2streamSessionLag", "warning", "15m",
         'max by (job) (ps2stream_session_lag_matches{of="most"}) > 100000 and '
         'max by (job) (delta(ps2stream_session_lag_matches{of="most"}[15m])) > 0',
         "A session has {{ $value | humanize }} matches that nobody has acknowledged, and grows",
-        "Is its subscriber there, and does it acknowledge? Beyond session_quota its oldest matches "
-        "are lost, and it is told so (Ps2streamMatchesLost). A session that nobody wants any more: "
-        "delete its queries.",
+        "Check that the subscriber is connected and acknowledges. Beyond session_quota the "
+        "oldest matches of the session are dropped, and the subscriber receives a gap "
+        "(Ps2streamMatchesLost). If nobody needs the session any more, delete its queries.",
     ),
     Alert(
         "Ps2streamMatchesLost", "warning", "0m",
         "sum by (job) (increase(ps2stream_lost_matches_total[10m])) > 0",
         "{{ $value | humanize }} matches were lost to quota or retention in 10 minutes",
-        "As promised: a session was beyond session_quota, or all beyond retention_bytes or "
-        "retention_hours. Its subscriber gets a gap in their place. Raise the limit if there is "
-        "disk, or have it read faster.",
+        "A session exceeded session_quota, or all sessions together exceeded retention_bytes or "
+        "retention_hours. The subscriber receives a gap in place of the matches. Raise the "
+        "limit if the disk has room, or make the subscriber read faster.",
     ),
     Alert(
         "Ps2streamUnbalanced", "warning", "30m",
         "max by (job) (ps2stream_balance) > max by (job) (ps2stream_balance_limit) and "
         "max by (job) (ps2stream_worker_load_seconds) > 0.5",
         "The most loaded worker has {{ $value | humanize }} times the load of the least loaded",
-        "`ps2stream status --load` shows the hot parts, `ps2stream rebalance` moves some; with "
-        "`adjust = \"local\"` that goes by itself. If it stays: `ps2stream replan`, or more "
-        "workers.",
+        "`ps2stream status --load` shows the parts with the most work, and `ps2stream "
+        'rebalance` moves some of them; with `adjust = "local"` the service does so by itself. '
+        "If the imbalance stays, run `ps2stream replan` or add workers.",
     ),
     Alert(
         "Ps2streamMoveStuck", "warning", "30m",
         "max by (job) (ps2stream_migration_active) == 1",
         "A move between plans has taken more than 30 minutes",
-        "`ps2stream migrations` says how far it is. LOADING: a worker loads what it gains, or is "
-        "not there. RETIRING: a batch of before is not complete (Ps2streamNothingCompletes). "
-        "Until then `ps2stream apply --abort` is safe.",
+        "`ps2stream migrations` shows how far the move is. LOADING: a worker is still loading "
+        "its new queries, or is missing. RETIRING: a batch from before the switch is not "
+        "complete (Ps2streamNothingCompletes). Up to then `ps2stream apply --abort` is safe.",
     ),
     Alert(
         "Ps2streamQuarantined", "warning", "0m",
         "sum by (job) (increase(ps2stream_quarantined_objects_total[1h])) > 0",
         "{{ $value | humanize }} objects killed workers, and were set aside",
-        "The log of the workers that died says what of: a bug. Report it with that; the objects "
-        "stay in the object log, unmatched.",
+        "The log of the workers that died has the error. It is a bug: report it with that log. "
+        "The objects stay in the object log, unmatched.",
     ),
     Alert(
         "Ps2streamMessagesDropped", "warning", "5m",
         "sum by (job, role, index) (rate(ps2stream_messages_dropped_total[5m])) > 0",
         "{{ $labels.role }}-{{ $labels.index }} drops messages: too much waits for a peer",
-        "Some actor does not keep up: the one whose link and CPU grew. What is dropped is sent "
-        "again, so nothing is lost, but all gets slower.",
+        "One actor does not keep up: the one whose link time and CPU time grew. Dropped "
+        "messages are sent again, so nothing is lost, but everything slows down.",
     ),
 )  # fmt: skip
 
 
-def rules() -> str:
-    """All of them as a rule file, YAML."""
+RUNBOOKS = "docs/operations.md"
+"""The page with a section for each alert, under its name."""
+
+
+def rules(runbooks: str = RUNBOOKS) -> str:
+    """All alerts as a rule file, YAML. `runbooks`: path or URL of the page that each links."""
     out = "# Written by `ps2stream dashboards`.\ngroups:\n  - name: ps2stream\n    rules:\n"
     for alert in ALERTS:
         out += f"""\
@@ -174,5 +194,6 @@ def rules() -> str:
         annotations:
           summary: {json.dumps(alert.summary)}
           runbook: {json.dumps(alert.runbook)}
+          runbook_url: {json.dumps(f"{runbooks}#{alert.name.lower()}")}
 """
     return out

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, NamedTuple
 
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
+UID = "ps2stream"
+RATE_ID, LAG_ID = 41, 24
+"""Numbers of the two panels that the Overview of Ray's dashboard asks for, whatever they show."""
 _WIDTH = 24
 
 
@@ -18,6 +22,8 @@ class Panel(NamedTuple):
     what: str = ""
     single: bool = False
     """The last value, in place of a line over time."""
+    number: int = 0
+    """By which others ask for it; 0: nobody does."""
 
 
 class Row(NamedTuple):
@@ -68,6 +74,20 @@ ROWS = (
         ), "short", 4, single=True),
         Panel("Plan version", (("", _max("plan_version")),), "none", 4, single=True),
     )),
+    Row("Actors", (
+        Panel("Rate of each actor", (
+            ("dispatcher-{{index}}: objects in", _rate("objects_total", "index")),
+            ("worker-{{index}}: objects matched", _rate("matched_objects_total", "index")),
+            ("merger-{{index}}: matches delivered", _rate("delivered_matches_total", "index")),
+            ("sequencer-{{index}}: updates", _rate("updates_total", "index")),
+        ), "ops", 12, number=RATE_ID),
+        Panel("Lag of each actor", (
+            (ACTOR + ": p99 in its inbox", _quantile(0.99, "link", BY)),
+            ("dispatcher-{{index}}: p99 in its intake", _quantile(0.99, "intake", "index")),
+            ("merger-{{index}}: oldest match not acknowledged",
+             _max("session_lag_seconds", "index")),
+        ), "s", 12, number=LAG_ID),
+    )),
     Row("Throughput", (
         Panel("Tuples in", (
             ("objects", _rate("objects_total")), ("{{kind}}", _rate("updates_total", "kind")),
@@ -99,8 +119,10 @@ ROWS = (
         Panel("Until matches are durable", tuple(
             (f"p{100 * q:g}", _quantile(q, "complete")) for q in (0.5, 0.9, 0.99)
         ), "s", 6),
-        Panel("Late objects", (("more than {{than}}", _rate("late_objects_total", "than")),),
-              "ops", 6),
+        Panel("Late objects", (
+            ("more than {{than}}", _rate("late_objects_total", "than")),
+            ("stalls", _rate("throughput_stalls_total")),
+        ), "ops", 6),
     )),
     Row("Queues", (
         Panel("Waiting", (
@@ -169,7 +191,7 @@ ROWS = (
 def dashboard() -> dict[str, Any]:
     """To be imported into Grafana, or provisioned."""
     return {
-        "uid": "ps2stream",
+        "uid": UID,
         "title": "PS2Stream",
         "description": "Written by `ps2stream dashboards`",
         "tags": ["ps2stream"],
@@ -209,12 +231,14 @@ def _jobs() -> dict[str, Any]:
 
 
 def _panels() -> list[dict[str, Any]]:
+    taken = {panel.number for row in ROWS for panel in row.panels}
+    free = (number for number in itertools.count(1) if number not in taken)
     out: list[dict[str, Any]] = []
     y = 0
     for row in ROWS:
         place = {"x": 0, "y": y, "w": _WIDTH, "h": 1}
         out.append({
-            "id": len(out) + 1, "type": "row", "title": row.title, "gridPos": place,
+            "id": next(free), "type": "row", "title": row.title, "gridPos": place,
             "collapsed": False, "panels": [],
         })  # fmt: skip
         x, y, height = 0, y + 1, 0
@@ -223,7 +247,7 @@ def _panels() -> list[dict[str, Any]]:
             if x + panel.width > _WIDTH:
                 x, y = 0, y + height
             place = {"x": x, "y": y, "w": panel.width, "h": high}
-            out.append(_panel(panel, len(out) + 1, place))
+            out.append(_panel(panel, panel.number or next(free), place))
             x, height = x + panel.width, high
         y += height
     return out

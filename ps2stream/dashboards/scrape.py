@@ -6,6 +6,8 @@ import json
 from collections.abc import Sequence
 
 RULES = "ps2stream.rules.yml"
+INTERVAL_S = 15
+"""Between two scrapes."""
 JOB = "ps2stream"
 
 # Ray puts `ray_` before our names, and `_total` behind the parts of a histogram; its own labels
@@ -30,8 +32,8 @@ def configuration(targets: Sequence[str], discovery: Sequence[str] = ()) -> str:
     out = f"""\
 # Written by `ps2stream dashboards`.
 global:
-  scrape_interval: 15s
-  evaluation_interval: 15s
+  scrape_interval: {INTERVAL_S}s
+  evaluation_interval: {INTERVAL_S}s
 
 rule_files:
   - {RULES}

@@ -18,7 +18,7 @@ NO_VALUE = {"global"}
 OF_THE_CHART = {
     "host", "port", "database_url", "database_schema", "dispatchers", "workers", "mergers",
     "tls_cert", "tls_key", "tls_client_ca", "dispatcher_ports", "link_ports", "ray_address",
-    "nodes_s", "node_ip",
+    "nodes_s", "node_ip", "niceness",
 }  # fmt: skip
 """Settings that the chart has values of its own for, or knows."""
 NOT_HERE = {

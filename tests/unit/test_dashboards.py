@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import configparser
 import json
 import re
 from pathlib import Path
 
+import yaml
 from click.testing import CliRunner
 
 from ps2stream.cli import main
-from ps2stream.dashboards.alerts import ALERTS
+from ps2stream.dashboards.alerts import ALERTS, RUNBOOKS, rules
 from ps2stream.dashboards.grafana import ROWS, dashboard
 from ps2stream.metrics import METRICS, Kind
+from scripts import cli_docs
 
 QUERIES = [expr for row in ROWS for panel in row.panels for _, expr in panel.queries]
 _SELECTOR = re.compile(r"(ps2stream_[a-z0-9_]+)(?:\{([^}]*)\})?")
@@ -73,11 +76,24 @@ def test_panels_do_not_overlap_and_legends_name_labels_of_their_query() -> None:
                 assert re.search(rf" by \([^)]*\b{label}\b", target["expr"]), target
 
 
-def test_the_documentation_has_every_alert_with_what_to_do(root: Path) -> None:
-    text = " ".join((root / "docs/metrics.md").read_text("utf-8").split())
+def test_each_alert_links_its_section_that_says_what_to_do_at_night(root: Path) -> None:
+    page = (root / RUNBOOKS).read_text("utf-8").partition("\n## Alerts\n")[2]
+    parts = re.split(r"^### (\w+)$", page.partition("\n## ")[0], flags=re.MULTILINE)[1:]
+    sections = dict(zip(parts[::2], parts[1::2], strict=True))
+    assert list(sections) == [alert.name for alert in ALERTS]
+    known = {" ".join(path) for path in cli_docs.commands() if path}
     for alert in ALERTS:
-        assert f"### {alert.name} {' '.join(alert.runbook.split())}" in text
-    assert set(re.findall(r"### (Ps2stream\w+)", text)) == {alert.name for alert in ALERTS}
+        section = sections[alert.name]
+        assert " ".join(section.split()).startswith(alert.runbook), alert.name
+        assert "**Can it wait?**" in section, alert.name
+        (block,) = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
+        for name in re.findall(r"^ps2stream (\w+)", block, re.MULTILINE):
+            assert name in known, (alert.name, name)
+    found = yaml.safe_load(rules("https://docs.example.org/operations.html"))["groups"][0]["rules"]
+    for rule, name in zip(found, sections, strict=True):
+        assert rule["alert"] == name
+        where = rule["annotations"]["runbook_url"]
+        assert where == f"https://docs.example.org/operations.html#{name.lower()}"
 
 
 def test_no_name_of_a_counter_looks_like_a_part_of_a_histogram() -> None:
@@ -95,9 +111,50 @@ def test_targets_are_checked_and_files_are_told(tmp_path: Path) -> None:
     found = run.invoke(main, ["dashboards", "-o", str(tmp_path / "a/b"), "--json"])
     assert found.exit_code == 0
     names = [Path(path).name for path in json.loads(found.output)["written"]]
-    assert names == ["prometheus.yml", "ps2stream.rules.yml", "ps2stream.json"]
+    assert names == [
+        "prometheus.yml", "ps2stream.rules.yml", "ps2stream.json", "ps2stream.yml", "ps2stream.yml",
+        "grafana.ini", "ray.env",
+    ]  # fmt: skip
     assert "127.0.0.1:9404" in (tmp_path / "a/b/prometheus.yml").read_text()
     (tmp_path / "file").write_text("")
     found = run.invoke(main, ["dashboards", "-o", str(tmp_path / "file")])
     assert found.exit_code == 2
     assert "cannot write to" in found.output
+
+
+def test_grafana_and_ray_are_configured_for_each_other(tmp_path: Path) -> None:
+    urls = ("--grafana", "http://127.0.0.1:3001/", "--prometheus", "http://10.0.0.7:9091")
+    run, folder = CliRunner(), tmp_path / "made"
+    assert run.invoke(main, ["dashboards", "-o", str(folder), *urls]).exit_code == 0
+    lines = (folder / "ray.env").read_text().splitlines()
+    found = dict(line.split("=", 1) for line in lines if not line.startswith("#"))
+    source, = yaml.safe_load(
+        (folder / "grafana/provisioning/datasources/ps2stream.yml").read_text()
+    )["datasources"]  # fmt: skip
+    assert (source["type"], source["url"]) == ("prometheus", "http://10.0.0.7:9091")
+    provider, = yaml.safe_load(
+        (folder / "grafana/provisioning/dashboards/ps2stream.yml").read_text()
+    )["providers"]  # fmt: skip
+    loaded = json.loads((Path(provider["options"]["path"]) / "ps2stream.json").read_text())
+    assert loaded == dashboard()
+    assert found == {
+        "RAY_GRAFANA_HOST": "http://127.0.0.1:3001",
+        "RAY_PROMETHEUS_HOST": source["url"],
+        "RAY_PROMETHEUS_NAME": source["name"],
+        "RAY_GRAFANA_DEFAULT_DASHBOARD_UID": loaded["uid"],
+    }
+    ini = configparser.ConfigParser()
+    ini.read(folder / "grafana/grafana.ini")
+    assert ini["paths"]["provisioning"] == str(folder / "grafana/provisioning")
+    assert dict(ini["server"]) == {"http_addr": "127.0.0.1", "http_port": "3001"}
+    assert ini["security"].getboolean("allow_embedding")
+    for wrong in ("127.0.0.1:3000", "http://a:70000", "http://a b", "http://a\nX=1", "ftp://a"):
+        refused = run.invoke(main, ["dashboards", "-o", str(tmp_path / "none"), "--grafana", wrong])
+        assert (refused.exit_code, "--grafana" in refused.output) == (2, True), wrong
+    assert not (tmp_path / "none").exists()
+
+
+def test_the_panels_of_rays_overview_are_rate_and_lag() -> None:
+    panels = {panel["id"]: panel["title"] for panel in dashboard()["panels"]}
+    assert len(panels) == len(dashboard()["panels"])
+    assert (panels[41], panels[24]) == ("Rate of each actor", "Lag of each actor")

@@ -97,6 +97,10 @@ securityContext:
   value: "0"
 - name: RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO
   value: "0"
+- name: RAY_ENABLE_AUTO_CONNECT
+  value: "0"
+- name: RAY_worker_niceness
+  value: "0"
 {{- if .Values.ray.redis.address }}
 - name: RAY_gcs_rpc_server_reconnect_timeout_s # until the next head is up
   value: "600"
