@@ -170,7 +170,7 @@ def test_the_commands_of_the_guide_print_what_it_says(
     node: Path, root: Path, tmp_path: Path
 ) -> None:
     text = (root / "docs" / "howto" / "client.md").read_text("utf-8")
-    (block,) = re.findall(r"```console\n(.*?)```", text, re.DOTALL)
+    (block,) = (b for b in re.findall(r"```console\n(.*?)```", text, re.DOTALL) if "npm" in b)
     told = list(steps(block))
     assert [command for command, _ in told[:2]] == ["cd examples/node", "npm ci"]
     with start(Settings(runtime="local", port=0, workers=1, data_dir=tmp_path / "data")) as running:
