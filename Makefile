@@ -13,6 +13,11 @@ SEED ?= 1
 JOBS ?= 2
 BY_ITSELF := tests/map tests/service/test_overload.py
 LONG := tests/ray/test_moves.py tests/ray/test_rebalance.py
+PYTEST := $(BIN)/python -m pytest
+TESTS = $(if $(ARGS),"tests: $(PYTEST) $(subst ",\",$(ARGS))",\
+    "tests side by side: $(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder tests \
+    $(addprefix --ignore=,$(BY_ITSELF) $(LONG))" \
+    "tests that need the machine: $(PYTEST) $(BY_ITSELF)")
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint pytest docs chart fuzz chaos protos lock bench clean
@@ -28,19 +33,13 @@ $(READY): requirements.txt pyproject.toml scripts/setup.sh
 demo: $(READY) ## start a service, replay posts, show live matches, verify them
 	@$(BIN)/ps2stream demo --seconds $(SECONDS) $(if $(wildcard $(TWEETS)),--input $(TWEETS)) $(ARGS)
 
-test: lint pytest ## all checks, then all tests
+# Each stage runs whatever came of those before; the last line adds them up.
+test: $(READY) ## all checks, then all tests
+	@$(BIN)/python scripts/stages.py "static checks: sh scripts/lint.sh $(BIN)" \
+	    $(TESTS) $(if $(ALSO),"also: $(ALSO)")
 
 pytest: $(READY)
-ifeq ($(ARGS),)
-	@echo "== pytest: what bears company, in $(JOBS) processes"
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder \
-	    tests $(addprefix --ignore=,$(BY_ITSELF) $(LONG))
-	@echo "== pytest: what wants the machine for itself, one after the other"
-	@$(BIN)/python -m pytest $(BY_ITSELF)
-else
-	@echo "== pytest"
-	@$(BIN)/python -m pytest $(ARGS)
-endif
+	@$(BIN)/python scripts/stages.py $(TESTS)
 
 lint: $(READY) ## ruff, mypy --strict, import-linter, buf lint, generated code
 	@sh scripts/lint.sh $(BIN)
@@ -79,5 +78,5 @@ bench: $(READY) ## measure the engine (one core) and the pipeline
 	@$(BIN)/ps2stream bench pipeline $(ARGS)
 
 clean: ## remove .venv, caches and build output
-	rm -rf $(VENV) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist site examples/go/ps2stream *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
