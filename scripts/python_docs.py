@@ -19,8 +19,8 @@ SHOWN = {
     "matches": ("Match", "Matches", "Gap"),
     "api": ("Query",),
     "space": ("Rect", "Circle", "Polygon", "World"),
-    "answers": ("Receipt", "Refused", "TokenInfo", "Moves", "MoveInfo", "Watched", "WatchedObject",
-                "WatchedMatch"),
+    "answers": ("InsertedQuery", "Receipt", "Refused", "TokenInfo", "Moves", "MoveInfo",
+                "Watched", "WatchedObject", "WatchedMatch"),
     "errors": (),
 }  # fmt: skip
 """Modules and their classes, in this order; without names, all of them."""

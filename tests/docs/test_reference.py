@@ -53,6 +53,15 @@ def test_the_api_reference_has_all_and_nothing_else(root: Path) -> None:
         assert rows == [(v.name, str(v.number)) for v in enum.values], enum.name
 
 
+def test_every_file_names_one_package_of_each_language() -> None:
+    """protoc-gen-go refuses a file without go_package; Java would get one outer class a file."""
+    for file in FILES:
+        options = file.DESCRIPTOR.GetOptions()
+        assert options.go_package == "ps2stream/v1;ps2streamv1", file.DESCRIPTOR.name
+        assert options.java_package == "com.ps2stream.v1", file.DESCRIPTOR.name
+        assert options.java_multiple_files, file.DESCRIPTOR.name
+
+
 def test_each_method_names_the_scope_that_the_guard_asks_for(root: Path) -> None:
     told = sections(root)
     for service in SERVICES:

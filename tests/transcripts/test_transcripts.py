@@ -1,4 +1,4 @@
-"""Replays the transcripts of this folder, and the tour of the README, against a service."""
+"""Replays the transcripts of this folder against a service."""
 
 from __future__ import annotations
 
@@ -35,27 +35,6 @@ def test_transcript(name: str) -> None:
     for command, expected in steps((FOLDER / name).read_text("utf-8")):
         got = run(command).strip()
         assert re.fullmatch(pattern(expected), got), f"$ {command}\n{got}\n-- expected:\n{expected}"
-
-
-@pytest.mark.usefixtures("server")
-def test_the_tour_of_the_readme(root: Path) -> None:
-    """Everything but the rate is as the README says."""
-    text = (root / "README.md").read_text("utf-8")
-    blocks = re.findall(r"```console\n(.*?)```", text, re.DOTALL)
-    told = [step for block in blocks for step in steps(block)]
-    assert len(told) > 4
-    for command, expected in told:
-        wanted = re.sub(r"in [\d.]+ s \([\d,]+/s\)", "in <...> s (<...>/s)", expected)
-        assert re.fullmatch(pattern(wanted), run(command).strip()), command
-
-
-def test_the_python_of_the_readme(
-    root: Path, server: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = (root / "README.md").read_text("utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    exec(compile(code.replace("localhost:7077", server), "README.md", "exec"), {})
-    assert capsys.readouterr().out == "Best espresso in town\n"
 
 
 def test_a_service_that_is_not_there() -> None:
