@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 
 import click
@@ -32,7 +33,11 @@ COMMANDS = {
     "migrations": ("migrations", "migrations"),
     "calibrate": ("calibrate", "calibrate"),
     "map": ("map", "live_map"),
+    "backup": ("backup", "backup"),
+    "restore": ("backup", "restore"),
+    "doctor": ("doctor", "doctor"),
     "dashboards": ("dashboards", "dashboards"),
+    "config": ("config", "config"),
     "demo": ("demo", "demo"),
     "bench": ("bench", "bench"),
     "experiment": ("experiment", "experiment"),
@@ -52,6 +57,17 @@ class Lazy(Program):
         command = getattr(importlib.import_module(f"ps2stream.commands.{module}"), name)
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As in click, which would make its suggestions from commands that are loaded."""
+        name = args[0]
+        if name in COMMANDS or name.startswith("-"):
+            return super().resolve_command(ctx, args)
+        near = [f"'{found}'" for found in difflib.get_close_matches(name, COMMANDS)]
+        hint = f" Did you mean {' or '.join(near)}?" if near else ""
+        raise click.UsageError(f"No such command {name!r}.{hint}", ctx)
 
 
 @click.group(

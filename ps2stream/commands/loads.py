@@ -78,11 +78,15 @@ def moves_shown(told: Told) -> str:
     return "\n".join([*table(head, rows), *reasons, "", all_in_all])
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines with aligned columns."""
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 0) -> list[str]:
+    """Lines with aligned columns, the first `left` of them to the left."""
     wide = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
     return [
-        "  ".join(cell.rjust(n) for cell, n in zip(row, wide, strict=True)) for row in (head, *rows)
+        "  ".join(
+            cell.ljust(n) if column < left else cell.rjust(n)
+            for column, (cell, n) in enumerate(zip(row, wide, strict=True))
+        ).rstrip()
+        for row in (head, *rows)
     ]
 
 

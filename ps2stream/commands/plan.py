@@ -21,7 +21,7 @@ from ps2stream.commands.output import (
     timeout_option,
     writing,
 )
-from ps2stream.commands.recent import recent
+from ps2stream.commands.recent import recent, running_plan
 from ps2stream.commands.shared_data import shared_file
 from ps2stream.commands.telling import Telling
 from ps2stream.errors import InvalidArgument, Violation
@@ -71,14 +71,14 @@ def file_names(
     metavar="HOST:PORT",
     multiple=True,
     callback=addresses,
-    help="Take the live queries of a running service, and recent objects of this dispatcher; "
-    "give it for each dispatcher.",
+    help="Take the live queries of a running service, recent objects of this dispatcher (give it "
+    "for each), and the plan in force as --base, so that `apply` takes the new one.",
 )
 @click.option(
     "--workers",
     type=click.IntRange(1, 1024),
     default=8,
-    show_default=True,
+    show_default="8, or as many as the running service or --base has",
     help="Of the service that will use the plan.",
 )
 @click.option(
@@ -118,7 +118,8 @@ def file_names(
     "--grid-bits",
     type=(click.IntRange(0, 14), click.IntRange(0, 14)),
     metavar="LON LAT",
-    help="2^LON columns, 2^LAT rows; default: by the queries' median box.",
+    help="2^LON columns, 2^LAT rows; default: that of the running service or of --base, else by "
+    "the queries' median box. A running service changes its grid by a restart only.",
 )
 @click.option(
     "--engine",
@@ -172,6 +173,11 @@ def plan(
     A column `op` tells inserts and deletes of the sample's period (with a column `time`)
     from queries that stood before it (`live`, the default). Spark runs on this machine
     unless spark-submit or its settings name a master.
+
+    With --from-service the plan follows the one in force, on its grid:
+
+    \b
+      ps2stream plan --from-service localhost:7077 && ps2stream apply plan.json
     """
     if context.invoked_subcommand is not None:
         return
@@ -181,19 +187,21 @@ def plan(
     from ps2stream.planner.load import Costs
     from ps2stream.planner.partition import Options
 
-    former = load_plan(base) if base is not None else None
-    if former is not None:
-        for name, value in (("--grid-bits", grid_bits), ("--stemmer", stemmer),
-                            ("--stop-words", stop_words)):  # fmt: skip
-            if value is not None:
-                raise InvalidArgument([Violation(name, "is that of --base; give one of them")])
-        stemmer, stop_words = former.analysis.stemmer, former.analysis.stop_words
-        if context.get_parameter_source("workers") is ParameterSource.DEFAULT:
-            workers = former.workers
     if not (objects or from_service):
         raise InvalidArgument(
             [Violation("--objects", "give at least one file of objects, or --from-service")]
         )
+    fixed = {"--grid-bits": grid_bits, "--stemmer": stemmer, "--stop-words": stop_words}
+    chosen = [name for name, value in fixed.items() if value is not None]
+    if base is not None and chosen:
+        raise InvalidArgument([Violation(chosen[0], "is that of --base; give one of them")])
+    former = load_plan(base) if base is not None else None
+    if former is None and from_service and not chosen:
+        former = running_plan(output, from_service[0])
+    if former is not None:
+        stemmer, stop_words = former.analysis.stemmer, former.analysis.stop_words
+        if context.get_parameter_source("workers") is ParameterSource.DEFAULT:
+            workers = former.workers
     with writing(path), Telling(output) as tell:
         posts, updates = recent(output, from_service, seed, tell)
         if not (objects or posts):
@@ -223,7 +231,11 @@ def plan(
             made = replace(made, version=former.version + 1, base_version=former.version)
         save_plan(made, path)
     collected = {"collected": sample.collected} if sample.collected else {}
-    output.emit({"plan": path, **_facts(made), **collected}, _shown(path, made, sample.collected))
+    derived = {} if former is None else {"version": made.version, "base_version": former.version}
+    output.emit(
+        {"plan": path, **derived, **_facts(made), **collected},
+        _shown(path, made, sample.collected),
+    )
 
 
 @plan.command()
@@ -318,8 +330,11 @@ def _shown(path: str, plan: RoutingPlan, collected: Mapping[str, int]) -> str:
         "loads": f"{', '.join(loads)} {unit} of work for the sample",
         "balance": f"slowest over fastest {ratio(found['balance'])}, over the lower bound "
         f"{ratio(found['slowest_over_bound'])}",
+        "follows": f"plan version {plan.base_version}: `ps2stream apply {path}` moves the service",
         "written to": path,
     }
+    if not plan.base_version:
+        del rows["follows"]
     if not collected:
         del rows["collected"]
     lines = [f"{name:<12}{text}" for name, text in rows.items()]

@@ -12,6 +12,7 @@ from ps2stream.errors import Unavailable
 
 if TYPE_CHECKING:
     from ps2stream.api import Query
+    from ps2stream.plan import RoutingPlan
 
 LISTED = 10_000
 
@@ -35,6 +36,16 @@ def recent(
                 updates.append(of_records((f"{target}: {q.id}", _record(q)) for q in some))
                 tell(f"{target}: {sum(map(len, updates)):,} live queries")
     return together(samples, seed).to_batches() if samples else [], updates
+
+
+def running_plan(output: Output, target: str) -> RoutingPlan:
+    """The plan by which the service of this dispatcher runs. Raises Unavailable naming it."""
+    import json
+
+    from ps2stream.plan import RoutingPlan
+
+    with _named(target), output.connect(target) as client:
+        return RoutingPlan.from_dict(json.loads(client.plan()))
 
 
 @contextmanager
