@@ -113,3 +113,8 @@ class Grid:
             for span, side, low, high in zip((360.0, 180.0), sides, _COARSEST, _FINEST, strict=True)
         ]
         return cls(*bits)
+
+
+def cells_of(grid: Grid) -> str:
+    """The grid in words, as errors name it."""
+    return f"{1 << grid.lon_bits} x {1 << grid.lat_bits} cells (max_cells {grid.max_cells})"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from ps2stream.batch import I64, U8, Frame
@@ -22,6 +22,28 @@ class DeleteRequests(Frame):
     id: U8
     request_off: I64
     request: U8
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LogReached(Frame):
+    """dispatcher, merger -> sequencer, after every so many bytes: the log `name` is durable up
+    to `position`, and no number above `highest` has been given; see LogNote."""
+
+    KIND = 56
+    position: int
+    highest: int
+    name: U8
+
+
+class LogNote(NamedTuple):
+    """What the ledger knows of a log. incarnation: the log's own random number, 0 where it has
+    none; position: the log reaches at least this far, and no record before it was stamped with
+    an LSN that the ledger lacks; highest: the highest number that was given when this was noted,
+    of an offset (object log) or of a session's pair (match log)."""
+
+    incarnation: int
+    position: int
+    highest: int
 
 
 class Answer(NamedTuple):
@@ -88,6 +110,20 @@ class Store(Protocol):
         """The highest that was committed."""
         ...
 
+    @property
+    def lsn(self) -> int:
+        """The last one that was committed."""
+        ...
+
+    def log_notes(self) -> dict[str, LogNote] | None:
+        """What is known of the logs, by name; None in a ledger of a version that noted
+        nothing."""
+        ...
+
+    def note_logs(self, notes: Mapping[str, LogNote]) -> None:
+        """Make these the notes that there are, durably, or nothing. Raises Unavailable."""
+        ...
+
     def epoch(self, role: str, index: int) -> int:
         """The epoch of a new incarnation of this actor: higher than any before, durable.
         Raises Unavailable when it cannot be written."""
@@ -124,6 +160,11 @@ class Log(Protocol):
     @property
     def end(self) -> int:
         """Where the next record will stand; what lies before may still have to be synced."""
+        ...
+
+    @property
+    def synced(self) -> int:
+        """All records before this position are durable."""
         ...
 
     def append(self, record: bytes) -> int:

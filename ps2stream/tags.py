@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps2stream.batch import I64, U32, U64
+from ps2stream.batch import I64, U32, U64, sealed
 from ps2stream.grid import Grid
 from ps2stream.h1 import H1
 from ps2stream.rows import QueryRows
@@ -76,10 +76,13 @@ class Tagger:
         """The tags of inserts or deletes: cells of the bounding boxes times posting terms."""
         cell_off, cell = self.grid.cover(rows.box_off, rows.box)
         off = np.zeros(len(rows) + 1, np.int64)
-        tag_sizes(cell_off, rows.post, off)
+        tag_sizes(cell_off, sealed(rows.post), off)
         tag_cell = np.empty(off[-1], np.uint32)
         tag_term = np.empty(off[-1], np.uint64)
-        expand_tags(cell_off, cell, rows.post, rows.term_off, rows.term, tag_cell, tag_term)
+        expand_tags(
+            cell_off, cell, sealed(rows.post), sealed(rows.term_off), sealed(rows.term),
+            tag_cell, tag_term,
+        )  # fmt: skip
         worker = self.h1.owners(tag_cell, tag_term)
         if self.young is not None:
             new = np.repeat(rows.handle > self.apart, np.diff(off))

@@ -11,7 +11,6 @@ import dataclasses
 import re
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +24,7 @@ from ps2stream.bench.workload import Posts, Workload, make
 from ps2stream.errors import InvalidArgument, Violation
 from ps2stream.expr import compile_column
 from ps2stream.grid import Grid
+from ps2stream.private_folder import PrivateFolder
 from ps2stream.rows import Kind, QueryRows, Shape
 from ps2stream.space_kernels import rect_boxes
 from ps2stream.tag_kernels import expand_tags, tag_sizes
@@ -270,11 +270,11 @@ def yardstick_rate(path: str, queries: int) -> dict[str, float]:
     """Run the yardstick engine in a process of its own. Raises InvalidArgument when it does
     not print what is expected."""
     script = Path(path).resolve()
-    with tempfile.TemporaryDirectory() as cache:
+    with PrivateFolder() as cache:
         done = subprocess.run(
             [sys.executable, str(script), str(queries)],
             cwd=script.parent,
-            env={"NUMBA_CACHE_DIR": cache, "PATH": "/usr/bin:/bin"},
+            env={"NUMBA_CACHE_DIR": str(cache.path), "PATH": "/usr/bin:/bin"},
             capture_output=True,
             text=True,
             check=False,

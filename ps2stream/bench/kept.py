@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from ps2stream.private_folder import PrivateFolder
 from ps2stream.store.places import Place, place
 
 
@@ -16,8 +16,8 @@ def fresh(directory: str | None, database_url: str | None) -> Iterator[Place]:
     """A new directory below `directory` (that of the system for temporary files if None), or
     a new schema of the database."""
     if database_url is None:
-        with tempfile.TemporaryDirectory(dir=directory, prefix="ps2stream-bench-") as path:
-            yield place(Path(path))
+        with PrivateFolder(None if directory is None else Path(directory)) as folder:
+            yield place(folder.path)
         return
     schema = f"ps2stream_bench_{secrets.token_hex(4)}"
     found = place(Path(), database_url, schema)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -20,6 +19,7 @@ from ps2stream.batch import strings_to_column
 from ps2stream.merger.state import MergerMachine
 from ps2stream.messages import MatchBatch, MergerQueries, Payload
 from ps2stream.ports import Log
+from ps2stream.private_folder import PrivateFolder
 from ps2stream.rows import Kind
 from ps2stream.session_messages import Attach, Credit
 from ps2stream.store.segments import SegmentLog
@@ -40,6 +40,10 @@ class _Nowhere:
         return self.end - len(record)
 
     def sync(self) -> int:
+        return self.end
+
+    @property
+    def synced(self) -> int:
         return self.end
 
     def read(self, position: int) -> bytes:
@@ -117,8 +121,8 @@ def main(batches: int = 42) -> dict[str, Any]:
     for sessions in (1_000, 1):
         for fields in (0, 7):
             kind = f"{sessions} sessions, fields {fields}"
-            with tempfile.TemporaryDirectory(prefix="ps2s-bench-") as folder:
-                log = SegmentLog.open(folder)
+            with PrivateFolder() as folder:
+                log = SegmentLog.open(folder.path)
                 found[kind] = {
                     "segments": run(sessions, fields, batches, log),
                     "nowhere": run(sessions, fields, batches, _Nowhere()),

@@ -121,6 +121,6 @@ def _insert(runtime: LocalRuntime, load: workload.Workload) -> None:
     pairs = enumerate(zip(expressions, rects, strict=True))
     with Client(f"127.0.0.1:{server.port}", timeout=60) as client:
         client.insert_many(
-            {"id": str(i), "keywords": words, "region": Rect(*rect)} for i, (words, rect) in pairs
+            {"id": str(i), "expression": words, "region": Rect(*rect)} for i, (words, rect) in pairs
         )
     server.stop(0.1)

@@ -13,11 +13,9 @@ import dataclasses
 import functools
 import multiprocessing
 import os
-import tempfile
 import threading
 import time
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -35,6 +33,7 @@ from ps2stream.cluster.running import Service
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings, default_workers
 from ps2stream.plan import built_in_plan
+from ps2stream.private_folder import PrivateFolder
 from ps2stream.terms import Analysis, Analyzer
 from ps2stream.v1 import object_pb2, pubsub_pb2, pubsub_pb2_grpc, query_pb2
 
@@ -60,10 +59,10 @@ def run_overload(
     given = dict(locals())
     analysis = Analysis(salt=seed)
     load = workload.make("synthetic", "q1", queries, 0, batch * BATCHES, seed, Analyzer(analysis))
-    with tempfile.TemporaryDirectory(prefix="ps2s-bench-") as folder:
+    with PrivateFolder() as folder:
         settings = Settings(
             port=0,
-            data_dir=Path(folder) / "data",
+            data_dir=folder.path / "data",
             max_in_flight=max_in_flight,
             session_quota=1 << 30,
             runtime=runtime,

@@ -14,7 +14,6 @@ from __future__ import annotations
 import dataclasses
 import multiprocessing
 import os
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,6 +29,7 @@ from ps2stream.cluster.running import Service
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings, default_workers
 from ps2stream.plan import built_in_plan
+from ps2stream.private_folder import PrivateFolder
 from ps2stream.terms import Analysis, Analyzer
 
 SAMPLE_EVERY = 20_011  # offsets; each sampled object is checked against brute force
@@ -62,10 +62,10 @@ def run_pipeline(
         from ps2stream.bench.engine import tuned
 
         load, _ = tuned(load, mo, analyzer, analyzer.analyse(load.posts.text_off, load.posts.text))
-    with tempfile.TemporaryDirectory(prefix="ps2s-bench-") as folder:
+    with PrivateFolder() as folder:
         settings = Settings(
             port=0,
-            data_dir=Path(folder) / "data",
+            data_dir=folder.path / "data",
             mergers=mergers,
             max_in_flight=max_in_flight,
             session_quota=1 << 30,

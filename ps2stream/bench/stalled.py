@@ -12,12 +12,10 @@ import dataclasses
 import multiprocessing
 import os
 import queue
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -28,6 +26,7 @@ from ps2stream.bench.taker import OPTIONS, Taker
 from ps2stream.cluster.running import Service
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
+from ps2stream.private_folder import PrivateFolder
 from ps2stream.v1 import delivery_pb2, object_pb2, pubsub_pb2, pubsub_pb2_grpc, query_pb2
 
 CHANNEL_STREAMS = 50
@@ -51,8 +50,8 @@ def run_stalled(
     session, one in `every` by every stalled session too. `burst`: objects of 32 KiB that each
     stalled session is sent first."""
     given = {k: v for k, v in locals().items() if k != "given"}
-    with tempfile.TemporaryDirectory(prefix="ps2s-bench-") as folder:
-        settings = Settings(port=0, data_dir=Path(folder) / "data", workers=1, runtime=runtime)
+    with PrivateFolder() as folder:
+        settings = Settings(port=0, data_dir=folder.path / "data", workers=1, runtime=runtime)
         with start(settings) as service:
             found = _measure(service, given)
     return {"benchmark": "stalled", "settings": given | {"cores": os.cpu_count()}, **found}

@@ -49,8 +49,11 @@ def report(settings: Settings, rows: Sequence[Row], rates: Sequence[str]) -> Rep
     )  # fmt: skip
 
 
-def measured(settings: Settings, algorithms: Sequence[str]) -> tuple[list[Row], list[str]]:
-    """(a row for each number of queries and algorithm, what the rates were)."""
+def measured(
+    settings: Settings, algorithms: Sequence[str], rate: float | None = None
+) -> tuple[list[Row], list[str]]:
+    """(a row for each number of queries and algorithm, what the rates were). rate: tuples a
+    second, by default SHARE of what saturates the service."""
     stream, source = next(iter(settings.sources.items()))
     rows: list[Row] = []
     rates = []
@@ -61,8 +64,8 @@ def measured(settings: Settings, algorithms: Sequence[str]) -> tuple[list[Row], 
             source, standing, POSTS_OF * settings.size.planned, settings.workers[0], settings.seed
         )
         order = [algorithms[0], *(REPEATS[settings.sweeps] * tuple(algorithms))]
-        rate, moves = migrations(set_up, order, settings.runtime, settings.progress)
-        rates.append(f"{standing:,} queries: {rate:,.0f} tuples/s.")
+        given, moves = migrations(set_up, order, settings.runtime, settings.progress, rate)
+        rates.append(f"{standing:,} queries: {given:,.0f} tuples/s.")
         for name in algorithms:
             mine = [move for move in moves[1:] if move.algorithm == name]
             rows.append({"stream": stream, "standing": standing} | row_of(name, mine))

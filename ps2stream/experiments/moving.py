@@ -12,11 +12,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import multiprocessing
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -36,6 +34,7 @@ from ps2stream.experiments.worlds import sample, westward
 from ps2stream.plan import RoutingPlan
 from ps2stream.planner.algorithms import ALGORITHMS
 from ps2stream.planner.partition import Options, to_plan
+from ps2stream.private_folder import PrivateFolder
 from ps2stream.terms import Analysis, Analyzer
 
 SESSION = "bench"
@@ -96,9 +95,9 @@ def migrations(
     """(tuples a second, a move by each algorithm in turn). rate: by default SHARE of what
     saturates the service before the first move. Raises Ps2StreamError where the service does
     not move."""
-    with tempfile.TemporaryDirectory(prefix="ps2s-moves-") as folder:
+    with PrivateFolder() as folder:
         settings = Settings(
-            port=0, data_dir=Path(folder) / "data", workers=scene.plan.workers,
+            port=0, data_dir=folder.path / "data", workers=scene.plan.workers,
             session_quota=1 << 30, load_period_s=PERIOD_S, runtime=runtime,
         )  # fmt: skip
         progress("starting the service")
@@ -165,9 +164,9 @@ class _Run:
         self.sender.send((FOREVER, rate, BATCH))
         try:
             self._back(first)
-            self._settle(algorithm)
+            self._rebalanced(algorithm, dry_run=True)
             time.sleep(QUIET_S + PERIOD_S)
-            told = self.client.rebalance(algorithm)
+            told = self._rebalanced(algorithm)  # the controller may have learnt of the plan since
             info = self._ended(told["plan_version"])
             time.sleep(TAIL_S)
         finally:
@@ -192,13 +191,12 @@ class _Run:
             again = first | {"base_version": now["version"], "version": now["version"] + 1}
             self._ended(self.client.apply_plan(json.dumps(again).encode())[1])
 
-    def _settle(self, algorithm: str) -> None:
-        """Until an adjustment may be made."""
+    def _rebalanced(self, algorithm: str, *, dry_run: bool = False) -> dict[str, Any]:
+        """What `rebalance` foretells, once an adjustment may be made."""
         deadline = time.monotonic() + WAIT_S
         while True:
             try:
-                self.client.rebalance(algorithm, dry_run=True)
-                return
+                return self.client.rebalance(algorithm, dry_run=dry_run)
             except FailedPrecondition:
                 if time.monotonic() > deadline:
                     raise

@@ -14,6 +14,7 @@ from ps2stream.api import Query
 from ps2stream.batch import U32
 from ps2stream.errors import InvalidArgument, Violation
 from ps2stream.leaves import Space, holders, leaf_from_dict
+from ps2stream.polygons import find_ambiguous_edge
 from ps2stream.space import Circle, Polygon, Rect, Region
 
 CORNERS = 48
@@ -37,7 +38,8 @@ def query_feature(query: Query, own: bool) -> Feature:
 
 def on_globe(region: Any) -> Any:
     """A polygon in GeoJSON whose longitudes go on beyond 180 degrees, cut at the antimeridian as
-    RFC 7946 wants it; all else as it is. Raises InvalidArgument for one that cannot be cut."""
+    RFC 7946 wants it, and with corners on edges of more than 180 degrees, which go as they are
+    drawn; all else as it is. Raises InvalidArgument for one that cannot be cut."""
     if not isinstance(region, dict) or region.get("type") != "Polygon":
         return region
     try:
@@ -47,11 +49,14 @@ def on_globe(region: Any) -> Any:
         shape = shapely.Polygon(rings[0], rings[1:])
     except (KeyError, TypeError, ValueError, IndexError):
         return region  # the service says what is wrong
-    if not (west >= -180 and 180 < east <= west + 360):
+    beyond = west >= -180 and 180 < east <= west + 360
+    long = any(find_ambiguous_edge(ring[:, 0]) is not None for ring in rings)
+    if not beyond and (not long or west < -180 or east > 180):
         return region
     if not shape.is_valid:
         problem = f"is not valid: {shapely.is_valid_reason(shape)}"
         raise InvalidArgument([Violation("region.coordinates", problem)])
+    shape = shapely.segmentize(shape, 180)
     halves = []
     for turn in (0, 360):
         part = shape.intersection(shapely.box(turn - 180, -90, turn + 180, 90))

@@ -154,7 +154,7 @@ def test_the_port_itself(service: Service) -> None:
     @settings(settings.get_profile("fuzz"), max_examples=max(1, EXAMPLES // 20))
     @given(sent)
     def run(data: bytes) -> None:
-        with socket.create_connection((host, int(port)), timeout=10) as connection:
+        with socket.create_connection((host, int(port)), timeout=60) as connection:
             connection.sendall(data)
             connection.shutdown(socket.SHUT_WR)
             try:

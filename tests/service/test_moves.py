@@ -168,9 +168,10 @@ def test_the_commands(service: Service, client: Client, tmp_path: Path) -> None:
         listed[1]
     )
     shown = run(service, "migrations").output.splitlines()
-    assert len(shown) == 2
-    assert "matches collapsed" in shown[0]
-    assert "missing 0, surplus 0 postings" in shown[0]
+    assert shown[0].split() == ["plans", "outcome", "begun", "took", "loaded", "objects", "delayed",
+                                ">1", "s", "collapsed", "missing", "surplus"]  # fmt: skip
+    assert [line[:16] for line in shown[1:]] == ["1 -> 2  done    ", "2 -> 3  done    "]
+    assert [line.split()[-2:] for line in shown[1:]] == [["0", "0"], ["0", "0"]]
     assert (listed[0]["missing"], listed[0]["surplus"]) == (0, 0)
     [kept] = lines(run(service, "apply", "--abort", "--json"))
     assert (kept["event"], kept["plan_version"]) == ("aborted", 3)

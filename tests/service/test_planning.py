@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,37 @@ def test_a_plan_from_a_running_service(client: Client, target: str, tmp_path: Pa
     assert shown["made"]["algorithm"] == "hybrid"
 
 
+def test_a_running_service_takes_the_plan_that_was_made_from_it(tmp_path: Path) -> None:
+    """The tutorial's way: no --base, no --grid-bits, no --workers."""
+    settings = Settings(runtime="local", port=0, workers=3, data_dir=tmp_path / "data")
+    path = tmp_path / "plan.json"
+    with start(settings) as service, Client(service.targets[0], timeout=90) as client:
+        target = service.targets[0]
+        words = ["flood", "storm", "river", "train"]
+        posts = [{"lon": i % 90 / 10, "lat": 40.5, "text": words[i % 4]} for i in range(600)]
+        client.publish(posts)
+        client.insert_many((f"q{i}", words[i % 4], [i % 9, 40, i % 9 + 1, 41]) for i in range(60))
+        made = run("plan", "--from-service", target, "--engine", "numpy", "-o", str(path))
+        assert (made["version"], made["base_version"], made["workers"]) == (2, 1, 3)
+        own = tmp_path / "own-grid.json"
+        own_grid = ("--grid-bits", "3", "3", "-o", str(own))
+        run("plan", "--from-service", target, "--engine", "numpy", *own_grid)
+        error = run("apply", str(own), "--server", target, code=7)["error"]
+        assert "is not that of the service" in error["message"]
+        run("apply", str(path), "--wait", "--server", target)
+        assert client.moves().plan_version == 2
+        client.publish([post | {"id": str(i)} for i, post in enumerate(posts)])
+        expected = {
+            (f"q{q}", str(i))
+            for i, post in enumerate(posts)
+            for q in range(60)
+            if q % 4 == i % 4 and q % 9 <= i % 90 / 10 <= q % 9 + 1
+        }
+        with client.subscribe() as matches:
+            found = [(m.query_id, m.object_id) for m in islice(matches, len(expected))]
+    assert set(found) == expected
+
+
 def test_dispatchers_count_for_what_they_accepted(tmp_path: Path) -> None:
     settings = Settings(
         runtime="local", port=0, workers=1, dispatchers=2, data_dir=tmp_path / "data",
@@ -78,7 +110,7 @@ def test_a_service_without_objects_says_so(tmp_path: Path) -> None:
 def test_a_service_that_is_not_there_is_named() -> None:
     args = ("plan", "--from-service", "127.0.0.1:1", "--timeout", "0.5")
     error = run(*args, code=5)["error"]
-    assert error["message"].startswith("--from-service 127.0.0.1:1: failed to connect")
+    assert error["message"].startswith("--from-service 127.0.0.1:1: cannot connect")
 
 
 @pytest.mark.parametrize("option", ["--from-service", "--objects", "--queries"])

@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from ps2stream.expr import parse
-from ps2stream.gazetteer import cities, distinctive, made_posts, make_query, seeds_of
+from ps2stream.gazetteer import distinctive, made_posts, make_query, seeds_of
+from ps2stream.places import load_places
 from ps2stream.posts import SCHEMA, paced
 from ps2stream.space import Rect
 from ps2stream.tally import Published, Tally
@@ -111,7 +112,7 @@ def test_batches_wait_for_their_turn() -> None:
 
 
 def test_made_posts_and_queries_are_seeded_and_valid() -> None:
-    assert len(cities()) > 20_000
+    assert len(load_places()) > 20_000
     analyzer = Analyzer(ANALYSIS)
     first, again = (next(made_posts(np.random.default_rng(3), 200)) for _ in range(2))
     assert first.equals(again)
