@@ -1,4 +1,4 @@
-"""A bounded sample of recent objects, for the planner.
+"""A sample of recent objects, bounded in rows and bytes, for the planner.
 
 Every object has the same chance to be in it. When it is full, what is older than the
 window goes first; then the chance is halved, and with it the sample. When the stream
@@ -17,6 +17,8 @@ from ps2stream.batch import F64, I64, U8, U64, concat_ragged, take_ragged
 from ps2stream.rows import ObjectRows
 
 WINDOW_MS = 600_000
+SAMPLE_BYTES = 32 << 20
+"""Columns of the rows that a reservoir keeps, of which 50,000 ordinary posts take half."""
 
 
 class ObjectSample(NamedTuple):
@@ -36,6 +38,11 @@ class ObjectSample(NamedTuple):
     weight: F64
     accepted: I64
     since: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all columns."""
+        return sum(column.nbytes for column in self[:-1])
 
     def take(self, rows: I64) -> ObjectSample:
         """These rows as new columns."""
@@ -93,15 +100,22 @@ class _Chunk(NamedTuple):
 
 
 class Reservoir:
-    """At most `capacity` rows; a capacity of 0 keeps nothing."""
+    """At most `capacity` rows, of `most_bytes`; a capacity of 0 keeps nothing."""
 
-    def __init__(self, capacity: int, seed: int = 0, window_ms: int = WINDOW_MS) -> None:
+    def __init__(
+        self,
+        capacity: int,
+        seed: int = 0,
+        window_ms: int = WINDOW_MS,
+        most_bytes: int = SAMPLE_BYTES,
+    ) -> None:
         self._capacity = capacity
+        self._most_bytes = most_bytes
         self._window = window_ms
         self._rng = np.random.default_rng(seed)
         self._chunks: deque[_Chunk] = deque()
         self._chance = 1.0
-        self._size = 0
+        self._size = self._bytes = 0
         self._since = 0
 
     def __len__(self) -> int:
@@ -113,7 +127,7 @@ class Reservoir:
             return
         if self._chance < 1:
             self._forget(now_ms)
-            if 4 * self._size < self._capacity:
+            if 4 * self._size < self._capacity and 4 * self._bytes < self._most_bytes:
                 self._chance *= 2
         count = self._rng.binomial(len(rows), self._chance)
         if not count:
@@ -132,7 +146,8 @@ class Reservoir:
         ticket = self._rng.random(count) * self._chance
         self._chunks.append(_Chunk(now_ms, ticket, self._chance, taken))
         self._size += count
-        if self._size > self._capacity:
+        self._bytes += taken.nbytes
+        if self._overflows:
             self._shrink(now_ms)
 
     def sample(self) -> ObjectSample:
@@ -167,13 +182,19 @@ class Reservoir:
             gone = self._chunks.popleft()
             self._since = gone.at_ms + 1
             self._size -= len(gone.ticket)
+            self._bytes -= gone.rows.nbytes
+
+    @property
+    def _overflows(self) -> bool:
+        return self._size > self._capacity or self._bytes > self._most_bytes
 
     def _shrink(self, now_ms: int) -> None:
         self._forget(now_ms)
-        while self._size > self._capacity:
+        while self._overflows:
             self._chance /= 2
             self._chunks = deque(filter(_holds, (_thinned(c, self._chance) for c in self._chunks)))
             self._size = sum(len(chunk.ticket) for chunk in self._chunks)
+            self._bytes = sum(chunk.rows.nbytes for chunk in self._chunks)
 
 
 def _holds(chunk: _Chunk) -> bool:

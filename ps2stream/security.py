@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-INTAKE_BYTES = 64 << 20
+INTAKE_BYTES = 16 << 20
 """Of publications that a dispatcher has accepted and not yet routed and synced."""
 QUOTA_RETRY_MS = 1000
 """When to ask again after a quota on what a tenant has."""

@@ -236,6 +236,12 @@ class DispatcherEdge:
 
         return end
 
+    def tell_congestion(self, tell: Callable[[bool], None]) -> None:
+        """Call `tell` whenever it changes whether batches that are routed wait; it must not
+        block."""
+        with self.lock:
+            self._publications.tell_congestion(tell)
+
     @property
     def open_bytes(self) -> int:
         """Bytes of batches that are routed and not complete."""

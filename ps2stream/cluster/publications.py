@@ -23,8 +23,11 @@ from ps2stream.rows import ObjectRows
 from ps2stream.service.gateway import Publication
 
 log = logging.getLogger("ps2stream.cluster")
-OPEN_BYTES = 128 << 20
-"""Columns of batches that are routed and not complete, for they may be sent again."""
+OPEN_BYTES = 64 << 20
+"""Columns of batches that are routed and not complete, for they may be sent again. From there on
+large publications wait at the gate."""
+RESERVED = 8
+"""One of so many batches under way is left to small publications."""
 Settle = Callable[[Future[Any], object], None]
 
 
@@ -97,6 +100,12 @@ class Publications:
         # acknowledgements find no crowd there.
         self._door = threading.Lock()
         self._unsynced: deque[_Accepted] = deque()
+        self._congested = False
+        self._listeners: list[Callable[[bool], None]] = []
+
+    def tell_congestion(self, tell: Callable[[bool], None]) -> None:
+        """Call `tell` whenever that changes whether what is routed waits. Under the lock."""
+        self._listeners.append(tell)
 
     def add(
         self, rows: ObjectRows, wait_s: float, durable: bool, route: Callable[[], None]
@@ -123,10 +132,8 @@ class Publications:
     def route(self, out: Callable[[Sequence[Send | Reply]], None], now_ms: int) -> None:
         """Route what waits, as far as it is to leave now. Called under the lock."""
         machine = self._machine
-        while (
-            machine.in_flight < machine.max_in_flight
-            and self.open_bytes < OPEN_BYTES
-            and (taken := self.intake.take(machine.active))
+        while machine.in_flight < machine.max_in_flight and (
+            taken := self.intake.take(machine.active)
         ):
             rows = ObjectRows.concat([waiting.rows for waiting in taken])
             begun = time.monotonic()
@@ -157,6 +164,7 @@ class Publications:
             if end:
                 self._wake()
             self._room.notify_all()
+        self._look_for_congestion()
 
     def completed(self, batches: Sequence[int]) -> None:
         """Mergers have done these, perhaps all of them."""
@@ -198,6 +206,16 @@ class Publications:
                 _, waiting, publication = self._unsynced.popleft()
                 self._meter.add("durable", now - waiting.since, len(waiting.rows))
                 self._settle(waiting.future, publication)
+
+    def _look_for_congestion(self) -> None:
+        most = self._machine.max_in_flight
+        congested = (
+            self.open_bytes >= OPEN_BYTES or self._machine.in_flight >= most - most // RESERVED
+        )
+        if congested != self._congested:
+            self._congested = congested
+            for tell in self._listeners:
+                tell(congested)
 
     def _trace(self, batch: int, objects: int, since: float, begun: float) -> None:
         traces, key = self._meter.traces, (self._machine.index, batch)

@@ -19,7 +19,10 @@ from ps2stream.security import Quota
 OBJECT_BYTES = 24
 """Position and time of an object."""
 SMALL_BYTES = 128 << 10
-"""A publication up to this size has a turn that larger ones leave free."""
+"""A publication up to this size is a small one."""
+SMALL_PART = 4
+"""One of so many parts of the budget is for small ones."""
+WAITING = 2
 LEAST_BYTES = 2 * BATCH_BYTES
 """The smallest budget that a batch of the largest size fits, leaving as much again."""
 
@@ -81,18 +84,17 @@ class AdmissionTicket:
         return self.finish, self.number
 
 
-class PublishAdmission:
-    """One budget of bytes for all that is accepted and not yet routed and synced, and so many
-    turns to parse and analyse.
+class FairAdmission:
+    """One budget of bytes, and so many turns to parse and analyse.
 
     Those that wait are admitted by self-clocked fair queueing (Golestani 1994): each caller gets
-    the same bytes, and a small publication comes before the large ones of others. What waits is
-    bounded as well: half of the budget, in shares.
+    the same bytes. What waits is bounded as well: WAITING times the budget, in shares.
     """
 
     def __init__(self, limit_bytes: int, turns: int) -> None:
         self.held = ByteShares(limit_bytes)
-        self.waiting = ByteShares(limit_bytes // 2)
+        self.waiting = ByteShares(WAITING * limit_bytes)
+        self.closed = False
         self._turns = turns
         self._working = 0
         self._queue: list[AdmissionTicket] = []
@@ -120,6 +122,11 @@ class PublishAdmission:
             return None
         return ticket
 
+    def set_closed(self, closed: bool) -> list[AdmissionTicket]:
+        """Whether nobody is admitted; those that are admitted now."""
+        self.closed = closed
+        return self._enter_waiting()
+
     def end_turn(self, ticket: AdmissionTicket) -> list[AdmissionTicket]:
         """The publication is analysed; those that are admitted now."""
         if not ticket.working:
@@ -145,7 +152,7 @@ class PublishAdmission:
     def _enter_waiting(self) -> list[AdmissionTicket]:
         entered: list[AdmissionTicket] = []
         at = 0
-        while at < len(self._queue) and self._working <= self._turns:
+        while at < len(self._queue) and self._is_open:
             ticket = self._queue[at]
             if self._may_enter(ticket):
                 del self._queue[at]
@@ -160,8 +167,11 @@ class PublishAdmission:
         return entered
 
     def _may_enter(self, ticket: AdmissionTicket) -> bool:
-        turns = self._turns + (ticket.size_bytes <= SMALL_BYTES)
-        return self._working < turns and self._has_room(ticket)
+        return self._is_open and self._has_room(ticket)
+
+    @property
+    def _is_open(self) -> bool:
+        return not self.closed and self._working < self._turns
 
     def _has_room(self, ticket: AdmissionTicket) -> bool:
         return self.held.fits(ticket.caller, ticket.size_bytes)
@@ -176,6 +186,70 @@ class PublishAdmission:
         self.waiting.give_back(ticket.caller, ticket.size_bytes)
         if not self.waiting.held_by(ticket.caller):
             self._finish.pop(ticket.caller, None)
+
+
+class PublishAdmission:
+    """Admits all that is accepted and not yet routed and synced, within `limit_bytes`.
+
+    Small publications have a part of the bytes and turns of their own, so that they wait for no
+    large ones. While what is routed waits for workers or mergers, no large one is admitted.
+    """
+
+    def __init__(self, limit_bytes: int, turns: int) -> None:
+        small_bytes = limit_bytes // SMALL_PART
+        self._small = FairAdmission(small_bytes, turns)
+        self._large = FairAdmission(limit_bytes - small_bytes, turns)
+        self.limit_bytes = limit_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that are accepted and not yet routed and synced."""
+        free_bytes = self._small.held.free_bytes + self._large.held.free_bytes
+        return self.limit_bytes - free_bytes
+
+    @property
+    def congested(self) -> bool:
+        """Whether no large publication is admitted."""
+        return self._large.closed
+
+    def set_congested(self, congested: bool) -> list[AdmissionTicket]:
+        """Whether what is routed waits; those that are admitted now."""
+        return self._large.set_closed(congested)
+
+    def request(self, caller: Hashable, size_bytes: int) -> AdmissionTicket | None:
+        """A ticket that is admitted at once or waits; None where no more may wait."""
+        return self._of(size_bytes).request(caller, size_bytes)
+
+    def end_turn(self, ticket: AdmissionTicket) -> list[AdmissionTicket]:
+        """The publication is analysed; those that are admitted now."""
+        return self._of(ticket.size_bytes).end_turn(ticket)
+
+    def leave(self, ticket: AdmissionTicket) -> list[AdmissionTicket]:
+        """The publication is routed and synced, or given up; those that are admitted now."""
+        return self._of(ticket.size_bytes).leave(ticket)
+
+    def _of(self, size_bytes: int) -> FairAdmission:
+        return self._small if size_bytes <= SMALL_BYTES else self._large
+
+
+class RefusalPace:
+    """How long refusals are held back, so that all who are refused send at most `bytes_per_s`
+    together: each for its own bytes, once for each refusal that is held back, at most `most_s`.
+    Who waits for a refusal sends nothing more meanwhile, and one of a few bytes waits for none."""
+
+    def __init__(self, bytes_per_s: int, most_s: float) -> None:
+        self._bytes_per_s = bytes_per_s
+        self._most_s = most_s
+        self.held = 0
+
+    def begin(self, size_bytes: int) -> float:
+        """A publication of so many bytes is refused; seconds until it is told."""
+        self.held += 1
+        return min(self._most_s, size_bytes * self.held / self._bytes_per_s)
+
+    def end(self) -> None:
+        """It has been told."""
+        self.held -= 1
 
 
 # --- rates ------------------------------------------------------------------

@@ -23,6 +23,7 @@ from ps2stream.service.half_open import HalfOpenCalls, PeerLimits, PeerShares
 from ps2stream.service.identity import Caller, Identities
 from ps2stream.service.lanes import CONNECTION_STREAMS, HOST_STREAMS, Lane, Lanes
 from ps2stream.service.status import abort
+from ps2stream.service.timers import Timers
 from ps2stream.service.unary_calls import UnaryCalls
 
 log = logging.getLogger("ps2stream.service")
@@ -114,7 +115,8 @@ class Guard(grpc.ServerInterceptor):
         self._stream_shares = PeerShares(
             PeerLimits(CONNECTION_STREAMS, HOST_STREAMS), "peer_streams"
         )
-        self._unary = UnaryCalls(lanes, self._half_open)
+        self._timers = Timers()
+        self._unary = UnaryCalls(lanes, self._half_open, self._timers)
         self._waiting: dict[grpc.ServicerContext, None] = {}  # strangers' open calls
         self._streams: dict[grpc.ServicerContext, Caller] = {}
         self._lock = threading.Lock()
@@ -128,6 +130,7 @@ class Guard(grpc.ServerInterceptor):
     def stop(self) -> None:
         self._stopped.set()
         self._half_open.stop()
+        self._timers.stop()
 
     def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
         """gRPC asks for the handler of each call, before any message of it is read."""

@@ -151,3 +151,4 @@ def pipelined(
             yield item()
     finally:
         gone.set()
+        item = None  # an error has frames that hold a message, and this one

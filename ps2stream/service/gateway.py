@@ -132,6 +132,10 @@ class Gateway(Protocol):
         nothing accepted, when as many batches as may be under way keep waiting for `wait_s`
         seconds, and Unavailable while the disk is full or the dispatcher catches up."""
 
+    def tell_congestion(self, tell: Callable[[bool], None]) -> None:
+        """Call `tell` whenever it changes whether batches that are routed wait for workers or
+        mergers; it must not block."""
+
     def lookup(
         self, id: str | None, session: int, after: int, limit: int, tenant: bytes = b""
     ) -> Future[LookupReply]:

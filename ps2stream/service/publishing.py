@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import NamedTuple, TypeAlias, TypeVar
 
 import grpc
@@ -26,6 +28,7 @@ from ps2stream.service.calls import OBJECT_ROWS, check_batch, in_time, parse
 from ps2stream.service.gate import PublishGate
 from ps2stream.service.gateway import Gateway, Publication
 from ps2stream.service.objects import Refusal, read_objects
+from ps2stream.service.status import HeldBack
 from ps2stream.v1 import object_pb2, pubsub_pb2
 
 STREAM_WAIT_S = 5.0
@@ -41,15 +44,24 @@ Answer = TypeVar("Answer", pubsub_pb2.PublishResponse, pubsub_pb2.PublishStreamR
 Level: TypeAlias = object_pb2.PublishLevel.ValueType
 
 
+class TryAgain(NamedTuple):
+    """Why a batch was not taken now. No exception: its frames would hold the message until the
+    next collection of garbage."""
+
+    problem: str
+    retry_after_ms: int
+
+
 class Taken(NamedTuple):
     """What became of a batch; `at` is None where nothing of it was accepted, `error` why a full
-    service or a quota refused it."""
+    service or a quota refused it; it is told in `hold_s` seconds."""
 
     level: Level
     at: Publication | None = None
     accepted: int = 0
     refused: Sequence[Refusal] = ()
-    error: ResourceExhausted | None = None
+    error: TryAgain | None = None
+    hold_s: float = 0.0
 
 
 class Publishing:
@@ -65,11 +77,20 @@ class Publishing:
         self.refused: Counter[str] = Counter(dict.fromkeys(REASONS, 0))
         """Objects by why they were not accepted."""
 
-    def publish(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def publish(self, data: bytes, context: grpc.ServicerContext) -> bytes | HeldBack:
         in_time(context)
-        taken = self._take(pubsub_pb2.PublishRequest, data, context, UNARY_WAIT_S)()
+        taking = self._take(pubsub_pb2.PublishRequest, data, context, UNARY_WAIT_S)
+        if isinstance(taking, Taken):
+            return HeldBack(taking.hold_s, partial(self._tell_refusal, taking))
+        return self._tell(taking())
+
+    def _tell_refusal(self, taken: Taken) -> bytes:
+        self._gate.end_refusal()
+        return self._tell(taken)
+
+    def _tell(self, taken: Taken) -> bytes:
         if taken.error is not None:
-            raise taken.error
+            raise ResourceExhausted(taken.error.problem, taken.error.retry_after_ms)
         if taken.refused and taken.at is None:
             raise InvalidArgument(
                 [
@@ -82,9 +103,12 @@ class Publishing:
     def begin(self, data: bytes, context: grpc.ServicerContext) -> Callable[[], bytes]:
         """One batch of a PublishStream, for `pipelined`."""
         taking = self._take(pubsub_pb2.PublishStreamRequest, data, context, STREAM_WAIT_S)
+        if isinstance(taking, Taken):
+            time.sleep(taking.hold_s)  # and nothing more of the stream is read
+            self._gate.end_refusal()
 
         def finish() -> bytes:
-            taken = taking()
+            taken = taking if isinstance(taking, Taken) else taking()
             answer = _answer(pubsub_pb2.PublishStreamResponse(), taken)
             if taken.error is not None:
                 answer.retry_after_ms = taken.error.retry_after_ms
@@ -94,9 +118,10 @@ class Publishing:
 
     def _take(
         self, kind: type[Request], data: bytes, context: grpc.ServicerContext, wait_s: float
-    ) -> Callable[[], Taken]:
-        """Hands the good rows to the gateway; what is returned waits until they are routed.
-        Rows, rate and share are looked at before anything is built for the batch."""
+    ) -> Callable[[], Taken] | Taken:
+        """Hands the good rows to the gateway; what is returned waits until they are routed, or
+        tells that the batch was not admitted. Rows, rate and share are looked at before anything
+        is built for the batch."""
         check_batch(kind, data, OBJECT_ROWS)
         try:
             with self._rates_lock:
@@ -161,22 +186,20 @@ class Publishing:
 
         return finish
 
-    def _refuse_unread(
-        self, kind: type[Request], data: bytes, error: ResourceExhausted
-    ) -> Callable[[], Taken]:
+    def _refuse_unread(self, kind: type[Request], data: bytes, error: ResourceExhausted) -> Taken:
         """Refuses a batch that was not admitted. What it holds is read for the counters alone,
-        so one at a time."""
+        so one at a time. Whoever tells it ends the refusal at the gate."""
         with self._refusing:
             request = parse(kind, data, BATCH_BYTES, "batch_bytes")
             rows = len(request.batch.objects) or arrow.count_rows(request.batch.arrow)
             taken = self._refuse(effective(request.level), rows, error)
-        return lambda: taken
+        return taken._replace(hold_s=self._gate.begin_refusal(len(data)))
 
     def _refuse(self, level: Level, rows: int, error: ResourceExhausted) -> Taken:
         shed = level == object_pb2.PUBLISH_LEVEL_NONE
         reason = "quota" if isinstance(error, OverQuota) else "full"
         self.refused["shed" if shed else reason] += rows
-        return Taken(level, error=None if shed else error)
+        return Taken(level, error=None if shed else TryAgain(str(error), error.retry_after_ms))
 
 
 def _routed(routing: Future[Publication], wait_s: float) -> Publication:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
@@ -44,7 +44,16 @@ MAX_DESCRIPTION = 256
 _ROOM = 5 << 10
 """A status travels in HTTP/2 trailers, which clients take up to 8 KiB of."""
 
-Behaviour = Callable[[bytes, grpc.ServicerContext], bytes]
+
+class HeldBack(NamedTuple):
+    """What a behaviour returns in place of an answer that is to wait, without a thread, for
+    `seconds`: then `tell` returns the answer or raises."""
+
+    seconds: float
+    tell: Callable[[], bytes]
+
+
+Behaviour = Callable[[bytes, grpc.ServicerContext], bytes | HeldBack]
 StreamBehaviour = Callable[[Iterator[bytes], grpc.ServicerContext], Iterable[bytes]]
 OpenBehaviour = Callable[[Iterator[bytes], grpc.ServicerContext, Callable[[None], None]], None]
 """Of a stream that goes on after its handler (open_calls.py)."""
@@ -76,7 +85,7 @@ def tell(context: grpc.ServicerContext, error: Exception) -> None:
 def unary(behaviour: Behaviour) -> Behaviour:
     """Make a handler's errors its status."""
 
-    def handle(request: bytes, context: grpc.ServicerContext) -> bytes:
+    def handle(request: bytes, context: grpc.ServicerContext) -> bytes | HeldBack:
         try:
             return behaviour(request, context)
         except Exception as error:  # noqa: BLE001

@@ -64,6 +64,9 @@ class TenantGateway:
     ) -> Future[Publication]:
         return self._all.publish(rows, wait_s, durable)
 
+    def tell_congestion(self, tell: Callable[[bool], None]) -> None:
+        self._all.tell_congestion(tell)
+
     def lookup(
         self, id: str | None, session: int, after: int, limit: int, tenant: bytes = b""
     ) -> Future[LookupReply]:

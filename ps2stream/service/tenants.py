@@ -35,6 +35,7 @@ class Tenants:
         self._streams = Slots(MAX_STREAMS, "streams")
         self._held = Held()
         self._gate = PublishGate(security.intake_bytes)
+        gateway.tell_congestion(self._gate.set_congested)
         self._couriers = Couriers.start()
         self._bulk = Slots(MAX_BULK_STREAMS, "bulk_streams")
         self._services: dict[str, PubSub] = {}

@@ -18,6 +18,8 @@ from ps2stream.errors import InvalidArgument, Ps2StreamError, ResourceExhausted,
 from ps2stream.service.half_open import HalfOpenCalls
 from ps2stream.service.lanes import Lane, Lanes
 from ps2stream.service.open_calls import OpenCall
+from ps2stream.service.status import HeldBack
+from ps2stream.service.timers import Timers
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -39,9 +41,10 @@ class InlineExecutor(ThreadPoolExecutor):
 class UnaryCalls:
     """Makes handlers that gRPC takes as those of non-blocking streams."""
 
-    def __init__(self, lanes: Lanes, half_open: HalfOpenCalls) -> None:
+    def __init__(self, lanes: Lanes, half_open: HalfOpenCalls, timers: Timers) -> None:
         self._lanes = lanes
         self._half_open = half_open
+        self._timers = timers
         self.executor = InlineExecutor(1)
 
     def handler(
@@ -54,11 +57,17 @@ class UnaryCalls:
         """Answers on a thread of `lane`; `read` and `write` parse and serialize messages."""
 
         def answer(data: bytes, call: OpenCall, context: grpc.ServicerContext) -> None:
+            tell(call, context, lambda: behaviour(_parsed(data, read), context))
+
+        def tell(call: OpenCall, context: grpc.ServicerContext, find: Callable[[], Any]) -> None:
             try:
-                found = behaviour(_parsed(data, read), context)
+                found = find()
             except Exception as error:  # noqa: BLE001
                 # What `abort` raises says nothing: the status is in the context.
                 call.end(error if context.code() is None else None)  # type: ignore[attr-defined]
+                return
+            if isinstance(found, HeldBack):
+                self._timers.after(found.seconds, partial(tell, call, context, found.tell))
                 return
             call.answer(found if write is None else write(found))
 

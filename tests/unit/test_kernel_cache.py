@@ -94,7 +94,7 @@ def test_stages_are_shown_at_a_terminal_and_logged_elsewhere(
 ) -> None:
     records: list[logging.LogRecord] = []
     keeper = logging.Handler()
-    keeper.emit = records.append  # type: ignore[method-assign]
+    keeper.emit = records.append  # type: ignore[method-assign,assignment]
     logger = logging.getLogger("ps2stream")  # whose handlers other tests may have set
     monkeypatch.setattr(logger, "handlers", [keeper])
     monkeypatch.setattr(logger, "propagate", False)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from ps2stream.batch import column_to_strings, strings_to_column
-from ps2stream.dispatcher.reservoir import Reservoir
+from ps2stream.dispatcher.reservoir import WINDOW_MS, Reservoir
 from ps2stream.rows import ObjectRows
 
 
@@ -85,3 +87,19 @@ def test_a_capacity_of_nothing_keeps_nothing() -> None:
     reservoir.add(rows(0, 3), 10)
     assert len(reservoir) == 0
     assert len(reservoir.sample().lon) == 0
+
+
+def test_long_texts_are_bounded_in_bytes_and_stand_for_the_stream() -> None:
+    reservoir, n = Reservoir(1000, seed=3, most_bytes=1 << 20), 4_000
+    for first in range(0, n, 20):
+        part = rows(first, 20)
+        text_off, text = strings_to_column(["long " * 2_000] * 20)
+        part = dataclasses.replace(part, text_off=text_off, text=text)
+        reservoir.add(part, first)
+        assert reservoir.sample().nbytes <= 1 << 20
+    found = reservoir.sample()
+    assert len(found.weight) > 40
+    assert found.weight.sum() == pytest.approx(n, rel=0.3)
+    for first in range(n, 2 * n, 20):  # once these are of yesterday, short ones fill it again
+        reservoir.add(rows(first, 20), 2 * WINDOW_MS + first)
+    assert len(reservoir) > 400

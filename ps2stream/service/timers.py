@@ -1,0 +1,57 @@
+"""Things to do later, on one thread for all of them."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+log = logging.getLogger("ps2stream.service")
+
+
+class Timers:
+    """Does what it is given once its time has come; what it does must not block."""
+
+    def __init__(self) -> None:
+        self._due: list[tuple[float, int, Callable[[], object]]] = []  # a heap
+        self._numbers = itertools.count()
+        self._changed = threading.Condition()
+        self._stopped = False
+        threading.Thread(target=self._run, daemon=True, name="ps2stream-timers").start()
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def after(self, seconds: float, do: Callable[[], object]) -> None:
+        """Do it on the thread of this, in so many seconds."""
+        with self._changed:
+            heapq.heappush(self._due, (time.monotonic() + seconds, next(self._numbers), do))
+            self._changed.notify()
+
+    def stop(self) -> None:
+        """Do nothing more."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while (do := self._next()) is not None:
+            try:
+                do()
+            except Exception:
+                log.exception("what was to be done later failed")
+
+    def _next(self) -> Callable[[], object] | None:
+        """Waits for what is due; None once stopped."""
+        with self._changed:
+            while not self._stopped:
+                if not self._due:
+                    self._changed.wait()
+                elif (left_s := self._due[0][0] - time.monotonic()) <= 0:
+                    return heapq.heappop(self._due)[2]
+                else:
+                    self._changed.wait(left_s)
+        return None
