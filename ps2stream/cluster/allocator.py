@@ -9,25 +9,30 @@ columns of a full batch, since the pages of a mapping are cleared each time.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 
 import pyarrow as pa
+
+from ps2stream.cluster.process import resident_bytes
 
 LARGE_BYTES = 4 << 20
 """Pieces from this size on go back to the system when they are freed."""
 FREE_BYTES = 256 << 20
 """What may be free at the end of a heap before it shrinks by itself."""
-HEAPS = 4
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+SPARE_BYTES = 64 << 20
+"""How much more than it needs a process may keep once it has rested."""
+REST_BYTES = 4 << 20
+"""Logged between two looks: who logs less rests."""
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
 def bound_heaps() -> None:
-    """Fixes the thresholds and the number of heaps. Does nothing where the C library is not
-    glibc."""
+    """Fixes the thresholds; the number of heaps is fixed by the environment, for Ray has begun
+    many by then. Does nothing where the C library is not glibc."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, LARGE_BYTES)
         mallopt(_M_TRIM_THRESHOLD, FREE_BYTES)
-        mallopt(_M_ARENA_MAX, HEAPS)
 
 
 def return_free_memory() -> None:
@@ -36,3 +41,25 @@ def return_free_memory() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+class MemoryReturn:
+    """Gives free memory back once a process rests after a flood."""
+
+    def __init__(
+        self,
+        measure: Callable[[], int] = resident_bytes,
+        give_back: Callable[[], None] = return_free_memory,
+    ) -> None:
+        self._measure = measure
+        self._give_back = give_back
+        self._needed_bytes = 0
+        self._logged_bytes = 0
+
+    def look(self, logged_bytes: int) -> None:
+        """From time to time. logged_bytes: since the start."""
+        rests = logged_bytes - self._logged_bytes < REST_BYTES
+        self._logged_bytes = logged_bytes
+        if rests and self._measure() > self._needed_bytes + SPARE_BYTES:
+            self._give_back()
+            self._needed_bytes = self._measure()

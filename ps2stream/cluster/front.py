@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ps2stream.batch import Frame
-from ps2stream.cluster.allocator import bound_heaps, return_free_memory
+from ps2stream.cluster.allocator import MemoryReturn, bound_heaps
 from ps2stream.cluster.edge import DispatcherEdge
 from ps2stream.cluster.logs import LogReporter, Logs
 from ps2stream.cluster.process import wall_clock_ms
@@ -23,10 +24,8 @@ if TYPE_CHECKING:
     from ps2stream.service.server import Server
 
 
-REST_S = 2.0
-FLOOD_BYTES = 16 << 20
-"""Bytes of batches under way after which free memory is given back, once nothing was logged for
-REST_S."""
+LOOK_S = 2.0
+"""Between two looks whether memory is to be given back."""
 
 
 class DispatcherShell(Shell):
@@ -110,14 +109,14 @@ class DispatcherShell(Shell):
         return super().status() | self.edge.status() | served
 
     def _sync(self) -> None:
-        flooded = False
+        memory, look_at = MemoryReturn(), 0.0
         while not self._stopping.is_set():
-            if not self._unsynced.wait(REST_S if flooded else None):
-                return_free_memory()
-                flooded = False
-                continue
-            flooded |= self.edge.open_bytes > FLOOD_BYTES
-            self._unsynced.clear()
-            with self.watched():
-                self.edge.sync()
+            due = self._unsynced.wait(LOOK_S)
+            if time.monotonic() >= look_at:
+                look_at = time.monotonic() + LOOK_S
+                memory.look(self._log.end)
+            if due:
+                self._unsynced.clear()
+                with self.watched():
+                    self.edge.sync()
         self._log.close()

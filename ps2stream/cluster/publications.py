@@ -199,13 +199,13 @@ class Publications:
         """Make durable what was accepted, and answer. Raises Unavailable, for good."""
         with self._meter.time("sync"):
             end = self._log.log.sync()
-        self._log.synced(end)
         with self._lock:
             now = time.monotonic()
             while self._unsynced and self._unsynced[0].end <= end:
                 _, waiting, publication = self._unsynced.popleft()
                 self._meter.add("durable", now - waiting.since, len(waiting.rows))
                 self._settle(waiting.future, publication)
+        self._log.synced(end)  # trims the log: nobody waits for that
 
     def _look_for_congestion(self) -> None:
         most = self._machine.max_in_flight

@@ -31,6 +31,7 @@ SETTINGS = {
     "RAY_DEDUP_LOGS": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "MALLOC_ARENA_MAX": "4",  # else what many threads free stays with the process (allocator.py)
     "RAY_ENABLE_AUTO_CONNECT": "0",  # a call between two Rays must not start a third
 }
 

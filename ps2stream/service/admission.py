@@ -192,13 +192,13 @@ class PublishAdmission:
     """Admits all that is accepted and not yet routed and synced, within `limit_bytes`.
 
     Small publications have a part of the bytes and turns of their own, so that they wait for no
-    large ones. While what is routed waits for workers or mergers, no large one is admitted.
+    large ones, which have half as many turns: a core is left for the others. While what is routed waits for workers or mergers, no large one is admitted.
     """
 
     def __init__(self, limit_bytes: int, turns: int) -> None:
         small_bytes = limit_bytes // SMALL_PART
         self._small = FairAdmission(small_bytes, turns)
-        self._large = FairAdmission(limit_bytes - small_bytes, turns)
+        self._large = FairAdmission(limit_bytes - small_bytes, max(1, turns // 2))
         self.limit_bytes = limit_bytes
 
     @property

@@ -54,7 +54,7 @@ def open_batch(
     return batch
 
 
-def count_rows(data: bytes) -> int:
+def count_rows(data: bytes | memoryview) -> int:
     """Rows of the record batches of an Arrow IPC stream, by their heads; 0 for what is none."""
     rows = 0
     try:

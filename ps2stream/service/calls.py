@@ -53,9 +53,9 @@ def parse_batch(kind: type[M], data: bytes, rows: RowField) -> M:
     return parse(kind, data, BATCH_BYTES, "batch_bytes")
 
 
-def check_batch(kind: type[Message], data: bytes, rows: RowField) -> None:
-    """Raises InvalidArgument for a batch of more than BATCH_BYTES bytes or BATCH_ROWS rows. They
-    are counted before anything is built for them."""
+def check_batch(kind: type[Message], data: bytes, rows: RowField) -> int:
+    """How many rows the batch has as messages, counted before anything is built for them. Raises
+    InvalidArgument for one of more than BATCH_BYTES bytes or BATCH_ROWS rows."""
     _check_size(data, BATCH_BYTES, "batch_bytes")
     column = np.frombuffer(data, np.uint8)
     count = count_entries(column, rows.outer, rows.inner, BATCH_ROWS)
@@ -63,6 +63,7 @@ def check_batch(kind: type[Message], data: bytes, rows: RowField) -> None:
         raise _malformed(kind)
     if count > BATCH_ROWS:
         raise InvalidArgument([Violation(rows.path, rows_problem())])
+    return int(count)
 
 
 def rows_problem() -> str:

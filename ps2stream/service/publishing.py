@@ -22,12 +22,12 @@ from ps2stream.errors import (
     Violation,
 )
 from ps2stream.limits import BATCH_BYTES, VIOLATIONS
-from ps2stream.service import arrow
 from ps2stream.service.admission import AdmissionTicket, PublishRates
 from ps2stream.service.calls import OBJECT_ROWS, check_batch, in_time, parse
 from ps2stream.service.gate import PublishGate
 from ps2stream.service.gateway import Gateway, Publication
 from ps2stream.service.objects import Refusal, read_objects
+from ps2stream.service.peek import read_level_and_rows
 from ps2stream.service.status import HeldBack
 from ps2stream.v1 import object_pb2, pubsub_pb2
 
@@ -122,13 +122,13 @@ class Publishing:
         """Hands the good rows to the gateway; what is returned waits until they are routed, or
         tells that the batch was not admitted. Rows, rate and share are looked at before anything
         is built for the batch."""
-        check_batch(kind, data, OBJECT_ROWS)
+        rows = check_batch(kind, data, OBJECT_ROWS)
         try:
             with self._rates_lock:
                 self._rates.check(self._gateway.clock_ms())
             ticket = self._gate.enter(context.peer(), len(data), wait_s)
         except ResourceExhausted as error:
-            return self._refuse_unread(kind, data, error)
+            return self._refuse_unread(kind, data, rows, error)
         try:
             return self._admit(ticket, kind, data, context, wait_s)
         except BaseException:
@@ -186,13 +186,15 @@ class Publishing:
 
         return finish
 
-    def _refuse_unread(self, kind: type[Request], data: bytes, error: ResourceExhausted) -> Taken:
-        """Refuses a batch that was not admitted. What it holds is read for the counters alone,
-        so one at a time. Whoever tells it ends the refusal at the gate."""
+    def _refuse_unread(
+        self, kind: type[Request], data: bytes, rows: int, error: ResourceExhausted
+    ) -> Taken:
+        """Refuses a batch of `rows` objects as messages that was not admitted. What else it holds
+        is read for the counters alone, so one at a time. Whoever tells it ends the refusal at the
+        gate."""
         with self._refusing:
-            request = parse(kind, data, BATCH_BYTES, "batch_bytes")
-            rows = len(request.batch.objects) or arrow.count_rows(request.batch.arrow)
-            taken = self._refuse(effective(request.level), rows, error)
+            level, rows = read_level_and_rows(kind, data, rows)
+            taken = self._refuse(effective(level), rows, error)
         return taken._replace(hold_s=self._gate.begin_refusal(len(data)))
 
     def _refuse(self, level: Level, rows: int, error: ResourceExhausted) -> Taken:

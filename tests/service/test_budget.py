@@ -15,6 +15,7 @@ from ps2stream.client import Client
 from ps2stream.cluster.running import Service
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
+from ps2stream.service.admission import AdmissionTicket
 from ps2stream.service.gate import PublishGate
 from ps2stream.subscription import rpc_error
 from ps2stream.v1 import object_pb2, pubsub_pb2
@@ -52,6 +53,15 @@ def gate(monkeypatch: pytest.MonkeyPatch, service: Service) -> PublishGate:
     return found[0]
 
 
+def hold_two(gate: PublishGate) -> list[AdmissionTicket]:
+    """Two large publications that are analysed, and not routed."""
+    held = []
+    for peer in ("first", "second"):
+        held.append(gate.enter(peer, 3_900_000, 0.0))
+        gate.end_turn(held[-1])
+    return held
+
+
 def large(level: int = object_pb2.PUBLISH_LEVEL_DURABLE) -> bytes:
     rows = [object_pb2.Object(lon=1, lat=1, text="word " * 12_000)] * 60
     batch = object_pb2.ObjectBatch(objects=rows)
@@ -63,7 +73,7 @@ def large(level: int = object_pb2.PUBLISH_LEVEL_DURABLE) -> bytes:
 def test_a_full_budget_refuses_by_name_and_small_ones_pass(
     service: Service, gate: PublishGate
 ) -> None:
-    held = [gate.enter(f"peer {i}", 3_900_000, 0.0) for i in range(2)]
+    held = hold_two(gate)
     channel: Any = grpc.insecure_channel(service.targets[0])
     publish = channel.unary_unary("/ps2stream.v1.PubSub/Publish")
     with channel:
@@ -86,7 +96,7 @@ def test_a_full_budget_refuses_by_name_and_small_ones_pass(
 
 
 def test_who_waits_comes_in_once_another_leaves(gate: PublishGate) -> None:
-    held = [gate.enter(f"peer {i}", 3_900_000, 0.0) for i in range(2)]
+    held = hold_two(gate)
     waits = threading.Event()
     with ThreadPoolExecutor(1) as pool:
 
