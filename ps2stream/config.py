@@ -5,6 +5,7 @@ This is the one module that reads the environment; everything below it is given 
 
 from __future__ import annotations
 
+import difflib
 import os
 import tomllib
 from collections.abc import Mapping
@@ -424,6 +425,22 @@ def _environment(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+_PROBLEMS = {
+    "greater_than_equal": "must be at least {ge}",
+    "greater_than": "must be above {gt}",
+    "less_than_equal": "must be at most {le}",
+    "less_than": "must be below {lt}",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_parsing": "must be a number",
+    "finite_number": "must be a finite number",
+    "bool_parsing": "must be true or false",
+    "bool_type": "must be true or false",
+    "literal_error": "must be {expected}",
+}
+"""What people read in place of pydantic's own words."""
+
+
 def _violation(error: Any, source: Mapping[str, str]) -> Violation:
     key = ".".join(str(part) for part in error["loc"])
     if not error["loc"]:  # several settings together
@@ -433,8 +450,14 @@ def _violation(error: Any, source: Mapping[str, str]) -> Violation:
     if error["type"] == "extra_forbidden":
         if len(error["loc"]) > 1:
             return Violation(key, f"unknown key (from {where})")
-        known = ", ".join(Settings.model_fields)
-        return Violation(key, f"unknown setting (from {where}); there are: {known}")
+        near = difflib.get_close_matches(key, Settings.model_fields, 1)
+        hint = f"did you mean {near[0]}?" if near else "docs/configuration.md names all settings"
+        return Violation(key, f"unknown setting (from {where}); {hint}")
     if key == "database_url":  # it may hold a password
         return Violation(key, f"{error['msg'].removeprefix('Value error, ')} (from {where})")
-    return Violation(key, f"{error['msg']}, got {error['input']!r} (from {where})")
+    ours = _PROBLEMS.get(error["type"])
+    if ours is None:
+        problem = error["msg"].removeprefix("Value error, ")
+    else:
+        problem = ours.format(**error.get("ctx", {}))
+    return Violation(key, f"{problem}, got {error['input']!r} (from {where})")

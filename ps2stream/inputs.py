@@ -179,10 +179,12 @@ def _object_of(where: str, value: Any) -> object_pb2.Object:
         if given is None:
             continue
         try:
+            if isinstance(given, bool):
+                raise TypeError
             if name == "time":
                 made.time_ms = milliseconds(given)
             else:
-                is_whole = name == "id" and isinstance(given, int) and not isinstance(given, bool)
+                is_whole = name == "id" and isinstance(given, int)
                 setattr(made, name, str(given) if is_whole else given)
         except UnicodeError as error:
             raise _refused(f"{where}.{name}", f"is not Unicode text: {error}") from None

@@ -261,7 +261,13 @@ def _suggest_swap(
 def _floats(region: Rect | Circle) -> None:
     """Fields as Python floats, -0.0 as 0.0, so that equal regions are the same value."""
     for field in dataclasses.fields(region):
-        object.__setattr__(region, field.name, float(getattr(region, field.name)) + 0.0)
+        given = getattr(region, field.name)
+        try:
+            value = float(given) + 0.0
+        except (TypeError, ValueError):
+            problem = f"expected a number, got {given!r:.80}"
+            raise InvalidArgument([Violation(f"region.{field.name}", problem)]) from None
+        object.__setattr__(region, field.name, value)
 
 
 def _boxes(lon_min: float, lat_min: float, lon_max: float, lat_max: float) -> F64:

@@ -192,7 +192,8 @@ class PublishAdmission:
     """Admits all that is accepted and not yet routed and synced, within `limit_bytes`.
 
     Small publications have a part of the bytes and turns of their own, so that they wait for no
-    large ones, which have half as many turns: a core is left for the others. While what is routed waits for workers or mergers, no large one is admitted.
+    large ones, which have half as many turns: a core is left for the others. While what is routed
+    waits for workers or mergers, no large one is admitted.
     """
 
     def __init__(self, limit_bytes: int, turns: int) -> None:

@@ -116,12 +116,20 @@ def test_regions_come_in_every_usual_form() -> None:
             lambda c: c.publish([{"lon": "8", "lat": 1}]),
             r"\[0\].lon: expected a number, got",
         ),
+        (
+            lambda c: c.publish([{"lon": True, "lat": 1}]),
+            r"\[0\].lon: expected a number, got true",
+        ),
         (lambda c: c.publish([{"lng": 8}]), "unknown field 'lng'; expected id, time, lon"),
         (lambda c: c.publish([{"time": "noon"}]), "time: expected Unix milliseconds or a datetime"),
         (lambda c: c.publish([FEATURE | {"geometry": None}]), "geometry: expected a Point"),
         (lambda c: c.insert("flood"), r"needs an expression or a region: insert\('flood', "),
         (lambda c: c.insert(5, "flood"), "query.id: expected a string, got 5"),
         (lambda c: c.insert("a", "x", (1, 2, 3)), r"got 3 values; a circle is Circle\("),
+        (
+            lambda c: c.insert("a", "x", Rect(None, 1, 2, 3)),  # type: ignore[arg-type]
+            "region.lon_min: expected a number, got None",
+        ),
         (lambda c: c.insert("a", "x", "here"), "region: expected a Rect, .* got 'here'"),
         (lambda c: c.insert("a", "x", shapely.Point(1, 2)), "'Point' is none of Rect, Circle"),
         (lambda c: c.insert_many("abc"), "queries: expected several, got 'abc'"),
