@@ -97,6 +97,8 @@ securityContext:
   value: "0"
 - name: RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO
   value: "0"
+- name: MALLOC_ARENA_MAX
+  value: "4"
 - name: RAY_ENABLE_AUTO_CONNECT
   value: "0"
 - name: RAY_worker_niceness
