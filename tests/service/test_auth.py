@@ -326,6 +326,9 @@ class Silent:
     def clock_ms(self) -> int:
         return self.now
 
+    def tell_congestion(self, *_: object) -> None:
+        """There is none."""
+
     def tokens(self, *_: object) -> Future[TokensReply]:
         found: Future[TokensReply] = Future()
         if self._reply is not None:

@@ -37,6 +37,9 @@ class Nothing:
     def clock_ms() -> int:
         return 0
 
+    def tell_congestion(self, *_: object) -> None:
+        """There is none."""
+
 
 GATEWAY: Any = Nothing()
 
