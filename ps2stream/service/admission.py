@@ -108,6 +108,7 @@ class FairAdmission:
 
     def request(self, caller: Hashable, size_bytes: int) -> AdmissionTicket | None:
         """A ticket that is admitted at once or waits; None where no more may wait."""
+        size_bytes = max(size_bytes, 1)  # of nothing too: who holds no bytes is nobody
         finish = max(self._virtual, self._finish.get(caller, 0)) + size_bytes
         ticket = AdmissionTicket(caller, size_bytes, finish, next(self._numbers))
         if not self._queue and self._may_enter(ticket):
@@ -146,8 +147,17 @@ class FairAdmission:
             ticket.working = False
         else:
             self._queue.remove(ticket)
+            self._move_up(ticket)
             self._forget(ticket)
         return self._enter_waiting()
+
+    def _move_up(self, gone: AdmissionTicket) -> None:
+        """What is given up was no part of its caller's share: its later ones come the earlier."""
+        self._finish[gone.caller] -= gone.size_bytes
+        for ticket in self._queue:
+            if ticket.caller == gone.caller and ticket.number > gone.number:
+                ticket.finish -= gone.size_bytes
+        self._queue.sort(key=lambda t: t.order)
 
     def _enter_waiting(self) -> list[AdmissionTicket]:
         entered: list[AdmissionTicket] = []

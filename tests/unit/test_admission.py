@@ -80,6 +80,36 @@ def test_what_waits_is_admitted_by_the_bytes_that_its_caller_had() -> None:
     assert order == ["greedy", "modest"] * 3 + ["greedy"] * 5
 
 
+def test_who_gives_up_waiting_keeps_its_share() -> None:
+    admission = FairAdmission(64 * MIB, turns=1)
+    current = admitted(admission, "x", LARGE)
+    waiting: dict[str, list[AdmissionTicket]] = {"patient": [], "hasty": []}
+    served = dict.fromkeys(waiting, 0)
+    for _ in range(100):
+        for caller, tickets in waiting.items():
+            for _ in range(12):  # more than may wait
+                ticket = admission.request(caller, LARGE)
+                tickets += [] if ticket is None else [ticket]
+            if caller == "hasty":
+                for ticket in tickets[:-2]:
+                    admission.leave(ticket)
+                del tickets[:-2]
+        [current] = admission.leave(current)
+        served[str(current.caller)] += 1
+        waiting[str(current.caller)].remove(current)
+    assert served == {"patient": 50, "hasty": 50}
+
+
+def test_publications_of_no_bytes_take_and_give_back_turns() -> None:
+    admission = FairAdmission(MIB, turns=2)
+    tickets = [admission.request("nothing", 0) for _ in range(4)]
+    for ticket in tickets:
+        assert ticket is not None
+        admission.leave(ticket)
+    assert (admission.held.free_bytes, admission.waiting.free_bytes) == (MIB, 2 * MIB)
+    assert (len(admission), admission._working, admission._finish) == (0, 0, {})
+
+
 def test_a_large_publication_is_not_starved_by_small_ones() -> None:
     admission = FairAdmission(32 * MIB, turns=1000)
     held = []
