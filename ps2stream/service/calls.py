@@ -6,6 +6,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from functools import partial
 from typing import Literal, NamedTuple, TypeVar
 
 import grpc
@@ -14,6 +15,7 @@ from google.protobuf.message import DecodeError, Message
 
 from ps2stream.errors import InvalidArgument, Unavailable, Violation
 from ps2stream.limits import BATCH_BYTES, BATCH_ROWS, ID_BYTES, SESSION_BYTES
+from ps2stream.service.status import HeldBack
 from ps2stream.wire_kernels import BAD, count_entries
 
 M = TypeVar("M", bound=Message)
@@ -116,12 +118,13 @@ def in_time(context: grpc.ServicerContext) -> None:
 
 
 def pipelined(
-    requests: Iterator[bytes], begin: Callable[[bytes], Callable[[], bytes]]
+    requests: Iterator[bytes], begin: Callable[[bytes], Callable[[], bytes] | HeldBack]
 ) -> Iterator[bytes]:
     """Answers in order, with up to PIPELINE requests under way.
 
     `begin` starts a request on a thread that reads ahead; what it returns waits for the
-    answer on the caller's. An error ends the stream after the answers before it.
+    answer on the caller's. While an answer is held back nothing more is read. An error ends
+    the stream after the answers before it.
     """
     pending: queue.Queue[Callable[[], bytes] | Exception | None] = queue.Queue(PIPELINE)
     gone = threading.Event()
@@ -137,7 +140,12 @@ def pipelined(
     def read() -> None:
         try:
             for request in requests:
-                put(begin(request))
+                begun = begin(request)
+                del request  # nothing may hold a message until the next one comes
+                if isinstance(begun, HeldBack):
+                    gone.wait(begun.seconds)
+                    begun = partial(bytes, begun.tell())
+                put(begun)
                 if gone.is_set():
                     return
             put(None)

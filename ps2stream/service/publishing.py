@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from functools import partial
 from typing import NamedTuple, TypeAlias, TypeVar
 
 import grpc
@@ -81,12 +79,15 @@ class Publishing:
         in_time(context)
         taking = self._take(pubsub_pb2.PublishRequest, data, context, UNARY_WAIT_S)
         if isinstance(taking, Taken):
-            return HeldBack(taking.hold_s, partial(self._tell_refusal, taking))
+            return self._hold_back(taking, self._tell)
         return self._tell(taking())
 
-    def _tell_refusal(self, taken: Taken) -> bytes:
-        self._gate.end_refusal()
-        return self._tell(taken)
+    def _hold_back(self, taken: Taken, tell: Callable[[Taken], bytes]) -> HeldBack:
+        def end() -> bytes:
+            self._gate.end_refusal()
+            return tell(taken)
+
+        return HeldBack(taken.hold_s, end)
 
     def _tell(self, taken: Taken) -> bytes:
         if taken.error is not None:
@@ -100,21 +101,18 @@ class Publishing:
             )
         return _answer(pubsub_pb2.PublishResponse(), taken).SerializeToString()
 
-    def begin(self, data: bytes, context: grpc.ServicerContext) -> Callable[[], bytes]:
+    def begin(self, data: bytes, context: grpc.ServicerContext) -> Callable[[], bytes] | HeldBack:
         """One batch of a PublishStream, for `pipelined`."""
         taking = self._take(pubsub_pb2.PublishStreamRequest, data, context, STREAM_WAIT_S)
         if isinstance(taking, Taken):
-            time.sleep(taking.hold_s)  # and nothing more of the stream is read
-            self._gate.end_refusal()
+            return self._hold_back(taking, self._tell_in_stream)
+        return lambda: self._tell_in_stream(taking())
 
-        def finish() -> bytes:
-            taken = taking if isinstance(taking, Taken) else taking()
-            answer = _answer(pubsub_pb2.PublishStreamResponse(), taken)
-            if taken.error is not None:
-                answer.retry_after_ms = taken.error.retry_after_ms
-            return answer.SerializeToString()
-
-        return finish
+    def _tell_in_stream(self, taken: Taken) -> bytes:
+        answer = _answer(pubsub_pb2.PublishStreamResponse(), taken)
+        if taken.error is not None:
+            answer.retry_after_ms = taken.error.retry_after_ms
+        return answer.SerializeToString()
 
     def _take(
         self, kind: type[Request], data: bytes, context: grpc.ServicerContext, wait_s: float
