@@ -79,15 +79,20 @@ class Publishing:
         in_time(context)
         taking = self._take(pubsub_pb2.PublishRequest, data, context, UNARY_WAIT_S)
         if isinstance(taking, Taken):
-            return self._hold_back(taking, self._tell)
+            return self._hold_back(taking, self._tell, context)
         return self._tell(taking())
 
-    def _hold_back(self, taken: Taken, tell: Callable[[Taken], bytes]) -> HeldBack:
+    def _hold_back(
+        self, taken: Taken, tell: Callable[[Taken], bytes], context: grpc.ServicerContext
+    ) -> HeldBack:
+        """For at most half of what is left until the deadline, so that it is told in time."""
+
         def end() -> bytes:
             self._gate.end_refusal()
             return tell(taken)
 
-        return HeldBack(taken.hold_s, end)
+        left = context.time_remaining()
+        return HeldBack(taken.hold_s if left is None else min(taken.hold_s, left / 2), end)
 
     def _tell(self, taken: Taken) -> bytes:
         if taken.error is not None:
@@ -105,7 +110,7 @@ class Publishing:
         """One batch of a PublishStream, for `pipelined`."""
         taking = self._take(pubsub_pb2.PublishStreamRequest, data, context, STREAM_WAIT_S)
         if isinstance(taking, Taken):
-            return self._hold_back(taking, self._tell_in_stream)
+            return self._hold_back(taking, self._tell_in_stream, context)
         return lambda: self._tell_in_stream(taking())
 
     def _tell_in_stream(self, taken: Taken) -> bytes:

@@ -16,7 +16,7 @@ from ps2stream.cluster.running import Service
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.service.admission import AdmissionTicket
-from ps2stream.service.gate import PublishGate
+from ps2stream.service.gate import REFUSED_BYTES_PER_S, PublishGate
 from ps2stream.subscription import rpc_error
 from ps2stream.v1 import object_pb2, pubsub_pb2
 
@@ -93,6 +93,26 @@ def test_a_full_budget_refuses_by_name_and_small_ones_pass(
             gate.leave(ticket)
         assert publish(large(), timeout=60)
     assert gate.held_bytes == 0
+
+
+@pytest.mark.parametrize("method", ["Publish", "PublishStream"])
+def test_a_refusal_is_told_before_the_deadline(
+    service: Service, gate: PublishGate, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    begin = PublishGate.begin_refusal
+    monkeypatch.setattr(PublishGate, "begin_refusal", lambda *them: 60 + begin(*them))
+    monkeypatch.setattr("ps2stream.service.admission.FairAdmission.request", lambda *_: None)
+    with grpc.insecure_channel(service.targets[0]) as opened:
+        channel: Any = opened
+        name = f"/ps2stream.v1.PubSub/{method}"
+        if method == "Publish":
+            with pytest.raises(grpc.RpcError, match="intake_bytes"):
+                channel.unary_unary(name)(large(), timeout=10)
+        else:
+            [answer] = channel.stream_stream(name)(iter([large()]), timeout=10)
+            assert pubsub_pb2.PublishStreamResponse.FromString(answer).retry_after_ms > 0
+    assert gate.begin_refusal(1) == 1 / REFUSED_BYTES_PER_S + 60  # none is held back any more
+    gate.end_refusal()
 
 
 def test_who_waits_comes_in_once_another_leaves(gate: PublishGate) -> None:
