@@ -55,14 +55,15 @@ def open_batch(
 
 
 def count_rows(data: bytes | memoryview) -> int:
-    """Rows of the record batches of an Arrow IPC stream, by their heads; 0 for what is none."""
+    """Rows of the record batches of an Arrow IPC stream, by their heads; 0 for what is none, or
+    says that it has more than BATCH_ROWS."""
     rows = 0
     try:
         for message in pa.ipc.MessageReader.open_stream(pa.BufferReader(data)):
             rows += _read_head(message).rows
     except (pa.ArrowException, OSError, struct.error, IndexError):
         return 0
-    return rows
+    return rows if rows <= BATCH_ROWS else 0
 
 
 def strings(batch: pa.RecordBatch, name: str) -> tuple[I64, U8]:

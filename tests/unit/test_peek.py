@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,6 +39,13 @@ def test_rows_of_arrow_are_counted(level: int, rows: int) -> None:
     request = KIND(batch=object_pb2.ObjectBatch(arrow=arrow_of(rows)))
     request.level = level  # type: ignore[assignment]
     assert read_level_and_rows(KIND, request.SerializeToString(), 0) == (level, rows)
+
+
+@given(st.integers(BATCH_ROWS + 1, (1 << 63) - 1))
+def test_rows_that_no_batch_may_have_are_not_counted(rows: int) -> None:
+    said, true = struct.pack("<q", rows), struct.pack("<q", 3001)  # the first of them in the head
+    request = KIND(batch=object_pb2.ObjectBatch(arrow=arrow_of(3001).replace(true, said, 1)))
+    assert read_level_and_rows(KIND, request.SerializeToString(), 0) == (0, 0)
 
 
 def test_what_no_client_of_ours_sends_is_parsed() -> None:
