@@ -237,8 +237,8 @@ class DispatcherEdge:
         return end
 
     def tell_congestion(self, tell: Callable[[bool], None]) -> None:
-        """Call `tell` whenever it changes whether batches that are routed wait; it must not
-        block."""
+        """Call `tell` now and whenever it changes: whether batches that are routed wait; it must
+        not block."""
         with self.lock:
             self._publications.tell_congestion(tell)
 

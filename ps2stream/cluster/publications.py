@@ -104,8 +104,10 @@ class Publications:
         self._listeners: list[Callable[[bool], None]] = []
 
     def tell_congestion(self, tell: Callable[[bool], None]) -> None:
-        """Call `tell` whenever that changes whether what is routed waits. Under the lock."""
+        """Call `tell` now and whenever that changes: whether what is routed waits. Under the
+        lock."""
         self._listeners.append(tell)
+        tell(self._congested)
 
     def add(
         self, rows: ObjectRows, wait_s: float, durable: bool, route: Callable[[], None]

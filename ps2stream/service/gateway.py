@@ -133,8 +133,8 @@ class Gateway(Protocol):
         seconds, and Unavailable while the disk is full or the dispatcher catches up."""
 
     def tell_congestion(self, tell: Callable[[bool], None]) -> None:
-        """Call `tell` whenever it changes whether batches that are routed wait for workers or
-        mergers; it must not block."""
+        """Call `tell` now and whenever it changes: whether batches that are routed wait for
+        workers or mergers; it must not block."""
 
     def lookup(
         self, id: str | None, session: int, after: int, limit: int, tenant: bytes = b""

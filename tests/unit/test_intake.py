@@ -194,6 +194,17 @@ def test_a_full_edge_refuses_with_nothing_accepted(desk: Desk) -> None:
     assert desk.router.batches == [1, 1, 3]
 
 
+def test_whether_what_is_routed_waits_is_told_at_once_and_when_it_changes(desk: Desk) -> None:
+    told: list[bool] = []
+    desk.router.in_flight = desk.router.active = 3  # an earlier incarnation left them
+    desk.edge.tick()
+    desk.edge.tell_congestion(told.append)
+    desk.edge.tick()
+    assert told == [True]
+    desk.edge.on(Completed(0, np.zeros(1, np.int64)))
+    assert told == [True, False]
+
+
 def test_updates_leave_together_while_the_sequencer_is_busy(desk: Desk) -> None:
     one = delete_rows(strings_to_column(["q"]))
     futures: list[Future[UpdateDecision]] = [desk.edge.update(one, [""], [""]) for _ in range(3)]
