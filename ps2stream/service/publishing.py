@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import NamedTuple, TypeAlias, TypeVar
 
 import grpc
@@ -52,14 +53,13 @@ class TryAgain(NamedTuple):
 
 class Taken(NamedTuple):
     """What became of a batch; `at` is None where nothing of it was accepted, `error` why a full
-    service or a quota refused it; it is told in `hold_s` seconds."""
+    service or a quota refused it."""
 
     level: Level
     at: Publication | None = None
     accepted: int = 0
     refused: Sequence[Refusal] = ()
     error: TryAgain | None = None
-    hold_s: float = 0.0
 
 
 class Publishing:
@@ -77,22 +77,8 @@ class Publishing:
 
     def publish(self, data: bytes, context: grpc.ServicerContext) -> bytes | HeldBack:
         in_time(context)
-        taking = self._take(pubsub_pb2.PublishRequest, data, context, UNARY_WAIT_S)
-        if isinstance(taking, Taken):
-            return self._hold_back(taking, self._tell, context)
-        return self._tell(taking())
-
-    def _hold_back(
-        self, taken: Taken, tell: Callable[[Taken], bytes], context: grpc.ServicerContext
-    ) -> HeldBack:
-        """For at most half of what is left until the deadline, so that it is told in time."""
-
-        def end() -> bytes:
-            self._gate.end_refusal()
-            return tell(taken)
-
-        left = context.time_remaining()
-        return HeldBack(taken.hold_s if left is None else min(taken.hold_s, left / 2), end)
+        begun = self._begin(pubsub_pb2.PublishRequest, data, context, UNARY_WAIT_S, self._tell)
+        return begun if isinstance(begun, HeldBack) else begun()
 
     def _tell(self, taken: Taken) -> bytes:
         if taken.error is not None:
@@ -108,10 +94,8 @@ class Publishing:
 
     def begin(self, data: bytes, context: grpc.ServicerContext) -> Callable[[], bytes] | HeldBack:
         """One batch of a PublishStream, for `pipelined`."""
-        taking = self._take(pubsub_pb2.PublishStreamRequest, data, context, STREAM_WAIT_S)
-        if isinstance(taking, Taken):
-            return self._hold_back(taking, self._tell_in_stream, context)
-        return lambda: self._tell_in_stream(taking())
+        kind = pubsub_pb2.PublishStreamRequest
+        return self._begin(kind, data, context, STREAM_WAIT_S, self._tell_in_stream)
 
     def _tell_in_stream(self, taken: Taken) -> bytes:
         answer = _answer(pubsub_pb2.PublishStreamResponse(), taken)
@@ -119,11 +103,41 @@ class Publishing:
             answer.retry_after_ms = taken.error.retry_after_ms
         return answer.SerializeToString()
 
+    def _begin(
+        self,
+        kind: type[Request],
+        data: bytes,
+        context: grpc.ServicerContext,
+        wait_s: float,
+        tell: Callable[[Taken], bytes],
+    ) -> Callable[[], bytes] | HeldBack:
+        """What waits for the answer. That nothing of the batch is accepted is held back, whatever
+        the reason: what is wrong with a large one takes as long to find as a full service."""
+        try:
+            taking = self._take(kind, data, context, wait_s)
+        except (InvalidArgument, FailedPrecondition) as error:
+            return self._hold_back(len(data), _raising(error), context)
+        if isinstance(taking, Taken):
+            return self._hold_back(len(data), partial(tell, taking), context)
+        return lambda: tell(taking())
+
+    def _hold_back(
+        self, size_bytes: int, tell: Callable[[], bytes], context: grpc.ServicerContext
+    ) -> HeldBack:
+        """For at most half of what is left until the deadline, so that it is told in time."""
+
+        def end() -> bytes:
+            self._gate.end_refusal()
+            return tell()
+
+        seconds, left = self._gate.begin_refusal(size_bytes), context.time_remaining()
+        return HeldBack(seconds if left is None else min(seconds, left / 2), end)
+
     def _take(
         self, kind: type[Request], data: bytes, context: grpc.ServicerContext, wait_s: float
     ) -> Callable[[], Taken] | Taken:
         """Hands the good rows to the gateway; what is returned waits until they are routed, or
-        tells that the batch was not admitted. Rows, rate and share are looked at before anything
+        tells that nothing was accepted. Rows, rate and share are looked at before anything
         is built for the batch."""
         rows = check_batch(kind, data, OBJECT_ROWS)
         try:
@@ -145,7 +159,7 @@ class Publishing:
         data: bytes,
         context: grpc.ServicerContext,
         wait_s: float,
-    ) -> Callable[[], Taken]:
+    ) -> Callable[[], Taken] | Taken:
         in_time(context)
         request = parse(kind, data, BATCH_BYTES, "batch_bytes")
         level = effective(request.level)
@@ -156,11 +170,11 @@ class Publishing:
         if refused:
             good = np.ones(len(objects), np.bool_)
             good[[r.row for r in refused]] = False
-            partial = request.allow_partial and good.any()
-            self.refused["invalid"] += len(refused) if partial else len(objects)
-            if not partial:
+            some = request.allow_partial and good.any()
+            self.refused["invalid"] += len(refused) if some else len(objects)
+            if not some:
                 self._gate.leave(ticket)
-                return lambda: Taken(level, refused=refused)
+                return Taken(level, refused=refused)
             objects = objects.take(np.flatnonzero(good))
         try:
             with self._rates_lock:
@@ -168,8 +182,7 @@ class Publishing:
                 self._rates.take(len(objects), size, self._gateway.clock_ms())
         except OverQuota as error:
             self._gate.leave(ticket)
-            taken = self._refuse(level, len(objects), error)
-            return lambda: taken
+            return self._refuse(level, len(objects), error)
         rows = objects.analyse(self._gateway.analyzer, context.is_active)
         self._gate.end_turn(ticket)
         routing = self._gateway.publish(
@@ -193,18 +206,26 @@ class Publishing:
         self, kind: type[Request], data: bytes, rows: int, error: ResourceExhausted
     ) -> Taken:
         """Refuses a batch of `rows` objects as messages that was not admitted. What else it holds
-        is read for the counters alone, so one at a time. Whoever tells it ends the refusal at the
-        gate."""
+        is read for the counters alone, so one at a time."""
         with self._refusing:
             level, rows = read_level_and_rows(kind, data, rows)
-            taken = self._refuse(effective(level), rows, error)
-        return taken._replace(hold_s=self._gate.begin_refusal(len(data)))
+            return self._refuse(effective(level), rows, error)
 
     def _refuse(self, level: Level, rows: int, error: ResourceExhausted) -> Taken:
         shed = level == object_pb2.PUBLISH_LEVEL_NONE
         reason = "quota" if isinstance(error, OverQuota) else "full"
         self.refused["shed" if shed else reason] += rows
         return Taken(level, error=None if shed else TryAgain(str(error), error.retry_after_ms))
+
+
+def _raising(error: Exception) -> Callable[[], bytes]:
+    """Raises the error once called; its frames, which hold the message, are let go of."""
+    error.__traceback__ = error.__context__ = None
+
+    def tell() -> bytes:
+        raise error
+
+    return tell
 
 
 def _routed(routing: Future[Publication], wait_s: float) -> Publication:

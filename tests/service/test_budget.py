@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from ps2stream.client import Client
 from ps2stream.cluster.running import Service
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
+from ps2stream.limits import BATCH_BYTES
 from ps2stream.service.admission import AdmissionTicket
 from ps2stream.service.gate import REFUSED_BYTES_PER_S, PublishGate
 from ps2stream.subscription import rpc_error
@@ -112,6 +114,49 @@ def test_a_refusal_is_told_before_the_deadline(
             [answer] = channel.stream_stream(name)(iter([large()]), timeout=10)
             assert pubsub_pb2.PublishStreamResponse.FromString(answer).retry_after_ms > 0
     assert gate.begin_refusal(1) == 1 / REFUSED_BYTES_PER_S + 60  # none is held back any more
+    gate.end_refusal()
+
+
+@pytest.mark.parametrize(
+    ("request_", "problem"),
+    [
+        (b"x" * (BATCH_BYTES + 1), "batch_bytes"),
+        (b"\x0a\x04\x0a\x02\x2a\x05" + b"\x0a\x00" * 100_000, "is not a"),
+        (b"\x0a\x00" * 1_000_000, "holds no object"),
+        (large() + pubsub_pb2.PublishRequest(producer="p").SerializeToString(), "producer"),
+        (large(7), "there is no level 7"),
+        (large().replace(b"word", b"\xff\xff\xff\xff"), "is not a"),
+    ],
+)
+@pytest.mark.parametrize("method", ["Publish", "PublishStream"])
+def test_what_is_wrong_with_a_large_batch_is_held_back_too(
+    service: Service,
+    gate: PublishGate,
+    monkeypatch: pytest.MonkeyPatch,
+    request_: bytes,
+    problem: str,
+    method: str,
+) -> None:
+    begun: list[int] = []
+    begin = PublishGate.begin_refusal
+
+    def noted(self: PublishGate, size_bytes: int) -> float:
+        begun.append(size_bytes)
+        return begin(self, size_bytes)
+
+    monkeypatch.setattr(PublishGate, "begin_refusal", noted)
+    with grpc.insecure_channel(service.targets[0]) as opened:
+        channel: Any = opened
+        name = f"/ps2stream.v1.PubSub/{method}"
+        call = (
+            partial(channel.unary_unary(name), request_)
+            if method == "Publish"
+            else partial(next, channel.stream_stream(name)(iter([request_])))
+        )
+        with pytest.raises(grpc.RpcError, match=problem):
+            call()
+    assert begun == [len(request_)]
+    assert (gate.held_bytes, gate.begin_refusal(1)) == (0, 1 / REFUSED_BYTES_PER_S)
     gate.end_refusal()
 
 
