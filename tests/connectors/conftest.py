@@ -56,7 +56,7 @@ class Program:
 
     def until(self, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """The first line of this kind. Fails when the program ends without."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while True:
             ended = self._process.poll() is not None
             for line in self.said:
@@ -163,7 +163,7 @@ def arrived(client: Client, session: str, texts: set[str]) -> Counter[tuple[str,
     """How often (object id, text) came, until all these texts have."""
     missing = set(texts)
     found: Counter[tuple[str, str]] = Counter()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     with client.subscribe(session) as matches:
         for match in matches:
             found[match.object_id, str(match.text)] += 1

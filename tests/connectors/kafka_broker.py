@@ -124,7 +124,7 @@ transaction.state.log.min.isr=1
     def wait(self) -> None:
         """Until it listens."""
         assert self._process is not None
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 300
         host, _, port = self.address.partition(":")
         while True:
             with contextlib.suppress(OSError):

@@ -60,7 +60,7 @@ keyfile {pair.key}
         config = self._folder / "mosquitto.conf"
         with (self._folder / "mosquitto.log").open("ab") as log:
             self._process = subprocess.Popen([self._program, "-c", config], stdout=log, stderr=log)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 300
         while True:
             with contextlib.suppress(OSError):
                 socket.create_connection(("127.0.0.1", self.tls_port)).close()
