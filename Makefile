@@ -35,7 +35,7 @@ demo: $(READY) ## start a service, replay posts, show live matches, verify them
 
 # Each stage runs whatever came of those before; the last line adds them up.
 test: $(READY) ## all checks, then all tests
-	@$(BIN)/python scripts/stages.py "static checks: sh scripts/lint.sh $(BIN)" \
+	@$(BIN)/python scripts/stages.py "static checks: sh scripts/check.sh $(BIN)" \
 	    $(TESTS) $(if $(ALSO),"also: $(ALSO)")
 
 pytest: $(READY)
