@@ -198,13 +198,16 @@ class PostgresLog:
                 self._fresh = {}
             try:
                 first = self._trimmed()
-                self._write([*self._inserts(batch), *self._deletes(first)])
+                statements = [*self._inserts(batch), *self._deletes(first)]
+                with self._lock:
+                    self._first = first  # before it goes: a reader that misses it looks here
+                self._write(statements)
             except BaseException as error:
                 with self._lock:
                     self._failed = str(error) or type(error).__name__
                 raise
             with self._lock:
-                self._first, self._last, self._synced = first, next(reversed(batch)), end
+                self._last, self._synced = next(reversed(batch)), end
                 self._writing, self._refusing = {}, ""
             return end
 

@@ -71,5 +71,5 @@ def test_make_test_runs_checks_and_all_tests_as_stages(root: Path) -> None:
     )  # fmt: skip
     (command,) = (part for part in done.stdout.split("\n.venv") if "stages.py" in part)
     assert command.count("-m pytest") == 2
-    assert "scripts/lint.sh" in command
+    assert "scripts/check.sh" in command
     assert "also: make fuzz" in command
