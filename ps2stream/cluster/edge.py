@@ -243,11 +243,6 @@ class DispatcherEdge:
             self._publications.tell_congestion(tell)
 
     @property
-    def open_bytes(self) -> int:
-        """Bytes of batches that are routed and not complete."""
-        return self._publications.open_bytes
-
-    @property
     def grid(self) -> Grid:
         """That of every plan of this service."""
         return self.machine.gridt.grid

@@ -13,7 +13,6 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
 from ps2stream.errors import OverQuota
-from ps2stream.limits import BATCH_BYTES
 from ps2stream.security import Quota
 
 OBJECT_BYTES = 24
@@ -23,8 +22,7 @@ SMALL_BYTES = 128 << 10
 SMALL_PART = 4
 """One of so many parts of the budget is for small ones."""
 WAITING = 2
-LEAST_BYTES = 2 * BATCH_BYTES
-"""The smallest budget that a batch of the largest size fits, leaving as much again."""
+"""What may wait for a budget, in budgets."""
 
 
 # --- shares -----------------------------------------------------------------

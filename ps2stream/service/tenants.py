@@ -61,10 +61,6 @@ class Tenants:
             found.update(service.publishing.refused)
         return found
 
-    def held_bytes(self) -> int:
-        """Bytes of publications that are accepted and not yet routed and synced."""
-        return self._gate.held_bytes
-
     def cut(self) -> int:
         """Deliver streams that were let go of because they took nothing."""
         return self._held.cuts

@@ -6,11 +6,11 @@ import random
 
 import pytest
 
+from ps2stream.config import Settings
 from ps2stream.errors import OverQuota
 from ps2stream.limits import BATCH_BYTES
 from ps2stream.security import Quota
 from ps2stream.service.admission import (
-    LEAST_BYTES,
     SMALL_BYTES,
     AdmissionTicket,
     ByteShares,
@@ -45,9 +45,13 @@ def test_one_caller_has_half_and_leaves_room_for_others() -> None:
     assert shares.fits("a", 37)
 
 
-def test_the_smallest_budget_fits_the_largest_batch() -> None:
-    assert ByteShares(LEAST_BYTES).fits("a", BATCH_BYTES)
-    assert not ByteShares(LEAST_BYTES - 2).fits("a", BATCH_BYTES)
+def test_the_smallest_budget_admits_two_batches_of_the_largest_size() -> None:
+    least = Settings.model_json_schema()["properties"]["intake_bytes"]["minimum"]
+    admission = PublishAdmission(least, turns=4)
+    for caller in ("a", "b"):
+        admission.leave(admitted(admission, caller, BATCH_BYTES))
+    admitted(admission, "a", BATCH_BYTES)
+    admitted(admission, "b", BATCH_BYTES // 2)
 
 
 def test_small_publications_pass_a_flood_of_large_ones() -> None:
