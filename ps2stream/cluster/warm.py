@@ -1,8 +1,9 @@
 """Compile the kernels before anyone waits for them.
 
-Numba compiles a kernel at its first call and keeps the code on disk. One query and one
-object through a throw-away service in this process call them all, so that the actors
-find the code there and the first publisher does not wait for a compiler.
+Numba compiles a kernel at its first call and keeps the code on disk. Some thousand queries, so
+that tables grow, regions of every shape and two objects go through a throw-away service in this
+process, and call all kernels of a service: so the actors find the code there, and the first
+publisher does not wait for a compiler.
 
 `python -m ps2stream.cluster.warm` does it for a host whose actors others will start.
 """
@@ -14,25 +15,35 @@ import json
 import logging
 
 import numpy as np
+import shapely
 
 from ps2stream.batch import strings_to_column
 from ps2stream.cluster.kernel_cache import KernelCache
 from ps2stream.cluster.local import LocalRuntime
 from ps2stream.cluster.topology import Topology
 from ps2stream.expr import compile_column
-from ps2stream.folding import split_text
 from ps2stream.grid import Grid
 from ps2stream.messages import Ask
 from ps2stream.plan import built_in_plan
 from ps2stream.planner.adjust.scale import scaled
 from ps2stream.queries import build_rows, delete_rows
 from ps2stream.rows import ObjectRows
-from ps2stream.space import Rect
+from ps2stream.service.calls import OBJECT_ROWS, check_batch
+from ps2stream.service.peek import read_level_and_rows
+from ps2stream.space import Circle, Polygon, Rect
 from ps2stream.store.memory import MemoryStore
 from ps2stream.terms import Analysis
+from ps2stream.v1 import object_pb2, pubsub_pb2
 
 log = logging.getLogger("ps2stream.cluster")
 TICKS = 20
+QUERIES = 3_000
+"""More than the first tables of gridt and GI2 take."""
+REGIONS = (
+    Rect(-1.0, -1.0, 1.0, 1.0),
+    Circle(0.0, 0.0, 50.0),
+    Polygon(shapely.Polygon([(-1.0, -1.0), (1.0, -1.0), (0.0, 1.0)])),
+)
 
 
 def compile_kernels(topology: Topology) -> None:
@@ -51,17 +62,19 @@ def warm(topology: Topology) -> None:
     runtime = LocalRuntime(small, MemoryStore())
     edge = runtime.edges[0]
     edge.attach("warm", 7, 1, 1 << 20, lambda _: None)
-    ids = strings_to_column(["q"])
-    compiled = compile_column(
-        *strings_to_column(["warm OR (up AND now)"]), edge.analyzer, edge.frequencies
-    )
-    edge.update(build_rows(ids, compiled, [Rect(-1.0, -1.0, 1.0, 1.0)]), ["warm"], [""])
-    split_text("warm 1\ufe0f\u20e3")  # what is not plain has kernels of its own
-    text = strings_to_column(["warm"])
-    at = np.zeros(1)
+    expressions = [f"warm{i} OR (up AND now)" for i in range(QUERIES)]
+    ids = strings_to_column([str(i) for i in range(QUERIES)])
+    compiled = compile_column(*strings_to_column(expressions), edge.analyzer, edge.frequencies)
+    regions = [REGIONS[i % len(REGIONS)] for i in range(QUERIES)]
+    sessions, no_requests = ["warm"] * QUERIES, [""] * QUERIES
+    edge.update(build_rows(ids, compiled, regions), sessions, no_requests)
+    text = strings_to_column(["up now", "up w\u00e4rm 1\ufe0f\u20e3"])  # not plain: other kernels
+    at = np.zeros(2)
     edge.publish(
-        ObjectRows(*ids, np.zeros(1, np.int64), at, at, *text, *edge.analyzer.analyse(*text))
-    )
+        ObjectRows(*strings_to_column(["a", "b"]), np.zeros(2, np.int64), at, at, *text,
+                   *edge.analyzer.analyse(*text))
+    )  # fmt: skip
+    _read_a_request()
     plan = topology.plan
     plan = scaled(plan, plan.workers - 1 or 2, edge.weights())
     move = json.dumps(plan.to_dict()).encode()
@@ -73,7 +86,15 @@ def warm(topology: Topology) -> None:
     if edge.machine.plan_version != plan.version:
         log.warning("the first move will be slow: the rehearsed one did not end")
     edge.machine.gridt.postings([])  # as at the end of a move
-    edge.update(delete_rows(ids), ["warm"], [""])
+    edge.update(delete_rows(ids), sessions, no_requests)
+
+
+def _read_a_request() -> None:
+    """As a publication is read, and as a refused one is counted."""
+    batch = object_pb2.ObjectBatch(objects=[object_pb2.Object(text="warm")])
+    data = pubsub_pb2.PublishRequest(batch=batch).SerializeToString()
+    rows = check_batch(pubsub_pb2.PublishRequest, data, OBJECT_ROWS)
+    read_level_and_rows(pubsub_pb2.PublishRequest, data, rows)
 
 
 if __name__ == "__main__":
