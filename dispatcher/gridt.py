@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps2stream.batch import F64, I64, U32, U64, sealed
 from ps2stream.dispatcher.kernels import (
     ALL,
     count_down,
@@ -28,12 +27,13 @@ from ps2stream.dispatcher.kernels import (
     select,
     share_sizes,
 )
-from ps2stream.grid import Grid
-from ps2stream.h1 import H1
-from ps2stream.rows import QueryRows
-from ps2stream.strategy import Routes
-from ps2stream.tags import Tagger, Tags, TagShare, starts
-from ps2stream.unit_kernels import LEVEL_SHIFT, U16, empty_table
+from ps2stream.protocol.frame import F64, I64, U32, U64, sealed
+from ps2stream.protocol.rows import QueryRows
+from ps2stream.routing.h1 import H1
+from ps2stream.routing.plan_changes import Routes
+from ps2stream.routing.tags import Tagger, Tags, TagShare, starts
+from ps2stream.routing.unit_kernels import LEVEL_SHIFT, U16, empty_table
+from ps2stream.space.grid import Grid
 
 YOUNG = 8
 """Levels of the grid; those above are of the plan to which new queries belong."""

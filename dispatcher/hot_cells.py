@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ps2stream.batch import I64, U32, U64, row_of
 from ps2stream.dispatcher.gridt import Gridt
 from ps2stream.dispatcher.reservoir import ObjectSample, Reservoir
-from ps2stream.load_messages import SampleReport, SampleRequest
+from ps2stream.protocol.frame import I64, U32, U64, row_of
+from ps2stream.protocol.messages.loads import SampleReport, SampleRequest
 
 LOOKED_AT = 4_096
 BATCHES = 128

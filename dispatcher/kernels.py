@@ -1,6 +1,6 @@
 """Kernels of gridt: count H2 up and down, route objects.
 
-H2 is a table of `ps2stream.unit_kernels` with a uint32 count beside each slot: the live
+H2 is a table of `ps2stream.routing.unit_kernels` with a uint32 count beside each slot: the live
 queries posted under (tag cell, term). `used` int64[17]: the units in use on each of the
 16 levels, and [ALL] over all levels.
 """
@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from ps2stream.batch import F64, I64, U32, U64
-from ps2stream.unit_kernels import LEVEL_SHIFT, U16, find, mix, pack
+from ps2stream.protocol.frame import F64, I64, U32, U64
+from ps2stream.routing.unit_kernels import LEVEL_SHIFT, U16, find, mix, pack
 
 ALL = 16  # index of `used`
 CHUNK = 128  # probes under way together; their buffers stay in the first-level cache

@@ -7,10 +7,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from ps2stream.batch import decode
-from ps2stream.ports import Log
-from ps2stream.records import ObjectRecord, Progress, Quarantined, Split
-from ps2stream.rows import ObjectRows
+from ps2stream.protocol.frame import decode
+from ps2stream.protocol.log_records import ObjectRecord, Progress, Quarantined, Split
+from ps2stream.protocol.ports import Log
+from ps2stream.protocol.rows import ObjectRows
 
 LEAP = 1 << 30
 """So many offsets are reserved at a time."""

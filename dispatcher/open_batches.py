@@ -14,17 +14,16 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ps2stream.dispatcher.gridt import Share
-from ps2stream.messages import (
-    Address,
+from ps2stream.protocol.addresses import Address, Send
+from ps2stream.protocol.messages.objects import (
     Begin,
     Completed,
     Partial,
     Payload,
     RoutedObjects,
-    Send,
     Stale,
 )
-from ps2stream.rows import ObjectRows
+from ps2stream.protocol.rows import ObjectRows
 
 ROWS, TEXT_BYTES = 8_192, 1 << 20
 """What makes a batch a full one."""

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps2stream.batch import F64, I64, U8, U64, concat_ragged, take_ragged
-from ps2stream.rows import ObjectRows
+from ps2stream.protocol.frame import F64, I64, U8, U64, concat_ragged, take_ragged
+from ps2stream.protocol.rows import ObjectRows
 
 WINDOW_MS = 600_000
 SAMPLE_BYTES = 32 << 20

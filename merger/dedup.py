@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ps2stream.batch import I64, U32
 from ps2stream.merger.intervals import Intervals
 from ps2stream.merger.kernels import distinct_pairs
-from ps2stream.messages import MatchBatch, Payload
+from ps2stream.protocol.frame import I64, U32
+from ps2stream.protocol.messages.objects import MatchBatch, Payload
 
 SILENT_TICKS = 2
 """Ticks after which a worker that owes an answer and has given none of any batch is silent."""

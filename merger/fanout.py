@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ps2stream.batch import I64, U32, sealed
 from ps2stream.merger.kernels import fitting, runs, shares, take_spans
 from ps2stream.merger.records import Matched, count_pairs
-from ps2stream.messages import Payload
-from ps2stream.wire import Deliver, Gap, StringColumn
+from ps2stream.protocol.frame import I64, U32, sealed
+from ps2stream.protocol.messages.objects import Payload
+from ps2stream.protocol.wire import Deliver, Gap, StringColumn
 
 FIELD_TEXT, FIELD_POSITION, FIELD_TIME = 1, 2, 4  # bits of Attach.fields
 MAX_BYTES = 1 << 20  # estimated size at which a delivery is split

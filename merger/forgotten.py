@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps2stream.batch import I64, concat_ragged, take_ragged
 from ps2stream.merger.journal import Journal
 from ps2stream.merger.records import DeadNames
-from ps2stream.wire import StringColumn
+from ps2stream.protocol.frame import I64, concat_ragged, take_ragged
+from ps2stream.protocol.wire import StringColumn
 
 MAX_RECORDS = 64  # then they are made one
 

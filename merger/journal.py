@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TypeVar
 
-from ps2stream.batch import Frame, decode
 from ps2stream.errors import Unavailable
-from ps2stream.ports import Log
+from ps2stream.protocol.frame import Frame, decode
+from ps2stream.protocol.ports import Log
 
 CACHE_BYTES = 8 << 20
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from ps2stream.batch import I64, U8, U32
+from ps2stream.protocol.frame import I64, U8, U32
 
 
 @njit(cache=True, nogil=True)

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ps2stream.batch import I64, U8, sealed
 from ps2stream.merger.kernels import take_spans
+from ps2stream.protocol.frame import I64, U8, sealed
+from ps2stream.protocol.wire import StringColumn
 from ps2stream.tenants import own_start
-from ps2stream.wire import StringColumn
 
 MIN_COMPACT = 1_024
 

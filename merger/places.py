@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps2stream.batch import I64
 from ps2stream.merger.backlog import Place
 from ps2stream.merger.fanout import bytes_of
 from ps2stream.merger.records import Matched, Missing, Places
+from ps2stream.protocol.frame import I64
 
 FOLD = 1 << 19  # rows
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from ps2stream.batch import F64, I64, U8, U32, Frame
+from ps2stream.protocol.frame import F64, I64, U8, U32, Frame
 
 LEAP = 1 << 40
 """Numbers that a session passes over where it is not known how many pairs were lost: more than

@@ -12,7 +12,6 @@ from collections import defaultdict
 
 import numpy as np
 
-from ps2stream.batch import I64, decode
 from ps2stream.errors import DataDirectoryError
 from ps2stream.merger.dedup import Window
 from ps2stream.merger.forgotten import Forgotten
@@ -28,7 +27,8 @@ from ps2stream.merger.records import (
 )
 from ps2stream.merger.retention import Chapter
 from ps2stream.merger.sessions import Session
-from ps2stream.ports import Log
+from ps2stream.protocol.frame import I64, decode
+from ps2stream.protocol.ports import Log
 
 
 @dataclasses.dataclass

@@ -13,15 +13,15 @@ from typing import Protocol
 
 import numpy as np
 
-from ps2stream.batch import I64, sealed
 from ps2stream.merger import fanout
 from ps2stream.merger.backlog import Backlog
 from ps2stream.merger.journal import Journal
 from ps2stream.merger.kernels import add_new
 from ps2stream.merger.records import Matched, Missing
-from ps2stream.messages import Address, Send
-from ps2stream.session_messages import Attach, Attached, Credit, Delivery, Detach
-from ps2stream.wire import Deliver, StringColumn, deliver_batch
+from ps2stream.protocol.addresses import Address, Send
+from ps2stream.protocol.frame import I64, sealed
+from ps2stream.protocol.messages.sessions import Attach, Attached, Credit, Delivery, Detach
+from ps2stream.protocol.wire import Deliver, StringColumn, deliver_batch
 
 MAX_KNOWN = 1 << 22  # handles; a stream that knows more is told all anew
 

@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from ps2stream.batch import I64
 from ps2stream.merger import fanout
 from ps2stream.merger.journal import Journal
 from ps2stream.merger.records import Cursors, Matched, Missing, count_pairs
 from ps2stream.merger.sessions import Session
 from ps2stream.merger.under_way import UnderWay
-from ps2stream.messages import Send
-from ps2stream.session_messages import Arrived, Attach, Credit, Delivery, Detach
-from ps2stream.wire import StringColumn
+from ps2stream.protocol.addresses import Send
+from ps2stream.protocol.frame import I64
+from ps2stream.protocol.messages.sessions import Arrived, Attach, Credit, Delivery, Detach
+from ps2stream.protocol.wire import StringColumn
 
 TURN = 8 << 20  # bytes read from the log and sent before other messages have their turn
 DELIVERY = 16 << 10  # bytes that it takes as long to read or send as to make a delivery at all

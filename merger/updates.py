@@ -9,14 +9,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps2stream.batch import I64, U8, concat_ragged, take_ragged
 from ps2stream.merger.forgotten import Forgotten
 from ps2stream.merger.names import Names
 from ps2stream.merger.records import DeadNames
-from ps2stream.messages import Applied, MergerQueries, Send, Tip
-from ps2stream.rows import Kind, QueryRows
-from ps2stream.tail import Follower
-from ps2stream.wire import StringColumn
+from ps2stream.protocol.addresses import Send
+from ps2stream.protocol.follower import Follower
+from ps2stream.protocol.frame import I64, U8, concat_ragged, take_ragged
+from ps2stream.protocol.messages.updates import Applied, MergerQueries, Tip
+from ps2stream.protocol.rows import Kind, QueryRows
+from ps2stream.protocol.wire import StringColumn
 
 
 class _Deleted(NamedTuple):

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ps2stream.batch import I64, take_ragged
 from ps2stream.merger.names import Names
 from ps2stream.merger.records import Matched
-from ps2stream.messages import Address, Send
-from ps2stream.watch_messages import Allowance, Seen, Watching, beginnings
+from ps2stream.protocol.addresses import Address, Send
+from ps2stream.protocol.frame import I64, take_ragged
+from ps2stream.protocol.messages.watch import Allowance, Seen, Watching, beginnings
 
 LEASE_TICKS = 30
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps2stream.batch import F64
-from ps2stream.planner.load import Costs
+from ps2stream.protocol.frame import F64
+from ps2stream.routing.costs import Costs
 
 
 class Fit(NamedTuple):

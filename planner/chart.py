@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import shapely
 
-from ps2stream.batch import F64, Array
 from ps2stream.errors import InvalidArgument, Violation
-from ps2stream.leaves import holders
-from ps2stream.plan import RoutingPlan, Space
 from ps2stream.planner.files import read_updates
-from ps2stream.readers import read_posts
+from ps2stream.posts.readers import read_posts
+from ps2stream.protocol.frame import F64, Array
+from ps2stream.routing.leaves import holders
+from ps2stream.routing.plan import RoutingPlan, Space
 
 MARGIN = 0.05  # of the picture's sides
 WIDE = 11.0  # inches, of the map

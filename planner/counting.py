@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ps2stream.batch import F64, I64, U8, U64, Array, column_to_strings, row_of
 from ps2stream.errors import InvalidArgument, Violation, short
-from ps2stream.expr import CompiledColumn, compile_column
-from ps2stream.grid import Grid
+from ps2stream.language.analyzer import Analyzer, Frequencies
+from ps2stream.language.expression import CompiledColumn, compile_column
 from ps2stream.planner.statistics import TOP_TERM
-from ps2stream.terms import Analyzer, Frequencies
+from ps2stream.protocol.frame import F64, I64, U8, U64, Array, column_to_strings, row_of
+from ps2stream.space.grid import Grid
 
 QUERIES = pa.schema(
     [

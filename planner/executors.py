@@ -17,14 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ps2stream.errors import InvalidArgument, Violation
-from ps2stream.grid import Grid
+from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
 from ps2stream.planner import counting, updates
 from ps2stream.planner.hits import Hits, Units
 from ps2stream.planner.sample import COUNTS, summed
-from ps2stream.post_columns import post_column
-from ps2stream.posts import SCHEMA, bad, of_records
-from ps2stream.readers import Format, json_record
-from ps2stream.terms import Analysis, Analyzer, Frequencies
+from ps2stream.posts.arrow_columns import post_column
+from ps2stream.posts.post import SCHEMA, bad, of_records
+from ps2stream.posts.readers import Format, json_record
+from ps2stream.space.grid import Grid
 
 HITS = pa.schema(
     [

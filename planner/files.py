@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 
 from ps2stream.planner.updates import of_records
-from ps2stream.readers import read_records
+from ps2stream.posts.readers import read_records
 
 BATCH = 10_000
 

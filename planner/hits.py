@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from ps2stream.batch import F64, I64, U64, row_of, take_ragged
-from ps2stream.grid import Grid
-from ps2stream.plan import hash_units
+from ps2stream.language.analyzer import Analyzer
 from ps2stream.planner.counting import find, ragged
 from ps2stream.planner.statistics import SIGNATURES
-from ps2stream.terms import Analyzer
+from ps2stream.protocol.frame import F64, I64, U64, row_of, take_ragged
+from ps2stream.routing.plan import hash_units
+from ps2stream.space.grid import Grid
 
 _MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 _ODD = np.uint64(0x9E3779B97F4A7C15)

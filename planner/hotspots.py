@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from ps2stream.batch import F64
-from ps2stream.planner.load import Costs, unit_load
+from ps2stream.planner.load import unit_load
 from ps2stream.planner.nodes import UNSEEN
 from ps2stream.planner.salb import Words, inverted
 from ps2stream.planner.salb import divide as salb
 from ps2stream.planner.statistics import I32, Statistics
+from ps2stream.protocol.frame import F64
+from ps2stream.routing.costs import Costs
 
 MAX_PARTS = 64
 """More are not tried: their copies eat what they save."""

@@ -13,8 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps2stream.batch import F64
-from ps2stream.planner.load import balance
 from ps2stream.planner.local_search import SLACK, balanced
 from ps2stream.planner.merge import merge_nodes_into_partitions
 from ps2stream.planner.nodes import Model, Node
@@ -24,6 +22,8 @@ from ps2stream.planner.similarity import simt
 from ps2stream.planner.split import Line, Lines, median_line, partition_node
 from ps2stream.planner.statistics import I32, Statistics
 from ps2stream.planner.tree import assemble
+from ps2stream.protocol.frame import F64
+from ps2stream.routing.costs import balance
 
 MAX_DEPTH = 20
 FEW = 200  # objects and postings: too few to say whether words are alike

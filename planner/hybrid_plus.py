@@ -23,14 +23,14 @@ import math
 
 import numpy as np
 
-from ps2stream.batch import F64, I64, U32
-from ps2stream.plan import Leaf, Space, Text
 from ps2stream.planner.hotspots import MAX_PARTS, divide
 from ps2stream.planner.load import cell_load, worker_loads
 from ps2stream.planner.local_search import SLACK, balanced, borders, rounded
 from ps2stream.planner.partition import Options, Partition, idle
 from ps2stream.planner.statistics import I32, Statistics
 from ps2stream.planner.tiles import Tile, tiles
+from ps2stream.protocol.frame import F64, I64, U32
+from ps2stream.routing.plan import Leaf, Space, Text
 
 FINE = (0.02, 0.05, 0.1, 0.2)
 HOT = (0.5, 0.75, 1.0)

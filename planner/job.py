@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ps2stream.errors import PlanError
-from ps2stream.grid import Grid
-from ps2stream.kdt import tree_to_dict
-from ps2stream.plan import RoutingPlan
+from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.planner import sample as twin
 from ps2stream.planner.algorithms import ALGORITHMS
 from ps2stream.planner.files import read_updates
-from ps2stream.planner.load import Costs
 from ps2stream.planner.partition import Options, predicted, to_plan
 from ps2stream.planner.sample import Sample
-from ps2stream.posts import bad
-from ps2stream.readers import read_posts
-from ps2stream.terms import Analysis, Analyzer
+from ps2stream.posts.post import bad
+from ps2stream.posts.readers import read_posts
+from ps2stream.routing.costs import Costs
+from ps2stream.routing.plan import RoutingPlan
+from ps2stream.space.grid import Grid
+from ps2stream.space.kdt_tree import tree_to_dict
 
 MAX_COST = 1e6
 Engine = Literal["spark", "numpy"]

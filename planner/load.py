@@ -9,27 +9,16 @@ counted by their postings there: the sample's units do not know whose they are.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Literal
 
 import numpy as np
 from numba import njit
 
-from ps2stream.batch import F64, I64
 from ps2stream.planner.statistics import I32, Statistics
+from ps2stream.protocol.frame import F64, I64
+from ps2stream.routing.costs import Costs
 
 Kind = Literal["cells", "definition1"]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Costs:
-    """c1 to c4 of Definition 1, microseconds: a candidate, an object, an insert and a delete
-    of a posting. The defaults were fitted once; `ps2stream calibrate` fits them anew."""
-
-    c1: float = 0.02
-    c2: float = 0.6
-    c3: float = 0.6
-    c4: float = 0.2
 
 
 def unit_load(stats: Statistics, costs: Costs) -> F64:
@@ -67,12 +56,6 @@ def worker_loads(
         costs.c1 * candidates + costs.c2 * objects + costs.c3 * inserts
         + costs.c4 * of(stats.deletes)
     )  # fmt: skip
-
-
-def balance(loads: F64) -> float:
-    """L_max / L_min; infinite where a worker has nothing to do."""
-    low = float(loads.min())
-    return float(loads.max()) / low if low > 0 else float("inf")
 
 
 def lower_bound(stats: Statistics, workers: int, costs: Costs) -> float:

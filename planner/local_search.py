@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps2stream.batch import F64, I64
 from ps2stream.planner.tiles import Tile
+from ps2stream.protocol.frame import F64, I64
 
 SLACK = 0.005
 """Of the mean load: workers that differ by less are alike."""

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 from numba import njit
 
-from ps2stream.batch import F64, I64
 from ps2stream.planner.nodes import Model, Node
 from ps2stream.planner.statistics import I32
+from ps2stream.protocol.frame import F64, I64
 
 
 def merge_nodes_into_partitions(model: Model, leaves: Sequence[Node], m: int) -> tuple[I32, F64]:

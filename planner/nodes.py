@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps2stream.batch import F64, I64
 from ps2stream.planner.partition import Options
 from ps2stream.planner.statistics import I32, Statistics
+from ps2stream.protocol.frame import F64, I64
 
 UNSEEN = 0.5
 """Objects more than sampled that a unit is expected to have when terms are divided."""

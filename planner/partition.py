@@ -8,12 +8,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ps2stream.batch import U32
-from ps2stream.kdt import Kdt
-from ps2stream.plan import Leaf, RoutingPlan, Space, hash_units
-from ps2stream.planner.load import Costs, Kind, balance, lower_bound, worker_loads
+from ps2stream.language.analyzer import Analysis, Analyzer
+from ps2stream.planner.load import Kind, lower_bound, worker_loads
 from ps2stream.planner.statistics import I32, Statistics
-from ps2stream.terms import Analysis, Analyzer
+from ps2stream.protocol.frame import U32
+from ps2stream.routing.costs import Costs, balance
+from ps2stream.routing.plan import Leaf, RoutingPlan, Space, hash_units
+from ps2stream.space.kdt_tree import Kdt
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from ps2stream.answers import since_of
-from ps2stream.batch import F64, I64
-from ps2stream.posts import SCHEMA
+from ps2stream.posts.post import SCHEMA
+from ps2stream.posts.sample import since_of
+from ps2stream.protocol.frame import F64, I64
 
 
 def together(samples: Sequence[pa.Table], seed: int = 0) -> pa.Table:

@@ -6,14 +6,15 @@ import dataclasses
 import math
 from typing import Any
 
-from ps2stream.batch import F64
 from ps2stream.errors import PlanError
-from ps2stream.plan import RoutingPlan
+from ps2stream.language.analyzer import Analyzer
 from ps2stream.planner.adjust.strategy import FALL, Reason, repartition
-from ps2stream.planner.load import Costs, balance, worker_loads
+from ps2stream.planner.load import worker_loads
 from ps2stream.planner.partition import plan_owners
 from ps2stream.planner.statistics import Statistics
-from ps2stream.terms import Analyzer
+from ps2stream.protocol.frame import F64
+from ps2stream.routing.costs import Costs, balance
+from ps2stream.routing.plan import RoutingPlan
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from ps2stream.batch import F64, I64
 from ps2stream.planner.statistics import I32
+from ps2stream.protocol.frame import F64, I64
 
 
 class Words(NamedTuple):

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ps2stream.batch import F64, I64
-from ps2stream.grid import Grid
+from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
 from ps2stream.planner import counting
 from ps2stream.planner.hits import Hits, Signatures, Units
 from ps2stream.planner.statistics import CellTable, SignatureTable, Statistics, UnitTable
 from ps2stream.planner.updates import UPDATES, standing
-from ps2stream.posts import SCHEMA, bad
-from ps2stream.terms import Analysis, Analyzer, Frequencies
+from ps2stream.posts.post import SCHEMA, bad
+from ps2stream.protocol.frame import F64, I64
+from ps2stream.space.grid import Grid
 
 MAX_FREQUENCIES = 100_000
 """Commonest terms of a sample, whose frequencies a plan keeps; all others are rarer."""

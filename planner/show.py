@@ -7,11 +7,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ps2stream.batch import I64
 from ps2stream.errors import PlanError
-from ps2stream.leaves import holders
-from ps2stream.plan import Leaf, RoutingPlan, Space
-from ps2stream.plan_file import load_plan
+from ps2stream.protocol.frame import I64
+from ps2stream.routing.leaves import holders
+from ps2stream.routing.plan import Leaf, RoutingPlan, Space
+from ps2stream.routing.plan_file import load_plan
 
 
 class Emits(Protocol):

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from ps2stream.grid import Grid
+from ps2stream.language.analyzer import Analysis
 from ps2stream.planner import counting
 from ps2stream.planner import executors as on
 from ps2stream.planner.hits import Signatures
@@ -36,10 +36,10 @@ from ps2stream.planner.sample import (
 )
 from ps2stream.planner.statistics import SIGNATURES, CellTable
 from ps2stream.planner.updates import DELETE, INSERT, UPDATES
-from ps2stream.post_columns import post_columns
-from ps2stream.posts import POSTS, SCHEMA, bad, check_head
-from ps2stream.readers import Format, format_of
-from ps2stream.terms import Analysis
+from ps2stream.posts.arrow_columns import post_columns
+from ps2stream.posts.post import POSTS, SCHEMA, bad, check_head
+from ps2stream.posts.readers import Format, format_of
+from ps2stream.space.grid import Grid
 
 log = logging.getLogger(__name__)
 

@@ -18,10 +18,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ps2stream.batch import F64, I64
 from ps2stream.errors import PlanError
-from ps2stream.grid import Grid
-from ps2stream.plan import TOP_TERM
+from ps2stream.protocol.frame import F64, I64
+from ps2stream.routing.plan import TOP_TERM
+from ps2stream.space.grid import Grid
 
 __all__ = [
     "I32",

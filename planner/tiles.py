@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps2stream.batch import F64
+from ps2stream.protocol.frame import F64
 
 
 class Tile(NamedTuple):

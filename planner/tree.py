@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ps2stream.kdt import Kdt, Part, Split, flatten
-from ps2stream.plan import Leaf, Space, Text
 from ps2stream.planner.nodes import Model, Node, Rect
 from ps2stream.planner.partition import Partition, idle
 from ps2stream.planner.split import Lines
+from ps2stream.routing.plan import Leaf, Space, Text
+from ps2stream.space.kdt_tree import Kdt, Part, Split, flatten
 
 
 def assemble(

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ps2stream.batch import F64
 from ps2stream.errors import InvalidArgument, Violation, short
-from ps2stream.geojson import region_of
+from ps2stream.language.query_rows import RectColumns
 from ps2stream.planner.counting import QUERIES
-from ps2stream.posts import CHECKS, NAMES, bad
-from ps2stream.queries import RectColumns
-from ps2stream.space import RECT_FIELDS, Rect, Region, World
+from ps2stream.posts.post import CHECKS, NAMES, bad
+from ps2stream.protocol.frame import F64
+from ps2stream.space.geojson import region_of
+from ps2stream.space.regions import RECT_FIELDS, Rect, Region, World
 
 LIVE, INSERT, DELETE = 0, 1, 2
 UPDATES = pa.schema(

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ps2stream.batch import I64, U8
+from ps2stream.protocol.frame import I64, U8
 
 SEPARATOR = "\0"
 Column = tuple[I64, U8]

@@ -17,8 +17,8 @@ from typing import Any
 import helm_python
 import yaml
 
-from ps2stream.dashboards.alerts import rules
-from ps2stream.dashboards.grafana import dashboard
+from ps2stream.observability.alerts import rules
+from ps2stream.observability.grafana import dashboard
 
 ROOT = Path(__file__).resolve().parent.parent
 CHART = ROOT / "helm" / "ps2stream"

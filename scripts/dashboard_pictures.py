@@ -15,11 +15,11 @@ import numpy as np
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
-from ps2stream.client import Client
+from ps2stream.client.client import Client
 from ps2stream.cluster import ray_environment
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
-from ps2stream.gazetteer import made_posts
+from ps2stream.demo.gazetteer import made_posts
 
 IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
 CHROMIUM = "/usr/bin/chromium"

@@ -15,8 +15,8 @@ from playwright.sync_api import Page, sync_playwright
 
 from ps2stream.cluster.service import sampled_plan, start
 from ps2stream.config import Settings
-from ps2stream.demo import Demo, Options
-from ps2stream.gazetteer import made_posts
+from ps2stream.demo.gazetteer import made_posts
+from ps2stream.demo.run import Demo, Options
 from ps2stream.web import serve
 
 IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"

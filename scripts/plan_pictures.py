@@ -18,9 +18,9 @@ import numpy as np
 
 from ps2stream.experiments.plans import Settings, planned
 from ps2stream.experiments.worlds import SYNTHETIC, Size, make_world
-from ps2stream.leaves import Text
-from ps2stream.plan import RoutingPlan
 from ps2stream.planner.chart import Places, window
+from ps2stream.routing.leaves import Text
+from ps2stream.routing.plan import RoutingPlan
 from ps2stream.web.shapes import plan_picture
 
 ROOT = Path(__file__).resolve().parent.parent

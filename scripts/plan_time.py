@@ -17,9 +17,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ps2stream.batch import column_to_strings
-from ps2stream.bench.workload import make
-from ps2stream.terms import Analysis, Analyzer
+from ps2stream.benchmarks.workload import make
+from ps2stream.language.analyzer import Analysis, Analyzer
+from ps2stream.protocol.frame import column_to_strings
 
 
 def write_sample(objects: int, queries: int, directory: Path) -> list[str]:

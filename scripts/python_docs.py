@@ -12,14 +12,14 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs" / "reference" / "python.md"
 BEGIN = "<!-- of the package's signatures and docstrings, written by scripts/python_docs.py -->\n"
 SHOWN = {
-    "client": ("Client",),
-    "subscription": ("Subscription",),
-    "aio": ("AsyncClient",),
-    "aio_subscription": ("AsyncSubscription",),
-    "matches": ("Match", "Matches", "Gap"),
-    "api": ("Query",),
-    "space": ("Rect", "Circle", "Polygon", "World"),
-    "answers": ("InsertedQuery", "Receipt", "Refused", "TokenInfo", "Moves", "MoveInfo",
+    "client.client": ("Client",),
+    "client.subscription": ("Subscription",),
+    "client.async_client": ("AsyncClient",),
+    "client.async_subscription": ("AsyncSubscription",),
+    "client.matches": ("Match", "Matches", "Gap"),
+    "client.requests": ("Query",),
+    "space.regions": ("Rect", "Circle", "Polygon", "World"),
+    "client.answers": ("InsertedQuery", "Receipt", "Refused", "TokenInfo", "Moves", "MoveInfo",
                 "Watched", "WatchedObject", "WatchedMatch"),
     "errors": (),
 }  # fmt: skip
@@ -34,7 +34,7 @@ def reference() -> str:
     """The generated part of docs/reference/python.md."""
     parts = [BEGIN]
     for module, names in SHOWN.items():
-        tree = ast.parse((ROOT / "ps2stream" / f"{module}.py").read_text("utf-8"))
+        tree = ast.parse((ROOT / "ps2stream" / f"{module.replace('.', '/')}.py").read_text("utf-8"))
         found = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
         parts.append(f"\n## ps2stream.{module}\n")
         for name in names or found:
@@ -47,7 +47,7 @@ def _class(module: str, node: ast.ClassDef) -> Iterator[str]:
     for method in node.body:
         if not isinstance(method, Function) or method.name.startswith("_"):
             continue
-        if module == "space" and method.name != "contains":
+        if module == "space.regions" and method.name != "contains":
             continue  # shape, boxes, columns: the package's own
         anchor = f"{node.name}.{method.name}"
         yield f"\n#### {anchor}\n{_code(_signature(method))}{_prose(method)}"

@@ -13,16 +13,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ps2stream.batch import column_to_strings
-from ps2stream.bench import memory
-from ps2stream.bench.workload import make
-from ps2stream.client import Client
+from ps2stream.benchmarks import memory
+from ps2stream.benchmarks.workload import make
+from ps2stream.client.client import Client
+from ps2stream.cluster.private_folder import PrivateFolder
 from ps2stream.cluster.running import Service
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
-from ps2stream.private_folder import PrivateFolder
-from ps2stream.space import Rect
-from ps2stream.terms import Analysis, Analyzer
+from ps2stream.language.analyzer import Analysis, Analyzer
+from ps2stream.protocol.frame import column_to_strings
+from ps2stream.space.regions import Rect
 
 BATCH, POLL_S = 1000, 0.1
 ROOMY = 1 << 40

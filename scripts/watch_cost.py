@@ -10,15 +10,16 @@ import time
 
 import numpy as np
 
-from ps2stream.batch import strings_to_column
-from ps2stream.cluster.watchers import Watcher, Watchers
+from ps2stream.dispatcher.watchers import Watcher, Watchers
 from ps2stream.merger.names import Names
 from ps2stream.merger.records import Matched
 from ps2stream.merger.watching import Watched
-from ps2stream.messages import Completed, Send
-from ps2stream.rows import ObjectRows
+from ps2stream.protocol.addresses import Send
+from ps2stream.protocol.frame import strings_to_column
+from ps2stream.protocol.messages.objects import Completed
+from ps2stream.protocol.messages.watch import TICKS_PER_S, Glimpse, Seen, Watching
+from ps2stream.protocol.rows import ObjectRows
 from ps2stream.service.watch_calls import _encoded
-from ps2stream.watch_messages import TICKS_PER_S, Glimpse, Seen, Watching
 
 ROWS, BATCHES, SECONDS, QUERIES, SESSIONS = 1024, 200, 20, 1_000_000, 128
 IDS = strings_to_column(f"id{i}" for i in range(ROWS))

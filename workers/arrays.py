@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from ps2stream.batch import F64, Array
+from ps2stream.protocol.frame import F64, Array
 
 GROWTH = 1.25
 _LINE = 8  # words of a cache line

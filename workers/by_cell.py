@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps2stream.batch import I64, U32
+from ps2stream.protocol.frame import I64, U32
 from ps2stream.workers.load_kernels import NO_CELL, add
 
 _FIRST = 1 << 10

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ps2stream.batch import F64, I64, U8, U32, U64, sealed
-from ps2stream.grid import Grid
-from ps2stream.polygons import PolygonCache
-from ps2stream.rows import QueryRows
+from ps2stream.protocol.frame import F64, I64, U8, U32, U64, sealed
+from ps2stream.protocol.rows import QueryRows
+from ps2stream.space.grid import Grid
+from ps2stream.space.polygons import PolygonCache
 from ps2stream.workers import kernels as km
 from ps2stream.workers import layout as kl
 from ps2stream.workers import posting_kernels as kp

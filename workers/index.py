@@ -13,8 +13,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ps2stream.batch import F64, I64, U32, U64, Array
-from ps2stream.rows import QueryRows
+from ps2stream.protocol.frame import F64, I64, U32, U64, Array
+from ps2stream.protocol.rows import QueryRows
 
 Parts = Mapping[str, Array]
 """All that an index consists of, by name: enough to make it anew."""

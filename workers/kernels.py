@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from ps2stream.space_kernels import cell_at
+from ps2stream.space.space_kernels import cell_at
 from ps2stream.workers.layout import (
     ANY,
     CELL_BITS,

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ps2stream.batch import F64, I64, U8, U32
-from ps2stream.grid import Grid
-from ps2stream.load_messages import LoadReport, LoadRequest
-from ps2stream.rows import Kind
-from ps2stream.unit_kernels import LEVEL_SHIFT
+from ps2stream.protocol.frame import F64, I64, U8, U32
+from ps2stream.protocol.messages.loads import LoadReport, LoadRequest
+from ps2stream.protocol.rows import Kind
+from ps2stream.routing.unit_kernels import LEVEL_SHIFT
+from ps2stream.space.grid import Grid
 from ps2stream.workers.by_cell import ByCell, Counts
 from ps2stream.workers.index import Census, Met
 

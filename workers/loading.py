@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ps2stream.batch import F64, I64
-from ps2stream.messages import Address, Load, Loaded, Send
-from ps2stream.rows import Kind, QueryRows
+from ps2stream.protocol.addresses import Address, Send
+from ps2stream.protocol.frame import F64, I64
+from ps2stream.protocol.messages.plan import Load, Loaded
+from ps2stream.protocol.rows import Kind, QueryRows
 
 SEQUENCER = Address("sequencer", 0)
 REPEAT_TICKS = 10

@@ -10,7 +10,7 @@ import heapq
 import itertools
 from collections.abc import Iterator
 
-from ps2stream.messages import RoutedObjects
+from ps2stream.protocol.messages.objects import RoutedObjects
 
 
 class Pending:

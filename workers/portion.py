@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from ps2stream.batch import I64, U8, U32, U64, take_ragged
-from ps2stream.messages import (
-    ROLES,
-    Address,
-    Applied,
-    Hot,
-    Loaded,
-    Postings,
-    RoutedObjects,
-    Send,
-    WorkerUpdates,
-    nothing,
-)
-from ps2stream.rows import QueryRows
-from ps2stream.strategy import Routes, Step, Strategist, step_of
-from ps2stream.tags import Tagger, TagShare, starts
-from ps2stream.tail import Follower
+from ps2stream.protocol.addresses import ROLES, Address, Send, nothing
+from ps2stream.protocol.follower import Follower
+from ps2stream.protocol.frame import I64, U8, U32, U64, take_ragged
+from ps2stream.protocol.messages.objects import RoutedObjects
+from ps2stream.protocol.messages.plan import Hot, Loaded, Postings
+from ps2stream.protocol.messages.updates import Applied, WorkerUpdates
+from ps2stream.protocol.rows import QueryRows
+from ps2stream.routing.plan_changes import Routes, Step, Strategist, step_of
+from ps2stream.routing.tags import Tagger, TagShare, starts
 from ps2stream.workers.index import Index, Mask
 from ps2stream.workers.loading import Loading
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from ps2stream.rows import NEVER, Form, Kind, Shape
+from ps2stream.protocol.rows import NEVER, Form, Kind, Shape
 from ps2stream.workers.layout import (
     ALL,
     ANY,

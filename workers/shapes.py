@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ps2stream.batch import F64, I64, U64
-from ps2stream.polygons import PolygonCache
-from ps2stream.region_rows import verify
+from ps2stream.protocol.frame import F64, I64, U64
+from ps2stream.space.polygons import PolygonCache
+from ps2stream.space.region_rows import verify
 from ps2stream.workers.index import Matches
 from ps2stream.workers.layout import P_GEOM, P_HEAD, P_TERM
 

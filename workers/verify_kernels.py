@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from ps2stream.rows import PROG_AND, Form, Shape
-from ps2stream.space_kernels import in_rect
+from ps2stream.protocol.rows import PROG_AND, Form, Shape
+from ps2stream.space.space_kernels import in_rect
 from ps2stream.workers.layout import (
     ALL,
     ANY,

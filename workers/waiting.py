@@ -6,7 +6,7 @@ from collections import deque
 
 import numpy as np
 
-from ps2stream.batch import I64, U32
+from ps2stream.protocol.frame import I64, U32
 
 
 class Waiting:

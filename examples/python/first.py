@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 from itertools import islice
 
-from ps2stream import Client
-from ps2stream.space import Circle
+from ps2stream import Circle, Client
 
 POSTS = [
     {"id": "1", "lon": -0.1, "lat": 51.5, "text": "Flood by the river!"},

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ps2stream.errors import PlanError
-from ps2stream.planner.load import balance
+from ps2stream.routing.costs import balance
 
 MoveKind = Literal["move", "split", "merge"]
 

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ps2stream.batch import U32
 from ps2stream.errors import PlanError
-from ps2stream.leaves import Leaf, Moved, Space, Text, holders
-from ps2stream.plan import RoutingPlan, hash_units
+from ps2stream.language.analyzer import Analyzer
 from ps2stream.planner.adjust.adjustment import Adjustment, Move
-from ps2stream.terms import Analyzer
+from ps2stream.protocol.frame import U32
+from ps2stream.routing.leaves import Leaf, Moved, Space, Text, holders
+from ps2stream.routing.plan import RoutingPlan, hash_units
 
 
 def apply(plan: RoutingPlan, adjustment: Adjustment, version: int | None = None) -> RoutingPlan:

@@ -19,16 +19,17 @@ import dataclasses
 
 import numpy as np
 
-from ps2stream.batch import I64, U32
-from ps2stream.leaves import holders
-from ps2stream.plan import RoutingPlan
 from ps2stream.planner.adjust.adjustment import Adjustment, Move
 from ps2stream.planner.adjust.algorithms import SELECTIONS
 from ps2stream.planner.adjust.phase_one import GAIN, PhaseOne
 from ps2stream.planner.adjust.selection import select
 from ps2stream.planner.adjust.units import Units
-from ps2stream.planner.load import Costs, Kind, balance
+from ps2stream.planner.load import Kind
 from ps2stream.planner.statistics import Statistics
+from ps2stream.protocol.frame import I64, U32
+from ps2stream.routing.costs import Costs, balance
+from ps2stream.routing.leaves import holders
+from ps2stream.routing.plan import RoutingPlan
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from ps2stream.batch import F64, I64
 from ps2stream.planner.adjust.gr import gr
+from ps2stream.protocol.frame import F64, I64
 
 TABLE = 1 << 26
 """Entries of the table, a byte each, give or take one a unit and chosen unit: 64 MiB, 0.2 s."""

@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from ps2stream.batch import F64, I64
+from ps2stream.protocol.frame import F64, I64
 
 
 def gr(load: F64, size: I64, tau: float, seed: int) -> I64:

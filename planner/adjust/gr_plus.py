@@ -11,9 +11,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from ps2stream.batch import F64, I64
 from ps2stream.planner.adjust.gr import cheapest, gr
 from ps2stream.planner.adjust.selection import by_size, without_spare
+from ps2stream.protocol.frame import F64, I64
 
 WORK = 1 << 26
 """Starts times units, some 0.1 s; of more units than its root, the cheapest are starts."""

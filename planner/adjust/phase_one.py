@@ -14,18 +14,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ps2stream.batch import F64
-from ps2stream.plan import RoutingPlan, hash_units
+from ps2stream.language.analyzer import Analyzer
 from ps2stream.planner.adjust.adjustment import Move
 from ps2stream.planner.adjust.text import cell_index, saving, shares
 from ps2stream.planner.adjust.units import Units
-from ps2stream.planner.load import Costs
 from ps2stream.planner.nodes import Model, Rect
 from ps2stream.planner.partition import Options
 from ps2stream.planner.split import text_split
 from ps2stream.planner.statistics import I32, Statistics
-from ps2stream.terms import Analyzer
-from ps2stream.unit_kernels import U16
+from ps2stream.protocol.frame import F64
+from ps2stream.routing.costs import Costs
+from ps2stream.routing.plan import RoutingPlan, hash_units
+from ps2stream.routing.unit_kernels import U16
 
 GAIN = 0.1
 """Of the gap between two workers: what the slower must gain at least."""

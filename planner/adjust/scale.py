@@ -16,22 +16,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps2stream.batch import F64, I64, U32
 from ps2stream.errors import PlanError
-from ps2stream.leaves import Leaf, Moved, Space, Text, holders
-from ps2stream.plan import MAX_WORKERS, RoutingPlan
 from ps2stream.planner.adjust.apply import used
+from ps2stream.protocol.frame import F64, I64
+from ps2stream.routing.costs import Weights
+from ps2stream.routing.leaves import Leaf, Moved, Space, Text, holders
+from ps2stream.routing.plan import MAX_WORKERS, RoutingPlan
 
 IDLE = 0.01  # of all load, that parts without any are taken to have together
-
-
-class Weights(NamedTuple):
-    """The load of parts, in any unit: base-level cell uint32[n], worker int64[n], float64[n].
-    Rows of the same part are summed; what the plan does not give to that worker is ignored."""
-
-    cell: U32
-    worker: I64
-    weight: F64
 
 
 class _Parts(NamedTuple):

@@ -19,7 +19,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ps2stream.batch import F64, I64
+from ps2stream.protocol.frame import F64, I64
 
 ROUNDING = 1e-9
 """A set reaches tau, or stays within 2 tau, up to this share of it: sums depend on their order."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ps2stream.batch import F64, I64
 from ps2stream.planner.adjust.selection import by_size
+from ps2stream.protocol.frame import F64, I64
 
 
 def si(load: F64, size: I64, tau: float, seed: int) -> I64:

@@ -6,10 +6,10 @@ import dataclasses
 import json
 from typing import Literal
 
-from ps2stream.batch import F64
-from ps2stream.messages import StrategyReply
-from ps2stream.planner.load import balance
-from ps2stream.strategy import Strategy
+from ps2stream.protocol.frame import F64
+from ps2stream.protocol.messages.plan import StrategyReply
+from ps2stream.routing.costs import balance
+from ps2stream.routing.plan_changes import Strategy
 
 FALL = 0.10
 HOUR_MS = 3_600_000

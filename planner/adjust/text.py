@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps2stream.batch import F64
-from ps2stream.planner.load import Costs
 from ps2stream.planner.statistics import I32, Statistics
+from ps2stream.protocol.frame import F64
+from ps2stream.routing.costs import Costs
 
 
 class Shares(NamedTuple):

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ps2stream.batch import F64, I64, U32
-from ps2stream.load_messages import LoadReport
 from ps2stream.planner.adjust.adjustment import Move
-from ps2stream.planner.load import Costs
 from ps2stream.planner.statistics import I32
-from ps2stream.unit_kernels import LEVEL_SHIFT
+from ps2stream.protocol.frame import F64, I64, U32
+from ps2stream.protocol.messages.loads import LoadReport
+from ps2stream.routing.costs import Costs
+from ps2stream.routing.unit_kernels import LEVEL_SHIFT
 
 COUNTS = ("objects", "queries", "checks", "inserts", "deletes")
 _NOTHING = 1e-3

@@ -6,11 +6,11 @@ import heapq
 
 import numpy as np
 
-from ps2stream.batch import F64
 from ps2stream.planner.baselines.hashing import everywhere
 from ps2stream.planner.baselines.words import frequencies
 from ps2stream.planner.partition import Options, Partition
 from ps2stream.planner.statistics import I32, Statistics
+from ps2stream.protocol.frame import F64
 
 
 def frequency(stats: Statistics, workers: int, options: Options) -> Partition:

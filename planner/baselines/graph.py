@@ -17,13 +17,13 @@ import numpy as np
 import pymetis
 from numba import njit
 
-from ps2stream.batch import F64, I64
 from ps2stream.errors import InvalidArgument, Violation
 from ps2stream.planner.baselines.frequency import lightest_first
 from ps2stream.planner.baselines.hashing import everywhere
 from ps2stream.planner.baselines.words import frequencies, row_weights
 from ps2stream.planner.partition import Options, Partition
 from ps2stream.planner.statistics import I32, Statistics
+from ps2stream.protocol.frame import F64, I64
 
 _FREE = 1_000_000  # METIS' ufactor, thousandths above the mean: as good as no balance
 _TOTAL = 1 << 30  # METIS adds weights up in 32 bits

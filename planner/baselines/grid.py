@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from ps2stream.batch import I64
-from ps2stream.plan import Space
 from ps2stream.planner.baselines.frequency import lightest_first
 from ps2stream.planner.load import cell_load
 from ps2stream.planner.partition import Options, Partition, idle
 from ps2stream.planner.statistics import Statistics
+from ps2stream.protocol.frame import I64
+from ps2stream.routing.plan import Space
 
 SIDE = 64  # blocks across the sample, at most: 2^6 by 2^6 (algorithms.md 1.5)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ps2stream.batch import F64
-from ps2stream.kdt import Part
-from ps2stream.plan import Text
 from ps2stream.planner.partition import Options, Partition, idle
 from ps2stream.planner.statistics import I32, Statistics
+from ps2stream.protocol.frame import F64
+from ps2stream.routing.plan import Text
+from ps2stream.space.kdt_tree import Part
 
 
 def hashing(stats: Statistics, workers: int, options: Options) -> Partition:

@@ -11,12 +11,12 @@ import numpy as np
 import shapely
 from rtree.index import Index, Property
 
-from ps2stream.batch import I64
-from ps2stream.plan import Space
 from ps2stream.planner.baselines.frequency import lightest_first
 from ps2stream.planner.load import cell_load
 from ps2stream.planner.partition import Options, Partition, idle
 from ps2stream.planner.statistics import Statistics
+from ps2stream.protocol.frame import I64
+from ps2stream.routing.plan import Space
 
 TILES = 8  # a worker
 ENTRIES = 64  # a tile: what a cell's weight is rounded up to

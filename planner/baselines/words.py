@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ps2stream.batch import F64, I64
 from ps2stream.planner.salb import Words, inverted
 from ps2stream.planner.statistics import Statistics
+from ps2stream.protocol.frame import F64, I64
 
 
 def frequencies(stats: Statistics) -> F64:

@@ -8,17 +8,19 @@ import threading
 import time
 from typing import Any
 
-from ps2stream.batch import Frame
 from ps2stream.cluster.logs import LogReporter, Logs
-from ps2stream.cluster.meter import matched
 from ps2stream.cluster.pairing import pair_logs
-from ps2stream.cluster.process import counters_of, disk, wall_clock_ms
 from ps2stream.cluster.shell import Shell
 from ps2stream.cluster.snapshots import NO_SNAPSHOTS, Policy, Saver
 from ps2stream.cluster.topology import Topology
-from ps2stream.cluster.traces import NO_TRACES, Key, Tracing
-from ps2stream.messages import Address, Completed, MatchBatch, Payload, Send, UpdateRequest
-from ps2stream.ports import Store
+from ps2stream.observability.meter import matched
+from ps2stream.observability.process import counters_of, disk, wall_clock_ms
+from ps2stream.observability.traces import NO_TRACES, Key, Tracing
+from ps2stream.protocol.addresses import Address, Send
+from ps2stream.protocol.frame import Frame
+from ps2stream.protocol.messages.objects import Completed, MatchBatch, Payload
+from ps2stream.protocol.messages.updates import UpdateRequest
+from ps2stream.protocol.ports import Store
 from ps2stream.store.places import Place
 
 COPY_S = 0.002  # between two looks at whether a copy is done, where updates wait for it

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from ps2stream.cluster.process import resident_bytes
+from ps2stream.observability.process import resident_bytes
 
 LARGE_BYTES = 4 << 20
 """Pieces from this size on go back to the system when they are freed."""

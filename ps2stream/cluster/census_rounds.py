@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ps2stream.census import CensusTaker, Statuses
-from ps2stream.cluster.process import wall_clock_ms
+from ps2stream.observability.census import CensusTaker, Statuses
+from ps2stream.observability.process import wall_clock_ms
 
 log = logging.getLogger("ps2stream.cluster")
 EVERY_S = 2.0

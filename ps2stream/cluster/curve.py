@@ -14,7 +14,7 @@ from typing import Any
 import zmq
 from zmq.utils import z85
 
-from ps2stream.messages import Address
+from ps2stream.protocol.addresses import Address
 
 HANDSHAKE_MS = 3000
 """Who was turned away, or is not answered, tries again after that."""

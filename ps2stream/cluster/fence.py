@@ -10,8 +10,8 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from ps2stream.batch import FrameError
-from ps2stream.messages import ROLES, Address
+from ps2stream.protocol.addresses import ROLES, Address
+from ps2stream.protocol.frame import FrameError
 
 _HEAD = struct.Struct("<4sHHiqqd")  # magic, version, role, index, epoch, number, sent
 _MAGIC = b"PS2h"

@@ -8,16 +8,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ps2stream.batch import Frame
 from ps2stream.cluster.allocator import MemoryReturn, bound_heaps
-from ps2stream.cluster.edge import DispatcherEdge
 from ps2stream.cluster.logs import LogReporter, Logs
-from ps2stream.cluster.process import wall_clock_ms
 from ps2stream.cluster.shell import Shell
 from ps2stream.cluster.topology import Topology
-from ps2stream.cluster.traces import NO_TRACES, Tracing
+from ps2stream.dispatcher.edge import DispatcherEdge
 from ps2stream.dispatcher.object_log import ObjectLog
-from ps2stream.messages import Address
+from ps2stream.observability.process import wall_clock_ms
+from ps2stream.observability.traces import NO_TRACES, Tracing
+from ps2stream.protocol.addresses import Address
+from ps2stream.protocol.frame import Frame
 from ps2stream.security import Security
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ class DispatcherShell(Shell):
             self.post,
             wall_clock_ms,
             objects,
+            topology.index_factory(),
             reservoir=topology.reservoir(address.index),
             wake=self._unsynced.set,
             lapsed=lambda: self.lapsed,

@@ -21,9 +21,9 @@ import zmq
 from ps2stream.cluster.curve import Curve
 from ps2stream.cluster.fence import Fence, Head
 from ps2stream.cluster.home import Home, clock, numeric
-from ps2stream.cluster.meter import Meter
 from ps2stream.errors import Unavailable
-from ps2stream.messages import Address, Send
+from ps2stream.observability.meter import Meter
+from ps2stream.protocol.addresses import Address, Send
 
 POLL_MS = 100
 LINK_BYTES = 128 << 20

@@ -12,14 +12,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from ps2stream.cluster.edge import DispatcherEdge
 from ps2stream.cluster.logs import LogReporter
-from ps2stream.cluster.meter import Meter, matched
-from ps2stream.cluster.process import counters_of, wall_clock_ms
 from ps2stream.cluster.topology import Topology
+from ps2stream.dispatcher.edge import DispatcherEdge
 from ps2stream.dispatcher.object_log import ObjectLog
-from ps2stream.messages import Address, Send, UpdateRequest
-from ps2stream.ports import Log, Store
+from ps2stream.observability.meter import Meter, matched
+from ps2stream.observability.process import counters_of, wall_clock_ms
+from ps2stream.protocol.addresses import Address, Send
+from ps2stream.protocol.messages.updates import UpdateRequest
+from ps2stream.protocol.ports import Log, Store
 from ps2stream.store.memory import MemoryLog
 
 
@@ -67,6 +68,7 @@ class LocalRuntime:
                 self._post,
                 wall_clock_ms,
                 objects,
+                topology.index_factory(),
                 self._lock,
                 topology.reservoir(i),
                 wake=functools.partial(self._sync, i),

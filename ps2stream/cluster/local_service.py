@@ -10,15 +10,15 @@ from typing import Any
 from ps2stream.cluster.census_rounds import CensusRounds
 from ps2stream.cluster.local import LocalRuntime
 from ps2stream.cluster.logs import Logs
-from ps2stream.cluster.metrics_port import MetricsPort
 from ps2stream.cluster.pairing import pair_logs
-from ps2stream.cluster.process import disk
+from ps2stream.cluster.private_folder import PrivateFolder
 from ps2stream.cluster.replanning import Replanning
 from ps2stream.cluster.running import Service, place_of, ports, target
 from ps2stream.cluster.shell import TICK_S
 from ps2stream.cluster.topology import Topology
 from ps2stream.config import Settings
-from ps2stream.private_folder import PrivateFolder
+from ps2stream.observability.metrics_port import MetricsPort
+from ps2stream.observability.process import disk
 from ps2stream.service.server import Server, serve, serve_privately
 
 

@@ -10,8 +10,8 @@ import numpy as np
 from ps2stream.cluster.topology import Topology
 from ps2stream.dispatcher.object_log import ObjectLog
 from ps2stream.errors import DataDirectoryError
-from ps2stream.messages import Address, Send
-from ps2stream.ports import Log, LogNote, LogReached
+from ps2stream.protocol.addresses import Address, Send
+from ps2stream.protocol.ports import Log, LogNote, LogReached
 from ps2stream.store.identity import LogIdentity
 from ps2stream.store.places import Place
 

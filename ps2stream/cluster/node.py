@@ -17,8 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
+from ps2stream.cluster.private_folder import PrivateFolder
 from ps2stream.errors import Unavailable
-from ps2stream.private_folder import PrivateFolder
 
 UP_S = 60.0
 STOP_S = 20.0

@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ps2stream.batch import I64, decode
 from ps2stream.cluster.logs import Logs, name_of
 from ps2stream.cluster.topology import Topology
 from ps2stream.dispatcher.object_log import ObjectLog
@@ -23,11 +22,13 @@ from ps2stream.errors import DataDirectoryError
 from ps2stream.merger.journal import Journal
 from ps2stream.merger.records import LEAP, Checkpoint, Cursors, Matched, Missing
 from ps2stream.merger.recovery import recover
-from ps2stream.messages import Address, Applied
-from ps2stream.ports import Change, Log, LogNote, Store
-from ps2stream.records import ObjectRecord
-from ps2stream.rows import no_queries
-from ps2stream.store.feed import packed
+from ps2stream.protocol.addresses import Address
+from ps2stream.protocol.frame import I64, decode
+from ps2stream.protocol.log_records import ObjectRecord
+from ps2stream.protocol.messages.updates import Applied
+from ps2stream.protocol.ports import Change, Log, LogNote, Store
+from ps2stream.protocol.rows import no_queries
+from ps2stream.sequencer.feed import packed
 from ps2stream.store.identity import LogIdentity
 from ps2stream.store.pairing import FoundLedger, FoundLog, Mismatch, find_mismatches
 

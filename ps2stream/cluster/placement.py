@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from ps2stream.cluster.home import Home
 from ps2stream.cluster.shell import Lan
 from ps2stream.errors import Unavailable
-from ps2stream.messages import Address
+from ps2stream.protocol.addresses import Address
 
 log = logging.getLogger("ps2stream.cluster")
 SILENT_S = 2.0

@@ -18,12 +18,12 @@ from typing import Any
 
 from ps2stream.cluster import ray_environment
 from ps2stream.cluster.placement import ManyHosts, OneHost, Placement
-from ps2stream.cluster.process import is_running, read_name
+from ps2stream.cluster.private_folder import end_processes, end_writers, find_writers
 from ps2stream.cluster.ray_probe import RayProbe
 from ps2stream.cluster.shell import Lan
 from ps2stream.config import Settings
 from ps2stream.errors import Unavailable
-from ps2stream.private_folder import end_processes, end_writers, find_writers
+from ps2stream.observability.process import is_running, read_name
 
 log = logging.getLogger("ps2stream.cluster")
 NAMESPACE = "ps2stream"

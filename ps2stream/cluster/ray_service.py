@@ -18,6 +18,7 @@ from ps2stream.cluster.home import here
 from ps2stream.cluster.log_lines import Receiver
 from ps2stream.cluster.logs import Logs
 from ps2stream.cluster.manning import Manning
+from ps2stream.cluster.private_folder import PrivateFolder
 from ps2stream.cluster.ray_instance import LOOK_S, NAMESPACE, RayInstance
 from ps2stream.cluster.replanning import Replanning
 from ps2stream.cluster.running import Service, place_of, ports, target
@@ -25,11 +26,10 @@ from ps2stream.cluster.shell import Incarnation
 from ps2stream.cluster.shells import find_shell
 from ps2stream.cluster.supervisor import Supervisor
 from ps2stream.cluster.topology import Topology
-from ps2stream.cluster.traces import tracing_of
 from ps2stream.config import Settings
 from ps2stream.errors import Unavailable
-from ps2stream.messages import Address
-from ps2stream.private_folder import PrivateFolder
+from ps2stream.observability.traces import tracing_of
+from ps2stream.protocol.addresses import Address
 
 log = logging.getLogger("ps2stream.cluster")
 READY_S = 300.0

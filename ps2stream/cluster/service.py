@@ -17,7 +17,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from ps2stream.batch import F64
 from ps2stream.cluster.local_service import LocalService
 from ps2stream.cluster.ray_service import RayService
 from ps2stream.cluster.running import Service, place_of
@@ -25,15 +24,16 @@ from ps2stream.cluster.shell import TICK_S
 from ps2stream.cluster.topology import Topology
 from ps2stream.cluster.warm import compile_kernels, warm
 from ps2stream.config import Settings
+from ps2stream.controller.policy import Policy
 from ps2stream.errors import DataDirectoryError, PlanError
-from ps2stream.grid import Grid
-from ps2stream.plan import RoutingPlan, built_in_plan
-from ps2stream.plan_file import load_plan
+from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.planner.adjust.decide import Rules
 from ps2stream.planner.adjust.strategy import HOUR_MS, Sunset
-from ps2stream.planner.load import Costs
-from ps2stream.planner.policy import Policy
-from ps2stream.terms import Analysis, Analyzer
+from ps2stream.protocol.frame import F64
+from ps2stream.routing.costs import Costs
+from ps2stream.routing.plan import RoutingPlan, built_in_plan
+from ps2stream.routing.plan_file import load_plan
+from ps2stream.space.grid import Grid
 
 log = logging.getLogger("ps2stream.cluster")
 

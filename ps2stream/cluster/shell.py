@@ -21,16 +21,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ps2stream import __version__
-from ps2stream.batch import Frame, decode
 from ps2stream.cluster.home import Home, here
 from ps2stream.cluster.links import Links
 from ps2stream.cluster.log_lines import say_here, send_to
-from ps2stream.cluster.meter import Meter
-from ps2stream.cluster.metering import Recorder
-from ps2stream.cluster.process import resident_bytes
-from ps2stream.cluster.traces import NO_TRACES, Traces, Tracing
 from ps2stream.errors import FailedPrecondition, Unavailable
-from ps2stream.messages import Address, Send
+from ps2stream.observability.exporters import Recorder
+from ps2stream.observability.meter import Meter
+from ps2stream.observability.process import resident_bytes
+from ps2stream.observability.traces import NO_TRACES, Traces, Tracing
+from ps2stream.protocol.addresses import Address, Send
+from ps2stream.protocol.frame import Frame, decode
 
 log = logging.getLogger("ps2stream.cluster")
 TICK_S = 0.1

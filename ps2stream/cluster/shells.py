@@ -10,7 +10,7 @@ from ps2stream.cluster.front import DispatcherShell
 from ps2stream.cluster.logs import Logs
 from ps2stream.cluster.snapshots import Policy
 from ps2stream.cluster.topology import Topology
-from ps2stream.messages import Address
+from ps2stream.protocol.addresses import Address
 
 
 def find_shell(

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ps2stream.batch import U8, Array
 from ps2stream.errors import DataDirectoryError
-from ps2stream.messages import Send
+from ps2stream.protocol.addresses import Send
+from ps2stream.protocol.frame import U8, Array
 from ps2stream.store.places import Place
 from ps2stream.store.snapshots import Key, Snapshots
 
 if TYPE_CHECKING:  # other actors import this module, too
     from ps2stream.workers.index import Saved
-    from ps2stream.workers.state import WorkerMachine
+    from ps2stream.workers.machine import WorkerMachine
 
 log = logging.getLogger("ps2stream.cluster")
 WORTH = 10_000  # updates

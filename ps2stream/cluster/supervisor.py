@@ -25,10 +25,10 @@ from types import MappingProxyType
 from typing import Any
 
 from ps2stream.cluster.patience import LATE_S, Pace, Silence
-from ps2stream.cluster.process import read_cpu_delays_s
 from ps2stream.cluster.shell import Pulse
 from ps2stream.errors import Unavailable
-from ps2stream.messages import Address
+from ps2stream.observability.process import read_cpu_delays_s
+from ps2stream.protocol.addresses import Address
 
 log = logging.getLogger("ps2stream.cluster")
 PING_S = 0.25

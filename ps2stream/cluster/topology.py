@@ -8,27 +8,28 @@ actor's process starts sooner without those of the other roles.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ps2stream.grid import Grid
-from ps2stream.messages import Address
-from ps2stream.plan import RoutingPlan
-from ps2stream.planner.policy import Policy
-from ps2stream.ports import Log, Store
+from ps2stream.controller.policy import Policy
+from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
+from ps2stream.protocol.addresses import Address
+from ps2stream.protocol.ports import Log, Store
+from ps2stream.routing.plan import RoutingPlan
+from ps2stream.routing.plan_changes import Strategist
+from ps2stream.routing.tags import Tagger
 from ps2stream.security import NO_QUOTAS, Quotas
-from ps2stream.strategy import Strategist
-from ps2stream.tags import Tagger
-from ps2stream.terms import Analysis, Analyzer, Frequencies
+from ps2stream.space.grid import Grid
 
 if TYPE_CHECKING:
+    from ps2stream.controller.machine import ControllerMachine
+    from ps2stream.dispatcher.machine import RouterMachine
     from ps2stream.dispatcher.object_log import ObjectLog
     from ps2stream.dispatcher.reservoir import Reservoir
-    from ps2stream.dispatcher.router import RouterMachine
-    from ps2stream.merger.state import MergerMachine
-    from ps2stream.planner.controller import ControllerMachine
-    from ps2stream.store.sequencer import SequencerMachine
+    from ps2stream.merger.machine import MergerMachine
+    from ps2stream.sequencer.machine import SequencerMachine
     from ps2stream.workers.index import Index, Parts, Saved
-    from ps2stream.workers.state import WorkerMachine
+    from ps2stream.workers.machine import WorkerMachine
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +83,7 @@ class Topology:
     def router(
         self, index: int, analyzer: Analyzer, epoch: int, objects: ObjectLog
     ) -> RouterMachine:
-        from ps2stream.dispatcher.router import RouterMachine
+        from ps2stream.dispatcher.machine import RouterMachine
 
         return RouterMachine(
             index=index,
@@ -99,7 +100,7 @@ class Topology:
         )
 
     def worker(self, index: int, saved: Saved | None = None) -> WorkerMachine:
-        from ps2stream.workers.state import WorkerMachine
+        from ps2stream.workers.machine import WorkerMachine
 
         analyzer = self.analyzer()
         tagger = Tagger(self.plan.compile(analyzer), self.plan.grid)
@@ -110,7 +111,7 @@ class Topology:
         )
 
     def merger(self, index: int, log: Log) -> MergerMachine:
-        from ps2stream.merger.state import MergerMachine
+        from ps2stream.merger.machine import MergerMachine
 
         return MergerMachine(
             index=index,
@@ -123,9 +124,15 @@ class Topology:
         )
 
     def controller(self, epoch: int) -> ControllerMachine:
-        from ps2stream.planner.controller import ControllerMachine
+        from ps2stream.controller.machine import ControllerMachine
 
         return ControllerMachine(self.plan, self.policy, epoch, self.dispatchers)
+
+    def index_factory(self) -> Callable[[Grid], Index]:
+        """Returns what makes an empty index of a grid; its modules are imported now."""
+        from ps2stream.workers.gi2 import GI2
+
+        return GI2
 
     def new_index(self, grid: Grid, parts: Parts | None = None) -> Index:
         """What holds a worker's queries."""
@@ -135,7 +142,7 @@ class Topology:
 
     def sequencer(self, store: Store, epoch: int, restarts: bool = False) -> SequencerMachine:
         """`restarts`: of the whole service."""
-        from ps2stream.store.sequencer import SequencerMachine
+        from ps2stream.sequencer.machine import SequencerMachine
 
         others = ("sequencer", "controller")  # who take no part in the order
         peers = [peer for peer in self.addresses() if peer.role not in others]

@@ -17,22 +17,22 @@ import logging
 import numpy as np
 import shapely
 
-from ps2stream.batch import strings_to_column
 from ps2stream.cluster.kernel_cache import KernelCache
 from ps2stream.cluster.local import LocalRuntime
 from ps2stream.cluster.topology import Topology
-from ps2stream.expr import compile_column
-from ps2stream.grid import Grid
-from ps2stream.messages import Ask
-from ps2stream.plan import built_in_plan
+from ps2stream.language.analyzer import Analysis
+from ps2stream.language.expression import compile_column
+from ps2stream.language.query_rows import build_rows, delete_rows
 from ps2stream.planner.adjust.scale import scaled
-from ps2stream.queries import build_rows, delete_rows
-from ps2stream.rows import ObjectRows
+from ps2stream.protocol.frame import strings_to_column
+from ps2stream.protocol.messages.plan import Ask
+from ps2stream.protocol.rows import ObjectRows
+from ps2stream.routing.plan import built_in_plan
 from ps2stream.service.calls import OBJECT_ROWS, check_batch
 from ps2stream.service.peek import read_level_and_rows
-from ps2stream.space import Circle, Polygon, Rect
+from ps2stream.space.grid import Grid
+from ps2stream.space.regions import Circle, Polygon, Rect
 from ps2stream.store.memory import MemoryStore
-from ps2stream.terms import Analysis
 from ps2stream.v1 import object_pb2, pubsub_pb2
 
 log = logging.getLogger("ps2stream.cluster")

@@ -15,7 +15,7 @@ from ps2stream.commands.telling import Telling
 from ps2stream.errors import FailedPrecondition, InvalidArgument, Ps2StreamError, Violation
 
 if TYPE_CHECKING:
-    from ps2stream.client import Client
+    from ps2stream.client.client import Client
 
 START_S = 120.0
 """How long workers may take to start."""
@@ -91,7 +91,7 @@ def apply(
         _move(output, server, wait, lambda client: client.unite_plans())
         return
     assert file is not None
-    from ps2stream.plan_file import load_plan
+    from ps2stream.routing.plan_file import load_plan
 
     body = load_plan(file).to_dict()
     body.pop("made", None)

@@ -80,7 +80,7 @@ def engine(
     Tells tuples (objects and updates), objects and inserts a second, matches an object,
     bytes a query, and tokenisation apart. Exit code 1 if sampled matches were wrong.
     """
-    from ps2stream.bench.engine import run_engine
+    from ps2stream.benchmarks.engine import run_engine
 
     found = run_engine(
         queries=queries,
@@ -143,7 +143,7 @@ def pipeline(
     microseconds a tuple by process, and matches an object. Exit code 1 if sampled matches
     were wrong.
     """
-    from ps2stream.bench.pipeline import run_pipeline
+    from ps2stream.benchmarks.pipeline import run_pipeline
 
     found = run_pipeline(
         queries=queries,
@@ -196,7 +196,7 @@ def bystander(output: Output, /, shape: str, seconds: float, calls: int, streams
     Reports how long the small publications take, alone and beside the flood, what the flood was
     answered, and the memory of each process before, at most, and after a rest.
     """
-    from ps2stream.bench.bystander import run_bystander
+    from ps2stream.benchmarks.bystander import run_bystander
 
     _show(output, run_bystander(shape, seconds, calls, streams))
 
@@ -240,7 +240,7 @@ def overload(output: Output, /, queries: int, seconds: float, times: float, stre
     memory of each process before, and the most. Exit code 1 if anything acknowledged was lost
     or came twice, or a refusal did not say when to try again.
     """
-    from ps2stream.bench.overload import run_overload
+    from ps2stream.benchmarks.overload import run_overload
 
     found = run_overload(queries=queries, seconds=seconds, times=times, streams=streams)
     _show(output, found)
@@ -279,7 +279,7 @@ def stalled(output: Output, /, stalled: int, healthy: int, seconds: float, rate:
     Tells the latency of the healthy with and without them, and KiB of memory a stalled one
     in each process. Exit code 1 if a healthy one missed a match, or a stalled one was ended.
     """
-    from ps2stream.bench.stalled import run_stalled
+    from ps2stream.benchmarks.stalled import run_stalled
 
     _show(output, run_stalled(stalled=stalled, healthy=healthy, seconds=seconds, rate=rate))
 
@@ -319,7 +319,7 @@ def log(output: Output, /, directory: str | None, database_url: str | None, seco
     Tells records and megabytes a second, each synced, and records read back a second. Exit
     code 1 if one that was read back was wrong.
     """
-    from ps2stream.bench.log import run_log
+    from ps2stream.benchmarks.log import run_log
 
     _show(output, run_log(directory, seconds, database_url))
 
@@ -336,7 +336,7 @@ def store(
     Tells commits and rows a second, each synced, and rows read back a second, as after a
     restart. Exit code 1 if one that was read back was wrong.
     """
-    from ps2stream.bench.store import run_store
+    from ps2stream.benchmarks.store import run_store
 
     _show(output, run_store(directory, database_url, seconds))
 
@@ -365,7 +365,7 @@ def metering(output: Output, /, batch: int, seconds: float, watched: bool) -> No
     In one process. Tells the ratio of the CPU times, its standard error, and the time of a
     batch without. Exit code 1 if the two found different matches.
     """
-    from ps2stream.bench.metering import run_metering
+    from ps2stream.benchmarks.metering import run_metering
 
     _show(output, run_metering(batch=batch, seconds=seconds, watched=watched))
 

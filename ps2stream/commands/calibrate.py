@@ -35,7 +35,7 @@ def calibrate(output: Output, /, input: str | None, seed: int, path: str) -> Non
     of the load model, in microseconds. Give the file to `plan --costs FILE`. Takes about a
     minute of one core; run it on a machine like those of the workers, with nothing beside.
     """
-    from ps2stream.bench import calibrate as bench
+    from ps2stream.benchmarks import calibrate as bench
 
     with writing(path), Telling(output) as tell:
         found = bench.calibrate(input or "synthetic", seed, progress=tell)

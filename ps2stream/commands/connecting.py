@@ -17,7 +17,7 @@ from ps2stream.connectors.counts import Counts, Teller, metrics_port
 from ps2stream.errors import InvalidArgument, Violation
 
 if TYPE_CHECKING:
-    from ps2stream.client import Client
+    from ps2stream.client.client import Client
 
 F = TypeVar("F", bound=Callable[..., Any])
 FILE = click.Path(path_type=Path, dir_okay=False)

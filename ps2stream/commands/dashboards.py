@@ -10,8 +10,8 @@ from pathlib import Path
 import click
 
 from ps2stream.commands.output import Output, json_option, pass_output
-from ps2stream.dashboards.alerts import RUNBOOKS
 from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.observability.alerts import RUNBOOKS
 
 PORT = 9404
 
@@ -81,10 +81,10 @@ def dashboards(
     each, grafana/ has a dashboard and the configuration of a Grafana that shows it, ray.env is
     the environment in which Ray's dashboard embeds it. docs/dashboard.md says more.
     """
-    from ps2stream.dashboards import ray_tab
-    from ps2stream.dashboards.alerts import rules
-    from ps2stream.dashboards.grafana import dashboard
-    from ps2stream.dashboards.scrape import RULES, configuration
+    from ps2stream.observability import ray_tab
+    from ps2stream.observability.alerts import rules
+    from ps2stream.observability.grafana import dashboard
+    from ps2stream.observability.scrape import RULES, configuration
 
     grafana, prometheus = grafana.rstrip("/"), prometheus.rstrip("/")
     listens = _find_port("--grafana", grafana)

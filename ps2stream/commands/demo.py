@@ -16,11 +16,11 @@ from rich.table import Table
 from rich.text import Text
 
 from ps2stream import config
+from ps2stream.cluster.private_folder import PrivateFolder
 from ps2stream.commands.output import FAILED, Finite, Output, json_option, on_interrupt, pass_output
-from ps2stream.private_folder import PrivateFolder
 
 if TYPE_CHECKING:
-    from ps2stream.demo import Demo
+    from ps2stream.demo.run import Demo
 
 WAIT_S = 5.0
 
@@ -100,8 +100,8 @@ def demo(
     more while it runs. At the end a sample of the objects is compared with brute force;
     exit code 1 if one of them differs.
     """
-    from ps2stream.demo import Demo, Options
-    from ps2stream.readers import read_posts
+    from ps2stream.demo.run import Demo, Options
+    from ps2stream.posts.readers import read_posts
 
     settings = config.load({"port": 0, "runtime": runtime})
     options = Options(

@@ -48,8 +48,8 @@ def explain(
       ps2stream explain --query thames --object posts.jsonl
       echo '{"lat": 51.5, "lon": -0.1, "text": "dry"}' | ps2stream explain --query thames --object -
     """
-    from ps2stream.posts import bad
-    from ps2stream.readers import read_posts
+    from ps2stream.posts.post import bad
+    from ps2stream.posts.readers import read_posts
 
     posts = (post for part in read_posts(file, format, 1) for post in part.to_pylist())
     if (first := next(posts, None)) is None:

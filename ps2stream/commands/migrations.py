@@ -13,7 +13,7 @@ from ps2stream.commands.loads import size, table
 from ps2stream.commands.output import Output, json_option, pass_output, server_option
 
 if TYPE_CHECKING:
-    from ps2stream.answers import MoveInfo, Moves
+    from ps2stream.client.answers import MoveInfo, Moves
 
 
 @click.command()

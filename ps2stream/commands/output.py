@@ -19,7 +19,7 @@ from rich.console import Console
 from ps2stream import errors
 
 if TYPE_CHECKING:
-    from ps2stream.client import Client
+    from ps2stream.client.client import Client
 
 F = TypeVar("F", bound=Callable[..., Any])
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -66,7 +66,7 @@ class Output:
     def connect(self, server: str, patience: float = 0.0) -> Client:
         """A client of the service, with the timeout, token and TLS asked for; `patience`: the
         least timeout, s."""
-        from ps2stream.client import Client
+        from ps2stream.client.client import Client
 
         return Client(server, **self.parameters(patience))
 

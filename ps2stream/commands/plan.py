@@ -27,7 +27,7 @@ from ps2stream.commands.telling import Telling
 from ps2stream.errors import InvalidArgument, Violation
 
 if TYPE_CHECKING:
-    from ps2stream.plan import RoutingPlan
+    from ps2stream.routing.plan import RoutingPlan
 
 
 # As in planner/algorithms.py, whose libraries --help does without.
@@ -181,11 +181,11 @@ def plan(
     """
     if context.invoked_subcommand is not None:
         return
-    from ps2stream.grid import Grid
-    from ps2stream.plan_file import load_plan, save_plan
     from ps2stream.planner.job import Job, plan_of, read_costs, sample_of
-    from ps2stream.planner.load import Costs
     from ps2stream.planner.partition import Options
+    from ps2stream.routing.costs import Costs
+    from ps2stream.routing.plan_file import load_plan, save_plan
+    from ps2stream.space.grid import Grid
 
     if not (objects or from_service):
         raise InvalidArgument(
@@ -291,8 +291,8 @@ def current(output: Output, /, path: str, server: str) -> None:
     """
     import json
 
-    from ps2stream.plan import RoutingPlan
-    from ps2stream.plan_file import save_plan
+    from ps2stream.routing.plan import RoutingPlan
+    from ps2stream.routing.plan_file import save_plan
 
     with writing(path):
         with output.connect(server) as client:

@@ -18,7 +18,7 @@ from rich.progress import (
 
 from ps2stream.commands.output import Finite, Output, json_option, pass_output, server_option
 from ps2stream.errors import Ps2StreamError
-from ps2stream.posts import paced
+from ps2stream.posts.post import paced
 
 
 @click.command()
@@ -66,7 +66,7 @@ def publish(
       ps2stream publish posts.parquet --rate 5000
       echo '{"lat": 51.5, "lon": -0.1, "text": "flood by the river"}' | ps2stream publish -
     """
-    from ps2stream.readers import read_posts, row_count
+    from ps2stream.posts.readers import read_posts, row_count
 
     total = row_count(file, format)
     if total is not None and limit is not None:

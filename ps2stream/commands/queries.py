@@ -27,7 +27,7 @@ from ps2stream.commands.regions import (
 from ps2stream.errors import InvalidArgument, NotFound, Violation
 
 if TYPE_CHECKING:
-    from ps2stream.api import Query
+    from ps2stream.client.requests import Query
 
 BATCH = 1000
 _OPERATOR = re.compile(r"[()]|(?<=\s)(AND|OR)(?=\s)")
@@ -103,8 +103,8 @@ def insert(
 
 
 def _insert_file(output: Output, file: str, session: str, server: str) -> None:
-    from ps2stream.answers import Refused
-    from ps2stream.readers import read_queries
+    from ps2stream.client.answers import Refused
+    from ps2stream.posts.readers import read_queries
 
     done, bad = 0, list[str]()
     places: list[str] = []  # of the queries that were made and not yet sent
@@ -141,9 +141,9 @@ def _insert_file(output: Output, file: str, session: str, server: str) -> None:
 
 
 def _query(where: str, record: dict[str, Any]) -> Query:
-    from ps2stream.api import Query
-    from ps2stream.geojson import region_of
-    from ps2stream.readers import check_query
+    from ps2stream.client.requests import Query
+    from ps2stream.posts.readers import check_query
+    from ps2stream.space.geojson import region_of
 
     check_query(where, record)
     given = record.get("region")

@@ -12,7 +12,7 @@ from ps2stream.commands.output import Output, json_option, pass_output, server_o
 from ps2stream.errors import Ps2StreamError
 
 if TYPE_CHECKING:
-    from ps2stream.client import Client
+    from ps2stream.client.client import Client
 
 # As in planner/adjust/algorithms.py, whose libraries --help does without.
 ALGORITHMS = ("gr", "gr+", "dp", "si", "ra")

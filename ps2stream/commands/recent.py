@@ -11,8 +11,8 @@ from ps2stream.commands.output import Output
 from ps2stream.errors import Unavailable
 
 if TYPE_CHECKING:
-    from ps2stream.api import Query
-    from ps2stream.plan import RoutingPlan
+    from ps2stream.client.requests import Query
+    from ps2stream.routing.plan import RoutingPlan
 
 LISTED = 10_000
 
@@ -42,7 +42,7 @@ def running_plan(output: Output, target: str) -> RoutingPlan:
     """The plan by which the service of this dispatcher runs. Raises Unavailable naming it."""
     import json
 
-    from ps2stream.plan import RoutingPlan
+    from ps2stream.routing.plan import RoutingPlan
 
     with _named(target), output.connect(target) as client:
         return RoutingPlan.from_dict(json.loads(client.plan()))

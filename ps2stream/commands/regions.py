@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ps2stream import geojson
 from ps2stream.errors import InvalidArgument, Violation
-from ps2stream.space import Circle, Polygon, Rect, Region
+from ps2stream.space import geojson
+from ps2stream.space.regions import Circle, Polygon, Rect, Region
 
 if TYPE_CHECKING:
-    from ps2stream.answers import InsertedQuery
+    from ps2stream.client.answers import InsertedQuery
 
 F = TypeVar("F", bound=Callable[..., Any])
 

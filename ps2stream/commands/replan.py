@@ -29,11 +29,11 @@ from ps2stream.errors import FailedPrecondition
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ps2stream.client import Client
-    from ps2stream.plan import RoutingPlan
-    from ps2stream.planner.load import Costs
+    from ps2stream.client.client import Client
     from ps2stream.planner.replan import Verdict
     from ps2stream.planner.sample import Sample
+    from ps2stream.routing.costs import Costs
+    from ps2stream.routing.plan import RoutingPlan
 
 ATTEMPTS = 5
 PAUSE_S = 2.0
@@ -129,8 +129,8 @@ def replan(
         told = {"event": "decided", "reason": None, "sample": None}
         output.emit(told, "nothing to do: the service knows no recent objects, or no queries")
         return
-    from ps2stream.plan_file import save_plan
     from ps2stream.planner.replan import judged
+    from ps2stream.routing.plan_file import save_plan
 
     sample, made, weighed = found
     for attempt in range(ATTEMPTS):
@@ -173,7 +173,7 @@ def _take_up(output: Output, server: str, made: RoutingPlan, coexist: bool) -> N
 
 
 def _plan(client: Client) -> RoutingPlan:
-    from ps2stream.plan import RoutingPlan
+    from ps2stream.routing.plan import RoutingPlan
 
     return RoutingPlan.from_dict(json.loads(client.plan()))
 
@@ -183,7 +183,7 @@ def _present(client: Client) -> tuple[RoutingPlan, float, bool]:
     there, which is not known where nothing was measured yet."""
     import numpy as np
 
-    from ps2stream.planner.load import balance
+    from ps2stream.routing.costs import balance
 
     plan = _plan(client)
     try:
@@ -208,8 +208,8 @@ def _planned(
     """Recent objects, a plan for them that could follow `base`, and what work costs; None where
     there are no objects or no queries."""
     from ps2stream.planner.job import Job, plan_of, read_costs, sample_of
-    from ps2stream.planner.load import Costs
     from ps2stream.planner.partition import Options
+    from ps2stream.routing.costs import Costs
 
     posts, updates = recent(output, targets, seed, tell)
     if not (any(map(len, posts)) and any(map(len, updates))):

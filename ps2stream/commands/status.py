@@ -15,7 +15,7 @@ from ps2stream.commands.output import (
     printable,
     server_option,
 )
-from ps2stream.metrics import METRICS
+from ps2stream.observability.metrics import METRICS
 
 SHOWN = {
     "version", "plan_version", "dispatcher", "live_queries", "streams", "in_flight", "endpoints",

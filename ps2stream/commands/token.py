@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 import click
 
-from ps2stream import tokens
-from ps2stream.answers import TokenInfo
+from ps2stream.client.answers import TokenInfo
 from ps2stream.commands.output import Output, json_option, pass_output, server_option
 from ps2stream.errors import InvalidArgument, NotFound, Violation
+from ps2stream.protocol import tokens
 from ps2stream.security import TENANT, Scope
 
 if TYPE_CHECKING:

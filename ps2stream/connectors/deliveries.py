@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from ps2stream.client.matches import Matches
+from ps2stream.client.subscription import Subscription
 from ps2stream.connectors.counts import Counts
-from ps2stream.matches import Matches
-from ps2stream.subscription import Subscription
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ps2stream.client import Client
+from ps2stream.client.client import Client
+from ps2stream.client.matches import Matches
 from ps2stream.connectors.counts import Counts, Teller
 from ps2stream.connectors.deliveries import Deliveries, items
 from ps2stream.connectors.extras import library
@@ -26,7 +27,6 @@ from ps2stream.connectors.kafka_config import (
 from ps2stream.connectors.kafka_cursor import Place
 from ps2stream.connectors.retry import Abandoned, Backoff
 from ps2stream.errors import FailedPrecondition, InvalidArgument, Ps2StreamError, Violation
-from ps2stream.matches import Matches
 from ps2stream.v1 import delivery_pb2
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ps2stream.client import Client
+from ps2stream.client.client import Client
 from ps2stream.connectors.counts import Counts, Teller
 from ps2stream.connectors.extras import library
 from ps2stream.connectors.kafka_config import (

@@ -7,12 +7,12 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from ps2stream.answers import Receipt
-from ps2stream.client import Client
+from ps2stream.client.answers import Receipt
+from ps2stream.client.client import Client
 from ps2stream.connectors.counts import Counts
 from ps2stream.connectors.retry import Abandoned, Backoff
 from ps2stream.errors import ResourceExhausted, Unavailable
-from ps2stream.readers import sized
+from ps2stream.posts.readers import sized
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from ps2stream import __version__
-from ps2stream.client import Client
+from ps2stream.client.client import Client
 from ps2stream.connectors.counts import Counts, Teller
 from ps2stream.connectors.deliveries import Deliveries, Item, items
 from ps2stream.connectors.letters import put_away

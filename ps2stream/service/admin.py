@@ -12,14 +12,14 @@ import numpy as np
 import pyarrow as pa
 
 from ps2stream import __version__
-from ps2stream.api import to_ipc
-from ps2stream.batch import I64, U8
-from ps2stream.census import Census, find_problems
+from ps2stream.dispatcher.gateway import Gateway
 from ps2stream.dispatcher.reservoir import ObjectSample
 from ps2stream.limits import REQUEST_BYTES
+from ps2stream.observability.census import Census, find_problems
+from ps2stream.protocol.arrow_ipc import to_ipc
+from ps2stream.protocol.frame import I64, U8
 from ps2stream.service.auth import Guard
 from ps2stream.service.calls import parse, wait
-from ps2stream.service.gateway import Gateway
 from ps2stream.service.listing import page
 from ps2stream.service.load_calls import LoadCalls
 from ps2stream.service.plan_calls import PlanCalls

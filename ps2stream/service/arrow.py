@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ps2stream.batch import F64, I64, U8, Array
 from ps2stream.errors import InvalidArgument, Violation
 from ps2stream.limits import BATCH_ROWS
+from ps2stream.protocol.frame import F64, I64, U8, Array
 from ps2stream.service.calls import rows_problem
 
 STRING = "string or large_string"

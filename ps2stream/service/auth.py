@@ -16,9 +16,9 @@ import grpc
 from grpc_health.v1 import health
 from grpc_reflection.v1alpha import reflection
 
+from ps2stream.dispatcher.gateway import Gateway
 from ps2stream.errors import PermissionDenied, Ps2StreamError, ResourceExhausted
 from ps2stream.security import Scope, Security
-from ps2stream.service.gateway import Gateway
 from ps2stream.service.half_open import HalfOpenCalls, PeerLimits, PeerShares
 from ps2stream.service.identity import Caller, Identities
 from ps2stream.service.lanes import CONNECTION_STREAMS, HOST_STREAMS, Lane, Lanes

@@ -15,8 +15,8 @@ from google.protobuf.message import DecodeError, Message
 
 from ps2stream.errors import InvalidArgument, Unavailable, Violation
 from ps2stream.limits import BATCH_BYTES, BATCH_ROWS, ID_BYTES, SESSION_BYTES
+from ps2stream.protocol.wire_kernels import BAD, count_entries
 from ps2stream.service.status import HeldBack
-from ps2stream.wire_kernels import BAD, count_entries
 
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import grpc
 
+from ps2stream.dispatcher.gateway import Gateway, Sink, Stream
 from ps2stream.errors import FailedPrecondition, InvalidArgument, Unavailable, Violation
 from ps2stream.limits import REQUEST_BYTES
 from ps2stream.service.calls import name_problem, no_session, parse, wait
-from ps2stream.service.gateway import Gateway, Sink, Stream
 from ps2stream.service.inbox import Cut, End, Held, Inbox
 from ps2stream.service.open_calls import Courier, OpenCall
 from ps2stream.v1 import delivery_pb2

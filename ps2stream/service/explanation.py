@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ps2stream.service.gateway import Meeting
-from ps2stream.space import Circle, Polygon, Rect, Region
-from ps2stream.space_kernels import haversine_km
-from ps2stream.unit_kernels import LEVEL_SHIFT
+from ps2stream.dispatcher.gateway import Meeting
+from ps2stream.routing.unit_kernels import LEVEL_SHIFT
+from ps2stream.space.regions import Circle, Polygon, Rect, Region
+from ps2stream.space.space_kernels import haversine_km
 from ps2stream.v1 import explain_pb2
 
 _CELL = (1 << LEVEL_SHIFT) - 1

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import grpc
 
-from ps2stream import tokens
+from ps2stream.dispatcher.gateway import Gateway
 from ps2stream.errors import Unauthenticated, Unavailable
+from ps2stream.protocol import tokens
+from ps2stream.protocol.tokens import Table
 from ps2stream.security import Scope, Security
-from ps2stream.service.gateway import Gateway
-from ps2stream.tokens import Table
 
 PATIENCE_S = 1.0
 STALE_S = 60.0

@@ -8,19 +8,19 @@ from collections.abc import Callable
 import grpc
 import numpy as np
 
-from ps2stream.boolean import Expr, terms_of
+from ps2stream.dispatcher.gateway import Gateway, Price
 from ps2stream.errors import FailedPrecondition, InvalidArgument, NotFound, Violation
-from ps2stream.expr import parse as parse_expression
+from ps2stream.language.boolean import Expr, terms_of
+from ps2stream.language.expression import parse as parse_expression
 from ps2stream.limits import QUERY_BYTES, REQUEST_BYTES
-from ps2stream.region_rows import decode_region
-from ps2stream.rows import QueryRows
+from ps2stream.protocol.rows import QueryRows
+from ps2stream.routing.unit_kernels import LEVEL_SHIFT
 from ps2stream.service import standing
 from ps2stream.service.calls import name_problem, parse, wait
 from ps2stream.service.explanation import reason_of, region_test, unit_of
-from ps2stream.service.gateway import Gateway, Price
 from ps2stream.service.objects import read_objects
 from ps2stream.service.typed_clauses import typed_clause
-from ps2stream.unit_kernels import LEVEL_SHIFT
+from ps2stream.space.region_rows import decode_region
 from ps2stream.v1 import explain_pb2, object_pb2
 
 Call = Callable[[bytes, grpc.ServicerContext], bytes]

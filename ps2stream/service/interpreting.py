@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ps2stream.areas import find_warnings, summarize_area
-from ps2stream.places import load_places
-from ps2stream.queries import canonical_sources, describe
-from ps2stream.region_rows import decode_region
-from ps2stream.rows import QueryRows
+from ps2stream.language.query_rows import canonical_sources, describe
+from ps2stream.protocol.rows import QueryRows
+from ps2stream.space.areas import find_warnings, summarize_area
+from ps2stream.space.places import load_places
+from ps2stream.space.region_rows import decode_region
 from ps2stream.v1 import query_pb2
 
 

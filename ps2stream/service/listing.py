@@ -6,10 +6,10 @@ from typing import TypeVar
 
 import grpc
 
+from ps2stream.dispatcher.gateway import Gateway
 from ps2stream.errors import InvalidArgument, Violation
 from ps2stream.service import standing
 from ps2stream.service.calls import wait
-from ps2stream.service.gateway import Gateway
 from ps2stream.v1 import admin_pb2, pubsub_pb2
 
 PAGE = 100

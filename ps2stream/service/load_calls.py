@@ -9,13 +9,13 @@ from typing import Any
 import grpc
 from google.protobuf.json_format import ParseDict
 
+from ps2stream.dispatcher.gateway import Gateway
 from ps2stream.errors import FailedPrecondition
 from ps2stream.limits import REQUEST_BYTES
-from ps2stream.load_messages import AdjustReply
-from ps2stream.messages import Ask
+from ps2stream.protocol.messages.loads import AdjustReply
+from ps2stream.protocol.messages.plan import Ask
+from ps2stream.routing.plan_changes import versions
 from ps2stream.service.calls import parse, wait
-from ps2stream.service.gateway import Gateway
-from ps2stream.strategy import versions
 from ps2stream.v1 import admin_pb2
 
 Call = Callable[[bytes, grpc.ServicerContext], bytes]

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps2stream.batch import F64, I64, U8, Array, strings_to_column, take_ragged
 from ps2stream.errors import InvalidArgument, Violation
-from ps2stream.folding import find_overlong, is_always_wanted
+from ps2stream.language.analyzer import Analyzer
+from ps2stream.language.batch_tokenizer import find_overlong, is_always_wanted
 from ps2stream.limits import (
     BATCH_BYTES,
     FOLDED_TEXT_BYTES,
@@ -20,10 +20,10 @@ from ps2stream.limits import (
     LON_MAX,
     TEXT_BYTES,
 )
-from ps2stream.rows import ObjectRows
+from ps2stream.protocol.frame import F64, I64, U8, Array, strings_to_column, take_ragged
+from ps2stream.protocol.rows import ObjectRows
 from ps2stream.service import arrow
-from ps2stream.space import coordinate_problem
-from ps2stream.terms import Analyzer
+from ps2stream.space.regions import coordinate_problem
 from ps2stream.v1 import object_pb2, query_pb2
 
 INVALID = query_pb2.ROW_CODE_INVALID_ARGUMENT

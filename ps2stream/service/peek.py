@@ -11,10 +11,10 @@ from typing import TypeAlias
 import numpy as np
 
 from ps2stream.limits import BATCH_BYTES
+from ps2stream.protocol.wire_kernels import scan
 from ps2stream.service import arrow
 from ps2stream.service.calls import parse
 from ps2stream.v1 import object_pb2, pubsub_pb2
-from ps2stream.wire_kernels import scan
 
 Level: TypeAlias = object_pb2.PublishLevel.ValueType
 Kind: TypeAlias = type[pubsub_pb2.PublishRequest] | type[pubsub_pb2.PublishStreamRequest]

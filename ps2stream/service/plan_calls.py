@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import Message
 
+from ps2stream.dispatcher.gateway import Gateway
 from ps2stream.errors import (
     FailedPrecondition,
     InvalidArgument,
@@ -16,14 +17,13 @@ from ps2stream.errors import (
     Unavailable,
     Violation,
 )
-from ps2stream.grid import Grid
 from ps2stream.limits import PLAN_BYTES, REQUEST_BYTES
-from ps2stream.messages import Ask, StrategyReply
-from ps2stream.plan import MAX_WORKERS, RoutingPlan
 from ps2stream.planner.adjust.scale import scaled
+from ps2stream.protocol.messages.plan import Ask, StrategyReply
+from ps2stream.routing.plan import MAX_WORKERS, RoutingPlan
+from ps2stream.routing.plan_changes import Strategy, strategy_of
 from ps2stream.service.calls import parse, wait
-from ps2stream.service.gateway import Gateway
-from ps2stream.strategy import Strategy, strategy_of
+from ps2stream.space.grid import Grid
 from ps2stream.v1 import admin_pb2
 
 Call = Callable[[bytes, grpc.ServicerContext], bytes]

@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 import grpc
 import numpy as np
 
+from ps2stream.dispatcher.gateway import Gateway, Publication
 from ps2stream.errors import (
     FailedPrecondition,
     InvalidArgument,
@@ -24,7 +25,6 @@ from ps2stream.limits import BATCH_BYTES, VIOLATIONS
 from ps2stream.service.admission import AdmissionTicket, PublishRates
 from ps2stream.service.calls import OBJECT_ROWS, check_batch, in_time, parse
 from ps2stream.service.gate import PublishGate
-from ps2stream.service.gateway import Gateway, Publication
 from ps2stream.service.objects import Refusal, read_objects
 from ps2stream.service.peek import read_level_and_rows
 from ps2stream.service.status import HeldBack

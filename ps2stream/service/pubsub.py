@@ -12,6 +12,7 @@ from typing import Literal
 
 import grpc
 
+from ps2stream.dispatcher.gateway import Gateway
 from ps2stream.errors import (
     AlreadyExists,
     InvalidArgument,
@@ -21,8 +22,8 @@ from ps2stream.errors import (
     Violation,
 )
 from ps2stream.limits import ID_BYTES, QUERY_BYTES, REQUEST_BYTES
-from ps2stream.messages import Status, UpdateDecision
-from ps2stream.rows import QueryRows
+from ps2stream.protocol.messages.updates import Status, UpdateDecision
+from ps2stream.protocol.rows import QueryRows
 from ps2stream.security import QUOTA_RETRY_MS, Quota
 from ps2stream.service import standing
 from ps2stream.service.admission import PublishRates
@@ -38,7 +39,6 @@ from ps2stream.service.calls import (
 )
 from ps2stream.service.delivering import Couriers, Delivering
 from ps2stream.service.gate import PublishGate
-from ps2stream.service.gateway import Gateway
 from ps2stream.service.inbox import Held
 from ps2stream.service.inquiry_calls import InquiryCalls
 from ps2stream.service.interpreting import interpret_query

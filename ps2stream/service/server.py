@@ -18,12 +18,12 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from ps2stream.dispatcher.gateway import Gateway
 from ps2stream.errors import InvalidArgument, Violation
 from ps2stream.limits import BATCH_BYTES
 from ps2stream.security import Security, is_loopback
 from ps2stream.service import admin, pubsub, tls
 from ps2stream.service.auth import Guard
-from ps2stream.service.gateway import Gateway
 from ps2stream.service.lanes import Lanes
 from ps2stream.service.tenants import Tenants
 

@@ -8,20 +8,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps2stream import geojson
-from ps2stream.batch import I64, U8, column_to_strings, strings_to_column, take_ragged
+from ps2stream.dispatcher.gateway import Gateway
 from ps2stream.errors import InvalidArgument, Violation
-from ps2stream.expr import compile_column
+from ps2stream.language.expression import compile_column
+from ps2stream.language.query_rows import RectColumns, Regions, build_rows, check_rows, delete_rows
+from ps2stream.language.query_rows import describe as describe_source
 from ps2stream.limits import BATCH_BYTES, POLYGON_VERTICES
-from ps2stream.messages import LookupReply
-from ps2stream.queries import RectColumns, Regions, build_rows, check_rows, delete_rows
-from ps2stream.queries import describe as describe_source
-from ps2stream.rows import QueryRows, no_queries
+from ps2stream.protocol.frame import I64, U8, column_to_strings, strings_to_column, take_ragged
+from ps2stream.protocol.messages.updates import LookupReply
+from ps2stream.protocol.rows import QueryRows, no_queries
 from ps2stream.service import arrow
 from ps2stream.service.calls import name_problem
-from ps2stream.service.gateway import Gateway
 from ps2stream.service.objects import Refusal
-from ps2stream.space import RECT_FIELDS, Circle, Rect, Region, World
+from ps2stream.space import geojson
+from ps2stream.space.regions import RECT_FIELDS, Circle, Rect, Region, World
 from ps2stream.tenants import own
 from ps2stream.v1 import query_pb2
 

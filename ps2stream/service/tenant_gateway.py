@@ -10,16 +10,18 @@ from concurrent.futures import Future
 from typing import Any
 
 from ps2stream import tenants
+from ps2stream.dispatcher.gateway import Gateway, Meeting, Price, Publication, Sink, Stream
 from ps2stream.dispatcher.reservoir import ObjectSample
-from ps2stream.grid import Grid
-from ps2stream.load_messages import AdjustReply
-from ps2stream.messages import Ask, LookupReply, SessionGrant, StrategyReply, UpdateDecision
-from ps2stream.planner.adjust.scale import Weights
-from ps2stream.rows import ObjectRows, QueryRows
-from ps2stream.service.gateway import Gateway, Meeting, Price, Publication, Sink, Stream
-from ps2stream.terms import Analyzer, Frequencies
-from ps2stream.tokens import TokensReply
-from ps2stream.watch_messages import Glimpse
+from ps2stream.language.analyzer import Analyzer, Frequencies
+from ps2stream.protocol.messages.loads import AdjustReply
+from ps2stream.protocol.messages.plan import Ask, StrategyReply
+from ps2stream.protocol.messages.sessions import SessionGrant
+from ps2stream.protocol.messages.updates import LookupReply, UpdateDecision
+from ps2stream.protocol.messages.watch import Glimpse
+from ps2stream.protocol.rows import ObjectRows, QueryRows
+from ps2stream.protocol.tokens import TokensReply
+from ps2stream.routing.costs import Weights
+from ps2stream.space.grid import Grid
 
 
 class TenantGateway:

@@ -9,13 +9,13 @@ from typing import Any
 
 import grpc
 
+from ps2stream.dispatcher.gateway import Gateway
 from ps2stream.errors import Ps2StreamError
 from ps2stream.security import Security
 from ps2stream.service.admission import PublishRates
 from ps2stream.service.auth import PerCaller
 from ps2stream.service.delivering import Couriers
 from ps2stream.service.gate import PublishGate
-from ps2stream.service.gateway import Gateway
 from ps2stream.service.identity import Caller
 from ps2stream.service.inbox import Held
 from ps2stream.service.lanes import MAX_BULK_STREAMS, MAX_STREAMS

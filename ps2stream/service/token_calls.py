@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import grpc
 
-from ps2stream import tokens
+from ps2stream.dispatcher.gateway import Gateway
 from ps2stream.errors import (
     FailedPrecondition,
     InvalidArgument,
@@ -17,12 +17,12 @@ from ps2stream.errors import (
     Violation,
 )
 from ps2stream.limits import REQUEST_BYTES
-from ps2stream.messages import Status
+from ps2stream.protocol import tokens
+from ps2stream.protocol.messages.updates import Status
+from ps2stream.protocol.tokens import Token, TokensReply
 from ps2stream.security import TENANT, Scope
 from ps2stream.service.auth import Guard
 from ps2stream.service.calls import parse, wait
-from ps2stream.service.gateway import Gateway
-from ps2stream.tokens import Token, TokensReply
 from ps2stream.v1 import admin_pb2
 
 Call = Callable[[bytes, grpc.ServicerContext], bytes]

@@ -21,7 +21,8 @@ def typed_clause(
 
 
 class _ClauseReader:
-    """Recursive descent as in expr.py, which has refused what is malformed or too deep."""
+    """Recursive descent as in language/expression.py, which has refused what is malformed or too
+    deep."""
 
     def __init__(
         self, source: str, tokens: Callable[[str], Sequence[str]], terms: AbstractSet[str]

@@ -10,18 +10,18 @@ from typing import Any
 
 import grpc
 
-from ps2stream.batch import column_to_strings
+from ps2stream.dispatcher.gateway import Gateway
 from ps2stream.errors import Unavailable
 from ps2stream.limits import REQUEST_BYTES
+from ps2stream.protocol.frame import column_to_strings
+from ps2stream.protocol.messages.watch import Glimpse, Objects, Seen
 from ps2stream.security import Scope
 from ps2stream.service.auth import PerCaller
 from ps2stream.service.calls import parse
-from ps2stream.service.gateway import Gateway
 from ps2stream.service.identity import Caller
 from ps2stream.service.status import StreamBehaviour, streaming
 from ps2stream.tenants import own
 from ps2stream.v1 import admin_pb2
-from ps2stream.watch_messages import Glimpse, Objects, Seen
 
 WAITING = 20
 """Glimpses that wait for who watches; a newer one then takes the place of the oldest."""

@@ -1,8 +1,1 @@
-"""The ledger and the sequencer that owns its order."""
-
-from ps2stream.store.ledger import Ledger
-from ps2stream.store.memory import MemoryStore
-from ps2stream.store.registry import Registry
-from ps2stream.store.sequencer import SequencerMachine
-
-__all__ = ["Ledger", "MemoryStore", "Registry", "SequencerMachine"]
+"""Ledgers and logs: in a directory (SQLite, segment files), in PostgreSQL, in memory."""

@@ -22,7 +22,7 @@ import apsw
 
 from ps2stream import __version__
 from ps2stream.errors import DataDirectoryError, FailedPrecondition
-from ps2stream.ports import LogNote
+from ps2stream.protocol.ports import LogNote
 from ps2stream.store import identity, tokens
 from ps2stream.store.access import explain_denial, make_private
 from ps2stream.store.database import connect, reading

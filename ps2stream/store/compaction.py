@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ps2stream.batch import I64
-from ps2stream.messages import Applied
-from ps2stream.rows import Kind, QueryRows
+from ps2stream.protocol.frame import I64
+from ps2stream.protocol.messages.updates import Applied
+from ps2stream.protocol.rows import Kind, QueryRows
 
 MIN_ROWS = 10_000  # below, a rewrite is not worth it
 
@@ -35,11 +35,3 @@ def without(batch: Applied, handles: I64) -> Applied:
     at[at == len(handles)] = 0
     kept = rows.take(np.flatnonzero(handles[at] != rows.handle)).encode()
     return dataclasses.replace(batch, rows=np.frombuffer(kept, np.uint8))
-
-
-def left_out(batch: Applied, rows: QueryRows) -> int:
-    """The highest LSN of the batch that has none of its rows; 0 when all are there."""
-    if len(batch.strategy) or len(rows) == batch.lsn_to - batch.lsn_from + 1:
-        return 0
-    lsns = np.arange(batch.lsn_from, batch.lsn_to + 1)
-    return int(np.setdiff1d(lsns, rows.lsn)[-1])

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import apsw
 
-from ps2stream.batch import FrameError
 from ps2stream.errors import DataDirectoryError
+from ps2stream.protocol.frame import FrameError
 from ps2stream.store.access import explain_denial, find_obstacle
 
 _REFUSED = (

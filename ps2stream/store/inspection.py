@@ -11,7 +11,7 @@ from typing import NamedTuple
 import apsw
 
 from ps2stream.errors import DataDirectoryError
-from ps2stream.ports import LogNote
+from ps2stream.protocol.ports import LogNote
 from ps2stream.store.database import connect, reading
 from ps2stream.store.frames import MARK, Mark
 from ps2stream.store.identity import read_identity

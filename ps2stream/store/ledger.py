@@ -19,7 +19,7 @@ from typing import BinaryIO, ClassVar, Self
 import apsw
 
 from ps2stream.errors import DataDirectoryError, StoreFailed, Unavailable
-from ps2stream.ports import Change, LogNote
+from ps2stream.protocol.ports import Change, LogNote
 from ps2stream.store.compaction import outlived, without
 from ps2stream.store.database import connect, reading
 from ps2stream.store.directory import Extent, Mark, lock

@@ -6,9 +6,9 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 
 from ps2stream.errors import Unavailable
-from ps2stream.messages import Applied
-from ps2stream.ports import Answer, Change, DeleteRequests, LogNote
-from ps2stream.tokens import Token
+from ps2stream.protocol.messages.updates import Applied
+from ps2stream.protocol.ports import Answer, Change, DeleteRequests, LogNote
+from ps2stream.protocol.tokens import Token
 
 
 class MemoryStore:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ps2stream.ports import LogNote
+from ps2stream.protocol.ports import LogNote
 from ps2stream.store.identity import LogIdentity
 
 

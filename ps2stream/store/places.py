@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self
 
 from ps2stream.errors import FailedPrecondition
-from ps2stream.ports import Log, Store
+from ps2stream.protocol.ports import Log, Store
+from ps2stream.protocol.tokens import Token
 from ps2stream.store import ledger
 from ps2stream.store.access import make_private
 from ps2stream.store.identity import LogIdentity, read_identity, write_identity
 from ps2stream.store.segments import SegmentLog
 from ps2stream.store.snapshots import Snapshots, forget_beyond
 from ps2stream.store.tokens import TokenStore
-from ps2stream.tokens import Token
 
 if TYPE_CHECKING:
     from ps2stream.store.postgres_session import Database

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import ClassVar, LiteralString, Self
 
 from ps2stream.errors import DataDirectoryError, StoreFailed, Unavailable
-from ps2stream.ports import Change, LogNote
+from ps2stream.protocol.ports import Change, LogNote
 from ps2stream.store import postgres_schema
 from ps2stream.store.compaction import outlived, without
 from ps2stream.store.postgres_owner import Owner

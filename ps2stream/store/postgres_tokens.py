@@ -6,11 +6,11 @@ import zlib
 from collections.abc import Sequence
 from typing import LiteralString, Self
 
-from ps2stream import tokens
 from ps2stream.errors import DataDirectoryError
+from ps2stream.protocol import tokens
+from ps2stream.protocol.tokens import Token
 from ps2stream.store.postgres_owner import Owner
 from ps2stream.store.postgres_session import Database
-from ps2stream.tokens import Token
 
 LEDGER = "ledger"
 TOKENS = "tokens"

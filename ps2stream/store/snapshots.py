@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ps2stream.batch import Array
 from ps2stream.errors import DataDirectoryError
+from ps2stream.protocol.frame import Array
 from ps2stream.store.disk import Disk, File, OsDisk
 
 log = logging.getLogger("ps2stream.store")

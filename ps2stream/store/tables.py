@@ -8,10 +8,10 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, TypeVar
 
-from ps2stream.batch import Frame, FrameError
 from ps2stream.errors import DataDirectoryError
-from ps2stream.messages import Applied, UpdateDecision
-from ps2stream.ports import Answer, DeleteRequests, LogNote
+from ps2stream.protocol.frame import Frame, FrameError
+from ps2stream.protocol.messages.updates import Applied, UpdateDecision
+from ps2stream.protocol.ports import Answer, DeleteRequests, LogNote
 
 Row = tuple[Any, ...]
 Kind = TypeVar("Kind", bound=Frame)

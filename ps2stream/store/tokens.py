@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-from ps2stream import tokens
 from ps2stream.errors import DataDirectoryError, Unavailable
+from ps2stream.protocol import tokens
+from ps2stream.protocol.tokens import Token
 from ps2stream.store.directory import lock, replace_file
-from ps2stream.tokens import Token
 
 NAME = "tokens"
 _HEAD = b"ps2stream tokens 1 %08x\n"

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ps2stream.aio import AsyncClient
-from ps2stream.answers import Watched, WatchedObject
+from ps2stream.client.answers import Watched, WatchedObject
+from ps2stream.client.async_client import AsyncClient
 from ps2stream.errors import NotFound, Ps2StreamError, ResourceExhausted
 from ps2stream.web.mailbox import Mailbox, Told
 from ps2stream.web.own import Own

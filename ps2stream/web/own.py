@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ps2stream.aio import AsyncClient
-from ps2stream.api import Query
+from ps2stream.client.async_client import AsyncClient
+from ps2stream.client.matches import Match
+from ps2stream.client.requests import Query
 from ps2stream.errors import NotFound, Ps2StreamError, ResourceExhausted
-from ps2stream.matches import Match
 from ps2stream.web.mailbox import Told
 from ps2stream.web.shapes import Feature, on_globe, query_feature
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
-from ps2stream.aio import AsyncClient
+from ps2stream.client.async_client import AsyncClient
 from ps2stream.errors import InvalidArgument, Violation
 from ps2stream.security import is_loopback
 from ps2stream.web.app import application

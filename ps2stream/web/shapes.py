@@ -10,12 +10,12 @@ import numpy as np
 import shapely
 import shapely.geometry
 
-from ps2stream.api import Query
-from ps2stream.batch import U32
+from ps2stream.client.requests import Query
 from ps2stream.errors import InvalidArgument, Violation
-from ps2stream.leaves import Space, holders, leaf_from_dict
-from ps2stream.polygons import find_ambiguous_edge
-from ps2stream.space import Circle, Polygon, Rect, Region
+from ps2stream.protocol.frame import U32
+from ps2stream.routing.leaves import Space, holders, leaf_from_dict
+from ps2stream.space.polygons import find_ambiguous_edge
+from ps2stream.space.regions import Circle, Polygon, Rect, Region
 
 CORNERS = 48
 EARTH_KM = 6371.0088

@@ -10,11 +10,11 @@ from typing import Any
 
 import grpc
 
-from ps2stream import api
-from ps2stream.client import Client, Subscription
-from ps2stream.connect import access
+from ps2stream.client import requests
+from ps2stream.client.client import Client, Subscription
+from ps2stream.client.connection import access
+from ps2stream.client.matches import Matches
 from ps2stream.errors import FailedPrecondition, InvalidArgument, Ps2StreamError, ResourceExhausted
-from ps2stream.matches import Matches
 from ps2stream.v1 import pubsub_pb2
 from tests import naive
 from tests.chaos.history import (
@@ -236,9 +236,9 @@ class Updater(Customer):
         self.give_up = threading.Event()
         trust, self._metadata = access(self.targets[0], **self.history.access)
         self._channels = [
-            grpc.insecure_channel(target, api.CHANNEL_OPTIONS)
+            grpc.insecure_channel(target, requests.CHANNEL_OPTIONS)
             if trust is None
-            else grpc.secure_channel(target, trust, api.CHANNEL_OPTIONS)
+            else grpc.secure_channel(target, trust, requests.CHANNEL_OPTIONS)
             for target in self.targets
         ]
 
@@ -263,7 +263,7 @@ class Updater(Customer):
 
     def insert(self, query: naive.Query) -> None:
         change = self.history.queries[query.id] = Change(query)
-        request = api.insert_request(query.id, query.expression, query.region, query.session)
+        request = requests.insert_request(query.id, query.expression, query.region, query.session)
         kind = pubsub_pb2.InsertQueryResponse
         change.inserted = self._ask("InsertQuery", request, kind)
         self.live.append(change)
@@ -272,7 +272,9 @@ class Updater(Customer):
         self.insert(some_query(self.rng, f"{self.name}.{serial}", self.rng.choice(self.sessions)))
 
     def _remove(self, change: Change) -> None:
-        request = pubsub_pb2.DeleteQueryRequest(id=change.query.id, request_id=api.new_request_id())
+        request = pubsub_pb2.DeleteQueryRequest(
+            id=change.query.id, request_id=requests.new_request_id()
+        )
         change.deleted = self._ask("DeleteQuery", request, pubsub_pb2.DeleteQueryResponse)
 
     def _ask(self, method: str, request: Any, kind: Any) -> int:

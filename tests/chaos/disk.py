@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ps2stream.client import Client
+from ps2stream.client.client import Client
 from ps2stream.errors import Ps2StreamError
 from tests import naive
 from tests.chaos.history import Batch, History

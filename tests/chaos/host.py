@@ -19,8 +19,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from ps2stream.cluster.process import read_name
 from ps2stream.cluster.ray_instance import DAEMONS
+from ps2stream.observability.process import read_name
 from tests.conftest import ROOT
 
 READY_S = 180.0

@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 
-from ps2stream.client import Client
+from ps2stream.client.client import Client
 from ps2stream.errors import Ps2StreamError
 
 SIDES = {"west": -90.0, "east": 90.0}  # the longitudes of the probes

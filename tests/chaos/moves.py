@@ -16,8 +16,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ps2stream.answers import MoveInfo
-from ps2stream.client import Client
+from ps2stream.client.answers import MoveInfo
+from ps2stream.client.client import Client
 from ps2stream.errors import FailedPrecondition, Ps2StreamError
 from tests.chaos.host import Host, send
 

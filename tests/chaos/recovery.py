@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from ps2stream.client import Client
+from ps2stream.client.client import Client
 from ps2stream.errors import Ps2StreamError
-from ps2stream.grid import Grid
-from ps2stream.plan import RoutingPlan, Space
-from ps2stream.plan_file import save_plan
-from ps2stream.terms import Analysis
+from ps2stream.language.analyzer import Analysis
+from ps2stream.routing.plan import RoutingPlan, Space
+from ps2stream.routing.plan_file import save_plan
+from ps2stream.space.grid import Grid
 from tests.chaos.host import Actor, Host, send
 from tests.chaos.lanes import LAT, SIDES, Churn, Lane
 from tests.chaos.run import Say

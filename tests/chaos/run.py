@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any, Protocol
 
-from ps2stream.client import Client
+from ps2stream.client.client import Client
 from ps2stream.cluster.ray_instance import DAEMONS
 from tests.chaos.clients import Publisher, Subscriber, Updater
 from tests.chaos.faults import Faults

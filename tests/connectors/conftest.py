@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from ps2stream.client import Client
+from ps2stream.client.client import Client
 from tests.conftest import ROOT
 from tests.connectors.kafka_broker import Broker, broker, free_port
 

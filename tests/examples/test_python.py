@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ps2stream.client import Client
-from ps2stream.space import Circle
+from ps2stream.client.client import Client
+from ps2stream.space.regions import Circle
 from tests.examples.posts import QUERIES, expected, posts
 
 

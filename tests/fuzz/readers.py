@@ -12,19 +12,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps2stream import geojson, tokens
-from ps2stream.batch import FrameError, decode, strings_to_column
 from ps2stream.errors import DataDirectoryError, InvalidArgument, PlanError
-from ps2stream.expr import ExpressionError, canonical, compile_column, parse
-from ps2stream.grid import Grid
-from ps2stream.messages import LookupReply, UpdateDecision
-from ps2stream.plan import built_in_plan
-from ps2stream.plan_file import load_plan
-from ps2stream.rows import QueryRows, no_queries
+from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
+from ps2stream.language.expression import ExpressionError, canonical, compile_column, parse
+from ps2stream.protocol import tokens
+from ps2stream.protocol.frame import FrameError, decode, strings_to_column
+from ps2stream.protocol.messages.updates import LookupReply, UpdateDecision
+from ps2stream.protocol.rows import QueryRows, no_queries
+from ps2stream.routing.plan import built_in_plan
+from ps2stream.routing.plan_file import load_plan
 from ps2stream.security import Scope
+from ps2stream.space import geojson
+from ps2stream.space.grid import Grid
 from ps2stream.store.segments import SegmentLog
 from ps2stream.store.tokens import NAME, read, write
-from ps2stream.terms import Analysis, Analyzer, Frequencies
 from tests.fuzz.damage import TEXTS
 
 _SHM = Path("/dev/shm")

@@ -17,12 +17,12 @@ from google.protobuf.message import DecodeError
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ps2stream.api import to_ipc
-from ps2stream.client import Client
+from ps2stream.client.client import Client
 from ps2stream.cluster.running import Service
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
-from ps2stream.plan import MAX_WORKERS
+from ps2stream.protocol.arrow_ipc import to_ipc
+from ps2stream.routing.plan import MAX_WORKERS
 from ps2stream.v1 import admin_pb2, pubsub_pb2
 from tests.fuzz.conftest import EXAMPLES
 from tests.fuzz.damage import damaged, edited, edits, messages

@@ -13,8 +13,8 @@ import pytest
 import yaml
 from cryptography import x509
 
+from ps2stream.protocol.tokens import made_elsewhere
 from ps2stream.security import Scope
-from ps2stream.tokens import made_elsewhere
 from scripts import chart
 from tests.helm.conftest import Loader, manifests, of_kind
 from tests.helm.test_security import references

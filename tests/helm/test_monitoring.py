@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ps2stream.dashboards.scrape import configuration
+from ps2stream.observability.scrape import configuration
 from tests.helm.conftest import Manifest, case, manifests, of_kind, pods, with_value
 from tests.prometheus_server import program
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Self
 from unittest import mock
 
-from ps2stream import api
-from ps2stream.client import Client
+from ps2stream.client import requests
+from ps2stream.client.client import Client
 from tests.chaos.host import free_ports
 from tests.chaos.moves import FAILURES
 from tests.chaos.run import Crowd, Say, settled, teller
@@ -207,8 +207,8 @@ def run(
         folder = Path(ending.enter_context(tempfile.TemporaryDirectory("", "hosts-", "/tmp")))
         net = ending.enter_context(made(2))
         # One name of several addresses, as a DNS server would tell, whose certificate is checked.
-        named = (*api.CHANNEL_OPTIONS, ("grpc.ssl_target_name_override", "localhost"))
-        ending.enter_context(mock.patch.object(api, "CHANNEL_OPTIONS", named))
+        named = (*requests.CHANNEL_OPTIONS, ("grpc.ssl_target_name_override", "localhost"))
+        ending.enter_context(mock.patch.object(requests, "CHANNEL_OPTIONS", named))
         which = [what for what in which if net.separate or what != "cut"]
         hosts = ending.enter_context(Hosts(net, postgres, folder, lease_s))
         hosts.start()

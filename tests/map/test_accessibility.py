@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from ps2stream.client import Client
+from ps2stream.client.client import Client
 from tests.map.conftest import SIZE, Open
 
 pytestmark = pytest.mark.browser

@@ -19,15 +19,15 @@ from typing import Any
 
 import pytest
 
-from ps2stream.aio import AsyncClient
-from ps2stream.answers import Watched, WatchedMatch, WatchedObject
-from ps2stream.client import Client
+from ps2stream.client.answers import Watched, WatchedMatch, WatchedObject
+from ps2stream.client.async_client import AsyncClient
+from ps2stream.client.client import Client
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.errors import InvalidArgument, ResourceExhausted
+from ps2stream.protocol.tokens import make
 from ps2stream.security import Scope
 from ps2stream.store.tokens import TokenStore
-from ps2stream.tokens import make
 from ps2stream.web import hub as hubs
 from ps2stream.web.hub import MAX_PAGES, Hub
 from ps2stream.web.mailbox import LISTS, Mailbox

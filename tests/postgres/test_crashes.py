@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ps2stream.errors import StoreFailed, Unavailable
-from ps2stream.ports import Change
+from ps2stream.protocol.ports import Change
 from ps2stream.store.postgres import PostgresLedger
 from ps2stream.store.postgres_log import PostgresLog
 from ps2stream.store.postgres_session import Database

@@ -10,9 +10,9 @@ import psycopg
 import pytest
 
 from ps2stream.errors import DataDirectoryError, StoreFailed, Unavailable
-from ps2stream.messages import Applied
-from ps2stream.ports import Change
-from ps2stream.rows import QueryRows
+from ps2stream.protocol.messages.updates import Applied
+from ps2stream.protocol.ports import Change
+from ps2stream.protocol.rows import QueryRows
 from ps2stream.store import compaction
 from ps2stream.store.postgres import PostgresLedger, recorded
 from ps2stream.store.postgres_session import Database

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ps2stream.errors import PlanError
-from ps2stream.grid import Grid
-from ps2stream.leaves import Moved, Space, Text, holders
-from ps2stream.plan import TOP_TERM, RoutingPlan, built_in_plan, hash_units, text_plan
+from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.planner.adjust.adjustment import Adjustment, Move
 from ps2stream.planner.adjust.apply import apply
-from ps2stream.terms import Analysis, Analyzer
+from ps2stream.routing.leaves import Moved, Space, Text, holders
+from ps2stream.routing.plan import TOP_TERM, RoutingPlan, built_in_plan, hash_units, text_plan
+from ps2stream.space.grid import Grid
 
 ANALYSIS = Analysis(salt=7)
 ANALYZER = Analyzer(ANALYSIS)

@@ -12,12 +12,10 @@ import numpy as np
 import pytest
 import Stemmer
 
-from ps2stream.batch import strings_to_column
 from ps2stream.dispatcher.gridt import Gridt
-from ps2stream.expr import compile_column
-from ps2stream.grid import Grid
-from ps2stream.leaves import Moved, holders
-from ps2stream.plan import RoutingPlan
+from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
+from ps2stream.language.expression import compile_column
+from ps2stream.language.query_rows import build_rows
 from ps2stream.planner.adjust.adjustment import Adjustment, Move
 from ps2stream.planner.adjust.apply import apply
 from ps2stream.planner.algorithms import ALGORITHMS
@@ -25,9 +23,11 @@ from ps2stream.planner.job import Job, plan_of
 from ps2stream.planner.partition import Options
 from ps2stream.planner.sample import Sample, posts, take
 from ps2stream.planner.updates import of_records
-from ps2stream.queries import build_rows
-from ps2stream.space import Rect, Region, World
-from ps2stream.terms import Analysis, Analyzer, Frequencies
+from ps2stream.protocol.frame import strings_to_column
+from ps2stream.routing.leaves import Moved, holders
+from ps2stream.routing.plan import RoutingPlan
+from ps2stream.space.grid import Grid
+from ps2stream.space.regions import Rect, Region, World
 from tests import naive
 from tests.sim.test_interleavings import (
     ANALYSIS,

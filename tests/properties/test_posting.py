@@ -7,7 +7,14 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ps2stream.expr import Expr, ExpressionError, parse, posting_set, satisfies, terms_of
+from ps2stream.language.expression import (
+    Expr,
+    ExpressionError,
+    parse,
+    posting_set,
+    satisfies,
+    terms_of,
+)
 
 NAMES = [f"t{i}" for i in range(9)]
 frequencies = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 5))

@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ps2stream.batch import F64
 from ps2stream.experiments.selections import Case, chosen, generated, optimum
 from ps2stream.experiments.worlds import Size, make_world
 from ps2stream.planner.adjust.algorithms import SELECTIONS
 from ps2stream.planner.baselines.kd import kd
-from ps2stream.planner.load import Costs, cell_load
+from ps2stream.planner.load import cell_load
 from ps2stream.planner.partition import Options, owners
+from ps2stream.protocol.frame import F64
+from ps2stream.routing.costs import Costs
 
 
 def cost(name: str, case: Case, seed: int = 0) -> int:

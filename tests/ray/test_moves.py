@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from ps2stream.answers import MoveInfo
-from ps2stream.client import Client
+from ps2stream.client.answers import MoveInfo
+from ps2stream.client.client import Client
 from ps2stream.cluster.running import Service
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from ps2stream.client import Client
+from ps2stream.client.client import Client
 from ps2stream.cluster import ray_environment
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.errors import FailedPrecondition, Unauthenticated
+from ps2stream.protocol.tokens import make
 from ps2stream.security import Quota, Scope
 from ps2stream.store.tokens import TokenStore
-from ps2stream.tokens import make
 
 JOIN = "import ray, sys; ray.init(address=sys.argv[1], logging_level='ERROR'); print(ray.nodes())"
 

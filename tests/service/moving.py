@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from click.testing import CliRunner, Result
 
-from ps2stream.answers import Moves
 from ps2stream.cli import main
-from ps2stream.client import Client
+from ps2stream.client.answers import Moves
+from ps2stream.client.client import Client
 from ps2stream.cluster.running import Service
-from ps2stream.grid import Grid
-from ps2stream.leaves import Text
-from ps2stream.plan import RoutingPlan
-from ps2stream.terms import Analysis
+from ps2stream.language.analyzer import Analysis
+from ps2stream.routing.leaves import Text
+from ps2stream.routing.plan import RoutingPlan
+from ps2stream.space.grid import Grid
 from tests import naive
 
 WORDS = ["flood", "river", "creek", "storm", "fire"]

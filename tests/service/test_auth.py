@@ -19,9 +19,9 @@ from click.testing import CliRunner
 from google.protobuf import descriptor_pool
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from ps2stream.aio import AsyncClient
 from ps2stream.cli import main
-from ps2stream.client import Client
+from ps2stream.client.async_client import AsyncClient
+from ps2stream.client.client import Client
 from ps2stream.cluster.running import Service
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
@@ -33,11 +33,11 @@ from ps2stream.errors import (
     PermissionDenied,
     Unauthenticated,
 )
+from ps2stream.protocol.tokens import Token, TokensReply, encode, make
 from ps2stream.security import Scope, Security
 from ps2stream.service import auth
 from ps2stream.service.server import serve
 from ps2stream.store.tokens import NAME, TokenStore
-from ps2stream.tokens import Token, TokensReply, encode, make
 
 
 def run(*args: str) -> Any:

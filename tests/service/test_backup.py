@@ -14,12 +14,12 @@ from click.testing import CliRunner
 
 from ps2stream import Client
 from ps2stream.cli import main
+from ps2stream.client.matches import Gap
 from ps2stream.cluster.local_service import LocalService
 from ps2stream.cluster.service import fitted_plan, topology_of
 from ps2stream.config import Settings
-from ps2stream.matches import Gap
 from ps2stream.merger.records import LEAP
-from ps2stream.space import Circle
+from ps2stream.space.regions import Circle
 
 
 @contextmanager

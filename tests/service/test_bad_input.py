@@ -14,7 +14,7 @@ from grpc_status import rpc_status
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ps2stream.api import to_ipc
+from ps2stream.protocol.arrow_ipc import to_ipc
 from ps2stream.v1 import delivery_pb2, object_pb2, pubsub_pb2, query_pb2
 
 Code = grpc.StatusCode

@@ -12,14 +12,14 @@ from typing import Any
 import grpc
 import pytest
 
-from ps2stream.client import Client
+from ps2stream.client.client import Client
+from ps2stream.client.subscription import rpc_error
 from ps2stream.cluster.running import Service
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.limits import BATCH_BYTES
 from ps2stream.service.admission import AdmissionTicket
 from ps2stream.service.gate import REFUSED_BYTES_PER_S, PublishGate
-from ps2stream.subscription import rpc_error
 from ps2stream.v1 import object_pb2, pubsub_pb2
 
 ROW = {"lon": 0.0, "lat": 0.0, "text": "word"}

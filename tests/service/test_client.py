@@ -14,10 +14,10 @@ import pyarrow as pa
 import pytest
 
 from ps2stream import AsyncClient, Client
-from ps2stream.answers import Refused
-from ps2stream.api import Query
+from ps2stream.client.answers import Refused
+from ps2stream.client.requests import Query
 from ps2stream.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
-from ps2stream.space import Circle, Polygon, Rect
+from ps2stream.space.regions import Circle, Polygon, Rect
 from ps2stream.v1 import delivery_pb2
 
 SQUARE = {"type": "Polygon", "coordinates": [[[0, 0], [2, 0], [2, 2], [0, 2], [0, 0]]]}

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from ps2stream.client import Client
+from ps2stream.client.client import Client
 from ps2stream.cluster.running import Service
 from ps2stream.cluster.service import start
 from ps2stream.commands.recent import recent
 from ps2stream.config import Settings
 from ps2stream.errors import FailedPrecondition
-from ps2stream.plan import RoutingPlan
-from ps2stream.plan_file import load_plan, save_plan
+from ps2stream.routing.plan import RoutingPlan
+from ps2stream.routing.plan_file import load_plan, save_plan
 from tests.service.moving import World, by_text, lines, run, settled, swapped
 
 

@@ -14,15 +14,15 @@ import grpc
 import pyarrow as pa
 import shapely
 from ps2stream import Client
-from ps2stream.api import to_ipc
+from ps2stream.protocol.arrow_ipc import to_ipc
 from ps2stream.cluster.service import start
 from ps2stream.cluster.topology import Topology
 from ps2stream.cluster.warm import warm
 from ps2stream.config import Settings
-from ps2stream.grid import Grid
-from ps2stream.plan import built_in_plan
-from ps2stream.space import Circle, Polygon, Rect
-from ps2stream.terms import Analysis
+from ps2stream.space.grid import Grid
+from ps2stream.routing.plan import built_in_plan
+from ps2stream.space.regions import Circle, Polygon, Rect
+from ps2stream.language.analyzer import Analysis
 from ps2stream.v1 import object_pb2, pubsub_pb2, pubsub_pb2_grpc
 
 def signatures():
@@ -36,7 +36,7 @@ def signatures():
 
 warm(Topology(built_in_plan(Analysis(salt=0), Grid(), 2)))
 warmed = {(name, s) for name, found in signatures().items() for s in found}
-CLIENTS = {"ps2stream.wire_kernels.get_varints"}
+CLIENTS = {"ps2stream.protocol.wire_kernels.get_varints"}
 settings = Settings(port=0, data_dir=Path(sys.argv[1]), runtime="local", workers=2, mergers=2)
 with start(settings) as service, Client(service.targets[0]) as client:
     for session in ("a", "b", "c"):

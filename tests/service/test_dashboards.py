@@ -15,11 +15,11 @@ import pytest
 from click.testing import CliRunner
 
 from ps2stream.cli import main
-from ps2stream.client import Client
+from ps2stream.client.client import Client
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
-from ps2stream.dashboards.alerts import ALERTS, rules
-from ps2stream.dashboards.grafana import ROWS, dashboard
+from ps2stream.observability.alerts import ALERTS, rules
+from ps2stream.observability.grafana import ROWS, dashboard
 from tests.prometheus_server import free_port, program, server
 
 SCHEMA, COMPILER = "@grafana/schema@13.2.3", "typescript@7.0.2"

@@ -19,14 +19,14 @@ from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
 from ps2stream import Client
+from ps2stream.client.matches import Matches
 from ps2stream.cluster.local import LocalRuntime
 from ps2stream.cluster.service import fitted_plan, start
 from ps2stream.cluster.topology import Topology
 from ps2stream.config import Settings
+from ps2stream.dispatcher.gateway import Publication
 from ps2stream.errors import ResourceExhausted, Unavailable
-from ps2stream.matches import Matches
-from ps2stream.ports import Change
-from ps2stream.service.gateway import Publication
+from ps2stream.protocol.ports import Change
 from ps2stream.service.server import serve
 from ps2stream.store.memory import MemoryStore
 from ps2stream.v1 import delivery_pb2, object_pb2, pubsub_pb2

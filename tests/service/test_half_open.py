@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import pytest
 
-from ps2stream.client import Client
+from ps2stream.client.client import Client
 from ps2stream.errors import ResourceExhausted
 from ps2stream.service import auth, half_open
 from ps2stream.service.half_open import HalfOpenCalls, PeerLimits, PeerShares

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ps2stream import api
-from ps2stream.client import Client
+from ps2stream.client import requests
+from ps2stream.client.client import Client
 from ps2stream.errors import Unavailable
 from ps2stream.service import tenants
 from ps2stream.service.inbox import Cut, End, Held, Inbox
@@ -88,7 +88,7 @@ def test_a_cut_stream_gets_everything_once_it_takes(
 ) -> None:
     monkeypatch.setattr(tenants, "Held", lambda: Held(1 << 15))
     small = [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1 << 16)]
-    monkeypatch.setattr(api, "CHANNEL_OPTIONS", [*api.CHANNEL_OPTIONS, *small])
+    monkeypatch.setattr(requests, "CHANNEL_OPTIONS", [*requests.CHANNEL_OPTIONS, *small])
     size, count = 20_000, 60  # more than a connection's window holds
     with running(tmp_path, 64 << 20) as (target, _, _edge), Client(target) as client:
         client.insert("q", "word", session="s")

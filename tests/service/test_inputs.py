@@ -18,14 +18,14 @@ import pytest
 import shapely
 from click.testing import CliRunner
 
-from ps2stream.aio import AsyncClient
-from ps2stream.api import object_batch, region_to_proto
 from ps2stream.cli import main
-from ps2stream.client import Client
+from ps2stream.client.async_client import AsyncClient
+from ps2stream.client.client import Client
+from ps2stream.client.requests import object_batch, region_to_proto
 from ps2stream.errors import InvalidArgument, NotFound, Ps2StreamError, Unavailable
 from ps2stream.limits import POLYGON_VERTICES
 from ps2stream.service.objects import Objects, read_objects
-from ps2stream.space import Rect
+from ps2stream.space.regions import Rect
 from scripts import cli_docs
 
 

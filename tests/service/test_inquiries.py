@@ -10,22 +10,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ps2stream.batch import strings_to_column
-from ps2stream.client import Client
-from ps2stream.cluster.pricing import priced
+from ps2stream.client.client import Client
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.dispatcher.gridt import Gridt
+from ps2stream.dispatcher.pricing import priced
 from ps2stream.dispatcher.reservoir import ObjectSample
 from ps2stream.errors import FailedPrecondition, InvalidArgument, NotFound
-from ps2stream.expr import compile_column
-from ps2stream.planner.load import Costs
-from ps2stream.queries import build_rows
-from ps2stream.rows import QueryRows
+from ps2stream.language.analyzer import Analyzer, Frequencies
+from ps2stream.language.expression import compile_column
+from ps2stream.language.query_rows import build_rows
+from ps2stream.protocol.frame import strings_to_column
+from ps2stream.protocol.rows import QueryRows
+from ps2stream.routing.costs import Costs
 from ps2stream.service.explanation import region_test
 from ps2stream.service.inquiry_calls import NEWEST, answer_of, interval
-from ps2stream.space import Circle, Rect, Region, World
-from ps2stream.terms import Analyzer, Frequencies
+from ps2stream.space.regions import Circle, Rect, Region, World
 from ps2stream.workers.gi2 import GI2
 from tests import naive
 from tests.sim.hostile import ANALYSIS, some_expression, some_object, some_plan, some_region
@@ -150,8 +150,8 @@ def test_a_price_is_that_of_counting_one_by_one(seed: int) -> None:
     sample = sample_of(things, weight, analyzer)
     for query in (some_query(rng) for _ in range(12)):
         row = rows_of([query], analyzer)
-        price = priced(empty, nullcontext(), Costs(1.0, 10.0, 0.0, 0.0), row, sample, 15_000)
-        beside = priced(gridt, nullcontext(), Costs(1.0, 10.0, 0.0, 0.0), row, sample, 15_000)
+        price = priced(empty, nullcontext(), GI2, Costs(1.0, 10.0, 0.0, 0.0), row, sample, 15_000)
+        beside = priced(gridt, nullcontext(), GI2, Costs(1.0, 10.0, 0.0, 0.0), row, sample, 15_000)
         answer = answer_of(price)
         assert answer_of(beside).SerializeToString() == answer.SerializeToString()
         matched = [i for i, thing in enumerate(things) if in_truth(*query, thing)]
@@ -237,7 +237,7 @@ def test_a_price_keeps_the_dispatcher_only_to_place_the_query(
     monkeypatch.setattr(GI2, "match", matched)
     row = rows_of([("flood", World())], analyzer)
     sample = sample_of([("flood", 1.0, 1.0)] * 50, np.ones(50), analyzer)
-    assert len(priced(gridt, lock, Costs(), row, sample, 15_000).matched) == 50
+    assert len(priced(gridt, lock, GI2, Costs(), row, sample, 15_000).matched) == 50
     assert held == [True]
 
 
@@ -248,7 +248,7 @@ def test_bounds_hold_the_estimate_however_the_rows_weigh() -> None:
     things = [("flood" if i < 20 else "calm", 1.0, 1.0) for i in range(500)]
     sample = sample_of(things, np.array([64.0] * 20 + [1.0] * 480), analyzer)
     row = rows_of([("flood", World())], analyzer)
-    told = answer_of(priced(gridt, nullcontext(), Costs(), row, sample, 15_000))
+    told = answer_of(priced(gridt, nullcontext(), GI2, Costs(), row, sample, 15_000))
     assert told.matches_low < told.matches_per_second < told.matches_high
     # 20 rows say little, whatever they stand for.
     assert told.matches_high - told.matches_low > 0.2 * told.objects_per_second
@@ -261,7 +261,7 @@ def test_a_price_is_of_the_time_that_the_sample_tells_of() -> None:
     sample = sample_of([("flood", 1.0, 1.0)], np.ones(1), analyzer)._replace(since=1000)
     row = rows_of([("flood", World())], analyzer)
     # The one object since 1 s came at 5 s.
-    price = priced(gridt, nullcontext(), Costs(), row, sample, 11_000)
+    price = priced(gridt, nullcontext(), GI2, Costs(), row, sample, 11_000)
     assert price.window_s == 10
     assert price.matches_per_second == pytest.approx(0.1)
 

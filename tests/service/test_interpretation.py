@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from ps2stream import AsyncClient, Client
 from ps2stream.cli import main
 from ps2stream.errors import InvalidArgument
-from ps2stream.space import Circle, Rect
+from ps2stream.space.regions import Circle, Rect
 from ps2stream.v1 import pubsub_pb2, pubsub_pb2_grpc, query_pb2
 
 SWAPPED = "did you mean lon_min 5, lat_min 45, lon_max 16, lat_max 48"

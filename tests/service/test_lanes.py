@@ -15,7 +15,7 @@ import pytest
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
-from ps2stream.client import Client
+from ps2stream.client.client import Client
 from ps2stream.service import server, tenants
 from ps2stream.service.lanes import HELD_REFUSALS, REFUSAL_S, Lanes
 from ps2stream.service.slots import Slots

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from ps2stream import limits, tokens
-from ps2stream.client import Client
-from ps2stream.cluster import watchers
-from ps2stream.messages import Status
+from ps2stream import limits
+from ps2stream.client.client import Client
+from ps2stream.dispatcher import watchers
+from ps2stream.protocol import tokens
+from ps2stream.protocol.messages.updates import Status
 from ps2stream.service import delivering, half_open, lanes
 from ps2stream.service.slots import Slots
 from ps2stream.v1 import delivery_pb2, object_pb2, pubsub_pb2, query_pb2

@@ -11,13 +11,13 @@ import apsw
 import pytest
 
 from ps2stream import Client
+from ps2stream.client.matches import Gap, Matches
 from ps2stream.cluster.local_service import LocalService
 from ps2stream.cluster.service import fitted_plan, topology_of
 from ps2stream.config import Settings
 from ps2stream.errors import DataDirectoryError
-from ps2stream.matches import Gap, Matches
 from ps2stream.merger.records import LEAP
-from ps2stream.space import Circle
+from ps2stream.space.regions import Circle
 
 AREA = Circle(0.0, 0.0, 5.0)
 FOUR = ["flood 1", "flood 2", "flood 3", "flood 4"]

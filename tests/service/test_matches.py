@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ps2stream.client.matches import Gap, Receiver, read_batch
 from ps2stream.errors import Ps2StreamError
-from ps2stream.matches import Gap, Receiver, read_batch
 from ps2stream.v1 import delivery_pb2
 
 U64 = st.integers(0, 2**64 - 1)

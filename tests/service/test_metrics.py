@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ps2stream.client import Client
+from ps2stream.client.client import Client
 from ps2stream.cluster.running import Service
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.errors import InvalidArgument
-from ps2stream.metrics import METRICS, Kind
+from ps2stream.observability.metrics import METRICS, Kind
 from tests.prometheus_server import free_port, program
 
 Values = dict[tuple[str, tuple[tuple[str, str], ...]], float]

@@ -10,13 +10,13 @@ import pytest
 from click.testing import CliRunner
 
 from ps2stream.cli import main
-from ps2stream.client import Client
+from ps2stream.client.client import Client
 from ps2stream.cluster.running import Service
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.errors import FailedPrecondition, InvalidArgument
 from ps2stream.limits import PLAN_BYTES
-from ps2stream.plan_file import load_plan
+from ps2stream.routing.plan_file import load_plan
 from tests.service.moving import World, lines, run, settled, swapped
 
 

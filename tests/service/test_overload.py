@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ps2stream.bench.bystander import run_bystander
-from ps2stream.bench.overload import run_overload
-from ps2stream.bench.stalled import run_stalled
+from ps2stream.benchmarks.bystander import run_bystander
+from ps2stream.benchmarks.overload import run_overload
+from ps2stream.benchmarks.stalled import run_stalled
 
 
 def test_a_flood_loses_nothing_that_was_acknowledged() -> None:

@@ -12,11 +12,11 @@ import pytest
 from click.testing import CliRunner
 
 from ps2stream.cli import main
-from ps2stream.client import Client
+from ps2stream.client.client import Client
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
-from ps2stream.plan_file import load_plan
 from ps2stream.planner.calibrate import fit
+from ps2stream.routing.plan_file import load_plan
 
 
 def run(*arguments: str, code: int = 0) -> Any:
@@ -145,7 +145,7 @@ def test_fit_finds_the_constants_and_stays_above_zero() -> None:
 
 @pytest.mark.slow
 def test_calibration_is_what_plan_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ps2stream.bench import calibrate as bench
+    from ps2stream.benchmarks import calibrate as bench
     from ps2stream.planner.job import read_costs
 
     monkeypatch.setattr(bench, "OBJECTS", 2048)

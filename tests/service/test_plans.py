@@ -10,10 +10,10 @@ from ps2stream import Client
 from ps2stream.cluster.service import fitted_plan, start
 from ps2stream.config import Settings
 from ps2stream.errors import PlanError
-from ps2stream.grid import Grid
-from ps2stream.plan import text_plan
-from ps2stream.plan_file import save_plan
-from ps2stream.terms import Analysis
+from ps2stream.language.analyzer import Analysis
+from ps2stream.routing.plan import text_plan
+from ps2stream.routing.plan_file import save_plan
+from ps2stream.space.grid import Grid
 
 
 @pytest.fixture

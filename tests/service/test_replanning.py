@@ -12,13 +12,13 @@ import pytest
 from click.testing import CliRunner
 
 from ps2stream.cli import main
-from ps2stream.client import Client
+from ps2stream.client.client import Client
 from ps2stream.cluster import replanning
 from ps2stream.cluster.local_service import LocalService
 from ps2stream.cluster.replanning import Replanning
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
-from ps2stream.metrics import samples
+from ps2stream.observability.metrics import samples
 from tests.service.certificates import Authority
 from tests.service.moving import World, by_text, settled
 

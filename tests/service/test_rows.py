@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ps2stream.api import to_ipc
-from ps2stream.bench import memory
-from ps2stream.client import Client
+from ps2stream.benchmarks import memory
+from ps2stream.client.client import Client
 from ps2stream.cluster.running import Service
 from ps2stream.limits import BATCH_BYTES, BATCH_ROWS, VIOLATIONS
-from ps2stream.readers import sized
+from ps2stream.posts.readers import sized
+from ps2stream.protocol.arrow_ipc import to_ipc
+from ps2stream.protocol.wire_kernels import BAD, count_entries
 from ps2stream.v1 import object_pb2, pubsub_pb2
-from ps2stream.wire_kernels import BAD, count_entries
 from tests.service.test_bad_input import Code, call
 
 __all__ = ["call"]

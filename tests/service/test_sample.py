@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from ps2stream import AsyncClient, Client
-from ps2stream.answers import SAMPLE, since_of
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
+from ps2stream.posts.sample import SAMPLE, since_of
 
 ROWS = [{"id": f"o{i}", "lon": i / 99, "lat": 1, "text": "é" * (i % 9)} for i in range(5000)]
 

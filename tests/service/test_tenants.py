@@ -11,16 +11,16 @@ from typing import Any
 import grpc
 import pytest
 
-from ps2stream.answers import Watched
-from ps2stream.client import Client
+from ps2stream.client.answers import Watched
+from ps2stream.client.client import Client
 from ps2stream.cluster.running import Service
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.errors import AlreadyExists, InvalidArgument, NotFound, ResourceExhausted
+from ps2stream.protocol.tokens import make
 from ps2stream.security import Quota, Scope
-from ps2stream.space import Rect
+from ps2stream.space.regions import Rect
 from ps2stream.store.tokens import TokenStore
-from ps2stream.tokens import make
 from ps2stream.v1 import explain_pb2, object_pb2, pubsub_pb2
 
 ALL = frozenset(Scope)

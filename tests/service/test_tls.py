@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from ps2stream import config
-from ps2stream.aio import AsyncClient
-from ps2stream.client import Client
+from ps2stream.client.async_client import AsyncClient
+from ps2stream.client.client import Client
 from ps2stream.cluster.running import Service
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings

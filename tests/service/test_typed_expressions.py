@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from ps2stream.client import Client
+from ps2stream.client.client import Client
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.errors import AlreadyExists
-from ps2stream.queries import build_rows
+from ps2stream.language.query_rows import build_rows
 from ps2stream.service import standing
-from ps2stream.space import Circle, Rect
+from ps2stream.space.regions import Circle, Rect
 
 TYPED = "flood  AND (River OR creek)"
 THAMES = Circle(-0.12, 51.5, 30)

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 
 from ps2stream import AsyncClient, Client
-from ps2stream.answers import Watched
+from ps2stream.client.answers import Watched
 from ps2stream.cluster.running import Service
 from ps2stream.cluster.service import start
-from ps2stream.cluster.watchers import MAX_WATCHERS
 from ps2stream.config import Settings
+from ps2stream.dispatcher.watchers import MAX_WATCHERS
 from ps2stream.errors import PermissionDenied, ResourceExhausted, Unavailable
+from ps2stream.protocol.messages.watch import SEEN_PER_S
+from ps2stream.protocol.tokens import make
 from ps2stream.security import Scope
 from ps2stream.store.tokens import TokenStore
-from ps2stream.tokens import make
-from ps2stream.watch_messages import SEEN_PER_S
 
 PATIENCE_S = 60.0
 HERE = {"lon": 8.5, "lat": 47.4}

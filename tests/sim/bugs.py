@@ -12,27 +12,24 @@ from unittest import mock
 
 import numpy as np
 
-from ps2stream import strategy, tags
-from ps2stream.cluster import actors, stream
-from ps2stream.dispatcher import object_log, open_batches, router
-from ps2stream.merger import dedup, recovery, sessions, state, updates
+from ps2stream.cluster import actors
+from ps2stream.dispatcher import machine as dispatcher_machine
+from ps2stream.dispatcher import object_log, open_batches, streams
+from ps2stream.merger import dedup, recovery, sessions, updates
+from ps2stream.merger import machine as merger_machine
 from ps2stream.merger.intervals import Intervals
-from ps2stream.messages import Completed, nothing
-from ps2stream.rows import NEVER, ObjectRows
-from ps2stream.session_messages import Delivery
-from ps2stream.store import (
-    followers,
-    frames,
-    migration,
-    registry,
-    remembered,
-    segments,
-    sequencer,
-)
-from ps2stream.strategy import Step, step_record
-from ps2stream.tail import Follower, Tail
+from ps2stream.protocol.addresses import nothing
+from ps2stream.protocol.follower import Follower, Tail
+from ps2stream.protocol.messages.objects import Completed
+from ps2stream.protocol.messages.sessions import Delivery
+from ps2stream.protocol.rows import NEVER, ObjectRows
+from ps2stream.routing import plan_changes, tags
+from ps2stream.routing.plan_changes import Step, step_record
+from ps2stream.sequencer import followers, migration, registry, remembered
+from ps2stream.sequencer import machine as sequencer_machine
+from ps2stream.store import frames, segments
 from ps2stream.workers.gi2 import GI2
-from ps2stream.workers.state import WorkerMachine
+from ps2stream.workers.machine import WorkerMachine
 from tests.sim.cluster import Poisonable
 from tests.sim.ledger import Ledger
 
@@ -81,14 +78,14 @@ def open_batches_not_replayed() -> Iterator[None]:
 @bug
 def progress_runs_ahead() -> Iterator[None]:
     """A dispatcher notes batches as complete that are under way."""
-    with patch(router.RouterMachine, "oldest", property(lambda self: self.offset)):
+    with patch(dispatcher_machine.RouterMachine, "oldest", property(lambda self: self.offset)):
         yield
 
 
 @bug
 def watermark_rises_too_early() -> Iterator[None]:
     """A dispatcher's watermark passes batches that are under way."""
-    with patch(router.RouterMachine, "watermark", property(lambda self: self.applied)):
+    with patch(dispatcher_machine.RouterMachine, "watermark", property(lambda self: self.applied)):
         yield
 
 
@@ -96,7 +93,7 @@ def watermark_rises_too_early() -> Iterator[None]:
 def serves_before_it_has_caught_up() -> Iterator[None]:
     """A new dispatcher takes objects in though it knows no queries yet."""
     ready = property(lambda self: self._ready_at is not None)
-    with patch(router.RouterMachine, "ready", ready):
+    with patch(dispatcher_machine.RouterMachine, "ready", ready):
         yield
 
 
@@ -111,14 +108,14 @@ def every_suspect_is_blamed() -> Iterator[None]:
 @bug
 def nothing_is_repeated() -> Iterator[None]:
     """A dispatcher does not say again what may have got lost on the way to the sequencer."""
-    with patch(router, "RESEND_TICKS", 1 << 60):
+    with patch(dispatcher_machine, "RESEND_TICKS", 1 << 60):
         yield
 
 
 @bug
 def a_lost_delivery_is_passed_over() -> Iterator[None]:
     """A dispatcher hands on a delivery though the one before it is missing."""
-    on = stream.Streams.on
+    on = streams.Streams.on
 
     def lax(self: Any, frame: Any) -> None:
         known = self._of.get(frame.session)
@@ -126,7 +123,7 @@ def a_lost_delivery_is_passed_over() -> Iterator[None]:
             known.number = frame.number - 1
         on(self, frame)
 
-    with patch(stream.Streams, "on", lax):
+    with patch(streams.Streams, "on", lax):
         yield
 
 
@@ -330,7 +327,7 @@ def told_again_after_a_restart() -> Iterator[None]:
 @bug
 def a_part_is_the_whole() -> Iterator[None]:
     """A merger takes for done what lacks a silent worker's answer."""
-    record = state.MergerMachine._record
+    record = merger_machine.MergerMachine._record
 
     def hasty(self: Any, window: Any, payload: Any, whole: bool = True) -> Any:
         found = record(self, window, payload, whole)
@@ -338,7 +335,7 @@ def a_part_is_the_whole() -> Iterator[None]:
             window.done.add(payload.batch, payload.batch + len(payload.time))
         return found
 
-    with patch(state.MergerMachine, "_record", hasty):
+    with patch(merger_machine.MergerMachine, "_record", hasty):
         yield
 
 
@@ -464,20 +461,20 @@ def the_dying_are_not_loaded() -> Iterator[None]:
 @bug
 def a_move_is_forgotten_by_a_new_incarnation() -> Iterator[None]:
     """A state does not say which strategy is in force."""
-    with patch(sequencer.SequencerMachine, "_strategy", lambda self: nothing()):
+    with patch(sequencer_machine.SequencerMachine, "_strategy", lambda self: nothing()):
         yield
 
 
 @bug
 def part_of_what_moves_is_not_loaded() -> Iterator[None]:
     """A new owner asks for the queries of half of the cells that it gains."""
-    gained = strategy.Strategist.gained
+    gained = plan_changes.Strategist.gained
 
     def half(self: Any, worker: int) -> Any:
         box = gained(self, worker)
         return box if box is None else box * 0.5
 
-    with patch(strategy.Strategist, "gained", half):
+    with patch(plan_changes.Strategist, "gained", half):
         yield
 
 

@@ -13,14 +13,14 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, NamedTuple
 
+from ps2stream.client.matches import Receiver
 from ps2stream.errors import (
     FailedPrecondition,
     Ps2StreamError,
     ResourceExhausted,
     Unavailable,
 )
-from ps2stream.matches import Receiver
-from ps2stream.messages import Address
+from ps2stream.protocol.addresses import Address
 from ps2stream.v1 import delivery_pb2
 from tests.sim.clock import Task, Wait
 from tests.sim.cluster import Cluster

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from ps2stream.batch import F64, I64, U64
 from ps2stream.cluster.actors import (
     ControllerShell,
     MergerShell,
@@ -25,12 +24,13 @@ from ps2stream.cluster.logs import name_of
 from ps2stream.cluster.shell import Incarnation, Shell
 from ps2stream.cluster.snapshots import Policy
 from ps2stream.cluster.topology import Topology
+from ps2stream.controller.machine import ControllerMachine
 from ps2stream.errors import DataDirectoryError, Unavailable
-from ps2stream.grid import Grid
-from ps2stream.merger.state import MergerMachine
-from ps2stream.messages import Address
-from ps2stream.planner.controller import ControllerMachine
-from ps2stream.ports import Log
+from ps2stream.merger.machine import MergerMachine
+from ps2stream.protocol.addresses import Address
+from ps2stream.protocol.frame import F64, I64, U64
+from ps2stream.protocol.ports import Log
+from ps2stream.space.grid import Grid
 from ps2stream.store.identity import LogIdentity, read_identity, write_identity
 from ps2stream.store.segments import SegmentLog
 from ps2stream.store.snapshots import Snapshots

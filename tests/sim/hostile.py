@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import shapely
 
-from ps2stream.grid import Grid
-from ps2stream.h1 import H1
-from ps2stream.plan import RoutingPlan, Space, Text, built_in_plan, text_plan
-from ps2stream.space import Circle, Polygon, Rect, Region, World
-from ps2stream.terms import Analysis, Analyzer
+from ps2stream.language.analyzer import Analysis, Analyzer
+from ps2stream.routing.h1 import H1
+from ps2stream.routing.plan import RoutingPlan, Space, Text, built_in_plan, text_plan
+from ps2stream.space.grid import Grid
+from ps2stream.space.regions import Circle, Polygon, Rect, Region, World
 
 WORDS = ["flood", "river", "creek", "Fire", "straße", "a", "🌊", "東京", "the", "e\u0301te"]
 SPOTS = [-180.0, 180.0, 179.99, -0.0, 0.0, 0.703125, 45.0, -73.9, -74.0, 12.5]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ps2stream.batch import column_to_strings
-from ps2stream.rows import NEVER, Kind
+from ps2stream.protocol.frame import column_to_strings
+from ps2stream.protocol.rows import NEVER, Kind
 from tests import naive
 from tests.sim.cluster import POISON
 from tests.sim.world import World

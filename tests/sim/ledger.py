@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ps2stream.batch import column_to_strings
 from ps2stream.errors import StoreFailed
-from ps2stream.messages import Applied
-from ps2stream.ports import Change, LogNote
-from ps2stream.rows import Kind, QueryRows
+from ps2stream.protocol.frame import column_to_strings
+from ps2stream.protocol.messages.updates import Applied
+from ps2stream.protocol.ports import Change, LogNote
+from ps2stream.protocol.rows import Kind, QueryRows
 from ps2stream.store.compaction import without
 from ps2stream.store.memory import MemoryStore
 

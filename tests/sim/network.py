@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from ps2stream.cluster.fence import Fence, Head
 from ps2stream.cluster.home import Home
-from ps2stream.cluster.meter import Meter
-from ps2stream.messages import Address, Send
+from ps2stream.observability.meter import Meter
+from ps2stream.protocol.addresses import Address, Send
 from tests.sim.clock import Clock
 
 

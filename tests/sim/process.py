@@ -15,14 +15,14 @@ from types import SimpleNamespace
 from typing import Any, Protocol
 from unittest import mock
 
-from ps2stream.batch import Frame, decode
 from ps2stream.cluster import actors, front, shell
 from ps2stream.cluster.actors import MergerShell, WorkerShell
 from ps2stream.cluster.fence import Head
 from ps2stream.cluster.front import DispatcherShell
 from ps2stream.cluster.shell import GROUP, Incarnation, Shell
 from ps2stream.errors import Unavailable
-from ps2stream.messages import Address
+from ps2stream.protocol.addresses import Address
+from ps2stream.protocol.frame import Frame, decode
 from tests.sim.clock import Clock
 from tests.sim.disk import PowerCut
 from tests.sim.network import Network, SimLinks

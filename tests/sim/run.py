@@ -10,7 +10,8 @@ from typing import NamedTuple
 from unittest import mock
 
 from ps2stream.cluster import snapshots
-from ps2stream.store import feed, sequencer
+from ps2stream.sequencer import feed
+from ps2stream.sequencer import machine as sequencer_machine
 from tests.sim.bugs import planted
 from tests.sim.judge import Judge
 from tests.sim.process import patched
@@ -41,7 +42,7 @@ def play(script: Scenario, events: Sequence[Event] | None = None, bug: str = "")
     world = World(str(script.seed), script.topology, script.plans)
     with (
         mock.patch.object(feed, "FEED_ROWS", script.feed_rows),
-        mock.patch.object(sequencer, "LOAD_ROWS", script.feed_rows),
+        mock.patch.object(sequencer_machine, "LOAD_ROWS", script.feed_rows),
         mock.patch.object(snapshots, "WORTH", 1),
         patched(world.clock, world.network),
         planted(bug),

@@ -6,12 +6,13 @@ import dataclasses
 import random
 from typing import Any, NamedTuple
 
-from ps2stream.grid import Grid
+from ps2stream.controller.policy import Policy
+from ps2stream.language.analyzer import Analyzer
 from ps2stream.planner.adjust.decide import Rules
 from ps2stream.planner.adjust.strategy import Sunset
-from ps2stream.planner.load import Costs, Kind
-from ps2stream.planner.policy import Policy
-from ps2stream.terms import Analyzer
+from ps2stream.planner.load import Kind
+from ps2stream.routing.costs import Costs
+from ps2stream.space.grid import Grid
 from tests.sim import hostile
 from tests.sim.cluster import POISON, SimTopology
 

@@ -15,17 +15,18 @@ from collections import defaultdict, deque
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from ps2stream.batch import Frame, decode
-from ps2stream.cluster.edge import DispatcherEdge
 from ps2stream.cluster.topology import Topology
+from ps2stream.dispatcher.edge import DispatcherEdge
+from ps2stream.dispatcher.gateway import Stream
 from ps2stream.dispatcher.object_log import ObjectLog
-from ps2stream.merger.state import MergerMachine
-from ps2stream.messages import Address, Send, UpdateRequest
-from ps2stream.ports import Store
-from ps2stream.service.gateway import Stream
+from ps2stream.merger.machine import MergerMachine
+from ps2stream.protocol.addresses import Address, Send
+from ps2stream.protocol.frame import Frame, decode
+from ps2stream.protocol.messages.updates import UpdateRequest
+from ps2stream.protocol.ports import Store
 from ps2stream.store.memory import MemoryLog
 from ps2stream.v1 import delivery_pb2
-from ps2stream.workers.state import WorkerMachine
+from ps2stream.workers.machine import WorkerMachine
 
 SEQUENCER = Address("sequencer", 0)
 
@@ -93,6 +94,7 @@ class Sim:
                 functools.partial(self.post, address),
                 lambda: self.now_ms,
                 objects,
+                topology.index_factory(),
                 wake=functools.partial(self.sync, i),
             )
             self.edges.append(edge)

@@ -15,19 +15,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ps2stream.batch import strings_to_column
 from ps2stream.cluster.topology import Topology
+from ps2stream.dispatcher.gateway import Publication
 from ps2stream.errors import ResourceExhausted
-from ps2stream.expr import compile_column
-from ps2stream.grid import Grid
-from ps2stream.messages import Address, Status, UpdateDecision
-from ps2stream.plan import RoutingPlan, Space, Text, built_in_plan, text_plan
-from ps2stream.queries import build_rows, delete_rows
-from ps2stream.rows import ObjectRows
-from ps2stream.service.gateway import Publication
-from ps2stream.space import Circle, Polygon, Rect, Region, World
+from ps2stream.language.analyzer import Analysis
+from ps2stream.language.expression import compile_column
+from ps2stream.language.query_rows import build_rows, delete_rows
+from ps2stream.protocol.addresses import Address
+from ps2stream.protocol.frame import strings_to_column
+from ps2stream.protocol.messages.updates import Status, UpdateDecision
+from ps2stream.protocol.rows import ObjectRows
+from ps2stream.routing.plan import RoutingPlan, Space, Text, built_in_plan, text_plan
+from ps2stream.space.grid import Grid
+from ps2stream.space.regions import Circle, Polygon, Rect, Region, World
 from ps2stream.store.memory import MemoryLog, MemoryStore
-from ps2stream.terms import Analysis
 from tests import naive
 from tests.sim.scheduler import Mailbox, Sim
 

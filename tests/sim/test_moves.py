@@ -14,11 +14,11 @@ from unittest import mock
 
 import pytest
 
-from ps2stream.grid import Grid
-from ps2stream.messages import Send
 from ps2stream.planner.adjust.phase_one import PhaseOne
-from ps2stream.store.sequencer import SequencerMachine
-from ps2stream.strategy import Step, step_of
+from ps2stream.protocol.addresses import Send
+from ps2stream.routing.plan_changes import Step, step_of
+from ps2stream.sequencer.machine import SequencerMachine
+from ps2stream.space.grid import Grid
 from tests.sim import hostile
 from tests.sim.cluster import Cluster
 from tests.sim.run import play, run

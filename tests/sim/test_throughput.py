@@ -7,8 +7,9 @@ import random
 
 import pytest
 
-from ps2stream.batch import Frame
-from ps2stream.messages import Address, Completed, MatchBatch, Payload, RoutedObjects
+from ps2stream.protocol.addresses import Address
+from ps2stream.protocol.frame import Frame
+from ps2stream.protocol.messages.objects import Completed, MatchBatch, Payload, RoutedObjects
 from tests.sim.timed import ROWS, TimedSim
 
 WARM_MS, END_MS = 22_000.0, 40_000.0

@@ -17,18 +17,19 @@ from typing import Any
 
 import numpy as np
 
-from ps2stream.batch import Frame, decode, strings_to_column
 from ps2stream.cluster.topology import Topology
 from ps2stream.errors import ResourceExhausted
-from ps2stream.expr import compile_column
-from ps2stream.grid import Grid
-from ps2stream.messages import Address, RoutedObjects, Send
-from ps2stream.plan import text_plan
-from ps2stream.queries import build_rows
-from ps2stream.rows import ObjectRows
-from ps2stream.space import World
+from ps2stream.language.analyzer import Analysis
+from ps2stream.language.expression import compile_column
+from ps2stream.language.query_rows import build_rows
+from ps2stream.protocol.addresses import Address, Send
+from ps2stream.protocol.frame import Frame, decode, strings_to_column
+from ps2stream.protocol.messages.objects import RoutedObjects
+from ps2stream.protocol.rows import ObjectRows
+from ps2stream.routing.plan import text_plan
+from ps2stream.space.grid import Grid
+from ps2stream.space.regions import World
 from ps2stream.store.memory import MemoryStore
-from ps2stream.terms import Analysis
 from tests.sim.scheduler import SEQUENCER, Sim
 
 LINK_MS, MESSAGE_MS, TICK_MS, RETRY_MS = 0.2, 0.3, 100.0, 5.0

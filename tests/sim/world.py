@@ -12,15 +12,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ps2stream.batch import column_to_strings, strings_to_column
+from ps2stream.dispatcher.gateway import Publication
 from ps2stream.errors import ResourceExhausted, Unavailable
-from ps2stream.expr import compile_column
-from ps2stream.messages import Address, Ask, Status, StrategyReply, UpdateDecision
-from ps2stream.plan import RoutingPlan
-from ps2stream.queries import build_rows, delete_rows
-from ps2stream.rows import ObjectRows, QueryRows
-from ps2stream.service.gateway import Publication
-from ps2stream.space import Region
+from ps2stream.language.expression import compile_column
+from ps2stream.language.query_rows import build_rows, delete_rows
+from ps2stream.protocol.addresses import Address
+from ps2stream.protocol.frame import column_to_strings, strings_to_column
+from ps2stream.protocol.messages.plan import Ask, StrategyReply
+from ps2stream.protocol.messages.updates import Status, UpdateDecision
+from ps2stream.protocol.rows import ObjectRows, QueryRows
+from ps2stream.routing.plan import RoutingPlan
+from ps2stream.space.regions import Region
 from tests import naive
 from tests.sim.clients import Box, Reader, call, reach
 from tests.sim.clock import Task

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ps2stream.cli import main
-from ps2stream.plan_file import load_plan
+from ps2stream.routing.plan_file import load_plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ps2stream.client import Client
+from ps2stream.client.client import Client
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.errors import InvalidArgument
@@ -58,7 +58,7 @@ def forget_last(checkpoint: Path) -> None:
 def test_a_stream_is_published_and_a_repeated_batch_has_the_same_ids(
     spark: SparkSession, target: str, client: Client, tmp_path: Path
 ) -> None:
-    from ps2stream.planner.streaming import publish_stream
+    from ps2stream.connectors.spark_streaming import publish_stream
 
     folder, checkpoint = tmp_path / "posts", tmp_path / "checkpoint"
     folder.mkdir()
@@ -92,7 +92,7 @@ def test_a_stream_is_published_and_a_repeated_batch_has_the_same_ids(
 def test_a_session_is_read_once_over_restarts_and_acknowledged(
     spark: SparkSession, target: str, client: Client, tmp_path: Path
 ) -> None:
-    from ps2stream.planner.streaming import MatchSource
+    from ps2stream.connectors.spark_streaming import MatchSource
 
     checkpoint = tmp_path / "checkpoint"
     spark.dataSource.register(MatchSource)

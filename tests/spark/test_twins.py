@@ -13,15 +13,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ps2stream.client import Client
+from ps2stream.client.client import Client
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.errors import InvalidArgument, PlanError
-from ps2stream.grid import Grid
-from ps2stream.plan_file import load_plan, save_plan
 from ps2stream.planner import job
 from ps2stream.planner import spark as engine
 from ps2stream.planner.recent import together
+from ps2stream.routing.plan_file import load_plan, save_plan
+from ps2stream.space.grid import Grid
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

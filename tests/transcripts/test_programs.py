@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ps2stream.cli import main
-from ps2stream.client import Client
+from ps2stream.client.client import Client
 
 
 def serve(folder: Path, *options: str) -> subprocess.Popen[str]:
@@ -146,7 +146,7 @@ def test_the_demo_replays_a_short_file_again_and_again(tmp_path: Path) -> None:
 
 
 def test_the_demo_fails_when_a_delivery_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ps2stream.tally import Tally
+    from ps2stream.demo.tally import Tally
 
     honest = Tally.received
 

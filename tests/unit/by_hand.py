@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ps2stream.grid import Grid
 from ps2stream.planner.partition import Options
 from ps2stream.planner.statistics import Statistics
+from ps2stream.space.grid import Grid
 from tests.unit.statistics_of import words
 
 GRID = Grid(4, 3)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ps2stream.plan import RoutingPlan, hash_units
+from ps2stream.language.analyzer import Analyzer
 from ps2stream.planner.adjust.units import Units
 from ps2stream.planner.statistics import Statistics
-from ps2stream.terms import Analyzer
+from ps2stream.routing.plan import RoutingPlan, hash_units
 
 POSTING = 96  # bytes
 

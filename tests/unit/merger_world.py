@@ -15,21 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from ps2stream.batch import Frame, decode, strings_to_column
-from ps2stream.merger.state import MergerMachine
-from ps2stream.messages import (
-    Address,
-    Applied,
-    Completed,
-    Fetch,
-    NamesKept,
-    Send,
-    Tip,
-    Watermark,
-    Withdraw,
-)
-from ps2stream.rows import Kind, QueryRows
-from ps2stream.session_messages import Arrived, Attach, Attached, Credit, Delivery, Detach
+from ps2stream.merger.machine import MergerMachine
+from ps2stream.protocol.addresses import Address, Send
+from ps2stream.protocol.frame import Frame, decode, strings_to_column
+from ps2stream.protocol.messages.objects import Completed, Watermark, Withdraw
+from ps2stream.protocol.messages.sessions import Arrived, Attach, Attached, Credit, Delivery, Detach
+from ps2stream.protocol.messages.updates import Applied, Fetch, NamesKept, Tip
+from ps2stream.protocol.rows import Kind, QueryRows
 from ps2stream.store.segments import SegmentLog
 from tests.sim.disk import SimDisk
 from tests.unit.merging import Client, matches, named, payload

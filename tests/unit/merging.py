@@ -7,11 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ps2stream.batch import Frame, strings_to_column
-from ps2stream.merger.state import MergerMachine
-from ps2stream.messages import Completed, MatchBatch, MergerQueries, Payload, Send
-from ps2stream.rows import Kind
-from ps2stream.session_messages import Attach, Attached, Credit, Delivery
+from ps2stream.merger.machine import MergerMachine
+from ps2stream.protocol.addresses import Send
+from ps2stream.protocol.frame import Frame, strings_to_column
+from ps2stream.protocol.messages.objects import Completed, MatchBatch, Payload
+from ps2stream.protocol.messages.sessions import Attach, Attached, Credit, Delivery
+from ps2stream.protocol.messages.updates import MergerQueries
+from ps2stream.protocol.rows import Kind
 from ps2stream.v1 import delivery_pb2
 from tests.unit.memory_log import MemoryLog
 

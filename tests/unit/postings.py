@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import shapely
 
-from ps2stream.batch import F64, I64, U64
-from ps2stream.grid import Grid
-from ps2stream.polygons import encode
-from ps2stream.rows import NEVER, PROG_AND, PROG_OR, Form, Kind, QueryRows, Shape
-from ps2stream.space_kernels import boxes_of, cell_at
+from ps2stream.protocol.frame import F64, I64, U64
+from ps2stream.protocol.rows import NEVER, PROG_AND, PROG_OR, Form, Kind, QueryRows, Shape
+from ps2stream.space.grid import Grid
+from ps2stream.space.polygons import encode
+from ps2stream.space.space_kernels import boxes_of, cell_at
 from ps2stream.workers.gi2 import GI2
 
 GRID = Grid(5, 4)

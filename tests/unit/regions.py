@@ -5,7 +5,7 @@ from __future__ import annotations
 import shapely
 from hypothesis import strategies as st
 
-from ps2stream.space import Circle, Polygon, Rect, Region, World
+from ps2stream.space.regions import Circle, Polygon, Rect, Region, World
 
 _LON_SPOTS = [-180.0, -179.99999999999997, -90.0, -1e-300, -0.0, 0.0, 0.703125, 10.0, 45.0, 90.0,
               179.99999999999997, 180.0]  # fmt: skip

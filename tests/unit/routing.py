@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ps2stream.batch import F64, I64, U64, strings_to_column
-from ps2stream.rows import Kind, ObjectRows, QueryRows, no_queries
+from ps2stream.protocol.frame import F64, I64, U64, strings_to_column
+from ps2stream.protocol.rows import Kind, ObjectRows, QueryRows, no_queries
 
 Box = tuple[float, float, float, float]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from ps2stream.grid import Grid
 from ps2stream.planner.statistics import (
     TOP_TERM,
     CellTable,
@@ -12,6 +11,7 @@ from ps2stream.planner.statistics import (
     Statistics,
     UnitTable,
 )
+from ps2stream.space.grid import Grid
 
 Unit = tuple[int, str, float, float, float, float]  # cell, term, o, q, inserts, deletes
 

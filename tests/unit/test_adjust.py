@@ -7,21 +7,22 @@ import json
 import numpy as np
 import pytest
 
-from ps2stream.batch import F64
 from ps2stream.errors import PlanError
-from ps2stream.grid import Grid
-from ps2stream.leaves import Moved, Space, Text
-from ps2stream.plan import RoutingPlan, built_in_plan, text_plan
+from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.planner.adjust.adjustment import Adjustment
 from ps2stream.planner.adjust.algorithms import SELECTIONS
 from ps2stream.planner.adjust.apply import apply
 from ps2stream.planner.adjust.decide import Rules, decide, divisible
 from ps2stream.planner.adjust.text import Shares, cell_index, saving, shares
 from ps2stream.planner.adjust.units import Units, carried
-from ps2stream.planner.load import Costs, balance, worker_loads
+from ps2stream.planner.load import worker_loads
 from ps2stream.planner.partition import Partition, owners
 from ps2stream.planner.statistics import Statistics
-from ps2stream.terms import Analysis, Analyzer
+from ps2stream.protocol.frame import F64
+from ps2stream.routing.costs import Costs, balance
+from ps2stream.routing.leaves import Moved, Space, Text
+from ps2stream.routing.plan import RoutingPlan, built_in_plan, text_plan
+from ps2stream.space.grid import Grid
 from tests.unit.measured import measured
 from tests.unit.statistics_of import Unit, hostile, tables, words
 

@@ -10,7 +10,7 @@ import pytest
 from ps2stream.planner.adjust.adjustment import Move
 from ps2stream.planner.adjust.strategy import Sunset, repartition
 from ps2stream.planner.adjust.units import COUNTS, Units, carried, smoothed
-from ps2stream.planner.load import Costs
+from ps2stream.routing.costs import Costs
 
 DAY_MS = 24 * 3600 * 1000
 

@@ -39,7 +39,7 @@ def test_memory_goes_back_at_rest_and_only_where_there_is_some() -> None:
 def test_what_is_free_between_smaller_pieces_goes_back() -> None:
     code = """
 from ps2stream.cluster.allocator import bound_heaps, return_free_memory
-from ps2stream.cluster.process import resident_bytes
+from ps2stream.observability.process import resident_bytes
 bound_heaps()
 pieces = [bytes(b"x" * 300_000) for _ in range(600)]
 most = resident_bytes()

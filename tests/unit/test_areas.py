@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import shapely
 
-from ps2stream.areas import area_of, find_warnings, summarize_area
-from ps2stream.places import load_places
-from ps2stream.space import Circle, Polygon, Rect, Region, World
+from ps2stream.space.areas import area_of, find_warnings, summarize_area
+from ps2stream.space.places import load_places
+from ps2stream.space.regions import Circle, Polygon, Rect, Region, World
 from tests import naive
 
 PLACES = load_places()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ps2stream.bench.engine import yardstick_rate
+from ps2stream.benchmarks.engine import yardstick_rate
 from ps2stream.errors import InvalidArgument
 
 

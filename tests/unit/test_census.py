@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ps2stream.census import RECENT_S, STALE_S, Census, CensusTaker, find_problems
+from ps2stream.observability.census import RECENT_S, STALE_S, Census, CensusTaker, find_problems
 
 NOW_MS = 1_700_000_000_000
 

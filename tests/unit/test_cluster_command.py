@@ -12,18 +12,17 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from ps2stream import private_folder
 from ps2stream.cli import main
-from ps2stream.cluster import node, ray_environment, shell
+from ps2stream.cluster import node, private_folder, ray_environment, shell
 from ps2stream.cluster.actors import WorkerShell
 from ps2stream.cluster.home import Home
 from ps2stream.cluster.shell import Lan
 from ps2stream.cluster.topology import Topology
 from ps2stream.errors import FailedPrecondition, Unavailable
-from ps2stream.grid import Grid
-from ps2stream.messages import Address
-from ps2stream.plan import text_plan
-from ps2stream.terms import Analysis
+from ps2stream.language.analyzer import Analysis
+from ps2stream.protocol.addresses import Address
+from ps2stream.routing.plan import text_plan
+from ps2stream.space.grid import Grid
 
 HEAD = "10.0.0.1:6379"
 

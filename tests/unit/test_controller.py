@@ -10,23 +10,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ps2stream.grid import Grid
-from ps2stream.leaves import Space
-from ps2stream.load_messages import (
+from ps2stream.controller.machine import ControllerMachine
+from ps2stream.controller.policy import Policy
+from ps2stream.language.analyzer import Analysis
+from ps2stream.planner.adjust.decide import Rules
+from ps2stream.protocol.addresses import ROLES, Address, Send
+from ps2stream.protocol.messages.loads import (
     AdjustReply,
     AdjustRequest,
     LoadReport,
     LoadRequest,
     SampleRequest,
 )
-from ps2stream.messages import ROLES, Address, Ask, Send, StrategyReply, StrategyRequest
-from ps2stream.plan import RoutingPlan
-from ps2stream.planner.adjust.decide import Rules
-from ps2stream.planner.controller import ControllerMachine
-from ps2stream.planner.load import Costs
-from ps2stream.planner.policy import Policy
-from ps2stream.strategy import Strategy
-from ps2stream.terms import Analysis
+from ps2stream.protocol.messages.plan import Ask, StrategyReply, StrategyRequest
+from ps2stream.routing.costs import Costs
+from ps2stream.routing.leaves import Space
+from ps2stream.routing.plan import RoutingPlan
+from ps2stream.routing.plan_changes import Strategy
+from ps2stream.space.grid import Grid
 
 GRID = Grid(3, 2)
 PERIOD = 30  # ticks, 3 s

@@ -8,14 +8,15 @@ from contextlib import closing
 import pytest
 import zmq
 
-from ps2stream.batch import decode
 from ps2stream.cluster import curve
 from ps2stream.cluster.curve import Curve
 from ps2stream.cluster.fence import Head
 from ps2stream.cluster.home import Home, clock
 from ps2stream.cluster.links import Links
 from ps2stream.errors import Unavailable
-from ps2stream.messages import Address, Send, Tip
+from ps2stream.protocol.addresses import Address, Send
+from ps2stream.protocol.frame import decode
+from ps2stream.protocol.messages.updates import Tip
 
 HERE = Address("worker", 0)
 PEER = Address("dispatcher", 0)

@@ -11,9 +11,9 @@ import yaml
 from click.testing import CliRunner
 
 from ps2stream.cli import main
-from ps2stream.dashboards.alerts import ALERTS, RUNBOOKS, rules
-from ps2stream.dashboards.grafana import ROWS, dashboard
-from ps2stream.metrics import METRICS, Kind
+from ps2stream.observability.alerts import ALERTS, RUNBOOKS, rules
+from ps2stream.observability.grafana import ROWS, dashboard
+from ps2stream.observability.metrics import METRICS, Kind
 from scripts import cli_docs
 
 QUERIES = [expr for row in ROWS for panel in row.panels for _, expr in panel.queries]

@@ -9,15 +9,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ps2stream.batch import strings_to_column
-from ps2stream.cluster import questions, updates
-from ps2stream.cluster.edge import REPEAT_TICKS
-from ps2stream.cluster.intake import ROWS, Intake
+from ps2stream.dispatcher import questions, updates
+from ps2stream.dispatcher.edge import REPEAT_TICKS
+from ps2stream.dispatcher.gateway import Publication
+from ps2stream.dispatcher.intake import ROWS, Intake
 from ps2stream.errors import FailedPrecondition
-from ps2stream.messages import Address, Completed, LookupReply, SessionGrant, UpdateDecision
-from ps2stream.queries import delete_rows
-from ps2stream.service.gateway import Publication
-from ps2stream.session_messages import Arrived, Attach, Attached, Delivery, Detach
+from ps2stream.language.query_rows import delete_rows
+from ps2stream.protocol.addresses import Address
+from ps2stream.protocol.frame import strings_to_column
+from ps2stream.protocol.messages.objects import Completed
+from ps2stream.protocol.messages.sessions import (
+    Arrived,
+    Attach,
+    Attached,
+    Delivery,
+    Detach,
+    SessionGrant,
+)
+from ps2stream.protocol.messages.updates import LookupReply, UpdateDecision
 from tests.unit.test_intake import Desk, rows
 
 SESSION = 9
@@ -291,7 +300,7 @@ def test_a_stream_whose_sink_lets_go_pauses_until_it_takes_again(desk: Desk) -> 
 
 
 def test_a_merger_is_told_what_has_arrived(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ps2stream.cluster.stream.ARRIVED_BYTES", 10)
+    monkeypatch.setattr("ps2stream.dispatcher.streams.ARRIVED_BYTES", 10)
     attached(desk, [])
 
     def told() -> list[int]:

@@ -7,13 +7,13 @@ import dataclasses
 import numpy as np
 import pytest
 
-from ps2stream.bench.workload import make
+from ps2stream.benchmarks.workload import make
 from ps2stream.experiments import f7, f10
 from ps2stream.experiments.plans import HYBRID, KD, Settings
 from ps2stream.experiments.sweep import Condition, compared, joined, sides, swept
 from ps2stream.experiments.worlds import FULL, SYNTHETIC, Size
-from ps2stream.planner.load import Costs
-from ps2stream.terms import Analysis, Analyzer
+from ps2stream.language.analyzer import Analysis, Analyzer
+from ps2stream.routing.costs import Costs
 
 SMALL = Settings(Size(400, 300, 300, 2), workers=(3,), repeats=0)
 

@@ -10,12 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ps2stream.batch import F64, column_to_strings
-from ps2stream.bench.engine import query_rows, tags_of
-from ps2stream.bench.publisher import Interval
-from ps2stream.bench.subscriber import Receipt
-from ps2stream.bench.verified import verified
-from ps2stream.bench.workload import Posts, make
+from ps2stream.benchmarks.engine import query_rows, tags_of
+from ps2stream.benchmarks.publisher import Interval
+from ps2stream.benchmarks.subscriber import Receipt
+from ps2stream.benchmarks.verified import verified
+from ps2stream.benchmarks.workload import Posts, make
 from ps2stream.commands.experiment import NAMES
 from ps2stream.experiments import f8, f16, salb
 from ps2stream.experiments.evaluate import evaluate
@@ -26,7 +25,8 @@ from ps2stream.experiments.report import Chart, Report, at_least, at_most, order
 from ps2stream.experiments.suite import EXPERIMENTS
 from ps2stream.experiments.topics import post_subscriptions, topic_subscriptions, topics
 from ps2stream.experiments.worlds import FULL, SYNTHETIC, Size, World, make_world, westward
-from ps2stream.terms import Analysis, Analyzer, Frequencies
+from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
+from ps2stream.protocol.frame import F64, column_to_strings
 from ps2stream.workers.gi2 import GI2
 
 

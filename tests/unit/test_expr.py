@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ps2stream import boolean
-from ps2stream.batch import strings_to_column
-from ps2stream.expr import (
+from ps2stream.language import boolean
+from ps2stream.language.analyzer import TOP, Analysis, Analyzer, Frequencies
+from ps2stream.language.expression import (
     ExpressionError,
     canonical,
     compile_column,
@@ -18,8 +18,8 @@ from ps2stream.expr import (
     satisfies,
     terms_of,
 )
-from ps2stream.rows import PROG_AND, PROG_OR, Form
-from ps2stream.terms import TOP, Analysis, Analyzer, Frequencies
+from ps2stream.protocol.frame import strings_to_column
+from ps2stream.protocol.rows import PROG_AND, PROG_OR, Form
 from tests import naive
 
 ANALYZER = Analyzer(Analysis(salt=7))

@@ -1,4 +1,4 @@
-"""The kernels of folding equal `fold.split`, give way, and let other threads run."""
+"""The kernels of folding equal `tokenizer.split`, give way, and let other threads run."""
 
 from __future__ import annotations
 
@@ -14,23 +14,25 @@ import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ps2stream import fold
-from ps2stream.batch import column_to_strings, strings_to_column
 from ps2stream.errors import Cancelled
-from ps2stream.expr import compile_column
-from ps2stream.fold_tables import SIZE
-from ps2stream.folding import SLICE_BYTES, find_overlong, split_column, split_text
+from ps2stream.language import tokenizer
+from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
+from ps2stream.language.batch_tokenizer import SLICE_BYTES, find_overlong, split_column, split_text
+from ps2stream.language.character_tables import SIZE
+from ps2stream.language.expression import compile_column
 from ps2stream.limits import FOLDED_TEXT_BYTES, TEXT_BYTES
-from ps2stream.terms import Analysis, Analyzer, Frequencies
+from ps2stream.protocol.frame import column_to_strings, strings_to_column
 
 FORMS: tuple[Literal["NFC", "NFD", "NFKC", "NFKD"], ...] = ("NFC", "NFD", "NFKC", "NFKD")
 EVERY = [chr(c) for c in range(SIZE) if not 0xD800 <= c < 0xE000]
 CLASSES = [
     regex.findall(pattern, "".join(EVERY), regex.VERSION1)
     for pattern in (
-        fold.IGNORABLE, fold.PICTOGRAPH, r"\p{RI}", r"\p{GCB=Extend}", r"\p{GCB=SpacingMark}",
-        r"\p{GCB=Control}", r"\p{GCB=Prepend}", r"\p{InCB=Consonant}", r"\p{InCB=Linker}",
-        fold.SPACELESS, "[0-9#*]", "\u20e3", "\ufe0f", "\u200d", fold.MARK, r"[\u1100-\u11ff]",
+        tokenizer.IGNORABLE, tokenizer.PICTOGRAPH, r"\p{RI}", r"\p{GCB=Extend}",
+        r"\p{GCB=SpacingMark}", r"\p{GCB=Control}", r"\p{GCB=Prepend}",
+        r"\p{InCB=Consonant}", r"\p{InCB=Linker}",
+        tokenizer.SPACELESS, "[0-9#*]", "\u20e3", "\ufe0f", "\u200d", tokenizer.MARK,
+        r"[\u1100-\u11ff]",
         r"[\uac00-\uad00]", r"\p{Emoji_Modifier}", "[A-Za-z ]",
     )
 ]  # fmt: skip
@@ -55,7 +57,7 @@ def by_kernels(texts: list[str]) -> list[list[str]]:
 
 def assert_equal_to_the_definition(texts: list[str]) -> None:
     for text, found in zip(texts, by_kernels(texts), strict=True):
-        assert found == list(fold.split(text)), ascii(text)
+        assert found == list(tokenizer.split(text)), ascii(text)
 
 
 def test_characters_alone_and_between_letters() -> None:
@@ -108,8 +110,8 @@ def test_every_pair_and_sequences_that_normalization_knows() -> None:
     ],
 )
 def test_hostile_sequences(text: str) -> None:
-    assert by_kernels([text]) == [list(fold.split(text))]
-    assert split_text(text) == list(fold.split(text))
+    assert by_kernels([text]) == [list(tokenizer.split(text))]
+    assert split_text(text) == list(tokenizer.split(text))
 
 
 @settings(max_examples=50, deadline=None)
@@ -119,7 +121,7 @@ def test_damaged_utf8(data: bytes, text: str) -> None:
     off = np.array([0, len(data)], np.int64)
     (found,) = split_column(off, np.frombuffer(data, np.uint8), np.zeros(1, np.int64))
     tokens = column_to_strings(found.token_off, found.tokens)
-    assert list(dict.fromkeys(tokens)) == list(fold.split(data.decode("utf-8", "replace")))
+    assert list(dict.fromkeys(tokens)) == list(tokenizer.split(data.decode("utf-8", "replace")))
 
 
 def test_overlong_texts_are_found_by_their_exact_size() -> None:
@@ -133,7 +135,7 @@ def test_overlong_texts_are_found_by_their_exact_size() -> None:
         "\ufdfa" * (TEXT_BYTES // 3),
     ]
     assert all(len(t.encode()) <= TEXT_BYTES for t in texts)
-    sizes = [len(fold.fold(t).encode()) for t in texts]
+    sizes = [len(tokenizer.fold(t).encode()) for t in texts]
     assert sizes[1] == FOLDED_TEXT_BYTES
     column = strings_to_column(texts)
     assert find_overlong(*column, TEXT_BYTES) == [(2, sizes[2]), (4, sizes[4])]
@@ -143,7 +145,7 @@ def test_overlong_texts_are_found_by_their_exact_size() -> None:
 
 def test_no_character_grows_more_than_the_bound_on_growth() -> None:
     for c in DECOMPOSING + CLASSES[18] + [c for c in EVERY if c.casefold() != c]:
-        size = len(fold.fold(c).encode())
+        size = len(tokenizer.fold(c).encode())
         assert size <= (len(c.encode()) if c.isascii() else 16 * len(c.encode()))
 
 

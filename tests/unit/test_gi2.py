@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ps2stream.rows import NEVER, Form
+from ps2stream.protocol.rows import NEVER, Form
 from ps2stream.workers.gi2 import GI2
 from tests.unit.postings import (
     GRID,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ps2stream.batch import U64
-from ps2stream.rows import Form
+from ps2stream.protocol.frame import U64
+from ps2stream.protocol.rows import Form
 from ps2stream.workers import layout
 from ps2stream.workers import purge_kernels as kd
 from ps2stream.workers.gi2 import GI2

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ps2stream.batch import U32, U64
-from ps2stream.rows import NEVER
+from ps2stream.protocol.frame import U32, U64
+from ps2stream.protocol.rows import NEVER
 from ps2stream.workers import gi2
 from ps2stream.workers import layout as kl
 from ps2stream.workers.gi2 import GI2

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ps2stream.errors import InvalidArgument
-from ps2stream.grid import Grid
-from ps2stream.space import Rect, Region
-from ps2stream.space_kernels import cell_at
+from ps2stream.space.grid import Grid
+from ps2stream.space.regions import Rect, Region
+from ps2stream.space.space_kernels import cell_at
 from tests.unit.regions import lats, lons, regions, regions_and_points
 
 grids = st.builds(

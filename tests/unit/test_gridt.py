@@ -10,10 +10,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ps2stream.dispatcher.gridt import Gridt, GridtError
-from ps2stream.grid import Grid
-from ps2stream.h1 import H1, HashedLeaf
-from ps2stream.rows import QueryRows
-from ps2stream.tags import Tags
+from ps2stream.protocol.rows import QueryRows
+from ps2stream.routing.h1 import H1, HashedLeaf
+from ps2stream.routing.tags import Tags
+from ps2stream.space.grid import Grid
 from tests.unit.routing import Box, Row, objects, query_rows
 
 GRID = Grid(lon_bits=5, lat_bits=4, max_cells=6)
@@ -193,7 +193,7 @@ def test_an_object_meets_every_query_it_could_match(
     query = rows[mine]
     lon0, lat0, lon1, lat1 = data.draw(st.sampled_from(query.boxes))
     lon, lat = data.draw(between(lon0, lon1)), data.draw(between(lat0, lat1))
-    # Regions that touch 180 degrees or a pole come with a box at -180 (ps2stream.space).
+    # Regions that touch 180 degrees or a pole come with a box at -180 (space/regions.py).
     assume((lon < 180 and abs(lat) < 90) or lon0 == -180)
     common = query.terms[data.draw(st.sampled_from(query.post))]
     terms = tuple(sorted({common, *data.draw(st.sets(st.sampled_from(TERMS), max_size=3))}))

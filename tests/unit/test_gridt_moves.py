@@ -6,12 +6,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ps2stream.batch import F64, I64, U64
 from ps2stream.dispatcher.gridt import Gridt
-from ps2stream.h1 import H1
-from ps2stream.rows import QueryRows
-from ps2stream.strategy import Routes
-from ps2stream.tags import Tagger
+from ps2stream.protocol.frame import F64, I64, U64
+from ps2stream.protocol.rows import QueryRows
+from ps2stream.routing.h1 import H1
+from ps2stream.routing.plan_changes import Routes
+from ps2stream.routing.tags import Tagger
 from tests.unit.routing import Row, objects, query_rows
 from tests.unit.test_gridt import GRID, TERMS, h1, latitude, longitude, row
 
@@ -109,7 +109,7 @@ def test_a_move_and_two_plans_that_coexist(data: st.DataObject) -> None:
 
 
 def test_many_units_find_a_table_that_is_large_enough() -> None:
-    from ps2stream.h1 import HashedLeaf
+    from ps2stream.routing.h1 import HashedLeaf
 
     cells = np.zeros(1 << 9, np.uint32)
     one, other = (H1(3, cells, [HashedLeaf((w,))]) for w in (1, 2))

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from ps2stream.dispatcher.gridt import Gridt
-from ps2stream.grid import Grid
-from ps2stream.h1 import H1, HashedLeaf
-from ps2stream.tags import Tags
-from ps2stream.unit_kernels import mix
+from ps2stream.routing.h1 import H1, HashedLeaf
+from ps2stream.routing.tags import Tags
+from ps2stream.routing.unit_kernels import mix
+from ps2stream.space.grid import Grid
 from tests.unit.routing import Row, query_rows
 
 GRID = Grid(lon_bits=6, lat_bits=5)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ps2stream.messages import ROLES, Postings
-from ps2stream.store.holdings import PATIENCE_TICKS, Holdings
+from ps2stream.protocol.addresses import ROLES
+from ps2stream.protocol.messages.plan import Postings
+from ps2stream.sequencer.holdings import PATIENCE_TICKS, Holdings
 
 
 def told(holdings: Holdings, lsn: int, role: str, index: int, *count: int) -> None:

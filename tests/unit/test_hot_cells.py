@@ -9,21 +9,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ps2stream.batch import decode, strings_to_column
+from ps2stream.controller.machine import ControllerMachine
+from ps2stream.controller.policy import Policy
 from ps2stream.dispatcher import hot_cells
 from ps2stream.dispatcher.gridt import Gridt
 from ps2stream.dispatcher.reservoir import Reservoir
-from ps2stream.grid import Grid
-from ps2stream.leaves import Moved
-from ps2stream.load_messages import LoadReport, SampleReport, SampleRequest
+from ps2stream.language.analyzer import TOP, Analyzer
+from ps2stream.planner.adjust.cell_sample import statistics
 from ps2stream.planner.adjust.decide import Rules
-from ps2stream.planner.controller import ControllerMachine
-from ps2stream.planner.hot_cells import statistics
-from ps2stream.planner.load import Costs
-from ps2stream.planner.policy import Policy
-from ps2stream.rows import ObjectRows
-from ps2stream.tags import Tags
-from ps2stream.terms import TOP, Analyzer
+from ps2stream.protocol.frame import decode, strings_to_column
+from ps2stream.protocol.messages.loads import LoadReport, SampleReport, SampleRequest
+from ps2stream.protocol.rows import ObjectRows
+from ps2stream.routing.costs import Costs
+from ps2stream.routing.leaves import Moved
+from ps2stream.routing.tags import Tags
+from ps2stream.space.grid import Grid
 from tests.unit.test_controller import PERIOD, World, halves
 
 PLAN = halves()

@@ -8,30 +8,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ps2stream.batch import Frame, decode, strings_to_column
-from ps2stream.cluster.edge import REPEAT_TICKS, DispatcherEdge
-from ps2stream.cluster.intake import EAGER, ROWS, TEXT_BYTES, Intake
+from ps2stream.dispatcher.edge import REPEAT_TICKS, DispatcherEdge
+from ps2stream.dispatcher.gateway import Publication
 from ps2stream.dispatcher.gridt import Gridt
+from ps2stream.dispatcher.intake import EAGER, ROWS, TEXT_BYTES, Intake
 from ps2stream.dispatcher.object_log import ObjectLog
 from ps2stream.errors import ResourceExhausted, Unavailable
-from ps2stream.grid import Grid
-from ps2stream.h1 import H1, HashedLeaf
-from ps2stream.messages import (
-    Address,
-    Completed,
-    Partial,
-    Send,
-    SessionGrant,
-    UpdateDecision,
-    UpdateRequest,
-)
-from ps2stream.queries import delete_rows
-from ps2stream.records import ObjectRecord, Progress
-from ps2stream.rows import ObjectRows
-from ps2stream.service.gateway import Publication
-from ps2stream.session_messages import Attached, Credit, Detach
+from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
+from ps2stream.language.query_rows import delete_rows
+from ps2stream.protocol.addresses import Address, Send
+from ps2stream.protocol.frame import Frame, decode, strings_to_column
+from ps2stream.protocol.log_records import ObjectRecord, Progress
+from ps2stream.protocol.messages.objects import Completed, Partial
+from ps2stream.protocol.messages.sessions import Attached, Credit, Detach, SessionGrant
+from ps2stream.protocol.messages.updates import UpdateDecision, UpdateRequest
+from ps2stream.protocol.rows import ObjectRows
+from ps2stream.routing.h1 import H1, HashedLeaf
+from ps2stream.space.grid import Grid
 from ps2stream.store.memory import MemoryLog
-from ps2stream.terms import Analysis, Analyzer, Frequencies
+from ps2stream.workers.gi2 import GI2
 
 
 def rows(n: int, text: str = "flood") -> ObjectRows:
@@ -154,6 +149,7 @@ class Desk:
             self.post,
             lambda: 1,
             ObjectLog(self.log),
+            GI2,
             wake=self.wake,
             lapsed=lambda: self.lapsed,
         )

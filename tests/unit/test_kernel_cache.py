@@ -18,9 +18,9 @@ from ps2stream.cluster import kernel_cache, warm
 from ps2stream.cluster.kernel_cache import MARKER, VARIABLE, KernelCache, choose_folder
 from ps2stream.cluster.topology import Topology
 from ps2stream.commands.serve import StartProgress
-from ps2stream.grid import Grid
-from ps2stream.plan import built_in_plan
-from ps2stream.terms import Analysis
+from ps2stream.language.analyzer import Analysis
+from ps2stream.routing.plan import built_in_plan
+from ps2stream.space.grid import Grid
 
 
 def test_the_rehearsal_is_left_out_only_while_all_that_it_compiled_is_there(

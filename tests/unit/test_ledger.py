@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from ps2stream.errors import DataDirectoryError, StoreFailed, Unavailable
-from ps2stream.messages import Applied
-from ps2stream.ports import Change, Store
-from ps2stream.rows import Kind, QueryRows
+from ps2stream.protocol.messages.updates import Applied
+from ps2stream.protocol.ports import Change, Store
+from ps2stream.protocol.rows import Kind, QueryRows
 from ps2stream.store import compaction
 from ps2stream.store.ledger import Ledger, recorded
 from tests.unit.test_stores import answer, requests

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ps2stream.errors import DataDirectoryError
-from ps2stream.ports import Change
+from ps2stream.protocol.ports import Change
 from ps2stream.store.ledger import Ledger, recorded
 from tests.unit.test_ledger import ANALYSIS
 from tests.unit.test_stores import answer, requests

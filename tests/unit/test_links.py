@@ -12,11 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ps2stream.batch import FrameError, decode
 from ps2stream.cluster import links
 from ps2stream.cluster.fence import Fence, Head
 from ps2stream.cluster.links import Links
-from ps2stream.messages import Address, Completed, Send, Tip
+from ps2stream.protocol.addresses import Address, Send
+from ps2stream.protocol.frame import FrameError, decode
+from ps2stream.protocol.messages.objects import Completed
+from ps2stream.protocol.messages.updates import Tip
 
 HERE = Address("worker", 0)
 PEER = Address("dispatcher", 0)

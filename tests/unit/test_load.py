@@ -7,20 +7,22 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from ps2stream.batch import strings_to_column
-from ps2stream.expr import compile_column
-from ps2stream.grid import Grid
-from ps2stream.load_messages import LoadReport, LoadRequest
-from ps2stream.messages import Address, RoutedObjects, WorkerUpdates
-from ps2stream.plan import built_in_plan
-from ps2stream.queries import build_rows
-from ps2stream.rows import Kind, QueryRows
-from ps2stream.space import Rect
-from ps2stream.tags import Tagger
-from ps2stream.terms import Analysis, Analyzer, Frequencies
+from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
+from ps2stream.language.expression import compile_column
+from ps2stream.language.query_rows import build_rows
+from ps2stream.protocol.addresses import Address
+from ps2stream.protocol.frame import strings_to_column
+from ps2stream.protocol.messages.loads import LoadReport, LoadRequest
+from ps2stream.protocol.messages.objects import RoutedObjects
+from ps2stream.protocol.messages.updates import WorkerUpdates
+from ps2stream.protocol.rows import Kind, QueryRows
+from ps2stream.routing.plan import built_in_plan
+from ps2stream.routing.tags import Tagger
+from ps2stream.space.grid import Grid
+from ps2stream.space.regions import Rect
 from ps2stream.workers import load
 from ps2stream.workers.index import Met
-from ps2stream.workers.state import WorkerMachine
+from ps2stream.workers.machine import WorkerMachine
 
 GRID = Grid(5, 4, max_cells=8)
 ANALYSIS = Analysis(salt=3)

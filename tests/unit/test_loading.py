@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ps2stream.batch import I64
-from ps2stream.messages import Load, Loaded, Send
-from ps2stream.rows import Kind, QueryRows
+from ps2stream.protocol.addresses import Send
+from ps2stream.protocol.frame import I64
+from ps2stream.protocol.messages.plan import Load, Loaded
+from ps2stream.protocol.rows import Kind, QueryRows
 from ps2stream.workers.loading import REPEAT_TICKS, Loading
 from tests.unit.routing import Row, query_rows
 

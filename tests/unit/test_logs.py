@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ps2stream.errors import DataDirectoryError, Unavailable
-from ps2stream.ports import Log
+from ps2stream.protocol.ports import Log
 from ps2stream.store.memory import MemoryLog
 from ps2stream.store.segments import SegmentLog
 

@@ -11,9 +11,10 @@ import pytest
 
 from ps2stream.merger import fanout
 from ps2stream.merger.dedup import SILENT_TICKS
-from ps2stream.merger.state import SECOND
-from ps2stream.messages import Address, Completed, Partial, Watermark
-from ps2stream.rows import Kind
+from ps2stream.merger.machine import SECOND
+from ps2stream.protocol.addresses import Address
+from ps2stream.protocol.messages.objects import Completed, Partial, Watermark
+from ps2stream.protocol.rows import Kind
 from tests.unit.merging import (
     Rig,
     attach,

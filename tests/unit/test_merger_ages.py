@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ps2stream.merger.ages import MOST, Ages
-from ps2stream.metrics import samples
+from ps2stream.observability.metrics import samples
 from tests.unit.merging import Rig, attach, credit, inserts, one_batch, rig
 
 

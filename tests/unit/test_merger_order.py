@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ps2stream.batch import Frame
-from ps2stream.session_messages import Detach
+from ps2stream.protocol.frame import Frame
+from ps2stream.protocol.messages.sessions import Detach
 from tests.unit.merging import (
     MANY,
     Client,

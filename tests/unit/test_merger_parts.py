@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ps2stream.batch import column_to_strings, strings_to_column
 from ps2stream.merger import fanout, kernels
 from ps2stream.merger.backlog import Backlog, Place
 from ps2stream.merger.dedup import Window
@@ -17,6 +16,7 @@ from ps2stream.merger.intervals import Intervals
 from ps2stream.merger.journal import Journal
 from ps2stream.merger.names import Names
 from ps2stream.merger.sessions import Known
+from ps2stream.protocol.frame import column_to_strings, strings_to_column
 from tests.unit.memory_log import MemoryLog
 from tests.unit.merging import matches, payload
 

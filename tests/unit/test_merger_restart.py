@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ps2stream.batch import strings_to_column
-from ps2stream.messages import Applied, Fetch, NamesKept, Tip, Watermark
-from ps2stream.rows import Kind, no_queries
+from ps2stream.protocol.frame import strings_to_column
+from ps2stream.protocol.messages.objects import Watermark
+from ps2stream.protocol.messages.updates import Applied, Fetch, NamesKept, Tip
+from ps2stream.protocol.rows import Kind, no_queries
 from tests.unit.merging import Rig, attach, credit, inserts, matches, named, one_batch, payload, rig
 
 

@@ -11,11 +11,12 @@ import pytest
 
 from ps2stream.merger.backlog import Backlog
 from ps2stream.merger.journal import Journal
+from ps2stream.merger.machine import MergerMachine
 from ps2stream.merger.records import Checkpoint, Cursors
-from ps2stream.merger.state import MergerMachine
-from ps2stream.messages import Applied, MatchBatch
-from ps2stream.rows import Kind, no_queries
-from ps2stream.session_messages import Detach
+from ps2stream.protocol.messages.objects import MatchBatch
+from ps2stream.protocol.messages.sessions import Detach
+from ps2stream.protocol.messages.updates import Applied
+from ps2stream.protocol.rows import Kind, no_queries
 from ps2stream.store.segments import SegmentLog
 from tests.unit.merging import (
     MANY,

@@ -6,8 +6,8 @@ import pytest
 
 from ps2stream.merger import fanout
 from ps2stream.merger.under_way import UnderWay
-from ps2stream.messages import Address
-from ps2stream.session_messages import Arrived, Attached, Detach
+from ps2stream.protocol.addresses import Address
+from ps2stream.protocol.messages.sessions import Arrived, Attached, Detach
 from tests.unit.merging import (
     MANY,
     attach,

@@ -11,14 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ps2stream.batch import Frame
-from ps2stream.bench import metering
-from ps2stream.bench.metering import run_metering
-from ps2stream.cluster.meter import STAGES, Meter, matched
-from ps2stream.cluster.metering import NOTHING, Recorder
-from ps2stream.messages import ROLES, Send, Tip
-from ps2stream.metrics import BOUNDS, LE, METRICS, Histogram, Kind, samples
-from ps2stream.watch_messages import Watching
+from ps2stream.benchmarks import metering
+from ps2stream.benchmarks.metering import run_metering
+from ps2stream.observability.exporters import NOTHING, Recorder
+from ps2stream.observability.meter import STAGES, Meter, matched
+from ps2stream.observability.metrics import BOUNDS, LE, METRICS, Histogram, Kind, samples
+from ps2stream.protocol.addresses import ROLES, Send
+from ps2stream.protocol.frame import Frame
+from ps2stream.protocol.messages.updates import Tip
+from ps2stream.protocol.messages.watch import Watching
 
 
 def test_names_are_unique_and_follow_the_conventions_of_prometheus() -> None:

@@ -9,14 +9,15 @@ import re
 import numpy as np
 import pytest
 
-from ps2stream.batch import U8
 from ps2stream.errors import Unavailable
-from ps2stream.grid import Grid
-from ps2stream.messages import ROLES, Postings
-from ps2stream.plan import RoutingPlan, Space
-from ps2stream.store.holdings import PATIENCE_TICKS
-from ps2stream.store.migration import ASKED_TICKS, Migration
-from ps2stream.strategy import Step, step_of
+from ps2stream.protocol.addresses import ROLES
+from ps2stream.protocol.frame import U8
+from ps2stream.protocol.messages.plan import Postings
+from ps2stream.routing.plan import RoutingPlan, Space
+from ps2stream.routing.plan_changes import Step, step_of
+from ps2stream.sequencer.holdings import PATIENCE_TICKS
+from ps2stream.sequencer.migration import ASKED_TICKS, Migration
+from ps2stream.space.grid import Grid
 from tests.sim.hostile import ANALYSIS
 
 

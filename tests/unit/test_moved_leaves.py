@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ps2stream.errors import PlanError
-from ps2stream.grid import Grid
-from ps2stream.leaves import Leaf, Moved, Space, Text, holders
-from ps2stream.plan import TOP_TERM, RoutingPlan, hash_units
-from ps2stream.plan_file import load_plan, save_plan
+from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.planner.show import facts
-from ps2stream.terms import Analysis, Analyzer
+from ps2stream.routing.leaves import Leaf, Moved, Space, Text, holders
+from ps2stream.routing.plan import TOP_TERM, RoutingPlan, hash_units
+from ps2stream.routing.plan_file import load_plan, save_plan
+from ps2stream.space.grid import Grid
 
 ANALYSIS = Analysis(salt=42)
 ANALYZER = Analyzer(ANALYSIS)

@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
-ROOMS = ("dispatcher", "workers", "merger", "planner")
+ROOMS = (
+    "benchmarks", "controller", "dispatcher", "experiments", "merger", "planner", "sequencer",
+    "workers",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("room", ROOMS)
@@ -31,8 +34,8 @@ def test_every_package_is_listed(root: Path) -> None:
             (root / "ps2stream", root / "ps2stream"),
             *((root, root / room) for room in ROOMS),
         )
-        for folder in (place, *place.iterdir())
-        if (folder / "__init__.py").is_file() and not folder.is_symlink()
+        for folder in (place, *(path for path in place.glob("**/") if not path.is_symlink()))
+        if (folder / "__init__.py").is_file()
     }
     assert listed == found
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ps2stream.api import to_ipc
 from ps2stream.limits import BATCH_ROWS
+from ps2stream.protocol.arrow_ipc import to_ipc
 from ps2stream.service.calls import OBJECT_ROWS, check_batch
 from ps2stream.service.peek import read_level_and_rows
 from ps2stream.v1 import object_pb2, pubsub_pb2

@@ -24,7 +24,7 @@ from ps2stream.cluster.running import ports, target
 from ps2stream.cluster.shell import Lan
 from ps2stream.config import Settings, load
 from ps2stream.errors import FailedPrecondition, InvalidArgument, Unavailable
-from ps2stream.messages import Address
+from ps2stream.protocol.addresses import Address
 
 LAN = Lan(range(0), 20, as_json=False)
 HERE, THERE = "aa", "bb"

@@ -13,18 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ps2stream.errors import PlanError
-from ps2stream.grid import Grid
-from ps2stream.kdt import Part, Split, flatten, kd_tree
-from ps2stream.plan import (
-    TOP_TERM,
-    RoutingPlan,
-    Space,
-    Text,
-    built_in_plan,
-    text_plan,
-)
-from ps2stream.plan_file import load_plan, save_plan
-from ps2stream.terms import TOP, Analysis, Analyzer
+from ps2stream.language.analyzer import TOP, Analysis, Analyzer
+from ps2stream.routing.plan import TOP_TERM, RoutingPlan, Space, Text, built_in_plan, text_plan
+from ps2stream.routing.plan_file import load_plan, save_plan
+from ps2stream.space.grid import Grid
+from ps2stream.space.kdt_tree import Part, Split, flatten, kd_tree
 
 ANALYSIS = Analysis(salt=42)
 ANALYZER = Analyzer(ANALYSIS)

@@ -9,8 +9,6 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from ps2stream.grid import Grid
-from ps2stream.plan import Space
 from ps2stream.planner.baselines.kd import kd
 from ps2stream.planner.hybrid import (
     FEW,
@@ -18,12 +16,15 @@ from ps2stream.planner.hybrid import (
     _at_least,
     _similar,
 )
-from ps2stream.planner.load import Costs, worker_loads
+from ps2stream.planner.load import worker_loads
 from ps2stream.planner.merge import merge_nodes_into_partitions
 from ps2stream.planner.nodes import UNSEEN, Model, Node
 from ps2stream.planner.partition import Options
 from ps2stream.planner.split import partition_node, space_split, text_split
 from ps2stream.planner.statistics import Statistics
+from ps2stream.routing.costs import Costs
+from ps2stream.routing.plan import Space
+from ps2stream.space.grid import Grid
 from tests.unit.by_hand import BOTH, COLUMNS, Cells, load_of, some_stats, units_in
 from tests.unit.statistics_of import tables
 

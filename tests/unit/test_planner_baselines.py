@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ps2stream.grid import Grid
-from ps2stream.plan import Space, Text
+from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.planner.algorithms import ALGORITHMS
 from ps2stream.planner.baselines import graph, rtree
 from ps2stream.planner.load import cell_load
 from ps2stream.planner.partition import Options, Partition, owners
 from ps2stream.planner.statistics import Statistics
-from ps2stream.terms import Analysis, Analyzer
+from ps2stream.routing.plan import Space, Text
+from ps2stream.space.grid import Grid
 from tests.unit.statistics_of import hostile, tables, words
 
 ANALYZER = Analyzer(Analysis(salt=3))

@@ -9,9 +9,9 @@ import pytest
 
 from ps2stream.experiments.evaluate import Judgement, evaluate
 from ps2stream.experiments.worlds import Size, World, make_world
-from ps2stream.plan import Leaf, RoutingPlan, Space, Text
-from ps2stream.planner.load import Costs
-from ps2stream.rows import QueryRows
+from ps2stream.protocol.rows import QueryRows
+from ps2stream.routing.costs import Costs
+from ps2stream.routing.plan import Leaf, RoutingPlan, Space, Text
 
 WORKERS = 5
 COSTS = Costs(c1=0.5, c2=2.0, c3=3.0, c4=0.25)

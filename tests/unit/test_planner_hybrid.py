@@ -7,12 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from ps2stream.batch import F64
-from ps2stream.grid import Grid
-from ps2stream.plan import Space, Text
+from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.planner.algorithms import ALGORITHMS
 from ps2stream.planner.hybrid import hybrid
-from ps2stream.planner.load import balance, cell_load, lower_bound, worker_loads
+from ps2stream.planner.load import cell_load, lower_bound, worker_loads
 from ps2stream.planner.merge import merge_nodes_into_partitions
 from ps2stream.planner.nodes import Model
 from ps2stream.planner.partition import Options, owners
@@ -20,7 +18,10 @@ from ps2stream.planner.salb import Words, divide, inverted
 from ps2stream.planner.similarity import simt
 from ps2stream.planner.split import halves, partition_node, space_split, text_split
 from ps2stream.planner.statistics import Statistics
-from ps2stream.terms import Analysis, Analyzer
+from ps2stream.protocol.frame import F64
+from ps2stream.routing.costs import balance
+from ps2stream.routing.plan import Space, Text
+from ps2stream.space.grid import Grid
 from tests.unit.statistics_of import hostile, tables, words
 
 ANALYZER = Analyzer(Analysis(salt=3))

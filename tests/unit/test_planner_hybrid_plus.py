@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from ps2stream.errors import PlanError
-from ps2stream.grid import Grid
-from ps2stream.plan import Space, Text
+from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.planner.hotspots import divide
 from ps2stream.planner.hybrid_plus import hybrid_plus
-from ps2stream.planner.load import Costs, balance, cell_load, copies, lower_bound, worker_loads
+from ps2stream.planner.load import cell_load, copies, lower_bound, worker_loads
 from ps2stream.planner.local_search import balanced, borders, rounded
 from ps2stream.planner.nodes import UNSEEN
 from ps2stream.planner.partition import Options, owners, predicted, to_plan
@@ -24,7 +23,9 @@ from ps2stream.planner.statistics import (
     UnitTable,
 )
 from ps2stream.planner.tiles import Tile, tiles
-from ps2stream.terms import Analysis, Analyzer
+from ps2stream.routing.costs import Costs, balance
+from ps2stream.routing.plan import Space, Text
+from ps2stream.space.grid import Grid
 
 ANALYZER = Analyzer(Analysis(salt=5))
 GRID = Grid(5, 4)

@@ -11,9 +11,9 @@ from click.testing import CliRunner, Result
 
 from ps2stream.cli import main
 from ps2stream.errors import PlanError
-from ps2stream.plan_file import load_plan, save_plan
+from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.planner.job import Job, run
-from ps2stream.terms import Analysis, Analyzer
+from ps2stream.routing.plan_file import load_plan, save_plan
 
 
 def planned(folder: Path, *options: str) -> Result:

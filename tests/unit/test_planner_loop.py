@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ps2stream.batch import F64
+from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.planner.hybrid import (
     _divide_heaviest,
     _enough,
@@ -19,7 +19,7 @@ from ps2stream.planner.nodes import Model, Node
 from ps2stream.planner.partition import Options, owners
 from ps2stream.planner.split import space_split, text_split
 from ps2stream.planner.statistics import I32
-from ps2stream.terms import Analysis, Analyzer
+from ps2stream.protocol.frame import F64
 from tests.unit.by_hand import BOTH, load_of, some_stats
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ps2stream.plan import Space
+from ps2stream.language.analyzer import TOP, Analysis, Analyzer
 from ps2stream.planner.algorithms import ALGORITHMS
 from ps2stream.planner.load import worker_loads
 from ps2stream.planner.partition import Options, owners, predicted, to_plan
-from ps2stream.terms import TOP, Analysis, Analyzer
+from ps2stream.routing.plan import Space
 from tests.unit.statistics_of import hostile
 
 ANALYZER = Analyzer(Analysis(salt=3))

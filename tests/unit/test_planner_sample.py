@@ -9,14 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ps2stream.batch import strings_to_column
 from ps2stream.errors import InvalidArgument
-from ps2stream.grid import Grid
+from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.planner import hits, updates
 from ps2stream.planner.sample import Sample, posts, take
 from ps2stream.planner.statistics import TOP_TERM
-from ps2stream.space import Rect
-from ps2stream.terms import Analysis, Analyzer
+from ps2stream.protocol.frame import strings_to_column
+from ps2stream.space.grid import Grid
+from ps2stream.space.regions import Rect
 
 WORDS = ["flood", "river", "😀", "don't", "Straße", "東京", "a", "b_2", "👩‍👩‍👧"]
 GRID = Grid(5, 4, 16)
@@ -93,7 +93,7 @@ def test_tables_are_what_counting_gives(seed: int) -> None:
     )  # fmt: skip
     units: dict[tuple[int, str], list[int]] = {}
     coarse = 0
-    from ps2stream.expr import parse, posting_set
+    from ps2stream.language.expression import parse, posting_set
 
     for expression, region, inserted, deleted in queries:
         box = Rect(*region["rect"]).boxes() if region else np.array([[-180.0, -90, 180, 90]])

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from ps2stream.errors import InvalidArgument, PlanError
-from ps2stream.grid import Grid
-from ps2stream.plan import RoutingPlan, Space, Text
-from ps2stream.plan_file import save_plan
+from ps2stream.language.analyzer import Analysis
 from ps2stream.planner.chart import Places, draw, read_outlines, window
 from ps2stream.planner.show import facts, scaled, show
-from ps2stream.terms import Analysis
+from ps2stream.routing.plan import RoutingPlan, Space, Text
+from ps2stream.routing.plan_file import save_plan
+from ps2stream.space.grid import Grid
 
 MADE = {
     "algorithm": "hybrid",

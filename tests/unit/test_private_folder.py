@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from ps2stream.private_folder import OWNER, PREFIX, PrivateFolder, end_writers, find_writers
+from ps2stream.cluster.private_folder import OWNER, PREFIX, PrivateFolder, end_writers, find_writers
 
 MAKE = """
 import sys, time
 from pathlib import Path
-from ps2stream.private_folder import PrivateFolder
+from ps2stream.cluster.private_folder import PrivateFolder
 made = PrivateFolder(Path(sys.argv[1]))
 print(made.path, flush=True)
 time.sleep(600)

@@ -11,10 +11,10 @@ import shapely
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ps2stream.batch import column_to_strings, strings_to_column
 from ps2stream.errors import InvalidArgument
-from ps2stream.expr import CompiledColumn, compile_column
-from ps2stream.queries import (
+from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
+from ps2stream.language.expression import CompiledColumn, compile_column
+from ps2stream.language.query_rows import (
     RectColumns,
     RowProblem,
     build_rows,
@@ -24,10 +24,10 @@ from ps2stream.queries import (
     describe,
     source_to_json,
 )
-from ps2stream.region_rows import decode_region
-from ps2stream.rows import Kind, QueryRows, Shape
-from ps2stream.space import Circle, Polygon, Rect, Region, World
-from ps2stream.terms import Analysis, Analyzer, Frequencies
+from ps2stream.protocol.frame import column_to_strings, strings_to_column
+from ps2stream.protocol.rows import Kind, QueryRows, Shape
+from ps2stream.space.region_rows import decode_region
+from ps2stream.space.regions import Circle, Polygon, Rect, Region, World
 from tests.unit.regions import rects, regions
 
 ANALYZER = Analyzer(Analysis(salt=7))

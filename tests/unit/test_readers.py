@@ -13,8 +13,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from ps2stream.errors import InvalidArgument
-from ps2stream.posts import SCHEMA
-from ps2stream.readers import MAX_LINE, PART_BYTES, check_query, read_posts, read_queries, row_count
+from ps2stream.posts.post import SCHEMA
+from ps2stream.posts.readers import (
+    MAX_LINE,
+    PART_BYTES,
+    check_query,
+    read_posts,
+    read_queries,
+    row_count,
+)
 
 ROWS: list[dict[str, Any]] = [
     {"id": "a", "time": 1000, "lon": 8.5, "lat": 47.25, "text": "flood, river"},

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ps2stream.answers import SAMPLE, SINCE
 from ps2stream.planner.recent import together
-from ps2stream.posts import SCHEMA
+from ps2stream.posts.post import SCHEMA
+from ps2stream.posts.sample import SAMPLE, SINCE
 
 
 def sample(name: str, weight: list[float], since: int = 0, first: int = 0) -> Any:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ps2stream.rows import Kind, QueryRows, no_queries
-from ps2stream.store import registry
+from ps2stream.protocol.rows import Kind, QueryRows, no_queries
+from ps2stream.sequencer import registry
 from tests.unit.updates import Row, delete, ids_of, insert, query_rows
 
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from ps2stream.errors import PlanError
-from ps2stream.grid import Grid
-from ps2stream.plan import RoutingPlan, Space, Text
-from ps2stream.planner.load import Costs
+from ps2stream.language.analyzer import Analysis
 from ps2stream.planner.replan import judged
-from ps2stream.terms import Analysis
+from ps2stream.routing.costs import Costs
+from ps2stream.routing.plan import RoutingPlan, Space, Text
+from ps2stream.space.grid import Grid
 from tests.unit.statistics_of import tables
 
 GRID = Grid(1, 0)

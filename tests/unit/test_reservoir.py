@@ -7,9 +7,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from ps2stream.batch import column_to_strings, strings_to_column
 from ps2stream.dispatcher.reservoir import WINDOW_MS, Reservoir
-from ps2stream.rows import ObjectRows
+from ps2stream.protocol.frame import column_to_strings, strings_to_column
+from ps2stream.protocol.rows import ObjectRows
 
 
 def rows(first: int, n: int) -> ObjectRows:

@@ -9,9 +9,9 @@ import pytest
 
 from ps2stream.cluster.service import topology_of
 from ps2stream.config import Settings
-from ps2stream.grid import Grid
-from ps2stream.plan import text_plan
-from ps2stream.terms import Analysis
+from ps2stream.language.analyzer import Analysis
+from ps2stream.routing.plan import text_plan
+from ps2stream.space.grid import Grid
 from tests.unit.merging import Rig, attach, inserts, matches, payload, rig
 
 HOUR_MS = 3_600_000

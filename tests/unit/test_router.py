@@ -9,41 +9,39 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ps2stream.batch import Frame, decode
 from ps2stream.dispatcher import open_batches as batches
+from ps2stream.dispatcher.machine import RESEND_TICKS, RouterMachine
 from ps2stream.dispatcher.object_log import column
 from ps2stream.dispatcher.open_batches import LEAST_BYTES, ROWS, TEXT_BYTES
-from ps2stream.dispatcher.router import RESEND_TICKS, RouterMachine
 from ps2stream.errors import ResourceExhausted, Unavailable
-from ps2stream.grid import Grid
-from ps2stream.h1 import H1, HashedLeaf
-from ps2stream.messages import (
-    Address,
-    Applied,
-    AppliedAck,
+from ps2stream.protocol.addresses import Address, Out, Reply, Send
+from ps2stream.protocol.frame import Frame, decode
+from ps2stream.protocol.log_records import ObjectRecord, Quarantined, Split
+from ps2stream.protocol.messages.objects import (
     Begin,
     Completed,
-    Fetch,
-    LookupReply,
     MatchBatch,
-    MergerQueries,
-    Out,
     Partial,
     Payload,
-    Reply,
     RoutedObjects,
-    Send,
-    SessionGrant,
+    Watermark,
+    Withdraw,
+)
+from ps2stream.protocol.messages.sessions import Delivery, SessionGrant
+from ps2stream.protocol.messages.updates import (
+    Applied,
+    AppliedAck,
+    Fetch,
+    LookupReply,
+    MergerQueries,
     Tip,
     UpdateDecision,
     UpdateRequest,
-    Watermark,
-    Withdraw,
     WorkerUpdates,
 )
-from ps2stream.records import ObjectRecord, Quarantined, Split
-from ps2stream.rows import Kind, ObjectRows, QueryRows, no_queries
-from ps2stream.session_messages import Delivery
+from ps2stream.protocol.rows import Kind, ObjectRows, QueryRows, no_queries
+from ps2stream.routing.h1 import H1, HashedLeaf
+from ps2stream.space.grid import Grid
 from tests.unit.routing import Row, object_rows, query_rows
 
 GRID = Grid(lon_bits=5, lat_bits=4)

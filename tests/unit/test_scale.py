@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from ps2stream.errors import PlanError
-from ps2stream.grid import Grid
-from ps2stream.leaves import Moved, Space, Text
-from ps2stream.plan import TOP_TERM, RoutingPlan, built_in_plan, hash_units, text_plan
-from ps2stream.planner.adjust.scale import Weights, scaled
-from ps2stream.terms import Analysis, Analyzer
+from ps2stream.language.analyzer import Analysis, Analyzer
+from ps2stream.planner.adjust.scale import scaled
+from ps2stream.routing.costs import Weights
+from ps2stream.routing.leaves import Moved, Space, Text
+from ps2stream.routing.plan import TOP_TERM, RoutingPlan, built_in_plan, hash_units, text_plan
+from ps2stream.space.grid import Grid
 
 ANALYSIS = Analysis(salt=7)
 ANALYZER = Analyzer(ANALYSIS)

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from ps2stream.bench.log import run_log
+from ps2stream.benchmarks.log import run_log
 from ps2stream.errors import DataDirectoryError, Unavailable
-from ps2stream.ports import Log
+from ps2stream.protocol.ports import Log
 from ps2stream.store.disk import File, OsDisk
 from ps2stream.store.segments import SegmentLog
 

@@ -9,21 +9,19 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ps2stream.batch import column_to_strings
-from ps2stream.messages import (
-    Address,
+from ps2stream.protocol.addresses import Address, Send
+from ps2stream.protocol.frame import column_to_strings
+from ps2stream.protocol.messages.sessions import SessionGrant, SessionRequest
+from ps2stream.protocol.messages.updates import (
     Applied,
     LookupReply,
     LookupRequest,
-    Send,
-    SessionGrant,
-    SessionRequest,
     Status,
     UpdateDecision,
 )
-from ps2stream.rows import Kind, QueryRows
+from ps2stream.protocol.rows import Kind, QueryRows
+from ps2stream.sequencer.machine import SequencerMachine
 from ps2stream.store.memory import MemoryStore
-from ps2stream.store.sequencer import SequencerMachine
 from tests.unit.updates import DISPATCHERS, Row, delete, ids_of, insert, query_rows, update
 
 OK, EXISTS, MISSING = Status.OK, Status.ALREADY_EXISTS, Status.NOT_FOUND

@@ -11,23 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ps2stream.errors import StoreFailed, Unavailable
-from ps2stream.messages import (
-    Address,
+from ps2stream.protocol.addresses import Address, Send
+from ps2stream.protocol.messages.sessions import SessionGrant, SessionRequest
+from ps2stream.protocol.messages.updates import (
     Applied,
     AppliedAck,
     Fetch,
-    Send,
-    SessionGrant,
-    SessionRequest,
     Status,
     Tip,
     UpdateDecision,
     UpdateRequest,
 )
-from ps2stream.ports import Change
-from ps2stream.store.feed import IDLE_TICKS
+from ps2stream.protocol.ports import Change
+from ps2stream.sequencer.feed import IDLE_TICKS
+from ps2stream.sequencer.machine import SequencerMachine
 from ps2stream.store.memory import MemoryStore
-from ps2stream.store.sequencer import SequencerMachine
 from tests.unit.updates import DISPATCHERS, Row, delete, insert, update
 
 WORKER = Address("worker", 0)

@@ -10,14 +10,15 @@ from random import Random
 import numpy as np
 import pytest
 
-from ps2stream.messages import ROLES, Address, Applied, AppliedAck, Fetch, Send, Tip
-from ps2stream.rows import Kind, QueryRows
-from ps2stream.store import feed
+from ps2stream.protocol.addresses import ROLES, Address, Send
+from ps2stream.protocol.follower import Follower
+from ps2stream.protocol.messages.updates import Applied, AppliedAck, Fetch, Tip
+from ps2stream.protocol.rows import Kind, QueryRows
+from ps2stream.sequencer import feed
+from ps2stream.sequencer.feed import IDLE_TICKS
+from ps2stream.sequencer.machine import SequencerMachine
 from ps2stream.store.compaction import without
-from ps2stream.store.feed import IDLE_TICKS
 from ps2stream.store.memory import MemoryStore
-from ps2stream.store.sequencer import SequencerMachine
-from ps2stream.tail import Follower
 from tests.unit.updates import Row, delete, ids_of, insert, update
 
 DISPATCHERS = [Address("dispatcher", 0), Address("dispatcher", 1)]

@@ -10,18 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ps2stream import tenants
-from ps2stream.messages import (
-    Address,
-    LookupReply,
-    LookupRequest,
-    SessionGrant,
-    SessionRequest,
-    Status,
-)
-from ps2stream.rows import Kind, QueryRows
+from ps2stream.protocol.addresses import Address
+from ps2stream.protocol.messages.sessions import SessionGrant, SessionRequest
+from ps2stream.protocol.messages.updates import LookupReply, LookupRequest, Status
+from ps2stream.protocol.rows import Kind, QueryRows
 from ps2stream.security import Quota, Quotas
+from ps2stream.sequencer.machine import SequencerMachine
 from ps2stream.store.memory import MemoryStore
-from ps2stream.store.sequencer import SequencerMachine
 from tests.unit.test_sequencer import Twin, answers
 from tests.unit.updates import Row, delete, ids_of, insert, update
 

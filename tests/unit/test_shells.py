@@ -16,10 +16,12 @@ from ps2stream.cluster.actors import WorkerShell
 from ps2stream.cluster.links import Links
 from ps2stream.cluster.shell import GRACE_S, TICK_S, Incarnation
 from ps2stream.cluster.topology import Topology
-from ps2stream.grid import Grid
-from ps2stream.messages import Address, Completed, Send, Tip, Watermark
-from ps2stream.plan import text_plan
-from ps2stream.terms import Analysis
+from ps2stream.language.analyzer import Analysis
+from ps2stream.protocol.addresses import Address, Send
+from ps2stream.protocol.messages.objects import Completed, Watermark
+from ps2stream.protocol.messages.updates import Tip
+from ps2stream.routing.plan import text_plan
+from ps2stream.space.grid import Grid
 
 HERE = Address("worker", 0)
 PEER = Address("dispatcher", 0)

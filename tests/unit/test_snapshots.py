@@ -9,10 +9,10 @@ from random import Random
 import numpy as np
 import pytest
 
-from ps2stream.batch import Array
 from ps2stream.errors import DataDirectoryError
-from ps2stream.messages import Applied
-from ps2stream.ports import Change
+from ps2stream.protocol.frame import Array
+from ps2stream.protocol.messages.updates import Applied
+from ps2stream.protocol.ports import Change
 from ps2stream.store import snapshots
 from ps2stream.store.places import Directory
 from ps2stream.store.snapshots import MANIFEST, Key, Snapshots

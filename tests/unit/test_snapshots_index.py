@@ -7,7 +7,7 @@ from collections import deque
 import numpy as np
 import pytest
 
-from ps2stream.rows import NEVER
+from ps2stream.protocol.rows import NEVER
 from ps2stream.workers.gi2 import GI2
 from ps2stream.workers.index import Parts
 from tests.unit.postings import GRID, Query, check, columns, objects, random_query

@@ -9,18 +9,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ps2stream.batch import Frame
 from ps2stream.cluster import snapshots
 from ps2stream.cluster.actors import WorkerShell
 from ps2stream.cluster.links import Links
 from ps2stream.cluster.snapshots import Policy
 from ps2stream.cluster.topology import Topology
-from ps2stream.messages import Address, Send, Tip
-from ps2stream.plan import text_plan
+from ps2stream.language.analyzer import Analysis
+from ps2stream.protocol.addresses import Address, Send
+from ps2stream.protocol.frame import Frame
+from ps2stream.protocol.messages.updates import Tip
+from ps2stream.routing.plan import text_plan
 from ps2stream.store.places import Directory
-from ps2stream.terms import Analysis
 from ps2stream.workers.index import Saved
-from ps2stream.workers.state import WorkerMachine
+from ps2stream.workers.machine import WorkerMachine
 from tests.unit.test_worker import (
     DEL,
     GRID,

@@ -14,11 +14,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ps2stream.errors import InvalidArgument
-from ps2stream.geojson import from_json
 from ps2stream.limits import POLYGON_VERTICES, RADIUS_KM
-from ps2stream.polygons import PolygonCache
-from ps2stream.region_rows import decode_region, verify
-from ps2stream.space import (
+from ps2stream.space.geojson import from_json
+from ps2stream.space.polygons import PolygonCache
+from ps2stream.space.region_rows import decode_region, verify
+from ps2stream.space.regions import (
     KM_PER_DEGREE,
     Circle,
     Polygon,
@@ -28,7 +28,7 @@ from ps2stream.space import (
     rect_problems,
     square_km,
 )
-from ps2stream.space_kernels import haversine_km
+from ps2stream.space.space_kernels import haversine_km
 from tests import naive
 from tests.unit.regions import circles, lats, lons, polygons, rects, regions, regions_and_points
 

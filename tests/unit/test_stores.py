@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ps2stream import tokens
-from ps2stream.batch import strings_to_column
-from ps2stream.messages import UpdateDecision
-from ps2stream.ports import Answer, Change, DeleteRequests, Store
+from ps2stream.protocol import tokens
+from ps2stream.protocol.frame import strings_to_column
+from ps2stream.protocol.messages.updates import UpdateDecision
+from ps2stream.protocol.ports import Answer, Change, DeleteRequests, Store
 from ps2stream.security import Scope
 from ps2stream.store.ledger import Ledger
 from ps2stream.store.memory import MemoryStore

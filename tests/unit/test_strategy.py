@@ -10,10 +10,17 @@ import numpy as np
 import pytest
 
 from ps2stream.errors import PlanError
-from ps2stream.grid import Grid
-from ps2stream.plan import Moved, RoutingPlan, Space
-from ps2stream.strategy import Step, Strategist, Strategy, changed_box, step_of, step_record
-from ps2stream.terms import Analyzer
+from ps2stream.language.analyzer import Analyzer
+from ps2stream.routing.plan import Moved, RoutingPlan, Space
+from ps2stream.routing.plan_changes import (
+    Step,
+    Strategist,
+    Strategy,
+    changed_box,
+    step_of,
+    step_record,
+)
+from ps2stream.space.grid import Grid
 from tests.sim.hostile import ANALYSIS, some_plan
 
 GRID = Grid(3, 2)

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from ps2stream.cluster.patience import WINDOW_S, Pace, Silence
-from ps2stream.cluster.process import read_cpu_delays_s, read_state
 from ps2stream.cluster.shell import Pulse
 from ps2stream.cluster.supervisor import START_S, Supervisor
-from ps2stream.messages import Address
+from ps2stream.observability.process import read_cpu_delays_s, read_state
+from ps2stream.protocol.addresses import Address
 
 HERE = Address("worker", 0)
 

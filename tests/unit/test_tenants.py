@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ps2stream import tenants
-from ps2stream.batch import column_to_strings, strings_to_column
 from ps2stream.merger.names import Names
+from ps2stream.protocol.frame import column_to_strings, strings_to_column
 from ps2stream.security import Quota, Quotas
 from ps2stream.service.admission import TokenBucket
 

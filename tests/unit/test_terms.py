@@ -11,10 +11,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ps2stream import fold
-from ps2stream.batch import strings_to_column
 from ps2stream.errors import FailedPrecondition, InvalidArgument
-from ps2stream.terms import TOP, Analysis, Analyzer, Frequencies
+from ps2stream.language import tokenizer
+from ps2stream.language.analyzer import TOP, Analysis, Analyzer, Frequencies
+from ps2stream.protocol.frame import strings_to_column
 from tests import naive
 
 PLAIN = Analyzer(Analysis(salt=7))
@@ -85,11 +85,11 @@ def test_marks_in_a_long_run_are_ordered_before_they_are_normalised() -> None:
     """`normalize` alone sorts them in quadratic time."""
     for marks in ("\u0301\u0316", "\uff9e\u0301\u0f73", "\u0344\u0316\u0315"):
         run = marks * 20
-        (match,) = fold._MARKS.finditer("e" + run + "b")
-        ordered = fold._ordered(match)
+        (match,) = tokenizer._MARKS.finditer("e" + run + "b")
+        ordered = tokenizer._ordered(match)
         assert match[0] == run
         assert ordered == unicodedata.normalize("NFKD", run)
-    assert not fold._MARKS.search("e" + "\u0301\u0316" * 15)
+    assert not tokenizer._MARKS.search("e" + "\u0301\u0316" * 15)
 
 
 @given(st.lists(texts, max_size=5))
@@ -202,7 +202,7 @@ def test_frequencies() -> None:
 def test_the_settings_travel_and_have_a_fingerprint() -> None:
     one = Analysis(salt=1 << 63, stemmer="german", stop_words="de")
     assert Analysis.from_dict(one.to_dict()) == one
-    assert one.regex_unicode == fold.unicode_version()
+    assert one.regex_unicode == tokenizer.unicode_version()
     prints = {
         Analysis(salt=s, stemmer=m, stop_words=w).fingerprint()
         for s in (1, 2)

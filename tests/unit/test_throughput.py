@@ -5,21 +5,22 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ps2stream.batch import Frame, strings_to_column
 from ps2stream.cluster.local import LocalRuntime
 from ps2stream.cluster.topology import Topology
 from ps2stream.dispatcher import throughput
 from ps2stream.dispatcher.throughput import Throughput
-from ps2stream.expr import compile_column
-from ps2stream.grid import Grid
-from ps2stream.messages import Completed, RoutedObjects, Send
-from ps2stream.metrics import samples
-from ps2stream.plan import built_in_plan
-from ps2stream.queries import build_rows
-from ps2stream.rows import ObjectRows
-from ps2stream.space import Rect
+from ps2stream.language.analyzer import Analysis
+from ps2stream.language.expression import compile_column
+from ps2stream.language.query_rows import build_rows
+from ps2stream.observability.metrics import samples
+from ps2stream.protocol.addresses import Send
+from ps2stream.protocol.frame import Frame, strings_to_column
+from ps2stream.protocol.messages.objects import Completed, RoutedObjects
+from ps2stream.protocol.rows import ObjectRows
+from ps2stream.routing.plan import built_in_plan
+from ps2stream.space.grid import Grid
+from ps2stream.space.regions import Rect
 from ps2stream.store.memory import MemoryStore
-from ps2stream.terms import Analysis
 
 TICKS = throughput.STALL_TICKS + throughput.WAIT_TICKS
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ps2stream.store.totals import Totals
+from ps2stream.sequencer.totals import Totals
 
 
 def test_counts_since_the_mark_over_actors_and_their_successors() -> None:

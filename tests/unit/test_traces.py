@@ -7,11 +7,11 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from ps2stream.cluster.traces import Traces, Tracing
 from ps2stream.config import Settings
 from ps2stream.merger import fanout
-from ps2stream.messages import Address, Role
-from ps2stream.wire import Deliver, deliver_batch
+from ps2stream.observability.traces import Traces, Tracing
+from ps2stream.protocol.addresses import Address, Role
+from ps2stream.protocol.wire import Deliver, deliver_batch
 
 TRACING = Tracing(4, "http://127.0.0.1:1", b"seed")
 

@@ -7,14 +7,14 @@ import math
 import numpy as np
 import pyarrow as pa
 
-from ps2stream.expr import parse
-from ps2stream.gazetteer import distinctive, made_posts, make_query, seeds_of
-from ps2stream.places import load_places
-from ps2stream.posts import SCHEMA, paced
-from ps2stream.space import Rect
-from ps2stream.tally import Published, Tally
-from ps2stream.terms import Analysis, Analyzer
-from ps2stream.verify import Oracle, Place, Sample
+from ps2stream.demo.gazetteer import distinctive, made_posts, make_query, seeds_of
+from ps2stream.demo.tally import Published, Tally
+from ps2stream.demo.verify import Oracle, Place, Sample
+from ps2stream.language.analyzer import Analysis, Analyzer
+from ps2stream.language.expression import parse
+from ps2stream.posts.post import SCHEMA, paced
+from ps2stream.space.places import load_places
+from ps2stream.space.regions import Rect
 
 ANALYSIS = Analysis(salt=0)
 HERE = Rect(0, 0, 1, 1)

@@ -6,9 +6,9 @@ import pytest
 
 from ps2stream.cluster.topology import Topology
 from ps2stream.cluster.warm import warm
-from ps2stream.grid import Grid
-from ps2stream.plan import built_in_plan
-from ps2stream.terms import Analysis
+from ps2stream.language.analyzer import Analysis
+from ps2stream.routing.plan import built_in_plan
+from ps2stream.space.grid import Grid
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ps2stream.batch import U8, column_to_strings, decode, strings_to_column
-from ps2stream.cluster.watchers import MAX_WATCHERS, TIMED, Watcher, Watchers
+from ps2stream.dispatcher.watchers import MAX_WATCHERS, TIMED, Watcher, Watchers
 from ps2stream.errors import ResourceExhausted
 from ps2stream.merger.names import MIN_COMPACT, Names
-from ps2stream.messages import Completed, Send
-from ps2stream.rows import Kind
-from ps2stream.watch_messages import (
+from ps2stream.protocol.addresses import Send
+from ps2stream.protocol.frame import U8, column_to_strings, decode, strings_to_column
+from ps2stream.protocol.messages.objects import Completed
+from ps2stream.protocol.messages.watch import (
     SEEN_PER_S,
     TICKS_PER_S,
     Allowance,
@@ -22,6 +22,7 @@ from ps2stream.watch_messages import (
     Watching,
     beginnings,
 )
+from ps2stream.protocol.rows import Kind
 from tests.unit.merging import Rig, inserts, named, one_batch
 from tests.unit.test_intake import rows
 

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import shapely
 
-from ps2stream.api import Query
-from ps2stream.batch import U32
+from ps2stream.client.requests import Query
 from ps2stream.errors import InvalidArgument
-from ps2stream.geojson import region_of
-from ps2stream.grid import Grid
-from ps2stream.leaves import Moved, Space, Text
-from ps2stream.plan import RoutingPlan
-from ps2stream.space import Circle, Polygon, Rect
-from ps2stream.terms import Analysis
+from ps2stream.language.analyzer import Analysis
+from ps2stream.protocol.frame import U32
+from ps2stream.routing.leaves import Moved, Space, Text
+from ps2stream.routing.plan import RoutingPlan
+from ps2stream.space.geojson import region_of
+from ps2stream.space.grid import Grid
+from ps2stream.space.regions import Circle, Polygon, Rect
 from ps2stream.web import shapes
 from ps2stream.web.shapes import on_globe, plan_picture, query_feature
 

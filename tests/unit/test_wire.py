@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ps2stream.batch import U8, U32, strings_to_column
+from ps2stream.protocol.frame import U8, U32, strings_to_column
+from ps2stream.protocol.wire import Deliver, Gap, deliver_batch, put_strings, put_varints
 from ps2stream.v1 import delivery_pb2
-from ps2stream.wire import Deliver, Gap, deliver_batch, put_strings, put_varints
 
 HANDLES = st.lists(st.integers(0, 2**63 - 1), max_size=20)
 TEXTS = st.lists(st.text(max_size=200), max_size=20)

@@ -8,28 +8,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ps2stream.batch import Frame
-from ps2stream.grid import Grid
-from ps2stream.messages import (
-    ROLES,
-    Address,
-    Applied,
+from ps2stream.language.analyzer import Analysis, Analyzer
+from ps2stream.protocol.addresses import ROLES, Address, Send
+from ps2stream.protocol.frame import Frame
+from ps2stream.protocol.messages.objects import (
     Begin,
     Completed,
-    Fetch,
     MatchBatch,
     RoutedObjects,
-    Send,
     Stale,
-    Tip,
     Watermark,
-    WorkerUpdates,
 )
-from ps2stream.plan import text_plan
-from ps2stream.rows import Form, Kind, QueryRows, Shape, no_queries
-from ps2stream.tags import Tagger
-from ps2stream.terms import Analysis, Analyzer
-from ps2stream.workers.state import WorkerMachine
+from ps2stream.protocol.messages.updates import Applied, Fetch, Tip, WorkerUpdates
+from ps2stream.protocol.rows import Form, Kind, QueryRows, Shape, no_queries
+from ps2stream.routing.plan import text_plan
+from ps2stream.routing.tags import Tagger
+from ps2stream.space.grid import Grid
+from ps2stream.workers.machine import WorkerMachine
 
 GRID = Grid(4, 3)
 ROUTE = 7

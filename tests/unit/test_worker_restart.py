@@ -6,15 +6,15 @@ import dataclasses
 
 import numpy as np
 
-from ps2stream.grid import Grid
-from ps2stream.load_messages import LoadReport, LoadRequest
-from ps2stream.messages import Applied, Fetch
-from ps2stream.plan import RoutingPlan, built_in_plan
-from ps2stream.rows import no_queries
-from ps2stream.strategy import Step, Strategist, Strategy, step_record
-from ps2stream.tags import Tagger
-from ps2stream.terms import Analysis, Analyzer
-from ps2stream.workers.state import WorkerMachine
+from ps2stream.language.analyzer import Analysis, Analyzer
+from ps2stream.protocol.messages.loads import LoadReport, LoadRequest
+from ps2stream.protocol.messages.updates import Applied, Fetch
+from ps2stream.protocol.rows import no_queries
+from ps2stream.routing.plan import RoutingPlan, built_in_plan
+from ps2stream.routing.plan_changes import Step, Strategist, Strategy, step_record
+from ps2stream.routing.tags import Tagger
+from ps2stream.space.grid import Grid
+from ps2stream.workers.machine import WorkerMachine
 
 GRID = Grid(4, 3)
 FIRST = built_in_plan(Analysis(salt=7), GRID, 2)

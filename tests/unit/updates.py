@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ps2stream.batch import U8, column_to_strings, strings_to_column
-from ps2stream.messages import Address, Applied, UpdateRequest
-from ps2stream.rows import Kind, QueryRows
+from ps2stream.protocol.addresses import Address
+from ps2stream.protocol.frame import U8, column_to_strings, strings_to_column
+from ps2stream.protocol.messages.updates import Applied, UpdateRequest
+from ps2stream.protocol.rows import Kind, QueryRows
 
 DISPATCHERS = [Address("dispatcher", i) for i in range(3)]
 Row = tuple[Kind, str, str, str, str]  # kind, id, session name, source, request id

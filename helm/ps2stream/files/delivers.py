@@ -6,8 +6,7 @@ import signal
 import sys
 from pathlib import Path
 
-from ps2stream.client import Client
-from ps2stream.space import Circle
+from ps2stream import Circle, Client
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--server", required=True)

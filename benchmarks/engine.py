@@ -1,0 +1,352 @@
+"""The engine alone, one core, in process: GI2 under the mixed stream (speed.md).
+
+A round is 1,024 objects, 102 inserts and as many deletes. Timed are the tags of the
+inserts (grid cover times posting terms), insert, delete, purge, sweep and match; the
+text is analysed before, and that rate is reported apart.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ps2stream.benchmarks.workload import Posts, Workload, make
+from ps2stream.cluster.private_folder import PrivateFolder
+from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
+from ps2stream.language.expression import compile_column
+from ps2stream.protocol.frame import F64, I64, U32, U64, strings_to_column
+from ps2stream.protocol.rows import Kind, QueryRows, Shape
+from ps2stream.routing.tag_kernels import expand_tags, tag_sizes
+from ps2stream.space.grid import Grid
+from ps2stream.space.space_kernels import rect_boxes
+from ps2stream.workers.gi2 import GI2
+from ps2stream.workers.machine import FORCED, FORCED_SWEEP, SWEEP
+
+BATCH = 1024
+UPDATES = 102  # inserts, and about as many deletes, with every batch: 5 to 1
+ROUNDS = 100
+CHECKED = 200  # objects compared with brute force
+_CHUNK = 1 << 16
+_TUNED_ON = 100_000  # queries and
+_TUNED_WITH = 4096  # objects that --mo is tuned on
+
+
+class Tagged(NamedTuple):
+    """Query rows and their tags, as a dispatcher would send them to an only worker."""
+
+    rows: QueryRows
+    off: I64
+    cell: U32
+    term: U64
+
+
+def query_rows(
+    load: Workload, analyzer: Analyzer, frequencies: Frequencies, first: int, last: int
+) -> QueryRows:
+    """Interests first..last - 1 as insert rows; LSN and handle are 1 + their number."""
+    part = dataclasses.replace(
+        load.interests,
+        **{
+            f.name: getattr(load.interests, f.name)[first:last]
+            for f in dataclasses.fields(load.interests)
+        },
+    )
+    n = len(part.every)
+    off, source = strings_to_column(dataclasses.replace(load, interests=part).expressions())
+    compiled = compile_column(off, source, analyzer, frequencies)
+    if compiled.errors:
+        raise compiled.errors[0][1]
+    boxes = np.empty((2 * n, 4))
+    box_off = np.empty(n + 1, np.int64)
+    count = rect_boxes(part.rect, box_off, boxes)
+    nothing = np.zeros(n + 1, np.int64)
+    handle = np.arange(first + 1, last + 1)
+    return QueryRows(
+        kind=np.full(n, Kind.INSERT, np.uint8),
+        lsn=handle,
+        handle=handle,
+        session=np.ones(n, np.int64),
+        id_off=nothing,
+        id=np.zeros(0, np.uint8),
+        form=compiled.form,
+        post=compiled.post,
+        term_off=compiled.term_off,
+        term=compiled.term,
+        prog_off=compiled.prog_off,
+        prog=compiled.prog,
+        box_off=box_off,
+        box=boxes[:count].ravel(),
+        shape=np.full(n, Shape.RECT, np.uint8),
+        geom_off=np.arange(n + 1) * 4,
+        geom=part.rect.ravel(),
+        source_off=nothing,
+        source=np.zeros(0, np.uint8),
+    )
+
+
+def tags_of(rows: QueryRows, grid: Grid) -> Tagged:
+    """All tags of the rows: one worker holds everything."""
+    cell_off, cell = grid.cover(rows.box_off, rows.box)
+    off = np.zeros(len(rows) + 1, np.int64)
+    tag_sizes(cell_off, rows.post, off)
+    tag_cell, tag_term = np.empty(off[-1], np.uint32), np.empty(off[-1], np.uint64)
+    expand_tags(cell_off, cell, rows.post, rows.term_off, rows.term, tag_cell, tag_term)
+    return Tagged(rows, off, tag_cell, tag_term)
+
+
+class Batches:
+    """Posts, analysed, in batches of BATCH objects."""
+
+    def __init__(self, posts: Posts, term_off: I64, term: U64) -> None:
+        self._posts, self._off, self._term = posts, term_off, term
+
+    def __len__(self) -> int:
+        return len(self._posts.lon) // BATCH
+
+    def __getitem__(self, k: int) -> tuple[F64, F64, I64, U64]:
+        a, b = k * BATCH, (k + 1) * BATCH
+        off = self._off[a : b + 1]
+        lon, lat = self._posts.lon[a:b], self._posts.lat[a:b]
+        return lon, lat, off - off[0], self._term[off[0] : off[-1]]
+
+
+class Engine:
+    """One index under the stream of a workload; LSNs as the ledger would give them."""
+
+    def __init__(self, load: Workload, analyzer: Analyzer, objects: tuple[I64, U64]) -> None:
+        self.load = load
+        self.index = GI2(load.grid)
+        self.batches = Batches(load.posts, *objects)
+        frequencies = Frequencies.of(load.counts, analyzer)
+        n = len(load.interests.every)
+        self._rows = [
+            query_rows(load, analyzer, frequencies, a, min(a + _CHUNK, load.start))
+            for a in range(0, load.start, _CHUNK)
+        ]
+        later = query_rows(load, analyzer, frequencies, load.start, n)
+        self._later = [
+            later.take(np.arange(a, a + UPDATES))
+            for a in range(0, n - load.start - UPDATES + 1, UPDATES)
+        ]
+        self._order = np.argsort(load.interests.death, kind="stable")
+        self._death = load.interests.death[self._order]
+        self._gone = 0
+        self.inserted = load.start
+        self.lsn = load.start
+        self.deleted = np.zeros(n, np.bool_)
+
+    def fill(self) -> float:
+        """Insert the first queries; inserts a second."""
+        start = time.perf_counter()
+        for rows in self._rows:
+            tags = tags_of(rows, self.load.grid)
+            self.index.insert(*tags)
+        self._rows = []
+        return self.load.start / (time.perf_counter() - start)
+
+    def update(self) -> int:
+        """102 inserts and the deletes that are due then; how many updates that were."""
+        at = (self.inserted - self.load.start) // UPDATES
+        self.index.insert(*tags_of(self._later[at], self.load.grid))
+        self.inserted += UPDATES
+        due = int(np.searchsorted(self._death, self.inserted - self.load.start, "right"))
+        gone = self._order[self._gone : due]
+        self._gone = due
+        self.lsn = self.inserted
+        self.index.delete(gone + 1, np.full(len(gone), self.lsn, np.int64))
+        self.deleted[gone] = True
+        self.index.purge(self.lsn)
+        stats = self.index.stats()
+        forced = stats.tombstones > FORCED * stats.live
+        self.index.sweep(FORCED_SWEEP if forced else SWEEP)
+        return UPDATES + len(gone)
+
+    def round(self) -> dict[str, float]:
+        """All batches once, with their updates: rates and matches per object."""
+        matches = updates = 0
+        matching = 0.0
+        start = time.perf_counter()
+        for k in range(len(self.batches)):
+            updates += self.update()
+            before = time.perf_counter()
+            matches += len(self.index.match(self.lsn, *self.batches[k]).row)
+            matching += time.perf_counter() - before
+        whole = time.perf_counter() - start
+        objects = len(self.batches) * BATCH
+        return {
+            "tuples_per_second": (objects + updates) / whole,
+            "objects_per_second": objects / matching,
+            "matches_per_object": matches / objects,
+        }
+
+    def differences(self, analyzer: Analyzer, sample: int, seed: int) -> int:
+        """Objects of a seeded sample whose matches differ from brute force over words."""
+        rng = np.random.default_rng(seed)
+        batch = int(rng.integers(len(self.batches)))
+        lon, lat, off, term = self.batches[batch]
+        found = self.index.match(self.lsn, lon, lat, off, term)
+        interests, words, posts = self.load.interests, self.load.words, self.load.posts
+        live = np.flatnonzero(~self.deleted[: self.inserted])
+        rect, wrong = interests.rect[live], 0
+        wraps = rect[:, 0] > rect[:, 2]
+        for row in rng.choice(BATCH, min(sample, BATCH), replace=False).tolist():
+            at = batch * BATCH + row
+            text = posts.text[posts.text_off[at] : posts.text_off[at + 1]].tobytes()
+            said = set(analyzer.tokens(text.decode()))
+            east, west = lon[row] >= rect[:, 0], lon[row] <= rect[:, 2]
+            beside = np.where(wraps, east | west, east & west)
+            near = live[beside & (lat[row] >= rect[:, 1]) & (lat[row] <= rect[:, 3])]
+            want = [
+                q + 1
+                for q, of, every in zip(
+                    near.tolist(),
+                    interests.word[near].tolist(),
+                    interests.every[near].tolist(),
+                    strict=True,
+                )
+                if (all if every else any)(words[w] in said for w in of if w >= 0)
+            ]
+            wrong += sorted(found.handle[found.row == row].tolist()) != sorted(want)
+        return wrong
+
+
+def _analysed(posts: Posts, analyzer: Analyzer) -> tuple[tuple[I64, U64], float]:
+    """Term columns of the posts, and posts a second (the second of two runs)."""
+    for _ in range(2):
+        start = time.perf_counter()
+        out = analyzer.analyse(posts.text_off, posts.text)
+        rate = len(posts.lon) / (time.perf_counter() - start)
+    return out, rate
+
+
+def matches_per_object(load: Workload, analyzer: Analyzer, objects: tuple[I64, U64]) -> float:
+    """Estimated on the first 100,000 queries and 4,096 objects."""
+    n = min(load.start, _TUNED_ON)
+    rows = query_rows(load, analyzer, Frequencies.of(load.counts, analyzer), 0, n)
+    index = GI2(load.grid)
+    index.insert(*tags_of(rows, load.grid))
+    batches, count = Batches(load.posts, *objects), 0
+    used = min(_TUNED_WITH // BATCH, len(batches))
+    for k in range(used):
+        count += len(index.match(n, *batches[k]).row)
+    return count / (used * BATCH) * (load.start / n)
+
+
+def tuned(
+    load: Workload, mo: float, analyzer: Analyzer, objects: tuple[I64, U64]
+) -> tuple[Workload, dict[str, float]]:
+    """The workload changed by bisection so that an object has about `mo` matches, and how.
+
+    First the sides of the squares, by a factor within 1/4 and 4; where that is not enough,
+    the keyword skew too (`Workload.scaled`), within -1 and 2.
+    """
+
+    def bisect(low: float, high: float, at: Callable[[float], Workload]) -> float:
+        for _ in range(9):
+            middle = (low + high) / 2
+            if matches_per_object(at(middle), analyzer, objects) < mo:
+                low = middle
+            else:
+                high = middle
+        return (low + high) / 2
+
+    side, skew = 2.0 ** bisect(-2, 2, lambda power: load.scaled(2.0**power)), 1.0
+    if not 0.26 < side < 3.9:
+        skew = bisect(-1, 2, lambda power: load.scaled(side, power))
+    return load.scaled(side, skew), {"side_factor": side, "keyword_skew": skew}
+
+
+def yardstick_rate(path: str, queries: int) -> dict[str, float]:
+    """Run the yardstick engine in a process of its own. Raises InvalidArgument when it does
+    not print what is expected."""
+    script = Path(path).resolve()
+    with PrivateFolder() as cache:
+        done = subprocess.run(
+            [sys.executable, str(script), str(queries)],
+            cwd=script.parent,
+            env={"NUMBA_CACHE_DIR": str(cache.path), "PATH": "/usr/bin:/bin"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    found = re.search(r"([\d.]+) tuples/s min ([\d.]+) max ([\d.]+) m/o ([\d.]+)", done.stdout)
+    if found is None:
+        said = (done.stdout + done.stderr)[-300:].strip()
+        raise InvalidArgument([Violation("against", f"{path} printed no rate: {said}")])
+    names = ("tuples_per_second", "min", "max", "matches_per_object")
+    return dict(zip(names, map(float, found.groups()), strict=True))
+
+
+def _spread(values: list[float]) -> dict[str, float]:
+    return {"median": median(values), "min": min(values), "max": max(values)}
+
+
+def run_engine(
+    queries: int = 1_000_000,
+    group: str = "q1",
+    mo: float | None = None,
+    workload: str = "synthetic",
+    against: str | None = None,
+    runs: int = 5,
+    seed: int = 1,
+) -> dict[str, Any]:
+    """Measure; a JSON-able account with every setting. One run more comes first, unmeasured.
+
+    workload: "synthetic", "yardstick" or a file of posts. mo: matches per object to tune
+    to (see `tuned`). against: a yardstick's engine.py, run before and
+    after; `ratio` is our median rate over the better of its two.
+    """
+    analyzer = Analyzer(Analysis(salt=seed))
+    updates = (runs + 1) * ROUNDS * UPDATES
+    load = make(workload, group, queries, updates, ROUNDS * BATCH, seed, analyzer)
+    objects, tokenised = _analysed(load.posts, analyzer)
+    tuning = {"side_factor": 1.0, "keyword_skew": 1.0}
+    if mo is not None:
+        load, tuning = tuned(load, mo, analyzer, objects)
+    before = yardstick_rate(against, queries) if against else None
+    engine = Engine(load, analyzer, objects)
+    inserts = engine.fill()
+    rounds = [engine.round() for _ in range(runs + 1)][1:]
+    after = yardstick_rate(against, queries) if against else None
+    stats = engine.index.stats()
+    wrong = engine.differences(analyzer, CHECKED, seed)
+    rates = {key: [r[key] for r in rounds] for key in rounds[0]}
+    out: dict[str, Any] = {
+        "settings": {
+            "queries": queries,
+            "group": group,
+            "workload": workload,
+            "mo": mo,
+            **tuning,
+            "runs": runs,
+            "seed": seed,
+            "batch": BATCH,
+            "objects_per_run": ROUNDS * BATCH,
+            "grid": load.grid.to_dict(),
+        },
+        "tuples_per_second": _spread(rates["tuples_per_second"]),
+        "objects_per_second": _spread(rates["objects_per_second"]),
+        "matches_per_object": median(rates["matches_per_object"]),
+        "inserts_per_second": inserts,
+        "tokenised_objects_per_second": tokenised,
+        "live_queries": stats.live,
+        "tombstones": stats.tombstones,
+        "postings_per_query": stats.postings / max(stats.live, 1),
+        "bytes_per_query": stats.bytes / max(stats.live, 1),
+        "verified": {"objects": CHECKED, "different": wrong},
+    }
+    if before and after:
+        quiet = max(before["tuples_per_second"], after["tuples_per_second"])
+        out["yardstick"] = {"before": before, "after": after}
+        out["ratio"] = median(rates["tuples_per_second"]) / quiet
+    return out

@@ -1,0 +1,29 @@
+"""A place for a benchmark, which is gone afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+from ps2stream.cluster.private_folder import PrivateFolder
+from ps2stream.store.places import Place, place
+
+
+@contextlib.contextmanager
+def fresh(directory: str | None, database_url: str | None) -> Iterator[Place]:
+    """A new directory below `directory` (that of the system for temporary files if None), or
+    a new schema of the database."""
+    if database_url is None:
+        with PrivateFolder(None if directory is None else Path(directory)) as folder:
+            yield place(folder.path)
+        return
+    schema = f"ps2stream_bench_{secrets.token_hex(4)}"
+    found = place(Path(), database_url, schema)
+    try:
+        yield found
+    finally:
+        from ps2stream.store.postgres_session import Database
+
+        Database(database_url, schema).drop()

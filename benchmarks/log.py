@@ -1,0 +1,56 @@
+"""How fast a log takes records and makes them durable, on a disk or in a database."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import statistics
+import time
+from typing import Any
+
+from ps2stream.benchmarks.kept import fresh
+from ps2stream.store.places import Place
+
+SHAPES = ((100, 1), (100, 4096), (256 << 10, 16))
+"""Bytes of a record, records of a sync."""
+_KEPT = 256 << 20  # bytes; older segments are trimmed
+
+
+def run_log(
+    directory: str | None = None, seconds: float = 3.0, database_url: str | None = None
+) -> dict[str, Any]:
+    """Append and sync for so long in each shape, then read back what is kept.
+
+    JSON-able: a list of rates, and how many of the records read back were wrong.
+    """
+    shapes, wrong = [], 0
+    for size, group in SHAPES:
+        with fresh(directory, database_url) as place:
+            found = _measured(place, size, group, seconds)
+        wrong += found.pop("wrong")
+        shapes.append(found)
+    return {"shapes": shapes, "verified": {"wrong": wrong}}
+
+
+def _measured(place: Place, size: int, group: int, seconds: float) -> dict[str, Any]:
+    record = random.Random(1).randbytes(size)
+    took: list[float] = []
+    with contextlib.closing(place.open_log("bench-0")) as log:
+        began = time.perf_counter()
+        while (now := time.perf_counter()) < began + seconds or not took:
+            for _ in range(group):
+                log.append(record)
+            log.trim(log.sync() - _KEPT)
+            took.append(time.perf_counter() - now)
+        rate = len(took) * group / sum(took)
+        before = time.perf_counter()
+        read = [found == record for _, found in log.scan()]
+        return {
+            "record_bytes": size,
+            "records_a_sync": group,
+            "records_per_second": rate,
+            "megabytes_per_second": rate * size / 1e6,
+            "sync_milliseconds_median": statistics.median(took) * 1e3,
+            "read_records_per_second": len(read) / (time.perf_counter() - before),
+            "wrong": read.count(False),
+        }

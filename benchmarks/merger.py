@@ -1,0 +1,136 @@
+"""`python -m ps2stream.benchmarks.merger`: what a merger takes for a batch, and print JSON.
+
+One worker's answer to a batch goes through a merger whose sessions all have streams with
+credits and acknowledge in time: dedupe, numbering, the match log, encoding.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ps2stream.cluster.private_folder import PrivateFolder
+from ps2stream.merger.machine import MergerMachine
+from ps2stream.protocol.frame import strings_to_column
+from ps2stream.protocol.messages.objects import MatchBatch, Payload
+from ps2stream.protocol.messages.sessions import Attach, Credit
+from ps2stream.protocol.messages.updates import MergerQueries
+from ps2stream.protocol.ports import Log
+from ps2stream.protocol.rows import Kind
+from ps2stream.store.segments import SegmentLog
+
+OBJECTS = 8_192
+PAIRS = 78_000
+QUERIES = 100_000
+TEXT = 70  # bytes
+
+
+class _Nowhere:
+    """A log that takes records and keeps none."""
+
+    first = end = 0
+
+    def append(self, record: bytes) -> int:
+        self.end += len(record)
+        return self.end - len(record)
+
+    def sync(self) -> int:
+        return self.end
+
+    @property
+    def synced(self) -> int:
+        return self.end
+
+    def read(self, position: int) -> bytes:
+        raise KeyError(position)
+
+    def scan(self, start: int = 0) -> Iterator[tuple[int, bytes]]:
+        return iter(())
+
+    def trim(self, before: int) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    @property
+    def bytes(self) -> int:
+        return 0
+
+
+def run(sessions: int, fields: int, batches: int, log: Log, seed: int = 1) -> dict[str, Any]:
+    """Milliseconds for a batch in `on_many`, and for the sync behind it; `log_bytes` that it
+    adds."""
+    rng = np.random.default_rng(seed)
+    machine = MergerMachine(0, 1, 1, log)
+    owner = rng.integers(0, sessions, QUERIES)
+    handles = np.arange(1, QUERIES + 1)
+    machine.on(
+        MergerQueries(
+            1, QUERIES, 0, 0, np.full(QUERIES, Kind.INSERT, np.uint8), handles, handles, owner,
+            *strings_to_column(f"query-{h}" for h in handles.tolist()),
+        )
+    )  # fmt: skip
+    attach = [Attach(s, 1, 0, fields, 1 << 40, 1 << 50, 0) for s in range(sessions)]
+    machine.on_many(attach)
+    took, synced, sizes, last = [], [], [], [0] * sessions
+    for batch in range(batches):
+        frames = _batch(rng, batch * OBJECTS, owner)
+        began, before = time.perf_counter(), log.end
+        out = machine.on_many(frames)
+        done = time.perf_counter()
+        machine.sync()
+        synced.append(time.perf_counter() - done)
+        took.append(done - began)
+        sizes.append(log.end - before)
+        assert len(out) > 1
+        counts = np.bincount(np.unique(frames[1].session), minlength=sessions)
+        assert counts.sum() <= len(out) - 1
+        numbers = np.bincount(frames[1].session, minlength=sessions).tolist()
+        last = [a + b for a, b in zip(last, numbers, strict=True)]
+        machine.on_many([Credit(s, 1, 0, 0, 0, last[s]) for s in range(sessions)])
+        machine.tick(1_000 * batch)
+    return {
+        "on_many_ms": round(1e3 * statistics.median(took[2:]), 3),
+        "sync_ms": round(1e3 * statistics.median(synced[2:]), 3),
+        "log_bytes": int(statistics.median(sizes)),
+    }
+
+
+def _batch(rng: np.random.Generator, offset: int, owner: Any) -> tuple[Payload, MatchBatch]:
+    pair = rng.choice(OBJECTS * 64, PAIRS, replace=False)
+    row = np.sort(pair // 64).astype(np.uint32)
+    handle = (pair % 64 * 1_499 + row * 7 + 1) % QUERIES + 1
+    text = rng.integers(97, 123, OBJECTS * TEXT).astype(np.uint8)
+    objects = Payload(
+        0, offset, 0, QUERIES, 0, np.zeros(1, np.int64),
+        *strings_to_column(f"object-{offset + i}" for i in range(OBJECTS)),
+        np.arange(OBJECTS), rng.random(OBJECTS), rng.random(OBJECTS),
+        np.arange(OBJECTS + 1) * TEXT, text,
+    )  # fmt: skip
+    return objects, MatchBatch(0, 0, offset, 0, row, handle, owner[handle - 1])
+
+
+def main(batches: int = 42) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for sessions in (1_000, 1):
+        for fields in (0, 7):
+            kind = f"{sessions} sessions, fields {fields}"
+            with PrivateFolder() as folder:
+                log = SegmentLog.open(folder.path)
+                found[kind] = {
+                    "segments": run(sessions, fields, batches, log),
+                    "nowhere": run(sessions, fields, batches, _Nowhere()),
+                }
+                log.close()
+    return {"benchmark": "merger", "objects": OBJECTS, "pairs": PAIRS, **found}
+
+
+if __name__ == "__main__":
+    json.dump(main(), sys.stdout, indent=1)

@@ -1,0 +1,284 @@
+"""The pipeline benchmark's publisher and updater, in a process of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from typing import Any
+
+import grpc
+import numpy as np
+import pyarrow as pa
+
+from ps2stream.benchmarks.workload import Posts
+from ps2stream.protocol.arrow_ipc import to_ipc
+from ps2stream.protocol.frame import F64, I64, column_to_strings
+from ps2stream.v1 import object_pb2, pubsub_pb2, pubsub_pb2_grpc, query_pb2
+
+LOAD_ROWS = 8192
+WINDOW = 8  # batches under way on a stream
+EVERY = 4  # object batches between two update batches
+SESSION = "bench"
+NEVER = np.iinfo(np.int64).max
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What to send: posts over and over; the first `start` queries, then the later ones,
+    of which query i is deleted once `death[i]` were inserted after the start. level: of
+    publication, in lower case."""
+
+    target: str
+    posts: Posts
+    expressions: list[str]
+    rect: F64
+    death: I64
+    start: int
+    batch: int
+    level: str
+
+
+@dataclasses.dataclass
+class Interval:
+    """One phase. Times in monotonic seconds; offsets and lsns of the accepted batches, in
+    order; rows the first post of each; born and died the LSN of each query."""
+
+    began: float
+    elapsed: float = 0.0
+    cpu: float = 0.0
+    objects: int = 0
+    inserts: int = 0
+    deletes: int = 0
+    size: int = 0
+    offsets: Any = None
+    lsns: Any = None
+    rows: Any = None
+    intended: Any = None
+    born: Any = None
+    died: Any = None
+
+    @property
+    def tuples(self) -> int:
+        return self.objects + self.inserts + self.deletes
+
+    @property
+    def first_offset(self) -> int:
+        return int(self.offsets[0]) if len(self.offsets) else 0
+
+    def sampled(self, every: int) -> list[tuple[int, int, int]]:
+        """(offset, LSN, post) of the objects whose offset `every` divides."""
+        found = []
+        for first, lsn, row in zip(
+            self.offsets.tolist(), self.lsns.tolist(), self.rows.tolist(), strict=True
+        ):
+            offset = first + -first % every
+            if offset < first + self.size:
+                found.append((offset, lsn, row + offset - first))
+        return found
+
+
+class _Stream:
+    """A bidirectional stream with at most WINDOW requests that are not answered."""
+
+    def __init__(self, call: Callable[[Iterator[Any]], Any], on: Callable[[Any], None]) -> None:
+        self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._room = threading.Semaphore(WINDOW)
+        self._open = 0
+        self._rest = threading.Condition()
+        self._on = on
+        self._answers = call(iter(self._requests.get, None))
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def send(self, request: Any) -> None:
+        self._room.acquire()
+        with self._rest:
+            self._open += 1
+        self._requests.put(request)
+
+    def drain(self) -> None:
+        with self._rest:
+            if not self._rest.wait_for(lambda: self._open == 0, 120):
+                raise TimeoutError("the service left requests unanswered for 120 s")
+
+    def close(self) -> None:
+        """Before the channel closes: an open stream ends with an error."""
+        self._requests.put(None)
+        self._reader.join(10)
+
+    def _read(self) -> None:
+        for answer in self._answers:
+            self._on(answer)
+            self._room.release()
+            with self._rest:
+                self._open -= 1
+                self._rest.notify_all()
+
+
+class Publisher:
+    def __init__(self, job: Job, channel: grpc.Channel) -> None:
+        self.job = job
+        stub = pubsub_pb2_grpc.PubSubStub(channel)
+        self._inserting: queue.SimpleQueue[range] = queue.SimpleQueue()
+        self._deleting: queue.SimpleQueue[I64] = queue.SimpleQueue()
+        n = len(job.expressions)
+        self.born = np.zeros(n, np.int64)
+        self.died = np.full(n, NEVER, np.int64)
+        self.acks: list[tuple[int, int]] = []
+        self.inserts = _Stream(stub.InsertQueries, self._inserted)
+        self.deletes = _Stream(stub.DeleteQueries, self._deleted)
+        self.objects = _Stream(stub.PublishStream, self._published)
+        self._order = np.argsort(job.death, kind="stable")
+        self._due = job.death[self._order]
+        self._gone = 0
+        self.next = 0
+        self._texts = pa.array(column_to_strings(job.posts.text_off, job.posts.text))
+        self._batches: dict[tuple[int, int], Any] = {}
+
+    def insert(self, last: int) -> None:
+        """The queries up to `last`."""
+        rows = range(self.next, min(last, len(self.job.expressions)))
+        self.next = rows.stop
+        if not rows:
+            return
+        rect = self.job.rect[rows.start : rows.stop]
+        columns = {
+            "id": pa.array([f"q{i}" for i in rows]),
+            "expression": pa.array(self.job.expressions[rows.start : rows.stop]),
+            **{
+                name: pa.array(np.ascontiguousarray(rect[:, i]))
+                for i, name in enumerate(("lon_min", "lat_min", "lon_max", "lat_max"))
+            },
+        }
+        batch = query_pb2.QueryBatch(
+            arrow=to_ipc(pa.RecordBatch.from_pydict(columns)), session=SESSION
+        )
+        self._inserting.put(rows)
+        self.inserts.send(pubsub_pb2.InsertQueriesRequest(batch=batch))
+
+    def delete(self) -> None:
+        """The queries whose time has come, and whose insert has been answered."""
+        due = int(np.searchsorted(self._due, self.next - self.job.start, "right"))
+        rows = self._order[self._gone : due]
+        rows = rows[self.born[rows] > 0]
+        self._gone = due
+        if len(rows):
+            self._deleting.put(rows)
+            ids = [f"q{i}" for i in rows.tolist()]
+            self.deletes.send(pubsub_pb2.DeleteQueriesRequest(ids=ids))
+
+    def publish(self, first: int, size: int) -> None:
+        """Posts first..first + size - 1, encoded once and sent over and over."""
+        request = self._batches.get((first, size))
+        if request is None:
+            part = slice(first, first + size)
+            columns = {
+                "id": pa.array([str(i) for i in range(first, first + size)]),
+                "lon": pa.array(self.job.posts.lon[part]),
+                "lat": pa.array(self.job.posts.lat[part]),
+                "text": self._texts[first : first + size],
+            }
+            batch = object_pb2.ObjectBatch(arrow=to_ipc(pa.RecordBatch.from_pydict(columns)))
+            level = object_pb2.PublishLevel.Value(f"PUBLISH_LEVEL_{self.job.level.upper()}")
+            request = pubsub_pb2.PublishStreamRequest(batch=batch, level=level)
+            self._batches[first, size] = request
+        self.objects.send(request)
+
+    def phase(
+        self,
+        seconds: float,
+        rate: float | None,
+        size: int,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> Interval:
+        """Send for `seconds`, or until stopped; `rate` tuples a second, or as fast as answers
+        come."""
+        for first in range(0, len(self.job.posts.lon) - size + 1, size):
+            self._prepare(first, size)
+        self.acks.clear()
+        interval = Interval(time.monotonic(), -time.process_time(), size=size)
+        interval.cpu = -time.process_time()
+        pause = size * 1.2 / rate if rate else 0.0
+        per_batch = size / 10
+        intended: list[float] = []
+        rows: list[int] = []
+        posts = len(self.job.posts.lon) - len(self.job.posts.lon) % size
+        base, k = self.next, 0
+        gone = self._gone
+        while (moment := interval.began + k * pause if rate else time.monotonic()) < (
+            interval.began + seconds
+        ) and not stopped():
+            if (wait := moment - time.monotonic()) > 0:
+                time.sleep(wait)
+            intended.append(moment)
+            rows.append(k * size % posts)
+            self.publish(rows[-1], size)
+            k += 1
+            if k % EVERY == 0:
+                self.insert(base + int(k * per_batch))
+                self.delete()
+        for stream in (self.objects, self.inserts, self.deletes):
+            stream.drain()
+        interval.elapsed = time.monotonic() - interval.began
+        interval.cpu += time.process_time()
+        interval.objects = k * size
+        interval.inserts = self.next - base
+        interval.deletes = self._gone - gone
+        interval.offsets, interval.lsns = np.array(self.acks, np.int64).reshape(-1, 2).T
+        interval.rows = np.array(rows, np.int64)
+        interval.intended = np.array(intended)
+        interval.born, interval.died = self.born.copy(), self.died.copy()
+        return interval
+
+    def _prepare(self, first: int, size: int) -> None:
+        """Encode outside the measured time."""
+        send, self.objects.send = self.objects.send, lambda request: None  # type: ignore[method-assign]
+        try:
+            self.publish(first, size)
+        finally:
+            self.objects.send = send  # type: ignore[method-assign]
+
+    def _inserted(self, answer: pubsub_pb2.InsertQueriesResponse) -> None:
+        rows = self._inserting.get()
+        if answer.errors:
+            raise ValueError(f"an insert was refused: {answer.errors[0]}")
+        self.born[rows.start : rows.stop] = answer.lsns
+
+    def _deleted(self, answer: pubsub_pb2.DeleteQueriesResponse) -> None:
+        rows = self._deleting.get()
+        if answer.errors:
+            raise ValueError(f"a delete was refused: {answer.errors[0]}")
+        self.died[rows] = answer.lsns
+
+    def _published(self, answer: pubsub_pb2.PublishStreamResponse) -> None:
+        if not answer.accepted:
+            raise ValueError("a batch was refused")
+        self.acks.append((answer.first_offset, answer.lsn))
+
+
+def publish(job: Job, pipe: Connection) -> None:
+    """Load the queries, then run the phases that the pipe asks for: (seconds, rate, size). One
+    that has no end, for seconds is infinite, ends with whatever the pipe says next."""
+    options = [("grpc.max_receive_message_length", 64 << 20)]
+    with grpc.insecure_channel(job.target, options=options) as channel:
+        publisher = Publisher(job, channel)
+        loading = Interval(time.monotonic())
+        while publisher.next < job.start:
+            publisher.insert(min(publisher.next + LOAD_ROWS, job.start))
+        publisher.inserts.drain()
+        loading.elapsed = time.monotonic() - loading.began
+        pipe.send(loading)
+        while (asked := pipe.recv()) is not None:
+            seconds, rate, size = asked
+            endless = seconds == float("inf")
+            stopped = pipe.poll if endless else lambda: False
+            interval = publisher.phase(seconds, rate, size, stopped)
+            if endless:
+                pipe.recv()
+            pipe.send(interval)
+        for stream in (publisher.objects, publisher.inserts, publisher.deletes):
+            stream.close()

@@ -1,0 +1,52 @@
+"""Sampled objects against brute force over the words: what was delivered, and what should be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ps2stream.benchmarks.publisher import Interval
+from ps2stream.benchmarks.subscriber import Receipt
+from ps2stream.benchmarks.workload import Workload
+from ps2stream.language.analyzer import Analysis, Analyzer
+from ps2stream.protocol.frame import F64, column_to_strings
+
+
+def verified(
+    load: Workload, intervals: Sequence[Interval], receipts: Sequence[Receipt], every: int
+) -> dict[str, int]:
+    """Of the objects whose offset `every` divides: sampled; wrong, those whose delivered handles
+    are not the expected ones; lost, doubled: pairs that are missing or came again."""
+    found = dict.fromkeys(("sampled", "wrong", "lost", "doubled"), 0)
+    last = intervals[-1]
+    words = [set(e.replace(" AND ", " ").replace(" OR ", " ").split()) for e in load.expressions()]
+    texts = column_to_strings(load.posts.text_off, load.posts.text)
+    analyzer = Analyzer(Analysis(salt=0))
+    rect, all_of = load.interests.rect, load.interests.every
+    for interval, receipt in zip(intervals, receipts, strict=True):
+        for offset, lsn, row in interval.sampled(every):
+            said = set(analyzer.tokens(texts[row]))
+            lon, lat = load.posts.lon[row], load.posts.lat[row]
+            live = np.flatnonzero((last.born <= lsn) & (last.born > 0) & (lsn < last.died))
+            near = live[_inside(rect[live], lon, lat)]
+            want = Counter(
+                int(last.born[q])
+                for q in near.tolist()
+                if (words[q] <= said if all_of[q] else words[q] & said)
+            )
+            got = Counter(receipt.sample.get(offset, []))
+            found["sampled"] += 1
+            found["wrong"] += got != want
+            found["lost"] += (want - got).total()
+            found["doubled"] += got.total() - len(got)
+    return found
+
+
+def _inside(rect: F64, lon: float, lat: float) -> NDArray[np.bool_]:
+    east, west = lon >= rect[:, 0], lon <= rect[:, 2]
+    beside = np.where(rect[:, 0] > rect[:, 2], east | west, east & west)
+    found: NDArray[np.bool_] = beside & (lat >= rect[:, 1]) & (lat <= rect[:, 3])
+    return found

@@ -1,0 +1,1 @@
+"""The controller: gathers loads and proposes adjustments."""

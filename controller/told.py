@@ -1,0 +1,112 @@
+"""What is shown of measured loads and of an adjustment: JSON, as the admin calls have it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ps2stream.planner.adjust.adjustment import Adjustment
+from ps2stream.planner.adjust.decide import Rules
+from ps2stream.planner.adjust.units import COUNTS, Units
+from ps2stream.protocol.frame import F64
+from ps2stream.routing.costs import balance
+from ps2stream.routing.plan_changes import Strategy
+from ps2stream.space.grid import Grid
+
+HOTTEST, LEAVES = 10, 1000
+
+
+def loads_told(
+    strategy: Strategy, units: Units | None, rules: Rules, period_us: float
+) -> dict[str, Any]:
+    """plan_version; moving_to, 0 for nowhere; coexisting; period_s; sigma; balance, which is
+    left out where a worker has nothing to do, by cells and by Definition 1's product; workers,
+    each with its load_us, busy (its share of a period) and counts of a period; hottest: the
+    parts with the highest load, with their place in degrees; leaves: those with the highest."""
+    told: dict[str, Any] = {
+        "plan_version": strategy.plan.version,
+        "moving_to": 0 if strategy.following is None else strategy.following.version,
+        "coexisting": bool(strategy.apart) and not strategy.begun,
+        "period_s": period_us / 1e6,
+        "sigma": rules.sigma,
+    }
+    if units is None:
+        return told
+    workers, costs = strategy.workers, rules.costs
+    loads, product = units.loads(workers, costs), units.definition1(workers, costs)
+    sums = {name: np.bincount(units.worker, getattr(units, name), workers) for name in COUNTS}
+    sums["bytes"] = np.bincount(units.worker, units.bytes, workers)
+    told |= _ratio("balance", loads) | _ratio("balance_definition1", product)
+    told["workers"] = [
+        {
+            "worker": w,
+            "load_us": float(loads[w]),
+            "busy": float(loads[w]) / period_us,
+            "definition1_us": float(product[w]),
+            **{name: float(column[w]) for name, column in sums.items() if name != "bytes"},
+            "bytes": int(sums["bytes"][w]),
+        }
+        for w in range(workers)
+    ]
+    load = units.load(costs)
+    mine = np.flatnonzero(units.movable & (load > 0))
+    hottest = mine[np.argsort(-load[mine], kind="stable")[:HOTTEST]]
+    told["hottest"] = [
+        {
+            "worker": int(units.worker[u]),
+            "load_us": float(load[u]),
+            "objects": float(units.objects[u]),
+            "queries": float(units.queries[u]),
+            "bytes": int(units.bytes[u]),
+            **place(strategy.plan.grid, int(units.cell[u])),
+        }
+        for u in hottest.tolist()
+    ]
+    base = np.flatnonzero(units.movable)
+    leaf = strategy.plan.cells[units.cell[base]]
+    held = np.bincount(leaf, load[base], len(strategy.plan.leaves))
+    most = np.argsort(-held, kind="stable")[:LEAVES]
+    told["leaves"] = [
+        {"leaf": at, "load_us": float(held[at])} for at in most.tolist() if held[at] > 0
+    ]
+    return told
+
+
+def adjustment_told(adjustment: Adjustment, grid: Grid) -> dict[str, Any]:
+    """moves with their place; bytes; loads of each worker before and after, balances."""
+    before, after = np.array(adjustment.before), np.array(adjustment.after)
+    moves = [
+        {
+            "source": move.source,
+            "target": move.target,
+            "kind": move.kind,
+            "bytes": move.bytes,
+            "load_us": move.load,
+            "terms": list(move.terms or ()),
+            **place(grid, move.cell),
+        }
+        for move in adjustment.moves
+    ]
+    return {
+        "moves": moves,
+        "bytes": adjustment.bytes,
+        "before_us": before.tolist(),
+        "after_us": after.tolist(),
+        **_ratio("balance_before", before),
+        **_ratio("balance_after", after),
+    }
+
+
+def place(grid: Grid, cell: int) -> dict[str, Any]:
+    """A base-level cell and its sides, degrees."""
+    west, south, width, height = grid.bounds(cell)
+    return {
+        "cell": cell, "west": west, "south": south, "east": west + width, "north": south + height,
+    }  # fmt: skip
+
+
+def _ratio(name: str, loads: F64) -> dict[str, float]:
+    found = balance(loads)
+    return {name: found} if math.isfinite(found) else {}

@@ -1,0 +1,54 @@
+"""How a query and an object would meet: cells, terms and workers, by the indexes themselves."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+import numpy as np
+
+from ps2stream.dispatcher.gateway import Meeting
+from ps2stream.dispatcher.gridt import Gridt
+from ps2stream.dispatcher.ports import NewIndex
+from ps2stream.protocol.rows import ObjectRows, QueryRows
+from ps2stream.routing.unit_kernels import LEVEL_SHIFT
+
+
+class Router(Protocol):
+    """A router machine."""
+
+    gridt: Gridt
+
+    def owned_by(self, handle: int) -> int: ...
+
+
+def meeting(
+    router: Router,
+    lock: AbstractContextManager[object],
+    new_index: NewIndex,
+    query: QueryRows,
+    thing: ObjectRows,
+) -> Meeting:
+    """Of one query and one object, were it accepted now, and no other query. Nothing is changed;
+    the router's lock is held only while it is asked."""
+    gridt, lsn = router.gridt, int(query.handle[0])
+    with lock:
+        tags = gridt.expand(query)
+        version = router.owned_by(lsn)
+    level = int(tags.cell[0] >> LEVEL_SHIFT)
+    here = gridt.grid.cells(thing.lon, thing.lat, level)
+    mine = tags.cell == here
+    index = new_index(gridt.grid)
+    index.insert(query, tags.off, tags.cell, tags.term)
+    found = index.match(lsn, thing.lon, thing.lat, thing.term_off, thing.term)
+    owners, sought = tags.worker[mine], np.isin(tags.term[mine], thing.term)
+    return Meeting(
+        matches=len(found.row) > 0,
+        plan_version=version,
+        cells=np.unique(tags.cell),
+        terms=np.unique(tags.term),
+        postings=len(tags.cell),
+        here=int(here[0]),
+        owners=owners,
+        sent_to=tuple(np.unique(owners[sought]).tolist()),
+    )

@@ -1,0 +1,68 @@
+"""What waits to be routed: small batches join into larger ones while the service is busy.
+
+A message between processes costs the same for one object as for thousands. So a batch
+that finds others under way waits, as in a group commit, until one of those is complete
+or enough rows have come; alone, it leaves at once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import Future
+from typing import NamedTuple
+
+from ps2stream.dispatcher.gateway import Publication
+from ps2stream.protocol.rows import ObjectRows
+
+EAGER = 2
+"""Batches under way up to which the next leaves at once, however small."""
+ROWS = 8192
+"""Rows that no longer wait for company."""
+TEXT_BYTES = 1 << 20
+
+
+class Waiting(NamedTuple):
+    """A publication that came at `since`, monotonic seconds."""
+
+    rows: ObjectRows
+    durable: bool
+    future: Future[Publication]
+    since: float
+
+
+class Intake:
+    """Publications in the order they came."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Waiting] = deque()
+        self._rows = 0
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(
+        self, rows: ObjectRows, durable: bool = True, since: float = 0.0
+    ) -> Future[Publication]:
+        """Resolved when the rows are routed; `cancel()` takes them back before that."""
+        future: Future[Publication] = Future()
+        self._waiting.append(Waiting(rows, durable, future, since))
+        self._rows += len(rows)
+        self._bytes += len(rows.text)
+        return future
+
+    def take(self, in_flight: int) -> list[Waiting]:
+        """The publications to route as one batch now, with `in_flight` under way."""
+        if in_flight >= EAGER and self._rows < ROWS and self._bytes < TEXT_BYTES:
+            return []
+        taken: list[Waiting] = []
+        rows = size = 0
+        while self._waiting and rows < ROWS and size < TEXT_BYTES:
+            waiting = self._waiting.popleft()
+            self._rows -= len(waiting.rows)
+            self._bytes -= len(waiting.rows.text)
+            if waiting.future.set_running_or_notify_cancel():
+                taken.append(waiting)
+                rows += len(waiting.rows)
+                size += len(waiting.rows.text)
+        return taken

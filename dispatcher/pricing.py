@@ -1,0 +1,86 @@
+"""What a query would bring and cost, by the objects that were lately accepted."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+import numpy as np
+
+from ps2stream.dispatcher.gateway import Price
+from ps2stream.dispatcher.gridt import Gridt
+from ps2stream.dispatcher.ports import NewIndex, TrialIndex
+from ps2stream.dispatcher.reservoir import ObjectSample
+from ps2stream.protocol.frame import F64, I64
+from ps2stream.protocol.rows import QueryRows
+from ps2stream.routing.costs import Costs
+from ps2stream.routing.tags import Tags
+
+_LEAST_MS = 1000
+
+
+def priced(
+    gridt: Gridt,
+    lock: AbstractContextManager[object],
+    new_index: NewIndex,
+    costs: Costs,
+    query: QueryRows,
+    sample: ObjectSample,
+    now_ms: int,
+) -> Price:
+    """Of one query that is not there, by a sample of objects that is not empty: as if there were
+    no other query, so that it tells nobody what others ask for. Nothing is changed; `lock`, the
+    gridt's, is held only while it is asked."""
+    with lock:
+        workers, tags = gridt.workers, gridt.expand(query)
+    row, posting = _pairs(gridt, tags, sample)
+    found = _matches(new_index(gridt.grid), query, tags, sample, np.unique(row))
+    window_s = max(now_ms - (sample.since or int(sample.accepted.min())), _LEAST_MS) / 1000
+    weight = sample.weight / window_s
+    owner = tags.worker.astype(np.int64)
+    checks = _sums(owner[posting], weight[row], workers)
+    sent = np.unique(row * workers + owner[posting])
+    copies = _sums(sent % workers, weight[sent // workers], workers)
+    rate = float(weight.sum())
+    return Price(
+        matched=found,
+        sampled=len(weight),
+        effective=rate * rate / float((weight * weight).sum()),
+        objects_per_second=rate,
+        matches_per_second=float(weight[found].sum()),
+        window_s=window_s,
+        cells=np.unique(tags.cell),
+        postings=np.bincount(owner, minlength=workers),
+        checks=checks,
+        copies=copies,
+        load=costs.c1 * checks + costs.c2 * copies,
+    )
+
+
+def _pairs(gridt: Gridt, tags: Tags, sample: ObjectSample) -> tuple[I64, I64]:
+    """Of each posting that an object would meet under a term of its own: the object's row, the
+    posting's number among the tags."""
+    cells, terms = np.unique(tags.cell), np.unique(tags.term)
+    level = int(cells[0] >> 28)
+    cell = gridt.grid.cells(sample.lon, sample.lat, level)
+    at = np.minimum(np.searchsorted(cells, cell), len(cells) - 1)
+    inside = cells[at] == cell
+    which = np.minimum(np.searchsorted(terms, sample.term), len(terms) - 1)
+    row = np.repeat(np.arange(len(cell)), np.diff(sample.term_off))
+    met = np.flatnonzero((terms[which] == sample.term) & inside[row])
+    order = np.lexsort((tags.term, tags.cell))  # every cell with every term
+    return row[met], order[at[row[met]] * len(terms) + which[met]]
+
+
+def _matches(
+    index: TrialIndex, query: QueryRows, tags: Tags, sample: ObjectSample, near: I64
+) -> I64:
+    """Rows of the objects that match."""
+    some = sample.take(near)
+    index.insert(query, tags.off, tags.cell, tags.term)
+    found = index.match(int(query.handle[0]), some.lon, some.lat, some.term_off, some.term)
+    return near[found.row]
+
+
+def _sums(worker: I64, weight: F64, workers: int) -> F64:
+    """By worker; of nothing, zeros too."""
+    return np.bincount(worker, weight, workers).astype(np.float64)

@@ -1,0 +1,236 @@
+"""Objects on their way in: gathered, logged, routed, synced, answered."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple, Protocol
+
+from ps2stream.dispatcher.gateway import Publication
+from ps2stream.dispatcher.intake import Intake, Waiting
+from ps2stream.dispatcher.object_log import ObjectLog
+from ps2stream.dispatcher.reservoir import Reservoir
+from ps2stream.dispatcher.watchers import Watchers
+from ps2stream.errors import Ps2StreamError, ResourceExhausted, Unavailable
+from ps2stream.observability.meter import Meter
+from ps2stream.observability.traces import unix_ns
+from ps2stream.protocol.addresses import Reply, Send
+from ps2stream.protocol.rows import ObjectRows
+
+log = logging.getLogger("ps2stream.cluster")
+OPEN_BYTES = 64 << 20
+"""Columns of batches that are routed and not complete, for they may be sent again. From there on
+large publications wait at the gate."""
+RESERVED = 8
+"""One of so many batches under way is left to small publications."""
+Settle = Callable[[Future[Any], object], None]
+
+
+class Machine(Protocol):
+    """What publications need of the router machine."""
+
+    index: int
+    max_in_flight: int
+
+    @property
+    def applied(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def oldest(self) -> int: ...
+    @property
+    def in_flight(self) -> int: ...
+    @property
+    def active(self) -> int: ...
+    @property
+    def ready(self) -> bool: ...
+    def publish(self, rows: ObjectRows) -> tuple[int, int, list[Send | Reply]]: ...
+    def is_open(self, batch: int) -> bool: ...
+
+
+class _Accepted(NamedTuple):
+    """A durable publication that is in the log up to `end`, perhaps not yet synced."""
+
+    end: int
+    waiting: Waiting
+    publication: Publication
+
+
+class _Open(NamedTuple):
+    """A batch that is routed and not complete; `since` is when its first publication came."""
+
+    since: float
+    objects: int
+    size_bytes: int
+
+
+class Publications:
+    """Those of one dispatcher. `settle` answers a future; after `wake` somebody calls `sync`,
+    on a thread of its own."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        log: ObjectLog,
+        reservoir: Reservoir,
+        watchers: Watchers,
+        lock: threading.RLock,
+        settle: Settle,
+        wake: Callable[[], None],
+        meter: Meter,
+    ) -> None:
+        self.intake = Intake()
+        self._machine = machine
+        self._log = log
+        self._reservoir = reservoir
+        self._watchers = watchers
+        self._lock = lock
+        self._settle = settle
+        self._wake = wake
+        self._meter = meter
+        self._open: dict[int, _Open] = {}  # by batch
+        self.open_bytes = 0
+        self._room = threading.Condition(lock)
+        # One publisher at a time asks for the lock, so that what comes from peers, updates and
+        # acknowledgements find no crowd there.
+        self._door = threading.Lock()
+        self._unsynced: deque[_Accepted] = deque()
+        self._congested = False
+        self._listeners: list[Callable[[bool], None]] = []
+
+    def tell_congestion(self, tell: Callable[[bool], None]) -> None:
+        """Call `tell` now and whenever that changes: whether what is routed waits. Under the
+        lock."""
+        self._listeners.append(tell)
+        tell(self._congested)
+
+    def add(
+        self, rows: ObjectRows, wait_s: float, durable: bool, route: Callable[[], None]
+    ) -> Future[Publication]:
+        """Take a batch in, as Gateway.publish says, and `route`, under the lock."""
+        since = time.monotonic()
+        until = since + wait_s
+        limit = self._machine.max_in_flight
+        if self._door.acquire(timeout=wait_s):
+            try:
+                with self._room:
+                    left = until - time.monotonic()
+                    if self._room.wait_for(lambda: len(self.intake) < limit, left):
+                        future = self.intake.add(rows, durable, since)
+                        route()
+                        return future
+            finally:
+                self._door.release()
+        full: Future[Publication] = Future()
+        problem = f"publish: {limit} batches are waiting, the limit (max_in_flight)"
+        full.set_exception(ResourceExhausted(problem))
+        return full
+
+    def route(self, out: Callable[[Sequence[Send | Reply]], None], now_ms: int) -> None:
+        """Route what waits, as far as it is to leave now. Called under the lock."""
+        machine = self._machine
+        while machine.in_flight < machine.max_in_flight and (
+            taken := self.intake.take(machine.active)
+        ):
+            rows = ObjectRows.concat([waiting.rows for waiting in taken])
+            begun = time.monotonic()
+            try:
+                end = self._append(rows, taken)
+                offset, lsn, sends = machine.publish(rows)
+            except Ps2StreamError as error:
+                for waiting in taken:
+                    waiting.future.set_exception(error)
+                self._room.notify_all()
+                continue
+            now = time.monotonic()
+            if sends:
+                opened = self._open[offset] = _Open(taken[0].since, len(rows), rows.nbytes)
+                self.open_bytes += opened.size_bytes
+                self._trace(offset, len(rows), taken[0].since, begun)
+            self._watchers.accepted(rows, offset, bool(sends))
+            out(sends)
+            self._reservoir.add(rows, now_ms)
+            for waiting in taken:
+                self._meter.add("intake", now - waiting.since, len(waiting.rows))
+                publication = Publication(machine.index, offset, lsn)
+                if waiting.durable:
+                    self._unsynced.append(_Accepted(end, waiting, publication))
+                else:
+                    self._settle(waiting.future, publication)
+                offset += len(waiting.rows)
+            if end:
+                self._wake()
+            self._room.notify_all()
+        self._look_for_congestion()
+
+    def completed(self, batches: Sequence[int]) -> None:
+        """Mergers have done these, perhaps all of them."""
+        now = time.monotonic()
+        for batch in batches:
+            if batch in self._open and not self._machine.is_open(batch):
+                since, objects, size_bytes = self._open.pop(batch)
+                self.open_bytes -= size_bytes
+                self._meter.add("complete", now - since, objects)
+                traces, key = self._meter.traces, (self._machine.index, batch)
+                if traces is not None and traces.wanted(key):
+                    traces.whole(key, unix_ns(since), time.time_ns(), objects=objects)
+
+    def note_progress(self) -> None:
+        """Let the log know how far objects are complete."""
+        for batch in [b for b in self._open if b < self._machine.oldest]:  # quarantined
+            self.open_bytes -= self._open.pop(batch).size_bytes
+        with contextlib.suppress(Unavailable):  # a full disk; it is noted again
+            if self._log.progress(self._machine.oldest):
+                self._wake()
+
+    def report_stall(self, report: str) -> None:
+        """Log that objects wait while hardly any are completed, unless `report` is empty."""
+        if report:
+            log.warning(
+                "objects wait and hardly any are completed: %s; batches under way: %d, "
+                "publications in the intake: %d",
+                report, self._machine.in_flight, len(self.intake),
+            )  # fmt: skip
+
+    def sync(self) -> None:
+        """Make durable what was accepted, and answer. Raises Unavailable, for good."""
+        with self._meter.time("sync"):
+            end = self._log.log.sync()
+        with self._lock:
+            now = time.monotonic()
+            while self._unsynced and self._unsynced[0].end <= end:
+                _, waiting, publication = self._unsynced.popleft()
+                self._meter.add("durable", now - waiting.since, len(waiting.rows))
+                self._settle(waiting.future, publication)
+        self._log.synced(end)  # trims the log: nobody waits for that
+
+    def _look_for_congestion(self) -> None:
+        most = self._machine.max_in_flight
+        congested = (
+            self.open_bytes >= OPEN_BYTES or self._machine.in_flight >= most - most // RESERVED
+        )
+        if congested != self._congested:
+            self._congested = congested
+            for tell in self._listeners:
+                tell(congested)
+
+    def _trace(self, batch: int, objects: int, since: float, begun: float) -> None:
+        traces, key = self._meter.traces, (self._machine.index, batch)
+        if traces is not None and traces.wanted(key):
+            traces.open(key, objects)
+            traces.part("publish", key, unix_ns(since), unix_ns(begun))
+            traces.part("route", key, unix_ns(begun), time.time_ns())
+
+    def _append(self, rows: ObjectRows, taken: Sequence[Waiting]) -> int:
+        """Put what must be durable into the log; its end there, 0 if nothing must be."""
+        if not self._machine.ready:
+            raise Unavailable("the dispatcher is catching up with the ledger")
+        self._log.reserve(self._machine.offset + len(rows))
+        if not any(waiting.durable for waiting in taken):
+            return 0
+        return self._log.append(self._machine.offset, self._machine.applied, rows)

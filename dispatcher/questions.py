@@ -1,0 +1,56 @@
+"""What a dispatcher asks the sequencer or the controller, and who waits for the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from ps2stream.errors import ResourceExhausted
+from ps2stream.limits import WAITING_QUESTIONS
+from ps2stream.protocol.addresses import Address, Send
+from ps2stream.protocol.frame import Frame
+
+CONTROLLER = Address("controller", 0)
+SEQUENCER = Address("sequencer", 0)
+
+
+class Questions:
+    """Futures by number. Called under the edge's lock."""
+
+    def __init__(self, send: Callable[[list[Send]], None]) -> None:
+        self._send = send
+        self._seq = 0
+        self._waiting: dict[int, Future[Any]] = {}
+        self._asked: dict[int, Send] = {}  # to be repeated until they are answered
+
+    def expect(self) -> tuple[int, Future[Any]]:
+        """The next number, and the future of its answer."""
+        self._seq += 1
+        future: Future[Any] = Future()
+        self._waiting[self._seq] = future
+        return self._seq, future
+
+    def ask(
+        self, make: Callable[[int], Frame], bounded: bool = True, to: Address = SEQUENCER
+    ) -> Future[Any]:
+        """Send what `make` makes of its number, again until it is answered. It may outlive who
+        asked, so, if `bounded`, it is ResourceExhausted while too many wait."""
+        if bounded and len(self._asked) >= WAITING_QUESTIONS:
+            full: Future[Any] = Future()
+            problem = f"{WAITING_QUESTIONS} questions are waiting, the limit (waiting_questions)"
+            full.set_exception(ResourceExhausted(problem))
+            return full
+        seq, future = self.expect()
+        self._asked[seq] = Send(to, make(seq))
+        self._send([self._asked[seq]])
+        return future
+
+    def repeat(self) -> None:
+        """Any of them may have got lost."""
+        self._send(list(self._asked.values()))
+
+    def answered(self, seq: int) -> Future[Any] | None:
+        """Who waits for this answer, once."""
+        self._asked.pop(seq, None)
+        return self._waiting.pop(seq, None)

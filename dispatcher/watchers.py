@@ -1,0 +1,160 @@
+"""Those who watch the stream at a dispatcher: a few objects and matches, ten times a second.
+
+While nobody watches, a batch costs a test here, and mergers are told nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ps2stream.errors import ResourceExhausted
+from ps2stream.protocol.addresses import Address, Send
+from ps2stream.protocol.frame import column_to_strings, take_ragged
+from ps2stream.protocol.messages.objects import Completed
+from ps2stream.protocol.messages.watch import (
+    TICKS_PER_S,
+    Allowance,
+    Glimpse,
+    Objects,
+    Seen,
+    Watching,
+    beginnings,
+)
+from ps2stream.protocol.rows import ObjectRows
+from ps2stream.tenants import key, key_of
+
+MAX_WATCHERS = 16
+TIMED = 1024
+"""Batches whose matches are waited for, to know how long they take."""
+
+
+class Watcher:
+    """One who watches as `tenant`: whose queries' matches are told. `tell` must not block."""
+
+    def __init__(self, tenant: str, tell: Callable[[Glimpse], None]) -> None:
+        self.key = key(tenant)
+        self.tell = tell
+        self.allowance = Allowance()
+
+    def own(self, seen: Seen) -> Seen:
+        """What may be seen of these matches: they are its tenant's, and not too many."""
+        names = column_to_strings(seen.query_off, seen.query)
+        mine = [i for i, name in enumerate(names) if key_of(name.encode()) == self.key]
+        rows = np.array(mine, np.int64)
+        return seen.take(rows[self.allowance.of(len(rows))])
+
+
+class Watchers:
+    """All watchers of dispatcher `index`. Called under the edge's lock; `clock` in seconds."""
+
+    def __init__(
+        self,
+        index: int,
+        mergers: int,
+        send: Callable[[list[Send]], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._index = index
+        self._mergers = mergers
+        self._send = send
+        self._clock = clock
+        self._all: list[Watcher] = []
+        self._ticks = 0
+        self._allowance = Allowance()
+        self._objects: list[Objects] = []
+        self._matches: list[Seen] = []
+        self._accepted = self._matched = 0
+        self._latency: list[float] = []
+        self._waiting: dict[int, tuple[float, int]] = {}  # batch: since when, for how many mergers
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def add(self, watcher: Watcher) -> None:
+        """Raises ResourceExhausted when there are MAX_WATCHERS."""
+        if len(self._all) >= MAX_WATCHERS:
+            raise ResourceExhausted(f"{MAX_WATCHERS} watch, the limit (watchers)")
+        self._all.append(watcher)
+        self._ask()
+
+    def drop(self, watcher: Watcher) -> None:
+        """It watches no more; it may have been dropped before."""
+        if watcher in self._all:
+            self._all.remove(watcher)
+        if not self._all:
+            self._clear()
+            self._waiting.clear()
+
+    def accepted(self, rows: ObjectRows, offset: int, routed: bool) -> None:
+        """A batch; `routed` says whether mergers will complete it."""
+        if not self._all:
+            return
+        self._accepted += len(rows)
+        if routed and len(self._waiting) < TIMED:
+            self._waiting[offset] = (self._clock(), self._mergers)
+        chosen = self._allowance.of(len(rows))
+        if len(chosen):
+            id_off, ids = take_ragged(rows.id_off, rows.id, chosen)
+            text_off, texts = beginnings(rows.text_off, rows.text, chosen)
+            some = Objects(
+                partition=np.full(len(chosen), self._index, np.uint32),
+                offset=offset + chosen,
+                time=rows.time[chosen],
+                lon=rows.lon[chosen],
+                lat=rows.lat[chosen],
+                id_off=id_off,
+                id=ids,
+                text_off=text_off,
+                text=texts,
+            )
+            self._objects.append(some)
+
+    def completed(self, frame: Completed) -> None:
+        """A merger has made the matches of these batches durable."""
+        if not self._waiting:
+            return
+        for batch in frame.batch.tolist():
+            since, mergers = self._waiting.pop(batch, (0.0, 0))
+            if mergers > 1:
+                self._waiting[batch] = (since, mergers - 1)
+            elif mergers:
+                self._latency.append(self._clock() - since)
+
+    def on(self, seen: Seen) -> None:
+        """From a merger."""
+        if self._all:
+            self._matched += seen.pairs
+            self._matches.append(seen)
+
+    def tick(self) -> None:
+        """Ten times a second: tell what there is, and once a second also that there is none."""
+        if not self._all:
+            return
+        self._ticks += 1
+        full = self._ticks % TICKS_PER_S == 0
+        if full:
+            self._ask()
+        self._allowance.tick()
+        told = full or self._accepted or self._latency
+        # A glimpse that only the matches of others call for would tell that there are some.
+        matched = self._matched if told else 0
+        for watcher in self._all:
+            watcher.allowance.tick()
+            matches = [own for seen in self._matches if len((own := watcher.own(seen)).handle)]
+            if told or matches:
+                told_so = (self._accepted, matched, self._latency)
+                watcher.tell(Glimpse(self._objects, matches, *told_so))
+        matched = self._matched - matched
+        self._clear()
+        self._matched = matched
+
+    def _clear(self) -> None:
+        self._objects, self._matches, self._latency = [], [], []
+        self._accepted = self._matched = 0
+
+    def _ask(self) -> None:
+        """Have the mergers tell their matches."""
+        asked = Watching(self._index)
+        self._send([Send(Address("merger", merger), asked) for merger in range(self._mergers)])

@@ -1,0 +1,135 @@
+"""Figure 6: the throughput of text and space partitioning, and where the order turns."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from ps2stream.protocol.frame import F64
+from ps2stream.experiments.evaluate import Judgement
+from ps2stream.experiments.plans import (
+    GRID,
+    JUDGED_AT,
+    KD,
+    METRIC,
+    RTREE,
+    SPACE,
+    TEXT,
+    Row,
+    Settings,
+    bars,
+    cases,
+    every,
+    judged,
+    planned,
+    ratios,
+    worlds,
+)  # fmt: skip
+from ps2stream.experiments.report import LOST, Chart, Report, Verdict, ordering
+from ps2stream.experiments.sweep import Condition, compared, sides, swept
+from ps2stream.experiments.worlds import World, all_rare
+from ps2stream.language.analyzer import TOP
+
+COLUMNS = (
+    "stream", "queries", "condition", "workers", "algorithm", "throughput", "kernel_throughput",
+    "balance", "slowest_over_bound", "copies",
+)  # fmt: skip
+BEST = tuple(
+    (best, tuple(name for name in among if name != best))
+    for best, among in ((METRIC, TEXT), (KD, SPACE))
+)
+CONDITIONS = (Condition(workers=(2, 16)), Condition("sides x4", sides(4.0)))
+
+
+def run(settings: Settings) -> Report:
+    """F6 for Q1 and Q2, and the sweeps."""
+    rows, notes = every(settings, ("q1", "q2"), (*TEXT, *SPACE))
+    verdicts: list[Verdict] = []
+    for stream, queries in cases(rows):
+        at = {"stream": stream, "queries": queries}
+        name = f"{stream} {queries}"
+        if queries == "Q1":
+            claim = f"{name}: every space method above every text method"
+            verdicts.append(ordering(claim, ratios(rows, SPACE, TEXT, **at)))
+            found = ratios(rows, (GRID,), ("frequency",), **at)
+            paper = "160,659 / 76,921 tuples/s"
+            verdicts.append(
+                ordering(f"{name}: grid above frequency", found, paper, 160_659 / 76_921)
+            )
+        else:
+            claim = f"{name}: every text method above every space method"
+            verdicts.append(ordering(claim, ratios(rows, TEXT, SPACE, **at)))
+            found = ratios(rows, (METRIC,), (RTREE,), **at)
+            paper = "267,415 / 181,542 tuples/s"
+            verdicts.append(
+                ordering(f"{name}: metric above R-tree", found, paper, 267_415 / 181_542)
+            )
+        for best, others in BEST:
+            claim = f"{name}: {best} above {' and '.join(others)}"
+            verdicts.append(ordering(claim, ratios(rows, (best,), others, **at)))
+    more, found_more = sweep(settings)
+    if settings.sweeps:
+        counted = dataclasses.replace(settings, repeats=0)
+        more += (far := swept(counted, ("q1",), (*TEXT, *SPACE), CONDITIONS))
+        found_more += [
+            ordering(f"{case}: {best} above {' and '.join(others)}", found)
+            for best, others in BEST
+            for case, found in compared(far, (best,), others, {"modelled": "throughput"})
+        ]
+    return Report(
+        "f6", "throughput of the baselines, tuples/s", settings.to_dict(),
+        [*settings.notes(), *notes, *SWEEP_NOTES], COLUMNS, [*rows, *more],
+        [*verdicts, *found_more],
+        Chart("bars", "tuples/s", bars(rows, {"modelled": "throughput",
+                                              "kernel": "kernel_throughput"})),
+    )  # fmt: skip
+
+
+SWEEP_NOTES = (
+    "Sweep: Q2 with one keyword rare, or all; kd-tree with H2, or sending each object to the",
+    "worker of its place whatever its words (`kd-tree, no H2`; modelled), as the paper's",
+    "description of kdt-tree leaves reads. At full size also other numbers of workers and",
+    "larger squares, modelled, for which text and which space method is the best.",
+)
+
+
+def sweep(settings: Settings) -> tuple[list[Row], list[Verdict]]:
+    """Under which condition text is above space on Q2."""
+    rows: list[Row] = []
+    verdicts: list[Verdict] = []
+    for rare in (False, True):
+        changed = ("all rare", all_rare) if rare else ()
+        for world in worlds(settings, ("q2",), *changed):
+            _, text = judged(world, METRIC, settings.workers[0], settings)
+            kd, space = judged(world, KD, settings.workers[0], settings)
+            slowest = float(unfiltered(world, space, settings).max())
+            bare = space.tuples / slowest * 1e6
+            fields = ("stream", "queries", "workers")
+            row = {n: kd[n] for n in fields} | {"algorithm": "kd-tree, no H2", "throughput": bare}
+            if rare:
+                metric_row = {n: kd[n] for n in fields} | {
+                    "algorithm": METRIC, "throughput": text.throughput,
+                    "kernel_throughput": text.kernel_throughput,
+                }  # fmt: skip
+                rows += [metric_row, kd]
+            rows.append(row)
+            for label, value in (("kd-tree", space.throughput), ("kd-tree without H2", bare)):
+                claim = f"{world.name}: metric above {label}"
+                verdicts.append(ordering(claim, {"modelled": text.throughput / value}, LOST))
+    return rows, verdicts
+
+
+def unfiltered(world: World, found: Judgement, settings: Settings) -> F64:
+    """The load of each worker of a kd-tree, float64[workers], were every object sent to the
+    worker of its place. Where kd-tree divides a cell by text, to that of the pseudo-term."""
+    plan = planned(world, KD, len(found.load), settings)
+    h1 = plan.compile(world.analyzer)
+    objects = np.zeros(len(found.load), np.int64)
+    for part in world.period.rounds:
+        cell = plan.grid.cells(part.objects.lon, part.objects.lat, 0)
+        worker = h1.owners(cell, np.full(len(cell), TOP, np.uint64))
+        objects += np.bincount(worker, minlength=len(objects))
+    more = np.maximum(objects - found.objects, 0)
+    load: F64 = found.load + JUDGED_AT.c2 * more
+    return load

@@ -1,0 +1,86 @@
+"""Cases of Minimum Cost Migration, and what the algorithms make of them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ps2stream.protocol.frame import F64, I64
+from ps2stream.planner.adjust.algorithms import SELECTIONS
+from ps2stream.planner.adjust.selection import select
+from ps2stream.planner.adjust.units import Units
+from ps2stream.routing.costs import (Costs)
+
+DRAWS = 8
+"""Of `ra`, whose answer is a matter of luck: bytes are the mean of so many."""
+
+
+class Case(NamedTuple):
+    """load float64[n], microseconds; size int64[n], bytes; tau: the load to move."""
+
+    load: F64
+    size: I64
+    tau: float
+
+
+def chosen(name: str, case: Case, seed: int = 0) -> I64 | None:
+    """What one of SELECTIONS answers."""
+    return select(SELECTIONS[name], case.load, case.size, case.tau, seed)
+
+
+def bytes_of(name: str, case: Case) -> float:
+    """What its choice takes. Raises ValueError for a case without an answer."""
+    draws = [chosen(name, case, seed) for seed in range(DRAWS if name == "ra" else 1)]
+    if any(found is None for found in draws):
+        raise ValueError("no set of these units has a load of tau to 2 tau")
+    return float(np.mean([case.size[found].sum() for found in draws]))
+
+
+def optimum(case: Case) -> int | None:
+    """The least bytes by trying all subsets, None where none will do."""
+    sets = itertools.product((0.0, 1.0), repeat=len(case.load))
+    matrix = np.array(list(sets)).reshape(-1, len(case.load))
+    moved, costs = matrix @ case.load, matrix @ case.size
+    good = (moved >= case.tau * (1 - 1e-9)) & (moved <= 2 * case.tau * (1 + 1e-9))
+    return int(costs[good].min()) if good.any() else None
+
+
+def of_worker(units: Units, workers: int, costs: Costs, shares: Sequence[float]) -> dict[str, Case]:
+    """The movable parts of the most loaded worker. "gap": half of what it has above the least
+    loaded, as an adjustment has it; and each of `shares` of its own load."""
+    loads = units.loads(workers, costs)
+    source = int(np.argmax(loads))
+    mine = units.take(units.movable & (units.worker == source))
+    load = mine.load(costs)
+    taus = {"gap": float(loads[source] - loads.min()) / 2}
+    taus |= {f"{share:.0%}": share * float(loads[source]) for share in shares}
+    return {label: Case(load, mine.bytes, tau) for label, tau in taus.items()}
+
+
+def small(count: int, seed: int) -> Iterator[Case]:
+    """So few units that all subsets can be tried."""
+    for k in range(count):
+        rng = np.random.default_rng([seed, 9, k])
+        n = int(rng.integers(1, 13))
+        load = rng.integers(0, 21, n).astype(np.float64) if k % 2 else rng.lognormal(3, 1.5, n)
+        size = rng.integers(0, 13, n) if k % 3 else rng.integers(1, 1 << 20, n)
+        yield Case(load, size, max(float(load.sum() * rng.uniform(0.01, 1.0)), 1e-3))
+
+
+def generated(count: int, seed: int = 7) -> Iterator[Case]:
+    """Workers as one meets them: loads and sizes skewed like words and cities are, more or
+    less related."""
+    for k in range(count):
+        rng = np.random.default_rng([seed, k])
+        n = int(rng.integers(8, 400))
+        rank = 1 / np.arange(1, n + 1) ** rng.uniform(0.6, 1.4)
+        objects = rng.permutation(rank) * 1e5 * rng.lognormal(0, 0.5, n)
+        queries = rng.permutation(rank) * 1e4 * rng.lognormal(0, 0.7, n)
+        if k % 3:
+            queries = objects / 10 * rng.lognormal(0, 0.8, n)
+        load = 0.02 * objects * queries + 0.6 * objects
+        size = (queries * rng.lognormal(5, 0.2, n)).astype(np.int64) + 1
+        yield Case(load, size, float(load.sum() * rng.uniform(0.02, 0.45)))

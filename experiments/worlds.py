@@ -1,0 +1,157 @@
+"""A stream cut in two: what a plan is made from, and what it is judged on.
+
+The stream of `bench.workload`, 10 objects to an insert and a delete, runs up to a moment T
+and on. The planner knows what a service would know at T: the objects and updates until
+then and the queries that stand. Judged is what comes after T: other objects, and the
+queries that stand at T as they come and go. Posting terms follow the frequencies before T.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from ps2stream.protocol.frame import Array, column_to_strings
+from ps2stream.benchmarks.engine import query_rows
+from ps2stream.benchmarks.workload import Workload, make
+from ps2stream.experiments.evaluate import Objects, Period, Round
+from ps2stream.planner.sample import Sample, posts, take
+from ps2stream.planner.statistics import Statistics
+from ps2stream.planner.updates import DELETE, INSERT, LIVE, of_rects
+from ps2stream.protocol.rows import Kind
+from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
+
+UPDATE_EVERY = 10  # objects
+SYNTHETIC = "synthetic"
+Change = Callable[[Workload], Workload]
+
+
+class Size(NamedTuple):
+    """queries that stand; objects before and after T; rounds that are judged. generated: how
+    many times as many objects the synthetic stream has, which is as long as one likes: what
+    a small sample says wrongly of a worker's share is not the plan's fault. drawn: posts that
+    come over and over; 0: each once."""
+
+    queries: int
+    planned: int
+    judged: int
+    rounds: int = 4
+    generated: int = 1
+    drawn: int = 0
+
+    def of(self, source: str) -> Size:
+        """For the streams of one source."""
+        times = self.generated if source == SYNTHETIC else 1
+        return self._replace(planned=times * self.planned, judged=times * self.judged)
+
+
+QUICK = Size(20_000, 10_000, 20_000, 2)
+FULL = Size(200_000, 40_000, 100_000, 4, 4)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class World:
+    """statistics and frequencies (of the terms, in the objects) are of before T; load: the whole
+    stream."""
+
+    name: str
+    analyzer: Analyzer
+    statistics: Statistics
+    frequencies: dict[str, int]
+    period: Period
+    load: Workload
+
+
+def as_drawn(load: Workload) -> Workload:
+    """No change."""
+    return load
+
+
+def westward(load: Workload) -> Workload:
+    """The same posts in another order: the hot spot wanders, as the day does. The eastern half
+    has three quarters of the first and a quarter of the last."""
+    lon = load.posts.lon
+    east = np.argsort(np.argsort(-lon, kind="stable")) / len(lon)  # 0 the easternmost
+    order = np.argsort(east + 2 * np.random.default_rng([load.seed, 3]).random(len(lon)))
+    return dataclasses.replace(load, posts=load.posts.take(order))
+
+
+def make_world(
+    name: str, source: str, group: str, size: Size, seed: int, change: Change = as_drawn
+) -> World:
+    """source: "synthetic" or a file of posts; group q1, q2, q3; change: of its queries.
+    Raises InvalidArgument for a bad file."""
+    analyzer, size = Analyzer(Analysis(salt=seed)), size.of(source)
+    before, after = size.planned // UPDATE_EVERY, size.judged // UPDATE_EVERY
+    objects = size.planned + size.judged
+    drawn = min(size.drawn or objects, objects)
+    load = change(make(source, group, size.queries, before + after, drawn, seed, analyzer))
+    if drawn < objects:
+        load = dataclasses.replace(load, posts=load.posts.take(np.arange(objects) % drawn))
+    known = sample(load, slice(0, size.planned), slice(0, before), analyzer)
+    frequencies = Frequencies.of(known.frequencies, analyzer)
+    rows = query_rows(load, analyzer, frequencies, 0, len(load.interests.every))
+    off, term = analyzer.analyse(load.posts.text_off, load.posts.text)
+
+    def stretch(first: int, last: int) -> Objects:
+        part = off[first : last + 1]
+        lon, lat = load.posts.lon[first:last], load.posts.lat[first:last]
+        return Objects(lon, lat, part - part[0], term[part[0] : part[-1]])
+
+    number, death = np.arange(len(rows)), load.interests.death
+
+    def updates(first: int, last: int) -> tuple[Array, Array]:
+        """Numbers of the queries that inserts first + 1..last bring and end."""
+        here = (death > first) & (death <= last) & (number < load.start + last)
+        return number[load.start + first : load.start + last], np.flatnonzero(here)
+
+    standing = np.flatnonzero((number < load.start + before) & (death > before))
+    edges = np.linspace(0, after, size.rounds + 1).astype(int).tolist()
+    marks = (size.planned + np.linspace(0, size.judged, size.rounds + 1)).astype(int).tolist()
+    rounds = []
+    for i in range(size.rounds):
+        came, gone = updates(before + edges[i], before + edges[i + 1])
+        deletes = rows.take(gone).replace(kind=np.full(len(gone), Kind.DELETE, np.uint8))
+        rounds.append(Round(rows.take(came), deletes, stretch(marks[i], marks[i + 1])))
+    period = Period(rows.take(standing), rounds)
+    return World(name, analyzer, known.stats, known.frequencies, period, load)
+
+
+def sample(load: Workload, objects: slice, updates: slice, analyzer: Analyzer) -> Sample:
+    """What a planner is told of a stretch of the stream: these objects, the queries that stand
+    when these updates begin, and these, as many deletes as are due among them."""
+    off = load.posts.text_off[objects.start : objects.stop + 1]
+    texts = column_to_strings(off - off[0], load.posts.text[off[0] : off[-1]])
+    batch = posts(load.posts.lon[objects], load.posts.lat[objects], texts)
+    death = load.interests.death[: load.start + updates.stop]
+    inserted = np.maximum(np.arange(len(death)) - load.start + 1, 0)
+    known = np.flatnonzero((death > updates.start) | (inserted > updates.start))
+    gone = known[death[known] <= updates.stop]
+    row = np.concatenate([known, gone])
+    time = np.concatenate([inserted[known], death[gone]])
+    first = np.where(inserted[known] > updates.start, INSERT, LIVE)
+    op = np.concatenate([first, np.full(len(gone), DELETE)])
+    expressions = load.expressions()
+    ids, said = [f"q{i}" for i in row.tolist()], [expressions[i] for i in row.tolist()]
+    changes = of_rects(ids, op, time, said, load.interests.rect[row])
+    return take(lambda: [batch], [changes], analyzer.analysis, load.grid)
+
+
+def all_rare(load: Workload) -> Workload:
+    """The same queries, every keyword drawn from outside the 1% most frequent terms."""
+    count = np.array([load.counts[w] for w in load.words], np.float64)
+    first = max(len(count) // 100, 1)
+    mass = np.cumsum(count[first:] / count[first:].sum())
+    rng = np.random.default_rng([load.seed, 2])
+    old = load.interests.word
+    word = first + np.searchsorted(mass, rng.random(old.shape))
+    word = np.minimum(word, len(count) - 1).astype(np.int32)
+    word[old < 0] = -1
+    # A keyword that was drawn twice counts once.
+    word[:, 1][word[:, 1] == word[:, 0]] = -1
+    word[:, 2][(word[:, 2] == word[:, 0]) | (word[:, 2] == word[:, 1])] = -1
+    word = -np.sort(-word, axis=1)
+    return dataclasses.replace(load, interests=dataclasses.replace(load.interests, word=word))

@@ -1,0 +1,1 @@
+"""The clients, synchronous and asynchronous."""

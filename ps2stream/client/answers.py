@@ -1,0 +1,436 @@
+"""What the service says, read: receipts, refused rows, status, errors, and when to retry."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+import pyarrow as pa
+from google.protobuf.message import DecodeError, Message
+from google.rpc import error_details_pb2, status_pb2
+
+from ps2stream.client.requests import LEVELS, Query
+from ps2stream.errors import (
+    AlreadyExists,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    PermissionDenied,
+    Ps2StreamError,
+    ResourceExhausted,
+    Unauthenticated,
+    Unavailable,
+    Violation,
+)
+from ps2stream.posts.sample import SAMPLE, SINCE
+from ps2stream.security import QUOTA_RETRY_MS
+from ps2stream.space import geojson
+from ps2stream.space.regions import RECT_FIELDS, Circle, Rect, Region
+from ps2stream.v1 import admin_pb2, explain_pb2, pubsub_pb2, query_pb2
+
+DETAILS_KEY = "grpc-status-details-bin"
+_CONNECTING = re.compile(
+    r"failed to connect to all addresses.*\b(?:ipv4|ipv6|unix):(?P<where>\S+?): (?P<why>.+)$",
+    re.DOTALL,
+)
+_NAMING = re.compile(r"DNS resolution failed for (?P<where>[^:\s]+(?::\d+)?)")
+_FAILED = "Failed to connect to remote host: "
+
+
+class Refused(NamedTuple):
+    """A row of a batch that was not taken: its index, and an error as the service gives it
+    for a single one."""
+
+    row: int
+    error: Ps2StreamError
+
+
+class InsertedQuery(int):
+    """The LSN of an insert, with what the service understood of the query.
+
+    `expression` is canonical; `area` has the fields of AreaSummary by name, None for the whole
+    world; `warnings` say what looks like a mistake, and what may have been meant.
+    """
+
+    expression: str
+    area: dict[str, Any] | None
+    warnings: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Receipt:
+    """Where a batch was accepted: object i of the accepted has offset `first_offset + i` in
+    `partition` and is matched as of `lsn`. `level` is the one that held."""
+
+    level: str
+    partition: int
+    first_offset: int
+    accepted: int
+    lsn: int
+    refused: tuple[Refused, ...] = ()
+    retry_after_ms: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TokenInfo:
+    """A token without its secret. Times are Unix milliseconds; expires_ms 0: never."""
+
+    id: str
+    tenant: str
+    scopes: tuple[str, ...]
+    created_ms: int
+    expires_ms: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MoveInfo:
+    """A move from plan to plan that ended. begun, switched, ended are LSNs, and in Unix ms;
+    switched 0: it was given up. `queries` in so many `bytes` were loaded. `objects` were accepted
+    meanwhile; of these the matches of `delayed` took more than 0.1 s to be durable, of `stalled`
+    more than 1 s. `collapsed`: matches that two workers found, of which a merger made one. At
+    its end workers lacked `missing` postings of what they own, and held `surplus` beyond it. None:
+    not measured."""
+
+    from_version: int
+    to_version: int
+    outcome: str
+    begun: int
+    switched: int
+    ended: int
+    apart: int = 0
+    apart_ms: int | None = None
+    begun_ms: int | None = None
+    switched_ms: int | None = None
+    ended_ms: int | None = None
+    queries: int | None = None
+    bytes: int | None = None
+    objects: int | None = None
+    delayed: int | None = None
+    stalled: int | None = None
+    collapsed: int | None = None
+    missing: int | None = None
+    surplus: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Moves:
+    """The plan in force, for so many workers; where the move under way stands (`state`: done
+    when there is none, apart, loading, hot, retiring), with the LSNs of its steps; those that
+    ended. Of the `live` queries `old` belong to the old plan of two that are apart, which they are
+    since `apart_ms` (Unix ms; None: not known, or they are not)."""
+
+    plan_version: int
+    workers: int
+    following_version: int
+    state: str
+    begun: int
+    switched: int
+    apart: int
+    live: int
+    old: int
+    apart_ms: int | None
+    ended: tuple[MoveInfo, ...]
+
+    @property
+    def old_share(self) -> float:
+        """What part of the live queries belongs to the old plan."""
+        return self.old / self.live if self.live else 0.0
+
+
+def inserted_query_of(answer: pubsub_pb2.InsertQueryResponse) -> InsertedQuery:
+    inserted = InsertedQuery(answer.lsn)
+    found = answer.interpretation
+    inserted.expression = found.expression
+    inserted.area = plain(found.area) if found.HasField("area") else None
+    inserted.warnings = tuple(found.warnings)
+    return inserted
+
+
+def query_of(message: query_pb2.Query) -> Query:
+    """A query as the service shows it."""
+    region: Region | None = None
+    match message.region.WhichOneof("shape"):
+        case "rectangle":
+            region = Rect(*(getattr(message.region.rectangle, f) for f in RECT_FIELDS))
+        case "circle":
+            circle = message.region.circle
+            region = Circle(circle.lon, circle.lat, circle.radius_km)
+        case "geojson":
+            region = geojson.from_json(json.loads(message.region.geojson), stored=True)
+    return Query(message.id, message.expression, region, message.session)
+
+
+class BulkAnswers:
+    """Collects the answers of a bulk call."""
+
+    def __init__(self) -> None:
+        self.lsns: list[int] = []
+        self.refused: list[Refused] = []
+
+    def add(
+        self, answer: pubsub_pb2.InsertQueriesResponse | pubsub_pb2.DeleteQueriesResponse
+    ) -> None:
+        """The next answer."""
+        self.refused += refusals(answer.errors, "queries", len(self.lsns))
+        self.lsns += answer.lsns
+
+    def result(self, refused: list[Refused] | None) -> list[int]:
+        """The LSN of each row; 0 where it was refused. Without a list to put them into,
+        refused rows raise InvalidArgument, else AlreadyExists or NotFound."""
+        if refused is not None:
+            refused += self.refused
+        elif self.refused:
+            invalid = [r.error for r in self.refused if isinstance(r.error, InvalidArgument)]
+            if invalid:
+                raise InvalidArgument([v for e in invalid for v in e.violations])
+            raise self.refused[0].error
+        return self.lsns
+
+
+def refusals(errors: Iterable[query_pb2.RowError], name: str, base: int = 0) -> tuple[Refused, ...]:
+    """The rows that a batch refused; paths in the errors begin with `name[row]`."""
+    out = []
+    for e in errors:
+        row = base + e.row
+        error: Ps2StreamError
+        if e.code == query_pb2.ROW_CODE_ALREADY_EXISTS:
+            error = AlreadyExists(f"{name}[{row}]: {e.description}")
+        elif e.code == query_pb2.ROW_CODE_NOT_FOUND:
+            error = NotFound(f"{name}[{row}]: {e.description}")
+        elif e.code == query_pb2.ROW_CODE_RESOURCE_EXHAUSTED:
+            error = ResourceExhausted(f"{name}[{row}]: {e.description}", QUOTA_RETRY_MS)
+        else:
+            error = _invalid(f"{name}[{row}].{e.field}", e.description)
+        out.append(Refused(row, error))
+    return tuple(out)
+
+
+def receipt_of(
+    answer: pubsub_pb2.PublishResponse | pubsub_pb2.PublishStreamResponse,
+) -> Receipt:
+    names = {v: k for k, v in LEVELS.items()}
+    return Receipt(
+        names.get(answer.level, ""),
+        answer.partition,
+        answer.first_offset,
+        answer.accepted,
+        answer.lsn,
+        refusals(answer.refused, "objects"),
+        answer.retry_after_ms if isinstance(answer, pubsub_pb2.PublishStreamResponse) else 0,
+    )
+
+
+def status_of(answer: admin_pb2.GetStatusResponse) -> dict[str, Any]:
+    """A flat dict; whole numbers as int, `endpoints` and `problems` lists, `census` a dict with the
+    fields of Census, None until there is one."""
+    out: dict[str, Any] = {
+        "version": answer.version,
+        "plan_version": answer.plan_version,
+        "dispatcher": answer.dispatcher,
+        "live_queries": answer.live_queries,
+        "streams": answer.streams,
+        "in_flight": answer.in_flight,
+        "endpoints": list(answer.endpoints),
+        "healthy": not answer.problems,
+        "problems": list(answer.problems),
+        "census": plain(answer.census) if answer.HasField("census") else None,
+    }
+    for name, value in sorted(answer.counters.items()):
+        out[name] = int(value) if value.is_integer() else value
+    return out
+
+
+def plain(answer: Message) -> dict[str, Any]:
+    """A message as a dict; of what may be absent, None where it is."""
+    out: dict[str, Any] = {}
+    for field in answer.DESCRIPTOR.fields:
+        value = getattr(answer, field.name)
+        if field.is_repeated:
+            out[field.name] = [plain(v) if isinstance(v, Message) else v for v in value]
+        else:
+            absent = field.has_presence and not answer.HasField(field.name)
+            shown = plain(value) if isinstance(value, Message) else value
+            out[field.name] = None if absent else shown
+    return out
+
+
+def explanation_of(answer: explain_pb2.ExplainMatchResponse) -> dict[str, Any]:
+    """The message as a dict, the query as `ps2stream list --json` has it."""
+    query = query_of(answer.query)
+    region = None if query.region is None else query.region.to_json()
+    told = {"id": query.id, "session": query.session, "expression": query.expression}
+    return plain(answer) | {"query": told | {"region": region}}
+
+
+def sample_of(parts: Sequence[bytes]) -> pa.Table:
+    """The messages of SampleObjects as one table; since_ms is in its schema's metadata."""
+    messages = [admin_pb2.SampleObjectsResponse.FromString(data) for data in parts]
+    batches = [batch for m in messages for batch in pa.ipc.open_stream(m.arrow)]
+    table = pa.Table.from_batches(batches, SAMPLE)
+    since = max((m.since_ms for m in messages), default=0)
+    return table.replace_schema_metadata({SINCE: b"%d" % since})
+
+
+class WatchedObject(NamedTuple):
+    """An object: degrees, Unix ms, the beginning of its text."""
+
+    id: str
+    partition: int
+    offset: int
+    time_ms: int
+    lon: float
+    lat: float
+    text: str
+
+
+class WatchedMatch(NamedTuple):
+    """A match of a query of one's own. `query_lsn` tells the query from others that had its id;
+    `session`: the number of the one that gets the match."""
+
+    object: WatchedObject
+    query_id: str
+    query_lsn: int
+    session: int
+
+
+class Watched(NamedTuple):
+    """Some of the `accepted` objects and of the `matched` pairs since the last one. latency_ms:
+    of each batch whose matches became durable; missed: how many of these a slow reader has
+    missed since the stream began."""
+
+    objects: tuple[WatchedObject, ...]
+    matches: tuple[WatchedMatch, ...]
+    accepted: int
+    matched: int
+    latency_ms: tuple[float, ...]
+    missed: int
+
+
+def watched_of(data: bytes) -> Watched:
+    """A message of Watch."""
+    answer = admin_pb2.WatchResponse.FromString(data)
+    matches = (
+        WatchedMatch(_watched(m.object), m.query_id, m.query_lsn, m.session) for m in answer.matches
+    )
+    return Watched(
+        tuple(map(_watched, answer.objects)),
+        tuple(matches),
+        answer.accepted,
+        answer.matched,
+        tuple(answer.latency_ms),
+        answer.missed,
+    )
+
+
+def _watched(o: admin_pb2.WatchedObject) -> WatchedObject:
+    return WatchedObject(o.id, o.partition, o.offset, o.time_ms, o.lon, o.lat, o.text)
+
+
+def create_token_request(
+    tenant: str, scopes: Iterable[str], expires_ms: int
+) -> admin_pb2.CreateTokenRequest:
+    """Raises InvalidArgument for an unknown scope."""
+    names = {f"SCOPE_{scope.upper()}" for scope in scopes}
+    if unknown := names - set(admin_pb2.Scope.keys()):
+        raise _invalid("scopes", f"there is no scope {min(unknown)[6:].lower()!r}")
+    found = sorted(admin_pb2.Scope.Value(name) for name in names)
+    return admin_pb2.CreateTokenRequest(tenant=tenant, scopes=found, expires_ms=expires_ms)
+
+
+def token_of(token: admin_pb2.Token) -> TokenInfo:
+    """A token as the service shows it."""
+    scopes = tuple(admin_pb2.Scope.Name(s)[6:].lower() for s in token.scopes)
+    return TokenInfo(token.id, token.tenant, scopes, token.created_ms, token.expires_ms)
+
+
+def moves_of(answer: admin_pb2.GetMovesResponse) -> Moves:
+    """Where the service stands between plans."""
+    return Moves(
+        answer.plan_version,
+        answer.workers,
+        answer.following_version,
+        admin_pb2.MoveState.Name(answer.state).removeprefix("MOVE_STATE_").lower(),
+        answer.begun,
+        answer.switched,
+        answer.apart,
+        answer.live_queries,
+        answer.old_queries,
+        answer.apart_ms if answer.HasField("apart_ms") else None,
+        tuple(map(_move_of, answer.moves)),
+    )
+
+
+def _move_of(move: admin_pb2.Move) -> MoveInfo:
+    named = {field.name: value for field, value in move.ListFields()}
+    named["outcome"] = admin_pb2.Outcome.Name(move.outcome).removeprefix("OUTCOME_").lower()
+    return MoveInfo(**{"switched": 0} | named)
+
+
+def error_of(code: str, message: str, details: bytes | None) -> Exception:
+    """The exception for a gRPC status: code by name, `details` the google.rpc.Status."""
+    status = status_pb2.Status()
+    if details:
+        try:
+            status = status_pb2.Status.FromString(details)
+        except DecodeError:
+            status = status_pb2.Status(message=message)
+    match code:
+        case "INVALID_ARGUMENT":
+            bad = error_details_pb2.BadRequest()
+            for detail in status.details:
+                detail.Unpack(bad)
+            found = [Violation(v.field, v.description) for v in bad.field_violations]
+            return InvalidArgument(found or [Violation("request", message)])
+        case "RESOURCE_EXHAUSTED":
+            retry = error_details_pb2.RetryInfo()
+            if any(detail.Unpack(retry) for detail in status.details):
+                return ResourceExhausted(message, retry.retry_delay.ToMilliseconds())
+            if "larger than max" in message:  # gRPC's own refusal, which no retry can help
+                return _invalid("request", message)
+            return ResourceExhausted(message, 0)
+        case "DEADLINE_EXCEEDED":
+            return TimeoutError(message)
+        case "UNAVAILABLE":
+            return Unavailable(_unreachable(message) or message)
+    kinds: dict[str, type[Ps2StreamError]] = {
+        "ALREADY_EXISTS": AlreadyExists,
+        "NOT_FOUND": NotFound,
+        "FAILED_PRECONDITION": FailedPrecondition,
+        "UNAUTHENTICATED": Unauthenticated,
+        "PERMISSION_DENIED": PermissionDenied,
+    }
+    kind = kinds.get(code)
+    return kind(message) if kind else Ps2StreamError(f"{code}: {message}")
+
+
+def _unreachable(message: str) -> str:
+    """gRPC's words about a connection that could not be made, in ours; "" for any other text."""
+    if found := _CONNECTING.search(message):
+        where, why = unquote(found["where"]), found["why"].removeprefix(_FAILED)
+        hint = "; is `ps2stream serve` running there?" if "refused" in why.lower() else ""
+        return f"cannot connect to {where}: {why}{hint}"
+    if found := _NAMING.match(message):
+        return f"cannot connect to {found['where']}: the name of the host is not known"
+    return ""
+
+
+def pause_before(error: Exception, attempt: int, repeatable: bool) -> float | None:
+    """Seconds to wait before trying again; None when trying again makes no sense.
+
+    A full service has accepted nothing, so any call may be repeated; after UNAVAILABLE only
+    one that is `repeatable` without doing its work twice.
+    """
+    backoff = min(2.0, 0.05 * 2.0 ** min(attempt, 10))
+    if isinstance(error, ResourceExhausted) and error.retry_after_ms:
+        return max(backoff, error.retry_after_ms / 1000)
+    if isinstance(error, Unavailable) and repeatable:
+        return backoff
+    return None
+
+
+def _invalid(field: str, problem: str) -> InvalidArgument:
+    return InvalidArgument([Violation(field, problem)])

@@ -1,0 +1,170 @@
+"""A subscription of the asynchronous client, and how a stream's answers are read."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+import grpc.aio
+
+from ps2stream.client import answers
+from ps2stream.client.matches import Match, Matches, Receiver
+from ps2stream.errors import Ps2StreamError, Unavailable
+
+log = logging.getLogger("ps2stream.client")
+
+
+class AsyncSubscription:
+    """Matches of one session, as they come. Iterate over it, or over `batches()`. A batch
+    counts as taken when the next one is asked for."""
+
+    def __init__(self, stub: Any, receiver: Receiver, reconnect: bool, timeout: float) -> None:
+        self._stub = stub
+        self._receiver = receiver
+        self._reconnect = reconnect
+        self._timeout = timeout
+        self._call: Any = None
+        self._closed = False
+        self._shown = 0  # the last pair handed out, not yet known to be taken
+
+    @property
+    def cursor(self) -> bytes:
+        """How far the matches were handed out, the one (or the batch) in hand included. Kept in
+        one transaction with what was made of them, before the next is asked for, and given to the
+        next subscription, it lets each count once, whatever fails."""
+        return self._receiver.cursor(self._shown)
+
+    @property
+    def missed(self) -> int:
+        """Pairs that the service had to drop because nobody took them in time."""
+        return self._receiver.missed
+
+    async def __aenter__(self) -> Self:
+        await self._connect()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is not None:
+            self._shown = 0  # its handling may have failed
+        await self.close()
+
+    async def close(self) -> None:
+        """Acknowledge what was handed out and end the stream."""
+        if self._closed:
+            return
+        self._closed = True
+        call = self._call
+        if call is None or call.done():
+            return
+        self._receiver.took(self._shown)
+        try:
+            if (last := self._receiver.credit(flush=True)) is not None:
+                await call.write(last)
+            await call.done_writing()
+            async with asyncio.timeout(0.5):
+                while await call.read() is not grpc.aio.EOF:
+                    pass
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError):
+            log.debug("the stream ended before its last acknowledgement")
+        call.cancel()
+
+    async def __aiter__(self) -> AsyncIterator[Match]:
+        async for batch in self._batches():
+            for number, match in enumerate(batch, batch.first):
+                self._shown = number
+                yield match
+
+    async def batches(self) -> AsyncIterator[Matches]:
+        """Whole batches as columns; also those that hold only a gap."""
+        async for batch in self._batches():
+            self._shown = batch.last
+            yield batch
+
+    async def _batches(self) -> AsyncIterator[Matches]:
+        while (data := await self._next()) is not None:
+            found = self._receiver.on(data)
+            if found is not None:
+                if found.gap is not None:
+                    log.warning("%s", found.gap)
+                yield found
+                self._receiver.took(found.last)
+                self._shown = 0
+            if (credit := self._receiver.credit()) is not None:
+                try:
+                    await self._call.write(credit)
+                except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                    continue  # the next read says why
+
+    async def _next(self) -> bytes | None:
+        """The next message; None when the subscription has been closed."""
+        if self._call is None and not self._closed:
+            await self._connect()
+        while not self._ended():
+            try:
+                return await next_answer(self._call)
+            except (Ps2StreamError, TimeoutError) as error:
+                if self._ended():
+                    break
+                if not (self._reconnect and isinstance(error, Unavailable)):
+                    raise
+                await self._again(error)
+        return None
+
+    def _ended(self) -> bool:
+        """Whether `close` was called, perhaps while something was awaited."""
+        return self._closed
+
+    async def _again(self, error: Exception) -> None:
+        """Open the stream again; gives up after `timeout` seconds."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._timeout
+        count = 0
+        while True:
+            pause = answers.pause_before(error, count, True)
+            if pause is None or loop.time() + pause >= deadline:
+                raise error
+            await asyncio.sleep(pause)
+            count += 1
+            if self._closed:
+                return
+            try:
+                await self._connect()
+                return
+            except Unavailable as again:
+                error = again
+
+    async def _connect(self) -> None:
+        self._call = self._stub()
+        try:
+            await self._call.write(self._receiver.start())
+        except grpc.aio.AioRpcError as error:
+            raise rpc_error(error) from None
+        self._receiver.on(await next_answer(self._call))
+
+
+async def next_answer(call: Any) -> bytes:
+    """The next answer of a stream. Raises its status, or Unavailable at its end."""
+    try:
+        data = await call.read()
+    except grpc.aio.AioRpcError as error:
+        raise rpc_error(error) from None
+    if data is grpc.aio.EOF:
+        raise Unavailable("the service ended the stream")
+    return bytes(data)
+
+
+def rpc_error(error: grpc.aio.AioRpcError) -> Exception:
+    """The exception for a call that failed."""
+    trailing: dict[str, Any] = dict(error.trailing_metadata() or ())
+    return answers.error_of(
+        error.code().name, error.details() or "", trailing.get(answers.DETAILS_KEY)
+    )

@@ -1,0 +1,216 @@
+"""What both clients share: values, and the requests made of them.
+
+Nothing here talks to anyone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Protocol
+
+from ps2stream.client.inputs import named, object_batch_of, region_of_value, request_of
+from ps2stream.errors import (
+    InvalidArgument,
+    Violation,
+)
+from ps2stream.limits import BATCH_BYTES
+from ps2stream.protocol.arrow_ipc import to_ipc
+from ps2stream.space.regions import RECT_FIELDS, Circle, Polygon, Rect, Region, World
+from ps2stream.v1 import explain_pb2, object_pb2, pubsub_pb2, query_pb2
+
+DEFAULT_TARGET = "localhost:7077"
+QUERY_BATCH = 1000
+BULK_BYTES = BATCH_BYTES // 2
+_QUERY = ("id", "expression", "region")
+CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.max_receive_message_length", 256 << 20),
+    ("grpc.max_send_message_length", 256 << 20),
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+)
+LEVELS = {
+    "accepted": object_pb2.PUBLISH_LEVEL_ACCEPTED,
+    "durable": object_pb2.PUBLISH_LEVEL_DURABLE,
+    "none": object_pb2.PUBLISH_LEVEL_NONE,
+}
+
+
+class HasGeoInterface(Protocol):
+    """A geometry or feature of shapely, geopandas and others."""
+
+    @property
+    def __geo_interface__(self) -> Any: ...
+
+
+Places = (
+    Mapping[str, Any] | Rect | Circle | Polygon | World | Sequence[float] | HasGeoInterface | None
+)
+"""A region: one of `ps2stream.space.regions`, its JSON form, GeoJSON, a geometry of another
+library, such as shapely, four sides, or None."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Query:
+    """A standing query. region None is the whole world."""
+
+    id: str
+    expression: str = ""
+    region: Region | None = None
+    session: str = ""
+
+
+# --- queries --------------------------------------------------------------
+
+
+def region_to_proto(value: Any) -> query_pb2.Region | None:
+    """None for the whole world. Raises InvalidArgument for what is no region."""
+    match region_of_value(value):
+        case Rect() as region:
+            sides = {f: getattr(region, f) for f in RECT_FIELDS}
+            return query_pb2.Region(rectangle=query_pb2.Rectangle(**sides))
+        case Circle(lon, lat, km):
+            return query_pb2.Region(circle=query_pb2.Circle(lon=lon, lat=lat, radius_km=km))
+        case Polygon() as region:
+            return query_pb2.Region(geojson=json.dumps(region.to_json()))
+        case _:
+            return None
+
+
+def query_to_proto(query: Any, session: str = "") -> query_pb2.Query:
+    """From a Query, a mapping with its fields, or (id, expression[, region])."""
+    if isinstance(query, Query):
+        values: Mapping[str, Any] = {f: getattr(query, f) for f in Query.__slots__}
+    elif isinstance(query, Mapping):
+        values = query
+    elif isinstance(query, tuple | list) and len(query) <= len(_QUERY):
+        values = dict(zip(_QUERY, query, strict=False))
+    else:
+        raise _invalid("query", f"expected a Query, a mapping or ({', '.join(_QUERY)}), "
+                       f"got {named(query)}")  # fmt: skip
+    if values.get("id") is None:
+        raise _invalid("query.id", "is required")
+    if unknown := sorted(str(name) for name in values if name not in (*_QUERY, "session")):
+        raise _invalid("query", f"unknown field {unknown[0]!r}; expected {', '.join(_QUERY)}")
+    texts = {"id": "", "expression": "", "session": session}
+    texts |= {name: values[name] for name in texts if values.get(name) is not None}
+    for name, text in texts.items():
+        if not isinstance(text, str):
+            raise _invalid(f"query.{name}", f"expected a string, got {named(text)}")
+    texts["session"] = texts["session"] or session
+    region = region_to_proto(values.get("region"))
+    try:
+        return query_pb2.Query(region=region, **texts)
+    except ValueError as error:
+        raise _invalid("query", f"is not Unicode text: {error}") from None
+
+
+def insert_request(
+    id: str, expression: str, region: Places, session: str
+) -> pubsub_pb2.InsertQueryRequest:
+    query = query_to_proto((id, expression, region), session)
+    if not query.expression and not query.HasField("region"):
+        problem = f"a query needs an expression or a region: insert({id!r}, 'flood AND river')"
+        raise _invalid("query.expression", problem)
+    return pubsub_pb2.InsertQueryRequest(query=query, request_id=new_request_id())
+
+
+def delete_request(id: str) -> pubsub_pb2.DeleteQueryRequest:
+    kind = pubsub_pb2.DeleteQueryRequest
+    return request_of(kind, id=id, request_id=new_request_id())
+
+
+def explain_request(query_id: str, thing: Any) -> explain_pb2.ExplainMatchRequest:
+    """Of a mapping as in `object_batch`. Raises InvalidArgument."""
+    [row] = object_batch([thing]).objects
+    return request_of(explain_pb2.ExplainMatchRequest, query_id=query_id, object=row)
+
+
+def price_request(expression: str, region: Places) -> explain_pb2.PriceQueryRequest:
+    return explain_pb2.PriceQueryRequest(query=query_to_proto(("", expression, region), ""))
+
+
+def insert_batches(
+    queries: Iterable[Any], session: str
+) -> Iterator[pubsub_pb2.InsertQueriesRequest]:
+    """Requests of at most QUERY_BATCH queries and BULK_BYTES bytes."""
+    for part in _parts(query_to_proto(q, session) for q in many("queries", queries)):
+        yield pubsub_pb2.InsertQueriesRequest(
+            batch=query_pb2.QueryBatch(queries=part, session=session),
+            request_id=new_request_id(),
+        )
+
+
+def _parts(rows: Iterable[query_pb2.Query]) -> Iterator[list[query_pb2.Query]]:
+    part: list[query_pb2.Query] = []
+    size = 0
+    for row in rows:
+        more = row.ByteSize()
+        if part and (len(part) == QUERY_BATCH or size + more > BULK_BYTES):
+            yield part
+            part, size = [], 0
+        part.append(row)
+        size += more
+    if part:
+        yield part
+
+
+def delete_batches(ids: Iterable[str]) -> Iterator[pubsub_pb2.DeleteQueriesRequest]:
+    """Requests of at most QUERY_BATCH ids."""
+    rows = iter(many("ids", ids))
+    while part := list(islice(rows, QUERY_BATCH)):
+        yield request_of(pubsub_pb2.DeleteQueriesRequest, ids=part, request_id=new_request_id())
+
+
+def many(name: str, values: Any) -> Iterable[Any]:
+    """Values one can go through; a string is not meant by its letters. Raises InvalidArgument."""
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise _invalid(name, f"expected several, got {named(values)}")
+    return values
+
+
+def new_request_id() -> str:
+    """A name for one attempt and its retries."""
+    return uuid.uuid4().hex
+
+
+# --- objects --------------------------------------------------------------
+
+
+def object_batch(objects: Any) -> object_pb2.ObjectBatch:
+    """From rows that are mappings (lon, lat, text, id, time), columns of these names, a table or
+    data frame, or GeoJSON features. A time is Unix milliseconds or a datetime with a time zone."""
+    found = object_batch_of(objects)
+    if isinstance(found, list):
+        return object_pb2.ObjectBatch(objects=found)
+    return object_pb2.ObjectBatch(arrow=to_ipc(found))
+
+
+def publish_request(objects: Any, level: str, allow_partial: bool) -> pubsub_pb2.PublishRequest:
+    return pubsub_pb2.PublishRequest(
+        batch=object_batch(objects), level=_level(level), allow_partial=allow_partial
+    )
+
+
+def publish_stream_request(
+    objects: Any, level: str, allow_partial: bool
+) -> pubsub_pb2.PublishStreamRequest:
+    return pubsub_pb2.PublishStreamRequest(
+        batch=object_batch(objects), level=_level(level), allow_partial=allow_partial
+    )
+
+
+def _level(level: str) -> object_pb2.PublishLevel.ValueType:
+    if not isinstance(level, str) or level not in LEVELS:
+        raise _invalid("level", f"expected one of {', '.join(LEVELS)}, got {named(level)}")
+    return LEVELS[level]
+
+
+def _invalid(field: str, problem: str) -> InvalidArgument:
+    return InvalidArgument([Violation(field, problem)])

@@ -1,0 +1,283 @@
+"""Spark Structured Streaming: a stream's posts to a service, a session's matches from one.
+
+Both are clients, for those who have a stream in Spark already; nothing of the planner needs them.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from itertools import count
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
+
+from ps2stream.client.client import Client
+from ps2stream.client.matches import Matches
+from ps2stream.connectors.counts import Counts
+from ps2stream.connectors.deliveries import Deliveries
+from ps2stream.connectors.publisher import Publisher
+from ps2stream.connectors.retry import Abandoned
+from ps2stream.errors import FailedPrecondition, InvalidArgument, Unavailable
+from ps2stream.posts.arrow_columns import post_column, post_columns
+from ps2stream.posts.post import SCHEMA, bad
+from ps2stream.v1 import delivery_pb2
+
+log = logging.getLogger(__name__)
+
+PATIENCE_S = 600.0
+"""How long a service may be full or away before a task fails."""
+MOST = 10_000
+"""Matches of a micro-batch, unless one batch of the service has more."""
+COLUMNS = (
+    "seq bigint, query_id string, object_id string, partition int, offset bigint, "
+    "time timestamp, lon double, lat double, text string"
+)
+ACCESS = ("token", "tls_ca", "tls_cert", "tls_key")
+
+# --- posts ----------------------------------------------------------------------
+
+
+def publish_stream(
+    df: DataFrame,
+    server: str,
+    *,
+    name: str,
+    checkpoint: str,
+    trigger: Mapping[str, Any] | None = None,
+    **access: str,
+) -> StreamingQuery:
+    """Publish the rows of a streaming DataFrame, durably; the running query.
+
+    df: lon, lat and text, perhaps id and time, by their usual names (posts.NAMES). name: of the
+    query; a row without an id has `NAME/EPOCH/PARTITION/ROW`. trigger: as DataStreamWriter's.
+    access: token, tls_ca, tls_cert, tls_key, as Client's; files are read by the executors.
+
+    At least once: the service has no deduplication of publications, so a task or micro-batch
+    that is run again publishes again, with the same ids where the source repeats its rows in the
+    same partitions and order. Raises InvalidArgument for columns that are no posts'.
+    """
+    found = post_columns("stream", to_arrow_schema(df.schema))
+
+    def publish(batch: DataFrame, epoch: int) -> None:
+        send = _Sender(server, f"{name}/{epoch}", found, access)
+        rows = batch.select(*found.values()).mapInArrow(send, "published bigint")
+        rows.agg(F.sum("published")).collect()
+
+    writer = df.writeStream.queryName(name).option("checkpointLocation", checkpoint)
+    if trigger is not None:
+        writer = writer.trigger(**trigger)
+    return writer.foreachBatch(publish).start()
+
+
+class _Sender:
+    """On an executor: publishes a partition, and says how many rows that were."""
+
+    def __init__(
+        self, server: str, prefix: str, columns: dict[str, str], access: Mapping[str, str]
+    ) -> None:
+        self._server = server
+        self._prefix = prefix
+        self._columns = columns
+        self._access = dict(access)
+
+    def __call__(self, parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        partition = context.partitionId() if context is not None else 0
+        done = 0
+        with Client(self._server, **self._access) as client:  # type: ignore[arg-type]
+            for part in parts:
+                if len(part):
+                    self._publish(client, self._posts(part, partition, done), partition)
+                done += len(part)
+        yield pa.RecordBatch.from_pydict({"published": [done]})
+
+    def _posts(self, part: pa.RecordBatch, partition: int, start: int) -> pa.RecordBatch:
+        where = f"{self._prefix} partition {partition}"
+        columns = {
+            name: post_column(where, name, self._columns, part, start) for name in SCHEMA.names
+        }
+        if "id" not in self._columns:
+            rows = np.arange(start, start + len(part)).astype(str)
+            columns["id"] = pa.array(np.char.add(f"{self._prefix}/{partition}/", rows))
+        return pa.RecordBatch.from_pydict(columns, schema=SCHEMA)
+
+    def _publish(self, client: Client, posts: pa.RecordBatch, partition: int) -> None:
+        late = threading.Event()
+        limit = threading.Timer(PATIENCE_S, late.set)
+        limit.daemon = True
+        limit.start()
+        try:
+            for row, reason in Publisher(client, Counts("retries"), late).publish(posts):
+                raise bad(f"{self._prefix} partition {partition} row {row}", reason)
+        except Abandoned:
+            problem = f"the service at {self._server} took no posts for {PATIENCE_S:g} s"
+            raise Unavailable(problem) from None
+        finally:
+            limit.cancel()
+
+
+# --- matches --------------------------------------------------------------------
+
+
+class MatchSource(DataSource):
+    """`spark.readStream.format("ps2stream")`: the matches of a session, as COLUMNS.
+
+    Options: server, session; token, tls_ca, tls_cert, tls_key, as Client's; failOnDataLoss
+    (true): whether matches that the service dropped, because nobody took them in time, fail the
+    query, or are logged. The driver reads, with one connection: for streams of matches that
+    one process can read.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "ps2stream"
+
+    def schema(self) -> str:
+        return COLUMNS
+
+    def simpleStreamReader(self, schema: StructType) -> SimpleDataSourceStreamReader:
+        return MatchReader(dict(self.options))
+
+
+class MatchReader(SimpleDataSourceStreamReader):
+    """Offsets are numbers of the session's matches, which the service keeps until Spark commits
+    them: then they are acknowledged."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        given = {name.lower(): value for name, value in options.items()}
+        if "server" not in given:
+            raise bad("server", "expected HOST:PORT of a dispatcher as an option")
+        self._server = given["server"]
+        self._session = given.get("session", "default")
+        self._access = {name: given[name] for name in ACCESS if name in given}
+        self._strict = given.get("failondataloss", "true").lower() == "true"
+        self._stream: _Stream | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_stream": None}  # an executor that repeats a batch opens its own
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Before the first match that is not acknowledged."""
+        return {"incarnation": "", "seq": 0}
+
+    def read(self, start: dict[str, Any]) -> tuple[Iterator[tuple[Any, ...]], dict[str, Any]]:
+        """What is there now."""
+        try:
+            batches = self._at(start).take(start["seq"], MOST, 0.2)
+        except FailedPrecondition:  # an executor repeated a batch meanwhile, or another reads
+            batches = self._at(start).take(start["seq"], MOST, 0.2)
+        if not batches:
+            return iter([]), start
+        stream, last = self._at(start), batches[-1].last
+        stream.position = last
+        return iter(self._rows(batches, last)), {"incarnation": stream.incarnation, "seq": last}
+
+    def readBetweenOffsets(
+        self, start: dict[str, Any], end: dict[str, Any]
+    ) -> Iterator[tuple[Any, ...]]:
+        """Once more, after a restart: they were not acknowledged."""
+        stream = _Stream(self._client(), self._session, end["incarnation"])
+        try:
+            batches: list[Matches] = []
+            deadline = time.monotonic() + 60
+            while not batches or batches[-1].last < end["seq"]:
+                known = batches[-1].last if batches else start["seq"]
+                batches += stream.take(known, MOST, 0.2)
+                if time.monotonic() > deadline:
+                    problem = f"matches {known + 1} to {end['seq']} of {self._session} did not come"
+                    raise Unavailable(problem)
+            return iter(self._rows(batches, end["seq"]))
+        finally:
+            stream.close()
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Acknowledge."""
+        if end["seq"]:
+            self._at(end, anywhere=True).deliveries.done(end["seq"], 0)
+
+    def _client(self) -> Client:
+        return Client(self._server, timeout=PATIENCE_S, **self._access)
+
+    def _at(self, start: dict[str, Any], *, anywhere: bool = False) -> _Stream:
+        """The stream, which goes on at this offset."""
+        stream = self._stream
+        if stream is not None and stream.is_open and (anywhere or stream.position == start["seq"]):
+            return stream
+        if stream is not None:
+            stream.close()
+        self._stream = _Stream(self._client(), self._session, start["incarnation"])
+        self._stream.position = start["seq"]
+        return self._stream
+
+    def _rows(self, batches: list[Matches], end: int) -> list[tuple[Any, ...]]:
+        out: list[tuple[Any, ...]] = []
+        for batch in batches:
+            if batch.gap is not None:
+                gap = f"matches {batch.gap.first} to {batch.gap.last} of {self._session}"
+                if self._strict:
+                    raise FailedPrecondition(
+                        f"the service dropped {gap}; with failOnDataLoss=false the query goes on"
+                    )
+                log.warning("the service dropped %s", gap)
+                continue
+            names = (batch.query_ids, batch.objects.tolist(), count(batch.first))
+            times = pa.array(batch.time).cast(pa.timestamp("ms", "UTC")).to_pylist()
+            lon, lat, text = batch.lon, batch.lat, batch.texts
+            assert lon is not None
+            assert lat is not None
+            assert text is not None
+            ids, offsets = batch.object_ids, batch.offsets.tolist()
+            objects = [
+                (ids[i], batch.partition, offsets[i], times[i], x, y, text[i])
+                for i, (x, y) in enumerate(zip(lon.tolist(), lat.tolist(), strict=True))
+            ]
+            rows = zip(*names, strict=False)
+            out += [(n, query, *objects[i]) for query, i, n in rows if n <= end]
+        return out
+
+
+class _Stream:
+    """A subscription that is acknowledged by hand. `position`: the last match that was read.
+    Raises FailedPrecondition when the session is not the one of `incarnation`."""
+
+    def __init__(self, client: Client, session: str, incarnation: str) -> None:
+        self._client = client
+        try:
+            subscription = client.subscribe(session)
+            place = delivery_pb2.Cursor.FromString(subscription.cursor)
+            self.incarnation = f"{place.incarnation:016x}.{place.session}"
+            if incarnation not in ("", self.incarnation):
+                raise FailedPrecondition("the checkpoint is of another service, or its data is new")
+        except BaseException:
+            client.close()
+            raise
+        self.position = 0
+        self.is_open = True
+        counts = Counts("taken", "done", "waiting", "missed")
+        self.deliveries = Deliveries(subscription, counts).__enter__()
+
+    def take(self, known: int, most: int, wait: float) -> list[Matches]:
+        """What comes after match `known`. What was acknowledged is not there any more."""
+        try:
+            found = self.deliveries.take(most, wait)
+        except (FailedPrecondition, Unavailable, InvalidArgument):
+            self.close()  # opened anew by the next read
+            raise
+        return [b if b.first > known else b.after(known) for b in found if b.last > known]
+
+    def close(self) -> None:
+        """What was not acknowledged comes again to the next one."""
+        self.is_open = False
+        self.deliveries.__exit__(None, None, None)
+        self._client.close()

@@ -1,0 +1,163 @@
+"""Made-up posts at real places, and queries from a stream's own words and places.
+
+For the demo: the places are the cities of `places`, more posts where more people live; the
+texts are made from a small vocabulary. Everything is drawn from a generator that the caller
+seeds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import shapely
+
+from ps2stream.language.analyzer import Analyzer
+from ps2stream.posts.post import SCHEMA
+from ps2stream.space.places import load_places
+from ps2stream.space.regions import Circle, Polygon, Rect, Region
+
+_SUBJECTS = """
+    flood flooding storm thunder lightning rain hail snow wind wildfire smoke earthquake
+    landslide heat fog traffic accident roadworks train bus tram metro airport flight delay
+    ferry bicycle concert festival market museum gallery theatre cinema football match
+    marathon parade protest coffee breakfast ramen pizza bakery street food rooftop sunset
+    sunrise beach harbour bridge river creek lake mountain forest park garden stadium station
+    square school library hospital
+""".split()  # noqa: SIM905
+_FILLERS = """
+    just now near the old town what a day anyone else seeing this again right here so much
+    never thought i would see great tonight today this morning please avoid closed open free
+    packed quiet loud live from breaking update photo thread help thanks everyone stay safe
+    wow
+""".split()  # noqa: SIM905
+_MARKS = ("", "", "", "!", "...", " 😀", " #now", " #news", " 🌊", " ☕")
+
+
+class Seed(NamedTuple):
+    """Where one made query comes from: the tokens of a post and its position."""
+
+    tokens: list[str]
+    lon: float
+    lat: float
+
+
+class MadeQuery(NamedTuple):
+    """An expression, perhaps empty, and a region, perhaps none; never both absent."""
+
+    expression: str
+    region: Region | None
+
+
+def made_posts(random: np.random.Generator, batch: int) -> Iterator[Any]:
+    """Record batches of `SCHEMA` without end."""
+    places = load_places()
+    names = places.names()
+    weight = np.sqrt(np.maximum(places.population, 1.0))
+    weight /= weight.sum()
+    number = 0
+    while True:
+        chosen = random.choice(len(places), batch, p=weight)
+        scatter = random.normal(0.0, 0.03, (2, batch))
+        spots = np.array([places.lon[chosen], places.lat[chosen]]) + scatter
+        texts = [_text(random, names[i]) for i in chosen]
+        columns = {
+            "id": [f"post-{number + i}" for i in range(batch)],
+            "time": pa.nulls(batch, pa.int64()),
+            "lon": np.clip(spots[0], -180.0, 180.0),
+            "lat": np.clip(spots[1], -90.0, 90.0),
+            "text": texts,
+        }
+        number += batch
+        yield pa.RecordBatch.from_pydict(columns, schema=SCHEMA)
+
+
+def _text(random: np.random.Generator, city: str) -> str:
+    words = [
+        *random.choice(_SUBJECTS, random.integers(1, 4)),
+        *random.choice(_FILLERS, random.integers(2, 7)),
+        city,
+    ]
+    random.shuffle(words)
+    return " ".join(words) + _MARKS[random.integers(len(_MARKS))]
+
+
+def seeds_of(batch: Any, analyzer: Analyzer) -> list[Seed]:
+    """The rows of a record batch that have words to make queries from."""
+    rows = zip(
+        batch.column("text").to_pylist(),
+        batch.column("lon").to_pylist(),
+        batch.column("lat").to_pylist(),
+        strict=True,
+    )
+    seeds = (
+        Seed([t for t in analyzer.tokens(text) if t.isalnum() and len(t) > 2], lon, lat)
+        for text, lon, lat in rows
+    )
+    return [seed for seed in seeds if seed.tokens]
+
+
+def distinctive(seeds: Sequence[Seed], share: float = 0.02) -> list[Seed]:
+    """The seeds without words that stand in more than this share of them, since half the
+    stream would match; all of them where nothing would be left."""
+    count = Counter(token for seed in seeds for token in set(seed.tokens))
+    limit = max(2.0, share * len(seeds))
+    rare = (Seed([t for t in s.tokens if count[t] <= limit], s.lon, s.lat) for s in seeds)
+    return [seed for seed in rare if seed.tokens] or list(seeds)
+
+
+def make_query(random: np.random.Generator, seeds: Sequence[Seed]) -> MadeQuery:
+    """Words of one post, an area around another (or the same, which is likelier to match)."""
+    post = seeds[int(random.integers(len(seeds)))]
+    drawn = random.choice(post.tokens, min(3, len(post.tokens)))
+    words = list(dict.fromkeys(drawn.tolist()))
+    expression = _expression(random, words)
+    if len(words) > 1 and random.random() < 0.1:
+        return MadeQuery(expression, None)
+    place = post if random.random() < 0.5 else seeds[int(random.integers(len(seeds)))]
+    region = _region(random, place.lon, place.lat)
+    # Region-only queries match every post of a place; keep them few and small.
+    if random.random() < 0.02:
+        return MadeQuery("", Circle(place.lon, place.lat, 2.0))
+    return MadeQuery(expression, region)
+
+
+def _expression(random: np.random.Generator, words: list[str]) -> str:
+    match len(words):
+        case 1:
+            return words[0]
+        case 2:
+            return f"{words[0]} {random.choice(['AND', 'OR'])} {words[1]}"
+    return str(
+        random.choice(
+            [
+                f"{words[0]} AND ({words[1]} OR {words[2]})",
+                f"{words[0]} OR {words[1]} {words[2]}",
+                " OR ".join(words),
+                " AND ".join(words[:2]),
+            ]
+        )
+    )
+
+
+def _region(random: np.random.Generator, lon: float, lat: float) -> Region:
+    size = float(10.0 ** random.uniform(-1.0, 1.0))  # degrees across
+    kind = random.random()
+    if kind < 0.4:
+        return Circle(lon, lat, 55.0 * size)
+    south, north = max(lat - size / 2, -90.0), min(lat + size / 2, 90.0)
+    if kind < 0.8:
+        west, east = lon - size / 2, lon + size / 2
+        west, east = west + 360.0 * (west < -180.0), east - 360.0 * (east > 180.0)
+        return Rect(west, south, east, north)
+    ring = [
+        (lon + size / 2 * math.cos(a), lat + size / 2 * math.sin(a))
+        for a in np.linspace(0.0, 2.0 * math.pi, 6, endpoint=False)
+    ]
+    return Polygon(
+        shapely.Polygon([(min(max(x, -180.0), 180.0), min(max(y, -90.0), 90.0)) for x, y in ring])
+    )

@@ -1,0 +1,280 @@
+"""The demo: a live stream against queries that come and go, and its proof.
+
+Three threads use the public client: one publishes at a steady rate, one inserts and
+deletes queries, one receives the matches. At the end, once every delivery has come, a
+sample of the published objects is compared with brute force (`verify.py`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ps2stream.client.client import Client
+from ps2stream.demo.gazetteer import Seed, distinctive, made_posts, make_query, seeds_of
+from ps2stream.demo.tally import Published, Tally
+from ps2stream.demo.verify import Oracle
+from ps2stream.errors import FailedPrecondition, Unavailable
+from ps2stream.language.analyzer import Analysis, Analyzer
+from ps2stream.posts.post import SCHEMA, paced
+from ps2stream.posts.readers import read_posts
+
+SEED_POSTS = 5000  # posts that queries are made from
+KEPT_OBJECTS = 500_000  # published objects that are remembered for the sample
+PUBLISH_S = 0.05  # a batch is what comes in this time
+CHURN_S = 0.1
+DRAIN_S = 60.0
+WARM_UP_S = 300.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What to show. input None: made-up posts; seconds None: until stopped; rate in
+    objects a second; churn in inserts, and as many deletes, a second."""
+
+    input: str | None = None
+    format: str | None = None
+    seconds: float | None = 30.0
+    rate: float = 2000.0
+    queries: int = 2000
+    churn: float = 20.0
+    sample: int = 500
+    seed: int = 1
+    stemmer: str | None = None
+    stop_words: str | None = None
+
+
+class Demo:
+    """One run. `run` blocks, `stop` ends it early; the counters may be read meanwhile."""
+
+    def __init__(self, target: str, options: Options, name: str) -> None:
+        self.options = options
+        self.session = f"demo-{name}"
+        self.phase = "reading posts"  # what is being done, for people
+        self.inserted = self.deleted = self.missed = 0
+        self.tally = Tally(KEPT_OBJECTS)
+        self.recent: deque[Any] = deque(maxlen=12)  # the newest matches
+        self.expressions: dict[str, str] = {}
+        self._target = target
+        seeds = np.random.default_rng(options.seed).spawn(3)
+        self._post_random, self._query_random, self._sample_random = seeds
+        analysis = Analysis(salt=0, stemmer=options.stemmer, stop_words=options.stop_words)
+        self._analyzer = Analyzer(analysis)
+        self._oracle = Oracle(analysis)
+        self._live: list[str] = []
+        self._end = f"{self.session}-end"
+        self._ended = threading.Event()
+        self._stopping = threading.Event()
+        self._failure: BaseException | None = None
+
+    @property
+    def live(self) -> int:
+        """Queries of this run that are live now."""
+        return len(self._live)
+
+    def stop(self) -> None:
+        """End the stream now; `run` goes on to verify what there was."""
+        self._stopping.set()
+
+    def run(self) -> dict[str, Any]:
+        """Stream, wait for every delivery, verify; returns the summary.
+
+        Raises Ps2StreamError when the service or the input fails.
+        """
+        posts = self._posts(max(1, round(self.options.rate * PUBLISH_S)))
+        seeds, posts = self._seeds(posts)
+        with Client(self._target) as client:
+            receiver = self._thread(self._receive, client)
+            self.phase = f"inserting {self.options.queries:,} queries"
+            self._insert(client, seeds, self.options.queries)
+            self.phase = "warming up: what was not compiled before is compiled now"
+            self._warm_up(client, posts)
+            self.phase = "streaming"
+            churner = self._thread(self._churn, client, seeds)
+            began = time.monotonic()
+            try:
+                self._publish(client, posts, began)
+            finally:
+                self._stopping.set()
+                churner.join(DRAIN_S)
+            seconds = time.monotonic() - began
+            self.phase = "waiting for the last matches"
+            self._drain(client)
+            receiver.join(DRAIN_S)
+            self.phase = f"comparing {self.options.sample:,} objects with brute force"
+            summary = self._summary(seconds)
+            self._clean(client)
+        return summary
+
+    # --- the stream -------------------------------------------------------------
+
+    def _posts(self, batch: int) -> Iterator[Any]:
+        """Record batches without end: the file again and again, or made-up posts."""
+        path, format = self.options.input, self.options.format
+        if path is None:
+            yield from made_posts(self._post_random, batch)
+            return
+        kept = list(read_posts(path, format, batch)) if path == "-" else None
+        while True:
+            empty = True
+            for part in kept if kept is not None else read_posts(path, format, batch):
+                empty = False
+                yield part
+            if empty:
+                raise FailedPrecondition(f"{path} holds no posts")
+
+    def _seeds(self, posts: Iterator[Any]) -> tuple[list[Seed], Iterator[Any]]:
+        """(posts to make queries from, the stream with them at its head again)."""
+        head: list[Any] = []
+        seeds: list[Seed] = []
+        while len(seeds) < SEED_POSTS and sum(map(len, head)) < 4 * SEED_POSTS:
+            head.append(next(posts))
+            seeds += seeds_of(head[-1], self._analyzer)
+        if not seeds:
+            raise FailedPrecondition(f"the posts of {self.options.input} hold no words")
+        return distinctive(seeds), chain(head, posts)
+
+    def _warm_up(self, client: Client, posts: Iterator[Any]) -> None:
+        """Every way through the service once: on first use it compiles its kernels."""
+        for _ in range(2):
+            self._publish_one(client, next(posts), due=math.nan)
+            self._idle(client, time.monotonic() + WARM_UP_S)
+            self._delete_one(client)
+
+    def _publish(self, client: Client, posts: Iterator[Any], began: float) -> None:
+        rate, seconds = self.options.rate, self.options.seconds
+        due = began
+        for part in paced(posts, rate, time.monotonic, self._stopping.wait):
+            if self._stopping.is_set() or (seconds is not None and due - began >= seconds):
+                return
+            self._publish_one(client, part, due)
+            due += len(part) / rate
+
+    def _publish_one(self, client: Client, part: Any, due: float) -> None:
+        """Publish a batch that is due at this monotonic second; NaN: not to be timed."""
+        ack = client.publish_arrow(part)
+        self.tally.published(Published(ack.partition, ack.first_offset, ack.lsn, due, part))
+
+    def _receive(self, client: Client) -> None:
+        with client.subscribe(self.session) as matches:
+            for match in matches:
+                self.missed = matches.missed
+                if match.query_id == self._end:
+                    self._ended.set()
+                    return
+                place = (match.partition, match.offset)
+                self.tally.received(place, match.query_id, time.monotonic())
+                self.recent.append(match)
+
+    # --- queries ----------------------------------------------------------------
+
+    def _insert(self, client: Client, seeds: list[Seed], count: int) -> None:
+        made = [make_query(self._query_random, seeds) for _ in range(count)]
+        rows = [(f"{self.session}-{self.inserted + i}", *query) for i, query in enumerate(made)]
+        lsns = client.insert_many(rows, session=self.session)
+        for (id, expression, region), lsn in zip(rows, lsns, strict=True):
+            self._oracle.inserted(id, expression, region, lsn)
+            self.expressions[id] = expression or "(any text)"
+            self._live.append(id)
+        self.inserted += count
+
+    def _churn(self, client: Client, seeds: list[Seed]) -> None:
+        due = 0.0
+        while not self._stopping.wait(CHURN_S):
+            due += self.options.churn * CHURN_S
+            count, due = int(due), due % 1.0
+            if count:
+                self._insert(client, seeds, count)
+            for _ in range(count):
+                self._delete_one(client)
+
+    def _delete_one(self, client: Client) -> None:
+        at = int(self._query_random.integers(len(self._live)))
+        self._live[at], self._live[-1] = self._live[-1], self._live[at]
+        id = self._live.pop()
+        self._oracle.deleted(id, client.delete(id))
+        self.deleted += 1
+
+    def _clean(self, client: Client) -> None:
+        """Leave no query behind on a service that was there before."""
+        client.delete_many([*self._live, self._end], refused=[])
+
+    # --- the end ----------------------------------------------------------------
+
+    def _drain(self, client: Client) -> None:
+        """Wait until every match has been delivered.
+
+        Once no batch is in flight, all matches stand in the session's ordered stream. One
+        more query and one object for it then make a match that comes after all of them.
+        """
+        deadline = time.monotonic() + DRAIN_S
+        self._idle(client, deadline)
+        client.insert(self._end, self._end_word, None, session=self.session)
+        row = {"id": ["end"], "time": [None], "lon": [0.0], "lat": [0.0], "text": [self._end_word]}
+        client.publish_arrow(pa.RecordBatch.from_pydict(row, schema=SCHEMA))
+        while not self._ended.wait(0.1):
+            self._check(deadline)
+
+    def _idle(self, client: Client, deadline: float) -> None:
+        """Wait until every published batch has been matched everywhere."""
+        while client.status()["in_flight"]:
+            self._check(deadline)
+            time.sleep(0.02)
+
+    @property
+    def _end_word(self) -> str:
+        return "end" + "".join(c for c in self.session if c.isalnum())
+
+    def _check(self, deadline: float) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if time.monotonic() > deadline:
+            raise Unavailable("the service has not matched what was published in time")
+
+    def _thread(self, work: Callable[..., None], *args: Any) -> threading.Thread:
+        def guarded() -> None:
+            try:
+                work(*args)
+            except BaseException as error:  # noqa: BLE001 - raised again by `run`
+                self._failure = error
+                self._stopping.set()
+
+        thread = threading.Thread(target=guarded, name=work.__name__, daemon=True)
+        thread.start()
+        return thread
+
+    def _summary(self, seconds: float) -> dict[str, Any]:
+        if self._failure is not None:
+            raise self._failure
+        tally = self.tally
+        sample = tally.sample(self.options.sample, self._sample_random)
+        differences = list(self._oracle.differences(sample, tally.delivered))
+        equal = len(sample) - len(differences)
+        return {
+            "input": self.options.input,
+            "seconds": round(seconds, 2),
+            "objects": tally.objects,
+            "queries": {
+                "inserted": self.inserted,
+                "deleted": self.deleted,
+                "live": self.live,
+            },
+            "matches": tally.matches,
+            "missed": self.missed,
+            "objects_per_second": round(tally.objects / max(seconds, 1e-9), 1),
+            "latency_ms": tally.latency_ms(),
+            "sampled": len(sample),
+            "sampled_matches": sum(len(tally.delivered.get(s.place, ())) for s in sample),
+            "equal": equal,
+            "differences": [dataclasses.asdict(d) for d in differences[:10]],
+            "verified": f"{equal} of {len(sample)} sampled objects equal brute force",
+        }

@@ -1,0 +1,1 @@
+"""The query language and text analysis: expressions, tokens, term hashes."""

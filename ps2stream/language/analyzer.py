@@ -1,0 +1,333 @@
+"""Text analysis, the same for objects and queries: text -> tokens -> salted hashes.
+
+`tokenizer.py` defines the tokens; this module adds what is chosen when a data directory is
+created (salt, stemmer, stop words), the hashes, and the frequencies of terms.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import regex
+
+from ps2stream.errors import FailedPrecondition, InvalidArgument, Violation
+from ps2stream.language import analyzer_kernels as kernels
+from ps2stream.language import tokenizer
+from ps2stream.language.analyzer_kernels import TOP
+from ps2stream.language.batch_tokenizer import (
+    check_wanted,
+    is_always_wanted,
+    split_column,
+    split_text,
+)
+from ps2stream.protocol.frame import (
+    I64,
+    U8,
+    U32,
+    U64,
+    Array,
+    column_to_strings,
+    sealed,
+    strings_to_column,
+    take_ragged,
+)
+
+__all__ = ["ASCII_FOLD", "TOP", "Analysis", "Analyzer", "Frequencies"]
+
+_MEMO = 1 << 18  # entries of an analyser's memo; dropped as a whole when full
+_SHORT = 48  # characters of a text that Python splits sooner than a kernel is called
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """The settings of text analysis, recorded with a data directory and a plan.
+
+    salt 64-bit unsigned; stemmer a Snowball language of PyStemmer (`english`);
+    stop_words an ISO 639-1 code of stopwordsiso (`en`); regex_unicode the versions of
+    the character data (`tokenizer.unicode_version`). Raises InvalidArgument.
+    """
+
+    salt: int
+    stemmer: str | None = None
+    stop_words: str | None = None
+    regex_unicode: str = field(default_factory=tokenizer.unicode_version)
+
+    def __post_init__(self) -> None:
+        bad: list[Violation] = []
+        if not (type(self.salt) is int and 0 <= self.salt < 1 << 64):
+            bad.append(Violation("analysis.salt", "expected an integer from 0 to 2^64 - 1"))
+        for name, known in (("stemmer", _stemmers), ("stop_words", _stop_languages)):
+            value = getattr(self, name)
+            if value is not None and value not in known():
+                choice = ", ".join(sorted(known()))
+                bad.append(Violation(f"analysis.{name}", f"{value!r} is none of {choice}"))
+        if not (isinstance(self.regex_unicode, str) and self.regex_unicode):
+            bad.append(Violation("analysis.regex_unicode", "expected a version"))
+        if bad:
+            raise InvalidArgument(bad)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; the salt is in it, so keep it where the data is kept."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Analysis:
+        """The inverse of `to_dict`; raises InvalidArgument on unknown or missing keys."""
+        known = {"salt", "stemmer", "stop_words", "regex_unicode"}
+        bad = [Violation(f"analysis.{k}", "unknown setting") for k in sorted(set(values) - known)]
+        bad += [
+            Violation(f"analysis.{k}", "missing")
+            for k in ("salt", "regex_unicode")
+            if k not in values
+        ]
+        if bad:
+            raise InvalidArgument(bad)
+        return cls(**values)
+
+    def fingerprint(self) -> str:
+        """Hex SHA-256 of the canonical JSON, the salt replaced by its own hash."""
+        salt = hashlib.sha256(b"ps2stream salt %d" % self.salt).hexdigest()
+        text = json.dumps(self.to_dict() | {"salt": salt}, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def salt_mark(self) -> str:
+        """8 hex digits that tell salts apart without telling them: 2^32 salts share each."""
+        return hashlib.sha256(b"ps2stream salt mark %d" % self.salt).hexdigest()[:8]
+
+
+@cache
+def _stemmers() -> frozenset[str]:
+    import Stemmer
+
+    return frozenset(Stemmer.algorithms())
+
+
+@cache
+def _stop_languages() -> frozenset[str]:
+    import stopwordsiso
+
+    return frozenset(stopwordsiso.langs())
+
+
+@cache
+def _stop_words(language: str) -> frozenset[str]:
+    """The stop words that are one token; `don't` is two, which are not stopped for it."""
+    import stopwordsiso
+
+    words = (list(tokenizer.split(w)) for w in stopwordsiso.stopwords(language))
+    return frozenset(w[0] for w in words if len(w) == 1)
+
+
+class Analyzer:
+    """Analyses by the settings. Safe for several threads; the hash keys come of the salt.
+
+    Raises FailedPrecondition when the settings were fixed with other character data."""
+
+    def __init__(self, analysis: Analysis) -> None:
+        if analysis.regex_unicode != (installed := tokenizer.unicode_version()):
+            raise FailedPrecondition(
+                f"analysis.regex_unicode: fixed as {analysis.regex_unicode!r}, but "
+                f"{installed!r} is installed, which may find other words in the same text; "
+                "install those versions again, or make a new data directory"
+            )
+        self.analysis = analysis
+        digest = hashlib.shake_256(b"ps2stream terms %d" % analysis.salt).digest(8 * kernels.KEYS)
+        self.keys: U64 = np.frombuffer(digest, "<u8").astype(np.uint64)
+        self.simple = analysis.stemmer is None and analysis.stop_words is None
+        self._stops = _stop_words(analysis.stop_words) if analysis.stop_words else frozenset()
+        self._stem: Callable[[str], str] | None = None
+        if analysis.stemmer:
+            import Stemmer
+
+            self._stem = Stemmer.Stemmer(analysis.stemmer).stemWord
+        self._terms: dict[str, str | None] = {}
+        self._hashes: dict[int, int] = {}
+
+    def tokens(self, text: str) -> list[str]:
+        """The distinct tokens of a text, in order of appearance (semantics.md, Text).
+
+        A token of an analysed text analyses into itself.
+        """
+        found = list(tokenizer.split(text)) if len(text) <= _SHORT else split_text(text)
+        if self.simple:
+            return found
+        terms = (self._term(token) for token in found)
+        return list(dict.fromkeys(t for t in terms if t is not None))
+
+    def _term(self, token: str) -> str | None:
+        """The stem of a token, or None for a stop word."""
+        memo = self._terms
+        if token in memo:
+            return memo[token]
+        term: str | None = token if token not in self._stops else None
+        if self._stem is not None and term is not None:
+            # Snowball is not idempotent; the stem of a stem is, after a few rounds.
+            for _ in range(8):
+                stem = tokenizer.cut(self._stem(term))
+                if stem == term:
+                    break
+                term = stem
+            else:  # a chain of suffixes; its end would be another term than its middle
+                term = token
+            if term in self._stops:
+                term = None
+            elif list(tokenizer.split(term)) != [term]:
+                term = token
+        if len(memo) >= _MEMO:
+            self._terms = memo = {}
+        memo[token] = term
+        return term
+
+    def hash_terms(self, tokens: Sequence[str]) -> U64:
+        """uint64[n]: the salted hash of each token's UTF-8; never TOP, 0 or 2^64 - 1."""
+        off, data = strings_to_column(tokens)
+        return kernels.hash_rows(sealed(off), sealed(data), _IDENTITY, sealed(self.keys))
+
+    def analyse(
+        self, off: I64, text: U8, is_wanted: Callable[[], bool] = is_always_wanted
+    ) -> tuple[I64, U64]:
+        """A ragged column of UTF-8 texts -> a ragged column of term hashes.
+
+        Rows are sorted and unique and hold TOP. Malformed UTF-8 separates tokens.
+        Raises Cancelled once `is_wanted` says that the caller has left.
+        """
+        check_wanted(is_wanted)
+        rows = len(off) - 1
+        slow = np.zeros(rows, np.uint8)
+        out_off = np.zeros(rows + 1, np.int64)
+        if self.simple:
+            out = np.empty(int(off[-1] - off[0]) + rows, np.uint64)
+            left = kernels.analyse_rows(
+                sealed(off), sealed(text), ASCII_FOLD, *_simple_characters(),
+                sealed(self.keys), out_off, out, slow,
+            )  # fmt: skip
+            if not left:
+                return out_off, out[: out_off[-1]].copy()
+        else:
+            out = np.empty(0, np.uint64)
+            slow[:] = 1
+        slow_off, hashes = self._analyse_slowly(off, text, np.flatnonzero(slow), is_wanted)
+        merged: tuple[I64, U64] = kernels.merge_rows(out_off, out, slow, slow_off, hashes)
+        return merged
+
+    def _analyse_slowly(
+        self, off: I64, text: U8, rows: Array, is_wanted: Callable[[], bool]
+    ) -> tuple[I64, U64]:
+        """Term hashes of these rows, as a ragged column, unsorted and without TOP."""
+        keys = sealed(self.keys)
+        sizes, parts = [np.zeros(1, np.int64)], [np.zeros(0, np.uint64)]
+        for _, row_off, token_off, tokens in split_column(off, text, rows, is_wanted):
+            term = kernels.hash_rows(sealed(token_off), sealed(tokens), _IDENTITY, keys)
+            if not self.simple:
+                term = self._term_hashes(term, token_off, tokens)
+                row_off = np.append(0, np.cumsum(term != 0))[row_off]
+                term = term[term != 0]
+            sizes.append(np.diff(row_off))
+            parts.append(term)
+        return np.cumsum(np.concatenate(sizes)), np.concatenate(parts)
+
+    def _term_hashes(self, found: U64, token_off: I64, tokens: U8) -> U64:
+        """For each token the hash of its term, 0 for a stop word; `found`: its own hash."""
+        memo = self._hashes
+        each, first, which = np.unique(found, return_index=True, return_inverse=True)
+        known = [memo.get(h) for h in each.tolist()]
+        new = [i for i, h in enumerate(known) if h is None]
+        if new:
+            texts = column_to_strings(*take_ragged(token_off, tokens, first[new]))
+            terms = [self._term(t) for t in texts]
+            hashes = self.hash_terms([t or "" for t in terms]).tolist()
+            fresh = [h if t is not None else 0 for t, h in zip(terms, hashes, strict=True)]
+            for i, h in zip(new, fresh, strict=True):
+                known[i] = h
+            if len(memo) + len(new) > _MEMO:
+                self._hashes = memo = {}
+            memo.update(zip(each[new].tolist(), fresh, strict=True))
+        return np.array(known, np.uint64)[which]
+
+
+class Frequencies:
+    """How often terms occur in a sample: an immutable value, unseen terms count 0."""
+
+    def __init__(self, counts: Mapping[str, int], term: U64) -> None:
+        """`term` uint64[n]: the hashes of the keys of `counts`, in their order."""
+        self.counts: Mapping[str, int] = MappingProxyType(dict(counts))
+        size = 1 << max(3, (2 * len(term)).bit_length())
+        self.table_term: U64 = np.zeros(size, np.uint64)
+        self.table_count: I64 = np.zeros(size, np.int64)
+        count = np.fromiter(self.counts.values(), np.int64, len(term))
+        kernels.fill_table(self.table_term, self.table_count, term, count)
+        self.table_term.flags.writeable = False
+        self.table_count.flags.writeable = False
+
+    @classmethod
+    def of(cls, counts: Mapping[str, int], analyzer: Analyzer) -> Frequencies:
+        """From analysed tokens and their counts, hashed with the analyser's salt."""
+        return cls(counts, analyzer.hash_terms(list(counts)))
+
+    def get(self, token: str) -> int:
+        """The count of a token."""
+        return self.counts.get(token, 0)
+
+    def lookup(self, term: U64) -> I64:
+        """int64[n]: the counts of term hashes."""
+        found: I64 = kernels.probe_all(self.table_term, self.table_count, sealed(term))
+        return found
+
+
+def _ascii_fold() -> U8:
+    """uint8[256]: a word character's folded byte, 0 for what separates."""
+    out = np.zeros(256, np.uint8)
+    for c in map(chr, range(128)):
+        out[ord(c)] = ord(c.lower()) if c.isalnum() or c == "_" else 0
+    return out
+
+
+ASCII_FOLD: U8 = sealed(_ascii_fold())
+_IDENTITY: U8 = sealed(np.arange(256, dtype=np.uint8))
+
+
+@cache
+def _simple_characters() -> tuple[U8, U32, U8]:
+    """The characters whose folding and tokenising do not depend on their neighbours.
+
+    (kind uint8[n], fold_off uint32[n + 1], folded uint8[]) by code point: Latin, Greek,
+    Cyrillic, Hebrew and Arabic letters, punctuation and plain pictographs. A character
+    that combines, joins or prepends is COMPLEX; only such a one is the second of a
+    composed pair.
+    """
+    size = 0x1FB00
+    simple = [*range(0x80, 0x2E80), *range(0xFE00, 0xFE10), *range(0x1F000, size)]
+    complex_ = regex.compile(
+        rf"[\p{{M}}{tokenizer.IGNORABLE}{tokenizer.SPACELESS}\p{{Regional_Indicator}}\p{{Cs}}"
+        r"\p{GCB=Extend}\p{GCB=ZWJ}\p{GCB=SpacingMark}\p{GCB=Prepend}\p{GCB=V}\p{GCB=T}]",
+        regex.VERSION1,
+    )
+    word = regex.compile(f"{tokenizer.WORD}+", regex.VERSION1)
+    some_word = regex.compile(tokenizer.WORD, regex.VERSION1)
+    picture = regex.compile(tokenizer.PICTOGRAPH, regex.VERSION1)
+    modifiers = {0xFE0F, *range(0x1F3FB, 0x1F400)}
+    kind = np.full(size, kernels.COMPLEX, np.uint8)
+    folded = [b""] * size
+    for code in simple:
+        c = chr(code)
+        text = tokenizer.fold(c)
+        if code in modifiers:
+            kind[code], folded[code] = kernels.MODIFIER, c.encode()
+        elif complex_.search(c + text):
+            continue
+        elif picture.search(text):
+            if text == c:
+                kind[code], folded[code] = kernels.PICTURE, c.encode()
+        elif word.fullmatch(text):
+            kind[code], folded[code] = kernels.LETTER, text.encode()
+        elif not some_word.search(text):
+            kind[code] = kernels.SEPARATOR
+    off, data = strings_to_column(folded)
+    return sealed(kind), sealed(off.astype(np.uint32)), sealed(data)

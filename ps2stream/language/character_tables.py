@@ -1,0 +1,150 @@
+"""Tables of characters for the kernels of folding, made from what is installed.
+
+Normalization and case folding are those of Python's `unicodedata` and `str.casefold`;
+classes of characters are those of `regex`, by the very patterns of tokenizer.py.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from threading import Lock
+from typing import Final, NamedTuple
+from unicodedata import combining, decomposition, is_normalized, normalize
+
+import numpy as np
+import regex
+
+from ps2stream.language import tokenizer
+from ps2stream.protocol.frame import I64, U32, sealed
+
+SIZE: Final = 0x110000
+
+# What a character is, as bits; its canonical combining class stands above them.
+(
+    DECOMPOSES,  # by NFKD, otherwise than Hangul syllables, which have a rule
+    FOLDS,  # by case
+    COMPOSES,  # with a character before it
+    IGNORABLE,
+    PICTURE,
+    REGIONAL,
+    EXTEND,
+    JOINER,
+    SPACING,
+    CONTROL,
+    PREPEND,
+    PICTOGRAPHIC,
+    CONSONANT,
+    LINKER,
+    LINKING,
+    ALONE,  # a token by itself
+    WORD,  # of a run that is a token; digits are, unless they begin a keycap
+    DIGIT,
+    KEYCAP,  # 0-9, # and *
+    MARK,  # orders within long runs, see tokenizer.py
+    HANGUL,  # syllable
+) = (1 << i for i in range(21))
+CLASS_SHIFT: Final = 24
+CLASS: Final = 0xFF << CLASS_SHIFT
+
+_PATTERNS: Final = (
+    (IGNORABLE, tokenizer.IGNORABLE),
+    (PICTURE, tokenizer.PICTOGRAPH),
+    (REGIONAL, r"\p{RI}"),
+    (EXTEND, r"\p{GCB=Extend}"),
+    (JOINER, r"\p{GCB=ZWJ}"),
+    (SPACING, r"\p{GCB=SpacingMark}"),
+    (CONTROL, r"[\p{GCB=Control}\p{GCB=CR}\p{GCB=LF}]"),
+    (PREPEND, r"\p{GCB=Prepend}"),
+    (PICTOGRAPHIC, r"\p{Extended_Pictographic}"),
+    (CONSONANT, r"\p{InCB=Consonant}"),
+    (LINKER, r"\p{InCB=Linker}"),
+    (LINKING, r"\p{InCB=Extend}"),
+    (ALONE, rf"[{tokenizer.SPACELESS}&&{tokenizer.WORD}]"),
+    (WORD, rf"[{tokenizer.WORD}--{tokenizer.SPACELESS}--[0-9]]"),
+    (DIGIT, "[0-9]"),
+    (KEYCAP, "[0-9#*]"),
+    (MARK, tokenizer.MARK),
+    (HANGUL, r"[\uAC00-\uD7A3]"),
+    (COMPOSES, r"[\u1161-\u1175\u11A8-\u11C2]"),  # jamo; the other ones are pairs
+)
+
+
+_BUILDING = Lock()  # many threads may meet their first such text at once
+
+
+class CharacterTables(NamedTuple):
+    """What folding knows of characters.
+
+    bits uint32[SIZE]: the bits above, and the combining class. The others are hash tables of
+    open addressing, -1 = free: `expansion_key` int64[2^k], twice the code point and 0 for
+    NFKD, 1 for case folding, with the span of its characters in `expansion`; `pair_key`
+    int64[2^k], the first character times 2^32 and the second, with what they compose to.
+    """
+
+    bits: U32
+    expansion_key: I64
+    expansion_begin: I64
+    expansion_end: I64
+    expansion: U32
+    pair_key: I64
+    pair: I64
+
+
+def character_tables() -> CharacterTables:
+    """The tables of the installed versions; some tenths of a second when first called."""
+    with _BUILDING:
+        return _build_tables()
+
+
+@cache
+def _build_tables() -> CharacterTables:
+    every = np.arange(SIZE, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
+    bits = np.fromiter(map(combining, every), np.uint32, SIZE) << np.uint32(CLASS_SHIFT)
+    for bit, pattern in _PATTERNS:
+        for found in regex.finditer(f"(?:{pattern})+", every, regex.VERSION1):
+            bits[found.start() : found.end()] |= np.uint32(bit)
+    expansions: dict[int, str] = {}
+    pairs: dict[int, int] = {}
+    for begin in range(0, SIZE, 256):
+        block = every[begin : begin + 256]
+        if block.casefold() != block:
+            for c in block:
+                if (folded := c.casefold()) != c:
+                    bits[ord(c)] |= np.uint32(FOLDS)
+                    expansions[2 * ord(c) + 1] = folded
+        if is_normalized("NFKD", "\0".join(block)):
+            continue
+        for c in block:
+            if not (parts := decomposition(c)):
+                continue
+            bits[ord(c)] |= np.uint32(DECOMPOSES)
+            expansions[2 * ord(c)] = normalize("NFKD", c)
+            first, _, second = parts.partition(" ")
+            if second and not parts.startswith("<") and normalize("NFC", c) == c:
+                pairs[int(first, 16) << 32 | int(second, 16)] = ord(c)
+                bits[int(second, 16)] |= np.uint32(COMPOSES)
+    key, place = _hash_table(list(expansions))
+    size = np.fromiter(map(len, expansions.values()), np.int64, len(expansions))
+    end = np.append(0, np.cumsum(size))
+    data = np.fromiter(map(ord, "".join(expansions.values())), np.uint32, int(end[-1]))
+    pair_key, pair_place = _hash_table(list(pairs))
+    composed = np.append(np.fromiter(pairs.values(), np.int64, len(pairs)), 0)
+    columns = (key, end[:-1][place], end[1:][place], data, pair_key, composed[pair_place])
+    return CharacterTables(sealed(bits), *map(sealed, columns))
+
+
+def _hash_table(keys: list[int]) -> tuple[I64, I64]:
+    """(key, place in `keys`) int64[2^k] of open addressing; -1 is free, its place 0."""
+    size = 1 << (2 * len(keys)).bit_length()
+    table, place = np.full(size, -1, np.int64), np.zeros(size, np.int64)
+    for i, key in enumerate(keys):
+        at = first_slot(key, size)
+        while table[at] >= 0:
+            at = (at + 1) % size
+        table[at], place[at] = key, i
+    return table, place
+
+
+def first_slot(key: int, size: int) -> int:
+    """Where the search for a key begins in a table of `size` = 2^k slots."""
+    return (key ^ key >> 15 ^ key >> 29) * 0x9E3779B1 >> 7 & (size - 1)

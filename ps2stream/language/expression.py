@@ -1,0 +1,314 @@
+"""The query language: parse an expression, compile it to what workers match with.
+
+    expr := or        or := and (OR and)*        and := factor ((AND)? factor)*
+    factor := keyword | ( or )
+
+Operators are upper case only. Quotes, NOT, a leading minus, `*` and `~` are reserved.
+The algebra of expressions is in boolean.py; its names are part of this module.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ps2stream.language import expression_kernels as kernels
+from ps2stream.language.analyzer import ASCII_FOLD, Analyzer, Frequencies
+from ps2stream.language.batch_tokenizer import check_wanted, is_always_wanted
+from ps2stream.language.boolean import (
+    And,
+    Expr,
+    Or,
+    Term,
+    all_of,
+    any_of,
+    canonical,
+    fits,
+    minimal,
+    posting_set,
+    satisfies,
+    shown,
+    terms_of,
+)
+from ps2stream.limits import EXPRESSION_BYTES, EXPRESSION_DEPTH, EXPRESSION_TERMS
+from ps2stream.protocol.frame import (
+    I16,
+    I64,
+    U8,
+    U64,
+    Array,
+    column_to_strings,
+    concat_ragged,
+    sealed,
+    strings_to_column,
+    take_ragged,
+)
+from ps2stream.protocol.rows import PROG_AND, PROG_OR, Form
+
+__all__ = [
+    "And",
+    "Compiled",
+    "CompiledColumn",
+    "Expr",
+    "ExpressionError",
+    "Or",
+    "Term",
+    "canonical",
+    "compile_column",
+    "compile_expr",
+    "parse",
+    "posting_set",
+    "satisfies",
+    "terms_of",
+]
+
+_LEXEME = re.compile(r"[()]|[^\s()]+")
+# `*` begins the emoji of a keycap, which is a keyword like any other.
+_RESERVED = re.compile(r"[\"“”„~]|\*(?!\uFE0F?\u20E3)|^[-'‘]")
+
+
+class ExpressionError(ValueError):
+    """A bad expression: `column`, from 1, counts characters; `message` says what."""
+
+    def __init__(self, column: int, message: str) -> None:
+        self.column = column
+        self.message = message
+        super().__init__(f"column {column}: {message}")
+
+
+# --- parse ----------------------------------------------------------------
+
+
+def parse(source: str, tokens: Callable[[str], Sequence[str]]) -> Expr:
+    """The expression of `source`, whose keywords are analysed by `tokens`.
+
+    Raises ExpressionError; over 64 distinct terms, depth 8 or 8 KiB (as written or in
+    canonical form) are refused too.
+    """
+    if len(source) > EXPRESSION_BYTES or len(source.encode("utf-8", "replace")) > EXPRESSION_BYTES:
+        raise ExpressionError(
+            1, f"the expression is over {EXPRESSION_BYTES} bytes (limit expression_bytes)"
+        )
+    tree = _Parser(source, tokens).parse()
+    least = minimal(tree)
+    if least is not None and len(least.text) <= len(tree.text) and fits(shown(least)):
+        return least
+    if not fits(shown(tree)):
+        raise ExpressionError(
+            1, f"in canonical form over {EXPRESSION_BYTES} bytes (limit expression_bytes)"
+        )
+    return tree
+
+
+class _Parser:
+    """Recursive descent, at most EXPRESSION_DEPTH deep."""
+
+    def __init__(self, source: str, tokens: Callable[[str], Sequence[str]]) -> None:
+        self.source = source
+        self.lexemes = [*_LEXEME.findall(source), ""]
+        self.at = 0
+        self.depth = 0
+        self.tokens = tokens
+        self.terms: set[str] = set()
+        self.known: dict[str, Expr] = {}
+
+    def parse(self) -> Expr:
+        tree = self.either()
+        if self.lexemes[self.at]:
+            raise self.error(self.at, "unmatched )")
+        return tree
+
+    def error(self, at: int, message: str, offset: int = 0) -> ExpressionError:
+        """`message` about a place in lexeme number `at`."""
+        starts = [m.start() for m in _LEXEME.finditer(self.source)]
+        return ExpressionError([*starts, len(self.source)][at] + offset + 1, message)
+
+    def either(self) -> Expr:
+        args = [self.every()]
+        while self.lexemes[self.at] == "OR":
+            self.at += 1
+            args.append(self.every())
+        return any_of(args)
+
+    def every(self) -> Expr:
+        args = [self.factor()]
+        while True:
+            lexeme = self.lexemes[self.at]
+            if lexeme == "AND":
+                self.at += 1
+            elif lexeme in ("", ")", "OR"):
+                return all_of(args)
+            args.append(self.factor())
+
+    def factor(self) -> Expr:
+        at = self.at
+        lexeme = self.lexemes[at]
+        if lexeme in ("", ")", "AND", "OR"):
+            raise self.error(at, "expected a keyword" + (f", not {lexeme}" * bool(lexeme)))
+        self.at += 1
+        if lexeme != "(":
+            return self.known.get(lexeme) or self.keyword(lexeme, at)
+        self.depth += 1
+        if self.depth > EXPRESSION_DEPTH:
+            raise self.error(at, f"nested over {EXPRESSION_DEPTH} deep (limit expression_depth)")
+        tree = self.either()
+        if self.lexemes[self.at] != ")":
+            raise self.error(at, "this ( is not closed")
+        self.at += 1
+        self.depth -= 1
+        return tree
+
+    def keyword(self, word: str, at: int) -> Expr:
+        if word == "NOT":
+            raise self.error(at, "NOT is reserved")
+        if reserved := _RESERVED.search(word):
+            raise self.error(at, f"{reserved[0]} is reserved", reserved.start())
+        found = self.tokens(word)
+        if not found:
+            raise self.error(at, f"the keyword {word[:40]!r} has nothing to search for")
+        self.terms.update(found)
+        if len(self.terms) > EXPRESSION_TERMS:
+            raise self.error(at, f"over {EXPRESSION_TERMS} distinct terms (limit expression_terms)")
+        self.known[word] = tree = all_of([Term(t) for t in found])
+        return tree
+
+
+# --- compile --------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compiled:
+    """What workers match with. term uint64[k] sorted unique; bit i of post = term i is
+    in P(q); prog int16[], postfix, empty unless form is PROGRAM (rows.py)."""
+
+    form: Form
+    term: U64
+    post: int
+    prog: I16
+
+
+def compile_expr(
+    expr: Expr, hash_terms: Callable[[Sequence[str]], U64], frequency: Callable[[str], int]
+) -> Compiled:
+    """Compiles the expression as it stands."""
+    tokens = sorted(terms_of(expr))
+    hashes = hash_terms(tokens)
+    term = np.unique(hashes)
+    index = dict(zip(tokens, np.searchsorted(term, hashes).tolist(), strict=True))
+    post = 0
+    for token in posting_set(expr, frequency):
+        post |= 1 << index[token]
+    flat = not isinstance(expr, Term) and all(isinstance(x, Term) for x in expr.args)
+    if isinstance(expr, Term) or (flat and isinstance(expr, And)):
+        return Compiled(Form.ALL, term, post, np.zeros(0, np.int16))
+    if flat:
+        return Compiled(Form.ANY, term, post, np.zeros(0, np.int16))
+    prog: list[int] = []
+    _emit(expr, index, prog)
+    return Compiled(Form.PROGRAM, term, post, np.array(prog, np.int16))
+
+
+def _emit(expr: Expr, index: dict[str, int], prog: list[int]) -> None:
+    if isinstance(expr, Term):
+        prog.append(index[expr.text])
+        return
+    for i, arg in enumerate(expr.args):
+        _emit(arg, index, prog)
+        if i:
+            prog.append(PROG_AND if isinstance(expr, And) else PROG_OR)
+
+
+# --- columns --------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompiledColumn:
+    """n compiled expressions, columns as in rows.QueryRows; canonical is UTF-8.
+
+    A row of `errors` (row, error) has no terms.
+    """
+
+    form: U8
+    post: U64
+    term_off: I64
+    term: U64
+    prog_off: I64
+    prog: I16
+    canonical_off: I64
+    canonical: U8
+    errors: list[tuple[int, ExpressionError]]
+
+
+def compile_column(
+    off: I64,
+    source: U8,
+    analyzer: Analyzer,
+    frequencies: Frequencies,
+    is_wanted: Callable[[], bool] = is_always_wanted,
+) -> CompiledColumn:
+    """`parse`, `compile_expr` and `canonical` of a column of expressions.
+
+    Empty rows become the region-only query: ALL of [TOP]. Plain ASCII rows with one
+    kind of operator go through a kernel, the others one by one. Raises Cancelled once
+    `is_wanted` says that the caller has left.
+    """
+    rows = len(off) - 1
+    slow = np.zeros(rows, np.uint8)
+    form = np.zeros(rows, np.uint8)
+    post = np.zeros(rows, np.uint64)
+    size = int(off[-1] - off[0])
+    term_off = np.zeros(rows + 1, np.int64)
+    term = np.empty(size + rows, np.uint64)
+    text_off = np.zeros(rows + 1, np.int64)
+    text = np.empty(3 * size, np.uint8)
+    kernels.compile_rows(
+        sealed(off), sealed(source), ASCII_FOLD, sealed(analyzer.keys), analyzer.simple,
+        frequencies.table_term, frequencies.table_count,
+        form, post, term_off, term, text_off, text, slow,
+    )  # fmt: skip
+    term, text = term[: term_off[-1]].copy(), text[: text_off[-1]].copy()
+    prog_off, prog = np.zeros(rows + 1, np.int64), np.zeros(0, np.int16)
+    left = np.flatnonzero(slow)
+    errors: list[tuple[int, ExpressionError]] = []
+    if left.size:
+        compiled: list[Compiled] = []
+        texts: list[str] = []
+        for row, one in zip(
+            left.tolist(), column_to_strings(*take_ragged(off, source, left)), strict=True
+        ):
+            check_wanted(is_wanted)
+            try:
+                expr = parse(one, analyzer.tokens)
+            except ExpressionError as error:
+                errors.append((row, error.with_traceback(None)))  # whose frames hold the parser
+                compiled.append(_NOTHING)
+                texts.append("")
+                continue
+            compiled.append(compile_expr(expr, analyzer.hash_terms, frequencies.get))
+            texts.append(canonical(expr))
+        form[left] = [c.form for c in compiled]
+        post[left] = np.array([c.post for c in compiled], np.uint64)
+        order = np.arange(rows)
+        order[left] = rows + np.arange(left.size)
+        term_off, term = _merge(term_off, term, _column([c.term for c in compiled]), order)
+        prog_off, prog = _merge(prog_off, prog, _column([c.prog for c in compiled]), order)
+        text_off, text = _merge(text_off, text, strings_to_column(texts), order)
+    return CompiledColumn(form, post, term_off, term, prog_off, prog, text_off, text, errors)
+
+
+_NOTHING = Compiled(Form.ALL, np.zeros(0, np.uint64), 0, np.zeros(0, np.int16))
+
+
+def _column(rows: list[Array]) -> tuple[I64, Array]:
+    """A ragged column of arrays; at least one."""
+    off = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum([len(r) for r in rows], out=off[1:])
+    return off, np.concatenate(rows)
+
+
+def _merge(off: I64, data: Array, other: tuple[I64, Array], order: I64) -> tuple[I64, Array]:
+    """Rows of two ragged columns end to end, taken in `order`."""
+    return take_ragged(*concat_ragged([(off, data), other]), order)

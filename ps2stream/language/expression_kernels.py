@@ -1,0 +1,204 @@
+"""Numba kernel that compiles the plain expressions: ASCII keywords, one kind of operator.
+
+Whatever else a row holds - parentheses, both operators, reserved characters, an error -
+marks it for the parser of expression.py, which gives for a plain row exactly what this gives.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from ps2stream.language.analyzer_kernels import TOP, probe, token_hash
+from ps2stream.limits import EXPRESSION_BYTES, EXPRESSION_TERMS, TOKEN_BYTES
+from ps2stream.protocol.frame import I64, U8, U64
+from ps2stream.protocol.rows import Form
+
+_ALL = np.uint8(Form.ALL)
+_ANY = np.uint8(Form.ANY)
+_ONE = np.uint64(1)
+_AND_TEXT = np.frombuffer(b" AND ", np.uint8)
+_OR_TEXT = np.frombuffer(b" OR ", np.uint8)
+
+
+@njit(inline="always")
+def _is_space(c: int) -> bool:
+    """As str.isspace for ASCII."""
+    return c == 32 or 9 <= c <= 13 or 28 <= c <= 31
+
+
+@njit(inline="always")
+def _is_reserved(c: int) -> bool:
+    """( ) " * ~ and everything that is not ASCII."""
+    return c in (40, 41, 34, 42, 126) or c > 127
+
+
+@njit(cache=True, nogil=True)
+def _compare(data: U8, lut: U8, a: int, a_size: int, b: int, b_size: int) -> np.int64:
+    """The order of two folded keywords: negative, 0, positive."""
+    for i in range(min(a_size, b_size)):
+        d = np.int64(lut[data[a + i]]) - np.int64(lut[data[b + i]])
+        if d:
+            return d
+    return np.int64(a_size - b_size)
+
+
+@njit(cache=True, nogil=True)
+def _scan(data: U8, lut: U8, i: int, end: int, begin: I64, size: I64) -> tuple[int, bool]:
+    """Fills the spans of the tokens of one row; (their number or -1, whether OR)."""
+    n = 0
+    kind = 0  # 1 conjunction, 2 disjunction
+    after_keyword = False
+    while True:
+        while i < end and _is_space(data[i]):
+            i += 1
+        if i == end:
+            return (n if n and after_keyword else -1), kind == 2
+        p = i
+        found = 0
+        while i < end and not _is_space(data[i]):
+            c = data[i]
+            if _is_reserved(c) or (i == p and (c == 45 or c == 39)):
+                return -1, False
+            if lut[c]:
+                if i == p or lut[data[i - 1]] == 0:
+                    if n == EXPRESSION_TERMS:
+                        return -1, False
+                    begin[n] = i
+                    size[n] = 0
+                    n += 1
+                    found += 1
+                size[n - 1] += 1
+                if size[n - 1] > TOKEN_BYTES:
+                    return -1, False
+            i += 1
+        width = i - p
+        is_and = width == 3 and data[p] == 65 and data[p + 1] == 78 and data[p + 2] == 68
+        is_or = width == 2 and data[p] == 79 and data[p + 1] == 82
+        is_not = width == 3 and data[p] == 78 and data[p + 1] == 79 and data[p + 2] == 84
+        if is_and or is_or:
+            if not after_keyword or kind == (2 if is_and else 1):
+                return -1, False
+            n -= 1
+            kind = 1 if is_and else 2
+            after_keyword = False
+            continue
+        if is_not or found == 0:
+            return -1, False
+        if after_keyword or found > 1:
+            if kind == 2:
+                return -1, False
+            kind = 1
+        after_keyword = True
+
+
+@njit(cache=True, nogil=True)
+def compile_rows(
+    off: I64,
+    source: U8,
+    lut: U8,
+    keys: U64,
+    simple: bool,
+    table_term: U64,
+    table_count: I64,
+    form: U8,
+    post: U64,
+    term_off: I64,
+    term: U64,
+    text_off: I64,
+    text: U8,
+    slow: U8,
+) -> None:
+    """Compiles the plain rows of off, source into form, post, term and canonical text.
+
+    `term` has room for bytes + n, `text` for three times the bytes. Rows that are not
+    plain (all but the empty ones unless `simple`) are left empty and marked in `slow`.
+    """
+    begin = np.empty(EXPRESSION_TERMS, np.int64)
+    size = np.empty(EXPRESSION_TERMS, np.int64)
+    mine = np.empty(EXPRESSION_TERMS, np.uint64)
+    n = 0  # terms
+    m = 0  # bytes of text
+    for row in range(off.shape[0] - 1):
+        term_off[row] = n
+        text_off[row] = m
+        if off[row] == off[row + 1]:
+            form[row] = _ALL
+            post[row] = _ONE
+            term[n] = TOP
+            n += 1
+            continue
+        slow[row] = 1
+        if not simple or off[row + 1] - off[row] > EXPRESSION_BYTES:
+            continue
+        found, either = _scan(source, lut, off[row], off[row + 1], begin, size)
+        if found < 0:
+            continue
+        # Sort the tokens by their text, each once.
+        k = 0
+        for i in range(found):
+            b = begin[i]
+            s = size[i]
+            j = k
+            d = np.int64(1)
+            while j > 0:
+                d = _compare(source, lut, b, s, begin[j - 1], size[j - 1])
+                if d >= 0:
+                    break
+                j -= 1
+            if j > 0 and d == 0:
+                continue
+            for x in range(k, j, -1):
+                begin[x] = begin[x - 1]
+                size[x] = size[x - 1]
+            begin[j] = b
+            size[j] = s
+            k += 1
+        least = _ONE - _ONE
+        fewest = np.int64(-1)
+        glue = _OR_TEXT if either else _AND_TEXT
+        width = 0
+        for i in range(k):
+            mine[i] = token_hash(keys, source, begin[i], begin[i] + size[i], lut)
+            if not either:
+                count = probe(table_term, table_count, mine[i])
+                if fewest < 0 or count < fewest:
+                    fewest = count
+                    least = mine[i]
+            width += size[i] + (glue.shape[0] if i else 0)
+        if width > EXPRESSION_BYTES:
+            continue
+        # Sorted hashes; two tokens with one hash are the slow path's business.
+        clash = False
+        for i in range(k):
+            h = mine[i]
+            j = n + i
+            while j > n and term[j - 1] > h:
+                term[j] = term[j - 1]
+                j -= 1
+            clash |= j > n and term[j - 1] == h
+            term[j] = h
+        if clash:
+            continue
+        bits = ~(_ONE - _ONE) >> np.uint64(64 - k)
+        if not either or k == 1:
+            if either:
+                least = mine[0]
+            bits = _ONE - _ONE
+            for i in range(k):
+                if term[n + i] == least:
+                    bits = _ONE << np.uint64(i)
+        form[row] = _ANY if either and k > 1 else _ALL
+        post[row] = bits
+        n += k
+        for i in range(k):
+            if i:
+                for c in glue:
+                    text[m] = c
+                    m += 1
+            for x in range(begin[i], begin[i] + size[i]):
+                text[m] = lut[source[x]]
+                m += 1
+        slow[row] = 0
+    term_off[off.shape[0] - 1] = n
+    text_off[off.shape[0] - 1] = m

@@ -1,0 +1,262 @@
+"""Assembling QueryRows: ids, compiled expressions and regions into the columns of inserts.
+
+The `source` of a row is its query in bytes: the shape (one byte), the geometry (float64
+elements, little-endian), then the canonical expression in UTF-8. Equal queries are equal up to
+there (semantics.md, Requests). Where the client wrote the expression in other words, a NUL, which
+no canonical expression has, and the text as typed follow; ledgers of older versions have none.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.language.expression import CompiledColumn
+from ps2stream.limits import ID_BYTES
+from ps2stream.protocol.frame import F64, I64, U8, sealed, take_ragged
+from ps2stream.protocol.rows import Kind, QueryRows, Shape
+from ps2stream.space import space_kernels as kernels
+from ps2stream.space.polygons import Bool
+from ps2stream.space.region_rows import decode_region
+from ps2stream.space.regions import RECT_FIELDS, Region, rect_problems
+
+StringColumn = tuple[I64, U8]  # offsets int64[n + 1], UTF-8 bytes
+
+_WORDS = {Shape.WORLD: 0, Shape.RECT: 4, Shape.CIRCLE: 3}
+_WORLD_BOX = (-180.0, -90.0, 180.0, 90.0)
+
+
+class RowProblem(NamedTuple):
+    """A row that cannot be inserted; `field` within the query (`region.lat_min`)."""
+
+    row: int
+    field: str
+    description: str
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RectColumns:
+    """n rectangles as four float64[n] columns of degrees; `world` (bool[n]) marks rows
+    without a region, whose sides are ignored."""
+
+    lon_min: F64
+    lat_min: F64
+    lon_max: F64
+    lat_max: F64
+    world: Bool | None = None
+
+    def __len__(self) -> int:
+        return len(self.lon_min)
+
+    def rects(self) -> F64:
+        """float64[n, 4], -0.0 as 0.0, rows without a region as the whole world."""
+        out = np.column_stack([getattr(self, f) for f in RECT_FIELDS]).astype(np.float64) + 0.0
+        if self.world is not None:
+            out[self.world] = _WORLD_BOX
+        return out
+
+    def boxes(self) -> tuple[I64, F64]:
+        """The column `box` of QueryRows: ragged, four values a box."""
+        off, box = np.empty(len(self) + 1, np.int64), np.empty((2 * len(self), 4))
+        boxes = kernels.rect_boxes(self.rects(), off, box)
+        return off, box[:boxes].ravel()
+
+    def is_world(self) -> Bool:
+        return np.zeros(len(self), np.bool_) if self.world is None else self.world
+
+
+Regions = Sequence[Region] | RectColumns
+
+
+def check_rows(ids: StringColumn, compiled: CompiledColumn, regions: Regions) -> list[RowProblem]:
+    """What is wrong, in row order: ids, expressions, sides of rectangle columns, queries
+    with neither expression nor region."""
+    n = len(compiled.form)
+    if len(ids[0]) - 1 != n or len(regions) != n:
+        raise ValueError(f"{len(ids[0]) - 1} ids, {n} expressions, {len(regions)} regions")
+    problems = [RowProblem(*p) for p in id_problems(ids)]
+    problems += [RowProblem(row, "expression", str(error)) for row, error in compiled.errors]
+    if isinstance(regions, RectColumns):
+        problems += [RowProblem(*p) for p in rect_problems(regions.rects())]
+        world = regions.is_world()
+    else:
+        world = np.fromiter((r.shape() == Shape.WORLD for r in regions), np.bool_, n)
+    empty = np.diff(compiled.canonical_off) == 0
+    empty[[row for row, _ in compiled.errors]] = False
+    problems += [
+        RowProblem(row, "expression", "a query needs an expression or a region")
+        for row in np.flatnonzero(empty & world).tolist()
+    ]
+    return sorted(problems, key=lambda p: p.row)
+
+
+def id_problems(ids: StringColumn) -> list[tuple[int, str, str]]:
+    """(row, "id", description) of the ids that are not 1 to 128 bytes of UTF-8."""
+    off, data = ids
+    size = np.diff(off)
+    bad = (size < 1) | (size > ID_BYTES)
+    problems = [
+        (row, "id", f"{size[row]} bytes are not in 1..{ID_BYTES} (limit id_bytes)")
+        for row in np.flatnonzero(bad).tolist()
+    ]
+    text = data[off[0] : off[-1]]
+    if len(text) and text.min() == 0:
+        with_nul = np.searchsorted(off, np.flatnonzero(text == 0) + off[0], "right") - 1
+        problems += [(row, "id", "holds a NUL character") for row in np.unique(with_nul).tolist()]
+    if len(text) and text.max() >= 0x80:
+        for row in np.flatnonzero(~bad).tolist():
+            try:
+                data[off[row] : off[row + 1]].tobytes().decode()
+            except UnicodeDecodeError as error:
+                problems.append((row, "id", f"is not UTF-8: {error.reason}"))
+    return problems
+
+
+def build_rows(
+    ids: StringColumn,
+    compiled: CompiledColumn,
+    regions: Regions,
+    typed: StringColumn | None = None,
+) -> QueryRows:
+    """Inserts, columnar; lsn, handle and session are 0.
+
+    ids ragged UTF-8, n rows; compiled n expressions; regions n; typed the n expressions as the
+    client wrote them, to be shown again (None: in canonical form). Rectangle columns take no
+    Python step a row. Raises InvalidArgument naming every bad field as `queries[i].field`.
+    """
+    problems = check_rows(ids, compiled, regions)
+    if problems:
+        raise InvalidArgument([Violation(f"queries[{row}].{f}", text) for row, f, text in problems])
+    n = len(regions)
+    if isinstance(regions, RectColumns):
+        shape, geom, box = _rect_columns(regions)
+    else:
+        shape = np.fromiter((r.shape() for r in regions), np.uint8, n)
+        geom = _ragged([r.geom() for r in regions])
+        box = _ragged([r.boxes().ravel() for r in regions])
+    id_off, id_ = _from_zero(*ids)
+    text = _from_zero(compiled.canonical_off, compiled.canonical)
+    source_off, source = _sources(shape, geom, text, text if typed is None else typed)
+    return QueryRows(
+        kind=np.full(n, Kind.INSERT, np.uint8),
+        lsn=np.zeros(n, np.int64),
+        handle=np.zeros(n, np.int64),
+        session=np.zeros(n, np.int64),
+        id_off=id_off,
+        id=id_,
+        form=compiled.form,
+        post=compiled.post,
+        term_off=compiled.term_off,
+        term=compiled.term,
+        prog_off=compiled.prog_off,
+        prog=compiled.prog,
+        box_off=box[0],
+        box=box[1],
+        shape=shape,
+        geom_off=geom[0],
+        geom=geom[1],
+        source_off=source_off,
+        source=source,
+    )
+
+
+def delete_rows(ids: StringColumn) -> QueryRows:
+    """Deletes: kind and id; the other columns are zeros or empty. Raises InvalidArgument
+    for a bad id."""
+    problems = id_problems(ids)
+    if problems:
+        raise InvalidArgument([Violation(f"ids[{row}]", text) for row, _, text in problems])
+    n = len(ids[0]) - 1
+    off = np.zeros(n + 1, np.int64)
+    id_off, id_ = _from_zero(*ids)
+    return QueryRows(
+        kind=np.full(n, Kind.DELETE, np.uint8),
+        lsn=np.zeros(n, np.int64),
+        handle=np.zeros(n, np.int64),
+        session=np.zeros(n, np.int64),
+        id_off=id_off,
+        id=id_,
+        form=np.zeros(n, np.uint8),
+        post=np.zeros(n, np.uint64),
+        term_off=off,
+        term=np.zeros(0, np.uint64),
+        prog_off=off,
+        prog=np.zeros(0, np.int16),
+        box_off=off,
+        box=np.zeros(0),
+        shape=np.zeros(n, np.uint8),
+        geom_off=off,
+        geom=np.zeros(0),
+        source_off=off,
+        source=np.zeros(0, np.uint8),
+    )
+
+
+def describe(source: bytes) -> tuple[str, dict[str, Any] | None]:
+    """(the expression as typed, or canonical where that was not kept; the region in its JSON form
+    or None) of a row's source."""
+    shape = Shape(source[0])
+    words = _WORDS.get(shape)
+    if words is None:  # a polygon begins with the length of its WKB
+        words = 1 + -(-int(np.frombuffer(source, "<f8", 1, 1)[0]) // 8)
+    region = decode_region(shape, np.frombuffer(source, "<f8", words, 1))
+    canonical, _, typed = source[1 + 8 * words :].partition(b"\0")
+    return (typed or canonical).decode("utf-8", "replace"), region.to_json()
+
+
+def canonical_sources(rows: QueryRows, at: I64) -> list[bytes]:
+    """The sources of the inserts `at` without what was typed: equal for equal queries."""
+    off, source = take_ragged(rows.source_off, rows.source, at)
+    text = np.minimum(off[:-1] + 1 + 8 * (rows.geom_off[at + 1] - rows.geom_off[at]), off[1:])
+    nul = np.append(np.flatnonzero(source == 0), len(source))
+    end = np.minimum(nul[np.searchsorted(nul, text)], off[1:])
+    data = source.tobytes()
+    return list(map(data.__getitem__, map(slice, off[:-1].tolist(), end.tolist())))
+
+
+def source_to_json(source: bytes) -> dict[str, Any]:
+    """{"expression": ..., "region": ...} of a row's source."""
+    expression, region = describe(source)
+    return {"expression": expression, "region": region}
+
+
+def _rect_columns(columns: RectColumns) -> tuple[U8, tuple[I64, F64], tuple[I64, F64]]:
+    """shape, ragged geom, ragged box."""
+    n = len(columns)
+    rects, held = columns.rects(), ~columns.is_world()
+    geom_off = np.zeros(n + 1, np.int64)
+    np.cumsum(held * 4, out=geom_off[1:])
+    shape = np.where(held, np.uint8(Shape.RECT), np.uint8(Shape.WORLD))
+    return shape, (geom_off, rects[held].ravel()), columns.boxes()
+
+
+def _sources(
+    shape: U8, geom: tuple[I64, F64], text: StringColumn, typed: StringColumn
+) -> StringColumn:
+    text_off, canonical = sealed(text[0]), sealed(text[1])
+    typed_off, written = sealed(typed[0]), sealed(typed[1])
+    more = np.empty(len(shape), np.int64)
+    kernels.measure_typed(text_off, canonical, typed_off, written, more)
+    off = np.zeros(len(shape) + 1, np.int64)
+    np.cumsum(1 + 8 * np.diff(geom[0]) + np.diff(text_off) + more, out=off[1:])
+    out = np.empty(off[-1], np.uint8)
+    words = np.ascontiguousarray(geom[1], "<f8").view(np.uint8)
+    kernels.write_sources(
+        shape, sealed(geom[0]), words, text_off, canonical, typed_off, written, off, out
+    )
+    return off, out
+
+
+def _ragged(rows: list[F64]) -> tuple[I64, F64]:
+    off = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum([len(r) for r in rows], out=off[1:])
+    return off, np.concatenate([np.zeros(0), *rows])
+
+
+def _from_zero(off: I64, data: U8) -> StringColumn:
+    """The same ragged column with offsets that begin at 0."""
+    return off - off[0], data[off[0] : off[-1]]

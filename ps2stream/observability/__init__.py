@@ -1,0 +1,1 @@
+"""Metrics, traces, and what shows them: Prometheus, Grafana, Ray's dashboard."""

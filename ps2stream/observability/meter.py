@@ -1,0 +1,95 @@
+"""How long the stages of the stream take, in one actor."""
+
+from __future__ import annotations
+
+import time
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Protocol
+
+from ps2stream.observability.metrics import Histogram
+from ps2stream.observability.traces import Traces, unix_ns
+from ps2stream.protocol.addresses import Send
+from ps2stream.protocol.frame import Frame
+from ps2stream.protocol.messages.objects import RoutedObjects
+
+STAGES = {
+    "intake": "an object waits in a dispatcher, from its arrival until it is routed",
+    "durable": "an object of level durable, from its arrival until it is synced and answered",
+    "complete": "an object that some worker wanted, from the arrival of the oldest publication of "
+    "its batch until its matches are durable at every merger",
+    "link": "a message, from its sending by another actor until this one takes it up",
+    "match": "matching a batch, or some that an update let go on, in a worker",
+    "merge": "a merger deals with the messages that it took up together",
+    "sync": "one sync of an object log or match log",
+    "deliver": "a delivery, from its arrival at the dispatcher until the client has taken it",
+}
+"""What is counted, and from when until when."""
+
+
+class Meter:
+    """Histograms by stage, each of which one thread adds to; and the actor's traces, if any."""
+
+    def __init__(self) -> None:
+        self._stages: dict[str, Histogram] = {}
+        self.traces: Traces | None = None
+
+    @property
+    def stages(self) -> dict[str, Histogram]:
+        """Those that something was added to. From any thread."""
+        return dict(self._stages)
+
+    def add(self, stage: str, seconds: float, count: int = 1) -> None:
+        """So many things took this long."""
+        histogram = self._stages.get(stage)
+        if histogram is None:
+            histogram = self._stages[stage] = Histogram()
+        histogram.add(seconds, count)
+
+    def time(self, stage: str) -> AbstractContextManager[None]:
+        """`with` it: the time that is spent inside, unless it fails."""
+        return Timer(self, stage)
+
+
+class Timer:
+    """See Meter.time."""
+
+    __slots__ = ("_begun", "_meter", "_stage")
+
+    def __init__(self, meter: Meter, stage: str) -> None:
+        self._meter = meter
+        self._stage = stage
+
+    def __enter__(self) -> None:
+        self._begun = time.perf_counter()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self._meter.add(self._stage, time.perf_counter() - self._begun)
+
+
+class Matcher(Protocol):
+    """A worker machine; `batches` that it has matched."""
+
+    batches: int
+
+    def on(self, frame: Frame) -> list[Send]: ...
+
+
+def matched(worker: Matcher, frame: Frame, meter: Meter) -> list[Send]:
+    """What the worker answers; where it matched for that, the meter learns how long it took."""
+    before, begun = worker.batches, time.monotonic()
+    sends = worker.on(frame)
+    if worker.batches > before:
+        meter.add("match", time.monotonic() - begun)
+        traces = meter.traces
+        if traces is not None and isinstance(frame, RoutedObjects):
+            key = (frame.dispatcher, frame.batch)
+            if traces.wanted(key):
+                traces.part("match", key, unix_ns(begun), time.time_ns(), objects=len(frame.row))
+    return sends

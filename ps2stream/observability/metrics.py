@@ -1,0 +1,274 @@
+"""All metrics, as data: what they are called, what they mean, where their values stand.
+
+Machines and shells keep plain numbers and tell them as an actor's status; `samples` reads a
+status by the table below. Who exports them (observability/exporters.py) adds nothing of its own.
+"""
+
+from __future__ import annotations
+
+import enum
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from itertools import accumulate
+from numbers import Real
+from typing import Any, NamedTuple
+
+BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Upper ends of a histogram's buckets in seconds; one more is without end."""
+LE = (*map(str, BOUNDS), "+Inf")
+
+
+class Histogram:
+    """Durations, counted by bucket. One thread adds, others may read."""
+
+    __slots__ = ("counts", "total")
+
+    def __init__(self) -> None:
+        self.counts = [0] * len(LE)
+        self.total = 0.0  # seconds
+
+    def add(self, seconds: float, count: int = 1) -> None:
+        """So many things took this long."""
+        self.counts[bisect_left(BOUNDS, seconds)] += count
+        self.total += seconds * count
+
+    @property
+    def cumulated(self) -> list[int]:
+        """By bucket, those below its upper end, as Prometheus has them."""
+        return list(accumulate(self.counts))
+
+
+class Kind(enum.StrEnum):
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class Source(NamedTuple):
+    """Where a value stands: `key` of the status of actors of `role` (empty: of all), with
+    these labels."""
+
+    role: str
+    key: str
+    labels: Mapping[str, str] = {}
+
+
+class Metric(NamedTuple):
+    """`by`: the values are a mapping or a sequence, and this label says of what each is.
+    `scale`: of the unit in the status in that of the name."""
+
+    name: str
+    kind: Kind
+    help: str
+    sources: tuple[Source, ...]
+    by: str = ""
+    scale: float = 1.0
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Of every sample, in order."""
+        own = dict.fromkeys(name for source in self.sources for name in source.labels)
+        return ("role", "index", *own, *([self.by] if self.by else []))
+
+    @property
+    def unit(self) -> str:
+        """As the name says it; empty for plain numbers."""
+        words = self.name.removesuffix("_total").split("_")
+        return words[-1] if words[-1] in ("seconds", "bytes") else ""
+
+
+class Sample(NamedTuple):
+    """One value; labels in the order of `metric.labels`."""
+
+    metric: Metric
+    labels: tuple[str, ...]
+    value: float | Histogram
+
+
+def _counter(name: str, what: str, *sources: Source, by: str = "", scale: float = 1.0) -> Metric:
+    return Metric(f"ps2stream_{name}_total", Kind.COUNTER, what, sources, by, scale)
+
+
+def _gauge(name: str, what: str, *sources: Source, by: str = "", scale: float = 1.0) -> Metric:
+    return Metric(f"ps2stream_{name}", Kind.GAUGE, what, sources, by, scale)
+
+
+def _of(role: str, key: str, **labels: str) -> Source:
+    return Source(role, key, labels)
+
+
+METRICS: tuple[Metric, ...] = (
+    # what comes in
+    _counter("objects", "Objects accepted", _of("dispatcher", "objects")),
+    _counter("object_batches", "Batches that they were joined to", _of("dispatcher", "batches")),
+    _counter(
+        "object_copies", "Copies of objects sent to workers", _of("dispatcher", "routed")
+    ),
+    _counter(
+        "objects_discarded", "Objects that no worker wanted", _of("dispatcher", "discarded")
+    ),
+    _counter(
+        "objects_refused",
+        "Objects not accepted: invalid; quota: the tenant's; full: max_in_flight or intake_bytes; "
+        "unavailable: disk full, catching up or replaced; shed: level NONE, while full",
+        _of("dispatcher", "refused_objects"),
+        by="reason",
+    ),
+    _counter(
+        "updates",
+        "Inserts and deletes in the ledger",
+        _of("sequencer", "inserts", kind="insert"),
+        _of("sequencer", "deletes", kind="delete"),
+    ),
+    _counter(
+        "updates_refused",
+        "Inserts and deletes that were answered otherwise than OK",
+        _of("sequencer", "refused_updates"),
+        by="reason",
+    ),
+    # what goes out
+    _counter("matched_objects", "Objects matched, a copy counts", _of("worker", "objects")),
+    _counter("matches", "Pairs of object and query, found by workers", _of("worker", "matches")),
+    _counter("delivered_matches", "Pairs sent to open streams", _of("merger", "sent")),
+    _counter("delivered", "Bytes sent to open streams", _of("merger", "sent_bytes"))._replace(
+        name="ps2stream_delivered_bytes_total"
+    ),
+    _counter("lost_matches", "Pairs lost to quota or retention, told as gaps",
+             _of("merger", "lost")),
+    _counter("collapsed_matches", "Pairs that two workers found, made one",
+             _of("dispatcher", "collapsed")),
+    # how long it takes
+    Metric(
+        "ps2stream_stage_seconds",
+        Kind.HISTOGRAM,
+        "How long a stage takes; docs/metrics.md says what each counts",
+        (Source("", "stages"),),
+        by="stage",
+    ),
+    _counter(
+        "late_objects",
+        "Objects whose matches took more than 0.1 s to be durable; over_1s: those among them",
+        _of("dispatcher", "delayed", than="0.1s"),
+        _of("dispatcher", "stalled", than="1s"),
+    ),
+    # what waits
+    _gauge("throughput_stalled", "1 while objects wait and hardly any are completed",
+           _of("dispatcher", "throughput_stalled")),
+    _counter("throughput_stalls", "How often that began", _of("dispatcher", "throughput_stalls")),
+    _gauge("batches_in_flight", "Object batches not yet matched everywhere",
+           _of("dispatcher", "in_flight")),
+    _gauge("intake_publications", "Publications that wait to be routed",
+           _of("dispatcher", "intake")),
+    _gauge("undecided_updates", "Update requests that the sequencer has not answered",
+           _of("dispatcher", "undecided")),
+    _gauge("held_batches", "Object batches that wait in a worker", _of("worker", "held")),
+    _gauge("pending_batches", "Object batches that wait in a merger for workers",
+           _of("merger", "pending")),
+    _gauge("streams", "Open Deliver streams", _of("dispatcher", "streams")),
+    _gauge("watchers", "Clients that watch a sample of the stream", _of("dispatcher", "watchers")),
+    _gauge("credits", "Batches that open streams would take now", _of("dispatcher", "credits")),
+    _gauge("untaken_batches", "Deliveries that clients have not taken yet",
+           _of("dispatcher", "untaken")),
+    _gauge("sessions", "Sessions with matches, kept or acknowledged", _of("merger", "sessions")),
+    _gauge("session_lag_matches", "Matches that sessions have not acknowledged: of the one that "
+           "has most, and of all together", _of("merger", "lag_most", of="most"),
+           _of("merger", "lag", of="all")),
+    _gauge("session_lag_seconds", "How long ago the oldest match was found that its session has "
+           "not acknowledged", _of("merger", "lag_ms"), scale=1e-3),
+    _gauge("session_backlog_bytes", "Of these, in the match log",
+           _of("merger", "backlog_bytes")),
+    # what is held
+    _gauge("live_queries", "Live queries of the service", _of("sequencer", "live")),
+    _gauge("worker_queries", "Live queries that a worker holds", _of("worker", "live")),
+    _gauge("postings", "Stored postings, dead ones included", _of("worker", "postings")),
+    _gauge("tombstones", "Deleted queries not yet purged", _of("worker", "tombstones")),
+    _gauge("index_bytes", "Memory of a worker's index", _of("worker", "bytes")),
+    _gauge("routing_units", "Pairs of cell and term with a query", _of("dispatcher", "units")),
+    _gauge("log_bytes", "Disk taken by an object log or match log",
+           _of("dispatcher", "log_bytes"), _of("merger", "log_bytes")),
+    _gauge("snapshot_lsn", "Of a worker's last snapshot", _of("worker", "snapshot.lsn")),
+    _gauge("disk_free_bytes", "Left where the data directory is", _of("sequencer", "disk_free")),
+    _gauge("disk_bytes", "All that there is", _of("sequencer", "disk")),
+    # plans, load and balance
+    _gauge("lsn", "Last position of the ledger that was committed, or applied",
+           _of("sequencer", "lsn"), _of("worker", "applied"), _of("merger", "applied"),
+           _of("dispatcher", "applied")),
+    _gauge("plan_version", "Of the plan that objects are routed by",
+           _of("dispatcher", "plan_version")),
+    _gauge("workers", "Workers that the plans in force ask for", _of("sequencer", "workers")),
+    _gauge("migration_active", "1 while a move between plans is under way",
+           _of("sequencer", "moving")),
+    _gauge("plans_coexist", "1 while new queries belong to another plan than old ones",
+           _of("sequencer", "coexisting")),
+    _counter("migrations", "Moves that ended", _of("sequencer", "moves"), by="outcome"),
+    _counter("adjustments", "Moves that the controller proposed to the sequencer",
+             _of("controller", "adjustments", outcome="begun"),
+             _of("controller", "declined", outcome="declined")),
+    _counter("sunsets", "Old plans that the controller let go while two coexisted",
+             _of("controller", "sunsets")),
+    _counter("replans", "Plannings anew that ended (replan_s); every dispatcher tells the same",
+             _of("dispatcher", "replans")),
+    _counter("replans_failed", "Those of them that failed", _of("dispatcher", "replans_failed")),
+    _gauge("worker_load_seconds", "Work of a worker in a period, by the load model",
+           _of("controller", "loads_us"), by="worker", scale=1e-6),
+    _gauge("balance", "Load of the most over that of the least loaded worker",
+           _of("controller", "balance")),
+    _gauge("balance_limit", "Above which loads are adjusted (sigma)",
+           _of("controller", "sigma")),
+    _counter("parts_changed", "Parts of cells that adjustments in force split, and merged",
+             _of("controller", "splits", kind="split"), _of("controller", "merges", kind="merge")),
+    _counter("load_periods", "Periods with, and without, a report of every worker",
+             _of("controller", "periods", reports="all"),
+             _of("controller", "lost", reports="missing")),
+    # faults
+    _gauge("up", "1: it told this lately", _of("", "up")),
+    _gauge("epoch", "Of the incarnation: rises when an actor is replaced", _of("", "epoch")),
+    _counter("stale_batches", "Batches that a worker refused, its plan being another",
+             _of("dispatcher", "stale")),
+    _counter("quarantined_objects", "Objects that killed workers",
+             _of("dispatcher", "quarantined")),
+    _counter("messages_refused", "Messages of earlier incarnations, or repeated",
+             _of("", "refused")),
+    _counter("messages_dropped", "Messages dropped because too much waited for a peer",
+             _of("", "dropped")),
+    _counter("cut_streams", "Deliver streams let go of because they took nothing",
+             _of("dispatcher", "cut_streams")),
+    _counter("cpu", "CPU time of the actor's process", _of("", "cpu_seconds"))._replace(
+        name="ps2stream_cpu_seconds_total"
+    ),
+    _gauge("resident_bytes", "Memory of the actor's process", _of("", "resident_bytes")),
+)  # fmt: skip
+
+
+def samples(role: str, index: int, status: Mapping[str, Any]) -> Iterator[Sample]:
+    """What an actor's status says. What is not there is left out."""
+    for metric in METRICS:
+        for source in metric.sources:
+            if source.role not in ("", role):
+                continue
+            labels = (role, str(index), *(source.labels.get(n, "") for n in metric.labels[2:]))
+            found = _find(status, source.key)
+            if not metric.by:
+                if isinstance(found, Real):
+                    yield Sample(metric, labels, float(found) * metric.scale)
+                continue
+            for key, value in _items(found):
+                at = (*labels[:-1], str(key))
+                if isinstance(value, Histogram):
+                    yield Sample(metric, at, value)
+                elif isinstance(value, Real):
+                    yield Sample(metric, at, float(value) * metric.scale)
+
+
+def _find(status: Mapping[str, Any], key: str) -> Any:
+    found: Any = status
+    for part in key.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    return found
+
+
+def _items(found: Any) -> Iterator[tuple[object, Any]]:
+    if isinstance(found, Mapping):
+        yield from found.items()
+    elif isinstance(found, list | tuple):
+        yield from enumerate(found)

@@ -1,0 +1,34 @@
+"""Where Prometheus finds the metrics of a service that is one process."""
+
+from __future__ import annotations
+
+import os
+
+from prometheus_client import ProcessCollector, start_http_server
+from prometheus_client.core import CollectorRegistry
+
+from ps2stream.errors import InvalidArgument, Violation
+from ps2stream.observability.exporters import Collector, Status
+
+HOST = "127.0.0.1"
+"""Whoever may ask sees how much goes on; nothing here asks who that is."""
+
+
+class MetricsPort:
+    """Serves http://127.0.0.1:PORT/metrics until `stop`. Raises InvalidArgument for a port in
+    use."""
+
+    def __init__(self, port: int, status: Status) -> None:
+        registry = CollectorRegistry()
+        registry.register(Collector(status))
+        ProcessCollector(registry=registry)
+        try:
+            self._server, self._thread = start_http_server(port, HOST, registry)
+        except OSError as error:
+            problem = f"{port} on {HOST}: {os.strerror(error.errno or 0)}"
+            raise InvalidArgument([Violation("metrics_port", problem)]) from None
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()

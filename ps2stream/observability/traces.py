@@ -1,0 +1,165 @@
+"""Traces of sampled batches, sent to an OpenTelemetry collector.
+
+Every actor knows by a batch's offset whether it is sampled, and of which trace it is: both are a
+hash, so that no message carries anything for it. Whoever has the `seed` of the service makes the
+same. The dispatcher makes the span of the whole batch, the others children of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import secrets
+import threading
+import time
+from typing import Any, NamedTuple, cast
+
+from ps2stream.config import Settings
+from ps2stream.errors import FailedPrecondition
+from ps2stream.protocol.addresses import Address
+from ps2stream.v1 import delivery_pb2
+
+log = logging.getLogger("ps2stream.cluster")
+Key = tuple[int, int]
+"""A dispatcher and the offset of its batch."""
+
+
+class Tracing(NamedTuple):
+    """One batch in `every` is sampled (0: none), and told to the collector at `endpoint`."""
+
+    every: int = 0
+    endpoint: str = ""
+    seed: bytes = b""
+
+
+NO_TRACES = Tracing()
+EXPORT_S = 2.0
+"""How long a collector may take; what it does not take is lost."""
+
+
+class Traces:
+    """Those of one actor. `exporter`: another than that of the endpoint."""
+
+    def __init__(self, tracing: Tracing, actor: Address, exporter: Any = None) -> None:
+        from opentelemetry import trace
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+        from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+        from opentelemetry.sdk.trace.sampling import ALWAYS_ON
+
+        if exporter is None:
+            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+            exporter = OTLPSpanExporter(f"{tracing.endpoint}/v1/traces", timeout=EXPORT_S)
+        self._api = trace
+        self._tracing = tracing
+        self._ids = _Ids(RandomIdGenerator())
+        name = f"{actor.role}-{actor.index}"
+        resource = Resource({"service.name": "ps2stream", "service.instance.id": name})
+        self._provider = TracerProvider(ALWAYS_ON, resource, id_generator=cast(Any, self._ids))
+        self._provider.add_span_processor(BatchSpanProcessor(exporter))
+        self._tracer = self._provider.get_tracer("ps2stream")
+        self._failed = False
+        self._open: dict[Key, int] = {}  # of this dispatcher, and how many objects
+
+    def wanted(self, key: Key) -> bool:
+        """Whether this batch is sampled."""
+        return int.from_bytes(self._hash(key)[24:], "big") % self._tracing.every == 0
+
+    def open(self, key: Key, objects: int) -> None:
+        """A dispatcher has sent its sampled batch."""
+        self._open[key] = objects
+
+    def of_delivery(self, data: bytes) -> Key | None:
+        """The sampled batch of this dispatcher that an encoded delivery is of."""
+        if not self._open:
+            return None
+        batch = delivery_pb2.DeliverResponse.FromString(data).batch
+        if not batch.object_offsets:
+            return None
+        at, offset = batch.partition, batch.object_offsets[0]
+        found = (k for k, n in self._open.items() if k[0] == at and k[1] <= offset < k[1] + n)
+        return next(found, None)
+
+    def whole(self, key: Key, begun: int, ended: int, **attributes: int) -> None:
+        """The span of a batch that is complete, Unix nanoseconds."""
+        self._open.pop(key, None)
+        self._ids.give(self._of(key))
+        self._span("batch", None, begun, ended, attributes)
+
+    def part(self, name: str, key: Key, begun: int, ended: int, **attributes: int) -> None:
+        """A span of a stage of the batch."""
+        api = self._api
+        trace, span = self._of(key)
+        flags = api.TraceFlags(api.TraceFlags.SAMPLED)
+        parent = api.NonRecordingSpan(
+            api.SpanContext(trace, span, is_remote=True, trace_flags=flags)
+        )
+        self._span(name, api.set_span_in_context(parent), begun, ended, attributes)
+
+    def close(self) -> None:
+        """Send what is left."""
+        self._provider.shutdown()
+
+    def _span(
+        self, name: str, parent: Any, begun: int, ended: int, attributes: dict[str, int]
+    ) -> None:
+        try:
+            span = self._tracer.start_span(name, parent, start_time=begun, attributes=attributes)
+            span.end(ended)
+        except Exception:
+            if not self._failed:
+                log.exception("spans are lost")
+            self._failed = True
+
+    def _of(self, key: Key) -> tuple[int, int]:
+        digest = self._hash(key)
+        return int.from_bytes(digest[:16], "big"), int.from_bytes(digest[16:24], "big")
+
+    def _hash(self, key: Key) -> bytes:
+        data = b"%d.%d" % key
+        return hashlib.blake2b(data, digest_size=32, key=self._tracing.seed).digest()
+
+
+class _Ids:
+    """Random ids, but for the next span, where they are given."""
+
+    def __init__(self, others: Any) -> None:
+        self._others = others
+        self._given = threading.local()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._others, name)
+
+    def give(self, ids: tuple[int, int] | None) -> None:
+        """For the next span of this thread."""
+        self._given.ids = ids
+
+    def generate_trace_id(self) -> int:
+        given = getattr(self._given, "ids", None)
+        return int(self._others.generate_trace_id() if given is None else given[0])
+
+    def generate_span_id(self) -> int:
+        given = getattr(self._given, "ids", None)
+        self.give(None)
+        return int(self._others.generate_span_id() if given is None else given[1])
+
+
+def tracing_of(settings: Settings) -> Tracing:
+    """As the settings have it, with a new seed. Raises FailedPrecondition when what makes traces
+    is not installed."""
+    if not settings.trace_every:
+        return NO_TRACES
+    try:
+        import opentelemetry.exporter.otlp.proto.http.trace_exporter  # noqa: F401
+    except ImportError:
+        raise FailedPrecondition(
+            "trace_every: OpenTelemetry is not installed; pip install 'ps2stream[otel]'"
+        ) from None
+    return Tracing(settings.trace_every, settings.trace_endpoint, secrets.token_bytes(16))
+
+
+def unix_ns(monotonic: float) -> int:
+    """When that was, by the clock as it is now."""
+    return time.time_ns() - round((time.monotonic() - monotonic) * 1e9)

@@ -1,0 +1,1 @@
+"""Posts as users write them: checks, columns, files."""

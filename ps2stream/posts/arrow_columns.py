@@ -1,0 +1,91 @@
+"""Posts out of Arrow columns, as Parquet and Spark give them: found by name, cast, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ps2stream.errors import short
+from ps2stream.posts.post import LIMIT, MAX_BYTES, NAMES, POSTS, SCHEMA, bad, check_head
+
+
+def _is_string(kind: Any) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_number(kind: Any) -> bool:
+    return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
+
+
+def post_columns(path: str, schema: Any) -> dict[str, str]:
+    """The file's column for each of ours, of an Arrow schema. Raises InvalidArgument for a
+    column that is missing, there twice, or of a wrong type."""
+    check_head(path, schema.names, POSTS)
+    found = {
+        name: alias
+        for name, aliases in NAMES.items()
+        for alias in reversed(aliases)
+        if alias in schema.names
+    }
+    expected: dict[str, tuple[str, Callable[[Any], bool]]] = {
+        "id": ("strings or integers", lambda t: _is_string(t) or pa.types.is_integer(t)),
+        "time": (
+            "timestamps or integers (Unix ms)",
+            lambda t: pa.types.is_timestamp(t) or pa.types.is_integer(t),
+        ),
+        "lon": ("numbers", _is_number),
+        "lat": ("numbers", _is_number),
+        "text": ("strings", _is_string),
+    }
+    for name, (what, fits) in expected.items():
+        if name in found:
+            kind = schema.field(found[name]).type
+            kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+            if not fits(kind):
+                raise bad(f"{path} column {found[name]}", f"expected {what}, got {kind}")
+    return found
+
+
+def post_column(
+    path: str, name: str, columns: dict[str, str], part: Any, start: int, run: str = ""
+) -> Any:
+    """One of our columns, checked, of a batch whose first row is row `start` of the file; absent
+    ids are `run` and the row's number.
+
+    Raises InvalidArgument naming the row of a bad value.
+    """
+    kind = SCHEMA.field(name).type
+    if name not in columns:
+        if name == "time":
+            return pa.nulls(len(part), kind)
+        numbered = pa.array(np.arange(start, start + len(part))).cast(kind)
+        return pc.binary_join_element_wise(run, numbered, "") if run else numbered
+    values = part.column(columns[name])
+    if pa.types.is_timestamp(values.type):
+        values = values.cast(pa.timestamp("ms"), safe=False)
+    try:
+        out = values.cast(kind)
+    except pa.ArrowInvalid as error:
+        raise bad(f"{path} column {columns[name]}", str(error)) from None
+    if name == "time":
+        return out
+    wrong = out.is_null().to_numpy(zero_copy_only=False)
+    if name in LIMIT:
+        numbers = out.to_numpy(zero_copy_only=False)
+        wrong |= ~(np.abs(numbers) <= LIMIT[name])
+    else:
+        size = pc.binary_length(out).fill_null(0).to_numpy(zero_copy_only=False)
+        wrong |= size > MAX_BYTES[name]
+    if wrong.any():
+        row = int(wrong.argmax())
+        if name in LIMIT:
+            limit = f"degrees in [-{LIMIT[name]:g}, {LIMIT[name]:g}]"
+        else:
+            limit = f"at most {MAX_BYTES[name]} bytes" if out[row].is_valid else "a value"
+        got = short(values[row].as_py())
+        raise bad(f"{path} row {start + row} {columns[name]}", f"expected {limit}, got {got}")
+    return out

@@ -1,0 +1,1 @@
+"""Columnar frames, the messages between actors, and the ports of their machines."""

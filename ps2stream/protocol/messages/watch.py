@@ -1,0 +1,110 @@
+"""What watchers of the stream see of it: a few of the objects and of the matches.
+
+A merger tells the matches to dispatchers that have said, within the last seconds, that somebody
+watches. Any of these messages may be lost; then something is not seen.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ps2stream.protocol.frame import F64, I64, U8, U32, Frame
+from ps2stream.protocol.rows import concat_columns, taken_columns
+
+SEEN_PER_S = 50
+"""Objects, and matches, of a second that are seen."""
+SEEN_TEXT_BYTES = 1024
+"""Of a text, from its beginning."""
+TICKS_PER_S = 10
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Watching(Frame):
+    """dispatcher -> every merger, once a second while somebody watches there."""
+
+    KIND = 90
+    dispatcher: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Objects(Frame):
+    """n objects: where they were accepted (partition and offset), Unix ms, degrees, ragged ids
+    and the beginnings of texts, which may end within a character."""
+
+    partition: U32
+    offset: I64
+    time: I64
+    lon: F64
+    lat: F64
+    id_off: I64
+    id: U8
+    text_off: I64
+    text: U8
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Seen(Objects):
+    """merger -> dispatchers, ten times a second: n matches, object i with the query `handle[i]`
+    of the number `session[i]`; its id as it is kept, under its tenant. `pairs`: of how many
+    matches since the last message these are some."""
+
+    KIND = 91
+    pairs: int
+    handle: I64
+    session: I64
+    query_off: I64
+    query: U8
+
+    FLAT = ("partition", "offset", "time", "lon", "lat", "handle", "session")
+    RAGGED = ("id", "text", "query")
+
+    def take(self, rows: I64) -> Seen:
+        """These matches, as new columns."""
+        return Seen(pairs=self.pairs, **taken_columns(self.FLAT, self.RAGGED, self, rows))
+
+    @classmethod
+    def concat(cls, parts: list[Seen], pairs: int) -> Seen:
+        """Those of several messages, at least one, as one."""
+        return cls(pairs=pairs, **concat_columns(cls.FLAT, cls.RAGGED, parts))
+
+
+class Glimpse(NamedTuple):
+    """What a watcher is told, ten times a second: some of the `accepted` objects and `matched`
+    pairs since the last one, and how long (s) each of the batches took whose matches have become
+    durable since."""
+
+    objects: Sequence[Objects]
+    matches: Sequence[Seen]
+    accepted: int
+    matched: int
+    latency: Sequence[float]
+
+
+class Allowance:
+    """How many more may be seen now: SEEN_PER_S a second, as many at once after a pause."""
+
+    def __init__(self) -> None:
+        self.left = float(SEEN_PER_S)
+
+    def tick(self) -> None:
+        """Ten times a second."""
+        self.left = min(self.left + SEEN_PER_S / TICKS_PER_S, SEEN_PER_S)
+
+    def of(self, count: int) -> I64:
+        """Which of so many may be seen, evenly apart."""
+        some = min(int(self.left), count)
+        self.left -= some
+        return np.arange(some) * count // max(some, 1)
+
+
+def beginnings(off: I64, text: U8, rows: I64) -> tuple[I64, U8]:
+    """The first SEEN_TEXT_BYTES bytes of these texts, as a ragged column."""
+    start = off[rows]
+    size = np.minimum(off[rows + 1] - start, SEEN_TEXT_BYTES)
+    out = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(size, out=out[1:])
+    return out, text[np.arange(out[-1]) + np.repeat(start - out[:-1], size)]

@@ -1,0 +1,207 @@
+"""Ports: what a machine needs from the outside world, and no more."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from ps2stream.protocol.frame import I64, U8, Frame
+from ps2stream.protocol.messages.updates import Applied, UpdateDecision
+from ps2stream.protocol.tokens import Token
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class DeleteRequests(Frame):
+    """The request ids of committed deletes, so that a retry finds its answer also after a
+    restart: lsn of the delete, id the query's string, request the request id, a row."""
+
+    KIND = 50
+    lsn: I64
+    id_off: I64
+    id: U8
+    request_off: I64
+    request: U8
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LogReached(Frame):
+    """dispatcher, merger -> sequencer, after every so many bytes: the log `name` is durable up
+    to `position`, and no number above `highest` has been given; see LogNote."""
+
+    KIND = 56
+    position: int
+    highest: int
+    name: U8
+
+
+class LogNote(NamedTuple):
+    """What the ledger knows of a log. incarnation: the log's own random number, 0 where it has
+    none; position: the log reaches at least this far, and no record before it was stamped with
+    an LSN that the ledger lacks; highest: the highest number that was given when this was noted,
+    of an offset (object log) or of a session's pair (match log)."""
+
+    incarnation: int
+    position: int
+    highest: int
+
+
+class Answer(NamedTuple):
+    """What a dispatcher's request `seq` of its `epoch` was told. By then it knew the answers
+    to all below `settled`, and to those of earlier epochs; they may go."""
+
+    dispatcher: int
+    epoch: int
+    seq: int
+    settled: int
+    decision: UpdateDecision
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """What one commit makes durable, or nothing of it.
+
+    batch: the accepted rows, if any; sessions: (number, name) of new ones; requests: request
+    ids of deletes, those below LSN `forget` may go; answers: for requests that are sent
+    again, replacing those that are settled; watermark: queries deleted at or below this LSN
+    are needed by nobody; plan: the one that objects are routed by from now on (JSON).
+    """
+
+    batch: Applied | None = None
+    sessions: Sequence[tuple[int, bytes]] = ()
+    requests: DeleteRequests | None = None
+    forget: int = 0
+    answers: Sequence[Answer] = ()
+    watermark: int = 0
+    plan: str | None = None
+
+
+class Store(Protocol):
+    """The durable ledger (contract.md 2): one total order of query updates.
+
+    One owner at a time. Reading raises DataDirectoryError when what is stored is damaged.
+    """
+
+    @property
+    def identity(self) -> int:
+        """A random number, given when the store was made."""
+        ...
+
+    def sessions(self) -> list[tuple[int, bytes]]:
+        """(number, name) of every session."""
+        ...
+
+    def replay(self, after: int = 0) -> Iterator[Applied]:
+        """The committed batches in LSN order: lsn_from = last lsn_to + 1, from 1, or from
+        the batch that `after` is followed by or lies in. Rows of queries deleted at or below
+        `watermark` may be left out; ranges and other rows stay."""
+        ...
+
+    def requests(self) -> Iterator[DeleteRequests]:
+        """Remembered delete requests, oldest first."""
+        ...
+
+    def answers(self) -> list[Answer]:
+        """Those that are not settled."""
+        ...
+
+    @property
+    def watermark(self) -> int:
+        """The highest that was committed."""
+        ...
+
+    @property
+    def lsn(self) -> int:
+        """The last one that was committed."""
+        ...
+
+    def log_notes(self) -> dict[str, LogNote] | None:
+        """What is known of the logs, by name; None in a ledger of a version that noted
+        nothing."""
+        ...
+
+    def note_logs(self, notes: Mapping[str, LogNote]) -> None:
+        """Make these the notes that there are, durably, or nothing. Raises Unavailable."""
+        ...
+
+    def epoch(self, role: str, index: int) -> int:
+        """The epoch of a new incarnation of this actor: higher than any before, durable.
+        Raises Unavailable when it cannot be written."""
+        ...
+
+    def commit(self, change: Change) -> None:
+        """Make all of it durable, or nothing. Raises Unavailable when it cannot; nothing of
+        the call counts then."""
+        ...
+
+    def tokens(self) -> Sequence[Token]:
+        """The tokens that there are."""
+        ...
+
+    def keep_tokens(self, tokens: Sequence[Token]) -> None:
+        """Make these the tokens that there are, durably, or nothing. Raises Unavailable."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Log(Protocol):
+    """An append-only log of byte records, durable once synced (contract.md 2).
+
+    One owner at a time. Positions rise; a record's position is that of its first byte. One
+    thread may append while another syncs and others read.
+    """
+
+    @property
+    def first(self) -> int:
+        """The position of the oldest record that is kept; `end` when there is none."""
+        ...
+
+    @property
+    def end(self) -> int:
+        """Where the next record will stand; what lies before may still have to be synced."""
+        ...
+
+    @property
+    def synced(self) -> int:
+        """All records before this position are durable."""
+        ...
+
+    def append(self, record: bytes) -> int:
+        """Take a record; its position. Durable only after a sync.
+
+        Raises Unavailable: on a full disk for this call alone, nothing was taken; after any
+        other error for good.
+        """
+        ...
+
+    def sync(self) -> int:
+        """Make all that was appended before the call durable; the end of that.
+
+        Raises Unavailable, for good: what a failed sync left is only known after a restart.
+        """
+        ...
+
+    def read(self, position: int) -> bytes:
+        """One record, synced or not. Raises KeyError when no record that is kept can stand
+        there, DataDirectoryError when what is stored there is damaged."""
+        ...
+
+    def scan(self, start: int = 0) -> Iterator[tuple[int, bytes]]:
+        """(position, record) from `start`, a record's position, or from the oldest one on, up
+        to the end at the time of the call. Raises DataDirectoryError, like `read`."""
+        ...
+
+    def trim(self, before: int) -> None:
+        """Forget records before this position: those whose whole segment lies there. Raises
+        Unavailable, for good."""
+        ...
+
+    def close(self) -> None:
+        """Release it; what was not synced is lost. Idempotent."""
+        ...
+
+    @property
+    def bytes(self) -> int:
+        """What it takes on disk."""
+        ...

@@ -1,0 +1,194 @@
+"""The row tables: n queries or n objects as columns. What a row of them means.
+
+Conventions: LSNs start at 1; a handle is the LSN of the query's insert; times are Unix
+ms; positions are degrees.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from enum import IntEnum
+
+import numpy as np
+
+from ps2stream.protocol.frame import (
+    F64,
+    I16,
+    I64,
+    U8,
+    U64,
+    Array,
+    Frame,
+    concat_ragged,
+    take_ragged,
+)
+
+NEVER = np.iinfo(np.int64).max  # delete_lsn of a live query
+
+
+class Kind(IntEnum):
+    INSERT = 1
+    DELETE = 2
+
+
+class Form(IntEnum):
+    """How a query's terms combine; PROGRAM is postfix in `prog`."""
+
+    ALL = 0  # conjunction of all terms; also the region-only query (its term is TOP)
+    ANY = 1  # disjunction of all terms
+    PROGRAM = 2
+
+
+class Shape(IntEnum):
+    WORLD = 0  # geom: nothing
+    RECT = 1  # geom: lon_min, lat_min, lon_max, lat_max; lon_min > lon_max wraps
+    CIRCLE = 2  # geom: lon, lat, radius_km
+    POLYGON = 3  # geom: WKB, eight bytes a float64 element, zero padded; geom[0] = byte length
+
+
+PROG_AND = -1  # postfix operators of `prog`; a value >= 0 pushes that term
+PROG_OR = -2
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class QueryRows(Frame):
+    """n inserts and deletes, columnar. A delete repeats the columns of its insert,
+    save `source`, so that it takes the way its insert took (algorithms.md 7.1).
+
+    kind Kind; lsn of this update; handle; session number; id the client's string;
+    form Form; post bit i set = term i is in P(q); term sorted unique hashes (at most
+    64, ragged); prog ragged postfix; box ragged, four values a box: lon_min, lat_min,
+    lon_max, lat_max, lon_min <= lon_max, one or two boxes; shape Shape; geom ragged;
+    source the query in bytes, canonical and as typed, see language/query_rows.py (GetQuery and
+    sameness).
+    """
+
+    KIND = 1
+    kind: U8
+    lsn: I64
+    handle: I64
+    session: I64
+    id_off: I64
+    id: U8
+    form: U8
+    post: U64
+    term_off: I64
+    term: U64
+    prog_off: I64
+    prog: I16
+    box_off: I64
+    box: F64
+    shape: U8
+    geom_off: I64
+    geom: F64
+    source_off: I64
+    source: U8
+
+    FLAT = ("kind", "lsn", "handle", "session", "form", "post", "shape")
+    RAGGED = ("id", "term", "prog", "box", "geom", "source")
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    @property
+    def nbytes(self) -> int:
+        """Of all columns."""
+        return sum(int(getattr(self, f.name).nbytes) for f in dataclasses.fields(self))
+
+    def take(self, rows: I64) -> QueryRows:
+        """These rows, in this order, as new columns."""
+        return QueryRows(**taken_columns(self.FLAT, self.RAGGED, self, rows))
+
+    def replace(self, **columns: object) -> QueryRows:
+        return dataclasses.replace(self, **columns)  # type: ignore[arg-type]
+
+    @classmethod
+    def concat(cls, parts: list[QueryRows]) -> QueryRows:
+        """Several batches end to end; at least one."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(**concat_columns(cls.FLAT, cls.RAGGED, parts))
+
+
+def concat_columns(
+    flat: Sequence[str], ragged: Sequence[str], parts: Sequence[Frame]
+) -> dict[str, Array]:
+    """The named columns of several batches, end to end."""
+    out = {f: np.concatenate([getattr(p, f) for p in parts]) for f in flat}
+    for f in ragged:
+        columns = [(getattr(p, f + "_off"), getattr(p, f)) for p in parts]
+        out[f + "_off"], out[f] = concat_ragged(columns)
+    return out
+
+
+def taken_columns(
+    flat: Sequence[str], ragged: Sequence[str], table: Frame, rows: I64
+) -> dict[str, Array]:
+    """The named columns of some rows, in this order."""
+    out = {f: getattr(table, f)[rows] for f in flat}
+    for f in ragged:
+        columns = getattr(table, f + "_off"), getattr(table, f)
+        out[f + "_off"], out[f] = take_ragged(*columns, rows)
+    return out
+
+
+def no_queries() -> QueryRows:
+    """A batch of no rows."""
+    empty = {
+        "kind": np.uint8,
+        "form": np.uint8,
+        "shape": np.uint8,
+        "post": np.uint64,
+        "id": np.uint8,
+        "term": np.uint64,
+        "prog": np.int16,
+        "box": np.float64,
+        "geom": np.float64,
+        "source": np.uint8,
+    }
+    return QueryRows(
+        **{
+            f.name: np.zeros(1 if f.name.endswith("_off") else 0, empty.get(f.name, np.int64))
+            for f in dataclasses.fields(QueryRows)
+        }
+    )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ObjectRows(Frame):
+    """n accepted objects, analysed. id and text ragged UTF-8; time ms; lon, lat
+    degrees; term ragged, sorted unique hashes a row, TOP (terms.TOP) included."""
+
+    KIND = 2
+    id_off: I64
+    id: U8
+    time: I64
+    lon: F64
+    lat: F64
+    text_off: I64
+    text: U8
+    term_off: I64
+    term: U64
+
+    FLAT = ("time", "lon", "lat")
+    RAGGED = ("id", "text", "term")
+
+    def __len__(self) -> int:
+        return len(self.lon)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all columns."""
+        return sum(int(getattr(self, f.name).nbytes) for f in dataclasses.fields(self))
+
+    def take(self, rows: I64) -> ObjectRows:
+        """These rows, in this order, as new columns."""
+        return ObjectRows(**taken_columns(self.FLAT, self.RAGGED, self, rows))
+
+    @classmethod
+    def concat(cls, parts: list[ObjectRows]) -> ObjectRows:
+        """Several batches end to end; at least one."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(**concat_columns(cls.FLAT, cls.RAGGED, parts))

@@ -1,0 +1,137 @@
+"""Reading Protocol Buffers without a Python step a value: the inverse of wire.py."""
+
+from __future__ import annotations
+
+from numba import njit
+
+from ps2stream.protocol.frame import I64, U8, U32
+
+BAD = -1
+
+
+@njit(cache=True, nogil=True)
+def scan(data: U8, at: int, end: int, field: U8, start: I64, stop: I64) -> int:
+    """Where the fields of the message data[at:end] lie, in order; how many there are, or
+    BAD. Of a number, stop - start is 0 and start its value; fixed-width fields that are not
+    packed are BAD. Columns that are too short count on without being written."""
+    n = 0
+    while at < end:
+        tag = data[at]
+        at += 1
+        if tag >= 0x80:
+            return BAD
+        value = 0
+        shift = 0
+        while True:
+            if at >= end or shift > 63:
+                return BAD
+            byte = data[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+        kind = tag & 7
+        if kind == 0:
+            first, last = value, value
+        elif kind == 2:
+            if value < 0 or value > end - at:
+                return BAD
+            first, last = at, at + value
+            at = last
+        else:
+            return BAD
+        if n < len(field):
+            field[n] = tag >> 3
+            start[n] = first
+            stop[n] = last
+        n += 1
+    return n
+
+
+@njit(cache=True, nogil=True)
+def get_varints(data: U8, at: int, end: int, out: U32) -> int:
+    """Read uint32 varints of data[at:end]; how many there are, or BAD when they are cut
+    short, too large or too many for `out`."""
+    n = 0
+    while at < end:
+        value = 0
+        shift = 0
+        while True:
+            if at >= end or shift > 28:
+                return BAD
+            byte = data[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+        if n >= len(out) or value > 0xFFFFFFFF:
+            return BAD
+        out[n] = value
+        n += 1
+    return n
+
+
+@njit(cache=True, nogil=True)
+def count_entries(data: U8, outer: int, inner: int, limit: int) -> int:
+    """Counts what the repeated field `inner` holds in all occurrences of the message field
+    `outer` of a message, or, with outer 0, in the message itself. Stops above `limit`. BAD
+    where fields do not fill the bytes. Fields of groups count like those around them."""
+    n = 0
+    at = 0
+    size = len(data)
+    end = size  # of the message that is read: the whole one, or one at `outer`
+    inside = outer == 0
+    while at < size:
+        tag = 0
+        shift = 0
+        while True:
+            if at >= end or shift > 63:
+                return BAD
+            byte = data[at]
+            at += 1
+            tag |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+        kind = tag & 7
+        field = (tag >> 3) & 0x1FFFFFFF
+        if kind == 1:
+            at += 8
+        elif kind == 5:
+            at += 4
+        elif kind == 0 or kind == 2:
+            value = 0
+            shift = 0
+            while True:
+                if at >= end or shift > 63:
+                    return BAD
+                byte = data[at]
+                at += 1
+                value |= (byte & 0x7F) << shift
+                shift += 7
+                if byte < 0x80:
+                    break
+            if kind == 2:
+                if value < 0 or value > end - at:
+                    return BAD
+                if inside:
+                    at += value
+                    if field == inner:
+                        n += 1
+                        if n > limit:
+                            return n
+                elif field == outer:
+                    end = at + value
+                    inside = True
+                else:
+                    at += value
+        elif kind > 5:
+            return BAD
+        if at > end:
+            return BAD
+        if at == end and end < size:  # the message at `outer` is read
+            end = size
+            inside = False
+    return n

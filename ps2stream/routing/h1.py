@@ -1,0 +1,86 @@
+"""H1: which worker owns a unit (cell, term). The compiled form of a routing plan.
+
+Compact (algorithms.md 1.6): one worker a space leaf; a shared term map a text leaf, with
+a hash over the leaf's workers for every other term (7.14); a few words for a cell of
+which something was moved. On coarser levels, where
+only very large regions live, the owner is a hash of (cell, term) over all workers.
+H1 is therefore total: every unit has exactly one owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ps2stream.protocol.frame import U32, U64
+from ps2stream.routing.unit_kernels import U16, empty_table, fill, owners
+
+
+class HashedLeaf(NamedTuple):
+    """A leaf with its terms hashed. A space leaf has one worker and `term` None; a text
+    leaf maps `term` (uint64[n]) to `owner` (uint16[n]), any other term to `workers`; a moved
+    one any other term to the owner by leaf number `base`, or whom (from, to) `moves` it to."""
+
+    workers: tuple[int, ...]
+    term: U64 | None = None
+    owner: U16 | None = None
+    base: int | None = None
+    moves: tuple[tuple[int, int], ...] = ()
+
+
+class H1:
+    """term -> worker in every cell. Immutable.
+
+    cells: the leaf number of each base-level cell, uint32[rows * columns], row-major.
+    """
+
+    def __init__(self, workers: int, cells: U32, leaves: Sequence[HashedLeaf]) -> None:
+        self.workers = workers
+        self._cells = np.ascontiguousarray(cells, np.uint32)
+        self._text = np.array([leaf.term is not None for leaf in leaves], np.uint8)
+        self._off = np.zeros(len(leaves) + 1, np.int64)
+        np.cumsum([len(leaf.workers) for leaf in leaves], out=self._off[1:])
+        self._worker = np.array([w for leaf in leaves for w in leaf.workers], np.uint16)
+        self._base = np.array(
+            [n if leaf.base is None else leaf.base for n, leaf in enumerate(leaves)], np.uint32
+        )
+        self._move_off = np.zeros(len(leaves) + 1, np.int64)
+        np.cumsum([len(leaf.moves) for leaf in leaves], out=self._move_off[1:])
+        moves = [pair for leaf in leaves for pair in leaf.moves]
+        self._moves = np.array(moves, np.uint16).reshape(-1, 2)
+        listed = sum(len(leaf.term) for leaf in leaves if leaf.term is not None)
+        self._table = empty_table(max(4, (2 * listed).bit_length()))
+        for number, leaf in enumerate(leaves):
+            if leaf.term is not None and leaf.owner is not None:
+                place = np.full(len(leaf.term), number, np.uint32)
+                fill(self._table, place, leaf.term, leaf.owner)
+
+    def owners(self, tag_cell: U32, tag_term: U64) -> U16:
+        """The worker of each tag (tag_cell = level << 28 | cell on that level)."""
+        out = np.empty(len(tag_cell), np.uint16)
+        owners(
+            np.ascontiguousarray(tag_cell, np.uint32),
+            np.ascontiguousarray(tag_term, np.uint64),
+            self._cells,
+            self._text,
+            self._off,
+            self._worker,
+            self._base,
+            self._move_off,
+            self._moves,
+            self._table,
+            self.workers,
+            out,
+        )
+        return out
+
+    @property
+    def bytes(self) -> int:
+        """Memory held."""
+        held = (
+            self._cells, self._text, self._off, self._worker, self._base, self._move_off,
+            self._moves, self._table,
+        )  # fmt: skip
+        return sum(int(a.nbytes) for a in held)

@@ -1,0 +1,277 @@
+"""RoutingPlan: an immutable, versioned value that says which worker owns what.
+
+A plan is a file (plan_file.py). It carries term *strings*, which are hashed with the
+service's salt when the plan is compiled, and the settings of the text analysis that its
+strings came out of, without the salt: that stays with the data, and a plan may serve
+several services (docs/decisions/0004-plans-carry-a-mark-of-the-salt.md).
+Every way in which a plan can be wrong is a PlanError with the reason.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from ps2stream.errors import PlanError, Ps2StreamError
+from ps2stream.language.analyzer import TOP, Analysis, Analyzer
+from ps2stream.language.tokenizer import unicode_version
+from ps2stream.protocol.frame import F64, U32, U64, row_of, strings_to_column
+from ps2stream.routing.h1 import H1, HashedLeaf
+from ps2stream.routing.leaves import (
+    Leaf,
+    Moved,
+    Space,
+    Text,
+    check_leaf,
+    leaf_from_dict,
+    leaf_to_dict,
+    whole,
+)
+from ps2stream.space.grid import Grid
+from ps2stream.space.kdt_tree import flatten, kd_tree
+
+__all__ = [
+    "MAX_WORKERS",
+    "TOP_TERM",
+    "Leaf",
+    "Moved",
+    "RoutingPlan",
+    "Space",
+    "Text",
+    "built_in_plan",
+    "hash_units",
+    "text_plan",
+]
+
+TOP_TERM = ""
+"""The pseudo-term of queries without words, as it stands in plans and tables."""
+MAX_WORKERS = 1024
+_FIELDS = frozenset(
+    (
+        "version", "base_version", "workers", "analysis", "grid", "leaves", "cells",
+        "frequencies", "made",
+    )
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RoutingPlan:
+    """cells: the leaf number of each base-level cell, row-major, uint32[rows * columns].
+    frequencies: how many objects of a sample hold a term; absent terms are the rarest.
+    base_version: the version that this plan was derived from, 0 for none. made: how the
+    planner made it, for people; the service ignores it."""
+
+    workers: int
+    analysis: Analysis
+    grid: Grid
+    leaves: tuple[Leaf, ...]
+    cells: U32
+    frequencies: Mapping[str, int] = field(default_factory=dict)
+    version: int = 1
+    base_version: int = 0
+    made: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        cells = np.array(self.cells, np.uint32)
+        cells.setflags(write=False)
+        object.__setattr__(self, "cells", cells)
+        object.__setattr__(self, "leaves", tuple(self.leaves))
+        object.__setattr__(self, "frequencies", MappingProxyType(dict(self.frequencies)))
+        object.__setattr__(self, "made", MappingProxyType(dict(self.made)))
+        if not 1 <= self.workers <= MAX_WORKERS:
+            raise PlanError(f"plan: {self.workers} workers; 1 to {MAX_WORKERS} are possible")
+        if not self.version > self.base_version >= 0:
+            raise PlanError(
+                f"plan: version {self.version} does not follow its base {self.base_version}"
+            )
+        if len(cells) != (want := _cells_of(self.grid)):
+            raise PlanError(f"plan: {len(cells)} cells are mapped, the grid has {want}")
+        if len(cells) and int(cells.max()) >= len(self.leaves):
+            raise PlanError(f"plan: a cell names leaf {cells.max()} of {len(self.leaves)}")
+        for number in range(len(self.leaves)):
+            check_leaf(self.leaves, number, self.workers)
+
+    def check(self, analysis: Analysis, workers: int | None = None) -> None:
+        """Raises PlanError unless this plan fits a service with this analysis, and, when
+        given, this number of workers."""
+        if analysis.fingerprint() != self.analysis.fingerprint():
+            _same_settings(_settings(self.analysis), analysis)
+            raise PlanError("plan: its terms are hashed with another salt than the service's")
+        if workers is not None and workers != self.workers:
+            raise PlanError(f"plan: made for {self.workers} workers; this service has {workers}")
+
+    @property
+    def route(self) -> int:
+        """A number for what decides who owns what, the same for equal plans."""
+        beside = ("version", "base_version", "frequencies", "made")
+        body = {k: v for k, v in self.to_dict().items() if k not in beside}
+        raw = json.dumps(body, sort_keys=True).encode()
+        return int.from_bytes(hashlib.blake2b(raw, digest_size=7).digest(), "big")
+
+    def compile(self, analyzer: Analyzer) -> H1:
+        """H1 with the terms hashed by `analyzer`. Raises PlanError on a foreign analysis,
+        and on a listed term that no text analyses into (`Flood` instead of `flood`)."""
+        self.check(analyzer.analysis)
+        return H1(
+            self.workers,
+            self.cells,
+            [_hashed(number, leaf, analyzer) for number, leaf in enumerate(self.leaves)],
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready; cells as runs [count, leaf]; the analysis without its salt."""
+        return {
+            "version": self.version,
+            "base_version": self.base_version,
+            "workers": self.workers,
+            "analysis": _settings(self.analysis),
+            "grid": self.grid.to_dict(),
+            "leaves": [leaf_to_dict(leaf) for leaf in self.leaves],
+            "cells": _runs(self.cells),
+            "frequencies": dict(self.frequencies),
+        } | ({"made": dict(self.made)} if self.made else {})
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], analysis: Analysis | None = None) -> RoutingPlan:
+        """The inverse of `to_dict`, under the service's `analysis`, with which the settings
+        in `data` must agree; without it, under these settings and salt 0. Raises PlanError.
+        """
+        if unknown := sorted(set(data) - _FIELDS):
+            raise PlanError(f"plan: unknown field {unknown[0]!r}")
+        try:
+            grid = Grid.from_dict(data["grid"])
+            settings = data["analysis"]
+            if analysis is None:
+                own = {"salt": 0, "regex_unicode": unicode_version()}
+                analysis = Analysis.from_dict(own | dict(settings))
+            _same_settings(settings, analysis)
+            return cls(
+                workers=whole(data["workers"]),
+                analysis=analysis,
+                grid=grid,
+                leaves=tuple(leaf_from_dict(leaf) for leaf in data["leaves"]),
+                cells=_unrun(data["cells"], _cells_of(grid)),
+                frequencies={str(t): _count(n) for t, n in data.get("frequencies", {}).items()},
+                version=whole(data.get("version", 1)),
+                base_version=whole(data.get("base_version", 0)),
+                made=data.get("made", {}),
+            )
+        except PlanError:
+            raise
+        except KeyError as error:
+            raise PlanError(f"plan: the field {error} is missing") from None
+        except (TypeError, ValueError, AttributeError, IndexError, Ps2StreamError) as error:
+            raise PlanError(f"plan: {error}") from None
+
+
+def built_in_plan(
+    analysis: Analysis,
+    grid: Grid,
+    workers: int,
+    sample: tuple[F64, F64] | None = None,
+    frequencies: Mapping[str, int] | None = None,
+) -> RoutingPlan:
+    """The plan to start with: a kd-tree by median load over a sample (lon, lat in degrees,
+    float64[n] each), or equal blocks of the grid when nothing is known. What no line can
+    divide (a hot cell) is divided by text."""
+    rows, columns = 1 << grid.lat_bits, 1 << grid.lon_bits
+    load = np.zeros(rows * columns, np.float64)
+    if sample is not None and len(sample[0]):
+        load += np.bincount(grid.cells(sample[0], sample[1], 0), minlength=rows * columns)
+    cells, parts = flatten(kd_tree(load.reshape(rows, columns), workers), rows, columns)
+    leaves = tuple(
+        Space(part.workers[0]) if len(part.workers) == 1 else Text(part.workers) for part in parts
+    )
+    return RoutingPlan(workers, analysis, grid, leaves, cells, frequencies or {})
+
+
+def text_plan(
+    analysis: Analysis,
+    grid: Grid,
+    workers: int,
+    terms: Mapping[str, int] | None = None,
+    frequencies: Mapping[str, int] | None = None,
+) -> RoutingPlan:
+    """One text leaf everywhere: the listed terms to their workers, the rest by hash."""
+    leaf = Text(tuple(range(workers)), terms or {})
+    cells = np.zeros(_cells_of(grid), np.uint32)
+    return RoutingPlan(workers, analysis, grid, (leaf,), cells, frequencies or {})
+
+
+def hash_units(analyzer: Analyzer, terms: Sequence[str]) -> U64:
+    """The hashes of posting terms, uint64[n]; of TOP_TERM it is TOP."""
+    top = np.fromiter((term == TOP_TERM for term in terms), np.bool_, len(terms))
+    return np.where(top, TOP, np.asarray(analyzer.hash_terms(terms), np.uint64))
+
+
+def _cells_of(grid: Grid) -> int:
+    return 1 << (grid.lon_bits + grid.lat_bits)
+
+
+def _settings(analysis: Analysis) -> dict[str, Any]:
+    return {name: value for name, value in analysis.to_dict().items() if name != "salt"}
+
+
+def _same_settings(settings: Mapping[str, Any], analysis: Analysis) -> None:
+    if not isinstance(settings, Mapping):
+        raise PlanError(f"plan: the field 'analysis' is {settings!r}, not the settings")
+    ours = analysis.to_dict()
+    for name in ("stemmer", "stop_words"):
+        if name not in settings:
+            raise PlanError(f"plan: the field 'analysis' lacks {name!r}")
+    for name, value in settings.items():
+        if name not in ours or value != ours[name]:
+            raise PlanError(
+                f"plan: made for a text analysis with {name} = {value!r}; "
+                f"this service has {ours.get(name)!r}"
+            )
+
+
+def _hashed(number: int, leaf: Leaf, analyzer: Analyzer) -> HashedLeaf:
+    if isinstance(leaf, Space):
+        return HashedLeaf((leaf.worker,))
+    terms = list(leaf.terms)
+    hashes = hash_units(analyzer, terms)
+    # A term analyses into itself, beside TOP; anything else listed would never be met.
+    off, found = analyzer.analyse(*strings_to_column(terms))
+    row = row_of(off)
+    itself = np.zeros(len(terms), bool)
+    itself[row[found == hashes[row]]] = True
+    if len(strange := np.flatnonzero(~itself)):
+        term = terms[strange[0]]
+        raise PlanError(
+            f"plan: leaf {number} lists {term!r}, which the text analysis turns into "
+            f"{analyzer.tokens(term)}"
+        )
+    owner = np.fromiter(leaf.terms.values(), np.uint16, len(terms))
+    if isinstance(leaf, Moved):
+        return HashedLeaf((), hashes, owner, leaf.base, tuple(leaf.to.items()))
+    return HashedLeaf(leaf.workers, hashes, owner)
+
+
+def _count(value: object) -> int:
+    if (number := whole(value)) < 0:
+        raise PlanError(f"plan: a frequency is {number}")
+    return number
+
+
+def _runs(cells: U32) -> list[list[int]]:
+    first = np.flatnonzero(np.r_[True, cells[1:] != cells[:-1]]) if len(cells) else cells[:0]
+    return np.stack([np.diff(np.r_[first, len(cells)]), cells[first]], axis=1).tolist()  # type: ignore[no-any-return]
+
+
+def _unrun(runs: Sequence[Sequence[int]], cells: int) -> U32:
+    count = [whole(run[0]) for run in runs]
+    leaf = [whole(run[1]) for run in runs]
+    # Checked before the array is made: a hand-written count may be anything.
+    if any(c < 1 for c in count) or sum(count) != cells:
+        raise PlanError(f"plan: the runs of cells must add up to the {cells} of the grid")
+    if any(not 0 <= n < 2**32 for n in leaf):
+        raise PlanError("plan: a cell names a leaf that is not there")
+    return np.repeat(np.array(leaf, np.uint32), count)

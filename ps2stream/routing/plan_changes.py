@@ -1,0 +1,350 @@
+"""The strategy: the plan that says who owns what, and the one that is to follow it.
+
+It changes by records of the ledger, each with an LSN of its own, so that everyone changes at
+the same place of the one order (contract.md 3, docs/decisions/0009): BEGIN makes owners by
+the following plan hold what they will serve, SWITCH routes objects by it, FINISH lets the old
+owners forget, ABORT the new ones. APART lets two plans coexist (section V-B of PS2Stream):
+queries inserted after it belong to the following plan alone, those of before to the old one,
+and objects go to the owners by both; UNITE begins to move what is left. SET is the whole
+strategy. CHECKED tells what was found at the end of a move, and changes nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ps2stream.errors import PlanError
+from ps2stream.language.analyzer import Analysis, Analyzer
+from ps2stream.protocol.frame import F64, U8
+from ps2stream.routing.h1 import H1
+from ps2stream.routing.leaves import Leaf, Moved, holders
+from ps2stream.routing.plan import RoutingPlan
+
+Figures = Mapping[str, int]
+"""Of a move, by name; they are kept with its records and change nothing."""
+NO_FIGURES: Figures = MappingProxyType({})
+
+
+class Step(StrEnum):
+    """What a record does."""
+
+    BEGIN = "begin"
+    SWITCH = "switch"
+    FINISH = "finish"
+    ABORT = "abort"
+    APART = "apart"
+    UNITE = "unite"
+    CHECKED = "checked"
+    SET = "set"
+
+
+@dataclasses.dataclass(frozen=True)
+class Strategy:
+    """`plan` owns. `following`, begun at the LSN `begun`, is to; from the LSN `switched` on,
+    unless that is 0, objects are routed by it. `apart`, unless it is 0: queries with a higher
+    handle belong to `following` from the first; objects go to the owners by both."""
+
+    plan: RoutingPlan
+    following: RoutingPlan | None = None
+    begun: int = 0
+    switched: int = 0
+    apart: int = 0
+
+    @property
+    def serving(self) -> RoutingPlan:
+        """The plan that objects are routed by."""
+        return self.following if self.following is not None and self.switched else self.plan
+
+    @property
+    def workers(self) -> int:
+        """How many workers own something or may still be asked."""
+        follow = self.following
+        return self.plan.workers if follow is None else max(self.plan.workers, follow.workers)
+
+    def after(self, record: U8, lsn: int) -> Strategy:
+        """What a record makes of it. Raises PlanError on one that does not fit."""
+        data, plan, follow = _read(record.tobytes(), self.plan)
+        step = Step(data["step"])
+        if step is Step.SET and plan is not None:
+            return Strategy(plan, follow, data["begun"], data["switched"], data["apart"])
+        if step not in self.steps:
+            raise PlanError(f"strategy: {step} does not follow here")
+        if step is Step.CHECKED:
+            return self
+        if step in (Step.BEGIN, Step.APART):
+            begins = step is Step.BEGIN
+            return Strategy(self.plan, plan, lsn * begins, apart=lsn * (not begins))
+        if step is Step.UNITE:
+            return dataclasses.replace(self, begun=lsn)
+        if step is Step.SWITCH:
+            return dataclasses.replace(self, switched=lsn)
+        return Strategy(self.serving)
+
+    @property
+    def steps(self) -> frozenset[Step]:
+        """Those that may follow."""
+        if self.following is None:
+            return frozenset((Step.BEGIN, Step.APART, Step.CHECKED))
+        if self.switched:
+            return frozenset((Step.FINISH,))
+        if self.apart:
+            return frozenset((Step.SWITCH if self.begun else Step.UNITE,))
+        return frozenset((Step.SWITCH, Step.ABORT))
+
+    @property
+    def occupied(self) -> str:
+        """Why no other plan may follow now; empty where one may."""
+        if self.following is None:
+            return ""
+        version = self.following.version
+        if self.begun:
+            return f"a move to plan version {version} is under way"
+        return f"plan version {version} coexists with version {self.plan.version}"
+
+    def record(self) -> U8:
+        """The record that sets it, whatever was before."""
+        return _whole(self)
+
+    def begin(self, plan: RoutingPlan, apart: bool = False, figures: Figures = NO_FIGURES) -> U8:
+        """The record that begins the move to `plan`, or lets it coexist."""
+        step = Step.APART if apart else Step.BEGIN
+        return _pack(step=step, plan=_body(plan, self.plan), figures=dict(figures))
+
+
+@functools.lru_cache(maxsize=4)
+def _whole(strategy: Strategy) -> U8:
+    follow = strategy.following
+    return _pack(
+        step=Step.SET,
+        plan=_body(strategy.plan, None),
+        following=None if follow is None else _body(follow, None),
+        begun=strategy.begun,
+        switched=strategy.switched,
+        apart=strategy.apart,
+    )
+
+
+def strategy_of(record: U8, analysis: Analysis) -> Strategy:
+    """What a SET record sets. Raises PlanError."""
+    data = _unpack(record.tobytes())
+    follow = data["following"]
+    return Strategy(
+        RoutingPlan.from_dict(data["plan"], analysis),
+        None if follow is None else RoutingPlan.from_dict(follow, analysis),
+        data["begun"],
+        data["switched"],
+        data["apart"],
+    )
+
+
+def step_record(step: Step, figures: Figures = NO_FIGURES) -> U8:
+    """Of a step that names no plan."""
+    return _pack(step=step, figures=dict(figures))
+
+
+def figures_of(record: U8) -> dict[str, int]:
+    """What was measured of the move until this record."""
+    return dict(_unpack(record.tobytes()).get("figures", {}))
+
+
+def step_of(record: U8) -> Step:
+    """What a record does."""
+    return Step(_unpack(record.tobytes())["step"])
+
+
+def versions(record: U8) -> tuple[int, int, bool]:
+    """Of a SET record: the versions of the plan and of the following one, 0 for none; whether
+    they coexist, and nothing moves yet."""
+    data = _unpack(record.tobytes())
+    follow = data["following"]
+    coexist = follow is not None and bool(data["apart"]) and not data["begun"]
+    return data["plan"]["version"], 0 if follow is None else follow["version"], coexist
+
+
+class Routes(NamedTuple):
+    """A strategy, compiled. `serving` owns, and routes objects under the number `route`. While
+    units move, `other` is that of the plan that is to follow, or of the one that was: updates
+    go to its owners as well. `young` owns queries with a handle above `apart`. Batches of the
+    plans numbered `known` may be under way; those of `coming`, where a worker is hot; of a plan
+    beside which another came, `old`, only such with a lower LSN: after a start under it, of
+    which this strategy does not know, it owns the young, too."""
+
+    serving: H1
+    route: int
+    other: H1 | None = None
+    young: H1 | None = None
+    apart: int = 0
+    begun: int = 0
+    switched: bool = False
+    known: frozenset[int] = frozenset()
+    coming: int = 0
+    old: tuple[int, int] = (0, 0)
+
+    @property
+    def workers(self) -> int:
+        owners = (self.serving, self.other, self.young)
+        return max(h1.workers for h1 in owners if h1 is not None)
+
+    def serves(self, route: int, lsn: int) -> bool:
+        """Whether batches of this number and LSN may be under way."""
+        number, below = self.old
+        return route in self.known and (route != number or not below or lsn < below)
+
+    @property
+    def upto(self) -> int:
+        """The handles that move."""
+        return self.apart or self.begun
+
+
+class Strategist:
+    """Follows the records of the ledger."""
+
+    def __init__(self, plan: RoutingPlan, analyzer: Analyzer) -> None:
+        self.strategy = Strategy(plan)
+        self._first = plan
+        self._analyzer = analyzer
+        self._compiled: dict[int, H1] = {}
+
+    def routes(self) -> Routes:
+        """The strategy as it is now."""
+        strategy = self.strategy
+        plans = (strategy.plan, strategy.following)
+        numbered = {route_of(plan): plan for plan in plans if plan is not None}
+        self._compiled = {
+            route: self._compiled.get(route) or plan.compile(self._analyzer)
+            for route, plan in numbered.items()
+        }
+        before = route_of(strategy.plan)
+        old = self._compiled[before]
+        if strategy.following is None:
+            return Routes(old, before, known=frozenset(numbered))
+        after = route_of(strategy.following)
+        new, both = self._compiled[after], _mixed(before, after)
+        if strategy.switched:
+            known = frozenset((before, after, both))
+            begun = strategy.begun
+            beside = before, strategy.apart
+            return Routes(new, after, old, begun=begun, switched=True, known=known, old=beside)
+        apart = strategy.apart
+        return Routes(
+            serving=old,
+            route=both if apart else before,
+            other=new if strategy.begun else None,
+            young=new if apart else None,
+            apart=apart,
+            begun=strategy.begun,
+            known=frozenset((before, both)),
+            coming=after,
+            old=(before, apart),
+        )
+
+    def gained(self, worker: int) -> F64 | None:
+        """A box (west, south, east, north; degrees) around all cells of which the following
+        plan may give this worker something that the present one does not; None: there are
+        none."""
+        plan, follow = self.strategy.plan, self.strategy.following
+        if follow is None:
+            return None
+        if follow.workers != plan.workers:  # which changes the owners on the coarse levels
+            return np.array([-180.0, -90.0, 180.0, 90.0])
+        return changed_box(plan, follow, worker)
+
+    def reset(self) -> Routes:
+        """As at the start: a state follows, which says what was changed."""
+        self.strategy = Strategy(self._first)
+        return self.routes()
+
+    def take(self, record: U8, lsn: int) -> Routes:
+        """The routes after a record with this LSN."""
+        self.strategy = self.strategy.after(record, lsn)
+        return self.routes()
+
+
+def changed_box(plan: RoutingPlan, follow: RoutingPlan, worker: int) -> F64 | None:
+    """A box around the cells whose leaf is another one and can give `worker` a term."""
+    mine = np.array([worker in named for named in holders(follow.leaves)])
+    n = len(follow.leaves)
+    pair = plan.cells.astype(np.int64) * n + follow.cells
+    run = np.flatnonzero(np.r_[True, pair[1:] != pair[:-1]])  # far fewer than cells
+    pairs, which = np.unique(pair[run], return_inverse=True)
+    other = np.array([not _alike(plan.leaves, p // n, follow.leaves, p % n) for p in pairs])
+    there = np.repeat(other[which], np.diff(run, append=len(pair)))
+    cells = np.flatnonzero(there & mine[follow.cells])
+    if not len(cells):
+        return None
+    columns, rows = plan.grid.columns(), plan.grid.rows()
+    row, column = cells // columns, cells % columns
+    west, east = (360 * edge / columns - 180 for edge in (column.min(), column.max() + 1))
+    south, north = (180 * edge / rows - 90 for edge in (row.min(), row.max() + 1))
+    if west <= -180 or east >= 180 or south <= -90 or north >= 90:
+        west, east = -180, 180  # 180 is -180, and a pole has every longitude
+    return np.array([west, south, east, north], np.float64)
+
+
+def _alike(left: Sequence[Leaf], a: int, right: Sequence[Leaf], b: int) -> bool:
+    one, other = left[a], right[b]
+    if isinstance(one, Moved) and isinstance(other, Moved):
+        below = _alike(left, one.base, right, other.base)
+        return below and (one.to, one.terms) == (other.to, other.terms)
+    return one == other
+
+
+def _mixed(before: int, after: int) -> int:
+    """The number of the route by two plans that coexist."""
+    raw = hashlib.blake2b(b"%d.%d" % (before, after), digest_size=7).digest()
+    return int.from_bytes(raw, "big")
+
+
+def _body(plan: RoutingPlan, base: RoutingPlan | None) -> dict[str, Any]:
+    """Without the frequencies where they are those of `base`: they are many."""
+    body = plan.to_dict()
+    body.pop("made", None)
+    if base is not None and plan.frequencies == base.frequencies:
+        del body["frequencies"]
+    return body
+
+
+def _plan(body: dict[str, Any], analysis: Analysis, base: RoutingPlan) -> RoutingPlan:
+    given = "frequencies" in body
+    plan = RoutingPlan.from_dict(body, analysis)
+    return plan if given else dataclasses.replace(plan, frequencies=base.frequencies)
+
+
+@functools.lru_cache(maxsize=8)
+def _read(
+    record: bytes, base: RoutingPlan
+) -> tuple[dict[str, Any], RoutingPlan | None, RoutingPlan | None]:
+    """A record, and the plans in it; those in one process that follow read it once."""
+    data = _unpack(record)
+    bodies = data.get("plan"), data.get("following")
+    plan, follow = (None if b is None else _plan(b, base.analysis, base) for b in bodies)
+    return data, plan, follow
+
+
+@functools.lru_cache(maxsize=16)
+def route_of(plan: RoutingPlan) -> int:
+    """plan.route, which takes long, worked out once."""
+    return plan.route
+
+
+def _pack(**data: Any) -> U8:
+    return np.frombuffer(zlib.compress(json.dumps(data).encode(), 1), np.uint8)
+
+
+@functools.lru_cache(maxsize=4)
+def _unpack(record: bytes) -> dict[str, Any]:
+    try:
+        data: dict[str, Any] = json.loads(zlib.decompress(record))
+    except (zlib.error, ValueError) as error:
+        raise PlanError(f"strategy: a record cannot be read: {error}") from error
+    return data

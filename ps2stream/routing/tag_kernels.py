@@ -1,0 +1,81 @@
+"""Kernels of tags: expand queries into them, divide them among workers."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from ps2stream.protocol.frame import I64, U32, U64
+from ps2stream.routing.unit_kernels import U16
+
+_ONE = np.uint64(1)
+
+
+@njit(cache=True, nogil=True)
+def tag_sizes(cell_off: I64, post: U64, tag_off: I64) -> None:
+    """tag_off[r + 1] = the tags of rows 0..r: cells times posting terms."""
+    for r in range(len(post)):
+        n = 0
+        bits = post[r]
+        while bits:
+            bits &= bits - _ONE
+            n += 1
+        tag_off[r + 1] = tag_off[r] + n * (cell_off[r + 1] - cell_off[r])
+
+
+@njit(cache=True, nogil=True)
+def expand_tags(
+    cell_off: I64, cell: U32, post: U64, term_off: I64, term: U64, tag_cell: U32, tag_term: U64
+) -> None:
+    """Each row's cells times its terms with their `post` bit set, cells outermost."""
+    k = 0
+    for r in range(len(post)):
+        for c in range(cell_off[r], cell_off[r + 1]):
+            for t in range(term_off[r], term_off[r + 1]):
+                if (post[r] >> np.uint64(t - term_off[r])) & _ONE:
+                    tag_cell[k] = cell[c]
+                    tag_term[k] = term[t]
+                    k += 1
+
+
+@njit(cache=True, nogil=True)
+def group_tags(tag_off: I64, tag_worker: U16, workers: int, row_n: I64, tag_n: I64) -> None:
+    """row_n[w], tag_n[w]: the rows with a tag of worker w, and those tags."""
+    seen = np.full(workers, -1, np.int64)
+    for r in range(len(tag_off) - 1):
+        for k in range(tag_off[r], tag_off[r + 1]):
+            w = tag_worker[k]
+            tag_n[w] += 1
+            if seen[w] != r:
+                seen[w] = r
+                row_n[w] += 1
+
+
+@njit(cache=True, nogil=True)
+def split_tags(
+    tag_off: I64,
+    tag_cell: U32,
+    tag_term: U64,
+    tag_worker: U16,
+    row_at: I64,
+    tag_at: I64,
+    out_row: I64,
+    out_size: I64,
+    out_cell: U32,
+    out_term: U64,
+) -> None:
+    """Group tags by worker, rows and tags in their order: worker w's rows go to out_row
+    from row_at[w] (advanced), their tag counts to out_size, the tags from tag_at[w]."""
+    seen = np.full(len(row_at), -1, np.int64)
+    for r in range(len(tag_off) - 1):
+        for k in range(tag_off[r], tag_off[r + 1]):
+            w = tag_worker[k]
+            if seen[w] != r:
+                seen[w] = r
+                out_row[row_at[w]] = r
+                out_size[row_at[w]] = 0
+                row_at[w] += 1
+            out_size[row_at[w] - 1] += 1
+            out_cell[tag_at[w]] = tag_cell[k]
+            out_term[tag_at[w]] = tag_term[k]
+            tag_at[w] += 1

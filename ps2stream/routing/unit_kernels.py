@@ -1,0 +1,124 @@
+# mypy: disallow-untyped-decorators=False
+"""Kernels over units (place, term) -> worker: the open-addressing table of H1 and H2.
+
+A table is a uint64[2^k, 2] of 16-byte records, so that a probe touches one cache line:
+word 0 the term hash, word 1 `place << 32 | worker << 16 | 1`; word 1 = 0 is an empty slot.
+Place is a tag cell (H2) or a leaf number (H1). Both keys are kept whole: two units that
+hash alike are still told apart, for a confused unit would lose matches.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from ps2stream.protocol.frame import I64, U8, U32, U64
+
+U16 = NDArray[np.uint16]
+
+LEVEL_SHIFT = 28  # of a tag cell: level << 28 | cell
+_C1 = np.uint64(0x9E3779B97F4A7C15)
+_C2 = np.uint64(0xBF58476D1CE4E5B9)
+_S16, _S29, _S32 = np.uint64(16), np.uint64(29), np.uint64(32)
+_LOW16 = np.uint64(0xFFFF)
+_ONE = np.uint64(1)
+_FALLBACK = np.uint64(0x5053325354524541)
+
+
+def empty_table(bits: int) -> U64:
+    """2^bits empty records, uint64[2^bits, 2]."""
+    return np.zeros((1 << bits, 2), np.uint64)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def mix(place: np.uint64, term: np.uint64) -> np.uint64:
+    """64 bits that depend on all bits of both."""
+    h = term ^ (place * _C1)
+    h ^= h >> _S32
+    h *= _C2
+    h ^= h >> _S29
+    return h
+
+
+@njit(cache=True, nogil=True, inline="always")
+def scale(h: np.uint64, n: np.uint64) -> np.uint64:
+    """A hash to 0..n-1, by its upper half: a multiplication instead of a division."""
+    return ((h >> _S32) * n) >> _S32
+
+
+@njit(cache=True, nogil=True)
+def find(table: U64, place: np.uint64, term: np.uint64) -> np.int64:
+    """The slot of a unit, or -1 - (the empty slot where it would go)."""
+    mask = np.uint64(len(table) - 1)
+    slot = mix(place, term) & mask
+    while True:
+        meta = table[slot, 1]
+        if meta == 0:
+            return -1 - np.int64(slot)
+        if table[slot, 0] == term and meta >> _S32 == place:
+            return np.int64(slot)
+        slot = (slot + _ONE) & mask
+
+
+@njit(cache=True, nogil=True)
+def pack(place: np.uint64, worker: np.uint64) -> np.uint64:
+    """Word 1 of a record."""
+    return (place << _S32) | (worker << _S16) | _ONE
+
+
+@njit(cache=True, nogil=True)
+def fill(table: U64, place: U32, term: U64, worker: U16) -> None:
+    """Set units, the last one wins; the table must have room for all of them."""
+    for i in range(len(term)):
+        p = np.uint64(place[i])
+        slot = find(table, p, term[i])
+        if slot < 0:
+            slot = -1 - slot
+        table[slot, 0] = term[i]
+        table[slot, 1] = pack(p, np.uint64(worker[i]))
+
+
+@njit(cache=True, nogil=True)
+def owners(
+    tag_cell: U32,
+    tag_term: U64,
+    cell_leaf: U32,
+    leaf_text: U8,
+    leaf_off: I64,
+    leaf_worker: U16,
+    leaf_base: U32,
+    move_off: I64,
+    moves: U16,
+    table: U64,
+    workers: int,
+    out: U16,
+) -> None:
+    """H1 of each tag: out[i] = the worker that owns (tag_cell[i], tag_term[i]). Leaf l stands on
+    leaf_base[l], itself unless parts of it were moved: moves[move_off[l]:] are (from, to)."""
+    for i in range(len(tag_cell)):
+        cell = tag_cell[i]
+        term = tag_term[i]
+        if cell >> LEVEL_SHIFT:
+            out[i] = scale(mix(np.uint64(cell), term) * _C1, np.uint64(workers))
+            continue
+        leaf = cell_leaf[cell]
+        slot = find(table, np.uint64(leaf), term) if leaf_text[leaf] else -1
+        if slot >= 0:
+            out[i] = (table[slot, 1] >> _S16) & _LOW16
+            continue
+        base = leaf_base[leaf]
+        first = leaf_off[base]
+        owner = leaf_worker[first]
+        if leaf_text[base]:
+            slot = find(table, np.uint64(base), term) if base != leaf else -1
+            if slot >= 0:
+                owner = np.uint16((table[slot, 1] >> _S16) & _LOW16)
+            else:
+                several = np.uint64(leaf_off[base + 1] - first)
+                owner = leaf_worker[first + np.int64(scale(mix(_FALLBACK, term) * _C1, several))]
+        for k in range(move_off[leaf], move_off[leaf + 1]):
+            if moves[k, 0] == owner:
+                owner = moves[k, 1]
+                break
+        out[i] = owner

@@ -1,0 +1,1 @@
+"""Regions, the grid and the kdt-tree: everything about positions."""

@@ -1,0 +1,297 @@
+# mypy: disallow-untyped-decorators=False
+"""Numba kernels over positions: cells, covers, boxes of rectangles, exact predicates.
+
+Positions are float64 degrees, WGS 84, already validated. -180 and 180 are one meridian
+and a pole is one point (semantics.md, Space): both count as longitude -180 here.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from ps2stream.protocol.frame import F64, I64, U8, U32
+from ps2stream.protocol.rows import Shape
+
+LEVEL_SHIFT = 28  # tag_cell = level << 28 | row * columns + column
+CELL_MASK = (1 << LEVEL_SHIFT) - 1
+EARTH_KM = 6371.0088  # mean radius, IUGG
+
+_WORLD, _RECT, _CIRCLE = int(Shape.WORLD), int(Shape.RECT), int(Shape.CIRCLE)
+
+
+@njit(cache=True, nogil=True)
+def line(x: float, half: float, bits: int) -> int:
+    """The column (half = 180) or row (half = 90) of a coordinate on level 0.
+
+    Monotone in x, and exact on cell borders: n is a power of two, so only the sum and
+    the quotient round.
+    """
+    n = 1 << bits
+    return min(max(int((x + half) * n / (2.0 * half)), 0), n - 1)
+
+
+@njit(cache=True, nogil=True)
+def cell_at(lon: float, lat: float, lon_bits: int, lat_bits: int, level: int) -> np.uint32:
+    """The tag cell (uint32) of a point on a level; half-open cells, the last row closed."""
+    col = 0
+    if lon < 180.0 and -90.0 < lat < 90.0:
+        col = line(lon, 180.0, lon_bits) >> min(2 * level, lon_bits)
+    row = line(lat, 90.0, lat_bits) >> min(2 * level, lat_bits)
+    return np.uint32(level << LEVEL_SHIFT | row << max(lon_bits - 2 * level, 0) | col)
+
+
+@njit(cache=True, nogil=True)
+def cell_bounds(tag_cell: int, lon_bits: int, lat_bits: int) -> tuple[float, float, float, float]:
+    """(lon0, lat0, width, height) of a cell in degrees, exact. A point that rounds up to
+    a border lies in the upper cell, so clamp offsets to 0..width and 0..height."""
+    tag: Any = np.int64(tag_cell)
+    level = tag >> LEVEL_SHIFT
+    lon_left = max(lon_bits - 2 * level, 0)
+    lat_left = max(lat_bits - 2 * level, 0)
+    width = 360.0 / (1 << lon_left)
+    height = 180.0 / (1 << lat_left)
+    col = (tag & CELL_MASK) & ((1 << lon_left) - 1)
+    row = (tag & CELL_MASK) >> lon_left
+    return col * width - 180.0, row * height - 90.0, width, height
+
+
+@njit(cache=True, nogil=True)
+def cells(lon: F64, lat: F64, lon_bits: int, lat_bits: int, level: int, out: U32) -> None:
+    """`cell_at` of every point."""
+    for i in range(len(lon)):
+        out[i] = cell_at(lon[i], lat[i], lon_bits, lat_bits, level)
+
+
+@njit(cache=True, nogil=True)
+def _span(box: F64, at: int, lon_bits: int, lat_bits: int) -> tuple[int, int, int, int]:
+    """(first column, last column, first row, last row) of a closed box on level 0."""
+    c0 = c1 = 0
+    polar = box[at + 1] == box[at + 3] and abs(box[at + 1]) == 90.0
+    if not polar and box[at] < 180.0:
+        c0 = line(box[at], 180.0, lon_bits)
+        c1 = line(box[at + 2], 180.0, lon_bits)
+    return c0, c1, line(box[at + 1], 90.0, lat_bits), line(box[at + 3], 90.0, lat_bits)
+
+
+@njit(cache=True, nogil=True)
+def _spans(
+    box_off: I64, box: F64, q: int, lon_bits: int, lat_bits: int
+) -> tuple[tuple[int, int, int, int], tuple[int, int, int, int]]:
+    """The spans of a query's two boxes; that of a single box twice."""
+    a = _span(box, box_off[q], lon_bits, lat_bits)
+    if box_off[q + 1] - box_off[q] < 8:
+        return a, a
+    return a, _span(box, box_off[q] + 4, lon_bits, lat_bits)
+
+
+@njit(cache=True, nogil=True)
+def _raised(
+    s: tuple[int, int, int, int], lon_shift: int, lat_shift: int
+) -> tuple[int, int, int, int]:
+    return s[0] >> lon_shift, s[1] >> lon_shift, s[2] >> lat_shift, s[3] >> lat_shift
+
+
+@njit(cache=True, nogil=True)
+def _area(c0: int, c1: int, r0: int, r1: int) -> int:
+    return max(c1 - c0 + 1, 0) * max(r1 - r0 + 1, 0)
+
+
+@njit(cache=True, nogil=True)
+def cover_sizes(
+    box_off: I64, box: F64, lon_bits: int, lat_bits: int, max_cells: int, level: U8, off: I64
+) -> None:
+    """Fill level[q], the finest on which the query touches at most max_cells cells, and
+    the offsets off[q + 1] of its cells (algorithms.md 7.7)."""
+    off[0] = 0
+    for q in range(len(level)):
+        first, second = _spans(box_off, box, q, lon_bits, lat_bits)
+        lv = 0
+        while True:
+            a = _raised(first, min(2 * lv, lon_bits), min(2 * lv, lat_bits))
+            b = _raised(second, min(2 * lv, lon_bits), min(2 * lv, lat_bits))
+            n = _area(a[0], a[1], a[2], a[3]) + _area(b[0], b[1], b[2], b[3])
+            n -= _area(max(a[0], b[0]), min(a[1], b[1]), max(a[2], b[2]), min(a[3], b[3]))
+            if n <= max_cells:
+                break
+            lv += 1
+        level[q] = lv
+        off[q + 1] = off[q] + n
+
+
+@njit(cache=True, nogil=True)
+def cover_cells(
+    box_off: I64, box: F64, lon_bits: int, lat_bits: int, level: U8, off: I64, out: U32
+) -> None:
+    """Fill the cells of each query, ascending, each once, after `cover_sizes`."""
+    for q in range(len(level)):
+        lv: Any = np.int64(level[q])
+        lon_shift = min(2 * lv, lon_bits)
+        first, second = _spans(box_off, box, q, lon_bits, lat_bits)
+        a = _raised(first, lon_shift, min(2 * lv, lat_bits))
+        b = _raised(second, lon_shift, min(2 * lv, lat_bits))
+        if b[0] < a[0]:
+            a, b = b, a
+        at = off[q]
+        for row in range(min(a[2], b[2]), max(a[3], b[3]) + 1):
+            base = lv << LEVEL_SHIFT | row << (lon_bits - lon_shift)
+            next_col = 0
+            if a[2] <= row <= a[3]:
+                for col in range(a[0], a[1] + 1):
+                    out[at] = np.uint32(base | col)
+                    at += 1
+                next_col = a[1] + 1
+            if b[2] <= row <= b[3]:
+                for col in range(max(b[0], next_col), b[1] + 1):
+                    out[at] = np.uint32(base | col)
+                    at += 1
+
+
+@njit(cache=True, nogil=True)
+def boxes_of(lon_min: float, lat_min: float, lon_max: float, lat_max: float, out: F64) -> int:
+    """Fill out[2, 4] with the boxes of a rectangle and return how many there are.
+
+    They hold both names of the meridian of 180 degrees and all names of a pole, so that
+    positions may be compared as they came. One box is exactly the rectangle. Two may
+    hold more (where two cannot be exact: at a pole and at that meridian, or at both
+    poles).
+    """
+    north, south = lat_max == 90.0, lat_min == -90.0
+    out[0, 1] = out[1, 1] = lat_min
+    out[0, 3] = out[1, 3] = lat_max
+    out[0, 0], out[0, 2] = lon_min, lon_max
+    n = 1
+    if lon_min > lon_max:
+        out[0, 2] = 180.0
+        out[1, 0], out[1, 2] = -180.0, lon_max
+        n = 2
+    elif lon_min == -180.0 and lon_max == 180.0:
+        return 1
+    elif lon_max == 180.0:
+        out[1, 0] = out[1, 2] = -180.0
+        n = 2
+    elif lon_min == -180.0:
+        out[1, 0] = out[1, 2] = 180.0
+        n = 2
+    if not (north or south):
+        return n
+    pole = 90.0 if north else -90.0
+    if lat_min == lat_max or n == 2 or (north and south):
+        out[0, 0], out[0, 2] = -180.0, 180.0
+        n = 1 if lat_min == lat_max else 2
+    else:
+        n = 2
+    out[1, 0], out[1, 1], out[1, 2], out[1, 3] = -180.0, pole, 180.0, pole
+    return n
+
+
+@njit(cache=True, nogil=True)
+def rect_boxes(rects: F64, off: I64, out: F64) -> int:
+    """Boxes of rectangles float64[n, 4], packed into out[2 n, 4]; off[n + 1] counts
+    float64 elements. Returns the number of boxes."""
+    n = 0
+    off[0] = 0
+    for i in range(len(rects)):
+        r = rects[i]
+        n += boxes_of(r[0], r[1], r[2], r[3], out[n : n + 2])
+        off[i + 1] = 4 * n
+    return n
+
+
+@njit(cache=True, nogil=True)
+def in_rect(
+    lon_min: float, lat_min: float, lon_max: float, lat_max: float, lon: float, lat: float
+) -> bool:
+    """Closed on all sides; lon_min > lon_max crosses the antimeridian."""
+    if not lat_min <= lat <= lat_max:
+        return False
+    if abs(lat) == 90.0:
+        return True
+    wraps = lon_min > lon_max
+    if abs(lon) == 180.0:
+        return wraps or lon_min == -180.0 or lon_max == 180.0
+    if wraps:
+        return lon >= lon_min or lon <= lon_max
+    return lon_min <= lon <= lon_max
+
+
+@njit(cache=True, nogil=True)
+def haversine_km(lon1: float, lat1: float, lon2: float, lat2: float) -> float:
+    """Great-circle distance on a sphere of 6371.0088 km."""
+    east = abs(lon1 - lon2)
+    east = min(east, 360.0 - east)
+    if abs(lat1) == 90.0 or abs(lat2) == 90.0:
+        east = 0.0
+    a = math.sin(math.radians(lat2 - lat1) / 2.0)
+    b = math.sin(math.radians(east) / 2.0)
+    h = a * a + math.cos(math.radians(lat1)) * math.cos(math.radians(lat2)) * b * b
+    return 2.0 * EARTH_KM * math.asin(min(1.0, math.sqrt(h)))
+
+
+@njit(cache=True, nogil=True)
+def verify_simple(
+    shape: U8, geom_off: I64, geom: F64, pick: I64, lon: F64, lat: F64, out: U8
+) -> int:
+    """out[i] = 1 where the region of row pick[i] holds the point, 0 where not, 2 where it
+    is a polygon, which is left to GEOS. Returns the number of those."""
+    left = 0
+    for i in range(len(pick)):
+        q = pick[i]
+        g = geom_off[q]
+        x, y = lon[i], lat[i]
+        if shape[q] == _WORLD:
+            out[i] = 1
+        elif shape[q] == _RECT:
+            out[i] = in_rect(geom[g], geom[g + 1], geom[g + 2], geom[g + 3], x, y)
+        elif shape[q] == _CIRCLE:
+            out[i] = haversine_km(geom[g], geom[g + 1], x, y) <= geom[g + 2]
+        else:
+            out[i] = 2
+            left += 1
+    return left
+
+
+@njit(cache=True, nogil=True)
+def measure_typed(text_off: I64, text: U8, typed_off: I64, typed: U8, out: I64) -> None:
+    """out[i]: bytes that row i needs to keep its typed text beside the canonical one: 1 for a
+    NUL and the text; 0 where both are the same, or the canonical one is empty."""
+    for i in range(len(out)):
+        a, b = text_off[i], typed_off[i]
+        size = typed_off[i + 1] - b
+        differs = text_off[i + 1] - a != size
+        if not differs:
+            for k in range(size):
+                if text[a + k] != typed[b + k]:
+                    differs = True
+                    break
+        out[i] = size + 1 if differs and text_off[i + 1] > a else 0
+
+
+@njit(cache=True, nogil=True)
+def write_sources(
+    shape: U8, geom_off: I64, geom: U8, text_off: I64, text: U8, typed_off: I64, typed: U8,
+    off: I64, out: U8,
+) -> None:  # fmt: skip
+    """Row i of `out`: its shape, the bytes of its geometry (geom_off counts float64
+    elements, `geom` is their bytes), its canonical text, and, where `off` leaves room for it,
+    a NUL and the typed text. `off` is filled already."""
+    for i in range(len(shape)):
+        at = off[i]
+        out[at] = shape[i]
+        at += 1
+        for k in range(8 * geom_off[i], 8 * geom_off[i + 1]):
+            out[at] = geom[k]
+            at += 1
+        for k in range(text_off[i], text_off[i + 1]):
+            out[at] = text[k]
+            at += 1
+        if at == off[i + 1]:
+            continue
+        out[at] = 0
+        at += 1
+        for k in range(typed_off[i], typed_off[i + 1]):
+            out[at] = typed[k]
+            at += 1

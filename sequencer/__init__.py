@@ -1,0 +1,1 @@
+"""The sequencer: the one order of all query updates."""

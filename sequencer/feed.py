@@ -1,0 +1,105 @@
+"""What is handed out to one who knows nothing, or has lost something (docs/decisions/0006)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ps2stream.protocol.addresses import ROLES, Address, nothing
+from ps2stream.protocol.frame import U8
+from ps2stream.protocol.messages.updates import Applied, Fetch
+from ps2stream.protocol.ports import Store
+from ps2stream.protocol.rows import QueryRows, no_queries
+from ps2stream.sequencer.registry import Piece, Registry
+
+FEED_ROWS = 16_384
+IDLE_TICKS = 100  # a state that nobody asked for as long is forgotten
+
+
+class Feed:
+    """The state `number`, as of the LSN `until`, on its way to one receiver; `strategy` is the
+    record of the one that was in force."""
+
+    def __init__(self, number: int, pieces: Sequence[Piece], until: int, strategy: U8) -> None:
+        self.number = number
+        self._strategy = strategy
+        self.until = until
+        self.idle = 0  # ticks since it was last asked for
+        self._pieces = pieces
+        self._starts = [0, *(piece.last for piece in pieces[:-1])]
+
+    def answer(self, ask: Fetch) -> Applied:
+        """The piece that is asked for; the first one, if it is none of this state: who has
+        that takes no notice. Else two questions under way would begin two states for ever."""
+        self.idle = 0
+        if ask.state == self.number and ask.after in self._starts:
+            return self._piece(self._starts.index(ask.after))
+        return self._piece(0)
+
+    def _piece(self, number: int) -> Applied:
+        rows = self._pieces[number].rows() if self._pieces else no_queries()
+        ends = [*self._starts[1:], self.until]
+        strategy = self._strategy if number == 0 else nothing()
+        span = self._starts[number] + 1, ends[number]
+        return Applied(*span, -1, self.number, self.until, packed(rows), strategy)
+
+
+class Feeds:
+    """The answers to Fetch: the log, or a state that is on its way to a receiver. `number`
+    is that of the last state before; the log lacks updates up to `horizon`, and none above."""
+
+    def __init__(self, number: int, horizon: int) -> None:
+        self._number = number
+        self._horizon = horizon
+        self._feeds: dict[Address, Feed] = {}
+
+    def __len__(self) -> int:
+        return len(self._feeds)
+
+    def tick(self) -> None:
+        for feed in self._feeds.values():
+            feed.idle += 1
+        self._feeds = {to: f for to, f in self._feeds.items() if f.idle < IDLE_TICKS}
+
+    def joined(self, peer: Address) -> None:
+        self._feeds.pop(peer, None)
+
+    def answer(
+        self, ask: Fetch, live: Registry, store: Store, lsn: int, strategy: Callable[[], U8]
+    ) -> Applied | None:
+        """What follows on `ask.after` in the state or in the log, FEED_ROWS or a few more;
+        None when nothing does. `lsn` is where the ledger ends, `strategy` makes the record of
+        the one in force."""
+        to = Address(ROLES[ask.role], ask.index)
+        if ask.after >= max(self._horizon, 1) and not ask.state:
+            self._feeds.pop(to, None)
+            return _logged(store, ask.after) if ask.after < lsn else None
+        if not lsn:
+            return None
+        feed = self._feeds.get(to)
+        if feed is None:
+            self._number += 1
+            pieces = live.state(FEED_ROWS)
+            feed = self._feeds[to] = Feed(self._number, pieces, lsn, strategy())
+        return feed.answer(ask)
+
+
+def _logged(store: Store, after: int) -> Applied:
+    found: list[Applied] = []
+    for batch in store.replay(after):
+        if len(batch.strategy):
+            if found:
+                break
+            return dataclasses.replace(batch, owner=-1)
+        found.append(batch)
+        if batch.lsn_to - found[0].lsn_from >= FEED_ROWS:
+            break
+    rows = QueryRows.concat([QueryRows.decode(batch.rows.data) for batch in found])
+    return Applied(found[0].lsn_from, found[-1].lsn_to, -1, 0, 0, packed(rows))
+
+
+def packed(rows: QueryRows) -> U8:
+    """The rows as a column of a message."""
+    return np.frombuffer(rows.encode(), np.uint8)

@@ -1,0 +1,451 @@
+"""The sequencer: the one order of all query updates (contract.md 3).
+
+It has each row of the dispatchers' requests judged (decide.py), commits what is accepted
+as one group, and only then answers and sends the applied stream; `Tip.visible` rises once
+every live dispatcher has acknowledged. Whoever lost something asks again and is answered
+from the state, or from the ledger (docs/decisions/0006).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ps2stream.errors import StoreFailed, Unavailable
+from ps2stream.protocol.addresses import ROLES, Address, Send, nothing
+from ps2stream.protocol.frame import U8, Frame
+from ps2stream.protocol.messages.plan import (
+    Ask,
+    Hot,
+    Load,
+    Loaded,
+    Postings,
+    StrategyReply,
+    StrategyRequest,
+)
+from ps2stream.protocol.messages.sessions import SessionRequest
+from ps2stream.protocol.messages.updates import (
+    Applied,
+    AppliedAck,
+    Fetch,
+    LookupRequest,
+    NamesKept,
+    Status,
+    Tip,
+    UpdateDecision,
+    UpdateRequest,
+)
+from ps2stream.protocol.ports import Answer, Change, LogReached, Store
+from ps2stream.protocol.rows import Kind, QueryRows, no_queries
+from ps2stream.protocol.tokens import TokensRequest
+from ps2stream.routing.plan import RoutingPlan
+from ps2stream.routing.plan_changes import Step, Strategy, step_of
+from ps2stream.security import NO_QUOTAS, Quotas
+from ps2stream.sequencer.decide import Verdict, decide
+from ps2stream.sequencer.feed import Feeds, packed
+from ps2stream.sequencer.followers import Followers
+from ps2stream.sequencer.migration import Migration
+from ps2stream.sequencer.registry import Registry, split
+from ps2stream.sequencer.remembered import Answers, Asked, Deletes, requests_of
+from ps2stream.sequencer.sessions import Sessions
+from ps2stream.sequencer.token_table import TokenTable
+
+log = logging.getLogger("ps2stream.store")
+LOAD_ROWS = 4096
+"""Of a piece that a worker loads: it matches nothing meanwhile, for some milliseconds."""
+
+
+def _wanted(migration: Migration, ask: StrategyRequest) -> tuple[U8 | None, str]:
+    """(the record that does what is asked for, or None; why not). Raises Unavailable."""
+    if ask.ask == Ask.UNITE:
+        return migration.unite()
+    if len(ask.plan):
+        return migration.begin(ask.plan, apart=ask.ask == Ask.COEXIST)
+    return migration.abort()
+
+
+class SequencerMachine:
+    """Owns the order, in its incarnation `epoch`. `peers` is everyone but itself; `store`
+    holds what was committed; `recent` bounds the delete requests that are remembered. `plan`:
+    the one of the service's start, after which the ledger's records count; `restarts`: this is
+    the start."""
+
+    def __init__(
+        self,
+        peers: Sequence[Address],
+        store: Store,
+        epoch: int = 0,
+        recent: int = 65_536,
+        quotas: Quotas = NO_QUOTAS,
+        plan: RoutingPlan | None = None,
+        restarts: bool = False,
+    ) -> None:
+        self._store = store
+        self._peers = list(peers)
+        self._dispatchers = [peer for peer in peers if peer.role == "dispatcher"]
+        self._followers = Followers(peers, store.watermark)
+        self._sessions = Sessions(store, quotas, streams=epoch << 32)
+        self._tokens = TokenTable(store)
+        self._deletes = Deletes(store.requests(), recent)
+        self._answers = Answers(store.answers())
+        self._live = Registry()
+        self._lsn = horizon = 0
+        self._migration = None if plan is None else Migration(plan)
+        for batch in store.replay():
+            if len(batch.strategy) and self._migration is not None:
+                self._migration.apply(batch.strategy, batch.lsn_to)
+            rows = QueryRows.decode(batch.rows.data)
+            self._live.apply(rows)
+            self._sessions.tenants.count(rows)
+            self._lsn = batch.lsn_to
+            self._live.forget(store.watermark)
+            horizon = max(horizon, _left_out(batch, rows))
+        self._feeds = Feeds(epoch << 32, horizon)
+        self._committed = dict.fromkeys(Kind, 0)
+        self._outcomes = np.zeros(len(Status), np.int64)
+        if restarts and plan is not None:
+            self._set(plan)
+        self._know_workers()
+
+    @property
+    def lsn(self) -> int:
+        """The last committed LSN."""
+        return self._lsn
+
+    @property
+    def visible(self) -> int:
+        """Every live dispatcher has applied this LSN."""
+        return self._followers.visible
+
+    @property
+    def strategy(self) -> Strategy:
+        """The plan in force, and what follows it."""
+        if self._migration is None:
+            raise TypeError("this sequencer was made without a plan")
+        return self._migration.strategy
+
+    @property
+    def moves(self) -> list[dict[str, int | str]]:
+        """Those between plans that ended."""
+        return [] if self._migration is None else self._migration.moves
+
+    @property
+    def live(self) -> int:
+        """The number of live queries."""
+        return len(self._live)
+
+    @property
+    def counters(self) -> dict[str, Any]:
+        """Totals since the start, and sizes of the moment."""
+        outcomes = zip(Status, self._outcomes.tolist(), strict=True)
+        found = {
+            "lsn": self._lsn,
+            "live": self.live,
+            "sessions": len(self._sessions),
+            "inserts": self._committed[Kind.INSERT],
+            "deletes": self._committed[Kind.DELETE],
+            "refused_updates": {s.name.lower(): n for s, n in outcomes if s != Status.OK},
+        }
+        return found if self._migration is None else found | self._migration.counters
+
+    def run(self, workers: int) -> int:
+        """So many workers run now, or will at once; how many are to: plans that ask for more
+        than run are refused until they do."""
+        if self._migration is None:
+            return workers
+        self._migration.run(workers)
+        return self._migration.wanted
+
+    def tick(self, now_ms: int = 0) -> list[Send]:
+        """Ten times a second: who lost a message learns what there is. now_ms: Unix time."""
+        self._feeds.tick()
+        if self._migration is not None:
+            self._migration.tick(now_ms)
+        return self._go_on() + self._tips(self._peers)
+
+    def fence(self, dispatcher: int) -> list[Send]:
+        """This dispatcher accepts nothing any more; wait for it no longer."""
+        self._followers.fence(Address("dispatcher", dispatcher))
+        return self._see()
+
+    def joined(self, peer: Address) -> list[Send]:
+        """A new incarnation, which has applied nothing yet."""
+        self._feeds.joined(peer)
+        self._followers.joined(peer)
+        return self._tips([peer])
+
+    def on(self, frame: Frame) -> list[Send]:
+        """Any message to the sequencer."""
+        match frame:
+            case UpdateRequest():
+                return self.append([frame])
+            case AppliedAck():
+                return self._acknowledge(frame)
+            case NamesKept():
+                self._mark(Address("merger", frame.merger), frame.lsn)
+                return []
+            case LogReached():
+                self._note_log(frame)
+                return []
+            case Fetch():
+                return self._feed(frame)
+            case LookupRequest():
+                found = self._sessions.look_up(frame, self._live)
+                return [Send(self._dispatchers[frame.dispatcher], found)]
+            case SessionRequest():
+                return [Send(self._dispatchers[frame.dispatcher], self._sessions.grant(frame))]
+            case TokensRequest():
+                return [Send(self._dispatchers[frame.dispatcher], self._tokens.change(frame))]
+            case Load():
+                return self._load(frame)
+            case Hot():
+                return self._heat(frame)
+            case Postings():
+                if self._migration is not None:
+                    self._migration.posted(frame)
+                return self._go_on()
+            case StrategyRequest():
+                return self._plan(frame)
+        raise TypeError(f"the sequencer takes no {type(frame).__name__}")
+
+    def append(self, requests: list[UpdateRequest]) -> list[Send]:
+        """One group commit. Answers each request with an UpdateDecision, one that was
+        answered before with the same, one that is settled not at all, and sends the accepted
+        rows to every dispatcher; the first asker owns their routing. When the store is full,
+        every row is UNAVAILABLE; raises StoreFailed when what became of the commit is only
+        known after a restart."""
+        fresh, decisions = self._answers.sift(requests)
+        out = self._decide(fresh, decisions) if fresh else []
+        return out + [Send(self._dispatchers[key[0]], d) for key, d in decisions.items()]
+
+    def _decide(
+        self, requests: dict[Asked, UpdateRequest], decisions: dict[Asked, UpdateDecision]
+    ) -> list[Send]:
+        """Judge and commit; adds to `decisions`, returns what every dispatcher is sent."""
+        parts = [QueryRows.decode(request.rows.data) for request in requests.values()]
+        names: list[bytes] = []
+        asked: list[bytes] = []
+        for request in requests.values():
+            names += split(request.name_off, request.name)
+            asked += split(request.request_off, request.request)
+        rows = QueryRows.concat(parts)
+        over = self._sessions.tenants.over(rows, names, self._live, self._sessions.numbers)
+        if over is not None:
+            fit = np.setdiff1d(np.arange(len(rows)), over.at)
+            rows = rows.take(fit)
+            names, asked = ([column[i] for i in fit.tolist()] for column in (names, asked))
+        verdict = decide(
+            rows,
+            names,
+            asked,
+            base=self._lsn,
+            live=self._live,
+            sessions=self._sessions.numbers,
+            top=self._sessions.top,
+            recent=self._deletes.recent,
+        )
+        cuts = np.cumsum([len(part) for part in parts])[:-1]
+        status, lsn = verdict.status, verdict.lsn
+        if over is not None:
+            status, lsn = over.among(status, lsn)
+        pairs = zip(np.split(status, cuts), np.split(lsn, cuts), strict=True)
+        answers = [
+            self._answers.answer(key, UpdateDecision(key.seq, status, lsn))
+            for key, (status, lsn) in zip(requests, pairs, strict=True)
+        ]
+        try:
+            applied = self._commit(next(iter(requests))[0], verdict, answers)
+        except StoreFailed:
+            raise
+        except Unavailable:
+            for key, part in zip(requests, parts, strict=True):
+                status = np.full(len(part), Status.UNAVAILABLE, np.uint8)
+                decisions[key] = UpdateDecision(key.seq, status, np.zeros(len(part), np.int64))
+            self._outcomes[Status.UNAVAILABLE] += sum(map(len, parts))
+            return []
+        self._outcomes += np.bincount(status, minlength=len(Status))
+        decisions.update(zip(requests, (a.decision for a in answers), strict=True))
+        return [Send(to, applied) for to in self._dispatchers] if applied else []
+
+    # --- committing ------------------------------------------------------------------
+
+    def _commit(self, owner: int, verdict: Verdict, answers: list[Answer]) -> Applied | None:
+        applied = None
+        if count := len(verdict.rows):
+            lsn = self._lsn
+            applied = Applied(lsn + 1, lsn + count, owner, 0, 0, packed(verdict.rows))
+        sessions = [(number, name) for name, number in verdict.sessions.items()]
+        self._store.commit(
+            Change(
+                batch=applied,
+                sessions=sessions,
+                requests=requests_of(verdict.requests),
+                forget=self._deletes.first,
+                answers=answers,
+                watermark=self._followers.watermark,
+            )
+        )
+        if applied is not None:
+            self._lsn = applied.lsn_to
+        for kind in Kind:
+            self._committed[kind] += int(np.count_nonzero(verdict.rows.kind == kind))
+        self._live.apply(verdict.rows)
+        self._sessions.learn(sessions)
+        self._sessions.tenants.count(verdict.rows)
+        self._deletes.add(verdict.requests)
+        self._answers.keep(answers)
+        return applied
+
+    # --- the plan ----------------------------------------------------------------------
+
+    def _strategy(self) -> U8:
+        """The record of the strategy, where the ledger has changed it."""
+        migration = self._migration
+        if migration is None or not migration.changed:
+            return nothing()
+        return migration.record()
+
+    def _set(self, plan: RoutingPlan) -> None:
+        """The service starts under `plan`: whatever was under way is over."""
+        migration = self._migration
+        if migration is None or not migration.changed:
+            return
+        strategy = migration.strategy
+        if strategy.following is not None or strategy.plan.route != plan.route:
+            self._record(Strategy(plan).record(), 0)
+
+    def _record(self, record: U8, owner: int) -> list[Send]:
+        """Commit a change of the strategy; what every dispatcher is sent. Raises Unavailable."""
+        lsn = self._lsn + 1
+        applied = Applied(lsn, lsn, owner, 0, 0, packed(no_queries()), record)
+        watermark = self._followers.watermark
+        self._store.commit(Change(applied, watermark=watermark, plan=self._serving(record, lsn)))
+        self._lsn = lsn
+        if self._migration is not None:
+            self._migration.apply(record, lsn)
+        self._know_workers()
+        return [Send(to, applied) for to in self._dispatchers]
+
+    def _serving(self, record: U8, lsn: int) -> str | None:
+        """The plan to go on with after a restart, where this record changes it."""
+        steps = (Step.APART, Step.SWITCH, Step.SET)
+        if self._migration is None or step_of(record) not in steps:
+            return None
+        after = self._migration.strategy.after(record, lsn)
+        plan = after.following if after.apart else after.serving
+        return None if plan is None else json.dumps(plan.to_dict())
+
+    def _know_workers(self) -> None:
+        """Those of a plan that is to follow are peers, too."""
+        if self._migration is not None:
+            known = sum(peer.role == "worker" for peer in self._peers)
+            more = range(known, self._migration.strategy.workers)
+            self._peers += [Address("worker", i) for i in more]
+
+    def _go_on(self) -> list[Send]:
+        """The next step of a move, once it is due."""
+        due = None if self._migration is None else self._migration.due(len(self._dispatchers))
+        if due is None:
+            return []
+        try:
+            return self._record(due, self._followers.first)
+        except StoreFailed:
+            raise
+        except Unavailable:
+            return []  # it stays due
+
+    def _heat(self, hot: Hot) -> list[Send]:
+        if self._migration is not None:
+            self._migration.hot(hot.worker, hot.begun, hot.queries, hot.bytes)
+        return self._go_on()
+
+    def _load(self, ask: Load) -> list[Send]:
+        rows, last = self._live.load(ask.after, ask.begun, ask.box, LOAD_ROWS)
+        loaded = Loaded(ask.begun, ask.after, last, packed(rows))
+        return [Send(Address("worker", ask.worker), loaded)]
+
+    def _plan(self, ask: StrategyRequest) -> list[Send]:
+        migration = self._migration
+        problem, out, wait = "", [], 0
+        if migration is None:
+            problem = "this service does not change its plan"
+        elif ask.ask != Ask.TELL:
+            try:
+                record, problem = _wanted(migration, ask)
+                if record is not None:
+                    asker = Address(ROLES[ask.role], ask.index)
+                    owns = asker.role == "dispatcher"
+                    out = self._record(record, asker.index if owns else self._followers.first)
+            except StoreFailed:
+                raise
+            except Unavailable as error:
+                problem, wait = str(error), 1
+        record, told, old = nothing(), {}, 0
+        if migration is not None:
+            record, told = migration.record(), migration.told()
+            old = self._live.count(migration.strategy.apart)
+        why, state = (np.frombuffer(t.encode(), np.uint8) for t in (problem, json.dumps(told)))
+        reply = StrategyReply(ask.seq, self._lsn, wait, len(self._live), old, why, record, state)
+        return [*out, Send(Address(ROLES[ask.role], ask.index), reply)]
+
+    # --- the other messages ------------------------------------------------------------
+
+    def _acknowledge(self, ack: AppliedAck) -> list[Send]:
+        self._followers.apply(ack.dispatcher, ack.lsn)
+        self._mark(Address("dispatcher", ack.dispatcher), ack.watermark)
+        if self._migration is not None:
+            counts = (ack.objects, ack.delayed, ack.stalled, ack.collapsed)
+            self._migration.hear(ack.dispatcher, ack.lsn, counts)
+            self._migration.mark(ack.dispatcher, ack.watermark)
+        return self._see() + self._go_on()
+
+    def _note_log(self, reached: LogReached) -> None:
+        """Raises StoreFailed; where the disk is full, a later report tells as much."""
+        name, notes = reached.name.tobytes().decode(), self._store.log_notes() or {}
+        if (note := notes.get(name)) is None:
+            return
+        position = max(note.position, reached.position)
+        highest = max(note.highest, reached.highest)
+        notes[name] = note._replace(position=position, highest=highest)
+        try:
+            self._store.note_logs(notes)
+        except StoreFailed:
+            raise
+        except Unavailable:
+            log.warning("what %s has reached is not noted: the disk is full", name)
+
+    def _mark(self, peer: Address, lsn: int) -> None:
+        if self._followers.mark(peer, lsn):
+            self._live.forget(self._followers.watermark)
+
+    def _see(self) -> list[Send]:
+        """Tell the dispatchers if more has become visible."""
+        return self._tips(self._dispatchers) if self._followers.see(self._lsn) else []
+
+    def _tips(self, peers: Sequence[Address]) -> list[Send]:
+        """None to the fenced: one that starts would take as visible what is so without it."""
+        tip = Tip(self._lsn, self.visible)
+        return [Send(to, tip) for to in peers if self._followers.waits_for(to)]
+
+    def _feed(self, ask: Fetch) -> list[Send]:
+        """The answer to a Fetch, if there is anything to say; then the tip."""
+        to = Address(ROLES[ask.role], ask.index)
+        try:
+            piece = self._feeds.answer(ask, self._live, self._store, self._lsn, self._strategy)
+        except StoreFailed:
+            raise
+        except Unavailable:
+            piece = None  # who lacks it asks again
+        return [*([] if piece is None else [Send(to, piece)]), *self._tips([to])]
+
+
+def _left_out(batch: Applied, rows: QueryRows) -> int:
+    """The highest LSN of the batch that has none of its rows; 0 when all are there."""
+    if len(batch.strategy) or len(rows) == batch.lsn_to - batch.lsn_from + 1:
+        return 0
+    lsns = np.arange(batch.lsn_from, batch.lsn_to + 1)
+    return int(np.setdiff1d(lsns, rows.lsn)[-1])

@@ -1,0 +1,266 @@
+"""The live move from one plan to the next, as the sequencer drives it (contract.md 3).
+
+    PLANNED    BEGIN is in the ledger: from its LSN on, updates go to the owners by both plans
+    LOADING    workers that gain units load the queries of before from the ledger
+    HOT        all have said that they hold them
+    SWITCHING  SWITCH is in the ledger: a dispatcher that has applied it routes by the new plan
+    RETIRING   the dispatchers' watermarks pass it: no batch that was routed by the old plan
+               is under way
+    DONE       FINISH is in the ledger: old owners drop what they do not own
+
+All that matters is in the ledger; what is not is said again. Until SWITCH, ABORT undoes it.
+
+Two plans may coexist first (APART): then only queries of before it move, once UNITE is there
+in place of BEGIN.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from ps2stream.errors import PlanError, Unavailable
+from ps2stream.protocol.frame import U8
+from ps2stream.protocol.messages.plan import Postings
+from ps2stream.routing.plan import RoutingPlan
+from ps2stream.routing.plan_changes import (
+    Step,
+    Strategy,
+    figures_of,
+    route_of,
+    step_of,
+    step_record,
+)
+from ps2stream.sequencer.holdings import Holdings
+from ps2stream.sequencer.totals import Totals
+from ps2stream.space.grid import cells_of
+
+MEASURED = ("objects", "delayed", "stalled", "collapsed")
+MOVES = 256  # that ended and are told
+ASKED_TICKS = 300
+"""After which nobody waits for workers any more."""
+
+
+class Migration:
+    """Follows `strategy`, and says what is due. Knows no ledger and sends nothing."""
+
+    def __init__(self, plan: RoutingPlan) -> None:
+        self.strategy = Strategy(plan)
+        self.changed = False  # whether the ledger has a record of it
+        self.moves: list[dict[str, int | str]] = []  # that have ended
+        self.totals = Totals(MEASURED)  # what dispatchers count
+        self.now_ms = 0
+        self._record: U8 | None = None
+        self._running = 0
+        self._asked = (0, 0)  # workers that a plan asks for, and for how many ticks
+        self._figures: dict[str, int] = {}  # of the move under way
+        self._hot: dict[int, tuple[int, int]] = {}  # worker: queries and bytes loaded
+        self._marks: dict[int, int] = {}  # dispatcher: watermark
+        self._holdings = Holdings()
+
+    @property
+    def state(self) -> str:
+        """See the module."""
+        strategy = self.strategy
+        if strategy.following is None:
+            return "DONE"
+        if strategy.switched:
+            return "RETIRING"
+        if not strategy.begun:
+            return "APART"
+        return "HOT" if self._all_hot else "LOADING"
+
+    @property
+    def running(self) -> int:
+        """How many workers are known to run, or to be on their way back."""
+        return max(self._running, self.strategy.workers)
+
+    @property
+    def wanted(self) -> int:
+        """How many workers are to run."""
+        return max(self._asked[0], self.strategy.workers)
+
+    def run(self, workers: int) -> None:
+        """So many run now."""
+        self._running = workers
+
+    def tick(self, now_ms: int) -> None:
+        """Ten times a second."""
+        self.now_ms = max(self.now_ms, now_ms)
+        if self.strategy.apart and self.now_ms:  # unless the record says it: since now, at least
+            self._figures.setdefault("apart_ms", self.now_ms)
+        asked, left = self._asked
+        self._asked = (asked, left - 1) if left > 1 else (0, 0)
+        self._holdings.tick()
+
+    def told(self) -> dict[str, Any]:
+        """Where it stands, and the moves that ended, for JSON."""
+        strategy = self.strategy
+        return {
+            "state": self.state,
+            "plan_version": strategy.plan.version,
+            "following_version": 0 if strategy.following is None else strategy.following.version,
+            "begun": strategy.begun,
+            "switched": strategy.switched,
+            "apart": strategy.apart,
+            **self._since_apart(),
+            "workers": strategy.plan.workers,
+            "moves": self.moves[-MOVES:],
+        }
+
+    def _since_apart(self) -> dict[str, int]:
+        """When two plans began to coexist, and how long ago that is, ms; nothing where it is not
+        known."""
+        at = self._figures.get("apart_ms") if self.strategy.apart else None
+        return {} if at is None else {"apart_ms": at, "apart_for": max(self.now_ms - at, 0)}
+
+    @property
+    def counters(self) -> dict[str, Any]:
+        """Totals since the start, and what is the case now."""
+        outcomes = Counter(str(move["outcome"]) for move in self.moves)
+        return {
+            "workers": self.strategy.workers,
+            "moving": int(self.state not in ("DONE", "APART")),
+            "coexisting": int(self.state == "APART"),
+            "moves": {outcome: outcomes[outcome] for outcome in ("done", "aborted")},
+        }
+
+    def record(self) -> U8:
+        """Of the strategy as it is."""
+        if self._record is None:
+            self._record = self.strategy.record()
+        return self._record
+
+    def apply(self, record: U8, lsn: int) -> None:
+        """A record that is in the ledger at `lsn`."""
+        before, step = self.strategy, step_of(record)
+        self.strategy = before.after(record, lsn)
+        self.changed = True
+        self._record = None
+        self._figures = figures_of(record) | (
+            {} if step in (Step.BEGIN, Step.APART) else self._figures
+        )
+        if step is Step.CHECKED and self.moves:
+            self.moves[-1].update(figures_of(record))
+        ends = step in (Step.FINISH, Step.ABORT)
+        self._holdings.wait(lsn if ends else 0)
+        if ends and before.following is not None:
+            move: dict[str, int | str] = {
+                "from": before.plan.version,
+                "to": before.following.version,
+                "apart": before.apart,
+                "begun": before.begun,
+                "switched": before.switched,
+                "ended": lsn,
+                "outcome": "done" if step is Step.FINISH else "aborted",
+            }
+            move.update(self._figures)
+            self.moves.append(move)
+        self._hot.clear()
+
+    def begin(self, data: U8, apart: bool = False) -> tuple[U8 | None, str]:
+        """(the record that begins the move to a plan in JSON, or lets it coexist, or None; why
+        not, or "" where that is the plan already). Raises Unavailable while it has more workers
+        than there are."""
+        strategy = self.strategy
+        try:
+            body = json.loads(data.tobytes())
+            plan = RoutingPlan.from_dict(body, strategy.plan.analysis)
+        except (ValueError, TypeError) as error:
+            return None, f"plan: it is not JSON: {error}"
+        except PlanError as error:
+            return None, str(error)
+        for known in (strategy.plan, strategy.following):
+            same = known is not None and known.version == plan.version
+            if same and route_of(known) == route_of(plan):
+                waits = strategy.following is known and self.state == "APART" and not apart
+                return None, f"plan version {plan.version} coexists already" if waits else ""
+        if problem := strategy.occupied:
+            return None, problem
+        if plan.base_version != strategy.plan.version:
+            return None, (
+                f"plan: derived from version {plan.base_version}; the current one is "
+                f"{strategy.plan.version}"
+            )
+        if route_of(plan) == route_of(strategy.plan):
+            return None, "plan: every unit has its owner already; there is nothing to move"
+        if plan.grid != strategy.plan.grid:
+            return None, (
+                f"plan: its grid, {cells_of(plan.grid)}, is not that of the service, "
+                f"{cells_of(strategy.plan.grid)}, which only a restart changes; make the plan with "
+                "`ps2stream plan --from-service` or --base"
+            )
+        if plan.workers > self.running:
+            self._asked = (plan.workers, ASKED_TICKS)
+            raise Unavailable(
+                f"plan: {plan.workers} workers; {self.running} run, and the others are started"
+            )
+        self._asked = (0, 0)
+        self.totals.mark()
+        figures = {"from": strategy.plan.version} | self._at("apart_ms" if apart else "begun_ms")
+        return strategy.begin(plan, apart, figures), ""
+
+    def unite(self) -> tuple[U8 | None, str]:
+        """(the record that begins to move what is left, or None; why not)."""
+        strategy = self.strategy
+        if Step.UNITE in strategy.steps:
+            self.totals.mark()
+            return step_record(Step.UNITE, self._at("begun_ms")), ""
+        return None, "" if strategy.apart else "there are no two plans that coexist"
+
+    def _at(self, name: str) -> dict[str, int]:
+        return {name: self.now_ms} if self.now_ms else {}
+
+    def abort(self) -> tuple[U8 | None, str]:
+        """(the record that ends the move under way, or None; why not)."""
+        if self.strategy.following is None:
+            return None, ""
+        if self.strategy.apart:
+            return None, "new queries belong to the new plan already; the two can be united"
+        if self.strategy.switched:
+            return None, "objects are routed by the new plan already; the move will be finished"
+        return step_record(Step.ABORT, self._ended()), ""
+
+    def _ended(self) -> dict[str, int]:
+        return self.totals.since() | self._at("ended_ms")
+
+    def hot(self, worker: int, begun: int, queries: int = 0, bytes: int = 0) -> None:
+        """A worker holds all that it gains, and loaded so much."""
+        if begun == self.strategy.begun:
+            self._hot[worker] = queries, bytes
+
+    def hear(self, dispatcher: int, lsn: int, counts: Sequence[int]) -> None:
+        """Its counters, once it had applied this LSN; before the move began they say nothing."""
+        if lsn >= (self.strategy.begun or self.strategy.apart):
+            self.totals.hear(dispatcher, counts)
+
+    def posted(self, told: Postings) -> None:
+        """What one of them found at the end of a move."""
+        self._holdings.hear(told)
+
+    def mark(self, dispatcher: int, watermark: int) -> None:
+        """No batch of this dispatcher, under way or to come, has a lower LSN."""
+        self._marks[dispatcher] = max(self._marks.get(dispatcher, 0), watermark)
+
+    def due(self, dispatchers: int) -> U8 | None:
+        """The record that may be written now."""
+        strategy = self.strategy
+        if strategy.following is None:
+            found = self._holdings.figures(strategy.workers, dispatchers)
+            return None if found is None else step_record(Step.CHECKED, found)
+        if not strategy.begun:
+            return None
+        if not strategy.switched:
+            if not self._all_hot:
+                return None
+            queries, size = map(sum, zip(*self._hot.values(), strict=True))
+            loaded = {"queries": queries, "bytes": size}
+            return step_record(Step.SWITCH, loaded | self._at("switched_ms"))
+        passed = [mark for mark in self._marks.values() if mark >= strategy.switched]
+        return step_record(Step.FINISH, self._ended()) if len(passed) == dispatchers else None
+
+    @property
+    def _all_hot(self) -> bool:
+        return self._hot.keys() >= set(range(self.strategy.workers))

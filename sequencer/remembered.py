@@ -1,0 +1,103 @@
+"""What repeated requests are answered from: answers not yet settled, deletes of late."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import NamedTuple
+
+import numpy as np
+
+from ps2stream.protocol.frame import strings_to_column
+from ps2stream.protocol.messages.updates import UpdateDecision, UpdateRequest
+from ps2stream.protocol.ports import Answer, DeleteRequests
+from ps2stream.sequencer.decide import Key
+from ps2stream.sequencer.registry import split
+
+
+class Asked(NamedTuple):
+    """The name of an UpdateRequest."""
+
+    dispatcher: int
+    epoch: int
+    seq: int
+
+
+class Answers:
+    """The answers that the store keeps, and below what each dispatcher has settled."""
+
+    def __init__(self, kept: Iterable[Answer]) -> None:
+        self._answers: dict[Asked, Answer] = {}
+        self._settled: dict[int, tuple[int, int]] = {}  # epoch, seq
+        self.keep(kept)
+
+    def sift(
+        self, requests: Iterable[UpdateRequest]
+    ) -> tuple[dict[Asked, UpdateRequest], dict[Asked, UpdateDecision]]:
+        """(requests to decide, answers to say again); what is settled is in neither."""
+        requests = list(requests)
+        for request in requests:
+            self._settle(request.dispatcher, request.epoch, request.settled)
+        fresh: dict[Asked, UpdateRequest] = {}
+        known: dict[Asked, UpdateDecision] = {}
+        for request in requests:
+            key = Asked(request.dispatcher, request.epoch, request.seq)
+            if key[1:] < self._settled[request.dispatcher]:
+                continue
+            if (answer := self._answers.get(key)) is not None:
+                known[key] = answer.decision
+            else:
+                fresh[key] = request
+        return fresh, known
+
+    def answer(self, asked: Asked, decision: UpdateDecision) -> Answer:
+        """For the commit that it is about."""
+        return Answer(*asked, self._settled[asked.dispatcher][1], decision)
+
+    def keep(self, answers: Iterable[Answer]) -> None:
+        """They were committed; what they settle the store has forgotten, too."""
+        for answer in answers:
+            self._answers[Asked(*answer[:3])] = answer
+            self._settle(answer.dispatcher, answer.epoch, answer.settled)
+        old = [key for key in self._answers if key[1:] < self._settled[key.dispatcher]]
+        deque(map(self._answers.pop, old), maxlen=0)
+
+    def _settle(self, dispatcher: int, epoch: int, seq: int) -> None:
+        known = self._settled.get(dispatcher, (0, 0))
+        self._settled[dispatcher] = max(known, (epoch, seq))
+
+
+class Deletes:
+    """The LSNs of the last `bound` deletes that carried a request id."""
+
+    def __init__(self, kept: Iterable[DeleteRequests], bound: int) -> None:
+        self._bound = bound
+        self._recent: dict[Key, int] = {}
+        for seen in kept:
+            ids, asked = split(seen.id_off, seen.id), split(seen.request_off, seen.request)
+            self.add(dict(zip(zip(ids, asked, strict=True), seen.lsn.tolist(), strict=True)))
+
+    @property
+    def recent(self) -> Mapping[Key, int]:
+        return self._recent
+
+    @property
+    def first(self) -> int:
+        """The LSN of the oldest; 0 without any."""
+        return next(iter(self._recent.values()), 0)
+
+    def add(self, requests: Mapping[Key, int]) -> None:
+        self._recent.update(requests)
+        excess = len(self._recent) - self._bound
+        if excess > 0:
+            deque(map(self._recent.pop, list(islice(self._recent, excess))), maxlen=0)
+
+
+def requests_of(deletes: Mapping[Key, int]) -> DeleteRequests | None:
+    """For the commit of these deletes; None without any."""
+    if not deletes:
+        return None
+    ids = strings_to_column(key[0] for key in deletes)
+    asked = strings_to_column(key[1] for key in deletes)
+    return DeleteRequests(np.fromiter(deletes.values(), np.int64, len(deletes)), *ids, *asked)

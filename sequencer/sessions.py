@@ -1,0 +1,72 @@
+"""Sessions by name and number, whose they are, and whose the queries in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ps2stream.errors import StoreFailed, Unavailable
+from ps2stream.protocol.frame import strings_to_column
+from ps2stream.protocol.messages.sessions import SessionGrant, SessionRequest
+from ps2stream.protocol.messages.updates import LookupReply, LookupRequest
+from ps2stream.protocol.ports import Change, Store
+from ps2stream.security import Quotas
+from ps2stream.sequencer.feed import packed
+from ps2stream.sequencer.registry import Registry
+from ps2stream.sequencer.tenants import Tenants
+
+
+class Sessions:
+    """Those of `store`. `streams`: the last epoch of a stream that was granted."""
+
+    def __init__(self, store: Store, quotas: Quotas, streams: int) -> None:
+        self.numbers: dict[bytes, int] = {}
+        self.top = 0  # the highest number
+        self.tenants = Tenants(quotas)
+        self._store = store
+        self._names: dict[int, bytes] = {}
+        self._streams = streams
+        self.learn(store.sessions())
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def learn(self, sessions: Iterable[tuple[int, bytes]]) -> None:
+        """New ones, which are durable: (number, name)."""
+        sessions = list(sessions)
+        self.tenants.name_sessions(sessions)
+        for number, name in sessions:
+            self.numbers[name] = number
+            self._names[number] = name
+            self.top = max(self.top, number)
+
+    def grant(self, ask: SessionRequest) -> SessionGrant:
+        """Number 0 says that there is none, or that it could not be made durable; a negative
+        one that a quota forbids it. Raises StoreFailed."""
+        name = ask.name.tobytes()
+        number = self.numbers.get(name, 0)
+        if not number and ask.make and not (number := -self.tenants.session_limit(name)):
+            number = self.top + 1
+            try:
+                self._store.commit(Change(sessions=[(number, name)]))
+            except StoreFailed:
+                raise
+            except Unavailable:
+                number = 0
+            else:
+                self.learn([(number, name)])
+        self._streams += 1
+        return SessionGrant(ask.seq, number, self._streams)
+
+    def look_up(self, ask: LookupRequest, live: Registry) -> LookupReply:
+        """A query by its id, or a page of those of a tenant."""
+        more = False
+        tenant = ask.tenant.tobytes()
+        if len(ask.id):
+            handle = live.handles([ask.id.tobytes()])
+            rows = live.rows(handle[handle > 0])
+        else:
+            sessions = self.tenants.sessions_of(tenant) if tenant else None
+            rows, more = live.page(ask.after, ask.limit, ask.session, sessions)
+        names = strings_to_column(map(self._names.__getitem__, rows.session.tolist()))
+        total = self.tenants.live(tenant) if tenant else len(live)
+        return LookupReply(ask.seq, int(more), total, packed(rows), *names)
