@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.postgres_server import Server, installed, server
+from tests.support.postgres_server import Server, installed, server
 
 # An example may take as long as the machine likes: what is judged is the answer.
 settings.register_profile(

@@ -21,7 +21,7 @@ from ps2stream.space.space_kernels import EARTH_KM
 MORE_PLACES = 10.0
 """An area looks transposed where the other order of its coordinates holds so many times the
 places. Of areas drawn around cities 0.3 % have such a twin by chance; of those given latitude
-first 83 % of the ones that are not refused are found (tests/unit/test_areas.py)."""
+first 83 % of the ones that are not refused are found (tests/unit/space/test_areas.py)."""
 WIDE = 270.0
 """Degrees of longitude. A rectangle across the antimeridian that is wider leaves out less than
 a quarter of the globe: more likely its west and east were exchanged."""

@@ -14,7 +14,7 @@ from ps2stream.cluster.ray_instance import DAEMONS
 from tests.chaos.host import Host, send
 from tests.chaos.moves import HOLDERS, Mover
 from tests.chaos.moves import ROLES as VICTIMS
-from tests.postgres_server import Server
+from tests.support.postgres_server import Server
 
 STOPPED_S = 10.0
 ROLES = ("dispatcher", "worker", "merger", "sequencer", "controller")

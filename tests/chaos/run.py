@@ -22,7 +22,7 @@ from tests.chaos.history import History
 from tests.chaos.host import READY_S, Host, send
 from tests.chaos.moves import HOLDERS, ROLES, Mover
 from tests.chaos.verdict import Verdict, expected, judge, missing, recoveries
-from tests.postgres_server import Server, installed, server
+from tests.support.postgres_server import Server, installed, server
 
 DRAIN_S = 60.0
 SETTLE_S = 5.0

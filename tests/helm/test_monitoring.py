@@ -13,7 +13,7 @@ import yaml
 
 from ps2stream.observability.scrape import configuration
 from tests.helm.conftest import Manifest, case, manifests, of_kind, pods, with_value
-from tests.prometheus_server import program
+from tests.support.prometheus_server import program
 
 
 @pytest.fixture(scope="module")

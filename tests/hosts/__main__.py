@@ -7,7 +7,7 @@ import signal
 import sys
 
 from tests.hosts.run import run
-from tests.postgres_server import installed, server
+from tests.support.postgres_server import installed, server
 
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
 programs = installed()

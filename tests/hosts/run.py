@@ -23,8 +23,8 @@ from tests.chaos.run import Crowd, Say, settled, teller
 from tests.chaos.verdict import recoveries
 from tests.hosts.machine import Machine
 from tests.hosts.net import Net, made
-from tests.postgres_server import Server
 from tests.service.certificates import Authority
+from tests.support.postgres_server import Server
 
 WORKERS, DISPATCHERS, MERGERS = 4, 2, 2
 SHAPE = (f"--workers={WORKERS}", f"--dispatchers={DISPATCHERS}", f"--mergers={MERGERS}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.hosts.run import DISPATCHERS, run
-from tests.postgres_server import Server
+from tests.support.postgres_server import Server
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 

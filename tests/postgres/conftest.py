@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from ps2stream.store.postgres_session import Database
-from tests.postgres_server import Server
+from tests.support.postgres_server import Server
 
 _names = itertools.count(1)
 Sql = Callable[[str], list[tuple[Any, ...]]]

@@ -18,9 +18,9 @@ from ps2stream.protocol.ports import Change
 from ps2stream.store.postgres import PostgresLedger
 from ps2stream.store.postgres_log import PostgresLog
 from ps2stream.store.postgres_session import Database
-from tests.postgres_server import USER, Server
-from tests.unit.test_stores import ANALYSIS, answer
-from tests.unit.updates import applied, insert
+from tests.support.postgres_server import USER, Server
+from tests.support.updates import applied, insert
+from tests.unit.store.test_tables import ANALYSIS, answer
 
 KILLS = int(os.environ.get("PS2STREAM_KILLS", "8"))
 

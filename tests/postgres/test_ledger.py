@@ -17,10 +17,10 @@ from ps2stream.store import compaction
 from ps2stream.store.postgres import PostgresLedger, recorded
 from ps2stream.store.postgres_session import Database
 from tests.postgres.conftest import Sql
-from tests.postgres_server import Server
-from tests.unit.test_ledger import fill, rows_of
-from tests.unit.test_stores import ANALYSIS
-from tests.unit.updates import applied, delete, ids_of, insert, packed, query_rows
+from tests.support.postgres_server import Server
+from tests.support.updates import applied, delete, ids_of, insert, packed, query_rows
+from tests.unit.store.test_ledger import fill, rows_of
+from tests.unit.store.test_tables import ANALYSIS
 
 
 def change(lsn: int) -> Change:

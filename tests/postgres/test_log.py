@@ -12,7 +12,7 @@ from ps2stream.store import postgres_log
 from ps2stream.store.postgres_log import PostgresLog
 from ps2stream.store.postgres_session import Database, Statement
 from tests.postgres.conftest import Sql
-from tests.postgres_server import Server
+from tests.support.postgres_server import Server
 
 NAME = "objects-0"
 

@@ -16,7 +16,7 @@ from ps2stream.config import Settings, load
 from ps2stream.errors import DataDirectoryError, InvalidArgument
 from ps2stream.store.places import Directory, place
 from ps2stream.store.postgres_session import Database
-from tests.postgres_server import Server
+from tests.support.postgres_server import Server
 
 ROW = {"id": "o", "text": "a word", "lon": 1.0, "lat": 2.0}
 

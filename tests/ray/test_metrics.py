@@ -24,7 +24,7 @@ from ps2stream.cli import main
 from ps2stream.client.client import Client
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
-from tests.prometheus_server import free_port, server
+from tests.support.prometheus_server import free_port, server
 
 pytestmark = pytest.mark.ray
 

@@ -20,7 +20,7 @@ from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.observability.alerts import ALERTS, rules
 from ps2stream.observability.grafana import ROWS, dashboard
-from tests.prometheus_server import free_port, program, server
+from tests.support.prometheus_server import free_port, program, server
 
 SCHEMA, COMPILER = "@grafana/schema@13.2.3", "typescript@7.0.2"
 RAW = "./node_modules/@grafana/schema/dist/types/raw/composable/{}/panelcfg/x/types.gen"

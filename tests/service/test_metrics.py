@@ -16,7 +16,7 @@ from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.errors import InvalidArgument
 from ps2stream.observability.metrics import METRICS, Kind
-from tests.prometheus_server import free_port, program
+from tests.support.prometheus_server import free_port, program
 
 Values = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 

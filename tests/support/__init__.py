@@ -1,0 +1,1 @@
+"""What tests share: worlds, makers of rows, servers that they start."""

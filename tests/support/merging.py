@@ -1,0 +1,207 @@
+"""Messages to a merger, and what a subscriber makes of its deliveries, for its tests."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from ps2stream.merger.machine import MergerMachine
+from ps2stream.protocol.addresses import Send
+from ps2stream.protocol.frame import Frame, strings_to_column
+from ps2stream.protocol.messages.objects import Completed, MatchBatch, Payload
+from ps2stream.protocol.messages.sessions import Attach, Attached, Credit, Delivery
+from ps2stream.protocol.messages.updates import MergerQueries
+from ps2stream.protocol.rows import Kind
+from ps2stream.v1 import delivery_pb2
+from tests.support.memory_log import MemoryLog
+
+MANY = 1 << 40
+Update = tuple[Kind, int, int, str]  # kind, handle, session, id
+
+
+def named(lsn: int, rows: Sequence[Update], watermark: int = 0, dispatcher: int = 0) -> Frame:
+    kind, handle, session, ids = zip(*rows, strict=True)
+    return MergerQueries(
+        lsn,
+        lsn + len(rows) - 1,
+        dispatcher,
+        watermark,
+        np.array(kind, np.uint8),
+        np.arange(lsn, lsn + len(rows)),
+        np.array(handle, np.int64),
+        np.array(session, np.int64),
+        *strings_to_column(ids),
+    )
+
+
+def inserts(lsn: int, sessions: Sequence[int]) -> Frame:
+    return named(lsn, [(Kind.INSERT, lsn + i, s, f"q{lsn + i}") for i, s in enumerate(sessions)])
+
+
+def payload(
+    batch: int,
+    size: int,
+    lsn: int,
+    expected: int = 1,
+    dispatcher: int = 0,
+    watermark: int = 0,
+    text: str = "té",
+    attempt: int = 0,
+) -> Payload:
+    offsets = range(batch, batch + size)
+    return Payload(
+        dispatcher,
+        batch,
+        attempt,
+        lsn,
+        watermark,
+        np.arange(expected),
+        *strings_to_column(f"o{i}" for i in offsets),
+        np.array(offsets, np.int64) * 10,
+        np.array(offsets, np.float64) / 8,
+        np.array(offsets, np.float64) / 16,
+        *strings_to_column(f"{text}{i}" for i in offsets),
+    )
+
+
+def matches(
+    batch: int,
+    pairs: Sequence[tuple[int, int, int]],
+    worker: int = 0,
+    dispatcher: int = 0,
+    attempt: int = 0,
+) -> MatchBatch:
+    row, handle, session = np.array(pairs, np.int64).reshape(-1, 3).T
+    return MatchBatch(worker, dispatcher, batch, attempt, row.astype(np.uint32), handle, session)
+
+
+def attach(
+    session: int,
+    epoch: int = 1,
+    fields: int = 0,
+    batches: int = 1000,
+    size: int = MANY,
+    ack: int = 0,
+    dispatcher: int = 0,
+) -> Attach:
+    return Attach(session, epoch, dispatcher, fields, batches, size, ack)
+
+
+def credit(session: int, epoch: int, batches: int, size: int, ack: int) -> Credit:
+    return Credit(session, epoch, 0, batches, size, ack)
+
+
+@dataclasses.dataclass
+class Client:
+    """What a subscriber makes of its stream."""
+
+    names: dict[int, str] = dataclasses.field(default_factory=dict)
+    pairs: dict[int, tuple[str, str, int, int]] = dataclasses.field(default_factory=dict)
+    batches: list[delivery_pb2.DeliverBatch] = dataclasses.field(default_factory=list)
+    gaps: list[tuple[int, int, int]] = dataclasses.field(default_factory=list)
+    attached: list[Attached] = dataclasses.field(default_factory=list)
+    size: int = 0
+    repeats: int = 0
+    epoch: int = 0
+    number: int = 0
+    closed: list[int] = dataclasses.field(default_factory=list)
+
+    def take(self, delivery: Delivery) -> None:
+        if delivery.closed:
+            self.closed.append(delivery.epoch)
+            return
+        if delivery.epoch != self.epoch:  # a stream of its own names
+            self.names, self.epoch, self.number = {}, delivery.epoch, 0
+        self.number += 1
+        assert delivery.number == self.number
+        data = delivery.data.tobytes()
+        self.size += len(data)
+        batch = delivery_pb2.DeliverResponse.FromString(data).batch
+        self.batches.append(batch)
+        assert not set(batch.new_handles) & self.names.keys()
+        self.names |= dict(zip(batch.new_handles, batch.new_query_ids, strict=True))
+        if batch.HasField("gap"):
+            assert not batch.pair_handles
+            self.gaps.append((getattr(batch.gap, "from"), batch.gap.to, batch.gap.count))
+            assert batch.session_seq == batch.gap.to + 1
+        both = zip(batch.pair_handles, batch.pair_objects, strict=True)
+        for seq, (handle, i) in enumerate(both, start=batch.session_seq):
+            pair = self.names[handle], batch.object_ids[i], batch.partition, batch.object_offsets[i]
+            if seq in self.pairs:
+                assert self.pairs[seq] == pair
+                self.repeats += 1
+            assert seq in self.pairs or seq not in self.lost, "a gap that was none"
+            self.pairs[seq] = pair
+
+    @property
+    def lost(self) -> set[int]:
+        """Numbers in gaps that were not delivered."""
+        return {n for a, b, _ in self.gaps for n in range(a, b + 1)} - self.pairs.keys()
+
+    def gapless(self) -> bool:
+        """Every number is a pair or lies in a gap, and gaps count right."""
+        assert all(count == b - a + 1 for a, b, count in self.gaps)
+        seen = self.lost | self.pairs.keys()
+        return seen == set(range(1, len(seen) + 1))
+
+
+class Rig:
+    """A merger with the clients of its sessions."""
+
+    def __init__(self, **options: int) -> None:
+        self.log = MemoryLog()
+        self.options = {"index": 0, "dispatchers": 1, "mergers": 1} | options
+        self.machine = MergerMachine(log=self.log, **self.options)
+        self.clients: dict[int, Client] = {}
+        self.done: list[tuple[int, int]] = []
+        self.others: list[Frame] = []
+        self.now = 1_000_000
+
+    def send(self, *frames: Frame) -> list[Send]:
+        """These messages and what follows, after a sync."""
+        return self.take(self.machine.on_many(frames))
+
+    def tick(self, times: int = 1, ms: int = 100) -> list[Send]:
+        out = []
+        for _ in range(times):
+            self.now += ms
+            out += self.take(self.machine.tick(self.now))
+        return out
+
+    def take(self, out: list[Send]) -> list[Send]:
+        while self.machine.busy:
+            out += self.machine.on_many([])
+        if self.machine.unsynced:
+            self.machine.sync()
+        for to, frame in out:
+            match frame:
+                case Delivery():
+                    self.clients.setdefault(frame.session, Client()).take(frame)
+                case Attached():
+                    self.clients.setdefault(frame.session, Client()).attached.append(frame)
+                case Completed():
+                    self.done += [(to.index, b) for b in frame.batch.tolist()]
+                case _:
+                    self.others.append(frame)
+        return out
+
+    def restart(self, torn: int = 0) -> None:
+        """The merger dies; a new one starts on what its log holds."""
+        self.log = self.log.crashed(torn)
+        self.machine = MergerMachine(log=self.log, **self.options)
+
+
+def rig(**options: int) -> Rig:
+    return Rig(**options)
+
+
+def deliveries(out: list[Send]) -> list[Delivery]:
+    return [frame for _, frame in out if isinstance(frame, Delivery)]
+
+
+def one_batch(
+    batch: int, pairs: Sequence[tuple[int, int, int]], lsn: int, size: int = 4
+) -> list[Frame]:
+    return [payload(batch, size, lsn), matches(batch, pairs)]

@@ -1,0 +1,579 @@
+"""The router machine: stamps, LSN order, watermarks, and what it tells whom."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ps2stream.dispatcher import open_batches as batches
+from ps2stream.dispatcher.machine import RESEND_TICKS, RouterMachine
+from ps2stream.dispatcher.object_log import column
+from ps2stream.dispatcher.open_batches import LEAST_BYTES, ROWS, TEXT_BYTES
+from ps2stream.errors import ResourceExhausted, Unavailable
+from ps2stream.protocol.addresses import Address, Out, Reply, Send
+from ps2stream.protocol.frame import Frame, decode
+from ps2stream.protocol.log_records import ObjectRecord, Quarantined, Split
+from ps2stream.protocol.messages.objects import (
+    Begin,
+    Completed,
+    MatchBatch,
+    Partial,
+    Payload,
+    RoutedObjects,
+    Watermark,
+    Withdraw,
+)
+from ps2stream.protocol.messages.sessions import Delivery, SessionGrant
+from ps2stream.protocol.messages.updates import (
+    Applied,
+    AppliedAck,
+    Fetch,
+    LookupReply,
+    MergerQueries,
+    Tip,
+    UpdateDecision,
+    UpdateRequest,
+    WorkerUpdates,
+)
+from ps2stream.protocol.rows import Kind, ObjectRows, QueryRows, no_queries
+from ps2stream.routing.h1 import H1, HashedLeaf
+from ps2stream.space.grid import Grid
+from tests.support.routing import Row, object_rows, query_rows
+
+GRID = Grid(lon_bits=5, lat_bits=4)
+WEST, EAST = (-20.0, 0.0, -20.0, 0.0), (20.0, 0.0, 20.0, 0.0)
+BYTES = np.zeros(0, np.uint8)
+NONE = np.zeros(1, np.int64)
+
+
+def machine(index: int = 0, mergers: int = 2, max_in_flight: int = 8) -> RouterMachine:
+    """Worker 0 owns the west, worker 1 the east, worker 2 nothing."""
+    cells = (np.arange(1 << 9) % 32 >= 16).astype(np.uint32)
+    h1 = H1(3, cells, [HashedLeaf((0,)), HashedLeaf((1,))])
+    router = RouterMachine(
+        index=index,
+        dispatchers=2,
+        mergers=mergers,
+        h1=h1,
+        grid=GRID,
+        max_in_flight=max_in_flight,
+    )
+    assert router.on(Tip(0, 0)) == []  # there is nothing to catch up with
+    return router
+
+
+def applied(rows: list[Row], lsn_from: int, lsn_to: int, owner: int = 0) -> Applied:
+    data = np.frombuffer(query_rows(rows).encode(), np.uint8)
+    return Applied(lsn_from, lsn_to, owner, 0, 0, data)
+
+
+def insert(lsn: int, term: int = 7, box: tuple[float, ...] = WEST, owner: int = 0) -> Applied:
+    return applied([Row((term,), (0,), (box,), Kind.INSERT, lsn, lsn)], lsn, lsn, owner)  # type: ignore[arg-type]
+
+
+def delete(lsn: int, handle: int, term: int = 7, box: tuple[float, ...] = WEST) -> Applied:
+    return applied([Row((term,), (0,), (box,), Kind.DELETE, lsn, handle)], lsn, lsn)  # type: ignore[arg-type]
+
+
+def posts(*terms: int, lon: float = -20.0) -> ObjectRows:
+    return object_rows([lon] * len(terms), [0.0] * len(terms), [(t,) for t in terms])
+
+
+def sent(out: list[Out], role: str, kind: type[Any]) -> list[tuple[int, Any]]:
+    return [
+        (o.to.index, o.frame)
+        for o in out
+        if isinstance(o, Send) and o.to.role == role and isinstance(o.frame, kind)
+    ]
+
+
+def done(merger: int, *batch: int) -> Completed:
+    return Completed(merger, np.array(batch, np.int64))
+
+
+def test_a_batch_goes_to_the_chosen_workers_and_to_all_mergers() -> None:
+    router = machine()
+    router.on(insert(1))
+    router.on(insert(2, term=9, box=EAST))
+    rows = object_rows([-20.0, 20.0, -20.0], [0.0] * 3, [(7,), (9, 11), (9,)])
+    offset, lsn, out = router.publish(rows)
+    assert (offset, lsn) == (0, 2)
+    routed = sent(out, "worker", RoutedObjects)
+    assert [(i, f.row.tolist(), f.lsn, f.batch) for i, f in routed] == [
+        (0, [0], 2, 0),
+        (1, [1], 2, 0),
+    ]
+    assert routed[1][1].term.tolist() == [9, 11]
+    payload = sent(out, "merger", Payload)
+    assert [i for i, _ in payload] == [0, 1]
+    assert payload[0][1].id.tobytes() == b"o0o1o2"
+    assert payload[0][1].worker.tolist() == [0, 1]
+    assert len(out) == 4
+    assert router.publish(rows)[0] == 3
+    counters = router.counters
+    assert (counters.objects, counters.discarded, counters.routed) == (6, 2, 4)
+    assert (counters.batches, counters.in_flight, counters.units) == (2, 2, 2)
+
+
+def test_a_batch_that_nobody_wants_is_complete_at_once() -> None:
+    router = machine()
+    assert router.publish(posts(7, 8)) == (0, 0, [])
+    assert router.publish(posts()) == (2, 0, [])
+    router.on(insert(1))
+    assert router.publish(posts(8, 9)) == (2, 1, [])
+    assert router.in_flight == 0
+    assert router.counters.discarded == 4
+
+
+def test_a_batch_is_complete_when_every_merger_says_so() -> None:
+    router = machine(max_in_flight=2)
+    router.on(insert(1))
+    router.publish(posts(7))
+    router.on(insert(2))
+    router.publish(posts(7, 7))
+    with pytest.raises(ResourceExhausted, match="max_in_flight"):
+        router.publish(posts(7))
+    assert (router.in_flight, router.watermark) == (2, 1)
+    router.on(done(0, 0, 1))
+    router.on(done(0, 0))
+    assert router.in_flight == 2
+    router.on(done(1, 1))
+    assert (router.in_flight, router.watermark) == (1, 1)
+    router.on(done(1, 0, 99))
+    assert (router.in_flight, router.watermark, router.applied) == (0, 2, 2)
+    assert router.publish(posts(7))[0] == 3
+
+
+def test_updates_apply_in_lsn_order() -> None:
+    router = machine()
+    assert [type(o.frame) for o in router.on(insert(3))] == [AppliedAck]
+    assert router.applied == 0
+    assert sent(router.on(insert(2)), "sequencer", AppliedAck)[0][1].lsn == 0
+    assert router.publish(posts(7))[2] == []
+    out = router.on(insert(1))
+    assert sent(out, "sequencer", AppliedAck)[0][1].lsn == 3
+    first = [f.lsn_from for i, f in sent(out, "worker", WorkerUpdates) if i == 0]
+    assert first == [1, 2, 3]
+    assert router.counters.inserts == 3
+    again = router.on(insert(2))
+    assert [(o.frame.lsn) for o in again if isinstance(o.frame, AppliedAck)] == [3]
+    assert len(again) == 1
+    assert router.gridt.counts()[int(GRID.cells(np.array([-20.0]), np.array([0.0]), 0)[0]), 7] == (
+        0,
+        3,
+    )
+
+
+def test_the_owner_tells_every_worker_and_merger() -> None:
+    rows = [
+        Row((7, 8), (0, 1), (WEST,), Kind.INSERT, 4, 4),
+        Row((9,), (0,), (EAST,), Kind.DELETE, 5, 2),
+        Row((7,), (0,), ((-20.0, 0.0, 20.0, 0.0),), Kind.INSERT, 6, 6),
+    ]
+    router = machine()
+    router.on(insert(1))
+    router.on(insert(2, term=9, box=EAST))
+    out = router.on(applied(rows, 3, 8))
+    updates = sent(out, "worker", WorkerUpdates)
+    assert [i for i, _ in updates] == [0, 1, 2]
+    held = [QueryRows.decode(f.rows.data) for _, f in updates]
+    assert [h.handle.tolist() for h in held] == [[4, 6], [2, 6], []]
+    assert [h.kind.tolist() for h in held] == [[1, 1], [2, 1], []]
+    assert [len(h.id) + len(h.source) for h in held] == [0, 0, 0]
+    assert updates[0][1].tag_off.tolist()[:2] == [0, 2]
+    assert updates[0][1].tag_term.tolist()[:2] == [7, 8]
+    assert all((f.lsn_from, f.lsn_to, f.dispatcher) == (3, 8, 0) for _, f in updates)
+    names = sent(out, "merger", MergerQueries)
+    assert [i for i, _ in names] == [0, 1]
+    assert names[0][1].handle.tolist() == [4, 2, 6]
+    assert names[0][1].id.tobytes() == b"q4q2q6"
+    assert sent(out, "sequencer", AppliedAck)[0][1].lsn == 8
+    other = machine(index=1)
+    assert [type(o.frame) for o in other.on(insert(1))] == [AppliedAck]
+    quiet = applied([], 2, 5, owner=1)
+    assert [len(f.tag_off) for _, f in sent(other.on(quiet), "worker", WorkerUpdates)] == [1] * 3
+
+
+def test_a_deleted_query_leaves_h2_once_the_watermark_has_passed() -> None:
+    router = machine(mergers=1)
+    router.on(insert(1))
+    router.publish(posts(7))
+    router.on(delete(2, handle=1))
+    assert len(router.gridt) == 1
+    router.publish(posts(7))
+    router.on(done(0, 0))
+    assert (router.watermark, len(router.gridt)) == (2, 0)
+    assert router.publish(posts(7))[2] == []
+    assert (router.counters.deletes, router.counters.units) == (1, 0)
+
+
+def test_a_query_inserted_and_deleted_in_one_ledger_batch() -> None:
+    router = machine()
+    rows = [
+        Row((7,), (0,), (WEST,), Kind.DELETE, 2, 1),
+        Row((7,), (0,), (WEST,), Kind.INSERT, 1, 1),
+        Row((7,), (0,), (WEST,), Kind.INSERT, 3, 3),
+    ]
+    router.on(applied(rows, 1, 3))
+    assert [c for _, c in router.gridt.counts().values()] == [1]
+
+
+def decision(seq: int, *lsn: int) -> UpdateDecision:
+    return UpdateDecision(seq, np.zeros(len(lsn), np.uint8), np.array(lsn, np.int64))
+
+
+def ask(router: RouterMachine, *seqs: int) -> list[Out]:
+    rows = np.frombuffer(no_queries().encode(), np.uint8)
+    asks = [UpdateRequest(0, 0, seq, 0, rows, NONE, BYTES, NONE, BYTES) for seq in seqs]
+    return [out for request in asks for out in router.update(request)]
+
+
+def seqs(out: list[Out]) -> list[int]:
+    return [o.frame.seq for o in out if isinstance(o, Reply)]  # type: ignore[attr-defined]
+
+
+def test_a_decision_waits_until_it_is_visible() -> None:
+    router = machine()
+    ask(router, 1, 2, 3, 4, 5)
+    assert router.on(decision(1, 4, 6)) == []
+    assert router.on(decision(2, 5)) == []
+    assert seqs(router.on(decision(3, 0))) == [3]
+    assert seqs(router.on(decision(4))) == [4]
+    assert seqs(router.on(Tip(5, 5))) == [2]
+    assert seqs(router.on(Tip(5, 4))) == []
+    assert seqs(router.on(Tip(9, 9))) == [1]
+    assert seqs(router.on(decision(5, 9))) == [5]
+    assert router.on(decision(5, 9)) == []  # a repeat answers nobody
+
+
+def test_requests_are_repeated_until_they_are_decided() -> None:
+    router = machine(index=1)
+    first = [out.frame for out in ask(router, 3, 5, 9)]
+    assert [(f.dispatcher, f.seq, f.settled) for f in first] == [  # type: ignore[attr-defined]
+        (1, 3, 3), (1, 5, 3), (1, 9, 3),
+    ]  # fmt: skip
+    router.on(decision(3, 1))
+    again = [
+        f for _ in range(RESEND_TICKS) for _, f in sent(router.tick(), "sequencer", UpdateRequest)
+    ]
+    assert [f.seq for f in again] == [5, 9]
+    out = router.joined(Address("sequencer", 0))
+    assert [f.seq for _, f in sent(out, "sequencer", UpdateRequest)] == [5, 9]
+    assert len(sent(out, "sequencer", AppliedAck)) == 1
+    assert [out.frame.settled for out in ask(router, 12)] == [5]  # type: ignore[attr-defined]
+
+
+def test_answers_are_passed_to_the_edge_and_requests_to_the_sequencer() -> None:
+    router = machine(index=1)
+    (out,) = ask(router, 5)
+    assert isinstance(out, Send)
+    assert out.to == Address("sequencer", 0)
+    assert isinstance(out.frame, UpdateRequest)
+    assert (out.frame.dispatcher, out.frame.seq) == (1, 5)
+    answers: list[Frame] = [
+        SessionGrant(1, 2, 3),
+        LookupReply(1, 0, 0, BYTES, NONE, BYTES),
+        Delivery(1, 1, 1, 0, BYTES),
+    ]
+    for frame in answers:
+        assert router.on(frame) == [Reply(frame)]
+    with pytest.raises(TypeError, match="MatchBatch"):
+        router.on(MatchBatch(0, 0, 0, 0, BYTES, BYTES, BYTES))  # type: ignore[arg-type]
+
+
+def test_an_idle_dispatcher_tells_its_watermark_once() -> None:
+    router = machine(index=1)
+    assert router.tick() == []
+    router.on(insert(1))
+    out = [o for o in router.tick() if isinstance(o.frame, Watermark)]
+    assert [o.to for o in out if isinstance(o, Send)] == [
+        *(Address("worker", i) for i in range(3)),
+        *(Address("merger", i) for i in range(2)),
+    ]
+    assert all(isinstance(o.frame, Watermark) and o.frame.watermark == 1 for o in out)
+    assert router.tick() == []
+    owner = machine()
+    owner.on(insert(1))
+    assert sent(owner.tick(), "worker", Watermark) == []
+
+
+def test_what_an_open_batch_held_back_is_told_when_it_is_complete() -> None:
+    router = machine(mergers=1)
+    router.on(insert(1))
+    router.publish(posts(7))
+    router.on(insert(2))
+    assert router.watermark == 1
+    router.on(done(0, 0))
+    assert {f.watermark for _, f in sent(router.tick(), "worker", Watermark)} == {2}
+
+
+def test_repeats_of_updates_are_not_kept() -> None:
+    router = machine()
+    for lsn in (1, 2, 3):
+        router.on(insert(lsn))
+    for lsn in (1, 3):
+        router.on(insert(lsn))
+    assert not len(router._stream._tail)
+    assert router.counters.inserts == 3
+
+
+def test_visible_never_falls() -> None:
+    router = machine()
+    ask(router, 1)
+    router.on(Tip(5, 5))
+    router.on(Tip(3, 3))
+    assert seqs(router.on(decision(1, 4))) == [1]
+
+
+def fed(rows: list[Row], lsn_from: int, lsn_to: int, state: int, until: int) -> Applied:
+    return dataclasses.replace(applied(rows, lsn_from, lsn_to, -1), state=state, until=until)
+
+
+def row(lsn: int, kind: Kind = Kind.INSERT, handle: int = 0) -> Row:
+    return Row((7,), (0,), (WEST,), kind, lsn, handle or lsn)
+
+
+def fetches(out: list[Out]) -> list[tuple[int, int]]:
+    return [(f.after, f.state) for _, f in sent(out, "sequencer", Fetch)]
+
+
+def test_a_new_incarnation_takes_the_state_and_serves_when_it_has_caught_up() -> None:
+    router = RouterMachine(0, 2, 1, machine().gridt.h1, GRID, 8, epoch=3, offset=70)
+    with pytest.raises(Unavailable, match="catching up"):
+        router.publish(posts(7))
+    assert fetches(router.on(Tip(9, 8))) == [(0, 0)]
+    assert fetches(router.on(fed([row(2), row(3)], 1, 3, state=5, until=8))) == [(3, 5)]
+    assert (router.applied, router.watermark, router.ready) == (0, 0, False)
+    assert fetches(router.on(insert(9, owner=1))) == []  # waits: half a state is none
+    out = router.on(fed([row(8, Kind.DELETE, 3)], 4, 8, state=5, until=8))
+    assert (router.applied, fetches(out), router.ready) == (9, [], True)
+    assert sent(out, "worker", WorkerUpdates) == []  # what was fetched is handed on to nobody
+    assert sum(n for _, n in router.gridt.counts().values()) == 2
+    offset, lsn, _ = router.publish(posts(7))
+    assert (offset, lsn) == (70, 9)
+
+
+def test_another_state_begins_anew() -> None:
+    router = RouterMachine(0, 2, 1, machine().gridt.h1, GRID, 8)
+    router.on(Tip(9, 0))
+    router.on(fed([row(2), row(3)], 1, 3, state=5, until=8))
+    out = router.on(fed([row(3)], 1, 4, state=6, until=9))
+    assert fetches(out) == [(4, 6)]
+    assert fetches(router.on(fed([row(5)], 4, 8, state=5, until=8))) == []
+    router.on(fed([row(9)], 5, 9, state=6, until=9))
+    assert (router.applied, sum(n for _, n in router.gridt.counts().values())) == (9, 2)
+
+
+def test_a_batch_is_sent_again_when_a_worker_or_a_merger_is_replaced() -> None:
+    router = machine()
+    router.on(insert(1))
+    _, _, first = router.publish(posts(7))
+    assert router.joined(Address("worker", 1)) == []  # had no part of it
+    assert router.joined(Address("worker", 0)) == [o for o in first if o.to.role == "worker"]  # type: ignore[union-attr]
+    router.on(done(0, 0))
+    assert router.joined(Address("merger", 0)) == []
+    assert router.joined(Address("merger", 1)) == first[1:]
+    router.on(done(1, 0))
+    assert router.joined(Address("merger", 1)) == []
+
+
+def test_a_batch_that_stays_open_is_sent_again_at_growing_intervals() -> None:
+    router = machine()
+    router.on(insert(1))
+    router.publish(posts(7))
+    when = [t for t in range(200) if sent(router.tick(), "worker", RoutedObjects)]
+    assert when == [batches.RESEND_TICKS * k - 1 for k in (1, 2, 4)]
+
+
+def test_what_was_open_is_sent_before_anything_new_and_holds_the_watermark() -> None:
+    left = [ObjectRecord(b, lsn, column(posts(7))) for b, lsn in ((4, 1), (5, 1), (9, 2))]
+    router = RouterMachine(0, 2, 1, machine().gridt.h1, GRID, 2, epoch=1, replay=left, offset=99)
+    router.on(Tip(3, 3))
+    assert router.oldest == 4
+    router.on(fed([row(1)], 1, 2, state=5, until=3))
+    out = router.on(fed([row(3, Kind.DELETE, 1)], 3, 3, state=5, until=3))
+    payloads = [f for _, f in sent(out, "merger", Payload)]
+    attempt = 1 << batches.DEPTH_BITS
+    assert [(f.batch, f.lsn, f.attempt, f.watermark, f.oldest) for f in payloads] == [
+        (4, 1, attempt, 1, 4),
+        (5, 1, attempt, 1, 4),
+    ]
+    assert (router.watermark, router.oldest, len(router.gridt)) == (1, 4, 1)
+    out = router.on(done(0, 4, 5))
+    assert [(f.batch, f.lsn) for _, f in sent(out, "merger", Payload)] == [(9, 2)]
+    assert (router.watermark, router.oldest) == (2, 9)
+    router.on(done(0, 9))
+    assert (router.watermark, router.oldest, len(router.gridt)) == (3, 99, 0)
+
+
+def test_a_batch_that_kills_is_divided_until_one_object_is_quarantined() -> None:
+    router = machine(mergers=1)
+    router.on(insert(1))
+    router.publish(posts(7, 7, 7))
+    worker = Address("worker", 0)
+    for _ in range(batches.DEATHS - 1):
+        assert [(f.batch, f.suspect) for f in resent(router)] == [(0, 0)]
+    assert [(f.batch, f.suspect) for f in resent(router)] == [(0, 1)]
+    assert [f.batch for f in resent(router)] == [0]  # it had not begun: it was another
+    router.on(Begin(0, 0, 0))
+    out = router.joined(worker)
+    assert out[0] == Reply(out[0].frame)
+    assert isinstance(out[0].frame, Split)
+    assert out[0].frame.at == 1
+    assert [f.batch for _, f in sent(out, "merger", Withdraw)] == [0]
+    # The first part has the offset of the whole, whose late answers must not count for it.
+    routed = [f for _, f in sent(out, "worker", RoutedObjects)]
+    assert [(f.batch, f.attempt, f.suspect) for f in routed] == [(0, 1, 1), (1, 1, 1)]
+    assert [(f.batch, f.oldest) for _, f in sent(out, "merger", Payload)] == [(0, 0), (1, 0)]
+    router.on(done(0, 1))  # the second part is sound
+    for _ in range(batches.DEATHS - 1):
+        router.on(Begin(0, 0, 1))
+        assert [f.batch for f in resent(router)] == [0]
+    router.on(Begin(0, 0, 1))
+    out = router.joined(worker)
+    assert [type(o.frame) for o in out] == [Quarantined, Withdraw]
+    assert (router.in_flight, router.counters.quarantined) == (0, 1)
+
+
+def test_what_was_not_under_way_when_a_worker_died_is_not_blamed() -> None:
+    router = machine(mergers=1)
+    router.on(insert(1))
+    for _ in range(2):
+        router.publish(posts(7, 7))
+    for _ in range(batches.DEATHS):
+        resent(router)
+    router.on(Begin(0, 0, 0))
+    router.on(Begin(0, -1, 0))  # it survived the first one
+    assert [f.batch for f in resent(router)] == [0, 2]
+    router.on(Begin(0, 2, 0))
+    out = router.joined(Address("worker", 0))
+    assert [f.batch for _, f in sent(out, "worker", RoutedObjects)] == [0, 2, 3]
+    assert [f.at for o in out if isinstance(f := o.frame, Split)] == [3]
+
+
+def resent(router: RouterMachine) -> list[RoutedObjects]:
+    """What a new incarnation of worker 0 is sent."""
+    return [f for _, f in sent(router.joined(Address("worker", 0)), "worker", RoutedObjects)]
+
+
+def test_messages_survive_the_wire() -> None:
+    router = machine()
+    router.on(decode(insert(1).encode()))
+    for out in router.publish(ObjectRows.decode(posts(7).encode()))[2]:
+        assert decode(out.frame.encode()).encode() == out.frame.encode()
+
+
+def test_watermarks_never_fall_and_never_pass_an_open_batch() -> None:
+    rng = random.Random(3)
+    router = machine(mergers=2)
+    lsn, last = 0, 0
+    waiting: list[tuple[int, int]] = []
+    stamps: dict[int, int] = {}
+    live: list[int] = []
+    for _ in range(400):
+        step = rng.random()
+        if step < 0.3:
+            lsn += 1
+            router.on(insert(lsn))
+            live.append(lsn)
+        elif step < 0.5 and live:
+            lsn += 1
+            router.on(delete(lsn, live.pop(rng.randrange(len(live)))))
+        elif step < 0.75 and router.in_flight < 8:
+            batch, stamp, out = router.publish(posts(7))
+            assert stamp == lsn
+            assert bool(out) >= bool(live)
+            if out:
+                waiting += [(0, batch), (1, batch)]
+                stamps[batch] = stamp
+        elif waiting:
+            merger, batch = waiting.pop(rng.randrange(len(waiting)))
+            router.on(done(merger, batch))
+            if not any(b == batch for _, b in waiting):
+                del stamps[batch]
+        assert router.watermark == min(stamps.values(), default=lsn)
+        assert router.watermark >= last
+        last = router.watermark
+    while waiting:
+        router.on(done(*waiting.pop()))
+    counts = [n for _, n in router.gridt.counts().values()]
+    assert counts == ([len(live)] if live else [])
+
+
+def test_an_acknowledgement_is_repeated_until_it_shows() -> None:
+    router = machine()
+    router.on(insert(1))
+    acks = [
+        f.lsn
+        for _ in range(2 * RESEND_TICKS)
+        for _, f in sent(router.tick(), "sequencer", AppliedAck)
+    ]
+    assert acks == [1, 1]
+    router.on(Tip(1, 1))
+    assert not any(sent(router.tick(), "sequencer", AppliedAck) for _ in range(2 * RESEND_TICKS))
+
+
+def test_what_silent_workers_keep_open_counts_by_its_size() -> None:
+    router = machine()
+    router.on(insert(1))
+    for i in range(3):
+        router.publish(object_rows([-20.0], [0.0], [(7,)]))
+        router.on(Partial(0, np.array([i])))
+        assert (router.active, router.in_flight) == (1, 1), "the other merger waits for more"
+        router.on(Partial(1, np.array([i])))
+        assert (router.active, router.in_flight) == (0, 0)
+    router.publish(object_rows([-20.0] * ROWS, [0.0] * ROWS, [(7,)] * ROWS))
+    for merger in (0, 1):
+        router.on(Partial(merger, np.array([3, 99])))
+    assert (router.active, router.in_flight) == (0, 1)
+    assert router.oldest == 0
+    for merger in (0, 1):
+        router.on(done(merger, 0, 1, 2, 3))
+    assert (router.active, router.in_flight, router.oldest) == (0, 0, 3 + ROWS)
+
+
+def test_many_small_batches_that_are_held_up_fill_the_room_too() -> None:
+    router = machine(mergers=1, max_in_flight=2)
+    router.on(insert(1))
+    most = 2 * TEXT_BYTES // LEAST_BYTES
+    for i in range(most):
+        router.publish(posts(7))
+        router.on(Partial(0, np.array([i])))
+    with pytest.raises(ResourceExhausted):
+        router.publish(posts(7))
+    router.on(done(0, most // 2))
+    router.publish(posts(7))
+
+
+def test_open_batches_are_counted_as_by_hand() -> None:
+    rng = random.Random(7)
+    router = machine(max_in_flight=10_000)
+    router.on(insert(1))
+    open_: dict[int, tuple[int, set[int], set[int]]] = {}  # LSN, waiting, partial, by offset
+    lsn = 1
+    for _ in range(2_000):
+        match rng.choice(["publish", "insert", "partial", "partial", "complete", "complete"]):
+            case "publish":
+                offset, _, _ = router.publish(posts(*[7] * rng.randint(1, 3)))
+                open_[offset] = lsn, {0, 1}, set()
+            case "insert":
+                lsn += 1
+                router.on(insert(lsn))
+            case what if open_:
+                offset, merger = rng.choice(list(open_)), rng.randint(0, 1)
+                if what == "partial":
+                    router.on(Partial(merger, np.array([offset])))
+                    open_[offset][2].add(merger)
+                else:
+                    router.on(done(merger, offset))
+                    open_[offset][1].discard(merger)
+                    open_ = {o: known for o, known in open_.items() if known[1]}
+        assert router.oldest == min(open_, default=router.offset)
+        assert router.watermark == min((known[0] for known in open_.values()), default=lsn)
+        held = sum(waiting <= partial for _, waiting, partial in open_.values())
+        assert router.active == len(open_) - held
+        assert router.in_flight == router.active + held * LEAST_BYTES // TEXT_BYTES

@@ -1,0 +1,205 @@
+"""What a merger and a dispatcher tell those who watch, and that they tell nobody else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ps2stream.dispatcher.watchers import MAX_WATCHERS, TIMED, Watcher, Watchers
+from ps2stream.errors import ResourceExhausted
+from ps2stream.merger.names import MIN_COMPACT, Names
+from ps2stream.protocol.addresses import Send
+from ps2stream.protocol.frame import U8, column_to_strings, decode, strings_to_column
+from ps2stream.protocol.messages.objects import Completed
+from ps2stream.protocol.messages.watch import (
+    SEEN_PER_S,
+    TICKS_PER_S,
+    Allowance,
+    Glimpse,
+    Seen,
+    Watching,
+    beginnings,
+)
+from ps2stream.protocol.rows import Kind
+from tests.support.merging import Rig, inserts, named, one_batch
+from tests.unit.dispatcher.test_intake import rows
+
+
+def seen_of(out: list[Send]) -> list[tuple[int, Seen]]:
+    return [(s.to.index, s.frame) for s in out if isinstance(s.frame, Seen)]
+
+
+def strings(seen: Any, name: str) -> list[str]:
+    return column_to_strings(getattr(seen, f"{name}_off"), getattr(seen, name))
+
+
+def test_an_allowance_is_a_second_at_most_and_spreads_what_it_takes() -> None:
+    allowance = Allowance()
+    assert allowance.of(3).tolist() == [0, 1, 2]
+    assert allowance.of(470).tolist() == [i * 10 for i in range(47)]
+    assert len(allowance.of(5)) == 0
+    allowance.tick()
+    assert allowance.of(10).tolist() == [0, 2, 4, 6, 8]
+    for _ in range(100):
+        allowance.tick()
+    assert len(allowance.of(1000)) == SEEN_PER_S
+    assert allowance.of(0).tolist() == []
+
+
+def test_only_the_beginnings_of_texts_are_told() -> None:
+    off, text = strings_to_column(["a" * 3000, "", "bc"])
+    at, some = beginnings(off, text, np.array([2, 0, 1, 0]))
+    assert [len(t) for t in column_to_strings(at, some)] == [2, 1024, 0, 1024]
+
+
+def test_a_merger_tells_matches_while_it_is_watched() -> None:
+    rig = Rig(dispatchers=2)
+    rig.send(named(1, [(Kind.INSERT, 1, 5, "a\0flood"), (Kind.INSERT, 2, 6, "fire")]))
+    rig.send(*one_batch(0, [(0, 1, 5)], 2))
+    assert seen_of(rig.tick()) == []
+
+    rig.send(Watching(1))
+    rig.send(*one_batch(4, [(1, 1, 5), (3, 1, 5), (3, 2, 6)], 2))
+    ((to, frame),) = seen_of(rig.tick())
+    seen = decode(frame.encode())
+    assert isinstance(seen, Seen)
+    assert (to, seen.pairs) == (1, 3)
+    assert seen.handle.tolist() == [1, 1, 2]
+    assert seen.session.tolist() == [5, 5, 6]
+    assert seen.offset.tolist() == [5, 7, 7]
+    assert seen.time.tolist() == [50, 70, 70]
+    assert (seen.lon * 8).tolist() == (seen.lat * 16).tolist() == [5, 7, 7]
+    assert strings(seen, "id") == ["o5", "o7", "o7"]
+    assert strings(seen, "text") == ["té5", "té7", "té7"]
+    assert strings(seen, "query") == ["a\0flood", "a\0flood", "fire"]
+    assert seen_of(rig.tick()) == []
+
+    rig.tick(3 * TICKS_PER_S)
+    rig.send(*one_batch(8, [(0, 1, 5)], 2))
+    assert seen_of(rig.tick()) == []
+
+
+def test_a_merger_tells_some_of_many_matches_and_how_many_there_were() -> None:
+    rig = Rig()
+    rig.send(inserts(1, [5]), Watching(0))
+    size = 400
+    for batch in range(0, 3 * size, size):
+        rig.send(*one_batch(batch, [(i, 1, 5) for i in range(size)], 1, size))
+    ((_, seen),) = seen_of(rig.tick())
+    assert (seen.pairs, len(seen.handle)) == (3 * size, SEEN_PER_S)
+    rig.send(
+        *one_batch(3 * size, [(0, 1, 5)], 1),
+        *one_batch(4 * size, [(i, 1, 5) for i in range(9)], 1, 9),
+    )
+    ((_, seen),) = seen_of(rig.tick())
+    assert (seen.pairs, len(seen.handle)) == (10, SEEN_PER_S // TICKS_PER_S)
+
+
+def test_names_keep_their_tenants_also_when_they_are_moved_together() -> None:
+    names = Names()
+    count = 4 * MIN_COMPACT
+    handles = np.arange(1, count + 1)
+    names.add(handles, *strings_to_column(f"t\0q{h}" if h % 2 else f"q{h}" for h in handles))
+    names.forget(handles[:-3])
+    assert len(names) == 3
+    last = handles[-3:]
+    assert column_to_strings(*names.of(last)) == [f"q{h}" for h in last]
+    assert column_to_strings(*names.kept(last)) == [f"t\0q{h}" if h % 2 else f"q{h}" for h in last]
+    with pytest.raises(KeyError, match="no name for query 1"):
+        names.kept(handles[:1])
+
+
+class Stand:
+    """The watchers of a dispatcher, what was sent, and a clock."""
+
+    def __init__(self, mergers: int = 2) -> None:
+        self.sent: list[Send] = []
+        self.now = 0.0
+        self.watchers = Watchers(3, mergers, self.sent.extend, lambda: self.now)
+
+    def watch(self, tenant: str = "") -> tuple[Watcher, list[Glimpse]]:
+        told: list[Glimpse] = []
+        watcher = Watcher(tenant, told.append)
+        self.watchers.add(watcher)
+        return watcher, told
+
+
+def seen(names: list[str], pairs: int) -> Seen:
+    n = len(names)
+    i, f, empty = np.arange(n), np.zeros(n), np.zeros(n + 1, np.int64)
+    blank: U8 = np.zeros(0, np.uint8)
+    columns = (np.zeros(n, np.uint32), i, i, f, f, empty, blank, empty, blank)
+    return Seen(*columns, pairs, i, i, *strings_to_column(names))
+
+
+def test_while_nobody_watches_nothing_is_told_or_kept() -> None:
+    stand = Stand()
+    stand.watchers.accepted(rows(9), 0, routed=True)
+    stand.watchers.on(seen(["q"], 1))
+    stand.watchers.tick()
+    _, told = stand.watch()
+    for _ in range(TICKS_PER_S):
+        stand.watchers.tick()
+    assert told == [Glimpse([], [], 0, 0, [])]  # a second's silence
+    asked = [(s.to.index, s.frame.dispatcher) for s in stand.sent if isinstance(s.frame, Watching)]
+    assert asked == [(0, 3), (1, 3)] * 2
+
+
+def test_objects_are_sampled_and_batches_timed_until_all_mergers_are_done() -> None:
+    stand = Stand()
+    _, told = stand.watch()
+    stand.watchers.accepted(rows(100), 1000, routed=True)
+    stand.watchers.accepted(rows(1), 1100, routed=False)
+    stand.now = 0.25
+    stand.watchers.completed(Completed(0, np.array([1000, 7])))
+    stand.watchers.tick()
+    stand.now = 0.5
+    stand.watchers.completed(Completed(1, np.array([1000])))
+    stand.watchers.completed(Completed(1, np.array([1000])))
+    stand.watchers.tick()
+    first, second = told
+    (some,) = first.objects
+    assert some.offset.tolist() == [1000 + 2 * i for i in range(SEEN_PER_S)]
+    assert some.partition.tolist() == [3] * SEEN_PER_S
+    assert strings(some, "id")[:2] == ["0", "2"]
+    assert (first.accepted, first.latency) == (101, [])
+    assert (second.accepted, second.latency) == (0, [0.5])
+
+
+def test_what_is_timed_is_bounded() -> None:
+    stand = Stand()
+    watcher, _ = stand.watch()
+    for batch in range(2 * TIMED):
+        stand.watchers.accepted(rows(1), batch, routed=True)
+    assert len(stand.watchers._waiting) == TIMED
+    stand.watchers.drop(watcher)
+    assert not stand.watchers._waiting
+    stand.watchers.drop(watcher)
+
+
+def test_each_watcher_gets_its_tenants_matches_and_no_more_than_it_may() -> None:
+    stand = Stand()
+    (_, a), (_, default) = stand.watch("a"), stand.watch()
+    stand.watchers.on(seen(["a\0x", "b\0x", "x", "a\0y", "ab\0x"], 700))
+    stand.watchers.tick()
+    assert [strings(m, "query") for m in a[0].matches] == [["a\0x", "a\0y"]]
+    assert [strings(m, "query") for m in default[0].matches] == [["x"]]
+    stand.watchers.on(seen([f"q{i}" for i in range(200)], 200))
+    stand.watchers.tick()
+    assert len(default[1].matches[0].handle) == SEEN_PER_S
+    assert len(a) == 1  # that others have matches is not even told by an empty glimpse
+    for _ in range(TICKS_PER_S):
+        stand.watchers.tick()
+    assert (a[1].matches, a[1].matched) == ([], 900)
+    assert sum(glimpse.matched for glimpse in default) == sum(g.matched for g in a) == 900
+
+
+def test_no_more_may_watch_than_there_is_room_for() -> None:
+    stand = Stand()
+    watchers = [stand.watch()[0] for _ in range(MAX_WATCHERS)]
+    with pytest.raises(ResourceExhausted, match=r"16 watch, the limit \(watchers\)"):
+        stand.watch()
+    stand.watchers.drop(watchers[0])
+    stand.watch()

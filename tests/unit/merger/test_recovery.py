@@ -1,0 +1,181 @@
+"""A merger that starts again on its match log."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ps2stream.protocol.frame import strings_to_column
+from ps2stream.protocol.messages.objects import Watermark
+from ps2stream.protocol.messages.updates import Applied, Fetch, NamesKept, Tip
+from ps2stream.protocol.rows import Kind, no_queries
+from tests.support.merging import (
+    Rig,
+    attach,
+    credit,
+    inserts,
+    matches,
+    named,
+    one_batch,
+    payload,
+    rig,
+)
+
+
+def three_batches(**options: int) -> Rig:
+    r = rig(**options)
+    r.send(inserts(1, [1, 2]), attach(1))
+    for b in (0, 4, 8):
+        r.send(*one_batch(b, [(0, 1, 1), (1, 1, 1), (1, 2, 2)], 2))
+    return r
+
+
+def test_numbers_go_on_and_what_was_not_acknowledged_comes_again() -> None:
+    r = three_batches()
+    r.send(credit(1, 1, 1, 0, 3))
+    r.tick(10)
+    r.restart()
+    r.send(attach(1, epoch=2))
+    client = r.clients[1]
+    assert (client.attached[-1].last, client.attached[-1].acked) == (6, 3)
+    assert client.repeats == 0  # names are not known yet
+    r.send(inserts(1, [1, 2]))
+    assert client.repeats == 3
+    r.send(*one_batch(12, [(0, 1, 1)], 2), attach(2))
+    assert sorted(client.pairs) == list(range(1, 8))
+    assert sorted(r.clients[2].pairs) == [1, 2, 3]
+
+
+def test_what_was_not_synced_is_done_again() -> None:
+    r = three_batches()
+    r.machine.on_many(one_batch(12, [(3, 1, 1)], 2))  # nothing of this leaves
+    for torn in (0, 1):
+        r.restart(torn)
+        r.send(inserts(1, [1, 2]), attach(1, epoch=2 + torn))
+        r.done.clear()
+        r.send(*one_batch(12, [(2, 1, 1), (3, 1, 1)], 2))
+        assert r.done == [(0, 12)]
+    assert sorted(r.clients[1].pairs) == list(range(1, 9))
+    assert [r.clients[1].pairs[n][3] for n in (7, 8)] == [14, 15]
+
+
+def test_done_batches_stay_done_whole_or_in_parts() -> None:
+    r = three_batches()
+    r.send(*one_batch(20, [], 2))
+    r.restart()
+    r.send(inserts(1, [1, 2]), attach(1, epoch=2))
+    r.done.clear()
+    r.send(payload(0, 2, 2, attempt=1), payload(6, 2, 2, attempt=1), payload(0, 12, 2, attempt=3))
+    assert r.done == [(0, 0), (0, 6), (0, 0)]
+    # Whole, after a half of it: what is new counts.
+    r.send(*one_batch(12, [(0, 1, 1)], 2, size=2))
+    r.send(payload(12, 4, 2, attempt=1), matches(12, [(0, 1, 1), (3, 1, 1)], attempt=1))
+    assert [r.clients[1].pairs[n][3] for n in (7, 8)] == [12, 15]
+    # Without pairs it was not written down, and comes to nothing again.
+    r.send(*one_batch(20, [], 2))
+    assert r.done[-1] == (0, 20)
+    assert sorted(r.clients[1].pairs) == list(range(1, 9))
+
+
+def test_a_cursor_counts_across_a_restart() -> None:
+    r = three_batches()
+    r.restart()
+    r.send(attach(1, epoch=2, ack=5), attach(2, epoch=2, ack=4), inserts(1, [1, 2]))
+    assert r.clients[1].repeats == 1
+    assert [(a.refused, a.last) for a in r.clients[2].attached] == [(1, 3)]
+
+
+def test_names_that_the_ledger_has_forgotten_are_kept_with_their_pairs() -> None:
+    r = three_batches()
+    r.send(named(3, [(Kind.DELETE, 1, 1, "q1"), (Kind.DELETE, 2, 2, "q2")]), Watermark(0, 4))
+    r.send(attach(2))
+    r.send(credit(2, 1, 9, 0, 3))
+    r.tick(10)
+    assert r.machine.names == 0
+    kept = [f for f in r.others if isinstance(f, NamesKept)]
+    assert [f.lsn for f in kept] == [4]
+    r.restart()
+    r.send(Applied(1, 9, -1, 1, 9, np.frombuffer(no_queries().encode(), np.uint8)))
+    r.send(attach(1, epoch=2), attach(2, epoch=2))
+    assert r.clients[1].repeats == 6
+    assert r.clients[2].repeats == 0
+
+
+def test_a_long_backlog_is_found_as_it_was_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ps2stream.merger.backlog.BLOCK", 4)
+    r = rig()
+    r.send(inserts(1, [1, 2]), attach(1, batches=2))
+    for b in range(0, 800, 4):
+        r.send(*one_batch(b, [(0, 1, 1), (1, 1, 1), (1, 2, 2)], 2))
+    r.send(credit(1, 1, 2, 0, 3))
+    r.tick(10)
+    for epoch in range(2, 5):
+        end = r.log.end
+        r.restart()
+        assert r.log.end == end  # nothing of it is written again
+        assert r.machine.held_bytes < 10_000
+        r.send(inserts(1, [1, 2]), attach(1, epoch=epoch))
+        assert sorted(r.clients[1].pairs) == list(range(1, 401))
+    r.send(attach(2))
+    assert sorted(r.clients[2].pairs) == list(range(1, 201))
+
+
+def test_it_fetches_what_it_lacks() -> None:
+    r = three_batches()
+    r.restart()
+    r.others.clear()
+    r.tick(3)
+    assert not r.others
+    r.send(Tip(2, 2))
+    assert [(f.role, f.index, f.after) for f in fetches(r)] == [(2, 0, 0)]
+    r.send(inserts(1, [1]))
+    r.tick()
+    assert len(fetches(r)) == 1  # it has moved
+    r.tick()
+    assert [f.after for f in fetches(r)] == [0, 1]
+    r.send(inserts(1, [1, 2]))
+    r.tick(5)
+    assert r.machine.applied == 2
+    assert len(fetches(r)) == 2
+
+
+def test_a_state_takes_the_place_of_all_names() -> None:
+    r = three_batches()
+    r.send(named(3, [(Kind.DELETE, 2, 2, "q2"), (Kind.INSERT, 4, 1, "new")]))
+    rows = no_queries().replace(
+        **{f: np.array([0, 0]) for f in ("form", "post", "shape")},
+        kind=np.array([1, 1], np.uint8),
+        lsn=np.array([1, 6]),
+        handle=np.array([1, 6]),
+        session=np.array([1, 2]),
+        **dict(zip(("id_off", "id"), strings_to_column(["q1", "q6"]), strict=True)),
+        **{f + "_off": np.zeros(3, np.int64) for f in ("term", "prog", "box", "geom", "source")},
+    )
+    parts = [np.frombuffer(rows.take(np.array([i])).encode(), np.uint8) for i in range(2)]
+    r.send(Applied(1, 3, -1, 9, 6, parts[0]))
+    assert (r.machine.applied, r.machine.names) == (0, 1)
+    r.send(*one_batch(12, [(0, 1, 1)], 3), attach(1, epoch=2))
+    assert (r.clients[1].repeats, len(r.clients[1].pairs)) == (0, 6)  # half a state is none
+    r.send(Applied(4, 6, -1, 9, 6, parts[1]))
+    assert (r.machine.applied, r.machine.names) == (6, 2)
+    assert (r.clients[1].repeats, len(r.clients[1].pairs)) == (6, 7)
+
+
+def fetches(r: Rig) -> list[Fetch]:
+    return [frame for frame in r.others if isinstance(frame, Fetch)]
+
+
+def test_a_full_disk_holds_batches_back_and_goes_on_delivering() -> None:
+    r = three_batches()
+    r.log.full = True
+    r.done.clear()
+    r.send(attach(2), *one_batch(12, [(0, 1, 1)], 2), *one_batch(16, [], 2))
+    assert r.done == [(0, 16)]
+    assert len(r.clients[2].pairs) == 3
+    r.send(credit(1, 1, 6, 0, 6))
+    r.tick(10)
+    assert r.done == [(0, 16)]
+    r.log.full = False
+    r.tick(10)
+    assert r.done == [(0, 16), (0, 12)]
+    assert sorted(r.clients[1].pairs) == list(range(1, 8))

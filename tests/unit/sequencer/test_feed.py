@@ -1,0 +1,325 @@
+"""Whoever lost messages of the stream, began late or fell behind ends with what is true."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Iterable, Iterator
+from random import Random
+
+import numpy as np
+import pytest
+
+from ps2stream.protocol.addresses import ROLES, Address, Send
+from ps2stream.protocol.follower import Follower
+from ps2stream.protocol.messages.updates import Applied, AppliedAck, Fetch, Tip
+from ps2stream.protocol.rows import Kind, QueryRows
+from ps2stream.sequencer import feed
+from ps2stream.sequencer.feed import IDLE_TICKS
+from ps2stream.sequencer.machine import SequencerMachine
+from ps2stream.store.compaction import without
+from ps2stream.store.memory import MemoryStore
+from tests.support.updates import Row, delete, ids_of, insert, update
+
+DISPATCHERS = [Address("dispatcher", 0), Address("dispatcher", 1)]
+WORKER = Address("worker", 0)
+NEVER = 1 << 62
+
+Life = dict[int, tuple[str, int]]  # handle: id, LSN of its delete
+
+
+def learn(life: Life, rows: QueryRows, above: int) -> None:
+    columns = rows.lsn.tolist(), rows.kind.tolist(), rows.handle.tolist(), ids_of(rows)
+    for lsn, kind, handle, id in zip(*columns, strict=True):
+        if lsn <= above:
+            continue
+        if kind == Kind.INSERT:
+            assert handle not in life
+            life[handle] = (id, NEVER)
+        else:
+            assert life[handle] == (id, NEVER)  # no delete of what is not known, none twice
+            life[handle] = (id, lsn)
+
+
+def as_of(life: Life, lsn: int) -> set[tuple[int, str]]:
+    return {(handle, id) for handle, (id, end) in life.items() if handle <= lsn < end}
+
+
+def between(life: Life, low: int, high: int) -> Life:
+    """Two are equal when they are as of every LSN from low to high."""
+    return {
+        handle: (id, end if end <= high else NEVER)
+        for handle, (id, end) in life.items()
+        if end > low and handle <= high
+    }
+
+
+class Reader:
+    """One incarnation of who follows the stream: applies by LSN, forgets when told. It goes on
+    from a snapshot: the LSN that was applied, and what was known then."""
+
+    def __init__(self, at: Address, applied: int = 0, life: Life | None = None) -> None:
+        self.stream: Follower[Applied] = Follower(at.role, at.index, applied)
+        self.life: Life = dict(life or {})
+
+    def on(self, frame: Applied | Tip) -> list[Send]:
+        if isinstance(frame, Tip):
+            return self.stream.hear(frame.lsn)
+        if frame.owner >= 0:
+            self.stream.add(frame.lsn_from, frame.lsn_to, frame)
+        elif self.stream.fetched(frame):
+            self.life.clear()
+        while (ready := self.stream.next()) is not None:
+            learn(self.life, QueryRows.decode(ready.rows.data), self.stream.before)
+        return self.stream.ask() if frame.owner < 0 else []
+
+
+class Compacting(MemoryStore):
+    """Drops what an embedded ledger drops at a start, and more often."""
+
+    def compact(self) -> None:
+        rows = [QueryRows.decode(batch.rows.data) for batch in self.replay()]
+        gone = [r.handle[(r.kind == Kind.DELETE) & (r.lsn <= self.watermark)] for r in rows]
+        if any(map(len, gone)):
+            deleted = np.sort(np.concatenate(gone))
+            self._log = [without(batch, deleted).encode() for batch in self.replay()]
+
+
+class World:
+    """A sequencer, two dispatchers and a worker; links that are first in, first out, with holes."""
+
+    def __init__(self) -> None:
+        self.store = Compacting()
+        self.links: dict[Address, deque[Applied | Tip]] = {
+            at: deque() for at in (*DISPATCHERS, WORKER)
+        }
+        self.readers = {at: Reader(at) for at in self.links}
+        self.truth: Life = {}
+        self.watermark = 0
+        self.seq = itertools.count(1)
+        self.names = itertools.count(1)
+        self.acks = [(0, 0), (0, 0)]
+        self.snapshot: tuple[int, Life] = (0, {})
+        self.restart()
+
+    def restart(self) -> None:
+        self.store.compact()
+        epoch = self.store.epoch("sequencer", 0)
+        self.machine = SequencerMachine(list(self.links), self.store, epoch)
+        self.asked: deque[Fetch] = deque()
+
+    def send(self, sends: Iterable[Send]) -> None:
+        for to, frame in sends:
+            if isinstance(frame, Fetch):
+                self.asked.append(frame)
+            elif isinstance(frame, Applied | Tip):
+                self.links[to].append(frame)
+                if isinstance(frame, Applied) and frame.owner >= 0 and to == DISPATCHERS[0]:
+                    self.links[WORKER].append(frame)  # as the batch's owner would
+
+    def update(self, deletes: list[str], inserts: int) -> None:
+        rows: list[Row] = [insert(str(next(self.names))) for _ in range(inserts)]
+        rows += [delete(id) for id in deletes]
+        sends = self.machine.append([update(rows, next(self.seq))])
+        for applied in {
+            id(s.frame): s.frame for s in sends if isinstance(s.frame, Applied)
+        }.values():
+            learn(self.truth, QueryRows.decode(applied.rows.data), 0)
+        self.send(sends)
+
+    def deliver(self, to: Address, lost: bool) -> None:
+        frame = self.links[to].popleft()
+        if not lost:
+            self.send(self.readers[to].on(frame))
+            self.check(to)
+
+    def answer(self, lost: bool) -> None:
+        ask = self.asked.popleft()
+        if not lost:
+            self.send(self.machine.on(ask))
+
+    def acknowledge(self, index: int, lag: int) -> None:
+        """A dispatcher's stamps never fall below its watermark, whatever it lost since."""
+        stream = self.readers[DISPATCHERS[index]].stream
+        applied = 0 if stream.amid else stream.applied
+        _, before = self.acks[index]
+        self.acks[index] = (applied, max(before, applied - lag))
+        self.send(self.machine.on(AppliedAck(index, *self.acks[index])))
+
+    def check(self, at: Address) -> None:
+        """What it knows is right as of every LSN that anything is still matched as of."""
+        reader = self.readers[at]
+        low, high = min(mark for _, mark in self.acks), reader.stream.applied
+        if reader.stream.amid or high < low:
+            return
+        assert between(reader.life, low, high) == between(self.truth, low, high), (at, low, high)
+
+    def settle(self) -> None:
+        """Nothing gets lost any more."""
+        for _ in range(1000):
+            self.send(self.machine.tick())
+            for reader in self.readers.values():
+                self.send(reader.stream.tick())
+            while self.asked or any(self.links.values()):
+                while self.asked:
+                    self.answer(lost=False)
+                for at, link in self.links.items():
+                    while link:
+                        self.deliver(at, lost=False)
+            if all(r.stream.applied == self.machine.lsn for r in self.readers.values()):
+                break
+        for at, reader in self.readers.items():
+            assert not reader.stream.amid
+            assert reader.stream.applied == self.machine.lsn
+            assert as_of(reader.life, NEVER - 1) == as_of(self.truth, NEVER - 1)
+            self.check(at)
+
+
+@pytest.fixture
+def small() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(feed, "FEED_ROWS", 3)
+        yield
+
+
+OPS = ["update"] * 4 + ["deliver"] * 16 + ["ack"] * 9 + ["answer"] * 6 + ["tick"] * 4
+OPS += ["lose", "lose", "lose ask", "reader", "joined", "restart", "restart"]
+OPS += ["save", "save", "resume"]
+
+
+def step(world: World, random: Random) -> None:
+    at = random.choice([*DISPATCHERS, *DISPATCHERS, WORKER])  # the worker falls behind
+    match random.choice(OPS):
+        case "update":
+            live = sorted(id for _, id in as_of(world.truth, NEVER - 1))
+            gone = random.sample(live, random.randint(0, len(live)))
+            world.update(gone, random.randint(0 if gone else 1, 5))
+        case "deliver":
+            for _ in range(min(random.randint(1, 4), len(world.links[at]))):
+                world.deliver(at, lost=False)
+        case "lose":
+            if world.links[at]:
+                world.deliver(at, lost=True)
+        case "answer":
+            if world.asked:
+                world.answer(lost=False)
+        case "lose ask":
+            if world.asked:
+                world.answer(lost=True)
+        case "ack":
+            world.acknowledge(random.randint(0, 1), random.choice([0, 0, 0, 5]))
+        case "tick":
+            world.send(world.machine.tick())
+            for reader in world.readers.values():
+                world.send(reader.stream.tick())
+        case "reader":
+            world.readers[at] = Reader(at)
+            if random.random() < 0.5:
+                world.links[at].clear()
+        case "save":
+            reader = world.readers[WORKER]
+            if not reader.stream.amid:
+                world.snapshot = reader.stream.applied, dict(reader.life)
+        case "resume":
+            world.readers[WORKER] = Reader(WORKER, *world.snapshot)
+            if random.random() < 0.5:
+                world.links[WORKER].clear()
+        case "joined":
+            world.send(world.machine.joined(at))
+        case "restart":
+            world.restart()
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("seeds", [range(i, i + 50) for i in range(0, 250, 50)], ids=str)
+def test_every_reader_ends_with_what_is_true(seeds: range) -> None:
+    for seed in seeds:
+        world, random = World(), Random(seed)
+        for _ in range(200):
+            step(world, random)
+        world.settle()
+
+
+def fetched(machine: SequencerMachine, after: int, state: int = 0) -> list[Applied]:
+    sends = machine.on(Fetch(ROLES.index("worker"), 0, after, state))
+    assert isinstance(sends[-1].frame, Tip)
+    assert {send.to for send in sends} == {WORKER}
+    return [send.frame for send in sends if isinstance(send.frame, Applied)]
+
+
+def ready(rows: int) -> SequencerMachine:
+    machine = SequencerMachine([*DISPATCHERS[:1], WORKER], MemoryStore(), epoch=7)
+    machine.append([update([insert(str(i)) for i in range(rows)])])
+    return machine
+
+
+@pytest.mark.usefixtures("small")
+def test_a_state_comes_whole_while_updates_go_on() -> None:
+    machine = ready(10)
+    machine.append([update([delete("1"), delete("9")], 2)])
+    machine.on(AppliedAck(0, 12, 11))  # the delete of "1" is passed, that of "9" is not
+    [piece] = fetched(machine, 0)
+    assert (piece.lsn_from, piece.until, piece.owner) == (1, 12, -1)
+    assert piece.state == (7 << 32) + 1
+    assert fetched(machine, 0)[0].encode() == piece.encode()  # a repeat: no second state
+    pieces = [piece]
+    for seq in itertools.count(3):
+        machine.append([update([insert(f"new {seq}"), delete("2")], seq)])
+        machine.on(AppliedAck(0, machine.lsn, machine.lsn))
+        if pieces[-1].lsn_to == 12:
+            break
+        [piece] = fetched(machine, pieces[-1].lsn_to, pieces[-1].state)
+        assert piece.encode() == fetched(machine, pieces[-1].lsn_to, piece.state)[0].encode()
+        pieces.append(piece)
+    assert len(pieces) > 2
+    assert {(p.state, p.until) for p in pieces} == {(pieces[0].state, 12)}
+    rows = QueryRows.concat([QueryRows.decode(p.rows.data) for p in pieces])
+    assert ids_of(rows) == ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "1", "9"]
+    [log] = fetched(machine, 12)
+    assert (log.lsn_from, log.state, log.until, log.owner) == (13, 0, 0, -1)
+    assert fetched(machine, machine.lsn) == []
+
+
+def test_the_log_is_not_read_from_below_what_was_compacted_away() -> None:
+    store = MemoryStore()
+    machine = SequencerMachine([*DISPATCHERS[:1], WORKER], store)
+    machine.append([update([insert(str(i)) for i in range(5)])])
+    machine.append([update([delete("3")], 2)])
+    machine.on(AppliedAck(0, 6, 6))
+    machine.append([update([insert("6")], 3)])
+    [log] = fetched(machine, 5)
+    assert log.state == 0
+    assert store.watermark == 6
+    machine = SequencerMachine([*DISPATCHERS[:1], WORKER], store, epoch=2)
+    [log] = fetched(machine, 2)
+    assert (log.state, log.lsn_from) == (0, 1)  # nothing is missing
+    store._log = [without(b, np.array([4])).encode() for b in store.replay()]
+    machine = SequencerMachine([*DISPATCHERS[:1], WORKER], store, epoch=3)
+    [state] = fetched(machine, 5)
+    assert (state.lsn_from, state.until) == (1, 7)
+    [log] = fetched(machine, 6)
+    assert (log.state, log.lsn_from) == (0, 7)
+
+
+def test_an_empty_ledger_has_no_state_and_one_without_queries_has() -> None:
+    machine = SequencerMachine([WORKER], MemoryStore())
+    assert fetched(machine, 0) == []
+    machine = ready(0)
+    machine.append([update([insert("a"), delete("a")], 2)])
+    machine.on(AppliedAck(0, 2, 2))
+    [piece] = fetched(machine, 0)
+    assert (piece.lsn_from, piece.lsn_to, len(QueryRows.decode(piece.rows.data))) == (1, 2, 0)
+
+
+@pytest.mark.usefixtures("small")
+def test_a_state_that_nobody_asks_for_is_not_kept() -> None:
+    machine = ready(10)
+    [first] = fetched(machine, 0)
+    for _ in range(IDLE_TICKS - 1):
+        machine.tick()
+    assert fetched(machine, first.lsn_to, first.state)[0].state == first.state
+    for _ in range(IDLE_TICKS):
+        machine.tick()
+    assert not machine._feeds
+    [again] = fetched(machine, first.lsn_to, first.state)
+    assert (again.lsn_from, again.state) == (1, first.state + 1)

@@ -1,0 +1,126 @@
+"""The sequencer's tenants: pages and counts of each, and quotas that hold over restarts."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ps2stream import tenants
+from ps2stream.protocol.addresses import Address
+from ps2stream.protocol.messages.sessions import SessionGrant, SessionRequest
+from ps2stream.protocol.messages.updates import LookupReply, LookupRequest, Status
+from ps2stream.protocol.rows import Kind, QueryRows
+from ps2stream.security import Quota, Quotas
+from ps2stream.sequencer.machine import SequencerMachine
+from ps2stream.store.memory import MemoryStore
+from tests.support.updates import Row, delete, ids_of, insert, update
+from tests.unit.sequencer.test_machine import Twin, answers
+
+QUOTAS = Quotas(by_tenant={"small": Quota(queries=3, sessions=2), "tiny": Quota(sessions=1)})
+TENANTS = ("", "small", "tiny", "free")
+SEQ = itertools.count(1)  # a request of the same number is a repeat
+
+
+def rows_of(tenant: str) -> st.SearchStrategy[Row]:
+    ids = st.sampled_from([tenants.under(tenant, c) for c in "abcdef"])
+    sessions = st.sampled_from([tenants.under(tenant, c) for c in "stu"])
+    return st.one_of(
+        st.builds(insert, ids, st.sampled_from(["x", "yy"]), sessions),
+        st.builds(delete, ids, st.just(""), st.just("")),
+    )
+
+
+def page(machine: SequencerMachine, tenant: bytes, limit: int = 100) -> tuple[list[str], int]:
+    """The ids that a listing gives, page by page, and the count with it."""
+    found: list[str] = []
+    after, more, live = 0, 1, 0
+    blank = np.zeros(0, np.uint8)
+    while more:
+        ask = LookupRequest(0, 1, 0, after, limit, blank, np.frombuffer(tenant, np.uint8))
+        [send] = machine.on(ask)
+        assert isinstance(send.frame, LookupReply)
+        rows = QueryRows.decode(send.frame.rows.data)
+        found += ids_of(rows)
+        more, live = send.frame.more, send.frame.live
+        after = int(rows.handle[-1]) if len(rows) else 0
+    return found, live
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    st.lists(
+        st.lists(st.one_of(*map(rows_of, TENANTS)), max_size=12).map(
+            lambda rows: [rows[:5], rows[5:]]
+        ),
+        max_size=8,
+    ),
+    st.data(),
+)
+def test_quotas_hold_and_touch_nobody_else(
+    commits: list[list[list[Row]]], data: st.DataObject
+) -> None:
+    store, twin = MemoryStore(), Twin()
+    machine = SequencerMachine([Address("dispatcher", 0)], store, quotas=QUOTAS)
+    sessions: dict[str, set[str]] = {tenant: set() for tenant in TENANTS}
+    for requests in commits:
+        before = Counter(i.rpartition("\0")[0] for i in twin.live)
+        rows = [row for part in requests for row in part]
+        asked = Counter(r[1].rpartition("\0")[0] for r in rows if r[0] == Kind.INSERT)
+        said = answers(machine.append([update(part, next(SEQ)) for part in requests]))
+        for row, (status, lsn) in zip(rows, said, strict=True):
+            tenant = row[1].rpartition("\0")[0]
+            if status in (Status.QUERY_QUOTA, Status.SESSION_QUOTA):
+                quota = QUOTAS.of(tenant)
+                assert (row[0], lsn) == (Kind.INSERT, 0)
+                if status == Status.QUERY_QUOTA:
+                    assert before[tenant] + asked[tenant] > (quota.queries or 0)
+                assert tenant in ("small", "tiny")
+                continue
+            assert twin.decide(row) == (status, lsn)
+            if row[0] == Kind.INSERT and status == Status.OK:
+                sessions[tenant].add(row[2])
+        if data.draw(st.booleans()):
+            machine = SequencerMachine([Address("dispatcher", 0)], store, quotas=QUOTAS)
+        for tenant in TENANTS:
+            mine = [i for i in twin.live if i.rpartition("\0")[0] == tenant]
+            by_handle = sorted(mine, key=lambda i: twin.live[i][0])
+            limit = data.draw(st.integers(1, 4))
+            assert page(machine, tenants.key(tenant), limit) == (by_handle, len(mine))
+            quota = QUOTAS.of(tenant)
+            assert quota.queries is None or len(mine) <= quota.queries
+            assert quota.sessions is None or len(sessions[tenant]) <= quota.sessions
+    assert page(machine, b"")[1] == len(twin.live)
+    assert page(machine, b"nobody\0") == ([], 0)
+
+
+def granted(machine: SequencerMachine, name: str) -> int:
+    [send] = machine.on(SessionRequest(0, 1, 1, np.frombuffer(name.encode(), np.uint8)))
+    assert isinstance(send.frame, SessionGrant)
+    return send.frame.session
+
+
+def test_sessions_that_streams_make_count_too() -> None:
+    store = MemoryStore()
+    machine = SequencerMachine([Address("dispatcher", 0)], store, quotas=QUOTAS)
+    assert [granted(machine, f"small\0{c}") for c in "abca"] == [1, 2, -2, 1]
+    machine = SequencerMachine([Address("dispatcher", 0)], store, quotas=QUOTAS)
+    assert granted(machine, "small\0c") == -2
+    said = answers(machine.append([update([insert("small\0q", "x", "small\0c")], next(SEQ))]))
+    assert said == [(Status.SESSION_QUOTA, 0)]
+    assert [granted(machine, c) for c in "abc"] == [3, 4, 5]
+
+
+def test_a_full_tenant_has_room_again_after_a_delete() -> None:
+    machine = SequencerMachine([Address("dispatcher", 0)], MemoryStore(), quotas=QUOTAS)
+    rows = [insert(f"small\0{i}", "x", "small\0s") for i in range(5)]
+    said = answers(machine.append([update(rows, next(SEQ))]))
+    assert [status for status, _ in said] == [Status.OK] * 3 + [Status.QUERY_QUOTA] * 2
+    assert answers(machine.append([update([rows[0], rows[4]], next(SEQ))])) == [
+        (Status.OK, 1), (Status.QUERY_QUOTA, 0),
+    ]  # fmt: skip
+    machine.append([update([delete("small\0" + "0")], next(SEQ))])
+    assert answers(machine.append([update([rows[4]], next(SEQ))])) == [(Status.OK, 5)]

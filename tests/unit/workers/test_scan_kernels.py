@@ -1,0 +1,280 @@
+"""GI2 while units come and go: a query is found under the tags that it was given, less those
+that were dropped, whatever else happens in between; and nothing is left of what went."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from ps2stream.protocol.frame import U32, U64
+from ps2stream.protocol.rows import NEVER
+from ps2stream.workers import gi2
+from ps2stream.workers import layout as kl
+from ps2stream.workers.gi2 import GI2
+from ps2stream.workers.index import Census
+from tests.support.postings import (
+    GRID,
+    VOCABULARY,
+    Query,
+    check,
+    columns,
+    objects,
+    plain_queries,
+    random_query,
+)
+
+Tag = tuple[int, int]
+
+
+class Twin:
+    """An index, and what should be in it: queries with the tags that they stand under here.
+    `elsewhere` are the others."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.index = GI2(GRID)
+        self.queries: list[Query] = []
+        self.elsewhere: dict[int, set[Tag]] = {}
+        self.pool: dict[int, int] = {}
+        self.lsn = self.watermark = 0
+
+    def some(self, queries: list[Query], share: float) -> list[Query]:
+        return [q for q in queries if self.rng.random() < share]
+
+    def give(self, query: Query) -> Query:
+        """The query, with some tags that it does not stand under yet."""
+        share = self.rng.choice([0.0, 0.3, 1.0], p=[0.1, 0.5, 0.4])
+        there = sorted(self.elsewhere[query.handle])
+        given = {t for t in there if self.rng.random() < share}
+        self.elsewhere[query.handle] -= given
+        query.tags |= given
+        return dataclasses.replace(query, deleted=NEVER, tags=given)
+
+    def insert(self) -> None:
+        new = []
+        for _ in range(int(self.rng.integers(0, 15))):
+            self.lsn += 1
+            query = random_query(self.rng, self.lsn)
+            self.elsewhere[query.handle], query.tags = query.tags, set()
+            new.append(query)
+        self.queries += new
+        repeated = [q for q in self.some(self.queries, 0.1) if q.tags]
+        again = [
+            dataclasses.replace(q, tags=q.tags | self.elsewhere[q.handle]) for q in repeated
+        ]  # stays as it is
+        self.index.insert(*columns([self.give(q) for q in self.some(new, 0.8)] + again))
+
+    def extend(self) -> None:
+        """Also what was never here, what waits, and what is long dead: it dies again."""
+        chosen = self.some(self.queries, 0.2)
+        self.index.extend(*columns([self.give(q) for q in chosen]))
+        self.end([q for q in chosen if q.deleted < NEVER], 0)
+
+    def delete(self) -> None:
+        gone = self.some([q for q in self.queries if q.deleted == NEVER], 0.2)
+        for query in gone:
+            self.lsn += 1
+            query.deleted = self.lsn
+        self.end(gone, 0)
+        self.end(self.some([q for q in self.queries if q.deleted < NEVER], 0.3), 7)
+        self.end([Query(10**12, gone[0].form, [], 0, [])] if gone else [], 0)
+
+    def end(self, queries: list[Query], later: int) -> None:
+        """later: added to the LSNs of those that have ended already, which is not heard."""
+        both = queries + self.some(queries, 0.2)
+        self.index.delete(
+            np.array([q.handle for q in both], np.int64),
+            np.array([min(q.deleted, NEVER - later) + later for q in both], np.int64),
+        )
+
+    def purge(self) -> None:
+        self.watermark = int(self.rng.integers(self.watermark, self.lsn + 1))
+        self.let_go()
+
+    def let_go(self) -> None:
+        self.index.purge(self.watermark)
+        for query in self.queries:
+            if query.deleted <= self.watermark:
+                self.elsewhere[query.handle] |= query.tags
+                query.tags = set()
+
+    def sweep(self) -> None:
+        self.index.sweep(int(self.rng.integers(0, 300)))
+
+    def drop(self) -> None:
+        share, by = self.rng.choice([0.0, 0.5, 0.9, 1.0], p=[0.1, 0.3, 0.5, 0.1]), VOCABULARY
+        cells = self.rng.random(1 << 9) < share
+        terms = dict(zip(by, (self.rng.random(len(by)) < share).tolist(), strict=True))
+        asked: list[Tag] = []
+
+        def keep(cell: U32, term: U64) -> NDArray[np.bool_]:
+            assert cell.dtype == np.uint32
+            assert term.dtype == np.uint64
+            asked.extend(zip(cell.tolist(), term.tolist(), strict=True))
+            return np.array(
+                [bool(cells[c % 512] or terms[t]) for c, t in zip(cell, term, strict=True)], bool
+            )
+
+        self.index.drop(keep)
+        held = {tag for q in self.queries for tag in q.tags}
+        assert len(set(asked)) == len(asked)
+        assert held <= set(asked)
+        for query in self.queries:
+            gone = {(c, t) for c, t in query.tags if not (cells[c % 512] or terms[t])}
+            query.tags -= gone
+            self.elsewhere[query.handle] |= gone
+
+    def restart(self) -> None:
+        """Go on from a snapshot."""
+        parts = {name: np.array(part) for name, part in self.index.hold().items()}
+        self.index = GI2(GRID, parts)
+
+    def match(self) -> int:
+        as_of = int(self.rng.integers(self.watermark, self.lsn + 1))
+        return check(self.index, self.queries, as_of, objects(self.rng, 10))
+
+    def check_sizes(self) -> None:
+        live = [q for q in self.queries if q.deleted == NEVER and q.tags]
+        assert self.index.stats().live == len(live)
+        assert self.index.postings(self.lsn) == sum(len(q.tags) for q in live)
+        as_of = int(self.rng.integers(self.watermark, self.lsn + 1))
+        then = [q for q in self.queries if q.handle <= as_of < q.deleted]
+        assert self.index.postings(as_of) == sum(len(q.tags) for q in then)
+        level = int(self.rng.integers(0, 4))
+        queries, held = Counter[int](), Counter[int]()
+        for query in live:
+            if query.handle not in self.pool:
+                self.pool[query.handle] = pool_bytes(query)
+            size = 64 + 20 + self.pool[query.handle]
+            for cell, _ in query.tags:
+                queries[above(cell, level)] += 1
+                held[above(cell, level)] += size
+        census = counted(self.index.census(1 + self.lsn % 8, level))
+        assert len(set(census.cell.tolist())) == len(census.cell)
+        assert dict(zip(census.cell.tolist(), census.queries.tolist(), strict=True)) == queries
+        assert dict(zip(census.cell.tolist(), census.bytes.tolist(), strict=True)) == held
+        if self.rng.random() < 0.3:
+            self.let_go()
+            self.index.sweep(1 << 20)
+            here = [q for q in self.queries if q.tags]
+            postings = sum(len(q.tags) for q in here)
+            assert self.index.stats()[:3] == (len(live), len(here) - len(live), postings)
+
+
+def counted(census: Iterator[Census | None]) -> Census:
+    *steps, last = census
+    assert not any(steps)
+    assert last is not None
+    return last
+
+
+def above(cell: int, level: int) -> int:
+    own, line = cell >> 28, cell & (1 << 28) - 1
+    if own >= level:
+        return cell
+    row, column = divmod(line, GRID.columns(own))
+    for _ in range(own, level):
+        row, column = row // 4, column // 4
+    return level << 28 | row * GRID.columns(level) + column
+
+
+def pool_bytes(query: Query) -> int:
+    """What an index that holds nothing else keeps of a query beside its slot and postings."""
+    index = GI2(GRID)
+    before = index._state[kl.POOL_TOP]
+    index.insert(*columns([dataclasses.replace(query, tags={min(query.tags)})]))
+    return 8 * int(index._state[kl.POOL_TOP] - before)
+
+
+STEPS = ("insert", "extend", "delete", "purge", "sweep", "drop", "restart")
+
+
+def nothing_leaks(index: GI2) -> None:
+    """All slots, blocks and runs that were ever taken are free, each once."""
+    state, slots, free = index._state, set(), int(index._state[kl.SLOT_FREE])
+    while free >= 0:
+        assert free not in slots
+        slots.add(free)
+        free = int(index._slots.view(np.int64)[free, kl.HANDLE])
+    assert slots == set(range(int(state[kl.SLOT_TOP])))
+    words = 0
+    for cls, at in enumerate(index._pool_free.tolist()):
+        while at:
+            words += kl.POOL_UNIT << cls
+            at = int(index._pool[at])
+    assert words == state[kl.POOL_TOP] - kl.POOL_UNIT
+    words = 0
+    for cls, at in enumerate(index._run_free.tolist()):
+        while at:
+            words += 1 + (kl.POSTING << cls)
+            at = int(index._runs[at])
+    assert words == state[kl.RUN_TOP] - 1
+    assert not index._places.any()
+    assert not index._dead.any()
+    assert not index._left.any()
+    assert not index._level_postings.any()
+    assert not index._table[:, kl.BUCKET :].any()
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_equals_the_definition_while_units_come_and_go(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gi2, "_SLICE", 1 << 5)
+    twin, pairs = Twin(seed), 0
+    for _ in range(60):
+        step = twin.rng.choice(STEPS, p=[0.22, 0.22, 0.16, 0.1, 0.1, 0.15, 0.05])
+        getattr(twin, step)()
+        pairs += twin.match()
+        twin.check_sizes()
+    assert pairs > 100
+    twin.index.drop(lambda cell, term: np.zeros(len(cell), bool))
+    assert twin.index.stats()[:3] == (0, 0, 0)
+    twin.index.purge(twin.lsn)
+    assert len(counted(twin.index.census()).cell) == 0
+    nothing_leaks(twin.index)
+
+
+def test_a_census_goes_on_while_the_index_grows_and_shrinks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gi2, "_SLICE", 1 << 5)
+    rng, index = np.random.default_rng(3), GI2(GRID)
+    stay, go, come = np.split(np.arange(1, 4001), [600, 1000])
+    queries = {
+        name: [random_query(rng, handle) for handle in part.tolist()]
+        for name, part in (("stay", stay), ("go", go), ("come", come))
+    }
+    index.insert(*columns([*queries["stay"], *queries["go"]]))
+    census = index.census(8)
+    for _ in range(11):  # in the middle of its second half
+        assert next(census) is None
+    size = len(index._table)
+    index.delete(go, go + 10**6)
+    index.purge(10**7)
+    index.sweep(1 << 20)
+    index.insert(*columns(queries["come"]))
+    assert len(index._table) > size
+    found = counted(census)
+    assert (np.diff(found.cell.astype(np.int64)) > 0).all()
+    held = {name: Counter(c for q in of for c, _ in q.tags) for name, of in queries.items()}
+    most = held["stay"] + held["go"] + held["come"]
+    told = dict(zip(found.cell.tolist(), found.queries.tolist(), strict=True))
+    assert all(told.get(cell, 0) >= n for cell, n in held["stay"].items())
+    assert all(n <= most[cell] for cell, n in told.items())
+
+
+def test_any_number_of_deletes_may_wait_and_come_again() -> None:
+    rng, index, handles = np.random.default_rng(1), GI2(GRID), np.arange(1, 3001)
+    for part in np.split(handles, 5):
+        index.insert(*columns(plain_queries(rng, part.tolist())))
+        index.delete(part, part + 10**6)
+    index.delete(handles, handles)
+    assert index.stats()[:3] == (0, 3000, 3000)
+    index.purge(10**6)
+    assert index.sweep(1 << 20) == 0
