@@ -14,10 +14,13 @@ JOBS ?= 2
 BY_ITSELF := tests/map tests/service/test_overload.py
 LONG := tests/ray/test_moves.py tests/ray/test_rebalance.py
 PYTEST := $(BIN)/python -m pytest
-TESTS = $(if $(ARGS),"tests: $(PYTEST) $(subst ",\",$(ARGS))",\
+# A room is a folder of tests/unit; root: the modules of ps2stream/ itself, and the recipes.
+ROOM_TESTS = $(if $(filter root,$(ROOM)),$(wildcard tests/unit/*.py),tests/unit/$(ROOM))
+TESTS = $(if $(ROOM),"unit tests of $(ROOM): $(PYTEST) -n $(JOBS) --dist loadfile $(ROOM_TESTS) $(ARGS)",\
+    $(if $(ARGS),"tests: $(PYTEST) $(subst ",\",$(ARGS))",\
     "tests side by side: $(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder tests \
     $(addprefix --ignore=,$(BY_ITSELF) $(LONG))" \
-    "tests that need the machine: $(PYTEST) $(BY_ITSELF)")
+    "tests that need the machine: $(PYTEST) $(BY_ITSELF)"))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint pytest docs chart fuzz chaos protos lock bench clean
@@ -34,8 +37,8 @@ demo: $(READY) ## start a service, replay posts, show live matches, verify them
 	@$(BIN)/ps2stream demo --seconds $(SECONDS) $(if $(wildcard $(TWEETS)),--input $(TWEETS)) $(ARGS)
 
 # Each stage runs whatever came of those before; the last line adds them up.
-test: $(READY) ## all checks, then all tests
-	@$(BIN)/python scripts/stages.py "static checks: sh scripts/check.sh $(BIN)" \
+test: $(READY) ## all checks, then all tests, or the unit tests of one room: ROOM=merger
+	@$(BIN)/python scripts/stages.py $(if $(ROOM),,"static checks: sh scripts/check.sh $(BIN)") \
 	    $(TESTS) $(if $(ALSO),"also: $(ALSO)")
 
 pytest: $(READY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -64,12 +65,32 @@ def test_all_is_well_where_every_stage_is(root: Path, tmp_path: Path) -> None:
     assert (code, lines[-1]) == (0, "3 passed, 0 failed, 0 skipped")
 
 
-def test_make_test_runs_checks_and_all_tests_as_stages(root: Path) -> None:
+def stages_of(root: Path, *arguments: str) -> str:
+    """What `make test` with these arguments has run as stages."""
+    given = {"ALSO", "ARGS", "JOBS", "ROOM"}  # to a make that runs this test
+    own = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in given and not name.startswith(("MAKE", "MFLAGS"))
+    }
     done = subprocess.run(
-        ["make", "--dry-run", "test", "ALSO=make fuzz"],
-        cwd=root, capture_output=True, text=True, check=True,
+        ["make", "--dry-run", "test", *arguments],
+        cwd=root, env=own, capture_output=True, text=True, check=True,
     )  # fmt: skip
     (command,) = (part for part in done.stdout.split("\n.venv") if "stages.py" in part)
+    return command
+
+
+def test_make_test_runs_checks_and_all_tests_as_stages(root: Path) -> None:
+    command = stages_of(root, "ALSO=make fuzz")
     assert command.count("-m pytest") == 2
     assert "scripts/check.sh" in command
     assert "also: make fuzz" in command
+
+
+def test_make_test_of_a_room_runs_its_unit_tests_alone(root: Path) -> None:
+    command = stages_of(root, "ROOM=merger")
+    assert command.count("-m pytest") == 1
+    assert "tests/unit/merger" in command
+    assert "check.sh" not in command
+    assert "tests/unit/test_config.py" in stages_of(root, "ROOM=root")
