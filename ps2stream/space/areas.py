@@ -66,15 +66,13 @@ def find_warnings(region: Region, places: Places) -> list[str]:
             twins.append(Rect(region.lon_max, region.lat_min, region.lon_min, region.lat_max))
             meant = max(twins, key=lambda twin: places.weight_within(twin.boxes()))
             why = f"lon_min {region.lon_min:g} is above lon_max {region.lon_max:g}"
-            finding = (
-                f"the rectangle is {wide:g} degrees wide, across the antimeridian, since {why}"
-            )
-            return [f"{finding}; did you mean {_describe_region(meant, places)}?"]
+            text = f"the rectangle is {wide:g} degrees wide, across the antimeridian, since {why}"
+            return [f"{text}; did you mean {_describe_region(meant, places)}?"]
     for twin in twins:
         there = places.weight_within(twin.boxes())
         if there > 0 and there >= MORE_PLACES * places.weight_within(region.boxes()):
-            finding = "longitude and latitude look swapped: few people live in this area"
-            return [f"{finding}; did you mean {_describe_region(twin, places)}?"]
+            text = "longitude and latitude look swapped: few people live in this area"
+            return [f"{text}; did you mean {_describe_region(twin, places)}?"]
     return []
 
 
