@@ -387,8 +387,8 @@ class DispatcherEdge:
 
     def _report_cells(self, ask: SampleRequest) -> None:
         machine = self.machine
-        told = report(ask, machine.index, machine.route, self.reservoir, machine.gridt)
-        self.send([Send(CONTROLLER, told)])
+        found = report(ask, machine.index, machine.route, self.reservoir, machine.gridt)
+        self.send([Send(CONTROLLER, found)])
 
     def _handle_reply(self, frame: Frame) -> None:
         if isinstance(frame, Delivery | Attached):

@@ -89,8 +89,8 @@ class Gridt:
             self._assign_units(routes.serving)
         self.h1 = routes.serving
         self.workers = routes.workers
-        young = routes.young, routes.apart
-        self._tagger = Tagger(routes.serving, self.grid, routes.other, *young)
+        newer = routes.young, routes.apart
+        self._tagger = Tagger(routes.serving, self.grid, routes.other, *newer)
 
     def _assign_units(self, h1: H1) -> None:
         """Assigns every unit to its owner by `h1`; units of a newer plan are merged with the
@@ -140,8 +140,8 @@ class Gridt:
         """Returns the cells of tags as the table has them."""
         if self._tagger.young is None or handle is None:
             return tags.cell
-        young = np.repeat(handle > self._tagger.apart, np.diff(tags.off))
-        return tags.cell | young * _NEWER_BIT
+        is_newer = np.repeat(handle > self._tagger.apart, np.diff(tags.off))
+        return tags.cell | is_newer * _NEWER_BIT
 
     def retire(self, tags: Tags, handle: I64 | None = None) -> None:
         """Removes the tags of deleted queries. Raises GridtError if a count would drop below

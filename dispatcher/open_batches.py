@@ -156,8 +156,8 @@ class OpenBatches:
         return 0 if first is None else first.age
 
     def describe_oldest(self) -> str:
-        """Describes, in a line for people, who has not answered for the batch of the lowest
-        offset; empty if there is none."""
+        """Describes in one line which peers have not answered for the batch of the lowest offset;
+        empty if there is none."""
         batch = self.oldest(-1)
         open_ = self._open.get(batch)
         if open_ is None:

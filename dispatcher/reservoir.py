@@ -46,7 +46,7 @@ class ObjectSample(NamedTuple):
         return sum(column.nbytes for column in self[:-1])
 
     def take(self, rows: I64) -> ObjectSample:
-        """Returns the given rows as new columns."""
+        """Returns the rows with these numbers as new columns."""
         return ObjectSample(
             *take_ragged(self.id_off, self.id, rows),
             self.time[rows],

@@ -60,11 +60,11 @@ class Stream:
     attached: bool = False
     closed: bool = False
     number: int = 0  # of the last delivery of this epoch
-    sent: tuple[int, int] = (0, 0)  # batches and bytes that the sink was given
+    sent: tuple[int, int] = (0, 0)  # batches and bytes that went to the sink
     taken: tuple[int, int] = (0, 0)  # that the client has taken
     base: tuple[int, int] = (0, 0)  # `taken` when this epoch began
     told: tuple[int, int, int] = (0, 0, 0)
-    idle: int = 0  # ticks since anything was told
+    idle: int = 0  # ticks since anything was sent to the merger
     arrived: deque[Arrival] = dataclasses.field(default_factory=deque)  # of what is not yet taken
 
     def credit(self, batches: int, size: int, ack: int) -> None:
@@ -228,8 +228,8 @@ class Streams:
 
     def _confirm_arrivals(self, merger: int) -> None:
         self._confirmed[merger] = self._arrived[merger]
-        told = Arrived(self._index, self._arrived[merger])
-        self.edge.send([Send(Address("merger", merger), told)])
+        confirmation = Arrived(self._index, self._arrived[merger])
+        self.edge.send([Send(Address("merger", merger), confirmation)])
 
     def _attach_stream(self, stream: Stream) -> None:
         stream.idle = 0

@@ -139,15 +139,15 @@ class Watchers:
         if full:
             self._request_matches()
         self._allowance.tick()
-        told = full or self._accepted or self._latency
+        is_due = full or self._accepted or self._latency
         # If the matches of other tenants caused a glimpse, it would reveal that there are some.
-        matched = self._matched if told else 0
+        matched = self._matched if is_due else 0
         for watcher in self._all:
             watcher.allowance.tick()
             matches = [own for seen in self._matches if len((own := watcher.own(seen)).handle)]
-            if told or matches:
-                told_so = (self._accepted, matched, self._latency)
-                watcher.tell(Glimpse(self._objects, matches, *told_so))
+            if is_due or matches:
+                counts = (self._accepted, matched, self._latency)
+                watcher.tell(Glimpse(self._objects, matches, *counts))
         matched = self._matched - matched
         self._clear_gathered()
         self._matched = matched
@@ -158,5 +158,5 @@ class Watchers:
 
     def _request_matches(self) -> None:
         """Requests matches from the mergers."""
-        asked = Watching(self._index)
-        self._send([Send(Address("merger", merger), asked) for merger in range(self._mergers)])
+        request = Watching(self._index)
+        self._send([Send(Address("merger", merger), request) for merger in range(self._mergers)])

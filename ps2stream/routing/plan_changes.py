@@ -333,9 +333,9 @@ def _plan_to_dict(plan: RoutingPlan, base: RoutingPlan | None) -> dict[str, Any]
 
 
 def _plan_from_dict(body: dict[str, Any], analysis: Analysis, base: RoutingPlan) -> RoutingPlan:
-    given = "frequencies" in body
+    complete = "frequencies" in body
     plan = RoutingPlan.from_dict(body, analysis)
-    return plan if given else dataclasses.replace(plan, frequencies=base.frequencies)
+    return plan if complete else dataclasses.replace(plan, frequencies=base.frequencies)
 
 
 @functools.lru_cache(maxsize=8)

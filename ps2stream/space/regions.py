@@ -266,11 +266,11 @@ def _set_floats(region: Rect | Circle) -> None:
     """Replaces the fields by Python floats, -0.0 by 0.0, so that equal regions are the same
     value."""
     for field in dataclasses.fields(region):
-        given = getattr(region, field.name)
+        raw = getattr(region, field.name)
         try:
-            value = float(given) + 0.0
+            value = float(raw) + 0.0
         except (TypeError, ValueError):
-            problem = f"expected a number, got {given!r:.80}"
+            problem = f"expected a number, got {raw!r:.80}"
             raise InvalidArgument([Violation(f"region.{field.name}", problem)]) from None
         object.__setattr__(region, field.name, value)
 
