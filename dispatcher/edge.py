@@ -14,7 +14,7 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from ps2stream.dispatcher.explaining import meeting
+from ps2stream.dispatcher.explaining import explain_meeting
 from ps2stream.dispatcher.gateway import Meeting, Price, Publication, Sink
 from ps2stream.dispatcher.gateway import Stream as StreamPort
 from ps2stream.dispatcher.gridt import Gridt
@@ -28,7 +28,7 @@ from ps2stream.dispatcher.reservoir import ObjectSample, Reservoir
 from ps2stream.dispatcher.streams import Stream, Streams
 from ps2stream.dispatcher.updates import Updates
 from ps2stream.dispatcher.watchers import Watcher, Watchers
-from ps2stream.dispatcher.weighing import weighed
+from ps2stream.dispatcher.weighing import weigh_parts
 from ps2stream.errors import Unavailable
 from ps2stream.language.analyzer import Analyzer, Frequencies
 from ps2stream.observability.meter import Meter
@@ -120,15 +120,9 @@ class DispatcherEdge:
         self.meter = Meter() if meter is None else meter
         self._watchers = Watchers(machine.index, machine.mergers, self.send, time.monotonic)
         self._publications = Publications(
-            machine,
-            log,
-            self.reservoir,
-            self._watchers,
-            self.lock,
-            self._settle_future,
-            wake,
+            machine, log, self.reservoir, self._watchers, self.lock, self._settle_future, wake,
             self.meter,
-        )
+        )  # fmt: skip
         self._questions = Questions(self.send)
         self._updates = Updates(self._questions, self.lock)
         self._ticks = 0
@@ -224,8 +218,7 @@ class DispatcherEdge:
         return held.joined()
 
     def watch(self, tenant: str, tell: Callable[[Glimpse], None]) -> Callable[[], None]:
-        """Calls `tell` with some of the objects and some matches of this tenant's queries, until
-        the returned function is called. Raises ResourceExhausted."""
+        """Calls `tell` with some objects and matches, as Gateway.watch says."""
         watcher = Watcher(tenant, tell)
         with self.lock:
             self._watchers.add(watcher)
@@ -251,11 +244,11 @@ class DispatcherEdge:
         """Returns the recent objects that each part would be sent now; if there are none, its
         queries."""
         with self.lock:
-            return weighed(self.machine.gridt, self.reservoir.sample())
+            return weigh_parts(self.machine.gridt, self.reservoir.sample())
 
     def meeting(self, query: QueryRows, thing: ObjectRows) -> Meeting:
         """Explains how a live query and an object would meet if the object were accepted now."""
-        return meeting(self.machine, self.lock, self._new_index, query, thing)
+        return explain_meeting(self.machine, self.lock, self._new_index, query, thing)
 
     def price(self, query: QueryRows) -> Price | None:
         """Estimates the matches and costs of a query; None if no object was accepted lately."""
@@ -268,8 +261,7 @@ class DispatcherEdge:
         return priced(*of, query, recent.joined(), now_ms)
 
     def note(self, parts: Mapping[str, Any]) -> None:
-        """Notes figures that `status` includes until they are noted again under the same
-        names."""
+        """Notes figures by name, which `status` includes until they are noted again."""
         with self.lock:
             self._noted |= parts
 

@@ -23,7 +23,7 @@ class Router(Protocol):
     def owned_by(self, handle: int) -> int: ...
 
 
-def meeting(
+def explain_meeting(
     router: Router,
     lock: AbstractContextManager[object],
     new_index: NewIndex,

@@ -17,14 +17,14 @@ import numpy as np
 
 from ps2stream.dispatcher.kernels import (
     ALL,
+    count_candidates,
     count_down,
+    count_postings,
+    count_queries,
     count_up,
-    held_by,
-    held_under,
-    meet,
     rehash,
-    scatter,
-    select,
+    scatter_objects,
+    select_workers,
     share_sizes,
 )
 from ps2stream.protocol.frame import F64, I64, U32, U64, sealed
@@ -162,7 +162,7 @@ class Gridt:
         m = self.workers
         n = len(lon)
         chosen = np.zeros((n, (m + 63) // 64), np.uint64)
-        select(self._table, self._find_cells(lon, lat), term_off, term, chosen)
+        select_workers(self._table, self._find_cells(lon, lat), term_off, term, chosen)
         row_n, term_n = np.zeros(m, np.int64), np.zeros(m, np.int64)
         discarded = share_sizes(chosen, term_off, row_n, term_n)
         selected = np.flatnonzero(row_n)
@@ -175,7 +175,7 @@ class Gridt:
         out_lon, out_lat = np.empty(len(row)), np.empty(len(row))
         off = np.empty(len(row) + len(selected), np.int64)
         out = np.empty(term_at[-1], np.uint64)
-        scatter(
+        scatter_objects(
             chosen,
             sealed(lon),
             sealed(lat),
@@ -203,13 +203,13 @@ class Gridt:
         """Counts for each worker the pairs of an object and a posting that it would check if
         these objects were routed now, int64[workers]; columns as in `route`."""
         met = np.zeros(self.workers, np.int64)
-        meet(self._table, self._count, self._find_cells(lon, lat), term_off, term, met)
+        count_candidates(self._table, self._count, self._find_cells(lon, lat), term_off, term, met)
         return met
 
     def queries(self, cell: U32, term: U64) -> I64:
         """Returns the number of live queries under each (tag cell, term), int64[n]."""
         out = np.empty(len(cell), np.int64)
-        held_under(self._table, self._count, cell, term, out)
+        count_queries(self._table, self._count, cell, term, out)
         return out
 
     @property
@@ -228,7 +228,7 @@ class Gridt:
         """Counts the postings of live queries that each worker should hold, int64[workers].
         `deleted`: the tags of deleted queries that H2 still counts."""
         out = np.zeros(self.workers, np.int64)
-        held_by(self._table, self._count, out)
+        count_postings(self._table, self._count, out)
         for tags in deleted:
             out -= np.bincount(self.h1.owners(tags.cell, tags.term), minlength=self.workers)
         return out

@@ -87,7 +87,7 @@ def rehash(old: U64, old_count: U32, table: U64, count: U32) -> None:
 
 
 @njit(cache=True, nogil=True)
-def select(table: U64, cells: U32, term_off: I64, term: U64, chosen: U64) -> None:
+def select_workers(table: U64, cells: U32, term_off: I64, term: U64, chosen: U64) -> None:
     """Sets bit w of chosen[i] (uint64[n, words]) for each worker w that has a query under
     one of object i's units. cells: uint32[levels, n], the tag cell on each level in use.
 
@@ -133,9 +133,11 @@ def select(table: U64, cells: U32, term_off: I64, term: U64, chosen: U64) -> Non
 
 
 @njit(cache=True, nogil=True)
-def meet(table: U64, count: U32, cells: U32, term_off: I64, term: U64, met: I64) -> None:
+def count_candidates(
+    table: U64, count: U32, cells: U32, term_off: I64, term: U64, met: I64
+) -> None:
     """Adds to met[w], for each object, the live queries under those of its units that worker w
-    owns. cells: uint32[levels, n], as in `select`."""
+    owns. cells: uint32[levels, n], as in `select_workers`."""
     for level in range(len(cells)):
         for i in range(len(term_off) - 1):
             place = np.uint64(cells[level, i])
@@ -146,7 +148,7 @@ def meet(table: U64, count: U32, cells: U32, term_off: I64, term: U64, met: I64)
 
 
 @njit(cache=True, nogil=True)
-def held_under(table: U64, count: U32, cell: U32, term: U64, out: I64) -> None:
+def count_queries(table: U64, count: U32, cell: U32, term: U64, out: I64) -> None:
     """Sets out[i] to the live queries under (tag cell[i], term[i])."""
     for i in range(len(cell)):
         slot = find(table, np.uint64(cell[i]), term[i])
@@ -154,7 +156,7 @@ def held_under(table: U64, count: U32, cell: U32, term: U64, out: I64) -> None:
 
 
 @njit(cache=True, nogil=True)
-def held_by(table: U64, count: U32, out: I64) -> None:
+def count_postings(table: U64, count: U32, out: I64) -> None:
     """Adds to out[w] the live queries under the units of worker w."""
     for slot in range(len(table)):
         meta = table[slot, 1]
@@ -184,7 +186,7 @@ def share_sizes(chosen: U64, term_off: I64, rows: I64, terms: I64) -> int:
 
 
 @njit(cache=True, nogil=True)
-def scatter(
+def scatter_objects(
     chosen: U64,
     lon: F64,
     lat: F64,

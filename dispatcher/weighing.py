@@ -10,7 +10,7 @@ from ps2stream.routing.costs import Weights
 from ps2stream.routing.unit_kernels import LEVEL_SHIFT
 
 
-def weighed(gridt: Gridt, sample: ObjectSample) -> Weights:
+def weigh_parts(gridt: Gridt, sample: ObjectSample) -> Weights:
     """Returns as weights, by cell and worker, the objects of `sample` that would be sent there; if
     there are none, the live queries."""
     shares, _ = gridt.route(sample.lon, sample.lat, sample.term_off, sample.term)

@@ -64,7 +64,7 @@ class Grid:
         """Returns the tag cells uint32[n] (level << 28 | row * columns + column) of valid points,
         float64[n] degrees."""
         out = np.empty(len(lon), np.uint32)
-        kernels.cells(sealed(lon), sealed(lat), self.lon_bits, self.lat_bits, level, out)
+        kernels.find_cells(sealed(lon), sealed(lat), self.lon_bits, self.lat_bits, level, out)
         return out
 
     def cover(self, box_off: I64, box: F64) -> tuple[I64, U32]:

@@ -24,7 +24,7 @@ _WORLD, _RECT, _CIRCLE = int(Shape.WORLD), int(Shape.RECT), int(Shape.CIRCLE)
 
 
 @njit(cache=True, nogil=True)
-def line(x: float, half: float, bits: int) -> int:
+def grid_line(x: float, half: float, bits: int) -> int:
     """Returns the column (half = 180) or row (half = 90) of a coordinate on level 0.
 
     The result is monotone in x and exact on cell borders: n is a power of two, so only the sum
@@ -40,8 +40,8 @@ def cell_at(lon: float, lat: float, lon_bits: int, lat_bits: int, level: int) ->
     closed."""
     col = 0
     if lon < 180.0 and -90.0 < lat < 90.0:
-        col = line(lon, 180.0, lon_bits) >> min(2 * level, lon_bits)
-    row = line(lat, 90.0, lat_bits) >> min(2 * level, lat_bits)
+        col = grid_line(lon, 180.0, lon_bits) >> min(2 * level, lon_bits)
+    row = grid_line(lat, 90.0, lat_bits) >> min(2 * level, lat_bits)
     return np.uint32(level << LEVEL_SHIFT | row << max(lon_bits - 2 * level, 0) | col)
 
 
@@ -61,7 +61,7 @@ def cell_bounds(tag_cell: int, lon_bits: int, lat_bits: int) -> tuple[float, flo
 
 
 @njit(cache=True, nogil=True)
-def cells(lon: F64, lat: F64, lon_bits: int, lat_bits: int, level: int, out: U32) -> None:
+def find_cells(lon: F64, lat: F64, lon_bits: int, lat_bits: int, level: int, out: U32) -> None:
     """Fills out[i] with `cell_at` of point i."""
     for i in range(len(lon)):
         out[i] = cell_at(lon[i], lat[i], lon_bits, lat_bits, level)
@@ -73,9 +73,9 @@ def _box_span(box: F64, at: int, lon_bits: int, lat_bits: int) -> tuple[int, int
     c0 = c1 = 0
     polar = box[at + 1] == box[at + 3] and abs(box[at + 1]) == 90.0
     if not polar and box[at] < 180.0:
-        c0 = line(box[at], 180.0, lon_bits)
-        c1 = line(box[at + 2], 180.0, lon_bits)
-    return c0, c1, line(box[at + 1], 90.0, lat_bits), line(box[at + 3], 90.0, lat_bits)
+        c0 = grid_line(box[at], 180.0, lon_bits)
+        c1 = grid_line(box[at + 2], 180.0, lon_bits)
+    return c0, c1, grid_line(box[at + 1], 90.0, lat_bits), grid_line(box[at + 3], 90.0, lat_bits)
 
 
 @njit(cache=True, nogil=True)
