@@ -1,7 +1,7 @@
 """The dispatcher's edge: threads on one side, the router machine on the other.
 
-gRPC threads call in, peers' frames come in, and both meet at one lock: the machine
-sees one event at a time, and what it sends leaves in that order.
+gRPC threads call its methods, frames of peers arrive, and both take one lock: the machine handles
+one event at a time, and its messages leave in that order.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from ps2stream.dispatcher.explaining import meeting
+from ps2stream.dispatcher.explaining import explain_meeting
 from ps2stream.dispatcher.gateway import Meeting, Price, Publication, Sink
 from ps2stream.dispatcher.gateway import Stream as StreamPort
 from ps2stream.dispatcher.gridt import Gridt
@@ -28,7 +28,7 @@ from ps2stream.dispatcher.reservoir import ObjectSample, Reservoir
 from ps2stream.dispatcher.streams import Stream, Streams
 from ps2stream.dispatcher.updates import Updates
 from ps2stream.dispatcher.watchers import Watcher, Watchers
-from ps2stream.dispatcher.weighing import weighed
+from ps2stream.dispatcher.weighing import weigh_parts
 from ps2stream.errors import Unavailable
 from ps2stream.language.analyzer import Analyzer, Frequencies
 from ps2stream.observability.meter import Meter
@@ -61,7 +61,7 @@ DISPATCHER = ROLES.index("dispatcher")
 
 
 class Router(Machine, Protocol):
-    """What the edge needs of `ps2stream.dispatcher.machine.RouterMachine`."""
+    """The port to `ps2stream.dispatcher.machine.RouterMachine`, as the edge needs it."""
 
     mergers: int
     gridt: Gridt
@@ -84,8 +84,8 @@ class DispatcherEdge:
     """Implements `ps2stream.dispatcher.gateway.Gateway` over one router machine.
 
     `post` hands messages to their machines, in order and without blocking; it is
-    called under the edge's lock. After `wake` somebody must call `sync`, on a thread of
-    its own. Once `lapsed` says that another incarnation may have come, nobody is answered.
+    called under the edge's lock. After `wake` a thread of its own must call `sync`. Once
+    `lapsed` returns that another incarnation may have come, no caller gets an answer.
     """
 
     def __init__(
@@ -120,12 +120,13 @@ class DispatcherEdge:
         self.meter = Meter() if meter is None else meter
         self._watchers = Watchers(machine.index, machine.mergers, self.send, time.monotonic)
         self._publications = Publications(
-            machine, log, self.reservoir, self._watchers, self.lock, self._settle, wake, self.meter
-        )
+            machine, log, self.reservoir, self._watchers, self.lock, self._settle_future, wake,
+            self.meter,
+        )  # fmt: skip
         self._questions = Questions(self.send)
         self._updates = Updates(self._questions, self.lock)
         self._ticks = 0
-        self._noted: dict[str, Any] = {}  # what others know, told with our own
+        self._noted: dict[str, Any] = {}  # figures of other parts, which `status` includes
         self.endpoints: Sequence[str] = ()  # of all dispatchers, HOST:PORT
         self.streams = Streams(self, machine.index, machine.mergers, self.meter)
 
@@ -134,29 +135,27 @@ class DispatcherEdge:
     def update(
         self, rows: QueryRows, names: Sequence[str], request_ids: Sequence[str]
     ) -> Future[UpdateDecision]:
-        """Inserts and deletes; the future resolves once every dispatcher applied them."""
+        """Sends inserts and deletes to the sequencer; the future resolves once every dispatcher
+        has applied them."""
         name, request = strings_to_column(names), strings_to_column(request_ids)
         encoded = np.frombuffer(rows.encode(), np.uint8)
         update = UpdateRequest(self.machine.index, 0, 0, 0, encoded, *name, *request)
         with self.lock:
             inserts = bool((rows.kind == Kind.INSERT).any())
             future = self._updates.add(update, len(rows), inserts)
-            self._ask()
+            self._send_updates()
         return cast("Future[UpdateDecision]", future)
 
     def publish(
         self, rows: ObjectRows, wait_s: float = 0.0, durable: bool = True
     ) -> Future[Publication]:
-        """Take a batch in; the future resolves once it is routed and, if `durable`, synced,
-        and until it is routed its `cancel()` takes it back. It is ResourceExhausted, with
-        nothing accepted, when as many batches as may be under way keep waiting for `wait_s`
-        seconds, and Unavailable while the disk is full or the dispatcher catches up."""
-        return self._publications.add(rows, wait_s, durable, self._route)
+        """Publishes a batch, as Gateway.publish says."""
+        return self._publications.add(rows, wait_s, durable, self._route_publications)
 
     def lookup(
         self, id: str | None, session: int, after: int, limit: int, tenant: bytes = b""
     ) -> Future[LookupReply]:
-        """Live queries: the one named `id`, or a page in handle order."""
+        """Looks up live queries: the one with the name `id`, or a page in the order of handles."""
         raw = np.frombuffer((id or "").encode("utf-8", "surrogatepass"), np.uint8)
         of = np.frombuffer(tenant, np.uint8)
         rest = (session, after, limit, raw, of)
@@ -165,19 +164,20 @@ class DispatcherEdge:
         return cast("Future[LookupReply]", found)
 
     def session(self, name: str, make: bool = False) -> Future[SessionGrant]:
-        """The number of the session of this name, made if new and `make`; else 0."""
-        return self._session(name, make)
+        """Requests the number of the session of this name, which is made if it is new and `make`;
+        else 0."""
+        return self._request_session(name, make)
 
     def tokens(self, add: bytes = b"", drop: str = "") -> Future[TokensReply]:
-        """The tokens, after a change; see TokensRequest."""
+        """Requests the tokens, after a change; see TokensRequest."""
         change = [np.frombuffer(part, np.uint8) for part in (add, drop.encode())]
         with self.lock:
             found = self._questions.ask(lambda seq: TokensRequest(self.machine.index, seq, *change))
         return cast("Future[TokensReply]", found)
 
     def strategy(self, plan: bytes = b"", ask: Ask = Ask.TELL) -> Future[StrategyReply]:
-        """The strategy and the moves that ended, after what is asked for; as in
-        StrategyRequest."""
+        """Requests the strategy and the migrations that ended, after the change that `ask` names
+        (see StrategyRequest)."""
         raw = np.frombuffer(plan, np.uint8)
         with self.lock:
             found = self._questions.ask(
@@ -186,7 +186,7 @@ class DispatcherEdge:
         return cast("Future[StrategyReply]", found)
 
     def adjustment(self, algorithm: str = "") -> Future[AdjustReply]:
-        """The loads, and, if an algorithm is named, what it would move now."""
+        """Requests the loads and, if an algorithm is named, what it would migrate now."""
         name = np.frombuffer(algorithm.encode(), np.uint8)
         with self.lock:
             found = self._questions.ask(
@@ -204,22 +204,21 @@ class DispatcherEdge:
         ack: int = 0,
         of: int = 0,
     ) -> Future[StreamPort]:
-        """Open the session's Deliver stream here, as Gateway.attach says."""
+        """Opens the session's Deliver stream here, as Gateway.attach says."""
         opening: Future[StreamPort] = Future()
         window = (credit_batches, credit_bytes)
         stream = Stream(self.streams, session, sink, fields, *window, ack, of, opening)
-        self._name(stream, make=True)
+        self._request_epoch(stream, make=True)
         return opening
 
     def sample(self) -> ObjectSample:
-        """Some of the objects that were lately accepted here."""
+        """Returns a sample of the objects that were lately accepted here."""
         with self.lock:
             held = self.reservoir.held()
         return held.joined()
 
     def watch(self, tenant: str, tell: Callable[[Glimpse], None]) -> Callable[[], None]:
-        """Tell some of the objects, and of the matches of this tenant's queries, until what is
-        returned is called. Raises ResourceExhausted."""
+        """Calls `tell` with some objects and matches, as Gateway.watch says."""
         watcher = Watcher(tenant, tell)
         with self.lock:
             self._watchers.add(watcher)
@@ -231,27 +230,28 @@ class DispatcherEdge:
         return end
 
     def tell_congestion(self, tell: Callable[[bool], None]) -> None:
-        """Call `tell` now and whenever it changes: whether batches that are routed wait; it must
-        not block."""
+        """Calls `tell` now and at every change with whether routed batches wait. `tell` must not
+        block."""
         with self.lock:
             self._publications.tell_congestion(tell)
 
     @property
     def grid(self) -> Grid:
-        """That of every plan of this service."""
+        """The grid of every plan of this service."""
         return self.machine.gridt.grid
 
     def weights(self) -> Weights:
-        """Recent objects that each part would be sent now; without any, its queries."""
+        """Returns the recent objects that each part would be sent now; if there are none, its
+        queries."""
         with self.lock:
-            return weighed(self.machine.gridt, self.reservoir.sample())
+            return weigh_parts(self.machine.gridt, self.reservoir.sample())
 
     def meeting(self, query: QueryRows, thing: ObjectRows) -> Meeting:
-        """How this query, which is live, and this object would meet, were it accepted now."""
-        return meeting(self.machine, self.lock, self._new_index, query, thing)
+        """Explains how a live query and an object would meet if the object were accepted now."""
+        return explain_meeting(self.machine, self.lock, self._new_index, query, thing)
 
     def price(self, query: QueryRows) -> Price | None:
-        """What this query would bring and cost; None while no object was accepted lately."""
+        """Estimates the matches and costs of a query; None if no object was accepted lately."""
         now_ms = self.clock_ms()
         with self.lock:
             recent = self.reservoir.recent(now_ms)
@@ -261,12 +261,12 @@ class DispatcherEdge:
         return priced(*of, query, recent.joined(), now_ms)
 
     def note(self, parts: Mapping[str, Any]) -> None:
-        """What else `status` is to tell, until it is noted anew under the same names."""
+        """Notes figures by name, which `status` includes until they are noted again."""
         with self.lock:
             self._noted |= parts
 
     def status(self) -> dict[str, Any]:
-        """What this dispatcher knows of itself, and what it was told."""
+        """Returns the figures of this dispatcher and those that were noted."""
         with self.lock:
             return {
                 "dispatcher": self.machine.index,
@@ -287,57 +287,57 @@ class DispatcherEdge:
     # --- from peers and timers ---------------------------------------------
 
     def on(self, frame: Frame) -> None:
-        """One message from another machine."""
+        """Handles a message from another machine."""
         with self.lock:
             if isinstance(frame, SampleRequest):
-                self._report(frame)
+                self._report_cells(frame)
                 return
-            self._out(self.machine.on(frame))
+            self._carry_out(self.machine.on(frame))
             if isinstance(frame, Completed):
                 self._watchers.completed(frame)
             if isinstance(frame, UpdateDecision):
-                self._ask()
+                self._send_updates()
             elif isinstance(frame, Completed | Partial):
                 if isinstance(frame, Completed):
                     self._publications.completed(frame.batch.tolist())
-                self._route()
+                self._route_publications()
 
     def joined(self, peer: Address) -> None:
-        """A new incarnation of `peer`."""
+        """Handles a new incarnation of `peer`."""
         with self.lock:
-            self._out(self.machine.joined(peer))
+            self._carry_out(self.machine.joined(peer))
             self.streams.joined(peer)
             if peer in (SEQUENCER, CONTROLLER):
                 self._questions.repeat()
 
     def tick(self) -> None:
-        """Periodic work: gathered credits, watermarks of an idle dispatcher, repeats."""
+        """Does the periodic work: gathered credits, watermarks of an idle dispatcher, repeats."""
         with self.lock:
             self.streams.tick()
             self._watchers.tick()
-            self._out(self.machine.tick())
+            self._carry_out(self.machine.tick())
             self._publications.report_stall(self.machine.stall_report)
-            self._route()
+            self._route_publications()
             self._ticks += 1
             if self._ticks % REPEAT_TICKS == 0:
                 self._questions.repeat()
                 self._publications.note_progress()
 
     def sync(self) -> None:
-        """Make durable what was accepted, and answer. Raises Unavailable, for good: this
+        """Makes durable what was accepted, and answers. Raises Unavailable, for good: this
         incarnation must end."""
         self._publications.sync()
 
     def send(self, sends: list[Send]) -> None:
-        """Hand messages over."""
+        """Hands messages over."""
         if sends:
             self._post(sends)
 
     def rename(self, stream: Stream) -> None:
-        """Get the stream a new epoch, then attach it."""
-        self._name(stream, make=False)
+        """Requests a new epoch for a stream, then attaches it."""
+        self._request_epoch(stream, make=False)
 
-    def _name(self, stream: Stream, make: bool) -> None:
+    def _request_epoch(self, stream: Stream, make: bool) -> None:
         def granted(grant: Future[SessionGrant]) -> None:
             with self.lock:
                 if (problem := grant.exception()) is not None:
@@ -347,9 +347,9 @@ class DispatcherEdge:
                 self.streams.open(stream, found.session, found.stream)
 
         # A stream that was open must get its epoch.
-        self._session(stream.name, make, bounded=make).add_done_callback(granted)
+        self._request_session(stream.name, make, bounded=make).add_done_callback(granted)
 
-    def _session(self, name: str, make: bool, bounded: bool = True) -> Future[SessionGrant]:
+    def _request_session(self, name: str, make: bool, bounded: bool = True) -> Future[SessionGrant]:
         rest = (int(make), np.frombuffer(name.encode("utf-8", "surrogatepass"), np.uint8))
         with self.lock:
             found = self._questions.ask(
@@ -357,32 +357,32 @@ class DispatcherEdge:
             )
         return cast("Future[SessionGrant]", found)
 
-    def _route(self) -> None:
-        self._publications.route(self._out, self.clock_ms())
+    def _route_publications(self) -> None:
+        self._publications.route(self._carry_out, self.clock_ms())
 
-    def _ask(self) -> None:
-        """Pass updates on, unless the sequencer is busy."""
+    def _send_updates(self) -> None:
+        """Sends updates to the sequencer, unless it is busy."""
         if not self.machine.undecided:
             updates = self._updates.take()
-            self._out([out for update in updates for out in self.machine.update(update)])
+            self._carry_out([out for update in updates for out in self.machine.update(update)])
 
-    def _out(self, out: Sequence[Send | Reply]) -> None:
+    def _carry_out(self, out: Sequence[Send | Reply]) -> None:
         sends: list[Send] = []
         for o in out:
             if isinstance(o, Send):
                 sends.append(o)
             elif isinstance(o.frame, Split | Quarantined):
-                self._log.note(o.frame)  # before what follows from it
+                self._log.note(o.frame)  # before the messages that follow from it
             else:
-                self._answer(o.frame)
+                self._handle_reply(o.frame)
         self.send(sends)
 
-    def _report(self, ask: SampleRequest) -> None:
+    def _report_cells(self, ask: SampleRequest) -> None:
         machine = self.machine
-        told = report(ask, machine.index, machine.route, self.reservoir, machine.gridt)
-        self.send([Send(CONTROLLER, told)])
+        found = report(ask, machine.index, machine.route, self.reservoir, machine.gridt)
+        self.send([Send(CONTROLLER, found)])
 
-    def _answer(self, frame: Frame) -> None:
+    def _handle_reply(self, frame: Frame) -> None:
         if isinstance(frame, Delivery | Attached):
             if not self._lapsed():
                 self.streams.on(frame)
@@ -391,9 +391,9 @@ class DispatcherEdge:
         elif isinstance(frame, ANSWERS):
             future = self._questions.answered(frame.seq)
             if future is not None:
-                self._settle(future, frame)
+                self._settle_future(future, frame)
 
-    def _settle(self, future: Future[Any], value: object) -> None:
+    def _settle_future(self, future: Future[Any], value: object) -> None:
         if self._lapsed():
             future.set_exception(Unavailable("this dispatcher has been replaced; ask again"))
         else:

@@ -1,4 +1,5 @@
-"""How a query and an object would meet: cells, terms and workers, by the indexes themselves."""
+"""Explanations of how a query and an object would meet: cells, terms and workers, as the indexes
+themselves find them."""
 
 from __future__ import annotations
 
@@ -15,33 +16,34 @@ from ps2stream.routing.unit_kernels import LEVEL_SHIFT
 
 
 class Router(Protocol):
-    """A router machine."""
+    """A router machine, as explanations need it."""
 
     gridt: Gridt
 
     def owned_by(self, handle: int) -> int: ...
 
 
-def meeting(
+def explain_meeting(
     router: Router,
     lock: AbstractContextManager[object],
     new_index: NewIndex,
     query: QueryRows,
     thing: ObjectRows,
 ) -> Meeting:
-    """Of one query and one object, were it accepted now, and no other query. Nothing is changed;
-    the router's lock is held only while it is asked."""
+    """Explains how one query and one object would meet if the object were accepted now and there
+    were no other query. Nothing is changed; `lock`, the router's, is held only while the router
+    expands the query."""
     gridt, lsn = router.gridt, int(query.handle[0])
     with lock:
         tags = gridt.expand(query)
         version = router.owned_by(lsn)
     level = int(tags.cell[0] >> LEVEL_SHIFT)
     here = gridt.grid.cells(thing.lon, thing.lat, level)
-    mine = tags.cell == here
+    posted_here = tags.cell == here
     index = new_index(gridt.grid)
     index.insert(query, tags.off, tags.cell, tags.term)
     found = index.match(lsn, thing.lon, thing.lat, thing.term_off, thing.term)
-    owners, sought = tags.worker[mine], np.isin(tags.term[mine], thing.term)
+    owners, sought = tags.worker[posted_here], np.isin(tags.term[posted_here], thing.term)
     return Meeting(
         matches=len(found.row) > 0,
         plan_version=version,

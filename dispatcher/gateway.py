@@ -1,7 +1,7 @@
-"""The port between the gRPC edge and a dispatcher.
+"""The port between the gRPC service and a dispatcher.
 
-Implemented by the in-process runtime and by the dispatcher's Ray actor. All methods
-may be called from any thread.
+The in-process runtime and the dispatcher's Ray actor implement it. All methods may be called
+from any thread.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from ps2stream.routing.unit_kernels import U16
 from ps2stream.space.grid import Grid
 
 Sink = Callable[[bytes | Exception], bool | None]
-"""Takes deliveries, and what the stream ends with. True says that it let go of the delivery:
-none is to follow until `Stream.again`."""
+"""Takes deliveries, and the error with which the stream ends. It returns True if it dropped the
+delivery: then none follows until `Stream.again`."""
 
 
 class Publication(NamedTuple):
-    """Where a batch was accepted: object i has offset `offset + i` in `partition`, and is
+    """The place of an accepted batch: object i has offset `offset + i` in `partition` and is
     matched as of `lsn`."""
 
     partition: int
@@ -39,11 +39,13 @@ class Publication(NamedTuple):
 
 
 class Meeting(NamedTuple):
-    """How a query and an object would meet. The query is posted in `cells` (tag cells,
-    ascending) under each of `terms` (ascending), `postings` in all; plan_version: of the plan
-    that says who owns them; here: the tag cell of the object on their level; owners: of (here,
-    each term), none where the query is not posted here; sent_to: the workers that would be sent
-    the object for this query. matches: what the worker's index says."""
+    """An account of how a query and an object would meet.
+
+    matches: whether the worker's index finds the pair. The query is posted in `cells` (tag cells,
+    ascending) under each of `terms` (ascending), with `postings` in all. plan_version: of the plan
+    that says who owns them. here: the tag cell of the object on the level of the query. owners:
+    the owners of (here, each term), none if the query is not posted here. sent_to: the workers
+    to which the object would be sent for this query."""
 
     matches: bool
     plan_version: int
@@ -56,10 +58,12 @@ class Meeting(NamedTuple):
 
 
 class Price(NamedTuple):
-    """What a query would bring and cost, by a sample of recent objects. matched: rows of the
-    sample; effective: so many objects of equal weights would tell as much; window_s: the time
-    it stands for; cells: tag cells, ascending. Of each worker postings (count), checks and
-    copies (a second) and load (microseconds a second), as if there were no other query."""
+    """The estimated matches and costs of a query, by a sample of recent objects.
+
+    matched: rows of the sample that match. sampled: rows of the sample. effective: the number of
+    objects of equal weights that would be as informative. window_s: the time that the sample
+    covers. cells: tag cells, ascending. For each worker: postings (count), checks and copies (per
+    second) and load (microseconds per second), as if there were no other query."""
 
     matched: I64
     sampled: int
@@ -83,92 +87,94 @@ class Stream(Protocol):
 
     @property
     def epoch(self) -> int:
-        """Grows with every stream of the session."""
+        """The number of this stream's epoch, which grows with every stream of the session."""
 
     def credit(self, batches: int, size: int, ack: int) -> None:
-        """The client took `batches` batches of `size` bytes, and acknowledges `ack`. Called by
-        one thread at a time."""
+        """Notes that the client took `batches` batches of `size` bytes and acknowledges `ack`.
+        One thread at a time calls this."""
 
     def again(self, go_on: Callable[[], tuple[int, int]]) -> None:
-        """What is not acknowledged comes again. `go_on`, called before, tells how many batches
-        and bytes the sink let go of."""
+        """Sends all that is not acknowledged again. `go_on` is called first and returns how many
+        batches and bytes the sink dropped."""
 
     def close(self) -> None:
-        """The stream is gone."""
+        """Closes the stream."""
 
 
 class Gateway(Protocol):
-    """What the service needs of a dispatcher."""
+    """A dispatcher, as the service needs it."""
 
     @property
     def analyzer(self) -> Analyzer:
-        """Text analysis as the plan records it."""
+        """The text analysis, as the plan records it."""
 
     @property
     def frequencies(self) -> Frequencies:
-        """Term statistics that posting terms are chosen by."""
+        """The term statistics by which posting terms are chosen."""
 
     @property
     def grid(self) -> Grid:
-        """That of every plan of this service."""
+        """The grid of every plan of this service."""
 
     @property
     def clock_ms(self) -> Callable[[], int]:
-        """Unix time in milliseconds."""
+        """The clock: Unix time in milliseconds."""
 
     @property
     def incarnation(self) -> int:
-        """The number of the data directory: while it stays, pairs keep their numbers."""
+        """The number of the data directory; while it stays the same, matches keep their
+        numbers."""
 
     def update(
         self, rows: QueryRows, names: Sequence[str], request_ids: Sequence[str]
     ) -> Future[UpdateDecision]:
-        """Inserts and deletes, with the session's name and the request_id of each row.
-        Resolved once every dispatcher has applied them."""
+        """Sends inserts and deletes to the sequencer, with the session's name and the request_id
+        of each row. The future resolves once every dispatcher has applied them."""
 
     def publish(
         self, rows: ObjectRows, wait_s: float = 0.0, durable: bool = True
     ) -> Future[Publication]:
-        """Take a batch in; the future resolves once it is routed and, if `durable`, synced,
-        and until it is routed its `cancel()` takes it back. It is ResourceExhausted, with
-        nothing accepted, when as many batches as may be under way keep waiting for `wait_s`
-        seconds, and Unavailable while the disk is full or the dispatcher catches up."""
+        """Publishes a batch. The future resolves once the batch is routed and, if `durable`,
+        synced; until it is routed, `cancel()` withdraws it. The future fails, with nothing
+        accepted, with ResourceExhausted if as many batches as may be under way keep waiting for
+        `wait_s` seconds, and with Unavailable while the disk is full or the dispatcher catches
+        up."""
 
     def tell_congestion(self, tell: Callable[[bool], None]) -> None:
-        """Call `tell` now and whenever it changes: whether batches that are routed wait for
-        workers or mergers; it must not block."""
+        """Calls `tell` now and at every change with whether routed batches wait for workers or
+        mergers. `tell` must not block."""
 
     def lookup(
         self, id: str | None, session: int, after: int, limit: int, tenant: bytes = b""
     ) -> Future[LookupReply]:
-        """Live queries: the one named `id`, or at most `limit` with handle > `after`, of
-        `session` (0: of all), of the tenant of this key (empty: of all)."""
+        """Looks up live queries: the one with the name `id`, or at most `limit` with a handle
+        above `after`, of `session` (0: of all), of the tenant of this key (empty: of all)."""
 
     def session(self, name: str, make: bool = False) -> Future[SessionGrant]:
-        """The number of the session of this name; 0 when there is none. With `make` a new
-        name gets one, and 0 says that it could not be made durable."""
+        """Requests the number of the session of this name, 0 if there is none. With `make` a new
+        name gets a number, and 0 means that it could not be made durable."""
 
     def tokens(self, add: bytes = b"", drop: str = "") -> Future[TokensReply]:
-        """The tokens, after keeping those of `add` (see tokens.encode), and the one of the id
-        `drop` no longer."""
+        """Requests the tokens, after those of `add` (see tokens.encode) are added and the one with
+        the id `drop` is dropped."""
 
     def strategy(self, plan: bytes = b"", ask: Ask = Ask.TELL) -> Future[StrategyReply]:
-        """The strategy and the moves that ended, after what is asked for; as in
-        StrategyRequest."""
+        """Requests the strategy and the migrations that ended, after the change that `ask` names
+        (see StrategyRequest)."""
 
     def adjustment(self, algorithm: str = "") -> Future[AdjustReply]:
-        """The loads, and, if an algorithm is named, what it would move now."""
+        """Requests the loads and, if an algorithm is named, what it would migrate now."""
         ...
 
     def meeting(self, query: QueryRows, thing: ObjectRows) -> Meeting:
-        """How this query, which is live, and this object would meet, were it accepted now."""
+        """Explains how a live query and an object would meet if the object were accepted now."""
         ...
 
     def price(self, query: QueryRows) -> Price | None:
-        """What this query would bring and cost; None while no object was accepted lately."""
+        """Estimates the matches and costs of a query; None if no object was accepted lately."""
 
     def weights(self) -> Weights:
-        """What the parts of the plan have to do, by what the dispatcher knows."""
+        """Returns the load of the parts of the plan, as far as this dispatcher knows."""
 
     def attach(
         self,
@@ -180,19 +186,21 @@ class Gateway(Protocol):
         ack: int = 0,
         of: int = 0,
     ) -> Future[Stream]:
-        """Open the session's Deliver stream here. fields: bit 0 text, 1 position, 2 time.
-        `sink` gets encoded DeliverResponses, then FailedPrecondition when another stream has
-        taken the session over; it must not block. `ack`: the client has dealt with the pairs
-        to this number, of the session of the number `of`, unless 0. The future is
-        FailedPrecondition when this is another session or has not so many, and so ends a
-        stream that has acknowledged more and is attached anew."""
+        """Opens the session's Deliver stream here.
+
+        fields: bit 0 text, 1 position, 2 time. `sink` gets encoded DeliverResponses, and
+        FailedPrecondition when another stream has taken the session over; it must not block.
+        `ack`: the client acknowledges the matches up to this number, of the session with the
+        number `of` unless that is 0. The future fails with FailedPrecondition if this is another
+        session or has fewer matches; a stream that has acknowledged more than there are and is
+        attached again ends in the same way."""
 
     def watch(self, tenant: str, tell: Callable[[Glimpse], None]) -> Callable[[], None]:
-        """Tell some of the objects, and of the matches of this tenant's queries, until what is
-        returned is called; `tell` must not block. Raises ResourceExhausted."""
+        """Calls `tell` with some of the objects and some matches of this tenant's queries, until
+        the returned function is called. `tell` must not block. Raises ResourceExhausted."""
 
     def sample(self) -> ObjectSample:
-        """Some of the objects that were lately accepted."""
+        """Returns a sample of the objects that were lately accepted."""
 
     def status(self) -> dict[str, Any]:
-        """What the dispatcher knows of itself: numbers by name."""
+        """Returns the figures of this dispatcher by name."""

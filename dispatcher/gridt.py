@@ -1,11 +1,11 @@
 """gridt: the dispatcher's index, a grid with H1 and H2 in every cell (section IV-C).
 
-H1 says which worker owns (cell, term); H2 which of these units hold a query at all, with
-a count so that deletes can take them back (algorithms.md 7.3). A unit has one owner, so
-H2 is one table (tag cell, term) -> worker, count.
+H1 says which worker owns a unit (cell, term). H2 says which units hold a query at all, with a
+count so that deletes can take queries back (algorithms.md 7.3). A unit has one owner, so H2 is
+one table (tag cell, term) -> worker, count.
 
-While two plans coexist (section V-B), the queries of the new one stand in the same table under
-keys of their own, as if on levels YOUNG higher: objects probe those too.
+While two plans coexist (section V-B), the queries of the new plan are counted in the same table
+under keys of their own, as if they lived NEWER levels higher. Objects probe these levels too.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import numpy as np
 
 from ps2stream.dispatcher.kernels import (
     ALL,
+    count_candidates,
     count_down,
+    count_postings,
+    count_queries,
     count_up,
-    held_by,
-    held_under,
-    meet,
     rehash,
-    scatter,
-    select,
+    scatter_objects,
+    select_workers,
     share_sizes,
 )
 from ps2stream.protocol.frame import F64, I64, U32, U64, sealed
@@ -35,18 +35,18 @@ from ps2stream.routing.tags import Tagger, Tags, TagShare, starts
 from ps2stream.routing.unit_kernels import LEVEL_SHIFT, U16, empty_table
 from ps2stream.space.grid import Grid
 
-YOUNG = 8
-"""Levels of the grid; those above are of the plan to which new queries belong."""
+NEWER = 8
+"""Levels of the grid; levels from this one on are of the newer of two coexisting plans."""
 _ONE = np.uint64(1)
-_YOUNG_BIT = np.uint32(YOUNG << LEVEL_SHIFT)
+_NEWER_BIT = np.uint32(NEWER << LEVEL_SHIFT)
 
 
 class GridtError(RuntimeError):
-    """H2 was asked to forget a query that it does not hold: an invariant is broken."""
+    """The error of removing a query from H2 that it does not hold: an invariant is broken."""
 
 
 class Share(NamedTuple):
-    """The objects of a batch that one worker must see, in their order; all their terms."""
+    """The objects of a batch that one worker must match, in their order, with all their terms."""
 
     worker: int
     row: U32
@@ -57,7 +57,7 @@ class Share(NamedTuple):
 
 
 class Gridt:
-    """H1 and H2 of one dispatcher."""
+    """The index of one dispatcher: H1 and H2."""
 
     def __init__(self, h1: H1, grid: Grid) -> None:
         self.h1 = h1
@@ -69,36 +69,37 @@ class Gridt:
         self._used = np.zeros(ALL + 1, np.int64)
 
     def __len__(self) -> int:
-        """Units (cell, term) with a query."""
+        """Returns the number of units (cell, term) with a query."""
         return int(self._used[ALL])
 
     @property
     def levels(self) -> list[int]:
-        """Levels of the grid on which some query lives; objects probe these alone."""
+        """The levels of the grid on which some query lives; objects probe only these."""
         return np.flatnonzero(self._used[:ALL]).tolist()
 
     def clear(self) -> None:
-        """Forget all queries."""
+        """Removes all queries."""
         self._table = empty_table(12)
         self._count = np.zeros(len(self._table), np.uint32)
         self._used[:] = 0
 
     def follow(self, routes: Routes) -> None:
-        """From now on these say who owns a unit."""
+        """Takes the owners of units from `routes` from now on."""
         if routes.serving is not self.h1:
-            self._give(routes.serving)
+            self._assign_units(routes.serving)
         self.h1 = routes.serving
         self.workers = routes.workers
-        young = routes.young, routes.apart
-        self._tagger = Tagger(routes.serving, self.grid, routes.other, *young)
+        newer = routes.young, routes.apart
+        self._tagger = Tagger(routes.serving, self.grid, routes.other, *newer)
 
-    def _give(self, h1: H1) -> None:
-        """Every unit to its owner by `h1`, the young among the others."""
+    def _assign_units(self, h1: H1) -> None:
+        """Assigns every unit to its owner by `h1`; units of a newer plan are merged with the
+        others."""
         held = np.flatnonzero(self._table[:, 1])
         term, count = self._table[held, 0], self._count[held].astype(np.int64)
-        cell = (self._table[held, 1] >> np.uint64(32)).astype(np.uint32) & ~_YOUNG_BIT
-        if not self._used[YOUNG:ALL].any():  # all stay where they are: no object waits for it
-            self._table[held, 1] = _packed(cell, h1.owners(cell, term))
+        cell = (self._table[held, 1] >> np.uint64(32)).astype(np.uint32) & ~_NEWER_BIT
+        if not self._used[NEWER:ALL].any():  # the slots stay: no object waits for a rehash
+            self._table[held, 1] = _pack_records(cell, h1.owners(cell, term))
             return
         order = np.lexsort((term, cell))
         cell, term, count = cell[order], term[order], count[order]
@@ -108,43 +109,44 @@ class Gridt:
         cell, term = cell[at], term[at]
         units = np.empty((len(at), 2), np.uint64)
         units[:, 0] = term
-        units[:, 1] = _packed(cell, h1.owners(cell, term))
+        units[:, 1] = _pack_records(cell, h1.owners(cell, term))
         self.clear()
         while 8 * len(at) > 5 * len(self._table):
-            self._grow()
+            self._grow_table()
         total = np.add.reduceat(count, at) if len(at) else count
         rehash(units, total.astype(np.uint32), self._table, self._count)
         self._used[:ALL] = np.bincount(cell >> LEVEL_SHIFT, minlength=ALL)
         self._used[ALL] = len(at)
 
     def expand(self, rows: QueryRows) -> Tags:
-        """The tags of inserts or deletes: cells of the bounding boxes times posting terms."""
+        """Returns the tags of inserts or deletes: cells of the bounding boxes times posting
+        terms."""
         return self._tagger.expand(rows)
 
     def split(self, tags: Tags) -> list[TagShare]:
-        """The tags of each worker, by worker number; empty where it has none."""
+        """Returns the tags of each worker, by worker number; a share may be empty."""
         return self._tagger.split(tags)
 
     def insert(self, tags: Tags, handle: I64 | None = None) -> None:
-        """Count the tags of inserted queries in H2. Their handles matter while plans coexist."""
-        at, cell = 0, self._places(tags, handle)
+        """Counts the tags of inserted queries in H2. Their handles matter while plans coexist."""
+        at, cell = 0, self._find_places(tags, handle)
         while True:
             at = count_up(self._table, self._count, self._used, cell, tags.term, tags.worker, at)
             if at == len(tags.cell):
                 return
-            self._grow()
+            self._grow_table()
 
-    def _places(self, tags: Tags, handle: I64 | None) -> U32:
-        """Their cells in the table."""
+    def _find_places(self, tags: Tags, handle: I64 | None) -> U32:
+        """Returns the cells of tags as the table has them."""
         if self._tagger.young is None or handle is None:
             return tags.cell
-        young = np.repeat(handle > self._tagger.apart, np.diff(tags.off))
-        return tags.cell | young * _YOUNG_BIT
+        is_newer = np.repeat(handle > self._tagger.apart, np.diff(tags.off))
+        return tags.cell | is_newer * _NEWER_BIT
 
     def retire(self, tags: Tags, handle: I64 | None = None) -> None:
-        """Take back the tags of deleted queries. Raises GridtError if a count would drop
-        below zero."""
-        cell = self._places(tags, handle)
+        """Removes the tags of deleted queries. Raises GridtError if a count would drop below
+        zero."""
+        cell = self._find_places(tags, handle)
         failed = count_down(self._table, self._count, self._used, cell, tags.term)
         if failed >= 0:
             raise GridtError(
@@ -152,15 +154,15 @@ class Gridt:
             )
 
     def route(self, lon: F64, lat: F64, term_off: I64, term: U64) -> tuple[list[Share], int]:
-        """(a share for each worker that has a query under one of an object's units; the
-        number of objects that no worker wants).
+        """Returns (a share for each worker that has a query under one of an object's units, the
+        number of objects that go to no worker).
 
-        lon, lat degrees, float64[n]; terms ragged, uint64.
+        lon and lat are degrees, float64[n]; terms are ragged, uint64.
         """
         m = self.workers
         n = len(lon)
         chosen = np.zeros((n, (m + 63) // 64), np.uint64)
-        select(self._table, self._cells(lon, lat), term_off, term, chosen)
+        select_workers(self._table, self._find_cells(lon, lat), term_off, term, chosen)
         row_n, term_n = np.zeros(m, np.int64), np.zeros(m, np.int64)
         discarded = share_sizes(chosen, term_off, row_n, term_n)
         selected = np.flatnonzero(row_n)
@@ -173,7 +175,7 @@ class Gridt:
         out_lon, out_lat = np.empty(len(row)), np.empty(len(row))
         off = np.empty(len(row) + len(selected), np.int64)
         out = np.empty(term_at[-1], np.uint64)
-        scatter(
+        scatter_objects(
             chosen,
             sealed(lon),
             sealed(lat),
@@ -198,41 +200,41 @@ class Gridt:
         return shares, discarded
 
     def candidates(self, lon: F64, lat: F64, term_off: I64, term: U64) -> I64:
-        """Of each worker how many pairs of an object and a posting it would look at, were
-        these objects routed now, int64[workers]; columns as in `route`."""
+        """Counts for each worker the pairs of an object and a posting that it would check if
+        these objects were routed now, int64[workers]; columns as in `route`."""
         met = np.zeros(self.workers, np.int64)
-        meet(self._table, self._count, self._cells(lon, lat), term_off, term, met)
+        count_candidates(self._table, self._count, self._find_cells(lon, lat), term_off, term, met)
         return met
 
     def queries(self, cell: U32, term: U64) -> I64:
-        """Live queries under each (tag cell, term), int64[n]."""
+        """Returns the number of live queries under each (tag cell, term), int64[n]."""
         out = np.empty(len(cell), np.int64)
-        held_under(self._table, self._count, cell, term, out)
+        count_queries(self._table, self._count, cell, term, out)
         return out
 
     @property
     def bytes(self) -> int:
-        """Memory held by H1 and H2, slack included."""
+        """The memory of H1 and H2, slack included."""
         return self.h1.bytes + self._table.nbytes + self._count.nbytes
 
     def held(self) -> tuple[U32, U16, U32]:
-        """Of each unit with a query: tag cell, worker, live queries."""
+        """Returns the units with a query as columns: tag cell, worker, live queries."""
         held = np.flatnonzero(self._table[:, 1])
         meta = self._table[held, 1]
         worker = (meta >> np.uint64(16)).astype(np.uint16)
         return (meta >> np.uint64(32)).astype(np.uint32), worker, self._count[held]
 
-    def postings(self, dying: Iterable[Tags]) -> I64:
-        """How many each worker is to hold of queries that were not deleted, int64[workers]; the
-        tags of deleted ones are given."""
+    def postings(self, deleted: Iterable[Tags]) -> I64:
+        """Counts the postings of live queries that each worker should hold, int64[workers].
+        `deleted`: the tags of deleted queries that H2 still counts."""
         out = np.zeros(self.workers, np.int64)
-        held_by(self._table, self._count, out)
-        for tags in dying:
+        count_postings(self._table, self._count, out)
+        for tags in deleted:
             out -= np.bincount(self.h1.owners(tags.cell, tags.term), minlength=self.workers)
         return out
 
     def counts(self) -> dict[tuple[int, int], tuple[int, int]]:
-        """{(tag cell, term): (worker, live queries)}; for tests and inspection."""
+        """Returns {(tag cell, term): (worker, live queries)}, for tests and inspection."""
         held = np.flatnonzero(self._table[:, 1])
         term = self._table[held, 0].tolist()
         meta = self._table[held, 1].tolist()
@@ -241,24 +243,24 @@ class Gridt:
             (m >> 32, t): (m >> 16 & 0xFFFF, c) for t, m, c in zip(term, meta, count, strict=True)
         }
 
-    def _cells(self, lon: F64, lat: F64) -> U32:
-        """uint32[levels in use, n]: the tag cell of each point on each of them."""
+    def _find_cells(self, lon: F64, lat: F64) -> U32:
+        """Returns uint32[levels in use, n]: the tag cell of each point on each of them."""
         levels = self.levels
         cells = np.empty((len(levels), len(lon)), np.uint32)
         for i, level in enumerate(levels):
-            cells[i] = self.grid.cells(lon, lat, level % YOUNG)
-            if level >= YOUNG:
-                cells[i] |= _YOUNG_BIT
+            cells[i] = self.grid.cells(lon, lat, level % NEWER)
+            if level >= NEWER:
+                cells[i] |= _NEWER_BIT
         return cells
 
-    def _grow(self) -> None:
+    def _grow_table(self) -> None:
         table = empty_table(len(self._table).bit_length())
         count = np.zeros(len(table), np.uint32)
         rehash(self._table, self._count, table, count)
         self._table, self._count = table, count
 
 
-def _packed(cell: U32, owner: U16) -> U64:
-    """Word 1 of the records of units."""
+def _pack_records(cell: U32, owner: U16) -> U64:
+    """Returns word 1 of the records of units."""
     place, worker = cell.astype(np.uint64), owner.astype(np.uint64)
     return place << np.uint64(32) | worker << np.uint64(16) | _ONE

@@ -1,7 +1,7 @@
-"""What one dispatcher knows of a few cells: recent objects, and the queries that these meet.
+"""A dispatcher's report on a few cells: recent objects, and the units where they meet queries.
 
-It answers amid its work, so all is bounded: what of the sample is looked at, the objects, the
-bytes of their texts.
+The dispatcher answers while it works, so everything is bounded: the rows of the sample that are
+searched, the objects, and the bytes of their texts.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ def report(
     reservoir: Reservoir,
     gridt: Gridt,
 ) -> SampleReport:
-    """The newest objects in these cells, and the units that they meet queries under."""
-    sample, cell = _inside(reservoir.newest(LOOKED_AT, BATCHES), gridt, ask.cell)
+    """Returns the newest objects in these cells, and the units under which they meet queries."""
+    sample, cell = _select_objects(reservoir.newest(LOOKED_AT, BATCHES), gridt, ask.cell)
     return SampleReport(
         dispatcher, ask.epoch, ask.number, route, sample.since, sample.lon, sample.lat,
         sample.text_off, sample.text, sample.weight, sample.accepted,
-        *_units(gridt, cell[row_of(sample.term_off)], sample.term),
+        *_find_units(gridt, cell[row_of(sample.term_off)], sample.term),
     )  # fmt: skip
 
 
-def _inside(sample: ObjectSample, gridt: Gridt, cells: U32) -> tuple[ObjectSample, U32]:
-    """The newest of these objects that are in `cells`, and where."""
+def _select_objects(sample: ObjectSample, gridt: Gridt, cells: U32) -> tuple[ObjectSample, U32]:
+    """Returns the newest objects of a sample that are in `cells`, and the cell of each."""
     cell = gridt.grid.cells(sample.lon, sample.lat, 0)
     rows = np.flatnonzero(np.isin(cell, cells))
-    bytes = np.cumsum((sample.text_off[rows + 1] - sample.text_off[rows])[::-1])
-    many = min(OBJECTS, int(np.searchsorted(bytes, TEXT_BYTES, "right")))
+    size_bytes = np.cumsum((sample.text_off[rows + 1] - sample.text_off[rows])[::-1])
+    many = min(OBJECTS, int(np.searchsorted(size_bytes, TEXT_BYTES, "right")))
     kept = rows[len(rows) - many :]
     found = sample.take(kept)
     if many < len(rows):
@@ -50,8 +50,9 @@ def _inside(sample: ObjectSample, gridt: Gridt, cells: U32) -> tuple[ObjectSampl
     return found, cell[kept]
 
 
-def _units(gridt: Gridt, cell: U32, term: U64) -> tuple[U32, U64, I64]:
-    """Those with queries, each once (but for two whose keys are equal by chance)."""
+def _find_units(gridt: Gridt, cell: U32, term: U64) -> tuple[U32, U64, I64]:
+    """Returns the units with queries, each once (except two whose keys are equal by chance), and
+    their numbers of live queries."""
     queries = gridt.queries(cell, term)
     met = np.flatnonzero(queries)
     key = term[met] ^ cell[met] * _ODD

@@ -1,8 +1,8 @@
-"""What waits to be routed: small batches join into larger ones while the service is busy.
+"""The intake of publications: small batches join into larger ones while the service is busy.
 
-A message between processes costs the same for one object as for thousands. So a batch
-that finds others under way waits, as in a group commit, until one of those is complete
-or enough rows have come; alone, it leaves at once.
+A message between processes costs the same for one object as for thousands. So a batch that comes
+while others are under way waits, as in a group commit, until one of those is complete or enough
+rows have come; otherwise it leaves at once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ps2stream.protocol.rows import ObjectRows
 EAGER = 2
 """Batches under way up to which the next leaves at once, however small."""
 ROWS = 8192
-"""Rows that no longer wait for company."""
+"""The number of rows from which a batch leaves without waiting for more."""
 TEXT_BYTES = 1 << 20
 
 
@@ -44,7 +44,8 @@ class Intake:
     def add(
         self, rows: ObjectRows, durable: bool = True, since: float = 0.0
     ) -> Future[Publication]:
-        """Resolved when the rows are routed; `cancel()` takes them back before that."""
+        """Adds a publication. The future resolves when the rows are routed; before that, `cancel()`
+        withdraws them."""
         future: Future[Publication] = Future()
         self._waiting.append(Waiting(rows, durable, future, since))
         self._rows += len(rows)
@@ -52,7 +53,7 @@ class Intake:
         return future
 
     def take(self, in_flight: int) -> list[Waiting]:
-        """The publications to route as one batch now, with `in_flight` under way."""
+        """Returns the publications to route as one batch now, with `in_flight` under way."""
         if in_flight >= EAGER and self._rows < ROWS and self._bytes < TEXT_BYTES:
             return []
         taken: list[Waiting] = []

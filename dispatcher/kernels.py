@@ -1,4 +1,4 @@
-"""Kernels of gridt: count H2 up and down, route objects.
+"""Kernels of gridt: they count queries in H2 and route objects.
 
 H2 is a table of `ps2stream.routing.unit_kernels` with a uint32 count beside each slot: the live
 queries posted under (tag cell, term). `used` int64[17]: the units in use on each of the
@@ -14,7 +14,7 @@ from ps2stream.protocol.frame import F64, I64, U32, U64
 from ps2stream.routing.unit_kernels import LEVEL_SHIFT, U16, find, mix, pack
 
 ALL = 16  # index of `used`
-CHUNK = 128  # probes under way together; their buffers stay in the first-level cache
+CHUNK = 128  # probes in progress together; their buffers stay in the first-level cache
 _S16, _S32 = np.uint64(16), np.uint64(32)
 _LOW16 = np.uint64(0xFFFF)
 _ONE = np.uint64(1)
@@ -24,7 +24,8 @@ _ONE = np.uint64(1)
 def count_up(
     table: U64, count: U32, used: I64, tag_cell: U32, tag_term: U64, tag_worker: U16, start: int
 ) -> int:
-    """Add tags from `start` on; the index reached when the table is 5/8 full."""
+    """Adds tags from `start` on. Returns the index reached: their number, or less if the table
+    became 5/8 full."""
     limit = len(table) // 8 * 5
     for i in range(start, len(tag_cell)):
         place = np.uint64(tag_cell[i])
@@ -43,8 +44,8 @@ def count_up(
 
 @njit(cache=True, nogil=True)
 def count_down(table: U64, count: U32, used: I64, tag_cell: U32, tag_term: U64) -> int:
-    """Remove tags; the index of the first that was not there, or -1. A unit whose count
-    reaches 0 leaves the table, and the records behind it close the gap."""
+    """Removes tags. Returns the index of the first that was not there, or -1. A unit whose count
+    reaches 0 is removed from the table, and the records behind it close the gap."""
     mask = np.uint64(len(table) - 1)
     for i in range(len(tag_cell)):
         slot = find(table, np.uint64(tag_cell[i]), tag_term[i])
@@ -75,7 +76,7 @@ def count_down(table: U64, count: U32, used: I64, tag_cell: U32, tag_term: U64) 
 
 @njit(cache=True, nogil=True)
 def rehash(old: U64, old_count: U32, table: U64, count: U32) -> None:
-    """Copy all units into an empty, larger table."""
+    """Copies all units into an empty, larger table."""
     for s in range(len(old)):
         meta = old[s, 1]
         if meta:
@@ -86,12 +87,12 @@ def rehash(old: U64, old_count: U32, table: U64, count: U32) -> None:
 
 
 @njit(cache=True, nogil=True)
-def select(table: U64, cells: U32, term_off: I64, term: U64, chosen: U64) -> None:
-    """Set bit w of chosen[i] (uint64[n, words]) for each worker w that has a query under
+def select_workers(table: U64, cells: U32, term_off: I64, term: U64, chosen: U64) -> None:
+    """Sets bit w of chosen[i] (uint64[n, words]) for each worker w that has a query under
     one of object i's units. cells: uint32[levels, n], the tag cell on each level in use.
 
-    Chunks of probes first read their home slots, all independent of each other so that
-    the cache misses overlap, and only then branch on what was read.
+    A chunk of probes first reads its home slots, all independent of each other so that
+    the cache misses overlap, and only then branches on what was read.
     """
     mask = np.uint64(len(table) - 1)
     row = np.empty(CHUNK, np.int64)
@@ -132,9 +133,11 @@ def select(table: U64, cells: U32, term_off: I64, term: U64, chosen: U64) -> Non
 
 
 @njit(cache=True, nogil=True)
-def meet(table: U64, count: U32, cells: U32, term_off: I64, term: U64, met: I64) -> None:
-    """met[w] += for each object the live queries under those of its units that worker w
-    owns. cells: uint32[levels, n], as in `select`."""
+def count_candidates(
+    table: U64, count: U32, cells: U32, term_off: I64, term: U64, met: I64
+) -> None:
+    """Adds to met[w], for each object, the live queries under those of its units that worker w
+    owns. cells: uint32[levels, n], as in `select_workers`."""
     for level in range(len(cells)):
         for i in range(len(term_off) - 1):
             place = np.uint64(cells[level, i])
@@ -145,16 +148,16 @@ def meet(table: U64, count: U32, cells: U32, term_off: I64, term: U64, met: I64)
 
 
 @njit(cache=True, nogil=True)
-def held_under(table: U64, count: U32, cell: U32, term: U64, out: I64) -> None:
-    """out[i] = live queries under (tag cell[i], term[i])."""
+def count_queries(table: U64, count: U32, cell: U32, term: U64, out: I64) -> None:
+    """Sets out[i] to the live queries under (tag cell[i], term[i])."""
     for i in range(len(cell)):
         slot = find(table, np.uint64(cell[i]), term[i])
         out[i] = np.int64(count[slot]) if slot >= 0 else 0
 
 
 @njit(cache=True, nogil=True)
-def held_by(table: U64, count: U32, out: I64) -> None:
-    """out[w] += live queries under the units of worker w."""
+def count_postings(table: U64, count: U32, out: I64) -> None:
+    """Adds to out[w] the live queries under the units of worker w."""
     for slot in range(len(table)):
         meta = table[slot, 1]
         if meta:
@@ -163,8 +166,8 @@ def held_by(table: U64, count: U32, out: I64) -> None:
 
 @njit(cache=True, nogil=True)
 def share_sizes(chosen: U64, term_off: I64, rows: I64, terms: I64) -> int:
-    """rows[w], terms[w]: the objects chosen for worker w and their terms. Returns how
-    many objects no worker wants."""
+    """Adds to rows[w] and terms[w] the objects that go to worker w and their terms. Returns how
+    many objects go to no worker."""
     discarded = 0
     for i in range(len(chosen)):
         wanted = False
@@ -183,7 +186,7 @@ def share_sizes(chosen: U64, term_off: I64, rows: I64, terms: I64) -> int:
 
 
 @njit(cache=True, nogil=True)
-def scatter(
+def scatter_objects(
     chosen: U64,
     lon: F64,
     lat: F64,
@@ -198,11 +201,11 @@ def scatter(
     out_off: I64,
     out_term: U64,
 ) -> None:
-    """Append each object to the columns of the workers chosen for it.
+    """Appends each object to the columns of the workers chosen for it.
 
     Worker w is the worker_index[w]-th share. Its rows start at row_at[w] and its terms at
     term_at[w] of the common arrays; both are advanced. Its offsets, which have one more
-    element a share, start at row_at[w] + worker_index[w] and begin with a 0 set here.
+    element per share, start at row_at[w] + worker_index[w] and begin with a 0 set here.
     """
     base = term_at.copy()
     for w in range(len(row_at)):

@@ -1,4 +1,4 @@
-"""The object log of a dispatcher: what was accepted, and how far it is complete."""
+"""The object log of a dispatcher: the accepted objects, and how far they are complete."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from ps2stream.protocol.ports import Log
 from ps2stream.protocol.rows import ObjectRows
 
 LEAP = 1 << 30
-"""So many offsets are reserved at a time."""
+"""The number of offsets that are reserved at a time."""
 
 
 class ObjectLog:
     """Batches with offset and LSN in a `Log`. Nothing is durable before `log.sync()`.
 
-    `offset` is above every one that was ever used, also of objects that were not logged: they
-    are reserved before.
+    `offset` is above every offset that was ever used, also by objects that were not logged:
+    offsets are reserved before use.
     """
 
     def __init__(self, log: Log) -> None:
         self.log = log
-        self._at: deque[tuple[int, int]] = deque()  # offset, position of each batch
+        self._at: deque[tuple[int, int]] = deque()  # offset and position of each batch
         self._oldest = self._reserved = 0
-        self._spare: tuple[int, int] | None = None  # from this end on, before this position
+        self._spare: tuple[int, int] | None = None  # once synced to this end, trim to here
         self._read: list[ObjectRecord] = []
         self._splits: list[int] = []
         self._dead: set[int] = set()
@@ -46,8 +46,8 @@ class ObjectLog:
         self.offset = self._reserved
 
     def recover(self) -> list[ObjectRecord]:
-        """What may not be complete, in the order of the offsets, in the batches that were
-        sent last; without what is quarantined."""
+        """Returns the batches that may not be complete, in the order of their offsets, split as
+        they were last sent and without quarantined objects."""
         out: list[ObjectRecord] = []
         for record in self._read:
             rows = ObjectRows.decode(record.rows.data)
@@ -66,34 +66,37 @@ class ObjectLog:
         return out
 
     def append(self, batch: int, lsn: int, rows: ObjectRows) -> int:
-        """The position behind the record. Raises Unavailable, with nothing taken, on a full
-        disk."""
+        """Appends a batch and returns the position behind its record. Raises Unavailable, with
+        nothing appended, if the disk is full."""
         position = self.log.append(ObjectRecord(batch, lsn, column(rows)).encode())
         self._at.append((batch, position))
         return self.log.end
 
     def note(self, what: Split | Quarantined) -> None:
-        """Must be durable before anything that follows from it is sent."""
+        """Appends a record of a split or a quarantine and syncs it: it must be durable before any
+        message that follows from it is sent."""
         self.log.append(what.encode())
         self.log.sync()
 
     def reserve(self, below: int) -> None:
-        """Comes before any offset below this one is used. Raises Unavailable."""
+        """Reserves the offsets up to `below`, durably, before any of them is used. Raises
+        Unavailable."""
         if below > self._reserved:
             self.log.append(Progress(self._oldest, below + LEAP).encode())
             self.log.sync()
             self._reserved = below + LEAP
 
     def skip_offsets(self, below: int) -> None:
-        """Makes sure that no offset below this one is used any more; durable when it returns.
-        Raises Unavailable."""
+        """Skips the offsets up to `below`, durably, so that none of them is used any more. Raises
+        Unavailable."""
         below = max(below, self._reserved)
         self.log.append(Progress(self._oldest, below).encode())
         self.log.sync()
         self.offset = self._reserved = below
 
     def progress(self, oldest: int) -> bool:
-        """Every batch below `oldest` is complete; whether that is news, to be synced soon."""
+        """Notes that every batch below `oldest` is complete. Returns whether that is new and
+        should be synced soon."""
         if oldest <= self._oldest:
             return False
         while len(self._at) > 1 and self._at[1][0] <= oldest:
@@ -106,7 +109,8 @@ class ObjectLog:
         return True
 
     def synced(self, end: int) -> None:
-        """The log is durable to `end`: what is not needed goes. Raises Unavailable, for good."""
+        """Trims what is not needed, after the log became durable up to `end`. Raises Unavailable,
+        for good."""
         spare = self._spare
         if spare is not None and spare[0] <= end:
             self._spare = None
@@ -114,5 +118,5 @@ class ObjectLog:
 
 
 def column(rows: ObjectRows) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-    """The rows as a column of a record."""
+    """Returns the rows as a column of a record."""
     return np.frombuffer(rows.encode(), np.uint8)

@@ -1,8 +1,9 @@
 """The batches under way: what was sent of each, and who has not yet answered.
 
-A batch that was open through DEATHS deaths of workers that it had been sent to is a
-suspect: they say when they come to it, and what dies then died of it. It goes again as two
-halves, suspects too; an object that is alone has DEATHS trials.
+A batch is a suspect once DEATHS workers to which it had been sent died while it was open. Workers
+report when they begin a suspect, so that a worker that dies then has died of it. The suspect is
+then sent again as two halves, which are suspects too; an object that is alone is fatal after
+DEATHS trials.
 """
 
 from __future__ import annotations
@@ -26,26 +27,28 @@ from ps2stream.protocol.messages.objects import (
 from ps2stream.protocol.rows import ObjectRows
 
 ROWS, TEXT_BYTES = 8_192, 1 << 20
-"""What makes a batch a full one."""
+"""The size of a full batch."""
 LEAST_BYTES = 4096
-"""What a batch takes at least, however small."""
+"""The least size that a batch counts with, however small it is."""
 DEATHS = 3
 DELAYED_TICKS, STALLED_TICKS = 2, 11
 """Ticks that pass in more than 0.1 s, and in more than 1 s."""
-DEPTH_BITS = 8  # of an attempt: how often the batch was halved
+DEPTH_BITS = 8  # the bits of an attempt that count how often the batch was halved
 RESEND_TICKS = 30
-"""A batch is sent again after so many ticks at the front of its workers' queues, after twice as
+"""Ticks at the front of its workers' queues after which a batch is sent again, then after twice as
 many, and so on."""
 OVERTAKEN_TICKS = 10
-"""Ticks after which it is sent again once something shows that a message was lost."""
+"""Ticks after which a batch is sent again if something shows that a message was lost."""
 
 
 @dataclasses.dataclass(eq=False)
 class Open:
-    """A batch. `waiting`: mergers that have not called it complete; `partial`: those that only
-    wait for silent workers; `deaths` of workers that may be its doing, or, of a suspect, are;
-    `sent`: the number of its last sending; `waited`: ticks that it was at the front of all queues,
-    at `sent_at` of them it was last sent, at `resend_at` it is sent again."""
+    """A batch that is not complete.
+
+    waiting: mergers that have not completed it; partial: those of them that only wait for silent
+    workers. deaths: of workers, which the batch may have caused, or, if it is a suspect, has
+    caused. sent: the number of its last sending. waited: ticks that it was at the front of all
+    queues; at `sent_at` of them it was last sent, at `resend_at` it is sent again."""
 
     lsn: int
     rows: ObjectRows
@@ -64,22 +67,23 @@ class Open:
     refused: bool = False
 
     @property
-    def held_up(self) -> bool:
-        """Whether only silent workers keep it open."""
+    def is_held_up(self) -> bool:
+        """Returns whether only silent workers keep it open."""
         return self.waiting <= self.partial
 
     @property
     def size(self) -> int:
-        """Of TEXT_BYTES, which a full batch has."""
+        """The size in units of which a full batch has TEXT_BYTES."""
         return max(len(self.rows) * (TEXT_BYTES // ROWS), len(self.rows.text), LEAST_BYTES)
 
     @property
-    def guilty(self) -> bool:
-        """Whether it killed for certain."""
+    def is_fatal(self) -> bool:
+        """Returns whether it certainly killed workers."""
         return self.suspect and self.deaths >= (1 if len(self.rows) > 1 else DEATHS)
 
-    def mourn(self, begun: bool) -> None:
-        """A worker died that had been sent a share; `begun`: when it came to that."""
+    def count_death(self, begun: bool) -> None:
+        """Counts the death of a worker to which a share had been sent; `begun` says that the
+        worker had begun it."""
         self.deaths += begun or not self.suspect
         if not self.suspect and self.deaths == DEATHS:
             self.suspect, self.deaths = True, 0
@@ -94,8 +98,8 @@ class Open:
 
 
 class OpenBatches:
-    """Those of dispatcher `index`, in its incarnation `epoch`; new ones are of the plan
-    `route`."""
+    """The open batches of dispatcher `index` in its incarnation `epoch`. `route` is the number of
+    the plan by which new ones are routed."""
 
     def __init__(self, index: int, mergers: int, route: int, epoch: int) -> None:
         self._index = index
@@ -103,17 +107,17 @@ class OpenBatches:
         self.route = route
         self._epoch = epoch
         self._open: dict[int, Open] = {}
-        self._offsets: list[int] = []  # heap of them, and of some that are complete
-        self._held: set[int] = set()  # those that are held up
-        self._held_size = 0
+        self._offsets: list[int] = []  # a heap of those of open batches and of some complete ones
+        self._held_up: set[int] = set()  # batches that are held up
+        self._held_up_size = 0
         self.completed = 0  # objects of batches that are complete
         self.delayed = self.stalled = 0  # objects that took long
-        self._collapsed = [0] * mergers  # as each has told, since its start
+        self._collapsed = [0] * mergers  # as each merger reported, since its start
         self.collapsed = 0
-        self._begun: dict[int, tuple[int, int]] = {}  # batch and attempt, by worker
-        self._sendings = 0  # so far
-        self._passed: dict[int, int] = {}  # by worker: the last sending that it has dealt with
-        self._lossy: set[int] = set()  # workers whose last complete batch had to be sent again
+        self._begun: dict[int, tuple[int, int]] = {}  # batch and attempt that a worker has begun
+        self._sendings = 0  # in all
+        self._passed: dict[int, int] = {}  # the last sending that a worker has completed
+        self._lossy: set[int] = set()  # workers whose last complete batch was sent more than once
 
     def __len__(self) -> int:
         return len(self._open)
@@ -123,35 +127,37 @@ class OpenBatches:
 
     @property
     def active(self) -> int:
-        """How many are not held up by silent workers."""
-        return len(self._open) - len(self._held)
+        """The number of batches that are not held up by silent workers."""
+        return len(self._open) - len(self._held_up)
 
     @property
     def in_flight(self) -> int:
-        """How many there are; what is held up counts by its size, in full batches."""
-        return self.active + self._held_size // TEXT_BYTES
+        """The number of open batches, in which those that are held up count by their size, in full
+        batches."""
+        return self.active + self._held_up_size // TEXT_BYTES
 
     def oldest(self, otherwise: int) -> int:
-        """The lowest offset of them."""
+        """Returns the lowest offset of an open batch, `otherwise` if there is none."""
         offsets = self._offsets
         while offsets and offsets[0] not in self._open:
             heapq.heappop(offsets)
         return offsets[0] if offsets else otherwise
 
     def watermark(self, otherwise: int) -> int:
-        """The lowest LSN of them, which is that of the lowest offset."""
+        """Returns the lowest LSN of an open batch, which is that of the lowest offset; `otherwise`
+        if there is none."""
         first = self._open.get(self.oldest(-1))
         return otherwise if first is None else first.lsn
 
     @property
     def oldest_age(self) -> int:
-        """Ticks that the batch of the lowest offset has been open; 0 where there is none."""
+        """The ticks that the batch of the lowest offset has been open; 0 if there is none."""
         first = self._open.get(self.oldest(-1))
         return 0 if first is None else first.age
 
     def describe_oldest(self) -> str:
-        """Who has not answered for the batch of the lowest offset, as a line for people; empty
-        where there is none."""
+        """Describes in one line which peers have not answered for the batch of the lowest offset;
+        empty if there is none."""
         batch = self.oldest(-1)
         open_ = self._open.get(batch)
         if open_ is None:
@@ -159,11 +165,11 @@ class OpenBatches:
         mergers = ", ".join(f"merger-{n}" for n in sorted(open_.waiting - open_.partial))
         held = ", ".join(f"merger-{n}" for n in sorted(open_.waiting & open_.partial))
         workers = ", ".join(f"worker-{n}" for n in sorted(open_.shares))
-        said = [f"{mergers} has not answered"] if mergers else []
-        said += [f"{held} has reported that a worker is silent"] if held else []
+        reasons = [f"{mergers} has not answered"] if mergers else []
+        reasons += [f"{held} has reported that a worker is silent"] if held else []
         return (
             f"the batch at offset {batch} has been open for {open_.age} ticks: "
-            f"{'; '.join(said)}; it was sent to {workers}"
+            f"{'; '.join(reasons)}; it was sent to {workers}"
         )
 
     def add(
@@ -176,8 +182,9 @@ class OpenBatches:
         oldest: int,
         part_of: Open | None = None,
     ) -> list[Send]:
-        """Open a batch; what is to be sent. All below offset `oldest` are complete. A part has
-        a higher attempt than the whole, which may have its offset."""
+        """Opens a batch and returns its messages. All batches below offset `oldest` are complete.
+        A half of the batch `part_of` has a higher attempt than that batch, since both may have
+        the same offset."""
         attempt = self._epoch << DEPTH_BITS if part_of is None else part_of.payload.attempt + 1
         payload = Payload(
             dispatcher=self._index,
@@ -208,7 +215,7 @@ class OpenBatches:
         return list(open_.sends())
 
     def complete(self, frame: Completed) -> None:
-        """A merger has done these."""
+        """Notes that a merger has completed batches."""
         before, self._collapsed[frame.merger] = self._collapsed[frame.merger], frame.collapsed
         self.collapsed += frame.collapsed - (before if before <= frame.collapsed else 0)
         for batch in frame.batch.tolist():
@@ -217,62 +224,64 @@ class OpenBatches:
                 continue
             open_.waiting.discard(frame.merger)
             if open_.waiting:
-                self._look(batch, open_)
+                self._check_held_up(batch, open_)
             else:
                 self.completed += len(open_.rows)
                 self.delayed += len(open_.rows) * (open_.age >= DELAYED_TICKS)
                 self.stalled += len(open_.rows) * (open_.age >= STALLED_TICKS)
                 self._note_passed(open_)
-                self._close(batch)
+                self._close_batch(batch)
 
-    def hold_up(self, frame: Partial) -> None:
-        """Of these a merger lacks what silent workers owe."""
+    def note_partial(self, frame: Partial) -> None:
+        """Notes the batches of which a merger lacks only the answers of silent workers."""
         for batch in frame.batch.tolist():
             if (open_ := self._open.get(batch)) is not None:
                 open_.partial.add(frame.merger)
-                self._look(batch, open_)
+                self._check_held_up(batch, open_)
 
-    def refuse(self, frame: Stale) -> None:
-        """A worker has another plan: the batch is sent again after a while."""
+    def note_refusal(self, frame: Stale) -> None:
+        """Notes that a worker refused a batch because it has another plan; the batch is sent again
+        after a while."""
         if (open_ := self._open.get(frame.batch)) is not None and not open_.refused:
             open_.refused = True
             open_.resend_at = min(open_.resend_at, open_.waited + RESEND_TICKS)
 
-    def begin(self, frame: Begin) -> None:
-        """A worker comes to a suspect, or is done with it."""
+    def note_begun(self, frame: Begin) -> None:
+        """Notes that a worker has begun a suspect, or is done with it."""
         self._begun[frame.worker] = frame.batch, frame.attempt
 
-    def replaced(self, peer: Address) -> list[Send]:
-        """What a new incarnation of `peer` must be sent of the open batches."""
+    def resend_to(self, peer: Address) -> list[Send]:
+        """Returns what a new incarnation of `peer` must be sent of the open batches."""
         out: list[Send] = []
         begun = self._begun.pop(peer.index, None) if peer.role == "worker" else None
         for batch, open_ in self._open.items():
             if peer.role == "merger" and peer.index in open_.waiting:
                 out += self._send_again(open_)
             elif peer.role == "worker" and peer.index in open_.shares:
-                open_.mourn(begun == (batch, open_.payload.attempt))
-                if not open_.guilty:
+                open_.count_death(begun == (batch, open_.payload.attempt))
+                if not open_.is_fatal:
                     self._send_again(open_)
                     out.append(Send(peer, open_.shares[peer.index]))
         return out
 
-    def guilty(self) -> list[tuple[int, Open]]:
-        """Take out the batches that killed."""
-        found = [(b, open_) for b, open_ in self._open.items() if open_.guilty]
+    def take_fatal(self) -> list[tuple[int, Open]]:
+        """Removes and returns the batches that certainly killed workers."""
+        found = [(b, open_) for b, open_ in self._open.items() if open_.is_fatal]
         for batch, _ in found:
-            self._close(batch)
+            self._close_batch(batch)
         return found
 
     def tick(self) -> list[Send]:
-        """Returns what is sent again: batches that nothing explains but a lost message.
+        """Counts a tick and returns what is sent again: batches whose delay only a lost message
+        explains.
 
-        Links keep their order and workers take batches in turn, so a batch that stands behind
-        another in the queue of one of its workers has not been lost, however old it is. Were it
-        sent again for its age alone, each copy would make the queue longer, and with that make
-        more batches old, until workers did little but copies.
+        Links keep their order and workers take batches in turn, so a batch that is behind another
+        one in the queue of one of its workers was not lost, however old it is. If it were sent
+        again for its age alone, each copy would make the queue longer and so more batches old,
+        until workers did little but handle copies.
         """
         out: list[Send] = []
-        queued: set[int] = set()  # workers that have not come to a batch that was sent before
+        queued: set[int] = set()  # workers that still have a batch that was sent earlier
         for open_ in sorted(self._open.values(), key=lambda open_: open_.sent):
             open_.age += 1
             ahead = [w for w in open_.shares if open_.sent > self._passed.get(w, 0)]
@@ -287,15 +296,15 @@ class OpenBatches:
         return out
 
     def _send_again(self, open_: Open) -> Iterator[Send]:
-        """Counts one more sending; yields its messages."""
+        """Counts one more sending and returns its messages."""
         self._sendings += 1
         open_.sent, open_.resent = self._sendings, True
         open_.sent_at, open_.refused = open_.waited, False
         return open_.sends()
 
     def _note_passed(self, open_: Open) -> None:
-        """Every worker of a batch that is complete has come so far. Of one that was sent more
-        than once nobody knows which of them was answered."""
+        """Notes that every worker of a complete batch has come up to its sending. If the batch was
+        sent more than once, it is unknown which sending was answered."""
         if open_.resent:
             self._lossy.update(open_.shares)
             return
@@ -303,14 +312,14 @@ class OpenBatches:
         for worker in open_.shares:
             self._passed[worker] = max(self._passed.get(worker, 0), open_.sent)
 
-    def _look(self, batch: int, open_: Open) -> None:
-        """Whether it is held up now; it remains so."""
-        if open_.held_up and batch not in self._held:
-            self._held.add(batch)
-            self._held_size += open_.size
+    def _check_held_up(self, batch: int, open_: Open) -> None:
+        """Notes whether a batch is held up now; from then on it counts as held up."""
+        if open_.is_held_up and batch not in self._held_up:
+            self._held_up.add(batch)
+            self._held_up_size += open_.size
 
-    def _close(self, batch: int) -> None:
+    def _close_batch(self, batch: int) -> None:
         open_ = self._open.pop(batch)
-        if batch in self._held:
-            self._held.discard(batch)
-            self._held_size -= open_.size
+        if batch in self._held_up:
+            self._held_up.discard(batch)
+            self._held_up_size -= open_.size

@@ -1,4 +1,4 @@
-"""What a dispatcher needs of an index, to explain and price a query: a worker's, given to it."""
+"""The port to a worker's index, which a dispatcher needs to explain and price a query."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from ps2stream.space.grid import Grid
 
 
 class FoundRows(Protocol):
-    """Pairs of a batch, in no order; row: uint32[n], of the object."""
+    """The matches of a batch, in no order; row: the object's row, uint32[n]."""
 
     @property
     def row(self) -> U32: ...
 
 
 class TrialIndex(Protocol):
-    """An index of one query, asked once and dropped: the part of a worker's Index port that this
-    takes."""
+    """An index of one query, used once: the part of a worker's Index port that this needs."""
 
     def insert(self, rows: QueryRows, tag_off: I64, tag_cell: U32, tag_term: U64) -> None:
         """Stores the inserts among `rows` under their tags (ragged)."""

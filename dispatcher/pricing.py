@@ -1,4 +1,4 @@
-"""What a query would bring and cost, by the objects that were lately accepted."""
+"""Estimates of the matches and costs of a query, by the objects that were lately accepted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ps2stream.protocol.rows import QueryRows
 from ps2stream.routing.costs import Costs
 from ps2stream.routing.tags import Tags
 
-_LEAST_MS = 1000
+_LEAST_WINDOW_MS = 1000
 
 
 def priced(
@@ -27,19 +27,20 @@ def priced(
     sample: ObjectSample,
     now_ms: int,
 ) -> Price:
-    """Of one query that is not there, by a sample of objects that is not empty: as if there were
-    no other query, so that it tells nobody what others ask for. Nothing is changed; `lock`, the
-    gridt's, is held only while it is asked."""
+    """Estimates matches and costs of one query that is not stored, by a sample of objects that is
+    not empty. The estimate is as if there were no other query, so that it reveals nothing about
+    the queries of others. Nothing is changed; `lock`, the gridt's, is held only while the gridt
+    expands the query."""
     with lock:
         workers, tags = gridt.workers, gridt.expand(query)
-    row, posting = _pairs(gridt, tags, sample)
-    found = _matches(new_index(gridt.grid), query, tags, sample, np.unique(row))
-    window_s = max(now_ms - (sample.since or int(sample.accepted.min())), _LEAST_MS) / 1000
+    row, posting = _find_pairs(gridt, tags, sample)
+    found = _find_matches(new_index(gridt.grid), query, tags, sample, np.unique(row))
+    window_s = max(now_ms - (sample.since or int(sample.accepted.min())), _LEAST_WINDOW_MS) / 1000
     weight = sample.weight / window_s
     owner = tags.worker.astype(np.int64)
-    checks = _sums(owner[posting], weight[row], workers)
+    checks = _sum_by_worker(owner[posting], weight[row], workers)
     sent = np.unique(row * workers + owner[posting])
-    copies = _sums(sent % workers, weight[sent // workers], workers)
+    copies = _sum_by_worker(sent % workers, weight[sent // workers], workers)
     rate = float(weight.sum())
     return Price(
         matched=found,
@@ -56,9 +57,9 @@ def priced(
     )
 
 
-def _pairs(gridt: Gridt, tags: Tags, sample: ObjectSample) -> tuple[I64, I64]:
-    """Of each posting that an object would meet under a term of its own: the object's row, the
-    posting's number among the tags."""
+def _find_pairs(gridt: Gridt, tags: Tags, sample: ObjectSample) -> tuple[I64, I64]:
+    """Returns the pairs of an object and a posting that it would meet under one of its terms: the
+    object's row, and the posting's number among the tags."""
     cells, terms = np.unique(tags.cell), np.unique(tags.term)
     level = int(cells[0] >> 28)
     cell = gridt.grid.cells(sample.lon, sample.lat, level)
@@ -67,20 +68,20 @@ def _pairs(gridt: Gridt, tags: Tags, sample: ObjectSample) -> tuple[I64, I64]:
     which = np.minimum(np.searchsorted(terms, sample.term), len(terms) - 1)
     row = np.repeat(np.arange(len(cell)), np.diff(sample.term_off))
     met = np.flatnonzero((terms[which] == sample.term) & inside[row])
-    order = np.lexsort((tags.term, tags.cell))  # every cell with every term
+    order = np.lexsort((tags.term, tags.cell))  # each cell is paired with each term
     return row[met], order[at[row[met]] * len(terms) + which[met]]
 
 
-def _matches(
+def _find_matches(
     index: TrialIndex, query: QueryRows, tags: Tags, sample: ObjectSample, near: I64
 ) -> I64:
-    """Rows of the objects that match."""
+    """Returns the rows of the objects in `near` that match."""
     some = sample.take(near)
     index.insert(query, tags.off, tags.cell, tags.term)
     found = index.match(int(query.handle[0]), some.lon, some.lat, some.term_off, some.term)
     return near[found.row]
 
 
-def _sums(worker: I64, weight: F64, workers: int) -> F64:
-    """By worker; of nothing, zeros too."""
+def _sum_by_worker(worker: I64, weight: F64, workers: int) -> F64:
+    """Returns the sum of weights per worker, float64[workers], also if there are none."""
     return np.bincount(worker, weight, workers).astype(np.float64)

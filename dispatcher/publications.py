@@ -1,4 +1,4 @@
-"""Objects on their way in: gathered, logged, routed, synced, answered."""
+"""Publications in a dispatcher: they are gathered, logged, routed, synced and answered."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from ps2stream.protocol.rows import ObjectRows
 
 log = logging.getLogger("ps2stream.cluster")
 OPEN_BYTES = 64 << 20
-"""Columns of batches that are routed and not complete, for they may be sent again. From there on
-large publications wait at the gate."""
+"""The bytes of columns of routed batches that are not complete, which are kept to be sent again.
+From there on large publications wait before they are accepted."""
 RESERVED = 8
-"""One of so many batches under way is left to small publications."""
+"""One in this many batches under way is reserved for small publications."""
 Settle = Callable[[Future[Any], object], None]
 
 
 class Machine(Protocol):
-    """What publications need of the router machine."""
+    """The port to the router machine, as publications need it."""
 
     index: int
     max_in_flight: int
@@ -70,8 +70,8 @@ class _Open(NamedTuple):
 
 
 class Publications:
-    """Those of one dispatcher. `settle` answers a future; after `wake` somebody calls `sync`,
-    on a thread of its own."""
+    """The publications of one dispatcher. `settle` answers a future; after `wake` a thread of its
+    own calls `sync`."""
 
     def __init__(
         self,
@@ -96,15 +96,15 @@ class Publications:
         self._open: dict[int, _Open] = {}  # by batch
         self.open_bytes = 0
         self._room = threading.Condition(lock)
-        # One publisher at a time asks for the lock, so that what comes from peers, updates and
-        # acknowledgements find no crowd there.
-        self._door = threading.Lock()
+        # One publisher at a time requests the lock, so that frames of peers, updates and
+        # acknowledgements do not have to queue behind many publishers.
+        self._gate = threading.Lock()
         self._unsynced: deque[_Accepted] = deque()
         self._congested = False
         self._listeners: list[Callable[[bool], None]] = []
 
     def tell_congestion(self, tell: Callable[[bool], None]) -> None:
-        """Call `tell` now and whenever that changes: whether what is routed waits. Under the
+        """Calls `tell` now and at every change with whether routed batches wait. Called under the
         lock."""
         self._listeners.append(tell)
         tell(self._congested)
@@ -112,11 +112,11 @@ class Publications:
     def add(
         self, rows: ObjectRows, wait_s: float, durable: bool, route: Callable[[], None]
     ) -> Future[Publication]:
-        """Take a batch in, as Gateway.publish says, and `route`, under the lock."""
+        """Adds a batch, as Gateway.publish says, and calls `route` under the lock."""
         since = time.monotonic()
         until = since + wait_s
         limit = self._machine.max_in_flight
-        if self._door.acquire(timeout=wait_s):
+        if self._gate.acquire(timeout=wait_s):
             try:
                 with self._room:
                     left = until - time.monotonic()
@@ -125,14 +125,14 @@ class Publications:
                         route()
                         return future
             finally:
-                self._door.release()
+                self._gate.release()
         full: Future[Publication] = Future()
         problem = f"publish: {limit} batches are waiting, the limit (max_in_flight)"
         full.set_exception(ResourceExhausted(problem))
         return full
 
     def route(self, out: Callable[[Sequence[Send | Reply]], None], now_ms: int) -> None:
-        """Route what waits, as far as it is to leave now. Called under the lock."""
+        """Routes the publications that should leave now. Called under the lock."""
         machine = self._machine
         while machine.in_flight < machine.max_in_flight and (
             taken := self.intake.take(machine.active)
@@ -140,7 +140,7 @@ class Publications:
             rows = ObjectRows.concat([waiting.rows for waiting in taken])
             begun = time.monotonic()
             try:
-                end = self._append(rows, taken)
+                end = self._append_batch(rows, taken)
                 offset, lsn, sends = machine.publish(rows)
             except Ps2StreamError as error:
                 for waiting in taken:
@@ -151,7 +151,7 @@ class Publications:
             if sends:
                 opened = self._open[offset] = _Open(taken[0].since, len(rows), rows.nbytes)
                 self.open_bytes += opened.size_bytes
-                self._trace(offset, len(rows), taken[0].since, begun)
+                self._trace_batch(offset, len(rows), taken[0].since, begun)
             self._watchers.accepted(rows, offset, bool(sends))
             out(sends)
             self._reservoir.add(rows, now_ms)
@@ -169,7 +169,7 @@ class Publications:
         self._look_for_congestion()
 
     def completed(self, batches: Sequence[int]) -> None:
-        """Mergers have done these, perhaps all of them."""
+        """Notes that a merger, perhaps the last one, has completed batches."""
         now = time.monotonic()
         for batch in batches:
             if batch in self._open and not self._machine.is_open(batch):
@@ -181,7 +181,7 @@ class Publications:
                     traces.whole(key, unix_ns(since), time.time_ns(), objects=objects)
 
     def note_progress(self) -> None:
-        """Let the log know how far objects are complete."""
+        """Notes in the log how far objects are complete."""
         for batch in [b for b in self._open if b < self._machine.oldest]:  # quarantined
             self.open_bytes -= self._open.pop(batch).size_bytes
         with contextlib.suppress(Unavailable):  # a full disk; it is noted again
@@ -189,7 +189,7 @@ class Publications:
                 self._wake()
 
     def report_stall(self, report: str) -> None:
-        """Log that objects wait while hardly any are completed, unless `report` is empty."""
+        """Logs that objects wait while hardly any are completed, unless `report` is empty."""
         if report:
             log.warning(
                 "objects wait and hardly any are completed: %s; batches under way: %d, "
@@ -198,7 +198,7 @@ class Publications:
             )  # fmt: skip
 
     def sync(self) -> None:
-        """Make durable what was accepted, and answer. Raises Unavailable, for good."""
+        """Makes durable what was accepted, and answers. Raises Unavailable, for good."""
         with self._meter.time("sync"):
             end = self._log.log.sync()
         with self._lock:
@@ -219,15 +219,16 @@ class Publications:
             for tell in self._listeners:
                 tell(congested)
 
-    def _trace(self, batch: int, objects: int, since: float, begun: float) -> None:
+    def _trace_batch(self, batch: int, objects: int, since: float, begun: float) -> None:
         traces, key = self._meter.traces, (self._machine.index, batch)
         if traces is not None and traces.wanted(key):
             traces.open(key, objects)
             traces.part("publish", key, unix_ns(since), unix_ns(begun))
             traces.part("route", key, unix_ns(begun), time.time_ns())
 
-    def _append(self, rows: ObjectRows, taken: Sequence[Waiting]) -> int:
-        """Put what must be durable into the log; its end there, 0 if nothing must be."""
+    def _append_batch(self, rows: ObjectRows, taken: Sequence[Waiting]) -> int:
+        """Appends a batch to the log if some of it must be durable. Returns its end there, 0 if it
+        was not appended."""
         if not self._machine.ready:
             raise Unavailable("the dispatcher is catching up with the ledger")
         self._log.reserve(self._machine.offset + len(rows))

@@ -1,4 +1,5 @@
-"""What a dispatcher asks the sequencer or the controller, and who waits for the answer."""
+"""A dispatcher's requests to the sequencer or the controller, and the callers that wait for the
+answers."""
 
 from __future__ import annotations
 
@@ -16,16 +17,16 @@ SEQUENCER = Address("sequencer", 0)
 
 
 class Questions:
-    """Futures by number. Called under the edge's lock."""
+    """The futures of requests, by number. Called under the edge's lock."""
 
     def __init__(self, send: Callable[[list[Send]], None]) -> None:
         self._send = send
         self._seq = 0
         self._waiting: dict[int, Future[Any]] = {}
-        self._asked: dict[int, Send] = {}  # to be repeated until they are answered
+        self._unanswered: dict[int, Send] = {}  # to be repeated until they are answered
 
     def expect(self) -> tuple[int, Future[Any]]:
-        """The next number, and the future of its answer."""
+        """Returns the next number, and the future of its answer."""
         self._seq += 1
         future: Future[Any] = Future()
         self._waiting[self._seq] = future
@@ -34,23 +35,24 @@ class Questions:
     def ask(
         self, make: Callable[[int], Frame], bounded: bool = True, to: Address = SEQUENCER
     ) -> Future[Any]:
-        """Send what `make` makes of its number, again until it is answered. It may outlive who
-        asked, so, if `bounded`, it is ResourceExhausted while too many wait."""
-        if bounded and len(self._asked) >= WAITING_QUESTIONS:
+        """Sends the message that `make` makes from a number, repeatedly until it is answered. It
+        may outlive its caller, so, if `bounded`, the future fails with ResourceExhausted while too
+        many wait."""
+        if bounded and len(self._unanswered) >= WAITING_QUESTIONS:
             full: Future[Any] = Future()
             problem = f"{WAITING_QUESTIONS} questions are waiting, the limit (waiting_questions)"
             full.set_exception(ResourceExhausted(problem))
             return full
         seq, future = self.expect()
-        self._asked[seq] = Send(to, make(seq))
-        self._send([self._asked[seq]])
+        self._unanswered[seq] = Send(to, make(seq))
+        self._send([self._unanswered[seq]])
         return future
 
     def repeat(self) -> None:
-        """Any of them may have got lost."""
-        self._send(list(self._asked.values()))
+        """Sends all unanswered requests again, since any may have been lost."""
+        self._send(list(self._unanswered.values()))
 
     def answered(self, seq: int) -> Future[Any] | None:
-        """Who waits for this answer, once."""
-        self._asked.pop(seq, None)
+        """Removes and returns the future that waits for this answer."""
+        self._unanswered.pop(seq, None)
         return self._waiting.pop(seq, None)

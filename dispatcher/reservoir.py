@@ -1,9 +1,9 @@
 """A sample of recent objects, bounded in rows and bytes, for the planner.
 
-Every object has the same chance to be in it. When it is full, what is older than the
-window goes first; then the chance is halved, and with it the sample. When the stream
-slows down the chance doubles again, for what comes from then on: `weight` says how many
-objects each row stands for. A quiet stream keeps also what is older than the window.
+Every object has the same chance to be in the sample. When the sample is full, rows older than
+the window are dropped first; then the chance is halved, and with it the sample. When the stream
+slows down, the chance doubles again for the objects from then on; `weight` says how many objects
+each row stands for. While the stream is quiet, rows older than the window are kept too.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from ps2stream.protocol.rows import ObjectRows
 
 WINDOW_MS = 600_000
 SAMPLE_BYTES = 32 << 20
-"""Columns of the rows that a reservoir keeps, of which 50,000 ordinary posts take half."""
+"""The bytes of columns that a reservoir keeps; 50,000 ordinary posts take half of them."""
 
 
 class ObjectSample(NamedTuple):
-    """n objects: ragged ids, texts and terms of these, time in ms, degrees; weight: objects a
-    row stands for; accepted: when, int64[n] ms. since: ms; every object that was accepted
-    later is either in the sample or stood for."""
+    """A sample of n objects as columns: ragged ids, texts and terms of these; time in ms;
+    longitude and latitude in degrees. weight: the objects for which a row stands; accepted: when
+    it was accepted, int64[n], ms. since, in ms: every object accepted later is in the sample or
+    represented by a row's weight."""
 
     id_off: I64
     id: U8
@@ -41,11 +42,11 @@ class ObjectSample(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all columns."""
+        """The bytes of all columns."""
         return sum(column.nbytes for column in self[:-1])
 
     def take(self, rows: I64) -> ObjectSample:
-        """These rows as new columns."""
+        """Returns the rows with these numbers as new columns."""
         return ObjectSample(
             *take_ragged(self.id_off, self.id, rows),
             self.time[rows],
@@ -60,14 +61,14 @@ class ObjectSample(NamedTuple):
 
 
 class Held(NamedTuple):
-    """Rows of several batches, oldest first; `since` as in ObjectSample. Taken in no time: what
-    takes some is `joined`, which needs no lock."""
+    """Rows of several batches, oldest first; `since` as in ObjectSample. Collecting them is fast;
+    `joined` takes longer and needs no lock."""
 
     parts: list[ObjectSample]
     since: int
 
     def joined(self) -> ObjectSample:
-        """As one sample."""
+        """Returns the rows as one sample."""
         parts = self.parts
         if not parts:
             none, empty = np.zeros(1, np.int64), np.zeros(0)
@@ -91,7 +92,7 @@ class Held(NamedTuple):
 
 
 class _Chunk(NamedTuple):
-    """Rows of one batch; `ticket` is uniform in 0..chance, by which they are thinned."""
+    """Sampled rows of one batch. `ticket` is uniform in 0..chance; rows are thinned by it."""
 
     at_ms: int
     ticket: F64
@@ -100,7 +101,7 @@ class _Chunk(NamedTuple):
 
 
 class Reservoir:
-    """At most `capacity` rows, of `most_bytes`; a capacity of 0 keeps nothing."""
+    """A sample of at most `capacity` rows and `most_bytes`; a capacity of 0 keeps nothing."""
 
     def __init__(
         self,
@@ -122,11 +123,11 @@ class Reservoir:
         return self._size
 
     def add(self, rows: ObjectRows, now_ms: int) -> None:
-        """Objects that were accepted at this time."""
+        """Samples objects that were accepted at `now_ms`."""
         if not self._capacity:
             return
         if self._chance < 1:
-            self._forget(now_ms)
+            self._drop_expired(now_ms)
             if 4 * self._size < self._capacity and 4 * self._bytes < self._most_bytes:
                 self._chance *= 2
         count = self._rng.binomial(len(rows), self._chance)
@@ -147,15 +148,16 @@ class Reservoir:
         self._chunks.append(_Chunk(now_ms, ticket, self._chance, taken))
         self._size += count
         self._bytes += taken.nbytes
-        if self._overflows:
-            self._shrink(now_ms)
+        if self._is_over_limit:
+            self._shrink_sample(now_ms)
 
     def sample(self) -> ObjectSample:
-        """What is held, oldest first."""
+        """Returns the whole sample, oldest rows first."""
         return self.held().joined()
 
     def recent(self, now_ms: int) -> Held:
-        """What was accepted within the window until now; where nothing was, what is held."""
+        """Returns the rows that were accepted within the window until now; all rows if there are
+        none."""
         begun = now_ms - self._window
         if begun <= self._since or not self._chunks or self._chunks[-1].at_ms < begun:
             return self.held()
@@ -163,7 +165,7 @@ class Reservoir:
         return Held(parts, begun if len(parts) < len(self._chunks) else self._since)
 
     def newest(self, rows: int, batches: int) -> ObjectSample:
-        """Of what is held the newest rows, about so many, of so many batches at most."""
+        """Returns the newest rows: about `rows` of them, from at most `batches` batches."""
         parts: list[ObjectSample] = []
         size = 0
         for chunk in reversed(self._chunks):
@@ -174,35 +176,37 @@ class Reservoir:
         return Held(parts[::-1], self._since).joined()
 
     def held(self) -> Held:
-        """All that is held."""
+        """Returns all rows, not yet joined."""
         return Held([chunk.rows for chunk in self._chunks], self._since)
 
-    def _forget(self, now_ms: int) -> None:
+    def _drop_expired(self, now_ms: int) -> None:
         while self._chunks and self._chunks[0].at_ms < now_ms - self._window:
-            gone = self._chunks.popleft()
-            self._since = gone.at_ms + 1
-            self._size -= len(gone.ticket)
-            self._bytes -= gone.rows.nbytes
+            expired = self._chunks.popleft()
+            self._since = expired.at_ms + 1
+            self._size -= len(expired.ticket)
+            self._bytes -= expired.rows.nbytes
 
     @property
-    def _overflows(self) -> bool:
+    def _is_over_limit(self) -> bool:
         return self._size > self._capacity or self._bytes > self._most_bytes
 
-    def _shrink(self, now_ms: int) -> None:
-        self._forget(now_ms)
-        while self._overflows:
+    def _shrink_sample(self, now_ms: int) -> None:
+        self._drop_expired(now_ms)
+        while self._is_over_limit:
             self._chance /= 2
-            self._chunks = deque(filter(_holds, (_thinned(c, self._chance) for c in self._chunks)))
+            self._chunks = deque(
+                filter(_has_rows, (_thin_chunk(c, self._chance) for c in self._chunks))
+            )
             self._size = sum(len(chunk.ticket) for chunk in self._chunks)
             self._bytes = sum(chunk.rows.nbytes for chunk in self._chunks)
 
 
-def _holds(chunk: _Chunk) -> bool:
+def _has_rows(chunk: _Chunk) -> bool:
     return len(chunk.ticket) > 0
 
 
-def _thinned(chunk: _Chunk, chance: float) -> _Chunk:
-    """The chunk as if its rows had come with this chance."""
+def _thin_chunk(chunk: _Chunk, chance: float) -> _Chunk:
+    """Returns the chunk as if its rows had been sampled with this chance."""
     if chunk.chance <= chance:
         return chunk
     keep = np.flatnonzero(chunk.ticket < chance)

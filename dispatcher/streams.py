@@ -21,29 +21,29 @@ from ps2stream.protocol.messages.sessions import Arrived, Attach, Attached, Cred
 from ps2stream.security import QUOTA_RETRY_MS
 
 Arrival = tuple[float, Key | None]
-"""When a delivery came (monotonic seconds), and the sampled batch that it is of."""
+"""The time of a delivery's arrival (monotonic seconds), and the sampled batch that it is of."""
 REPEAT_TICKS = 20
 ARRIVED_BYTES = 1 << 20
-"""Of deliveries, after which a merger hears of them, if no tick comes before."""
+"""The bytes of deliveries after which their arrival is confirmed without waiting for a tick."""
 _TAKEN_OVER = FailedPrecondition("another stream has taken the session over")
 
 
 class Edge(Protocol):
-    """What streams need of their dispatcher's edge."""
+    """The port to the dispatcher's edge, as streams need it."""
 
     lock: threading.RLock
 
     def send(self, sends: list[Send]) -> None: ...
     def rename(self, stream: Stream) -> None:
-        """Ask for a new epoch; `Streams.open` follows."""
+        """Requests a new epoch; `Streams.open` follows."""
 
 
 @dataclasses.dataclass(eq=False)
 class Stream:
-    """One Deliver stream of a session; a later stream of the same session ends it.
+    """A Deliver stream of a session; a later stream of the same session ends it.
 
-    Credits are totals. They are told when they have grown by a quarter of the window, and
-    once a tick.
+    Credits are totals. They are sent when they have grown by a quarter of the window, and at
+    every tick.
     """
 
     streams: Streams
@@ -60,15 +60,15 @@ class Stream:
     attached: bool = False
     closed: bool = False
     number: int = 0  # of the last delivery of this epoch
-    sent: tuple[int, int] = (0, 0)  # batches and bytes that the sink was given
+    sent: tuple[int, int] = (0, 0)  # batches and bytes that went to the sink
     taken: tuple[int, int] = (0, 0)  # that the client has taken
     base: tuple[int, int] = (0, 0)  # `taken` when this epoch began
     told: tuple[int, int, int] = (0, 0, 0)
-    idle: int = 0  # ticks since anything was told
+    idle: int = 0  # ticks since anything was sent to the merger
     arrived: deque[Arrival] = dataclasses.field(default_factory=deque)  # of what is not yet taken
 
     def credit(self, batches: int, size: int, ack: int) -> None:
-        """The client took `batches` batches of `size` bytes, and acknowledges `ack`."""
+        """Notes that the client took `batches` batches of `size` bytes and acknowledges `ack`."""
         now = time.monotonic()
         for _ in range(min(batches, len(self.arrived))):
             at, key = self.arrived.popleft()
@@ -85,8 +85,8 @@ class Stream:
                 self.streams.tell(self)
 
     def again(self, go_on: Callable[[], tuple[int, int]]) -> None:
-        """What is not acknowledged comes again. `go_on`, called before, tells how many batches
-        and bytes the sink let go of."""
+        """Sends all that is not acknowledged again. `go_on` is called first and returns how many
+        batches and bytes the sink dropped."""
         with self.streams.edge.lock:
             batches, size = go_on()
             for _ in range(min(batches, len(self.arrived))):
@@ -96,12 +96,12 @@ class Stream:
                 self.streams.anew(self)
 
     def close(self) -> None:
-        """The stream is gone: what comes now goes to the session's backlog."""
+        """Closes the stream; matches from now on go to the session's backlog."""
         self.streams.drop(self)
 
 
 class Streams:
-    """All streams of one dispatcher. Called under the edge's lock, or takes it."""
+    """All streams of one dispatcher. Its methods are called under the edge's lock or take it."""
 
     def __init__(self, edge: Edge, index: int, mergers: int, meter: Meter) -> None:
         self.edge = edge
@@ -110,27 +110,27 @@ class Streams:
         self._mergers = mergers
         self._of: dict[int, Stream] = {}  # by session
         self._arrived = [0] * mergers  # bytes of each merger's deliveries
-        self._confirmed = [0] * mergers  # and how many of them it was told of
+        self._confirmed = [0] * mergers  # and how many of them were confirmed to it
 
     def __len__(self) -> int:
         return len(self._of)
 
     @property
     def counters(self) -> dict[str, int]:
-        """Sizes of the moment."""
+        """The present numbers of streams, untaken batches and credits."""
         streams = self._of.values()
         untaken = sum(stream.sent[0] - stream.taken[0] for stream in streams)
         window = sum(stream.window_batches for stream in streams)
         return {"streams": len(streams), "untaken": untaken, "credits": max(window - untaken, 0)}
 
     def open(self, stream: Stream, session: int, epoch: int) -> None:
-        """The stream has its session's number and a new epoch: attach it."""
+        """Attaches a stream, which has its session's number and a new epoch."""
         if stream.closed:
             return
         if session <= 0:
             problem = f"{-session} sessions are named, the tenant's quota (sessions)"
             over = ResourceExhausted(problem, QUOTA_RETRY_MS) if session else None
-            self._opened(stream, over)
+            self._finish_opening(stream, over)
             return
         if stream.of not in (0, session):
             self.fail(stream, FailedPrecondition("cursor: it is of another session"))
@@ -145,29 +145,29 @@ class Streams:
         stream.number = stream.idle = 0
         stream.base = taken = stream.taken
         stream.told = (*taken, stream.ack)
-        self._attach(stream)
+        self._attach_stream(stream)
 
     def fail(self, stream: Stream, problem: BaseException) -> None:
-        """The stream gets no number or epoch."""
-        self._forget(stream)
-        self._opened(stream, problem)
+        """Ends a stream that gets no session number or epoch."""
+        self._forget_stream(stream)
+        self._finish_opening(stream, problem)
 
     def on(self, frame: Attached | Delivery) -> None:
-        """From the session's merger."""
+        """Handles a message from the session's merger."""
         if isinstance(frame, Delivery):
             merger = frame.session % self._mergers
             self._arrived[merger] += len(frame.data)
             if self._arrived[merger] - self._confirmed[merger] >= ARRIVED_BYTES:
-                self._confirm(merger)
+                self._confirm_arrivals(merger)
         stream = self._of.get(frame.session)
         if stream is None:
-            self._to_merger(Detach(frame.session, frame.epoch))
+            self._send_to_merger(Detach(frame.session, frame.epoch))
         elif stream.epoch != frame.epoch:
             return
         elif isinstance(frame, Attached):
-            self._attached(stream, frame)
+            self._finish_attach(stream, frame)
         elif frame.closed:
-            self._forget(stream)
+            self._forget_stream(stream)
             stream.sink(_TAKEN_OVER)
         elif frame.number == stream.number + 1:
             stream.number += 1
@@ -176,25 +176,25 @@ class Streams:
             key = None if traces is None else traces.of_delivery(data)
             stream.arrived.append((time.monotonic(), key))
             if stream.sink(data):
-                self._to_merger(Detach(stream.session, stream.epoch))
+                self._send_to_merger(Detach(stream.session, stream.epoch))
                 stream.epoch = 0  # until `Stream.again`
         elif frame.number > stream.number:
             self.anew(stream)
 
     def tell(self, stream: Stream) -> None:
-        """Tell the merger what the client took and acknowledged."""
+        """Sends the merger what the client took and acknowledged."""
         taken, stream.idle = stream.taken, 0
         stream.told = (*taken, stream.ack)
         batches, size = (a - b for a, b in zip(taken, stream.base, strict=True))
-        self._to_merger(
+        self._send_to_merger(
             Credit(stream.session, stream.epoch, self._index, batches, size, stream.ack)
         )
 
     def tick(self) -> None:
-        """Tell what was gathered; repeat what may have got lost."""
+        """Sends what was gathered, and repeats what may have been lost."""
         for merger in range(self._mergers):
             if self._arrived[merger] != self._confirmed[merger]:
-                self._confirm(merger)
+                self._confirm_arrivals(merger)
         for stream in self._of.values():
             if not stream.epoch:
                 continue  # a new one is on its way
@@ -202,10 +202,10 @@ class Streams:
             if (*stream.taken, stream.ack) != stream.told:
                 self.tell(stream)
             elif stream.idle >= REPEAT_TICKS:
-                self.tell(stream) if stream.attached else self._attach(stream)
+                self.tell(stream) if stream.attached else self._attach_stream(stream)
 
     def joined(self, peer: Address) -> None:
-        """A merger was replaced: its sessions' streams are attached anew."""
+        """Attaches the streams of a merger's sessions again when it was replaced."""
         if peer.role == "merger":
             self._arrived[peer.index] = self._confirmed[peer.index] = 0
             for stream in list(self._of.values()):
@@ -213,37 +213,38 @@ class Streams:
                     self.anew(stream)
 
     def drop(self, stream: Stream) -> None:
-        """Forget a stream and tell the merger."""
+        """Removes a stream and notifies the merger."""
         with self.edge.lock:
             if self._of.get(stream.session) is stream and not stream.closed:
                 self.tell(stream)
-                self._to_merger(Detach(stream.session, stream.epoch))
-            self._forget(stream)
+                self._send_to_merger(Detach(stream.session, stream.epoch))
+            self._forget_stream(stream)
 
     def anew(self, stream: Stream) -> None:
-        """What was sent and not acknowledged comes again, under a new epoch."""
+        """Requests a new epoch for a stream, under which all that is not acknowledged is sent
+        again."""
         stream.epoch = 0
         self.edge.rename(stream)
 
-    def _confirm(self, merger: int) -> None:
+    def _confirm_arrivals(self, merger: int) -> None:
         self._confirmed[merger] = self._arrived[merger]
-        told = Arrived(self._index, self._arrived[merger])
-        self.edge.send([Send(Address("merger", merger), told)])
+        confirmation = Arrived(self._index, self._arrived[merger])
+        self.edge.send([Send(Address("merger", merger), confirmation)])
 
-    def _attach(self, stream: Stream) -> None:
+    def _attach_stream(self, stream: Stream) -> None:
         stream.idle = 0
         batches = max(stream.window_batches - (stream.sent[0] - stream.base[0]), 0)
         size = max(stream.window_bytes - (stream.sent[1] - stream.base[1]), 0)
-        self._to_merger(
+        self._send_to_merger(
             Attach(
                 stream.session, stream.epoch, self._index, stream.fields, batches, size, stream.ack
             )
         )
 
-    def _attached(self, stream: Stream, frame: Attached) -> None:
+    def _finish_attach(self, stream: Stream, frame: Attached) -> None:
         if frame.refused:
-            self._forget(stream)
-            self._opened(
+            self._forget_stream(stream)
+            self._finish_opening(
                 stream,
                 FailedPrecondition(
                     f"cursor: {stream.ack} is above {frame.last}, the last number of this session: "
@@ -252,11 +253,11 @@ class Streams:
             )
             return
         stream.attached = True
-        self._opened(stream)
+        self._finish_opening(stream)
         if frame.sent > stream.number:
             self.anew(stream)
 
-    def _opened(self, stream: Stream, problem: BaseException | None = None) -> None:
+    def _finish_opening(self, stream: Stream, problem: BaseException | None = None) -> None:
         opening, stream.opening = stream.opening, None
         if opening is None:
             if isinstance(problem, Exception):
@@ -268,11 +269,11 @@ class Streams:
         else:
             opening.set_exception(problem)
 
-    def _forget(self, stream: Stream) -> None:
+    def _forget_stream(self, stream: Stream) -> None:
         stream.closed = True
         if self._of.get(stream.session) is stream:
             del self._of[stream.session]
 
-    def _to_merger(self, frame: Frame) -> None:
+    def _send_to_merger(self, frame: Frame) -> None:
         session = frame.session  # type: ignore[attr-defined]
         self.edge.send([Send(Address("merger", session % self._mergers), frame)])

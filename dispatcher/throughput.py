@@ -1,8 +1,8 @@
 """Notices that objects wait in a dispatcher while hardly any are completed.
 
-Time is counted in ticks, so that the same events always give the same answer. Work waits
-while the oldest open batch is older than a fast answer takes. Then throughput is low when few
-objects a second are completed, or few compared with what this dispatcher has done before.
+Time is counted in ticks, so that the same events always give the same result. Objects wait
+while the oldest open batch is older than a fast batch takes. Throughput is then low if few objects
+per second are completed, or few compared with what this dispatcher usually completes.
 """
 
 from __future__ import annotations
@@ -10,26 +10,26 @@ from __future__ import annotations
 from collections import deque
 
 WAIT_TICKS = 2
-"""Age of the oldest batch from which work waits: more than 0.1 s."""
+"""Age of the oldest batch from which objects wait: more than 0.1 s."""
 WINDOW_TICKS = 10
-"""Over which completed objects are counted: 1 s."""
+"""The time over which completed objects are counted: 1 s."""
 STALL_TICKS = 30
-"""For how long throughput must be low: 3 s, as long as until a batch is first sent again."""
+"""How long throughput must be low: 3 s, the time after which a batch is first sent again."""
 HUNG_TICKS = 100
-"""Age from which one batch is a stall, however many others are completed."""
+"""Age from which a single batch is a stall, however many others are completed."""
 FEW_OBJECTS = 1_000
-"""A second, which no service that works is content with; by judgement."""
+"""Objects per second below which throughput is low on any machine; set by judgement."""
 COLLAPSE = 20
-"""Throughput that falls to this fraction of the usual one has collapsed."""
+"""Throughput is low if it falls to the usual one divided by this."""
 REPORT_TICKS = 600
-"""Between two reports of a stall that lasts, or of two that follow each other: a minute."""
+"""The least time between two reports, of one long stall or of two: a minute."""
 MEMORY_TICKS = 6_000
-"""After which a rate that is not reached any more has faded to about a third: 10 minutes."""
+"""The time after which a rate that is no longer reached has faded to about a third: 10 minutes."""
 
 
 class Throughput:
-    """`stalled` says whether work waits now while throughput is low; `stalls` counts how often
-    that began, `low_ticks` for how long it has lasted."""
+    """The state of one dispatcher's throughput. `stalled` says whether objects wait now while
+    throughput is low; `stalls` counts how often that began, `low_ticks` how long it has lasted."""
 
     def __init__(self) -> None:
         self.stalled = False

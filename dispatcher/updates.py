@@ -15,19 +15,19 @@ LANES = ("deletes", "inserts")
 
 
 class Updates:
-    """Those that come while the sequencer is busy leave together. Called under the edge's
-    lock, but for the futures' call-backs, which take it."""
+    """A queue of updates; those that come while the sequencer is busy leave together. Called under
+    the edge's lock, except the futures' call-backs, which take it."""
 
     def __init__(self, questions: Questions, lock: Any) -> None:
         self._questions = questions
         self._lock = lock
-        self._queue: list[UpdateRequest] = []  # not yet passed on
+        self._queue: list[UpdateRequest] = []  # not yet sent
         self._rows = [0, 0]  # by lane: not yet answered
         self._bytes = [0, 0]
 
     def add(self, request: UpdateRequest, rows: int, inserts: bool) -> Future[Any]:
-        """Its answer; ResourceExhausted when too much waits. Deletes have room of their own:
-        they are what ends an overload."""
+        """Adds a request and returns the future of its answer, which fails with ResourceExhausted
+        if too much waits. Deletes have a limit of their own, since they end an overload."""
         lane, size = int(inserts), len(request.rows)
         for waiting, more, limit, unit, name in (
             (self._rows[lane], rows, WAITING_UPDATES, "", "waiting_updates"),
@@ -41,16 +41,16 @@ class Updates:
         self._rows[lane] += rows
         self._bytes[lane] += size
         seq, future = self._questions.expect()
-        future.add_done_callback(functools.partial(self._answered, lane, rows, size))
+        future.add_done_callback(functools.partial(self._release_room, lane, rows, size))
         self._queue.append(request.numbered(seq))
         return future
 
     def take(self) -> list[UpdateRequest]:
-        """What is to be passed on now."""
+        """Removes and returns the requests to send now."""
         queue, self._queue = self._queue, []
         return queue
 
-    def _answered(self, lane: int, rows: int, size: int, _: Future[Any]) -> None:
+    def _release_room(self, lane: int, rows: int, size: int, _: Future[Any]) -> None:
         with self._lock:
             self._rows[lane] -= rows
             self._bytes[lane] -= size

@@ -1,6 +1,6 @@
-"""Those who watch the stream at a dispatcher: a few objects and matches, ten times a second.
+"""The watchers of a dispatcher's stream: they get a few objects and matches ten times a second.
 
-While nobody watches, a batch costs a test here, and mergers are told nothing.
+Without watchers a batch costs one test here, and mergers get no requests.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ from ps2stream.tenants import key, key_of
 
 MAX_WATCHERS = 16
 TIMED = 1024
-"""Batches whose matches are waited for, to know how long they take."""
+"""The number of batches of which the latency of matches is measured at a time."""
 
 
 class Watcher:
-    """One who watches as `tenant`: whose queries' matches are told. `tell` must not block."""
+    """A watcher of `tenant`, which gets the matches of that tenant's queries. `tell` must not
+    block."""
 
     def __init__(self, tenant: str, tell: Callable[[Glimpse], None]) -> None:
         self.key = key(tenant)
@@ -39,7 +40,7 @@ class Watcher:
         self.allowance = Allowance()
 
     def own(self, seen: Seen) -> Seen:
-        """What may be seen of these matches: they are its tenant's, and not too many."""
+        """Returns the matches that this watcher may see: those of its tenant, and not too many."""
         names = column_to_strings(seen.query_off, seen.query)
         mine = [i for i, name in enumerate(names) if key_of(name.encode()) == self.key]
         rows = np.array(mine, np.int64)
@@ -77,18 +78,18 @@ class Watchers:
         if len(self._all) >= MAX_WATCHERS:
             raise ResourceExhausted(f"{MAX_WATCHERS} watch, the limit (watchers)")
         self._all.append(watcher)
-        self._ask()
+        self._request_matches()
 
     def drop(self, watcher: Watcher) -> None:
-        """It watches no more; it may have been dropped before."""
+        """Removes a watcher, which may have been removed before."""
         if watcher in self._all:
             self._all.remove(watcher)
         if not self._all:
-            self._clear()
+            self._clear_gathered()
             self._waiting.clear()
 
     def accepted(self, rows: ObjectRows, offset: int, routed: bool) -> None:
-        """A batch; `routed` says whether mergers will complete it."""
+        """Notes an accepted batch; `routed` says whether mergers will complete it."""
         if not self._all:
             return
         self._accepted += len(rows)
@@ -112,7 +113,7 @@ class Watchers:
             self._objects.append(some)
 
     def completed(self, frame: Completed) -> None:
-        """A merger has made the matches of these batches durable."""
+        """Notes that a merger has made the matches of these batches durable."""
         if not self._waiting:
             return
         for batch in frame.batch.tolist():
@@ -123,38 +124,39 @@ class Watchers:
                 self._latency.append(self._clock() - since)
 
     def on(self, seen: Seen) -> None:
-        """From a merger."""
+        """Gathers matches from a merger."""
         if self._all:
             self._matched += seen.pairs
             self._matches.append(seen)
 
     def tick(self) -> None:
-        """Ten times a second: tell what there is, and once a second also that there is none."""
+        """Calls the watchers, ten times a second, with what was gathered; once a second also with
+        nothing."""
         if not self._all:
             return
         self._ticks += 1
         full = self._ticks % TICKS_PER_S == 0
         if full:
-            self._ask()
+            self._request_matches()
         self._allowance.tick()
-        told = full or self._accepted or self._latency
-        # A glimpse that only the matches of others call for would tell that there are some.
-        matched = self._matched if told else 0
+        is_due = full or self._accepted or self._latency
+        # If the matches of other tenants caused a glimpse, it would reveal that there are some.
+        matched = self._matched if is_due else 0
         for watcher in self._all:
             watcher.allowance.tick()
             matches = [own for seen in self._matches if len((own := watcher.own(seen)).handle)]
-            if told or matches:
-                told_so = (self._accepted, matched, self._latency)
-                watcher.tell(Glimpse(self._objects, matches, *told_so))
+            if is_due or matches:
+                counts = (self._accepted, matched, self._latency)
+                watcher.tell(Glimpse(self._objects, matches, *counts))
         matched = self._matched - matched
-        self._clear()
+        self._clear_gathered()
         self._matched = matched
 
-    def _clear(self) -> None:
+    def _clear_gathered(self) -> None:
         self._objects, self._matches, self._latency = [], [], []
         self._accepted = self._matched = 0
 
-    def _ask(self) -> None:
-        """Have the mergers tell their matches."""
-        asked = Watching(self._index)
-        self._send([Send(Address("merger", merger), asked) for merger in range(self._mergers)])
+    def _request_matches(self) -> None:
+        """Requests matches from the mergers."""
+        request = Watching(self._index)
+        self._send([Send(Address("merger", merger), request) for merger in range(self._mergers)])

@@ -1,4 +1,4 @@
-"""What each part of the plan has to do, as far as one dispatcher knows."""
+"""The load of each part of the plan, as far as one dispatcher knows."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ps2stream.routing.costs import Weights
 from ps2stream.routing.unit_kernels import LEVEL_SHIFT
 
 
-def weighed(gridt: Gridt, sample: ObjectSample) -> Weights:
-    """By cell and worker the objects of `sample` that would be sent there; where there are
-    none, the live queries."""
+def weigh_parts(gridt: Gridt, sample: ObjectSample) -> Weights:
+    """Returns as weights, by cell and worker, the objects of `sample` that would be sent there; if
+    there are none, the live queries."""
     shares, _ = gridt.route(sample.lon, sample.lat, sample.term_off, sample.term)
     if shares:
         lon, lat = (np.concatenate([getattr(s, name) for s in shares]) for name in ("lon", "lat"))

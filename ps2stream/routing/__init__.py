@@ -1,1 +1,1 @@
-"""Routing plans: who owns which unit, how queries are posted, how one plan follows another."""
+"""Routing plans: who owns which unit, how queries are posted, and how one plan follows another."""

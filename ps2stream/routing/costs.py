@@ -1,4 +1,4 @@
-"""What work costs a worker, and how evenly it is divided (algorithms.md 1.3, 1.11)."""
+"""The costs of a worker's work, and how evenly it is divided (algorithms.md 1.3, 1.11)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from ps2stream.protocol.frame import F64, I64, U32
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Costs:
-    """c1 to c4 of Definition 1, microseconds: a candidate, an object, an insert and a delete
-    of a posting. The defaults were fitted once; `ps2stream calibrate` fits them anew."""
+    """The costs c1 to c4 of Definition 1, in microseconds: of a candidate, an object, an insert
+    and a delete of a posting. The defaults were fitted once; `ps2stream calibrate` fits them to
+    a machine."""
 
     c1: float = 0.02
     c2: float = 0.6
@@ -20,8 +21,9 @@ class Costs:
 
 
 class Weights(NamedTuple):
-    """The load of parts, in any unit: base-level cell uint32[n], worker int64[n], float64[n].
-    Rows of the same part are summed; what the plan does not give to that worker is ignored."""
+    """The load of parts, in any unit of measure: base-level cell uint32[n], worker int64[n],
+    weight float64[n]. Rows of the same part are summed; rows that the plan does not assign to
+    that worker are ignored."""
 
     cell: U32
     worker: I64
@@ -29,6 +31,6 @@ class Weights(NamedTuple):
 
 
 def balance(loads: F64) -> float:
-    """L_max / L_min; infinite where a worker has nothing to do."""
+    """Returns L_max / L_min, which is infinite if a worker has nothing to do."""
     low = float(loads.min())
     return float(loads.max()) / low if low > 0 else float("inf")

@@ -1,10 +1,9 @@
 """H1: which worker owns a unit (cell, term). The compiled form of a routing plan.
 
-Compact (algorithms.md 1.6): one worker a space leaf; a shared term map a text leaf, with
-a hash over the leaf's workers for every other term (7.14); a few words for a cell of
-which something was moved. On coarser levels, where
-only very large regions live, the owner is a hash of (cell, term) over all workers.
-H1 is therefore total: every unit has exactly one owner.
+The form is compact (algorithms.md 1.6): a space leaf has one worker; a text leaf has a shared
+term map and a hash over the leaf's workers for every other term (7.14); a cell of which parts
+migrated takes a few words. On coarser levels, where only very large regions live, the owner is
+a hash of (cell, term) over all workers. H1 is therefore total: every unit has exactly one owner.
 """
 
 from __future__ import annotations
@@ -19,9 +18,12 @@ from ps2stream.routing.unit_kernels import U16, empty_table, fill, owners
 
 
 class HashedLeaf(NamedTuple):
-    """A leaf with its terms hashed. A space leaf has one worker and `term` None; a text
-    leaf maps `term` (uint64[n]) to `owner` (uint16[n]), any other term to `workers`; a moved
-    one any other term to the owner by leaf number `base`, or whom (from, to) `moves` it to."""
+    """A leaf with its terms hashed.
+
+    A space leaf has one worker, and `term` is None. A text leaf maps `term` (uint64[n]) to `owner`
+    (uint16[n]), and any other term to one of `workers`. A moved leaf maps `term` likewise, and any
+    other term to its owner by leaf number `base`; if `moves` has a pair (from, to) that begins
+    with this owner, the second of the pair owns it instead."""
 
     workers: tuple[int, ...]
     term: U64 | None = None
@@ -31,7 +33,7 @@ class HashedLeaf(NamedTuple):
 
 
 class H1:
-    """term -> worker in every cell. Immutable.
+    """An immutable map from term to worker in every cell.
 
     cells: the leaf number of each base-level cell, uint32[rows * columns], row-major.
     """
@@ -58,7 +60,8 @@ class H1:
                 fill(self._table, place, leaf.term, leaf.owner)
 
     def owners(self, tag_cell: U32, tag_term: U64) -> U16:
-        """The worker of each tag (tag_cell = level << 28 | cell on that level)."""
+        """Returns the worker of each tag, uint16[n] (tag_cell = level << 28 | cell on that
+        level)."""
         out = np.empty(len(tag_cell), np.uint16)
         owners(
             np.ascontiguousarray(tag_cell, np.uint32),
@@ -78,9 +81,9 @@ class H1:
 
     @property
     def bytes(self) -> int:
-        """Memory held."""
-        held = (
+        """The memory of all arrays."""
+        arrays = (
             self._cells, self._text, self._off, self._worker, self._base, self._move_off,
             self._moves, self._table,
         )  # fmt: skip
-        return sum(int(a.nbytes) for a in held)
+        return sum(int(a.nbytes) for a in arrays)

@@ -1,8 +1,8 @@
 """Leaves of a plan: how the terms of some cells are divided among workers.
 
-The planner makes space and text leaves, each for many cells. A live adjustment moves parts
-of single cells; what a cell's leaf says of it then is "as leaf b, but for these": a few
-words, however many terms b lists. So plans stay small after thousands of moves.
+The planner makes space and text leaves, each for many cells. An adjustment at run time migrates
+parts of single cells. The new leaf of such a cell says "as leaf b, but for these", which takes a
+few words however many terms b lists. So plans stay small after thousands of migrations.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from ps2stream.errors import PlanError
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """All terms of the leaf's cells belong to one worker."""
+    """A leaf whose worker owns all terms of its cells."""
 
     worker: int
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A term belongs to the worker it is listed with, any other to a hash over `workers`."""
+    """A leaf that divides terms: a listed term belongs to the worker it is listed with, any other
+    to a hash over `workers`."""
 
     workers: tuple[int, ...]
     terms: Mapping[str, int] = field(default_factory=dict)
@@ -35,9 +36,10 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A term belongs to the worker it is listed with, any other to whom `to` gives the
-    worker that leaf number `base` gives it to; workers that `to` does not name keep theirs.
-    `base` is a space or a text leaf."""
+    """A leaf that differs from leaf number `base`, a space or a text leaf, because parts migrated.
+
+    A listed term belongs to the worker it is listed with. Any other term belongs to worker w by
+    leaf `base`: if `to` names w, it now belongs to `to[w]`, else it stays with w."""
 
     base: int
     to: Mapping[int, int] = field(default_factory=dict)
@@ -52,8 +54,8 @@ Leaf = Space | Text | Moved
 
 
 def holders(leaves: Sequence[Leaf]) -> list[tuple[int, ...]]:
-    """Of each leaf the workers that it can give a term to, each once; no other owns any."""
-    plain = [() if isinstance(leaf, Moved) else _named(leaf) for leaf in leaves]
+    """Returns for each leaf the workers that can own a term by it, each once."""
+    plain = [() if isinstance(leaf, Moved) else _list_workers(leaf) for leaf in leaves]
     out = []
     for leaf, named in zip(leaves, plain, strict=True):
         if isinstance(leaf, Moved):
@@ -63,15 +65,15 @@ def holders(leaves: Sequence[Leaf]) -> list[tuple[int, ...]]:
     return out
 
 
-def _named(leaf: Space | Text) -> tuple[int, ...]:
+def _list_workers(leaf: Space | Text) -> tuple[int, ...]:
     if isinstance(leaf, Space):
         return (leaf.worker,)
     return tuple(dict.fromkeys((*leaf.workers, *leaf.terms.values())))
 
 
 def check_leaf(leaves: Sequence[Leaf], number: int, workers: int) -> None:
-    """Raises PlanError unless a leaf names workers 0..workers - 1 and stands on a leaf that
-    stands on none."""
+    """Raises PlanError unless a leaf names only workers 0..workers - 1, and its base, if it has
+    one, is a space or a text leaf."""
     leaf = leaves[number]
     if isinstance(leaf, Space):
         named = [leaf.worker]
@@ -94,7 +96,7 @@ def check_leaf(leaves: Sequence[Leaf], number: int, workers: int) -> None:
 
 
 def leaf_to_dict(leaf: Leaf) -> dict[str, Any]:
-    """JSON-ready."""
+    """Returns a JSON-ready dict."""
     if isinstance(leaf, Space):
         return {"worker": leaf.worker}
     if isinstance(leaf, Text):
@@ -107,7 +109,7 @@ def leaf_to_dict(leaf: Leaf) -> dict[str, Any]:
 
 
 def leaf_from_dict(data: Mapping[str, Any]) -> Leaf:
-    """The inverse. Raises PlanError."""
+    """Reads what `leaf_to_dict` returns. Raises PlanError."""
     if not isinstance(data, Mapping):
         raise PlanError(f"plan: {data!r} is no leaf")
     if "worker" in data:
@@ -128,7 +130,7 @@ def leaf_from_dict(data: Mapping[str, Any]) -> Leaf:
 
 
 def whole(value: object) -> int:
-    """A number of a plan. Raises PlanError."""
+    """Checks that a value of a plan is an integer of 64 bits and returns it. Raises PlanError."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise PlanError(f"plan: {value!r} should be a whole number")
     if abs(value) >= 1 << 63:

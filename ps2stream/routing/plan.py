@@ -1,10 +1,10 @@
-"""RoutingPlan: an immutable, versioned value that says which worker owns what.
+"""RoutingPlan: an immutable, versioned value that says which worker owns which unit.
 
 A plan is a file (plan_file.py). It carries term *strings*, which are hashed with the
-service's salt when the plan is compiled, and the settings of the text analysis that its
-strings came out of, without the salt: that stays with the data, and a plan may serve
+service's salt when the plan is compiled, and the settings of the text analysis that made
+these strings, without the salt: the salt stays with the data, and a plan may serve
 several services (docs/decisions/0004-plans-carry-a-mark-of-the-salt.md).
-Every way in which a plan can be wrong is a PlanError with the reason.
+Every error in a plan raises PlanError with the reason.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 TOP_TERM = ""
-"""The pseudo-term of queries without words, as it stands in plans and tables."""
+"""The pseudo-term of queries without words, as it is written in plans and tables."""
 MAX_WORKERS = 1024
 _FIELDS = frozenset(
     (
@@ -62,9 +62,11 @@ _FIELDS = frozenset(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RoutingPlan:
-    """cells: the leaf number of each base-level cell, row-major, uint32[rows * columns].
+    """A plan: who owns which unit.
+
+    cells: the leaf number of each base-level cell, row-major, uint32[rows * columns].
     frequencies: how many objects of a sample hold a term; absent terms are the rarest.
-    base_version: the version that this plan was derived from, 0 for none. made: how the
+    base_version: the version from which this plan was derived, 0 for none. made: how the
     planner made it, for people; the service ignores it."""
 
     workers: int
@@ -90,7 +92,7 @@ class RoutingPlan:
             raise PlanError(
                 f"plan: version {self.version} does not follow its base {self.base_version}"
             )
-        if len(cells) != (want := _cells_of(self.grid)):
+        if len(cells) != (want := _count_cells(self.grid)):
             raise PlanError(f"plan: {len(cells)} cells are mapped, the grid has {want}")
         if len(cells) and int(cells.max()) >= len(self.leaves):
             raise PlanError(f"plan: a cell names leaf {cells.max()} of {len(self.leaves)}")
@@ -101,47 +103,49 @@ class RoutingPlan:
         """Raises PlanError unless this plan fits a service with this analysis, and, when
         given, this number of workers."""
         if analysis.fingerprint() != self.analysis.fingerprint():
-            _same_settings(_settings(self.analysis), analysis)
+            _check_settings(_describe_analysis(self.analysis), analysis)
             raise PlanError("plan: its terms are hashed with another salt than the service's")
         if workers is not None and workers != self.workers:
             raise PlanError(f"plan: made for {self.workers} workers; this service has {workers}")
 
     @property
     def route(self) -> int:
-        """A number for what decides who owns what, the same for equal plans."""
-        beside = ("version", "base_version", "frequencies", "made")
-        body = {k: v for k, v in self.to_dict().items() if k not in beside}
+        """The number by which objects are sent: a hash of all that decides who owns which unit,
+        so plans that assign units alike have the same."""
+        ignored = ("version", "base_version", "frequencies", "made")
+        body = {k: v for k, v in self.to_dict().items() if k not in ignored}
         raw = json.dumps(body, sort_keys=True).encode()
         return int.from_bytes(hashlib.blake2b(raw, digest_size=7).digest(), "big")
 
     def compile(self, analyzer: Analyzer) -> H1:
-        """H1 with the terms hashed by `analyzer`. Raises PlanError on a foreign analysis,
-        and on a listed term that no text analyses into (`Flood` instead of `flood`)."""
+        """Returns H1 with the terms hashed by `analyzer`. Raises PlanError if the analysis is
+        another, and for a listed term that the analysis never yields (`Flood` instead of
+        `flood`)."""
         self.check(analyzer.analysis)
         return H1(
             self.workers,
             self.cells,
-            [_hashed(number, leaf, analyzer) for number, leaf in enumerate(self.leaves)],
+            [_hash_leaf(number, leaf, analyzer) for number, leaf in enumerate(self.leaves)],
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready; cells as runs [count, leaf]; the analysis without its salt."""
+        """Returns a JSON-ready dict, with cells as runs [count, leaf] and the analysis without its
+        salt."""
         return {
             "version": self.version,
             "base_version": self.base_version,
             "workers": self.workers,
-            "analysis": _settings(self.analysis),
+            "analysis": _describe_analysis(self.analysis),
             "grid": self.grid.to_dict(),
             "leaves": [leaf_to_dict(leaf) for leaf in self.leaves],
-            "cells": _runs(self.cells),
+            "cells": _encode_runs(self.cells),
             "frequencies": dict(self.frequencies),
         } | ({"made": dict(self.made)} if self.made else {})
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], analysis: Analysis | None = None) -> RoutingPlan:
-        """The inverse of `to_dict`, under the service's `analysis`, with which the settings
-        in `data` must agree; without it, under these settings and salt 0. Raises PlanError.
-        """
+        """Reads what `to_dict` returns. The settings in `data` must agree with the service's
+        `analysis`; without it, these settings and salt 0 are used. Raises PlanError."""
         if unknown := sorted(set(data) - _FIELDS):
             raise PlanError(f"plan: unknown field {unknown[0]!r}")
         try:
@@ -150,14 +154,16 @@ class RoutingPlan:
             if analysis is None:
                 own = {"salt": 0, "regex_unicode": unicode_version()}
                 analysis = Analysis.from_dict(own | dict(settings))
-            _same_settings(settings, analysis)
+            _check_settings(settings, analysis)
             return cls(
                 workers=whole(data["workers"]),
                 analysis=analysis,
                 grid=grid,
                 leaves=tuple(leaf_from_dict(leaf) for leaf in data["leaves"]),
-                cells=_unrun(data["cells"], _cells_of(grid)),
-                frequencies={str(t): _count(n) for t, n in data.get("frequencies", {}).items()},
+                cells=_decode_runs(data["cells"], _count_cells(grid)),
+                frequencies={
+                    str(t): _read_frequency(n) for t, n in data.get("frequencies", {}).items()
+                },
                 version=whole(data.get("version", 1)),
                 base_version=whole(data.get("base_version", 0)),
                 made=data.get("made", {}),
@@ -177,9 +183,9 @@ def built_in_plan(
     sample: tuple[F64, F64] | None = None,
     frequencies: Mapping[str, int] | None = None,
 ) -> RoutingPlan:
-    """The plan to start with: a kd-tree by median load over a sample (lon, lat in degrees,
-    float64[n] each), or equal blocks of the grid when nothing is known. What no line can
-    divide (a hot cell) is divided by text."""
+    """Returns the plan to start with: a kd-tree by median load over a sample (lon, lat in degrees,
+    float64[n] each), or equal blocks of the grid if there is no sample. A rectangle that no line
+    divides evenly (a hot cell) is divided by text."""
     rows, columns = 1 << grid.lat_bits, 1 << grid.lon_bits
     load = np.zeros(rows * columns, np.float64)
     if sample is not None and len(sample[0]):
@@ -198,27 +204,28 @@ def text_plan(
     terms: Mapping[str, int] | None = None,
     frequencies: Mapping[str, int] | None = None,
 ) -> RoutingPlan:
-    """One text leaf everywhere: the listed terms to their workers, the rest by hash."""
+    """Returns a plan of one text leaf everywhere: listed terms belong to their workers, all others
+    are divided by hash."""
     leaf = Text(tuple(range(workers)), terms or {})
-    cells = np.zeros(_cells_of(grid), np.uint32)
+    cells = np.zeros(_count_cells(grid), np.uint32)
     return RoutingPlan(workers, analysis, grid, (leaf,), cells, frequencies or {})
 
 
 def hash_units(analyzer: Analyzer, terms: Sequence[str]) -> U64:
-    """The hashes of posting terms, uint64[n]; of TOP_TERM it is TOP."""
+    """Returns the hashes of posting terms, uint64[n]; the hash of TOP_TERM is TOP."""
     top = np.fromiter((term == TOP_TERM for term in terms), np.bool_, len(terms))
     return np.where(top, TOP, np.asarray(analyzer.hash_terms(terms), np.uint64))
 
 
-def _cells_of(grid: Grid) -> int:
+def _count_cells(grid: Grid) -> int:
     return 1 << (grid.lon_bits + grid.lat_bits)
 
 
-def _settings(analysis: Analysis) -> dict[str, Any]:
+def _describe_analysis(analysis: Analysis) -> dict[str, Any]:
     return {name: value for name, value in analysis.to_dict().items() if name != "salt"}
 
 
-def _same_settings(settings: Mapping[str, Any], analysis: Analysis) -> None:
+def _check_settings(settings: Mapping[str, Any], analysis: Analysis) -> None:
     if not isinstance(settings, Mapping):
         raise PlanError(f"plan: the field 'analysis' is {settings!r}, not the settings")
     ours = analysis.to_dict()
@@ -233,12 +240,12 @@ def _same_settings(settings: Mapping[str, Any], analysis: Analysis) -> None:
             )
 
 
-def _hashed(number: int, leaf: Leaf, analyzer: Analyzer) -> HashedLeaf:
+def _hash_leaf(number: int, leaf: Leaf, analyzer: Analyzer) -> HashedLeaf:
     if isinstance(leaf, Space):
         return HashedLeaf((leaf.worker,))
     terms = list(leaf.terms)
     hashes = hash_units(analyzer, terms)
-    # A term analyses into itself, beside TOP; anything else listed would never be met.
+    # The analysis must yield the term itself, beside TOP, or no object would ever have it.
     off, found = analyzer.analyse(*strings_to_column(terms))
     row = row_of(off)
     itself = np.zeros(len(terms), bool)
@@ -255,21 +262,21 @@ def _hashed(number: int, leaf: Leaf, analyzer: Analyzer) -> HashedLeaf:
     return HashedLeaf(leaf.workers, hashes, owner)
 
 
-def _count(value: object) -> int:
+def _read_frequency(value: object) -> int:
     if (number := whole(value)) < 0:
         raise PlanError(f"plan: a frequency is {number}")
     return number
 
 
-def _runs(cells: U32) -> list[list[int]]:
+def _encode_runs(cells: U32) -> list[list[int]]:
     first = np.flatnonzero(np.r_[True, cells[1:] != cells[:-1]]) if len(cells) else cells[:0]
     return np.stack([np.diff(np.r_[first, len(cells)]), cells[first]], axis=1).tolist()  # type: ignore[no-any-return]
 
 
-def _unrun(runs: Sequence[Sequence[int]], cells: int) -> U32:
+def _decode_runs(runs: Sequence[Sequence[int]], cells: int) -> U32:
     count = [whole(run[0]) for run in runs]
     leaf = [whole(run[1]) for run in runs]
-    # Checked before the array is made: a hand-written count may be anything.
+    # This check comes before the array is made: a hand-written count may be anything.
     if any(c < 1 for c in count) or sum(count) != cells:
         raise PlanError(f"plan: the runs of cells must add up to the {cells} of the grid")
     if any(not 0 <= n < 2**32 for n in leaf):

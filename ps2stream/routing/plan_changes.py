@@ -1,12 +1,17 @@
-"""The strategy: the plan that says who owns what, and the one that is to follow it.
+"""The strategy: the present plan, which says who owns which unit, and the plan that follows it.
 
-It changes by records of the ledger, each with an LSN of its own, so that everyone changes at
-the same place of the one order (contract.md 3, docs/decisions/0009): BEGIN makes owners by
-the following plan hold what they will serve, SWITCH routes objects by it, FINISH lets the old
-owners forget, ABORT the new ones. APART lets two plans coexist (section V-B of PS2Stream):
-queries inserted after it belong to the following plan alone, those of before to the old one,
-and objects go to the owners by both; UNITE begins to move what is left. SET is the whole
-strategy. CHECKED tells what was found at the end of a move, and changes nothing.
+It changes by records of the ledger, each with an LSN of its own, so that every actor changes at
+the same place of the total order (contract.md 3, docs/decisions/0009):
+
+- BEGIN has the owners by the following plan fetch the queries that they will serve.
+- SWITCH routes objects by the following plan.
+- FINISH lets the old owners drop these queries.
+- ABORT lets the new owners drop them.
+- APART lets two plans coexist (section V-B of PS2Stream): queries inserted after it belong to the
+  following plan alone, earlier ones to the old plan, and objects go to the owners by both.
+- UNITE begins to migrate the queries that are left with the old plan.
+- SET is the whole strategy.
+- CHECKED reports what was found at the end of a migration, and changes nothing.
 """
 
 from __future__ import annotations
@@ -31,12 +36,12 @@ from ps2stream.routing.leaves import Leaf, Moved, holders
 from ps2stream.routing.plan import RoutingPlan
 
 Figures = Mapping[str, int]
-"""Of a move, by name; they are kept with its records and change nothing."""
+"""The figures of a migration, by name; they are kept with its records and change nothing."""
 NO_FIGURES: Figures = MappingProxyType({})
 
 
 class Step(StrEnum):
-    """What a record does."""
+    """The kinds of records of a plan change."""
 
     BEGIN = "begin"
     SWITCH = "switch"
@@ -50,9 +55,12 @@ class Step(StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Strategy:
-    """`plan` owns. `following`, begun at the LSN `begun`, is to; from the LSN `switched` on,
-    unless that is 0, objects are routed by it. `apart`, unless it is 0: queries with a higher
-    handle belong to `following` from the first; objects go to the owners by both."""
+    """The present plan, the following plan, and the LSNs of the steps of the change so far.
+
+    Units belong to their owners by `plan`; they migrate to their owners by `following` from the
+    LSN `begun` on, and objects are routed by it from the LSN `switched` on. Unless `apart` is 0,
+    queries with a higher handle belong to `following` from their insert on, and objects go to
+    the owners by both. An LSN of 0 means that the step was not taken."""
 
     plan: RoutingPlan
     following: RoutingPlan | None = None
@@ -67,13 +75,13 @@ class Strategy:
 
     @property
     def workers(self) -> int:
-        """How many workers own something or may still be asked."""
+        """The number of workers that own units or may still be sent objects."""
         follow = self.following
         return self.plan.workers if follow is None else max(self.plan.workers, follow.workers)
 
     def after(self, record: U8, lsn: int) -> Strategy:
-        """What a record makes of it. Raises PlanError on one that does not fit."""
-        data, plan, follow = _read(record.tobytes(), self.plan)
+        """Returns the strategy after a record. Raises PlanError if the record does not fit."""
+        data, plan, follow = _read_record(record.tobytes(), self.plan)
         step = Step(data["step"])
         if step is Step.SET and plan is not None:
             return Strategy(plan, follow, data["begun"], data["switched"], data["apart"])
@@ -92,7 +100,7 @@ class Strategy:
 
     @property
     def steps(self) -> frozenset[Step]:
-        """Those that may follow."""
+        """The steps that may follow."""
         if self.following is None:
             return frozenset((Step.BEGIN, Step.APART, Step.CHECKED))
         if self.switched:
@@ -103,7 +111,7 @@ class Strategy:
 
     @property
     def occupied(self) -> str:
-        """Why no other plan may follow now; empty where one may."""
+        """The reason why no other plan may follow now; empty if one may."""
         if self.following is None:
             return ""
         version = self.following.version
@@ -112,22 +120,23 @@ class Strategy:
         return f"plan version {version} coexists with version {self.plan.version}"
 
     def record(self) -> U8:
-        """The record that sets it, whatever was before."""
-        return _whole(self)
+        """Returns the record that sets this strategy, whatever the one before it."""
+        return _make_set_record(self)
 
     def begin(self, plan: RoutingPlan, apart: bool = False, figures: Figures = NO_FIGURES) -> U8:
-        """The record that begins the move to `plan`, or lets it coexist."""
+        """Returns the record that begins the migration to `plan` or, with `apart`, lets it
+        coexist."""
         step = Step.APART if apart else Step.BEGIN
-        return _pack(step=step, plan=_body(plan, self.plan), figures=dict(figures))
+        return _pack_record(step=step, plan=_plan_to_dict(plan, self.plan), figures=dict(figures))
 
 
 @functools.lru_cache(maxsize=4)
-def _whole(strategy: Strategy) -> U8:
+def _make_set_record(strategy: Strategy) -> U8:
     follow = strategy.following
-    return _pack(
+    return _pack_record(
         step=Step.SET,
-        plan=_body(strategy.plan, None),
-        following=None if follow is None else _body(follow, None),
+        plan=_plan_to_dict(strategy.plan, None),
+        following=None if follow is None else _plan_to_dict(follow, None),
         begun=strategy.begun,
         switched=strategy.switched,
         apart=strategy.apart,
@@ -135,8 +144,8 @@ def _whole(strategy: Strategy) -> U8:
 
 
 def strategy_of(record: U8, analysis: Analysis) -> Strategy:
-    """What a SET record sets. Raises PlanError."""
-    data = _unpack(record.tobytes())
+    """Reads the strategy of a SET record. Raises PlanError."""
+    data = _unpack_record(record.tobytes())
     follow = data["following"]
     return Strategy(
         RoutingPlan.from_dict(data["plan"], analysis),
@@ -148,36 +157,42 @@ def strategy_of(record: U8, analysis: Analysis) -> Strategy:
 
 
 def step_record(step: Step, figures: Figures = NO_FIGURES) -> U8:
-    """Of a step that names no plan."""
-    return _pack(step=step, figures=dict(figures))
+    """Returns the record of a step that names no plan."""
+    return _pack_record(step=step, figures=dict(figures))
 
 
 def figures_of(record: U8) -> dict[str, int]:
-    """What was measured of the move until this record."""
-    return dict(_unpack(record.tobytes()).get("figures", {}))
+    """Returns the figures that were measured of the migration until this record."""
+    return dict(_unpack_record(record.tobytes()).get("figures", {}))
 
 
 def step_of(record: U8) -> Step:
-    """What a record does."""
-    return Step(_unpack(record.tobytes())["step"])
+    """Returns the step of a record."""
+    return Step(_unpack_record(record.tobytes())["step"])
 
 
 def versions(record: U8) -> tuple[int, int, bool]:
-    """Of a SET record: the versions of the plan and of the following one, 0 for none; whether
-    they coexist, and nothing moves yet."""
-    data = _unpack(record.tobytes())
+    """Returns, of a SET record, the versions of the plan and of the following one (0 for none),
+    and whether they coexist without a migration so far."""
+    data = _unpack_record(record.tobytes())
     follow = data["following"]
     coexist = follow is not None and bool(data["apart"]) and not data["begun"]
     return data["plan"]["version"], 0 if follow is None else follow["version"], coexist
 
 
 class Routes(NamedTuple):
-    """A strategy, compiled. `serving` owns, and routes objects under the number `route`. While
-    units move, `other` is that of the plan that is to follow, or of the one that was: updates
-    go to its owners as well. `young` owns queries with a handle above `apart`. Batches of the
-    plans numbered `known` may be under way; those of `coming`, where a worker is hot; of a plan
-    beside which another came, `old`, only such with a lower LSN: after a start under it, of
-    which this strategy does not know, it owns the young, too."""
+    """A strategy, compiled.
+
+    Units belong to their owners by `serving`, and objects are routed by it under the number
+    `route`. During a migration, `other` is the H1 of the plan that follows or that came before:
+    updates go to the owners by it as well. Queries with a handle above `apart` have their owners
+    by `young`.
+
+    Batches routed under the numbers in `known` may be under way, and batches under `coming` at a
+    worker that has fetched all that it will serve. `old` is the number of the plan beside which
+    another one came to coexist, and the LSN at which it came: batches under this number may be
+    under way only with a lower LSN. A higher one is of a service that was started anew under that
+    plan, which then owns the new queries too, and this strategy does not know of it."""
 
     serving: H1
     route: int
@@ -196,18 +211,18 @@ class Routes(NamedTuple):
         return max(h1.workers for h1 in owners if h1 is not None)
 
     def serves(self, route: int, lsn: int) -> bool:
-        """Whether batches of this number and LSN may be under way."""
+        """Returns whether a batch of this route and LSN may be under way."""
         number, below = self.old
         return route in self.known and (route != number or not below or lsn < below)
 
     @property
     def upto(self) -> int:
-        """The handles that move."""
+        """The highest handle that migrates."""
         return self.apart or self.begun
 
 
 class Strategist:
-    """Follows the records of the ledger."""
+    """Follows the records of the ledger and compiles the strategy after each."""
 
     def __init__(self, plan: RoutingPlan, analyzer: Analyzer) -> None:
         self.strategy = Strategy(plan)
@@ -216,7 +231,7 @@ class Strategist:
         self._compiled: dict[int, H1] = {}
 
     def routes(self) -> Routes:
-        """The strategy as it is now."""
+        """Returns the present strategy, compiled."""
         strategy = self.strategy
         plans = (strategy.plan, strategy.following)
         numbered = {route_of(plan): plan for plan in plans if plan is not None}
@@ -229,7 +244,7 @@ class Strategist:
         if strategy.following is None:
             return Routes(old, before, known=frozenset(numbered))
         after = route_of(strategy.following)
-        new, both = self._compiled[after], _mixed(before, after)
+        new, both = self._compiled[after], _mix_routes(before, after)
         if strategy.switched:
             known = frozenset((before, after, both))
             begun = strategy.begun
@@ -249,35 +264,36 @@ class Strategist:
         )
 
     def gained(self, worker: int) -> F64 | None:
-        """A box (west, south, east, north; degrees) around all cells of which the following
-        plan may give this worker something that the present one does not; None: there are
-        none."""
+        """Returns a box (west, south, east, north; degrees) around all cells of which the
+        following plan may assign units to this worker that the present one does not; None if
+        there are none."""
         plan, follow = self.strategy.plan, self.strategy.following
         if follow is None:
             return None
-        if follow.workers != plan.workers:  # which changes the owners on the coarse levels
+        if follow.workers != plan.workers:  # owners on the coarse levels change
             return np.array([-180.0, -90.0, 180.0, 90.0])
         return changed_box(plan, follow, worker)
 
     def reset(self) -> Routes:
-        """As at the start: a state follows, which says what was changed."""
+        """Goes back to the first plan; the state that is received next says what changed."""
         self.strategy = Strategy(self._first)
         return self.routes()
 
     def take(self, record: U8, lsn: int) -> Routes:
-        """The routes after a record with this LSN."""
+        """Returns the routes after a record with this LSN."""
         self.strategy = self.strategy.after(record, lsn)
         return self.routes()
 
 
 def changed_box(plan: RoutingPlan, follow: RoutingPlan, worker: int) -> F64 | None:
-    """A box around the cells whose leaf is another one and can give `worker` a term."""
+    """Returns a box around the cells whose leaf differs in `follow` and can assign a term to
+    `worker`; None if there are none."""
     mine = np.array([worker in named for named in holders(follow.leaves)])
     n = len(follow.leaves)
     pair = plan.cells.astype(np.int64) * n + follow.cells
     run = np.flatnonzero(np.r_[True, pair[1:] != pair[:-1]])  # far fewer than cells
     pairs, which = np.unique(pair[run], return_inverse=True)
-    other = np.array([not _alike(plan.leaves, p // n, follow.leaves, p % n) for p in pairs])
+    other = np.array([not _is_same_leaf(plan.leaves, p // n, follow.leaves, p % n) for p in pairs])
     there = np.repeat(other[which], np.diff(run, append=len(pair)))
     cells = np.flatnonzero(there & mine[follow.cells])
     if not len(cells):
@@ -291,22 +307,24 @@ def changed_box(plan: RoutingPlan, follow: RoutingPlan, worker: int) -> F64 | No
     return np.array([west, south, east, north], np.float64)
 
 
-def _alike(left: Sequence[Leaf], a: int, right: Sequence[Leaf], b: int) -> bool:
+def _is_same_leaf(left: Sequence[Leaf], a: int, right: Sequence[Leaf], b: int) -> bool:
+    """Returns whether leaf a of `left` assigns terms exactly as leaf b of `right`."""
     one, other = left[a], right[b]
     if isinstance(one, Moved) and isinstance(other, Moved):
-        below = _alike(left, one.base, right, other.base)
+        below = _is_same_leaf(left, one.base, right, other.base)
         return below and (one.to, one.terms) == (other.to, other.terms)
     return one == other
 
 
-def _mixed(before: int, after: int) -> int:
-    """The number of the route by two plans that coexist."""
+def _mix_routes(before: int, after: int) -> int:
+    """Returns the route of two plans that coexist, from their own."""
     raw = hashlib.blake2b(b"%d.%d" % (before, after), digest_size=7).digest()
     return int.from_bytes(raw, "big")
 
 
-def _body(plan: RoutingPlan, base: RoutingPlan | None) -> dict[str, Any]:
-    """Without the frequencies where they are those of `base`: they are many."""
+def _plan_to_dict(plan: RoutingPlan, base: RoutingPlan | None) -> dict[str, Any]:
+    """Returns the plan as a dict, without the frequencies if `base` has the same: they are
+    many."""
     body = plan.to_dict()
     body.pop("made", None)
     if base is not None and plan.frequencies == base.frequencies:
@@ -314,35 +332,36 @@ def _body(plan: RoutingPlan, base: RoutingPlan | None) -> dict[str, Any]:
     return body
 
 
-def _plan(body: dict[str, Any], analysis: Analysis, base: RoutingPlan) -> RoutingPlan:
-    given = "frequencies" in body
+def _plan_from_dict(body: dict[str, Any], analysis: Analysis, base: RoutingPlan) -> RoutingPlan:
+    complete = "frequencies" in body
     plan = RoutingPlan.from_dict(body, analysis)
-    return plan if given else dataclasses.replace(plan, frequencies=base.frequencies)
+    return plan if complete else dataclasses.replace(plan, frequencies=base.frequencies)
 
 
 @functools.lru_cache(maxsize=8)
-def _read(
+def _read_record(
     record: bytes, base: RoutingPlan
 ) -> tuple[dict[str, Any], RoutingPlan | None, RoutingPlan | None]:
-    """A record, and the plans in it; those in one process that follow read it once."""
-    data = _unpack(record)
+    """Reads a record and the plans in it. Actors in one process share the result, so that it is
+    read once."""
+    data = _unpack_record(record)
     bodies = data.get("plan"), data.get("following")
-    plan, follow = (None if b is None else _plan(b, base.analysis, base) for b in bodies)
+    plan, follow = (None if b is None else _plan_from_dict(b, base.analysis, base) for b in bodies)
     return data, plan, follow
 
 
 @functools.lru_cache(maxsize=16)
 def route_of(plan: RoutingPlan) -> int:
-    """plan.route, which takes long, worked out once."""
+    """Returns plan.route from a cache, since it takes long to compute."""
     return plan.route
 
 
-def _pack(**data: Any) -> U8:
+def _pack_record(**data: Any) -> U8:
     return np.frombuffer(zlib.compress(json.dumps(data).encode(), 1), np.uint8)
 
 
 @functools.lru_cache(maxsize=4)
-def _unpack(record: bytes) -> dict[str, Any]:
+def _unpack_record(record: bytes) -> dict[str, Any]:
     try:
         data: dict[str, Any] = json.loads(zlib.decompress(record))
     except (zlib.error, ValueError) as error:

@@ -15,15 +15,16 @@ from ps2stream.routing.leaves import Moved
 from ps2stream.routing.plan import RoutingPlan
 
 FORMAT = 2
-"""1: without moved leaves. A plan that has none is written so, for older readers too."""
+"""Format 1 has no moved leaves. A plan without such leaves is written as format 1, so that older
+versions can read it."""
 
 
 def save_plan(plan: RoutingPlan, path: str | Path) -> None:
-    """Write the plan as JSON with its format version and checksum."""
+    """Writes the plan as JSON with its format version and checksum."""
     body = plan.to_dict()
     format = FORMAT if any(isinstance(leaf, Moved) for leaf in plan.leaves) else 1
-    document = {"format": format, "checksum": _checksum(body), "plan": body}
-    # A run of cells on one line, for the eye.
+    document = {"format": format, "checksum": _compute_checksum(body), "plan": body}
+    # A run of cells is on one line, to be easier to read.
     text = re.sub(r"\[\s+(\d+),\s+(\d+)\s+\]", r"[\1, \2]", json.dumps(document, indent=1))
     Path(path).write_text(text + "\n", encoding="utf-8")
 
@@ -31,10 +32,11 @@ def save_plan(plan: RoutingPlan, path: str | Path) -> None:
 def load_plan(
     path: str | Path, analysis: Analysis | None = None, workers: int | None = None
 ) -> RoutingPlan:
-    """Read a plan, to be used under the service's `analysis` (RoutingPlan.from_dict).
+    """Reads a plan, to be used under the service's `analysis` (RoutingPlan.from_dict).
 
-    Raises PlanError: unreadable, damaged, newer, not a plan, made for another analysis or
-    another number of `workers`. A file without a checksum is one written by hand.
+    Raises PlanError if the file is unreadable, damaged, of a newer format, not a plan, or made
+    for another analysis or another number of `workers`. A file without a checksum was written by
+    hand.
     """
     try:
         document = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -53,7 +55,7 @@ def load_plan(
     body = document.get("plan")
     if not isinstance(body, dict):
         raise PlanError(f"plan {path}: the field 'plan' is missing")
-    if "checksum" in document and document["checksum"] != _checksum(body):
+    if "checksum" in document and document["checksum"] != _compute_checksum(body):
         raise PlanError(f"plan {path}: damaged: the checksum does not fit the content")
     try:
         plan = RoutingPlan.from_dict(body, analysis)
@@ -63,6 +65,6 @@ def load_plan(
     return plan
 
 
-def _checksum(body: Mapping[str, Any]) -> str:
+def _compute_checksum(body: Mapping[str, Any]) -> str:
     raw = json.dumps(body, sort_keys=True, separators=(",", ":")).encode("ascii")
     return "sha256:" + hashlib.sha256(raw).hexdigest()

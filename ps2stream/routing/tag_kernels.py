@@ -1,4 +1,4 @@
-"""Kernels of tags: expand queries into them, divide them among workers."""
+"""Kernels of tags: they expand queries into tags and divide tags among workers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ONE = np.uint64(1)
 
 @njit(cache=True, nogil=True)
 def tag_sizes(cell_off: I64, post: U64, tag_off: I64) -> None:
-    """tag_off[r + 1] = the tags of rows 0..r: cells times posting terms."""
+    """Sets tag_off[r + 1] to the number of tags of rows 0..r, each cells times posting terms."""
     for r in range(len(post)):
         n = 0
         bits = post[r]
@@ -27,7 +27,8 @@ def tag_sizes(cell_off: I64, post: U64, tag_off: I64) -> None:
 def expand_tags(
     cell_off: I64, cell: U32, post: U64, term_off: I64, term: U64, tag_cell: U32, tag_term: U64
 ) -> None:
-    """Each row's cells times its terms with their `post` bit set, cells outermost."""
+    """Fills in the tags of each row: its cells times its terms whose `post` bit is set, with the
+    cells as the outer loop."""
     k = 0
     for r in range(len(post)):
         for c in range(cell_off[r], cell_off[r + 1]):
@@ -40,7 +41,8 @@ def expand_tags(
 
 @njit(cache=True, nogil=True)
 def group_tags(tag_off: I64, tag_worker: U16, workers: int, row_n: I64, tag_n: I64) -> None:
-    """row_n[w], tag_n[w]: the rows with a tag of worker w, and those tags."""
+    """Adds to row_n[w] the number of rows with a tag of worker w, and to tag_n[w] the number of
+    these tags."""
     seen = np.full(workers, -1, np.int64)
     for r in range(len(tag_off) - 1):
         for k in range(tag_off[r], tag_off[r + 1]):
@@ -64,8 +66,9 @@ def split_tags(
     out_cell: U32,
     out_term: U64,
 ) -> None:
-    """Group tags by worker, rows and tags in their order: worker w's rows go to out_row
-    from row_at[w] (advanced), their tag counts to out_size, the tags from tag_at[w]."""
+    """Groups tags by worker and keeps the order of rows and tags. Worker w's rows go to out_row
+    from row_at[w] on, their tag counts to out_size, and the tags to out_cell and out_term from
+    tag_at[w] on; row_at and tag_at are advanced."""
     seen = np.full(len(row_at), -1, np.int64)
     for r in range(len(tag_off) - 1):
         for k in range(tag_off[r], tag_off[r + 1]):

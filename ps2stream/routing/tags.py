@@ -1,7 +1,7 @@
-"""Tags: the postings of queries, (level, cell, term) with the worker that H1 gives them to.
+"""Tags: the postings of queries, (level, cell, term) with the worker that owns them by H1.
 
-Dispatchers and workers expand queries alike: a dispatcher to send each worker what it
-holds, a worker to rebuild its part from the ledger.
+Dispatchers and workers expand queries alike: a dispatcher in order to send each worker its
+postings, a worker in order to rebuild its share from the ledger.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ps2stream.space.grid import Grid
 
 
 class Tags(NamedTuple):
-    """The postings of query rows: row i has tags off[i]..off[i + 1]. cell: level << 28 |
+    """The postings of query rows. Row i has the tags off[i]..off[i + 1]. cell: level << 28 |
     cell on that level; worker: the owner by H1."""
 
     off: I64
@@ -28,7 +28,8 @@ class Tags(NamedTuple):
     worker: U16
 
     def with_owners(self, other: U16) -> Tags:
-        """Each tag also for its worker in `other`, where that is another."""
+        """Returns tags where each one also appears for its worker in `other`, if that is a
+        different one."""
         twice = np.stack([self.worker, other], 1).ravel()
         kept = np.ones(len(twice), bool)
         kept[1::2] = self.worker != other
@@ -38,7 +39,7 @@ class Tags(NamedTuple):
         return Tags(off[2 * self.off], cell, term, twice[kept])
 
     def of(self, rows: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Tags:
-        """The tags of the rows where the mask is true."""
+        """Returns the tags of the rows where the mask is true."""
         size = np.diff(self.off)
         kept = np.repeat(rows, size)
         off = np.r_[0, np.cumsum(size[rows])]
@@ -46,7 +47,7 @@ class Tags(NamedTuple):
 
 
 class TagShare(NamedTuple):
-    """What one worker holds of some Tags: row numbers, and their tags, ragged."""
+    """The share of one worker in some Tags: row numbers, and their tags, ragged."""
 
     row: I64
     off: I64
@@ -55,8 +56,9 @@ class TagShare(NamedTuple):
 
 
 class Tagger:
-    """Queries into tags, under the plan of `h1`; while they move, `other` is that of another,
-    whose owners hold them too. Those with a handle above `apart` have owners by `young`."""
+    """Expands queries into tags under the plan of `h1`. During a migration `other` is the H1 of
+    another plan, whose owners hold the queries too. Queries with a handle above `apart` have
+    their owners by `young`."""
 
     def __init__(
         self,
@@ -73,7 +75,8 @@ class Tagger:
         self.grid = grid
 
     def expand(self, rows: QueryRows) -> Tags:
-        """The tags of inserts or deletes: cells of the bounding boxes times posting terms."""
+        """Returns the tags of inserts or deletes: cells of the bounding boxes times posting
+        terms."""
         cell_off, cell = self.grid.cover(rows.box_off, rows.box)
         off = np.zeros(len(rows) + 1, np.int64)
         tag_sizes(cell_off, sealed(rows.post), off)
@@ -90,7 +93,7 @@ class Tagger:
         return Tags(off, tag_cell, tag_term, worker)
 
     def split(self, tags: Tags) -> list[TagShare]:
-        """The tags of each worker, by worker number; empty where it has none."""
+        """Returns the tags of each worker, by worker number; a share may be empty."""
         m = max(h1.workers for h1 in (self.h1, self.other, self.young) if h1 is not None)
         if self.other is not None:
             tags = tags.with_owners(self.other.owners(tags.cell, tags.term))
@@ -109,7 +112,7 @@ class Tagger:
 
 
 def starts(sizes: I64) -> I64:
-    """Offsets of a ragged column whose rows have these sizes."""
+    """Returns the offsets of a ragged column whose rows have these sizes."""
     out = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=out[1:])
     return out

@@ -2,9 +2,9 @@
 """Kernels over units (place, term) -> worker: the open-addressing table of H1 and H2.
 
 A table is a uint64[2^k, 2] of 16-byte records, so that a probe touches one cache line:
-word 0 the term hash, word 1 `place << 32 | worker << 16 | 1`; word 1 = 0 is an empty slot.
-Place is a tag cell (H2) or a leaf number (H1). Both keys are kept whole: two units that
-hash alike are still told apart, for a confused unit would lose matches.
+word 0 is the term hash, word 1 is `place << 32 | worker << 16 | 1`; word 1 = 0 is an empty slot.
+Place is a tag cell (H2) or a leaf number (H1). Both keys are kept whole, so that two units with
+the same hash stay distinct: if they were confused, matches would be lost.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _FALLBACK = np.uint64(0x5053325354524541)
 
 
 def empty_table(bits: int) -> U64:
-    """2^bits empty records, uint64[2^bits, 2]."""
+    """Returns 2^bits empty records, uint64[2^bits, 2]."""
     return np.zeros((1 << bits, 2), np.uint64)
 
 
 @njit(cache=True, nogil=True, inline="always")
 def mix(place: np.uint64, term: np.uint64) -> np.uint64:
-    """64 bits that depend on all bits of both."""
+    """Returns a hash of 64 bits that depends on all bits of both."""
     h = term ^ (place * _C1)
     h ^= h >> _S32
     h *= _C2
@@ -43,13 +43,13 @@ def mix(place: np.uint64, term: np.uint64) -> np.uint64:
 
 @njit(cache=True, nogil=True, inline="always")
 def scale(h: np.uint64, n: np.uint64) -> np.uint64:
-    """A hash to 0..n-1, by its upper half: a multiplication instead of a division."""
+    """Scales a hash to 0..n-1 by its upper half, with a multiplication instead of a division."""
     return ((h >> _S32) * n) >> _S32
 
 
 @njit(cache=True, nogil=True)
 def find(table: U64, place: np.uint64, term: np.uint64) -> np.int64:
-    """The slot of a unit, or -1 - (the empty slot where it would go)."""
+    """Returns the slot of a unit, or -1 - (the empty slot where it would go)."""
     mask = np.uint64(len(table) - 1)
     slot = mix(place, term) & mask
     while True:
@@ -63,13 +63,13 @@ def find(table: U64, place: np.uint64, term: np.uint64) -> np.int64:
 
 @njit(cache=True, nogil=True)
 def pack(place: np.uint64, worker: np.uint64) -> np.uint64:
-    """Word 1 of a record."""
+    """Returns word 1 of a record."""
     return (place << _S32) | (worker << _S16) | _ONE
 
 
 @njit(cache=True, nogil=True)
 def fill(table: U64, place: U32, term: U64, worker: U16) -> None:
-    """Set units, the last one wins; the table must have room for all of them."""
+    """Sets units; of equal ones the last wins. The table must have room for all of them."""
     for i in range(len(term)):
         p = np.uint64(place[i])
         slot = find(table, p, term[i])
@@ -94,8 +94,9 @@ def owners(
     workers: int,
     out: U16,
 ) -> None:
-    """H1 of each tag: out[i] = the worker that owns (tag_cell[i], tag_term[i]). Leaf l stands on
-    leaf_base[l], itself unless parts of it were moved: moves[move_off[l]:] are (from, to)."""
+    """Looks up each tag in H1: sets out[i] to the worker that owns (tag_cell[i], tag_term[i]).
+    The base of leaf l is leaf_base[l], which is l itself unless parts of it migrated; then the
+    rows of moves from move_off[l] on are the pairs (from, to)."""
     for i in range(len(tag_cell)):
         cell = tag_cell[i]
         term = tag_term[i]

@@ -1,4 +1,4 @@
-"""Regions from their JSON form: what `Region.to_json` writes and GetQuery shows."""
+"""Regions from their JSON form, which `Region.to_json` writes and GetQuery shows."""
 
 from __future__ import annotations
 
@@ -18,44 +18,44 @@ _FIELDS = {"Rect": RECT_FIELDS, "Circle": ("lon", "lat", "radius_km")}
 
 
 def from_json(value: object, *, stored: bool = False) -> Region:
-    """A region from None (World), a Rect, a Circle or a GeoJSON Polygon or MultiPolygon.
+    """Reads a region from None (World), a Rect, a Circle or a GeoJSON Polygon or MultiPolygon.
 
     An edge of more than 180 and less than 360 degrees of longitude is refused, unless `stored`:
-    what the service holds may be older than the rule. Raises InvalidArgument with paths below
+    stored queries may be older than the rule. Raises InvalidArgument with paths below
     `region`.
     """
     if value is None:
         return World()
     if not isinstance(value, Mapping):
-        raise _invalid("region", f"expected an object, got {type(value).__name__}")
+        raise _region_error("region", f"expected an object, got {type(value).__name__}")
     kind = value.get("type")
     if kind == "Rect":
-        return Rect(*_numbers(value, _FIELDS["Rect"]))
+        return Rect(*_read_numbers(value, _FIELDS["Rect"]))
     if kind == "Circle":
-        return Circle(*_numbers(value, _FIELDS["Circle"]))
+        return Circle(*_read_numbers(value, _FIELDS["Circle"]))
     coordinates = value.get("coordinates")
     if kind == "Polygon":
-        return Polygon(_polygon(coordinates, "region.coordinates", 0, stored)[0])
+        return Polygon(_read_polygon(coordinates, "region.coordinates", 0, stored)[0])
     if kind == "MultiPolygon":
         parts, seen = [], 0
-        for i, part in enumerate(_array(coordinates, "region.coordinates")):
-            polygon, seen = _polygon(part, f"region.coordinates[{i}]", seen, stored)
+        for i, part in enumerate(_require_array(coordinates, "region.coordinates")):
+            polygon, seen = _read_polygon(part, f"region.coordinates[{i}]", seen, stored)
             parts.append(polygon)
         return Polygon(shapely.MultiPolygon(parts))
     known = "Rect, Circle, Polygon or MultiPolygon"
-    raise _invalid("region.type", f"{short(kind)} is none of {known}")
+    raise _region_error("region.type", f"{short(kind)} is none of {known}")
 
 
 def region_of(where: str, value: Any) -> Region:
-    """The region of a line of a query file: as `from_json`, or {"rect": [...]} or
-    {"circle": [...]}. Raises InvalidArgument naming the line."""
+    """Reads the region of a line of a query file: a form that `from_json` reads, {"rect": [...]}
+    or {"circle": [...]}. Raises InvalidArgument that names the line."""
     try:
         if isinstance(value, dict) and "type" not in value and len(value) == 1:
             ((key, numbers),) = value.items()
             sizes = {"rect": 4, "circle": 3}
             if key in sizes and isinstance(numbers, list) and len(numbers) == sizes[key]:
                 if not all(type(n) in (int, float) for n in numbers):
-                    raise _invalid(f"region.{key}", f"expected numbers, got {short(numbers)}")
+                    raise _region_error(f"region.{key}", f"expected numbers, got {short(numbers)}")
                 return Rect(*numbers) if key == "rect" else Circle(*numbers)
         return from_json(value)
     except InvalidArgument as error:
@@ -63,10 +63,10 @@ def region_of(where: str, value: Any) -> Region:
             [Violation(f"{where} {v.field}", v.description) for v in error.violations]
         ) from None
     except OverflowError:
-        raise _invalid(f"{where} region", "a number is too large") from None
+        raise _region_error(f"{where} region", "a number is too large") from None
 
 
-def _numbers(value: Mapping[str, Any], names: tuple[str, ...]) -> list[float]:
+def _read_numbers(value: Mapping[str, Any], names: tuple[str, ...]) -> list[float]:
     problems = [
         Violation(f"region.{name}", "is missing" if name not in value else "is not a number")
         for name in names
@@ -79,48 +79,49 @@ def _numbers(value: Mapping[str, Any], names: tuple[str, ...]) -> list[float]:
     ]
     if problems:
         raise InvalidArgument(problems)
-    return [_float(value[name]) for name in names]
+    return [_to_float(value[name]) for name in names]
 
 
-def _polygon(value: object, path: str, seen: int, stored: bool) -> tuple[shapely.Polygon, int]:
-    """(the polygon of an array of rings, `seen` + its number of positions)."""
+def _read_polygon(value: object, path: str, seen: int, stored: bool) -> tuple[shapely.Polygon, int]:
+    """Returns (the polygon of an array of rings, `seen` + its number of positions)."""
     rings = []
-    for i, positions in enumerate(_array(value, path)):
+    for i, positions in enumerate(_require_array(value, path)):
         where = f"{path}[{i}]"
-        points = _array(positions, where)
+        points = _require_array(positions, where)
         seen += len(points)
         if seen > POLYGON_VERTICES:
-            raise _invalid(
+            raise _region_error(
                 path, f"more vertices than the limit polygon_vertices {POLYGON_VERTICES}"
             )
         if len(points) < 4:
-            raise _invalid(where, f"a ring of {len(points)} positions; at least 4 are needed")
+            raise _region_error(where, f"a ring of {len(points)} positions; at least 4 are needed")
         for j, point in enumerate(points):
             pair = isinstance(point, list | tuple) and len(point) >= 2
             if not pair or not all(map(_is_number, point)):
-                raise _invalid(f"{where}[{j}]", "expected [longitude, latitude]")
-            if not all(math.isfinite(_float(x)) for x in point):
-                raise _invalid(f"{where}[{j}]", "a coordinate is not finite")
+                raise _region_error(f"{where}[{j}]", "expected [longitude, latitude]")
+            if not all(math.isfinite(_to_float(x)) for x in point):
+                raise _region_error(f"{where}[{j}]", "a coordinate is not finite")
         if list(points[0][:2]) != list(points[-1][:2]):
-            raise _invalid(where, "the ring is not closed: first and last position differ")
-        ring = [(_float(p[0]), _float(p[1])) for p in points]
+            raise _region_error(where, "the ring is not closed: first and last position differ")
+        ring = [(_to_float(p[0]), _to_float(p[1])) for p in points]
         if not stored:
             _check_edges(ring, where)
         rings.append(ring)
     if not rings:
-        raise _invalid(path, "the polygon is empty")
+        raise _region_error(path, "the polygon is empty")
     return shapely.Polygon(rings[0], rings[1:]), seen
 
 
 def _check_edges(ring: list[tuple[float, float]], path: str) -> None:
-    """Raises InvalidArgument that names the edge by its first corner, and how to split it."""
+    """Raises InvalidArgument for an ambiguous edge; it names the edge by its first corner and says
+    how to split it."""
     lons = np.array([lon for lon, _ in ring])
     edge = find_ambiguous_edge(lons)
-    if edge is None or np.abs(lons).max() > LON_MAX:  # out of range is refused with its own words
+    if edge is None or np.abs(lons).max() > LON_MAX:  # out of range has an error of its own
         return
     (lon, lat), (to_lon, to_lat) = ring[edge : edge + 2]
     between = f"[{(lon + to_lon) / 2:.6g}, {(lat + to_lat) / 2:.6g}]"
-    raise _invalid(
+    raise _region_error(
         f"{path}[{edge}]",
         f"the edge from [{lon:g}, {lat:g}] to [{to_lon:g}, {to_lat:g}] spans "
         f"{abs(to_lon - lon):g} degrees of longitude, and above 180 it is not clear which way it "
@@ -129,9 +130,9 @@ def _check_edges(ring: list[tuple[float, float]], path: str) -> None:
     )
 
 
-def _array(value: object, path: str) -> list[Any] | tuple[Any, ...]:
+def _require_array(value: object, path: str) -> list[Any] | tuple[Any, ...]:
     if not isinstance(value, list | tuple):
-        raise _invalid(path, f"expected an array, got {type(value).__name__}")
+        raise _region_error(path, f"expected an array, got {type(value).__name__}")
     return value
 
 
@@ -139,12 +140,12 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _float(value: float) -> float:
+def _to_float(value: float) -> float:
     try:
         return float(value)
     except OverflowError:  # an integer of hundreds of digits
         return math.inf
 
 
-def _invalid(path: str, problem: str) -> InvalidArgument:
+def _region_error(path: str, problem: str) -> InvalidArgument:
     return InvalidArgument([Violation(path, problem)])

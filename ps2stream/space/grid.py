@@ -1,9 +1,9 @@
 """The grid of the whole world, its levels, and the cells that queries touch.
 
-gridt and GI2 share it (algorithms.md 1.6, 1.7). Level l has 2^(lon_bits - 2 l) columns
+gridt and GI2 share this grid (algorithms.md 1.6, 1.7). Level l has 2^(lon_bits - 2 l) columns
 and 2^(lat_bits - 2 l) rows, never less than one of each: four by four cells of a level
-are one of the next. A query lives on one level, the finest where it touches at most
-`max_cells` cells, so routing an object looks at one cell a level (algorithms.md 7.7).
+make one cell of the next. A query lives on one level, the finest on which it touches at most
+`max_cells` cells, so routing an object looks at one cell per level (algorithms.md 7.7).
 """
 
 from __future__ import annotations
@@ -19,16 +19,18 @@ from ps2stream.errors import InvalidArgument, Violation
 from ps2stream.protocol.frame import F64, I64, U32, sealed
 from ps2stream.space import space_kernels as kernels
 
-_BITS_MAX = 14  # an axis: 28 bits a cell, eight levels
-_FINEST = (11, 10)  # 20 km: below it smaller cells cost memory for nothing (speed.md)
+_BITS_MAX = 14  # per axis: 28 bits for a cell, eight levels
+_FINEST = (11, 10)  # 20 km: smaller cells cost memory and gain nothing (speed.md)
 _COARSEST = (5, 4)
 _CELLS_PER_SIDE = 1.5  # a cell's side over the median query's
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Grid:
-    """A cell is half-open, so that each point has one; the last row is closed. Longitude
-    180 is -180, and at a pole every longitude is -180. Raises InvalidArgument."""
+    """The sizes of a grid over the whole world.
+
+    A cell is half-open, so that each point lies in exactly one; the last row is closed. Longitude
+    180 counts as -180, and at a pole every longitude counts as -180. Raises InvalidArgument."""
 
     lon_bits: int = 9
     lat_bits: int = 8
@@ -47,28 +49,28 @@ class Grid:
 
     @property
     def levels(self) -> int:
-        """Number of levels; the last is one cell. At most 8."""
+        """The number of levels, at most 8; the last level is a single cell."""
         return (max(self.lon_bits, self.lat_bits) + 1) // 2 + 1
 
     def columns(self, level: int = 0) -> int:
-        """Cells in a row of a level."""
+        """Returns the number of columns of a level."""
         return 1 << max(self.lon_bits - 2 * level, 0)
 
     def rows(self, level: int = 0) -> int:
-        """Rows of a level."""
+        """Returns the number of rows of a level."""
         return 1 << max(self.lat_bits - 2 * level, 0)
 
     def cells(self, lon: F64, lat: F64, level: int) -> U32:
-        """Tag cells uint32[n] (level << 28 | row * columns + column) of valid points,
+        """Returns the tag cells uint32[n] (level << 28 | row * columns + column) of valid points,
         float64[n] degrees."""
         out = np.empty(len(lon), np.uint32)
-        kernels.cells(sealed(lon), sealed(lat), self.lon_bits, self.lat_bits, level, out)
+        kernels.find_cells(sealed(lon), sealed(lat), self.lon_bits, self.lat_bits, level, out)
         return out
 
     def cover(self, box_off: I64, box: F64) -> tuple[I64, U32]:
-        """Ragged (int64[n + 1], uint32[]): the tag cells that each query touches, on its
-        one level, ascending, each once. Boxes as in QueryRows, closed: a box that ends on
-        a border touches the next cell too."""
+        """Returns the tag cells that each query touches on its one level, ascending, each once,
+        as a ragged column (int64[n + 1], uint32[]). Boxes are as in QueryRows and closed: a box
+        that ends on a border touches the next cell too."""
         n = len(box_off) - 1
         box_off, box = sealed(box_off), sealed(box)
         level = np.empty(n, np.uint8)
@@ -79,7 +81,7 @@ class Grid:
         return off, out
 
     def bounds(self, tag_cell: int) -> tuple[float, float, float, float]:
-        """(lon0, lat0, width, height) of a cell, degrees."""
+        """Returns (lon0, lat0, width, height) of a cell in degrees."""
         lon, lat, width, height = kernels.cell_bounds(tag_cell, self.lon_bits, self.lat_bits)
         return float(lon), float(lat), float(width), float(height)
 
@@ -88,7 +90,7 @@ class Grid:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The inverse of to_dict. Raises InvalidArgument for missing or foreign fields."""
+        """Reads what `to_dict` returns. Raises InvalidArgument for missing or unknown fields."""
         names = [f.name for f in dataclasses.fields(cls)]
         problems = [
             Violation(f"grid.{name}", "is not an integer")
@@ -102,9 +104,9 @@ class Grid:
 
     @classmethod
     def for_queries(cls, median_width_deg: float, median_height_deg: float) -> Self:
-        """The grid whose cells are nearest to 1.5 times the median query box, in degrees:
-        25-50 km for the paper's Q1 and Q2 (speed.md, what it takes, 4). The default grid
-        when nothing is known (a median that is not a positive number)."""
+        """Returns the grid whose cells are nearest to 1.5 times the median query box, in degrees:
+        25-50 km for the paper's Q1 and Q2 (speed.md, what it takes, 4). It is the default grid
+        if nothing is known (a median that is not a positive number)."""
         sides = (median_width_deg, median_height_deg)
         if not all(math.isfinite(s) and s > 0 for s in sides):
             return cls()
@@ -116,5 +118,5 @@ class Grid:
 
 
 def cells_of(grid: Grid) -> str:
-    """The grid in words, as errors name it."""
+    """Describes the grid in words, for errors."""
     return f"{1 << grid.lon_bits} x {1 << grid.lat_bits} cells (max_cells {grid.max_cells})"

@@ -1,4 +1,4 @@
-"""kdt-tree values, and the kd-tree by load that the built-in plan is made of.
+"""kdt-tree values, and the kd-tree by load from which the built-in plan is made.
 
 A kdt-tree (algorithms.md 1.4) divides space by lines and a leaf's terms by workers. Lines
 are gridt lines, so that a cell lies in one leaf and the tree flattens to a map of cells.
@@ -13,12 +13,12 @@ import numpy as np
 
 from ps2stream.protocol.frame import F64, U32
 
-UNEVEN = 1.3  # a split that leaves a worker more than this times its share is no split
+UNEVEN = 1.3  # a split that gives a worker more than this times its fair share is rejected
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A leaf rectangle. One worker owns it; several divide its terms by hash."""
+    """A leaf rectangle: a single worker owns it, several workers divide its terms by hash."""
 
     workers: tuple[int, ...]
 
@@ -37,7 +37,7 @@ Kdt = Part | Split
 
 
 def tree_to_dict(tree: Kdt) -> dict[str, Any]:
-    """JSON-able: {"workers": [...]} or {"axis", "at", "low", "high"}."""
+    """Returns a JSON-ready dict: {"workers": [...]} or {"axis", "at", "low", "high"}."""
     if isinstance(tree, Part):
         return {"workers": list(tree.workers)}
     below = {"low": tree_to_dict(tree.low), "high": tree_to_dict(tree.high)}
@@ -45,20 +45,20 @@ def tree_to_dict(tree: Kdt) -> dict[str, Any]:
 
 
 def kd_tree(load: F64, workers: int) -> Kdt:
-    """Divide a grid of loads (float64[rows, columns], >= 0) among `workers`.
+    """Divides a grid of loads (float64[rows, columns], >= 0) among `workers`.
 
     Each split takes the line that divides the load most evenly per worker; of equally
-    good ones, the most central line across the longer side. Where every line leaves some
-    worker above UNEVEN times its share of the whole - a hot cell - the workers share the
+    good ones, the most central line across the longer side. If every line gives some
+    worker more than UNEVEN times its share of the whole - a hot cell - the workers divide the
     rectangle by text instead.
     """
     # A little load everywhere: empty land is divided too, and no sum is zero.
     smooth = load + max(load.mean(), 1.0) * 1e-6
-    return _divide(smooth * workers / smooth.sum(), 0, 0, tuple(range(workers)))
+    return _divide_load(smooth * workers / smooth.sum(), 0, 0, tuple(range(workers)))
 
 
-def _divide(load: F64, row: int, column: int, workers: tuple[int, ...]) -> Kdt:
-    """`load` in fair shares of one worker; row and column are those of its first cell."""
+def _divide_load(load: F64, row: int, column: int, workers: tuple[int, ...]) -> Kdt:
+    """Divides `load`, measured in fair shares of one worker, whose first cell is (row, column)."""
     m = len(workers)
     if m == 1:
         return Part(workers)
@@ -78,16 +78,16 @@ def _divide(load: F64, row: int, column: int, workers: tuple[int, ...]) -> Kdt:
         return Part(workers)
     _, axis, at, k_low = best
     if axis == 1:
-        low = _divide(load[:, :at], row, column, workers[:k_low])
-        high = _divide(load[:, at:], row, column + at, workers[k_low:])
+        low = _divide_load(load[:, :at], row, column, workers[:k_low])
+        high = _divide_load(load[:, at:], row, column + at, workers[k_low:])
         return Split("lon", column + at, low, high)
-    low = _divide(load[:at], row, column, workers[:k_low])
-    high = _divide(load[at:], row + at, column, workers[k_low:])
+    low = _divide_load(load[:at], row, column, workers[:k_low])
+    high = _divide_load(load[at:], row + at, column, workers[k_low:])
     return Split("lat", row + at, low, high)
 
 
 def flatten(tree: Kdt, rows: int, columns: int) -> tuple[U32, tuple[Part, ...]]:
-    """(the leaf number of each cell, uint32[rows * columns] row-major; the leaves)."""
+    """Returns (the leaf number of each cell, uint32[rows * columns] row-major; the leaves)."""
     cells = np.zeros((rows, columns), np.uint32)
     leaves: list[Part] = []
 

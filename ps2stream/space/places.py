@@ -1,4 +1,4 @@
-"""The cities of the world, by GeoNames: where people live, and what is near a point.
+"""The cities of the world, by GeoNames: where people live, and which city is near a point.
 
 places.arrow is made by scripts/places.py. The data is GeoNames' (https://www.geonames.org,
 CC BY 4.0), cities of more than 15,000 people.
@@ -19,11 +19,11 @@ from ps2stream.space.space_kernels import EARTH_KM
 
 FILE = Path(__file__).with_name("places.arrow")
 _BANDS = (0.5, 2.0, 8.0, 32.0, 180.0)
-"""Degrees of latitude to either side; the last holds all."""
+"""Degrees of latitude to either side; the last band holds all cities."""
 
 
 class NearestPlace(NamedTuple):
-    """A city and its great-circle distance from the point that was asked for."""
+    """A city and its great-circle distance from the point in question."""
 
     name: str
     country: str  # ISO 3166, two letters
@@ -31,10 +31,11 @@ class NearestPlace(NamedTuple):
 
 
 class Places:
-    """n cities, from south to north. lon, lat: float64[n], degrees; population: float64[n]."""
+    """A table of n cities, ordered from south to north. lon, lat: float64[n], degrees; population:
+    float64[n]."""
 
     def __init__(self, cities: pa.RecordBatch) -> None:
-        # From the buffers: Arrow's own conversion imports pandas, for half a second.
+        # From the buffers: Arrow's own conversion imports pandas, which takes half a second.
         self.lon, self.lat, self.population = (
             np.frombuffer(cities.column(name).buffers()[1], np.float64, len(cities))
             for name in ("lon", "lat", "population")
@@ -51,8 +52,8 @@ class Places:
         return found
 
     def nearest(self, lon: float, lat: float) -> NearestPlace:
-        """The city nearest to a point, among those of a band of latitude that is widened until
-        nothing outside can be nearer."""
+        """Returns the city nearest to a point. It searches a band of latitude, which is widened
+        until no city outside of it can be nearer."""
         here = _unit_vectors(np.array([lon]), np.array([lat]))
         for band in _BANDS:
             rows = self._rows_between(lat - band, lat + band)
@@ -68,8 +69,8 @@ class Places:
         return NearestPlace(self._name[row].as_py(), self._country[row].as_py(), km)
 
     def weight_within(self, boxes: F64) -> float:
-        """How many posts to expect from boxes, float64[k, 4] (west, south, east, north; none
-        crosses the antimeridian), as a sum of square roots of populations."""
+        """Estimates how many posts to expect from boxes, float64[k, 4] (west, south, east, north;
+        none crosses the antimeridian), as a sum of square roots of populations."""
         total = 0.0
         for west, south, east, north in boxes.tolist():
             rows = self._rows_between(south, north)
@@ -78,20 +79,20 @@ class Places:
         return total
 
     def _rows_between(self, south: float, north: float) -> slice:
-        """Cities of a band of latitude, its borders included."""
+        """Returns the rows of the cities in a band of latitude, its borders included."""
         first, end = np.searchsorted(self.lat, [south, np.nextafter(north, np.inf)]).tolist()
         return slice(first, end)
 
 
 @lru_cache(maxsize=1)
 def load_places() -> Places:
-    """The cities, read once: some 10 ms of CPU and 2 MB."""
+    """Returns the cities, which are read once: about 10 ms of CPU and 2 MB."""
     with pa.memory_map(str(FILE)) as source:
         return Places(pa.ipc.open_file(source).get_batch(0))
 
 
 def _unit_vectors(lon: F64, lat: F64) -> F64:
-    """Points of the unit sphere, float64[n, 3]."""
+    """Returns the points on the unit sphere, float64[n, 3]."""
     east, north = np.radians(lon), np.radians(lat)
     flat = np.cos(north)
     return np.column_stack([flat * np.cos(east), flat * np.sin(east), np.sin(north)])

@@ -1,6 +1,6 @@
-"""Polygons: what is refused, their normal form, their words in a column, containment.
+"""Polygons: validation, normal form, encoding in a column, and containment.
 
-GEOS does the geometry, through shapely, in the longitude/latitude plane; borders and
+GEOS computes the geometry, through shapely, in the longitude/latitude plane; borders and
 hole borders are inside (semantics.md, Space).
 """
 
@@ -20,7 +20,7 @@ Geometry = shapely.Polygon | shapely.MultiPolygon
 
 
 def polygon_problem(geometry: object) -> str:
-    """What is wrong with a polygon or multipolygon; "" if nothing."""
+    """Describes what is wrong with a polygon or multipolygon; "" if nothing is."""
     if not isinstance(geometry, shapely.Polygon | shapely.MultiPolygon):
         return f"expected a Polygon or MultiPolygon, got {type(geometry).__name__}"
     if geometry.is_empty:
@@ -46,28 +46,29 @@ def polygon_problem(geometry: object) -> str:
 
 
 def is_swapped(lons: ArrayLike, lats: ArrayLike) -> bool:
-    """Whether a latitude is none, and all would be good as latitudes and longitudes instead."""
+    """Returns whether some latitude is out of range and all values would be valid with longitudes
+    and latitudes exchanged."""
     far = float(np.max(np.abs(lats)))
     return LAT_MAX < far <= LON_MAX and float(np.max(np.abs(lons))) <= LAT_MAX
 
 
 def normal_form(geometry: Geometry) -> Geometry:
-    """Two dimensions, no -0.0, no point twice in a row, rings and parts in a fixed order,
-    shells counter-clockwise (RFC 7946): equal polygons, however written, become the same
-    value."""
+    """Returns the geometry in two dimensions, without -0.0, without a point twice in a row, rings
+    and parts in a fixed order, shells counter-clockwise (RFC 7946). Equal polygons, however
+    written, become the same value."""
     plane = shapely.transform(shapely.force_2d(geometry), lambda points: points + 0.0)
     plane = shapely.remove_repeated_points(plane)
     return shapely.reverse(shapely.normalize(plane))  # GEOS orders shells clockwise
 
 
 def polygon_rings(polygon: shapely.Polygon) -> list[list[list[float]]]:
-    """GeoJSON coordinates of one polygon: the shell, then the holes."""
+    """Returns the GeoJSON coordinates of one polygon: the shell, then the holes."""
     rings = [polygon.exterior, *polygon.interiors]
     return [shapely.get_coordinates(ring).tolist() for ring in rings]
 
 
 def planar_edges(geometry: Geometry) -> F64:
-    """Edges of all rings as lon, lat, lon, lat: float64[m, 4]."""
+    """Returns the edges of all rings as lon, lat, lon, lat: float64[m, 4]."""
     rings = shapely.get_rings(shapely.get_parts(geometry))
     points, ring = shapely.get_coordinates(rings, return_index=True)
     within = ring[1:] == ring[:-1]
@@ -75,23 +76,25 @@ def planar_edges(geometry: Geometry) -> F64:
 
 
 def find_ambiguous_edge(lons: F64) -> int | None:
-    """Index of the first edge of a ring, float64[n] longitudes, that spans more than 180 and less
-    than 360 degrees of longitude, None without one. Such an edge may be meant to cross the
-    antimeridian, the short way; an edge of 360 degrees bounds a whole band of latitude."""
+    """Returns the index of the first edge of a ring, float64[n] longitudes, that spans more than
+    180 and less than 360 degrees of longitude; None if there is none. Such an edge may be meant to
+    cross the antimeridian, the short way; an edge of 360 degrees bounds a whole band of
+    latitude."""
     span = np.abs(np.diff(lons))
     found = np.flatnonzero((span > LON_MAX) & (span < 2 * LON_MAX))
     return int(found[0]) if len(found) else None
 
 
 def encode(geometry: Geometry) -> F64:
-    """The length of its WKB in bytes, then the WKB, eight bytes an element."""
+    """Encodes a geometry as the length of its WKB in bytes, then the WKB, eight bytes per
+    element."""
     wkb = shapely.to_wkb(geometry, byte_order=1)
     words = np.frombuffer(wkb + bytes(-len(wkb) % 8), np.float64)
     return np.concatenate([[float(len(wkb))], words])
 
 
 def decode(geom: F64) -> Geometry:
-    """The inverse of `encode`."""
+    """Decodes what `encode` returns. Raises ValueError if it is no polygon."""
     found = shapely.from_wkb(np.ascontiguousarray(geom[1:]).tobytes()[: int(geom[0])])
     if not isinstance(found, shapely.Polygon | shapely.MultiPolygon):
         raise ValueError(f"a {found.geom_type} is no region")
@@ -99,8 +102,8 @@ def decode(geom: F64) -> Geometry:
 
 
 def polygons_hold(geometries: NDArray[np.object_], lon: F64, lat: F64) -> Bool:
-    """Whether geometries[i] covers the point i, for both names of the antimeridian and
-    every name of a pole."""
+    """Returns bool[n]: whether geometries[i] covers point i, for both names of the antimeridian
+    and every name of a pole."""
     inside = np.asarray(shapely.intersects_xy(geometries, lon, lat))
     edge = np.flatnonzero(np.abs(lon) == LON_MAX)
     if len(edge):
@@ -113,29 +116,29 @@ def polygons_hold(geometries: NDArray[np.object_], lon: F64, lat: F64) -> Bool:
 
 
 class PolygonCache:
-    """Prepared geometries by key (a query's handle), at most `size`, least recently used
-    out first. Keys are never reused for another geometry."""
+    """Prepared geometries by key (a query's handle). It holds at most `size` and evicts the least
+    recently used first. Keys are never reused for another geometry."""
 
     def __init__(self, size: int = 4096) -> None:
         self._size = size
-        self._held: OrderedDict[int, Geometry] = OrderedDict()
+        self._geometries: OrderedDict[int, Geometry] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._geometries)
 
     def get(self, key: int, geom: F64) -> Geometry:
-        """The geometry of a POLYGON row's `geom`, prepared."""
-        found = self._held.get(key)
+        """Returns the prepared geometry of a POLYGON row's `geom`."""
+        found = self._geometries.get(key)
         if found is None:
             found = decode(geom)
             shapely.prepare(found)
-            self._held[key] = found
-            if len(self._held) > self._size:
-                self._held.popitem(last=False)
+            self._geometries[key] = found
+            if len(self._geometries) > self._size:
+                self._geometries.popitem(last=False)
         else:
-            self._held.move_to_end(key)
+            self._geometries.move_to_end(key)
         return found
 
     def drop(self, key: int) -> None:
-        """Forget a deleted query's geometry, if it is held."""
-        self._held.pop(key, None)
+        """Forgets a deleted query's geometry, if it is cached."""
+        self._geometries.pop(key, None)

@@ -21,9 +21,9 @@ def verify(
     polygons: PolygonCache | None = None,
     keys: I64 | None = None,
 ) -> Bool:
-    """Whether the region of query row pick[i] holds the point (lon[i], lat[i]), bool[m].
+    """Returns bool[m]: whether the region of query row pick[i] holds the point (lon[i], lat[i]).
 
-    shape uint8[n], geom ragged as in QueryRows; pick int64[m], lon and lat float64[m]
+    shape is uint8[n], geom is ragged as in QueryRows; pick is int64[m], lon and lat are float64[m]
     degrees. With `polygons`, geometries stay prepared between calls under keys[row]
     (int64[n], the handles).
     """
@@ -33,17 +33,17 @@ def verify(
     if kernels.verify_simple(shape, geom_off, geom, pick, lon, lat, out):
         at = np.flatnonzero(out == 2)
         rows, which = np.unique(pick[at], return_inverse=True)
-        held = PolygonCache(len(rows)) if polygons is None or keys is None else polygons
+        cache = PolygonCache(len(rows)) if polygons is None or keys is None else polygons
         names = rows if keys is None else keys[rows]
-        known = np.empty(len(rows), object)
+        geometries = np.empty(len(rows), object)
         for i, (row, key) in enumerate(zip(rows.tolist(), names.tolist(), strict=True)):
-            known[i] = held.get(key, geom[geom_off[row] : geom_off[row + 1]])
-        out[at] = polygons_hold(known[which], lon[at], lat[at])
+            geometries[i] = cache.get(key, geom[geom_off[row] : geom_off[row + 1]])
+        out[at] = polygons_hold(geometries[which], lon[at], lat[at])
     return out.astype(np.bool_)
 
 
 def decode_region(shape: int, geom: F64) -> Region:
-    """The region of a row's shape and geometry."""
+    """Decodes the region of a row's shape and geometry."""
     match Shape(shape):
         case Shape.WORLD:
             return World()

@@ -1,7 +1,7 @@
 """Regions and their exact predicates, on the sphere in degrees (semantics.md, Space).
 
-A region is World, Rect, Circle or Polygon: a frozen, validated value. Its boxes route
-(algorithms.md 1.6), its shape and geometry verify. -180 and 180 are the same meridian and
+A region is World, Rect, Circle or Polygon: a frozen, validated value. Routing uses its boxes
+(algorithms.md 1.6), verification its shape and geometry. -180 and 180 are the same meridian and
 a pole is one point at every longitude, in boxes as in predicates.
 """
 
@@ -50,7 +50,7 @@ _MARGIN = 1e-7
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class World:
-    """No region: everywhere."""
+    """The region of a query without one: everywhere."""
 
     SHAPE: ClassVar[Shape] = Shape.WORLD
 
@@ -61,7 +61,7 @@ class World:
         return np.zeros(0)
 
     def boxes(self) -> F64:
-        """float64[1, 4]: lon_min, lat_min, lon_max, lat_max."""
+        """Returns float64[1, 4]: lon_min, lat_min, lon_max, lat_max."""
         return np.array([[-LON_MAX, -LAT_MAX, LON_MAX, LAT_MAX]])
 
     def contains(self, lon: float, lat: float) -> bool:
@@ -73,8 +73,8 @@ class World:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rect:
-    """Closed on all sides, degrees; lon_min > lon_max crosses the antimeridian; zero
-    width or height is allowed. Raises InvalidArgument."""
+    """A rectangle in degrees, closed on all sides; lon_min > lon_max crosses the antimeridian;
+    zero width or height is allowed. Raises InvalidArgument."""
 
     lon_min: float
     lat_min: float
@@ -84,14 +84,16 @@ class Rect:
     SHAPE: ClassVar[Shape] = Shape.RECT
 
     def __post_init__(self) -> None:
-        _floats(self)
+        _set_floats(self)
         problems = [
             Violation(f"region.{name}", problem)
             for name, limit in zip(RECT_FIELDS, _RECT_LIMITS, strict=True)
             if (problem := coordinate_problem(getattr(self, name), limit))
         ]
         if not problems and self.lat_min > self.lat_max:
-            problems.append(Violation("region.lat_min", _inverted(self.lat_min, self.lat_max)))
+            problems.append(
+                Violation("region.lat_min", _describe_inverted(self.lat_min, self.lat_max))
+            )
         if problems:
             west, south, east, north = self.geom().tolist()
             meant = f"lon_min {south:g}, lat_min {west:g}, lon_max {north:g}, lat_max {east:g}"
@@ -105,8 +107,8 @@ class Rect:
         return np.array([self.lon_min, self.lat_min, self.lon_max, self.lat_max])
 
     def boxes(self) -> F64:
-        """float64[k, 4], k 1 or 2. A single box is exactly this rectangle."""
-        return _boxes(self.lon_min, self.lat_min, self.lon_max, self.lat_max)
+        """Returns float64[k, 4], k 1 or 2. A single box is exactly this rectangle."""
+        return _make_boxes(self.lon_min, self.lat_min, self.lon_max, self.lat_max)
 
     def contains(self, lon: float, lat: float) -> bool:
         return bool(
@@ -131,7 +133,7 @@ class Circle:
     SHAPE: ClassVar[Shape] = Shape.CIRCLE
 
     def __post_init__(self) -> None:
-        _floats(self)
+        _set_floats(self)
         problems = [
             Violation(f"region.{name}", problem)
             for name, limit in (("lon", LON_MAX), ("lat", LAT_MAX))
@@ -154,17 +156,17 @@ class Circle:
         return np.array([self.lon, self.lat, self.radius_km])
 
     def boxes(self) -> F64:
-        """float64[k, 4], k 1 or 2: the spherical bounding box, half a metre wider; the
-        full longitude band when it holds a pole."""
+        """Returns float64[k, 4], k 1 or 2: the spherical bounding box, half a metre wider; the
+        full longitude band if the circle holds a pole."""
         r = self.radius_km / EARTH_KM + _MARGIN
         south, north = self.lat - math.degrees(r), self.lat + math.degrees(r)
         if south <= -LAT_MAX or north >= LAT_MAX:
-            return _boxes(-LON_MAX, max(south, -LAT_MAX), LON_MAX, min(north, LAT_MAX))
+            return _make_boxes(-LON_MAX, max(south, -LAT_MAX), LON_MAX, min(north, LAT_MAX))
         half = math.degrees(math.asin(min(1.0, math.sin(r) / math.cos(math.radians(self.lat)))))
         west, east = self.lon - half, self.lon + half
         west += 360.0 if west < -LON_MAX else 0.0
         east -= 360.0 if east > LON_MAX else 0.0
-        return _boxes(west, south, east, north)
+        return _make_boxes(west, south, east, north)
 
     def contains(self, lon: float, lat: float) -> bool:
         return bool(
@@ -195,19 +197,19 @@ class Polygon:
         return self.SHAPE
 
     def geom(self) -> F64:
-        """The length of its WKB in bytes, then the WKB, eight bytes an element."""
+        """Returns the length of the WKB in bytes, then the WKB, eight bytes per element."""
         return encode(self.geometry)
 
     def boxes(self) -> F64:
-        """float64[k, 4], k 1 or 2: the bounding box."""
-        return _boxes(*self.geometry.bounds)
+        """Returns float64[k, 4], k 1 or 2: the bounding box."""
+        return _make_boxes(*self.geometry.bounds)
 
     def contains(self, lon: float, lat: float) -> bool:
         one = np.array([self.geometry], object)
         return bool(polygons_hold(one, np.array([float(lon)]), np.array([float(lat)]))[0])
 
     def to_json(self) -> dict[str, Any]:
-        """GeoJSON."""
+        """Returns the GeoJSON form."""
         parts = [polygon_rings(p) for p in shapely.get_parts(self.geometry)]
         if isinstance(self.geometry, shapely.Polygon):
             return {"type": "Polygon", "coordinates": parts[0]}
@@ -223,7 +225,8 @@ _RECT_LIMITS = (LON_MAX, LAT_MAX, LON_MAX, LAT_MAX)
 
 
 def coordinate_problem(value: float, limit: float) -> str:
-    """What is wrong with a coordinate that must lie in [-limit, limit]; "" if nothing."""
+    """Describes what is wrong with a coordinate that must lie in [-limit, limit]; "" if nothing
+    is."""
     if not math.isfinite(value):
         return f"{value} is not finite"
     if abs(value) > limit:
@@ -232,7 +235,8 @@ def coordinate_problem(value: float, limit: float) -> str:
 
 
 def rect_problems(rects: F64) -> list[tuple[int, str, str]]:
-    """(row, `region.<side>`, description) of the bad rows of float64[n, 4], in row order."""
+    """Returns (row, `region.<side>`, description) of the bad rows of float64[n, 4], in row
+    order."""
     bad = ~(np.abs(rects) <= np.array(_RECT_LIMITS)).all(1) | ~(rects[:, 1] <= rects[:, 3])
     problems: list[tuple[int, str, str]] = []
     for row in np.flatnonzero(bad).tolist():
@@ -243,34 +247,35 @@ def rect_problems(rects: F64) -> list[tuple[int, str, str]]:
     return problems
 
 
-def _inverted(lat_min: float, lat_max: float) -> str:
+def _describe_inverted(lat_min: float, lat_max: float) -> str:
     return f"{lat_min} is above lat_max {lat_max}"
 
 
 def _suggest_swap(
     problems: list[Violation], lons: tuple[float, ...], lats: tuple[float, ...], meant: str
 ) -> None:
-    """Adds what was meant to the last latitude that is refused, where longitude and latitude
-    would be good the other way round."""
+    """Adds the likely meaning to the last refused latitude, if the values would be valid with
+    longitude and latitude exchanged."""
     found = [i for i, problem in enumerate(problems) if problem.field.startswith("region.lat")]
     if found and is_swapped(lons, lats):
         field, text = problems[found[-1]]
         problems[found[-1]] = Violation(field, f"{text}; did you mean {meant}?")
 
 
-def _floats(region: Rect | Circle) -> None:
-    """Fields as Python floats, -0.0 as 0.0, so that equal regions are the same value."""
+def _set_floats(region: Rect | Circle) -> None:
+    """Replaces the fields by Python floats, -0.0 by 0.0, so that equal regions are the same
+    value."""
     for field in dataclasses.fields(region):
-        given = getattr(region, field.name)
+        raw = getattr(region, field.name)
         try:
-            value = float(given) + 0.0
+            value = float(raw) + 0.0
         except (TypeError, ValueError):
-            problem = f"expected a number, got {given!r:.80}"
+            problem = f"expected a number, got {raw!r:.80}"
             raise InvalidArgument([Violation(f"region.{field.name}", problem)]) from None
         object.__setattr__(region, field.name, value)
 
 
-def _boxes(lon_min: float, lat_min: float, lon_max: float, lat_max: float) -> F64:
+def _make_boxes(lon_min: float, lat_min: float, lon_max: float, lat_max: float) -> F64:
     out = np.empty((2, 4))
     return out[: kernels.boxes_of(lon_min, lat_min, lon_max, lat_max, out)]
 
@@ -279,9 +284,9 @@ def _boxes(lon_min: float, lat_min: float, lon_max: float, lat_max: float) -> F6
 
 
 def square_km(lon: F64, lat: F64, side_km: F64) -> tuple[F64, F64, F64, F64]:
-    """Sides (lon_min, lat_min, lon_max, lat_max) in degrees, float64[n], of squares of
-    side_km around points, at the centre's latitude (algorithms.md 7.8). Cut at the
-    poles, at most the full longitude band wide, across the antimeridian where need be.
+    """Returns the sides (lon_min, lat_min, lon_max, lat_max) in degrees, float64[n], of squares
+    of side_km around points, at the centre's latitude (algorithms.md 7.8). They are cut at the
+    poles, are at most the full longitude band wide, and cross the antimeridian if need be.
     """
     high = np.asarray(side_km, np.float64) / (2.0 * KM_PER_DEGREE)
     wide = high / np.maximum(np.cos(np.radians(lat)), 1e-9)

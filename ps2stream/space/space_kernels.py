@@ -24,11 +24,11 @@ _WORLD, _RECT, _CIRCLE = int(Shape.WORLD), int(Shape.RECT), int(Shape.CIRCLE)
 
 
 @njit(cache=True, nogil=True)
-def line(x: float, half: float, bits: int) -> int:
-    """The column (half = 180) or row (half = 90) of a coordinate on level 0.
+def grid_line(x: float, half: float, bits: int) -> int:
+    """Returns the column (half = 180) or row (half = 90) of a coordinate on level 0.
 
-    Monotone in x, and exact on cell borders: n is a power of two, so only the sum and
-    the quotient round.
+    The result is monotone in x and exact on cell borders: n is a power of two, so only the sum
+    and the quotient round.
     """
     n = 1 << bits
     return min(max(int((x + half) * n / (2.0 * half)), 0), n - 1)
@@ -36,17 +36,18 @@ def line(x: float, half: float, bits: int) -> int:
 
 @njit(cache=True, nogil=True)
 def cell_at(lon: float, lat: float, lon_bits: int, lat_bits: int, level: int) -> np.uint32:
-    """The tag cell (uint32) of a point on a level; half-open cells, the last row closed."""
+    """Returns the tag cell (uint32) of a point on a level; cells are half-open, the last row is
+    closed."""
     col = 0
     if lon < 180.0 and -90.0 < lat < 90.0:
-        col = line(lon, 180.0, lon_bits) >> min(2 * level, lon_bits)
-    row = line(lat, 90.0, lat_bits) >> min(2 * level, lat_bits)
+        col = grid_line(lon, 180.0, lon_bits) >> min(2 * level, lon_bits)
+    row = grid_line(lat, 90.0, lat_bits) >> min(2 * level, lat_bits)
     return np.uint32(level << LEVEL_SHIFT | row << max(lon_bits - 2 * level, 0) | col)
 
 
 @njit(cache=True, nogil=True)
 def cell_bounds(tag_cell: int, lon_bits: int, lat_bits: int) -> tuple[float, float, float, float]:
-    """(lon0, lat0, width, height) of a cell in degrees, exact. A point that rounds up to
+    """Returns (lon0, lat0, width, height) of a cell in degrees, exact. A point that rounds up to
     a border lies in the upper cell, so clamp offsets to 0..width and 0..height."""
     tag: Any = np.int64(tag_cell)
     level = tag >> LEVEL_SHIFT
@@ -60,43 +61,43 @@ def cell_bounds(tag_cell: int, lon_bits: int, lat_bits: int) -> tuple[float, flo
 
 
 @njit(cache=True, nogil=True)
-def cells(lon: F64, lat: F64, lon_bits: int, lat_bits: int, level: int, out: U32) -> None:
-    """`cell_at` of every point."""
+def find_cells(lon: F64, lat: F64, lon_bits: int, lat_bits: int, level: int, out: U32) -> None:
+    """Fills out[i] with `cell_at` of point i."""
     for i in range(len(lon)):
         out[i] = cell_at(lon[i], lat[i], lon_bits, lat_bits, level)
 
 
 @njit(cache=True, nogil=True)
-def _span(box: F64, at: int, lon_bits: int, lat_bits: int) -> tuple[int, int, int, int]:
-    """(first column, last column, first row, last row) of a closed box on level 0."""
+def _box_span(box: F64, at: int, lon_bits: int, lat_bits: int) -> tuple[int, int, int, int]:
+    """Returns (first column, last column, first row, last row) of a closed box on level 0."""
     c0 = c1 = 0
     polar = box[at + 1] == box[at + 3] and abs(box[at + 1]) == 90.0
     if not polar and box[at] < 180.0:
-        c0 = line(box[at], 180.0, lon_bits)
-        c1 = line(box[at + 2], 180.0, lon_bits)
-    return c0, c1, line(box[at + 1], 90.0, lat_bits), line(box[at + 3], 90.0, lat_bits)
+        c0 = grid_line(box[at], 180.0, lon_bits)
+        c1 = grid_line(box[at + 2], 180.0, lon_bits)
+    return c0, c1, grid_line(box[at + 1], 90.0, lat_bits), grid_line(box[at + 3], 90.0, lat_bits)
 
 
 @njit(cache=True, nogil=True)
-def _spans(
+def _query_spans(
     box_off: I64, box: F64, q: int, lon_bits: int, lat_bits: int
 ) -> tuple[tuple[int, int, int, int], tuple[int, int, int, int]]:
-    """The spans of a query's two boxes; that of a single box twice."""
-    a = _span(box, box_off[q], lon_bits, lat_bits)
+    """Returns the spans of a query's two boxes; the span of a single box twice."""
+    a = _box_span(box, box_off[q], lon_bits, lat_bits)
     if box_off[q + 1] - box_off[q] < 8:
         return a, a
-    return a, _span(box, box_off[q] + 4, lon_bits, lat_bits)
+    return a, _box_span(box, box_off[q] + 4, lon_bits, lat_bits)
 
 
 @njit(cache=True, nogil=True)
-def _raised(
+def _raise_span(
     s: tuple[int, int, int, int], lon_shift: int, lat_shift: int
 ) -> tuple[int, int, int, int]:
     return s[0] >> lon_shift, s[1] >> lon_shift, s[2] >> lat_shift, s[3] >> lat_shift
 
 
 @njit(cache=True, nogil=True)
-def _area(c0: int, c1: int, r0: int, r1: int) -> int:
+def _count_cells(c0: int, c1: int, r0: int, r1: int) -> int:
     return max(c1 - c0 + 1, 0) * max(r1 - r0 + 1, 0)
 
 
@@ -104,17 +105,17 @@ def _area(c0: int, c1: int, r0: int, r1: int) -> int:
 def cover_sizes(
     box_off: I64, box: F64, lon_bits: int, lat_bits: int, max_cells: int, level: U8, off: I64
 ) -> None:
-    """Fill level[q], the finest on which the query touches at most max_cells cells, and
+    """Fills level[q], the finest on which the query touches at most max_cells cells, and
     the offsets off[q + 1] of its cells (algorithms.md 7.7)."""
     off[0] = 0
     for q in range(len(level)):
-        first, second = _spans(box_off, box, q, lon_bits, lat_bits)
+        first, second = _query_spans(box_off, box, q, lon_bits, lat_bits)
         lv = 0
         while True:
-            a = _raised(first, min(2 * lv, lon_bits), min(2 * lv, lat_bits))
-            b = _raised(second, min(2 * lv, lon_bits), min(2 * lv, lat_bits))
-            n = _area(a[0], a[1], a[2], a[3]) + _area(b[0], b[1], b[2], b[3])
-            n -= _area(max(a[0], b[0]), min(a[1], b[1]), max(a[2], b[2]), min(a[3], b[3]))
+            a = _raise_span(first, min(2 * lv, lon_bits), min(2 * lv, lat_bits))
+            b = _raise_span(second, min(2 * lv, lon_bits), min(2 * lv, lat_bits))
+            n = _count_cells(a[0], a[1], a[2], a[3]) + _count_cells(b[0], b[1], b[2], b[3])
+            n -= _count_cells(max(a[0], b[0]), min(a[1], b[1]), max(a[2], b[2]), min(a[3], b[3]))
             if n <= max_cells:
                 break
             lv += 1
@@ -126,13 +127,13 @@ def cover_sizes(
 def cover_cells(
     box_off: I64, box: F64, lon_bits: int, lat_bits: int, level: U8, off: I64, out: U32
 ) -> None:
-    """Fill the cells of each query, ascending, each once, after `cover_sizes`."""
+    """Fills in the cells of each query, ascending, each once, after `cover_sizes`."""
     for q in range(len(level)):
         lv: Any = np.int64(level[q])
         lon_shift = min(2 * lv, lon_bits)
-        first, second = _spans(box_off, box, q, lon_bits, lat_bits)
-        a = _raised(first, lon_shift, min(2 * lv, lat_bits))
-        b = _raised(second, lon_shift, min(2 * lv, lat_bits))
+        first, second = _query_spans(box_off, box, q, lon_bits, lat_bits)
+        a = _raise_span(first, lon_shift, min(2 * lv, lat_bits))
+        b = _raise_span(second, lon_shift, min(2 * lv, lat_bits))
         if b[0] < a[0]:
             a, b = b, a
         at = off[q]
@@ -152,12 +153,12 @@ def cover_cells(
 
 @njit(cache=True, nogil=True)
 def boxes_of(lon_min: float, lat_min: float, lon_max: float, lat_max: float, out: F64) -> int:
-    """Fill out[2, 4] with the boxes of a rectangle and return how many there are.
+    """Fills out[2, 4] with the boxes of a rectangle and returns how many there are.
 
-    They hold both names of the meridian of 180 degrees and all names of a pole, so that
-    positions may be compared as they came. One box is exactly the rectangle. Two may
-    hold more (where two cannot be exact: at a pole and at that meridian, or at both
-    poles).
+    The boxes hold both names of the meridian of 180 degrees and all names of a pole, so that
+    positions may be compared as they came. A single box is exactly the rectangle. Two boxes may
+    hold more, namely where two cannot be exact: at a pole and at that meridian, or at both
+    poles.
     """
     north, south = lat_max == 90.0, lat_min == -90.0
     out[0, 1] = out[1, 1] = lat_min
@@ -190,8 +191,8 @@ def boxes_of(lon_min: float, lat_min: float, lon_max: float, lat_max: float, out
 
 @njit(cache=True, nogil=True)
 def rect_boxes(rects: F64, off: I64, out: F64) -> int:
-    """Boxes of rectangles float64[n, 4], packed into out[2 n, 4]; off[n + 1] counts
-    float64 elements. Returns the number of boxes."""
+    """Packs the boxes of rectangles float64[n, 4] into out[2 n, 4] and returns their number;
+    off[n + 1] counts float64 elements."""
     n = 0
     off[0] = 0
     for i in range(len(rects)):
@@ -205,7 +206,8 @@ def rect_boxes(rects: F64, off: I64, out: F64) -> int:
 def in_rect(
     lon_min: float, lat_min: float, lon_max: float, lat_max: float, lon: float, lat: float
 ) -> bool:
-    """Closed on all sides; lon_min > lon_max crosses the antimeridian."""
+    """Returns whether a rectangle holds a point. It is closed on all sides; lon_min > lon_max
+    crosses the antimeridian."""
     if not lat_min <= lat <= lat_max:
         return False
     if abs(lat) == 90.0:
@@ -220,7 +222,7 @@ def in_rect(
 
 @njit(cache=True, nogil=True)
 def haversine_km(lon1: float, lat1: float, lon2: float, lat2: float) -> float:
-    """Great-circle distance on a sphere of 6371.0088 km."""
+    """Returns the great-circle distance on a sphere of 6371.0088 km."""
     east = abs(lon1 - lon2)
     east = min(east, 360.0 - east)
     if abs(lat1) == 90.0 or abs(lat2) == 90.0:
@@ -235,8 +237,8 @@ def haversine_km(lon1: float, lat1: float, lon2: float, lat2: float) -> float:
 def verify_simple(
     shape: U8, geom_off: I64, geom: F64, pick: I64, lon: F64, lat: F64, out: U8
 ) -> int:
-    """out[i] = 1 where the region of row pick[i] holds the point, 0 where not, 2 where it
-    is a polygon, which is left to GEOS. Returns the number of those."""
+    """Sets out[i] to 1 if the region of row pick[i] holds the point, to 0 if not, and to 2 if it
+    is a polygon, which is left to GEOS. Returns the number of these polygons."""
     left = 0
     for i in range(len(pick)):
         q = pick[i]
@@ -256,8 +258,8 @@ def verify_simple(
 
 @njit(cache=True, nogil=True)
 def measure_typed(text_off: I64, text: U8, typed_off: I64, typed: U8, out: I64) -> None:
-    """out[i]: bytes that row i needs to keep its typed text beside the canonical one: 1 for a
-    NUL and the text; 0 where both are the same, or the canonical one is empty."""
+    """Sets out[i] to the bytes that row i needs to keep its typed text beside the canonical one:
+    1 for a NUL, and the text; 0 if both are the same or the canonical one is empty."""
     for i in range(len(out)):
         a, b = text_off[i], typed_off[i]
         size = typed_off[i + 1] - b
@@ -275,9 +277,9 @@ def write_sources(
     shape: U8, geom_off: I64, geom: U8, text_off: I64, text: U8, typed_off: I64, typed: U8,
     off: I64, out: U8,
 ) -> None:  # fmt: skip
-    """Row i of `out`: its shape, the bytes of its geometry (geom_off counts float64
+    """Writes row i of `out`: its shape, the bytes of its geometry (geom_off counts float64
     elements, `geom` is their bytes), its canonical text, and, where `off` leaves room for it,
-    a NUL and the typed text. `off` is filled already."""
+    a NUL and the typed text. `off` is already filled."""
     for i in range(len(shape)):
         at = off[i]
         out[at] = shape[i]

@@ -100,8 +100,8 @@ def serves_before_it_has_caught_up() -> Iterator[None]:
 @bug
 def every_suspect_is_blamed() -> Iterator[None]:
     """A worker's death counts for all suspect batches that it had been sent."""
-    mourn = open_batches.Open.mourn
-    with patch(open_batches.Open, "mourn", lambda self, begun: mourn(self, True)):
+    count = open_batches.Open.count_death
+    with patch(open_batches.Open, "count_death", lambda self, begun: count(self, True)):
         yield
 
 

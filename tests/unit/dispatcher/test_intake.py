@@ -212,8 +212,8 @@ def test_updates_leave_together_while_the_sequencer_is_busy(desk: Desk) -> None:
 
 def attached(desk: Desk, batches: int, size: int) -> Any:
     future = desk.edge.attach("s", 0, batches, size, lambda _: None)
-    desk.edge._answer(SessionGrant(1, 9, 4))
-    desk.edge._answer(Attached(9, 4, 0, 0, 0, 0))
+    desk.edge._handle_reply(SessionGrant(1, 9, 4))
+    desk.edge._handle_reply(Attached(9, 4, 0, 0, 0, 0))
     return future.result(0)
 
 
@@ -270,7 +270,7 @@ def test_past_its_lease_it_answers_nobody(desk: Desk) -> None:
     update = desk.edge.update(delete_rows(strings_to_column(["q"])), [""], [""])
     desk.lapsed = True
     desk.edge.sync()
-    desk.edge._answer(UpdateDecision(1, np.zeros(1, np.uint8), np.ones(1, np.int64)))
+    desk.edge._handle_reply(UpdateDecision(1, np.zeros(1, np.uint8), np.ones(1, np.int64)))
     for future in (durable, update, desk.edge.publish(rows(1), durable=False)):
         assert "replaced" in str(future.exception(0))
 

@@ -39,19 +39,19 @@ def desk() -> Desk:
 
 
 def grant(desk: Desk, epoch: int) -> None:
-    desk.edge._answer(SessionGrant(desk.edge._questions._seq, SESSION, epoch))
+    desk.edge._handle_reply(SessionGrant(desk.edge._questions._seq, SESSION, epoch))
 
 
 def attached(desk: Desk, sink: list[bytes | Exception], epoch: int = 4) -> Any:
     future = desk.edge.attach("s", 0, 8, 1 << 20, sink.append)
     grant(desk, epoch)
     assert not future.done()
-    desk.edge._answer(Attached(SESSION, epoch, 0, 0, 0, 0))
+    desk.edge._handle_reply(Attached(SESSION, epoch, 0, 0, 0, 0))
     return future.result(0)
 
 
 def deliver(desk: Desk, epoch: int, data: bytes, closed: int = 0, number: int = 1) -> None:
-    desk.edge._answer(Delivery(SESSION, epoch, number, closed, np.frombuffer(data, np.uint8)))
+    desk.edge._handle_reply(Delivery(SESSION, epoch, number, closed, np.frombuffer(data, np.uint8)))
 
 
 def frames(desk: Desk, kind: type[Any]) -> list[Any]:
@@ -151,7 +151,7 @@ def test_an_attach_is_repeated_until_it_is_answered(desk: Desk) -> None:
 def test_a_cursor_from_elsewhere_is_refused(desk: Desk) -> None:
     future = desk.edge.attach("s", 0, 8, 1 << 20, lambda _: None, ack=7)
     grant(desk, 4)
-    desk.edge._answer(Attached(SESSION, 4, 0, 5, 5, 1))
+    desk.edge._handle_reply(Attached(SESSION, 4, 0, 5, 5, 1))
     assert "7 is above 5" in str(future.exception(0))
     assert len(desk.edge.streams) == 0
 
@@ -163,7 +163,7 @@ def test_a_stream_that_acknowledged_what_there_is_not_ends_when_it_is_attached_a
     attached(desk, sink).credit(0, 0, 7)
     desk.edge.joined(Address("merger", 0))
     grant(desk, 9)
-    desk.edge._answer(Attached(SESSION, 9, 0, 5, 5, 1))
+    desk.edge._handle_reply(Attached(SESSION, 9, 0, 5, 5, 1))
     [error] = sink
     assert isinstance(error, FailedPrecondition)
     assert "7 is above 5" in str(error)
@@ -179,14 +179,14 @@ def test_what_got_lost_is_had_by_attaching_anew(desk: Desk, how: str) -> None:
     if how == "gap":
         deliver(desk, 4, b"three", number=3)
     elif how == "silent":
-        desk.edge._answer(Attached(SESSION, 4, 2, 0, 0, 0))
+        desk.edge._handle_reply(Attached(SESSION, 4, 2, 0, 0, 0))
     else:
         desk.edge.joined(Address("merger", 0))
     deliver(desk, 4, b"late", number=2)
     grant(desk, 9)
     last = frames(desk, Attach)[-1]
     assert (last.epoch, last.ack, last.credit_batches) == (9, 1, 8)
-    desk.edge._answer(Attached(SESSION, 9, 0, 2, 1, 0))
+    desk.edge._handle_reply(Attached(SESSION, 9, 0, 2, 1, 0))
     deliver(desk, 9, b"two")
     assert sink == [b"one", b"two"]
 
@@ -217,7 +217,7 @@ def test_questions_are_repeated_until_they_are_answered(desk: Desk) -> None:
     assert len(desk.sent) == 6
     none = np.zeros(0, np.uint8)
     reply = LookupReply(2, 0, 0, none, np.zeros(1, np.int64), none)
-    desk.edge._answer(reply)
+    desk.edge._handle_reply(reply)
     assert asked.result(0) is reply
     desk.edge.joined(Address("sequencer", 0))
     assert len(desk.sent) == 7
@@ -235,7 +235,7 @@ def test_waiting_inserts_are_bounded_and_deletes_have_room_of_their_own(
         assert [f.done() for f in lane] == [False, False, True]
         assert "waiting_updates" in str(lane[2].exception(0))
     for seq in (1, 2):
-        desk.edge._answer(UpdateDecision(seq, np.zeros(1, np.uint8), np.ones(1, np.int64)))
+        desk.edge._handle_reply(UpdateDecision(seq, np.zeros(1, np.uint8), np.ones(1, np.int64)))
     assert not desk.edge.update(add, ["s"], [""]).done()
 
 
@@ -251,7 +251,7 @@ def test_the_bytes_of_waiting_updates_are_bounded_by_lane(
         assert f"bytes of {name} are waiting" in str(lane[2].exception(0))
         assert "waiting_bytes" in str(lane[2].exception(0))
     for seq in (1, 2):
-        desk.edge._answer(UpdateDecision(seq, np.zeros(1, np.uint8), np.ones(1, np.int64)))
+        desk.edge._handle_reply(UpdateDecision(seq, np.zeros(1, np.uint8), np.ones(1, np.int64)))
     assert not desk.edge.update(add, [""], [""]).done(), "what is answered takes no room"
 
 
@@ -287,7 +287,7 @@ def test_a_stream_that_waits_for_its_epoch_says_nothing(desk: Desk) -> None:
 def test_a_stream_whose_sink_lets_go_pauses_until_it_takes_again(desk: Desk) -> None:
     future = desk.edge.attach("s", 0, 8, 1 << 20, lambda _: True)
     grant(desk, 4)
-    desk.edge._answer(Attached(SESSION, 4, 0, 0, 0, 0))
+    desk.edge._handle_reply(Attached(SESSION, 4, 0, 0, 0, 0))
     stream = future.result(0)
     deliver(desk, 4, b"one")
     deliver(desk, 4, b"two", number=2)  # under way when the merger is told
