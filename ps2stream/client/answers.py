@@ -204,7 +204,7 @@ def refusals(errors: Iterable[query_pb2.RowError], name: str, base: int = 0) -> 
         elif e.code == query_pb2.ROW_CODE_RESOURCE_EXHAUSTED:
             error = ResourceExhausted(f"{name}[{row}]: {e.description}", QUOTA_RETRY_MS)
         else:
-            error = _invalid(f"{name}[{row}].{e.field}", e.description)
+            error = _invalid_field(f"{name}[{row}].{e.field}", e.description)
         out.append(Refused(row, error))
     return tuple(out)
 
@@ -314,10 +314,11 @@ def watched_of(data: bytes) -> Watched:
     """A message of Watch."""
     answer = admin_pb2.WatchResponse.FromString(data)
     matches = (
-        WatchedMatch(_watched(m.object), m.query_id, m.query_lsn, m.session) for m in answer.matches
+        WatchedMatch(_read_watched_object(m.object), m.query_id, m.query_lsn, m.session)
+        for m in answer.matches
     )
     return Watched(
-        tuple(map(_watched, answer.objects)),
+        tuple(map(_read_watched_object, answer.objects)),
         tuple(matches),
         answer.accepted,
         answer.matched,
@@ -326,7 +327,7 @@ def watched_of(data: bytes) -> Watched:
     )
 
 
-def _watched(o: admin_pb2.WatchedObject) -> WatchedObject:
+def _read_watched_object(o: admin_pb2.WatchedObject) -> WatchedObject:
     return WatchedObject(o.id, o.partition, o.offset, o.time_ms, o.lon, o.lat, o.text)
 
 
@@ -336,7 +337,7 @@ def create_token_request(
     """Raises InvalidArgument for an unknown scope."""
     names = {f"SCOPE_{scope.upper()}" for scope in scopes}
     if unknown := names - set(admin_pb2.Scope.keys()):
-        raise _invalid("scopes", f"there is no scope {min(unknown)[6:].lower()!r}")
+        raise _invalid_field("scopes", f"there is no scope {min(unknown)[6:].lower()!r}")
     found = sorted(admin_pb2.Scope.Value(name) for name in names)
     return admin_pb2.CreateTokenRequest(tenant=tenant, scopes=found, expires_ms=expires_ms)
 
@@ -360,11 +361,11 @@ def moves_of(answer: admin_pb2.GetMovesResponse) -> Moves:
         answer.live_queries,
         answer.old_queries,
         answer.apart_ms if answer.HasField("apart_ms") else None,
-        tuple(map(_move_of, answer.moves)),
+        tuple(map(_read_move, answer.moves)),
     )
 
 
-def _move_of(move: admin_pb2.Move) -> MoveInfo:
+def _read_move(move: admin_pb2.Move) -> MoveInfo:
     named = {field.name: value for field, value in move.ListFields()}
     named["outcome"] = admin_pb2.Outcome.Name(move.outcome).removeprefix("OUTCOME_").lower()
     return MoveInfo(**{"switched": 0} | named)
@@ -390,12 +391,12 @@ def error_of(code: str, message: str, details: bytes | None) -> Exception:
             if any(detail.Unpack(retry) for detail in status.details):
                 return ResourceExhausted(message, retry.retry_delay.ToMilliseconds())
             if "larger than max" in message:  # gRPC's own refusal, which no retry can help
-                return _invalid("request", message)
+                return _invalid_field("request", message)
             return ResourceExhausted(message, 0)
         case "DEADLINE_EXCEEDED":
             return TimeoutError(message)
         case "UNAVAILABLE":
-            return Unavailable(_unreachable(message) or message)
+            return Unavailable(_describe_connection_failure(message) or message)
     kinds: dict[str, type[Ps2StreamError]] = {
         "ALREADY_EXISTS": AlreadyExists,
         "NOT_FOUND": NotFound,
@@ -407,7 +408,7 @@ def error_of(code: str, message: str, details: bytes | None) -> Exception:
     return kind(message) if kind else Ps2StreamError(f"{code}: {message}")
 
 
-def _unreachable(message: str) -> str:
+def _describe_connection_failure(message: str) -> str:
     """gRPC's words about a connection that could not be made, in ours; "" for any other text."""
     if found := _CONNECTING.search(message):
         where, why = unquote(found["where"]), found["why"].removeprefix(_FAILED)
@@ -432,5 +433,5 @@ def pause_before(error: Exception, attempt: int, repeatable: bool) -> float | No
     return None
 
 
-def _invalid(field: str, problem: str) -> InvalidArgument:
+def _invalid_field(field: str, problem: str) -> InvalidArgument:
     return InvalidArgument([Violation(field, problem)])

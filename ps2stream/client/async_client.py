@@ -91,7 +91,7 @@ class AsyncClient:
     ) -> InsertedQuery:
         """Insert a query; its LSN, with what the service understood: expression, area, warnings."""
         request = requests.insert_request(id, expression, region, session)
-        answer = await self._call("InsertQuery", request, pubsub_pb2.InsertQueryResponse)
+        answer = await self._call_rpc("InsertQuery", request, pubsub_pb2.InsertQueryResponse)
         return answers.inserted_query_of(answer)
 
     async def insert_many(
@@ -104,7 +104,9 @@ class AsyncClient:
         """Insert queries; their LSNs. Bad ones go to `refused`, or raise without it."""
         bulk = answers.BulkAnswers()
         for request in requests.insert_batches(queries, session):
-            bulk.add(await self._once("InsertQueries", request, pubsub_pb2.InsertQueriesResponse))
+            bulk.add(
+                await self._send_batch("InsertQueries", request, pubsub_pb2.InsertQueriesResponse)
+            )
         return bulk.result(refused)
 
     async def delete(self, id: str) -> int:
@@ -112,7 +114,7 @@ class AsyncClient:
         request = request_of(
             pubsub_pb2.DeleteQueryRequest, id=id, request_id=requests.new_request_id()
         )
-        return (await self._call("DeleteQuery", request, pubsub_pb2.DeleteQueryResponse)).lsn
+        return (await self._call_rpc("DeleteQuery", request, pubsub_pb2.DeleteQueryResponse)).lsn
 
     async def delete_many(
         self, ids: Iterable[str], *, refused: list[Refused] | None = None
@@ -120,13 +122,15 @@ class AsyncClient:
         """Delete queries; the LSNs. Unknown ids go to `refused`, or raise without it."""
         bulk = answers.BulkAnswers()
         for request in requests.delete_batches(ids):
-            bulk.add(await self._once("DeleteQueries", request, pubsub_pb2.DeleteQueriesResponse))
+            bulk.add(
+                await self._send_batch("DeleteQueries", request, pubsub_pb2.DeleteQueriesResponse)
+            )
         return bulk.result(refused)
 
     async def get(self, id: str) -> Query:
         """A live query, its expression as typed. NotFound when there is none."""
         request = request_of(pubsub_pb2.GetQueryRequest, id=id)
-        answer = await self._call("GetQuery", request, pubsub_pb2.GetQueryResponse)
+        answer = await self._call_rpc("GetQuery", request, pubsub_pb2.GetQueryResponse)
         return answers.query_of(answer.query)
 
     async def list(
@@ -141,7 +145,7 @@ class AsyncClient:
                 page_size=page_size,
                 page_token=token,
             )
-            page = await self._call("ListQueries", request, pubsub_pb2.ListQueriesResponse)
+            page = await self._call_rpc("ListQueries", request, pubsub_pb2.ListQueriesResponse)
             for query in page.queries:
                 yield answers.query_of(query)
             token = page.next_page_token
@@ -153,13 +157,13 @@ class AsyncClient:
     async def explain(self, query_id: str, thing: Any) -> dict[str, Any]:
         """Why an object would match a live query, or would not. NotFound without the query."""
         request = requests.explain_request(query_id, thing)
-        found = await self._call("ExplainMatch", request, explain_pb2.ExplainMatchResponse)
+        found = await self._call_rpc("ExplainMatch", request, explain_pb2.ExplainMatchResponse)
         return answers.explanation_of(found)
 
     async def price(self, expression: str = "", region: Places = None) -> dict[str, Any]:
         """What a query would bring and cost. FailedPrecondition without recent objects."""
         request = requests.price_request(expression, region)
-        found = await self._call("PriceQuery", request, explain_pb2.PriceQueryResponse)
+        found = await self._call_rpc("PriceQuery", request, explain_pb2.PriceQueryResponse)
         return answers.plain(found)
 
     # --- objects --------------------------------------------------------------
@@ -169,7 +173,9 @@ class AsyncClient:
     ) -> Receipt:
         """Publish one batch: rows, columns or a record batch."""
         request = requests.publish_request(objects, level, allow_partial)
-        answer = await self._call("Publish", request, pubsub_pb2.PublishResponse, repeatable=False)
+        answer = await self._call_rpc(
+            "Publish", request, pubsub_pb2.PublishResponse, repeatable=False
+        )
         return answers.receipt_of(answer)
 
     async def publish_arrow(
@@ -188,19 +194,19 @@ class AsyncClient:
     ) -> AsyncIterator[Receipt]:
         """Publish batch after batch, `in_flight` of them without an answer; a receipt for
         each, in order. One with `retry_after_ms` was not accepted: the service was full."""
-        call = self._stream("PublishStream")()
+        call = self._open_stream("PublishStream")()
         unanswered = 0
         try:
-            async for batch in _each(batches):
+            async for batch in _iterate_any(batches):
                 request = requests.publish_stream_request(batch, level, allow_partial)
-                await _write(call, request.SerializeToString())
+                await _write_request(call, request.SerializeToString())
                 unanswered += 1
                 if unanswered >= in_flight:
-                    yield await _receipt(call)
+                    yield await _read_receipt(call)
                     unanswered -= 1
             await call.done_writing()
             for _ in range(unanswered):
-                yield await _receipt(call)
+                yield await _read_receipt(call)
         finally:
             call.cancel()
 
@@ -220,12 +226,12 @@ class AsyncClient:
         iteration. `cursor`: where an earlier subscription had come to;
         FailedPrecondition when it is of another service."""
         receiver = Receiver(session, text=text, position=position, time=time, cursor=cursor)
-        return AsyncSubscription(self._stream("Deliver"), receiver, reconnect, self._timeout)
+        return AsyncSubscription(self._open_stream("Deliver"), receiver, reconnect, self._timeout)
 
     async def status(self) -> dict[str, Any]:
         """What the dispatcher knows: version, live_queries, in_flight, counters."""
         request = admin_pb2.GetStatusRequest()
-        answer = await self._call(f"{ADMIN}GetStatus", request, admin_pb2.GetStatusResponse)
+        answer = await self._call_rpc(f"{ADMIN}GetStatus", request, admin_pb2.GetStatusResponse)
         return answers.status_of(answer)
 
     async def sample(self) -> pa.Table:
@@ -238,7 +244,7 @@ class AsyncClient:
         async def attempt(left: float) -> list[bytes]:
             return [data async for data in call(request, timeout=left, metadata=self._metadata)]
 
-        return answers.sample_of(await self._retried(attempt, True))
+        return answers.sample_of(await self._retry_call(attempt, True))
 
     async def watch(self) -> AsyncGenerator[Watched, None]:
         """Some of the objects that the dispatcher accepts, and some matches of one's own queries,
@@ -256,40 +262,40 @@ class AsyncClient:
         GetLoadResponse. Needs the scope admin."""
         request = admin_pb2.GetLoadRequest()
         return answers.plain(
-            await self._call(f"{ADMIN}GetLoad", request, admin_pb2.GetLoadResponse)
+            await self._call_rpc(f"{ADMIN}GetLoad", request, admin_pb2.GetLoadResponse)
         )
 
     async def plan(self) -> bytes:
         """The plan in force, in JSON. Needs the scope admin."""
         request = admin_pb2.GetPlanRequest()
-        return (await self._call(f"{ADMIN}GetPlan", request, admin_pb2.GetPlanResponse)).plan
+        return (await self._call_rpc(f"{ADMIN}GetPlan", request, admin_pb2.GetPlanResponse)).plan
 
     # --- calls ----------------------------------------------------------------
 
-    def _stream(self, name: str) -> Any:
+    def _open_stream(self, name: str) -> Any:
         return partial(self._channel.stream_stream(PUBSUB + name), metadata=self._metadata)
 
-    async def _call(
+    async def _call_rpc(
         self, name: str, request: Message, kind: type[A], *, repeatable: bool = True
     ) -> A:
         call: Any = self._channel.unary_unary(name if name.startswith("/") else PUBSUB + name)
         data = request.SerializeToString()
         call = partial(call, data, metadata=self._metadata)
-        return kind.FromString(await self._retried(lambda t: call(timeout=t), repeatable))
+        return kind.FromString(await self._retry_call(lambda t: call(timeout=t), repeatable))
 
-    async def _once(self, name: str, request: Message, kind: type[A]) -> A:
+    async def _send_batch(self, name: str, request: Message, kind: type[A]) -> A:
         """One batch over a stream of its own; repeating it is harmless."""
         data = request.SerializeToString()
 
         async def attempt(left: float) -> bytes:
-            call = self._stream(name)(timeout=left)
+            call = self._open_stream(name)(timeout=left)
             await call.write(data)
             await call.done_writing()
             return await next_answer(call)
 
-        return kind.FromString(await self._retried(attempt, True))
+        return kind.FromString(await self._retry_call(attempt, True))
 
-    async def _retried(self, attempt: Callable[[float], Awaitable[T]], repeatable: bool) -> T:
+    async def _retry_call(self, attempt: Callable[[float], Awaitable[T]], repeatable: bool) -> T:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._timeout
         count = 0
@@ -305,7 +311,7 @@ class AsyncClient:
             count += 1
 
 
-async def _each(values: Iterable[V] | AsyncIterable[V]) -> AsyncIterator[V]:
+async def _iterate_any(values: Iterable[V] | AsyncIterable[V]) -> AsyncIterator[V]:
     if isinstance(values, AsyncIterable):
         async for value in values:
             yield value
@@ -314,13 +320,13 @@ async def _each(values: Iterable[V] | AsyncIterable[V]) -> AsyncIterator[V]:
             yield value
 
 
-async def _write(call: Any, data: bytes) -> None:
+async def _write_request(call: Any, data: bytes) -> None:
     try:
         await call.write(data)
     except asyncio.InvalidStateError:
         await next_answer(call)  # the stream has ended; its status says why
 
 
-async def _receipt(call: Any) -> Receipt:
+async def _read_receipt(call: Any) -> Receipt:
     data = await next_answer(call)
     return answers.receipt_of(pubsub_pb2.PublishStreamResponse.FromString(data))

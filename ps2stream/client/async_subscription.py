@@ -44,7 +44,7 @@ class AsyncSubscription:
         return self._receiver.missed
 
     async def __aenter__(self) -> Self:
-        await self._connect()
+        await self._open_stream()
         return self
 
     async def __aexit__(
@@ -78,19 +78,19 @@ class AsyncSubscription:
         call.cancel()
 
     async def __aiter__(self) -> AsyncIterator[Match]:
-        async for batch in self._batches():
+        async for batch in self._read_batches():
             for number, match in enumerate(batch, batch.first):
                 self._shown = number
                 yield match
 
     async def batches(self) -> AsyncIterator[Matches]:
         """Whole batches as columns; also those that hold only a gap."""
-        async for batch in self._batches():
+        async for batch in self._read_batches():
             self._shown = batch.last
             yield batch
 
-    async def _batches(self) -> AsyncIterator[Matches]:
-        while (data := await self._next()) is not None:
+    async def _read_batches(self) -> AsyncIterator[Matches]:
+        while (data := await self._read_message()) is not None:
             found = self._receiver.on(data)
             if found is not None:
                 if found.gap is not None:
@@ -104,26 +104,26 @@ class AsyncSubscription:
                 except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
                     continue  # the next read says why
 
-    async def _next(self) -> bytes | None:
+    async def _read_message(self) -> bytes | None:
         """The next message; None when the subscription has been closed."""
         if self._call is None and not self._closed:
-            await self._connect()
-        while not self._ended():
+            await self._open_stream()
+        while not self._is_closed():
             try:
                 return await next_answer(self._call)
             except (Ps2StreamError, TimeoutError) as error:
-                if self._ended():
+                if self._is_closed():
                     break
                 if not (self._reconnect and isinstance(error, Unavailable)):
                     raise
-                await self._again(error)
+                await self._reopen_stream(error)
         return None
 
-    def _ended(self) -> bool:
+    def _is_closed(self) -> bool:
         """Whether `close` was called, perhaps while something was awaited."""
         return self._closed
 
-    async def _again(self, error: Exception) -> None:
+    async def _reopen_stream(self, error: Exception) -> None:
         """Open the stream again; gives up after `timeout` seconds."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._timeout
@@ -137,12 +137,12 @@ class AsyncSubscription:
             if self._closed:
                 return
             try:
-                await self._connect()
+                await self._open_stream()
                 return
             except Unavailable as again:
                 error = again
 
-    async def _connect(self) -> None:
+    async def _open_stream(self) -> None:
         self._call = self._stub()
         try:
             await self._call.write(self._receiver.start())

@@ -95,7 +95,7 @@ class Client:
         """Return once the service says that it serves; it asks nobody for a token. Raises
         Unavailable."""
         request, kind = health_pb2.HealthCheckRequest(), health_pb2.HealthCheckResponse
-        found = self._call("/grpc.health.v1.Health/Check", request, kind)
+        found = self._call_rpc("/grpc.health.v1.Health/Check", request, kind)
         if found.status != kind.SERVING:
             raise Unavailable(f"{self.target} answers, and does not serve")
 
@@ -108,7 +108,7 @@ class Client:
         Later objects, through any dispatcher, are matched against it. Repeating it is harmless;
         AlreadyExists for another query under a taken id."""
         request = requests.insert_request(id, expression, region, session)
-        answer = self._call("InsertQuery", request, pubsub_pb2.InsertQueryResponse)
+        answer = self._call_rpc("InsertQuery", request, pubsub_pb2.InsertQueryResponse)
         return answers.inserted_query_of(answer)
 
     def insert_many(
@@ -122,7 +122,7 @@ class Client:
         All good ones are inserted; bad ones go to `refused`, or raise without it."""
         bulk = answers.BulkAnswers()
         batches = requests.insert_batches(queries, session)
-        for answer in self._bulk("InsertQueries", batches, pubsub_pb2.InsertQueriesResponse):
+        for answer in self._send_bulk("InsertQueries", batches, pubsub_pb2.InsertQueriesResponse):
             bulk.add(answer)
         return bulk.result(refused)
 
@@ -131,20 +131,22 @@ class Client:
         request = request_of(
             pubsub_pb2.DeleteQueryRequest, id=id, request_id=requests.new_request_id()
         )
-        return self._call("DeleteQuery", request, pubsub_pb2.DeleteQueryResponse).lsn
+        return self._call_rpc("DeleteQuery", request, pubsub_pb2.DeleteQueryResponse).lsn
 
     def delete_many(self, ids: Iterable[str], *, refused: list[Refused] | None = None) -> list[int]:
         """Delete queries; the LSNs. Unknown ids go to `refused`, or raise without it."""
         bulk = answers.BulkAnswers()
         batches = requests.delete_batches(ids)
-        for answer in self._bulk("DeleteQueries", batches, pubsub_pb2.DeleteQueriesResponse):
+        for answer in self._send_bulk("DeleteQueries", batches, pubsub_pb2.DeleteQueriesResponse):
             bulk.add(answer)
         return bulk.result(refused)
 
     def get(self, id: str) -> Query:
         """A live query, its expression as typed. NotFound when there is none."""
         request = request_of(pubsub_pb2.GetQueryRequest, id=id)
-        return answers.query_of(self._call("GetQuery", request, pubsub_pb2.GetQueryResponse).query)
+        return answers.query_of(
+            self._call_rpc("GetQuery", request, pubsub_pb2.GetQueryResponse).query
+        )
 
     def list(self, session: str | None = None, *, page_size: int = 500) -> Iterator[Query]:
         """Live queries in the order of their insertion, of one session or of all."""
@@ -156,7 +158,7 @@ class Client:
                 page_size=page_size,
                 page_token=token,
             )
-            page = self._call("ListQueries", request, pubsub_pb2.ListQueriesResponse)
+            page = self._call_rpc("ListQueries", request, pubsub_pb2.ListQueriesResponse)
             yield from map(answers.query_of, page.queries)
             token = page.next_page_token
             if not token:
@@ -168,7 +170,7 @@ class Client:
         """Why an object (a mapping: lon, lat, text) would match a live query, or would not; as
         in ExplainMatchResponse. Nothing is published. NotFound when there is no such query."""
         request = requests.explain_request(query_id, thing)
-        found = self._call("ExplainMatch", request, explain_pb2.ExplainMatchResponse)
+        found = self._call_rpc("ExplainMatch", request, explain_pb2.ExplainMatchResponse)
         return answers.explanation_of(found)
 
     def price(self, expression: str = "", region: Places = None) -> dict[str, Any]:
@@ -176,7 +178,7 @@ class Client:
         objects that this dispatcher lately accepted; as in PriceQueryResponse. Nothing is
         inserted. FailedPrecondition where there were none."""
         request = requests.price_request(expression, region)
-        return answers.plain(self._call("PriceQuery", request, explain_pb2.PriceQueryResponse))
+        return answers.plain(self._call_rpc("PriceQuery", request, explain_pb2.PriceQueryResponse))
 
     # --- objects --------------------------------------------------------------
 
@@ -187,7 +189,7 @@ class Client:
         are), a mapping of columns, or a record batch. Taken whole or refused whole, unless
         `allow_partial`."""
         request = requests.publish_request(objects, level, allow_partial)
-        answer = self._call("Publish", request, pubsub_pb2.PublishResponse, repeatable=False)
+        answer = self._call_rpc("Publish", request, pubsub_pb2.PublishResponse, repeatable=False)
         return answers.receipt_of(answer)
 
     def publish_arrow(
@@ -210,7 +212,7 @@ class Client:
             requests.publish_stream_request(b, level, allow_partial).SerializeToString()
             for b in batches
         )
-        for data in self._windowed("PublishStream", encoded, in_flight):
+        for data in self._send_windowed("PublishStream", encoded, in_flight):
             yield answers.receipt_of(pubsub_pb2.PublishStreamResponse.FromString(data))
 
     # --- matches --------------------------------------------------------------
@@ -230,7 +232,7 @@ class Client:
         With `reconnect` a lost connection is taken up again. `cursor`: where an earlier
         subscription had come to; FailedPrecondition when it is of another service."""
         receiver = Receiver(session, text=text, position=position, time=time, cursor=cursor)
-        made = Subscription(self._stream("Deliver"), receiver, reconnect, self._timeout)
+        made = Subscription(self._open_stream("Deliver"), receiver, reconnect, self._timeout)
         self._subscriptions.add(made)
         return made
 
@@ -238,7 +240,7 @@ class Client:
         """What the dispatcher knows: version, live_queries, in_flight, counters."""
         request = admin_pb2.GetStatusRequest()
         return answers.status_of(
-            self._call(f"{ADMIN}GetStatus", request, admin_pb2.GetStatusResponse)
+            self._call_rpc(f"{ADMIN}GetStatus", request, admin_pb2.GetStatusResponse)
         )
 
     def sample(self) -> pa.Table:
@@ -247,7 +249,7 @@ class Client:
         `answers.since_of` tells from when on nothing is missing."""
         call: Any = self._channel.unary_stream(f"{ADMIN}SampleObjects")
         request = admin_pb2.SampleObjectsRequest().SerializeToString()
-        parts = self._retried(lambda left: list(call(request, left, self._metadata)), True)
+        parts = self._retry_call(lambda left: list(call(request, left, self._metadata)), True)
         return answers.sample_of(parts)
 
     def watch(self) -> Generator[Watched, None, None]:
@@ -268,7 +270,7 @@ class Client:
             request = request_of(
                 admin_pb2.ListAllQueriesRequest, page_size=page_size, page_token=token
             )
-            page = self._call(name, request, admin_pb2.ListAllQueriesResponse)
+            page = self._call_rpc(name, request, admin_pb2.ListAllQueriesResponse)
             yield from map(answers.query_of, page.queries)
             token = page.next_page_token
             if not token:
@@ -280,7 +282,7 @@ class Client:
         """What the workers had to do in the last periods, and the hottest parts of cells; names
         and units as in GetLoadResponse. Needs the scope admin, as all here."""
         request = admin_pb2.GetLoadRequest()
-        found = self._call(f"{ADMIN}GetLoad", request, admin_pb2.GetLoadResponse)
+        found = self._call_rpc(f"{ADMIN}GetLoad", request, admin_pb2.GetLoadResponse)
         return answers.plain(found)
 
     def rebalance(self, algorithm: str = "gr+", *, dry_run: bool = False) -> dict[str, Any]:
@@ -288,7 +290,7 @@ class Client:
         what would move; as in RebalanceResponse. FailedPrecondition while plans change, and
         until a whole period has passed since."""
         request = request_of(admin_pb2.RebalanceRequest, algorithm=algorithm, dry_run=dry_run)
-        found = self._call(
+        found = self._call_rpc(
             f"{ADMIN}Rebalance", request, admin_pb2.RebalanceResponse, repeatable=False
         )
         return answers.plain(found)
@@ -298,7 +300,7 @@ class Client:
     def moves(self) -> Moves:
         """The plan in force, the move under way, and those that ended. Needs the scope admin, as
         all here."""
-        found = self._call(
+        found = self._call_rpc(
             f"{ADMIN}GetMoves", admin_pb2.GetMovesRequest(), admin_pb2.GetMovesResponse
         )
         return answers.moves_of(found)
@@ -306,7 +308,7 @@ class Client:
     def plan(self) -> bytes:
         """The plan in force, in JSON."""
         request = admin_pb2.GetPlanRequest()
-        return self._call(f"{ADMIN}GetPlan", request, admin_pb2.GetPlanResponse).plan
+        return self._call_rpc(f"{ADMIN}GetPlan", request, admin_pb2.GetPlanResponse).plan
 
     def apply_plan(self, plan: bytes, *, coexist: bool = False) -> tuple[int, int]:
         """Begin the move to this plan (JSON), or let it `coexist`: new queries belong to it, those
@@ -314,28 +316,28 @@ class Client:
         FailedPrecondition when it was not derived from the plan in force, during a move, and
         while two plans coexist."""
         request = request_of(admin_pb2.ApplyPlanRequest, plan=plan, coexist=coexist)
-        found = self._call(f"{ADMIN}ApplyPlan", request, admin_pb2.ApplyPlanResponse)
+        found = self._call_rpc(f"{ADMIN}ApplyPlan", request, admin_pb2.ApplyPlanResponse)
         return found.lsn, found.version
 
     def unite_plans(self) -> tuple[int, int]:
         """Begin to move what is left of the old plan to the one that coexists with it; LSN, and
         the latter's version. FailedPrecondition where there are no two."""
         request = admin_pb2.UnitePlansRequest()
-        found = self._call(f"{ADMIN}UnitePlans", request, admin_pb2.UnitePlansResponse)
+        found = self._call_rpc(f"{ADMIN}UnitePlans", request, admin_pb2.UnitePlansResponse)
         return found.lsn, found.version
 
     def abort_move(self) -> tuple[int, int]:
         """Give up the move under way; LSN, and the version that stays. FailedPrecondition once
         objects are routed by the new plan."""
         request = admin_pb2.AbortMoveRequest()
-        found = self._call(f"{ADMIN}AbortMove", request, admin_pb2.AbortMoveResponse)
+        found = self._call_rpc(f"{ADMIN}AbortMove", request, admin_pb2.AbortMoveResponse)
         return found.lsn, found.version
 
     def scale(self, workers: int) -> tuple[int, int]:
         """Begin the move to so many workers; LSN, and the version of the plan that was made for
         them. Waits for workers to start."""
         request = request_of(admin_pb2.ScaleWorkersRequest, workers=workers)
-        found = self._call(f"{ADMIN}ScaleWorkers", request, admin_pb2.ScaleWorkersResponse)
+        found = self._call_rpc(f"{ADMIN}ScaleWorkers", request, admin_pb2.ScaleWorkersResponse)
         return found.lsn, found.version
 
     # --- tokens ---------------------------------------------------------------
@@ -350,37 +352,39 @@ class Client:
         admin. expires_ms: Unix milliseconds; 0: never. Needs the scope admin, as all here."""
         request = answers.create_token_request(tenant, scopes, expires_ms)
         name, kind = f"{ADMIN}CreateToken", admin_pb2.CreateTokenResponse
-        found = self._call(name, request, kind, repeatable=False)
+        found = self._call_rpc(name, request, kind, repeatable=False)
         return answers.token_of(found.token), found.secret
 
     def tokens(self) -> builtins.list[TokenInfo]:
         """All tokens, without their secrets."""
         request = admin_pb2.ListTokensRequest()
-        found = self._call(f"{ADMIN}ListTokens", request, admin_pb2.ListTokensResponse)
+        found = self._call_rpc(f"{ADMIN}ListTokens", request, admin_pb2.ListTokensResponse)
         return [answers.token_of(token) for token in found.tokens]
 
     def revoke_token(self, id: str) -> None:
         """Make a token invalid within seconds, also for open streams. NotFound without one."""
         request = request_of(admin_pb2.RevokeTokenRequest, id=id)
-        self._call(f"{ADMIN}RevokeToken", request, admin_pb2.RevokeTokenResponse)
+        self._call_rpc(f"{ADMIN}RevokeToken", request, admin_pb2.RevokeTokenResponse)
 
     # --- calls ----------------------------------------------------------------
 
-    def _stream(self, name: str) -> Any:
+    def _open_stream(self, name: str) -> Any:
         return partial(self._channel.stream_stream(PUBSUB + name), metadata=self._metadata)
 
-    def _call(self, name: str, request: Message, kind: type[A], *, repeatable: bool = True) -> A:
+    def _call_rpc(
+        self, name: str, request: Message, kind: type[A], *, repeatable: bool = True
+    ) -> A:
         call: Any = self._channel.unary_unary(name if name.startswith("/") else PUBSUB + name)
         data = request.SerializeToString()
         return kind.FromString(
-            self._retried(lambda left: call(data, left, self._metadata), repeatable)
+            self._retry_call(lambda left: call(data, left, self._metadata), repeatable)
         )
 
-    def _windowed(self, name: str, requests: Iterable[bytes], window: int) -> Iterator[bytes]:
+    def _send_windowed(self, name: str, requests: Iterable[bytes], window: int) -> Iterator[bytes]:
         """One stream: answers in order, with at most `window` requests unanswered. Requests
         are made on the caller's thread, so that their errors are the caller's."""
         outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        call = self._stream(name)(iter(outbox.get, None))
+        call = self._open_stream(name)(iter(outbox.get, None))
         unanswered = 0
         try:
             for request in requests:
@@ -396,7 +400,7 @@ class Client:
             outbox.put(None)
             call.cancel()
 
-    def _bulk(self, name: str, requests: Iterable[Message], kind: type[A]) -> Iterator[A]:
+    def _send_bulk(self, name: str, requests: Iterable[Message], kind: type[A]) -> Iterator[A]:
         """Answers to idempotent batches; after a lost connection those without an answer are
         sent again."""
         unanswered: deque[bytes] = deque()
@@ -411,7 +415,7 @@ class Client:
         while True:
             try:
                 again = tuple(unanswered)
-                for data in self._windowed(name, chain(again, sending()), BULK_WINDOW):
+                for data in self._send_windowed(name, chain(again, sending()), BULK_WINDOW):
                     unanswered.popleft()
                     yield kind.FromString(data)
                     tries, deadline = 0, time.monotonic() + self._timeout
@@ -423,7 +427,7 @@ class Client:
             time.sleep(pause)
             tries += 1
 
-    def _retried(self, attempt: Callable[[float], T], repeatable: bool) -> T:
+    def _retry_call(self, attempt: Callable[[float], T], repeatable: bool) -> T:
         deadline = time.monotonic() + self._timeout
         tries = 0
         while True:

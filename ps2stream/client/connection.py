@@ -34,28 +34,28 @@ def access(
     never showing the token, for what cannot be used and for a token that would travel in
     plaintext to another machine."""
     if not isinstance(target, str) or not target:
-        raise _invalid("target", f"expected HOST:PORT or unix:PATH, got {target!r:.60}")
+        raise _invalid_field("target", f"expected HOST:PORT or unix:PATH, got {target!r:.60}")
     if token is not None and not isinstance(token, str):
-        raise _invalid("token", f"expected a string, got {type(token).__name__}")
+        raise _invalid_field("token", f"expected a string, got {type(token).__name__}")
     if (tls_cert is None) != (tls_key is None):
-        raise _invalid("tls_cert", "must be set together with tls_key")
+        raise _invalid_field("tls_cert", "must be set together with tls_key")
     credentials = None
     if tls_ca is not None or tls_cert is not None:
         credentials = grpc.ssl_channel_credentials(
-            None if tls_ca in (None, SYSTEM) else _read("tls_ca", tls_ca),
-            _read("tls_key", tls_key),
-            _read("tls_cert", tls_cert),
+            None if tls_ca in (None, SYSTEM) else _read_file("tls_ca", tls_ca),
+            _read_file("tls_key", tls_key),
+            _read_file("tls_cert", tls_cert),
         )
     if not token:
         return Access(credentials, ())
     if not (token.isascii() and token.isprintable() and " " not in token):
-        raise _invalid("token", "has characters that no token has")
-    if credentials is None and not _is_here(target):
-        raise _invalid("token", f"would travel in plaintext to {target}; give tls_ca")
+        raise _invalid_field("token", "has characters that no token has")
+    if credentials is None and not _is_local(target):
+        raise _invalid_field("token", f"would travel in plaintext to {target}; give tls_ca")
     return Access(credentials, (("authorization", f"Bearer {token}"),))
 
 
-def _is_here(target: str) -> bool:
+def _is_local(target: str) -> bool:
     if target.startswith("unix:"):
         return True
     try:
@@ -64,14 +64,14 @@ def _is_here(target: str) -> bool:
         return False
 
 
-def _read(name: str, path: File | None) -> bytes | None:
+def _read_file(name: str, path: File | None) -> bytes | None:
     if path is None:
         return None
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        raise _invalid(name, f"{path}: {error.strerror}") from None
+        raise _invalid_field(name, f"{path}: {error.strerror}") from None
 
 
-def _invalid(field: str, problem: str) -> InvalidArgument:
+def _invalid_field(field: str, problem: str) -> InvalidArgument:
     return InvalidArgument([Violation(field, problem)])

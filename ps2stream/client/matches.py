@@ -90,12 +90,12 @@ class Matches:
     @cached_property
     def object_ids(self) -> list[str]:
         """The publisher's id of each object."""
-        return _texts(self._data, *self._object_ids)
+        return _decode_texts(self._data, *self._object_ids)
 
     @cached_property
     def texts(self) -> list[str] | None:
         """The text of each object, where asked for."""
-        return None if self._texts is None else _texts(self._data, *self._texts)
+        return None if self._texts is None else _decode_texts(self._data, *self._texts)
 
     def __iter__(self) -> Iterator[Match]:
         none = [None] * len(self.offsets)
@@ -172,22 +172,22 @@ class Receiver:
         self._batches = self._bytes = 0
         request = delivery_pb2.DeliverRequest(start=self._start)
         if self._last:
-            request.start.cursor.CopyFrom(self._cursor(self._last))
+            request.start.cursor.CopyFrom(self._make_cursor(self._last))
         return request.SerializeToString()
 
     def cursor(self, shown: int = 0) -> bytes:
         """How far the subscriber has dealt with the session's pairs, those up to `shown` too;
         to be kept with what it made of them."""
-        return self._cursor(max(self._last, shown)).SerializeToString()
+        return self._make_cursor(max(self._last, shown)).SerializeToString()
 
-    def _cursor(self, last: int) -> delivery_pb2.Cursor:
+    def _make_cursor(self, last: int) -> delivery_pb2.Cursor:
         of, session = self._of
         return delivery_pb2.Cursor(incarnation=of, session_seq=last, session=session)
 
     def on(self, data: bytes) -> Matches | None:
         """A message from the service; matches that are new, if it has any."""
         if not data or data[0] != _BATCH_TAG:
-            self._started(data)
+            self._handle_started(data)
             return None
         self._batches += 1
         self._bytes += len(data)
@@ -226,7 +226,7 @@ class Receiver:
         self._batches = self._bytes = 0
         return delivery_pb2.DeliverRequest(credit=credit).SerializeToString()
 
-    def _started(self, data: bytes) -> None:
+    def _handle_started(self, data: bytes) -> None:
         started = delivery_pb2.DeliverResponse.FromString(data).started
         if started.incarnation != self._of[0]:
             if self._handed:  # whose numbers mean nothing any more
@@ -239,14 +239,14 @@ def read_batch(data: bytes, names: dict[int, str]) -> Matches:
     """The Matches of an encoded DeliverResponse; adds the new names of queries to `names`.
     Raises Ps2StreamError when it is malformed."""
     try:
-        return _read(data, names)
+        return _parse_delivery(data, names)
     except (ValueError, DecodeError) as error:
-        raise _malformed() from error
+        raise _malformed_delivery() from error
 
 
-def _read(data: bytes, names: dict[int, str]) -> Matches:
+def _parse_delivery(data: bytes, names: dict[int, str]) -> Matches:
     raw = np.frombuffer(data, np.uint8)
-    field, start, stop = _fields(raw)
+    field, start, stop = _scan_fields(raw)
     of = {int(f): np.flatnonzero(field == f) for f in np.unique(field)}
     none = np.zeros(0, np.int64)
 
@@ -268,7 +268,7 @@ def _read(data: bytes, names: dict[int, str]) -> Matches:
     objects = np.empty(len(handles), np.uint32)
     at = of.get(5, none)
     if len(at) > 1 or sum(get_varints(raw, start[i], stop[i], objects) for i in at) != len(handles):
-        raise _malformed()
+        raise _malformed_delivery()
     offsets = fixed(7, "<u8")
     columns = {
         f: fixed(f, d) if f in of else None for f, d in ((9, "<f8"), (10, "<f8"), (11, "<i8"))
@@ -277,8 +277,8 @@ def _read(data: bytes, names: dict[int, str]) -> Matches:
     sizes = [len(c) for c in columns.values() if c is not None]
     sizes += [len(s[0]) for s in (strings(6), texts) if s is not None]
     if any(s != len(offsets) for s in sizes) or (len(objects) and objects.max() >= len(offsets)):
-        raise _malformed()
-    names.update(zip(fixed(2, "<u8").tolist(), _texts(data, *strings(3)), strict=True))
+        raise _malformed_delivery()
+    names.update(zip(fixed(2, "<u8").tolist(), _decode_texts(data, *strings(3)), strict=True))
     gap = None
     if 13 in of:
         i = of[13][-1]
@@ -290,29 +290,29 @@ def _read(data: bytes, names: dict[int, str]) -> Matches:
     )  # fmt: skip
 
 
-def _fields(raw: U8) -> tuple[U8, I64, I64]:
+def _scan_fields(raw: U8) -> tuple[U8, I64, I64]:
     """Field numbers and extents of the batch in a DeliverResponse."""
     one, begin, end = np.zeros(1, np.uint8), np.zeros(1, np.int64), np.zeros(1, np.int64)
     if scan(raw, 0, len(raw), one, begin, end) != 1:
-        raise _malformed()
+        raise _malformed_delivery()
     span = int(begin[0]), int(end[0])
     n = 64 + len(raw) // 16
     while True:
         field, start, stop = np.empty(n, np.uint8), np.empty(n, np.int64), np.empty(n, np.int64)
         found = scan(raw, *span, field, start, stop)
         if found == BAD:
-            raise _malformed()
+            raise _malformed_delivery()
         if found <= n:
             return field[:found], start[:found], stop[:found]
         n = found
 
 
-def _texts(data: bytes, start: I64, stop: I64) -> list[str]:
+def _decode_texts(data: bytes, start: I64, stop: I64) -> list[str]:
     return [
         data[a:b].decode("utf-8", "replace")
         for a, b in zip(start.tolist(), stop.tolist(), strict=True)
     ]
 
 
-def _malformed() -> Ps2StreamError:
+def _malformed_delivery() -> Ps2StreamError:
     return Ps2StreamError("the service sent a malformed delivery")

@@ -92,23 +92,23 @@ def query_to_proto(query: Any, session: str = "") -> query_pb2.Query:
     elif isinstance(query, tuple | list) and len(query) <= len(_QUERY):
         values = dict(zip(_QUERY, query, strict=False))
     else:
-        raise _invalid("query", f"expected a Query, a mapping or ({', '.join(_QUERY)}), "
+        raise _invalid_field("query", f"expected a Query, a mapping or ({', '.join(_QUERY)}), "
                        f"got {named(query)}")  # fmt: skip
     if values.get("id") is None:
-        raise _invalid("query.id", "is required")
+        raise _invalid_field("query.id", "is required")
     if unknown := sorted(str(name) for name in values if name not in (*_QUERY, "session")):
-        raise _invalid("query", f"unknown field {unknown[0]!r}; expected {', '.join(_QUERY)}")
+        raise _invalid_field("query", f"unknown field {unknown[0]!r}; expected {', '.join(_QUERY)}")
     texts = {"id": "", "expression": "", "session": session}
     texts |= {name: values[name] for name in texts if values.get(name) is not None}
     for name, text in texts.items():
         if not isinstance(text, str):
-            raise _invalid(f"query.{name}", f"expected a string, got {named(text)}")
+            raise _invalid_field(f"query.{name}", f"expected a string, got {named(text)}")
     texts["session"] = texts["session"] or session
     region = region_to_proto(values.get("region"))
     try:
         return query_pb2.Query(region=region, **texts)
     except ValueError as error:
-        raise _invalid("query", f"is not Unicode text: {error}") from None
+        raise _invalid_field("query", f"is not Unicode text: {error}") from None
 
 
 def insert_request(
@@ -117,7 +117,7 @@ def insert_request(
     query = query_to_proto((id, expression, region), session)
     if not query.expression and not query.HasField("region"):
         problem = f"a query needs an expression or a region: insert({id!r}, 'flood AND river')"
-        raise _invalid("query.expression", problem)
+        raise _invalid_field("query.expression", problem)
     return pubsub_pb2.InsertQueryRequest(query=query, request_id=new_request_id())
 
 
@@ -140,14 +140,14 @@ def insert_batches(
     queries: Iterable[Any], session: str
 ) -> Iterator[pubsub_pb2.InsertQueriesRequest]:
     """Requests of at most QUERY_BATCH queries and BULK_BYTES bytes."""
-    for part in _parts(query_to_proto(q, session) for q in many("queries", queries)):
+    for part in _split_batches(query_to_proto(q, session) for q in many("queries", queries)):
         yield pubsub_pb2.InsertQueriesRequest(
             batch=query_pb2.QueryBatch(queries=part, session=session),
             request_id=new_request_id(),
         )
 
 
-def _parts(rows: Iterable[query_pb2.Query]) -> Iterator[list[query_pb2.Query]]:
+def _split_batches(rows: Iterable[query_pb2.Query]) -> Iterator[list[query_pb2.Query]]:
     part: list[query_pb2.Query] = []
     size = 0
     for row in rows:
@@ -171,7 +171,7 @@ def delete_batches(ids: Iterable[str]) -> Iterator[pubsub_pb2.DeleteQueriesReque
 def many(name: str, values: Any) -> Iterable[Any]:
     """Values one can go through; a string is not meant by its letters. Raises InvalidArgument."""
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
-        raise _invalid(name, f"expected several, got {named(values)}")
+        raise _invalid_field(name, f"expected several, got {named(values)}")
     return values
 
 
@@ -194,7 +194,7 @@ def object_batch(objects: Any) -> object_pb2.ObjectBatch:
 
 def publish_request(objects: Any, level: str, allow_partial: bool) -> pubsub_pb2.PublishRequest:
     return pubsub_pb2.PublishRequest(
-        batch=object_batch(objects), level=_level(level), allow_partial=allow_partial
+        batch=object_batch(objects), level=_check_level(level), allow_partial=allow_partial
     )
 
 
@@ -202,15 +202,15 @@ def publish_stream_request(
     objects: Any, level: str, allow_partial: bool
 ) -> pubsub_pb2.PublishStreamRequest:
     return pubsub_pb2.PublishStreamRequest(
-        batch=object_batch(objects), level=_level(level), allow_partial=allow_partial
+        batch=object_batch(objects), level=_check_level(level), allow_partial=allow_partial
     )
 
 
-def _level(level: str) -> object_pb2.PublishLevel.ValueType:
+def _check_level(level: str) -> object_pb2.PublishLevel.ValueType:
     if not isinstance(level, str) or level not in LEVELS:
-        raise _invalid("level", f"expected one of {', '.join(LEVELS)}, got {named(level)}")
+        raise _invalid_field("level", f"expected one of {', '.join(LEVELS)}, got {named(level)}")
     return LEVELS[level]
 
 
-def _invalid(field: str, problem: str) -> InvalidArgument:
+def _invalid_field(field: str, problem: str) -> InvalidArgument:
     return InvalidArgument([Violation(field, problem)])

@@ -35,7 +35,7 @@ class Subscription:
         self._reading = threading.Lock()
         self._shown = 0  # the last pair handed out, not yet known to be taken
         self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._connect()
+        self._open_stream()
 
     @property
     def cursor(self) -> bytes:
@@ -89,7 +89,7 @@ class Subscription:
         limit.cancel()
 
     def __iter__(self) -> Iterator[Match]:
-        for batch in self._batches():
+        for batch in self._read_batches():
             for number, match in enumerate(batch, batch.first):
                 self._shown = number
                 yield match
@@ -97,7 +97,7 @@ class Subscription:
     def batches(self, *, manual: bool = False) -> Iterator[Matches]:
         """Whole batches as columns; also those that hold only a gap. `manual`: what was taken is
         what `took` is called with, from any thread, however many batches later."""
-        for batch in self._batches(manual):
+        for batch in self._read_batches(manual):
             self._shown = 0 if manual else batch.last
             yield batch
 
@@ -111,8 +111,8 @@ class Subscription:
         """The `cursor` as it is once everything up to this pair was taken."""
         return self._receiver.cursor(number)
 
-    def _batches(self, manual: bool = False) -> Iterator[Matches]:
-        while (data := self._next()) is not None:
+    def _read_batches(self, manual: bool = False) -> Iterator[Matches]:
+        while (data := self._read_message()) is not None:
             found = self._receiver.on(data)
             if found is not None:
                 if found.gap is not None:
@@ -127,7 +127,7 @@ class Subscription:
             if (credit := self._receiver.credit()) is not None:
                 self._outbox.put(credit)
 
-    def _next(self) -> bytes | None:
+    def _read_message(self) -> bytes | None:
         """The next message; None when the subscription has been closed."""
         while not self._closed.is_set():
             try:
@@ -139,10 +139,10 @@ class Subscription:
                     break
                 if not (self._reconnect and isinstance(error, Unavailable)):
                     raise
-                self._again(error)
+                self._reopen_stream(error)
         return None
 
-    def _again(self, error: Exception) -> None:
+    def _reopen_stream(self, error: Exception) -> None:
         """Open the stream again; gives up after `timeout` seconds."""
         log.info("the stream broke, and is opened again: %s", error)
         deadline = time.monotonic() + self._timeout
@@ -153,12 +153,12 @@ class Subscription:
             if self._closed.wait(pause):
                 return
             try:
-                self._connect()
+                self._open_stream()
                 return
             except Unavailable as again:
                 error = again
 
-    def _connect(self) -> None:
+    def _open_stream(self) -> None:
         with self._lock:
             self._outbox.put(None)  # lets go of the thread that sent for the last stream
             self._outbox = queue.SimpleQueue()

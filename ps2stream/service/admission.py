@@ -109,13 +109,13 @@ class FairAdmission:
         size_bytes = max(size_bytes, 1)  # of nothing too: who holds no bytes is nobody
         finish = max(self._virtual, self._finish.get(caller, 0)) + size_bytes
         ticket = AdmissionTicket(caller, size_bytes, finish, next(self._numbers))
-        if not self._queue and self._may_enter(ticket):
-            self._enter(ticket)
+        if not self._queue and self._may_admit(ticket):
+            self._admit_ticket(ticket)
             return ticket
         bisect.insort(self._queue, ticket, key=lambda t: t.order)
         self.waiting.take(caller, size_bytes)
         self._finish[caller] = finish
-        self._enter_waiting()
+        self._admit_waiting()
         if not ticket.admitted and self.waiting.free_bytes < self.waiting.held_by(caller):
             self.leave(ticket)
             return None
@@ -124,7 +124,7 @@ class FairAdmission:
     def set_closed(self, closed: bool) -> list[AdmissionTicket]:
         """Whether nobody is admitted; those that are admitted now."""
         self.closed = closed
-        return self._enter_waiting()
+        return self._admit_waiting()
 
     def end_turn(self, ticket: AdmissionTicket) -> list[AdmissionTicket]:
         """The publication is analysed; those that are admitted now."""
@@ -132,7 +132,7 @@ class FairAdmission:
             return []
         ticket.working = False
         self._working -= 1
-        return self._enter_waiting()
+        return self._admit_waiting()
 
     def leave(self, ticket: AdmissionTicket) -> list[AdmissionTicket]:
         """The publication is routed and synced, or given up; those that are admitted now."""
@@ -145,11 +145,11 @@ class FairAdmission:
             ticket.working = False
         else:
             self._queue.remove(ticket)
-            self._move_up(ticket)
-            self._forget(ticket)
-        return self._enter_waiting()
+            self._move_later_up(ticket)
+            self._leave_queue(ticket)
+        return self._admit_waiting()
 
-    def _move_up(self, gone: AdmissionTicket) -> None:
+    def _move_later_up(self, gone: AdmissionTicket) -> None:
         """What is given up was no part of its caller's share: its later ones come the earlier."""
         self._finish[gone.caller] -= gone.size_bytes
         for ticket in self._queue:
@@ -157,15 +157,15 @@ class FairAdmission:
                 ticket.finish -= gone.size_bytes
         self._queue.sort(key=lambda t: t.order)
 
-    def _enter_waiting(self) -> list[AdmissionTicket]:
+    def _admit_waiting(self) -> list[AdmissionTicket]:
         entered: list[AdmissionTicket] = []
         at = 0
         while at < len(self._queue) and self._is_open:
             ticket = self._queue[at]
-            if self._may_enter(ticket):
+            if self._may_admit(ticket):
                 del self._queue[at]
-                self._forget(ticket)
-                self._enter(ticket)
+                self._leave_queue(ticket)
+                self._admit_ticket(ticket)
                 entered.append(ticket)
                 at = 0
             elif not self.held.held_by(ticket.caller) and not self._has_room(ticket):
@@ -174,7 +174,7 @@ class FairAdmission:
                 at += 1
         return entered
 
-    def _may_enter(self, ticket: AdmissionTicket) -> bool:
+    def _may_admit(self, ticket: AdmissionTicket) -> bool:
         return self._is_open and self._has_room(ticket)
 
     @property
@@ -184,13 +184,13 @@ class FairAdmission:
     def _has_room(self, ticket: AdmissionTicket) -> bool:
         return self.held.fits(ticket.caller, ticket.size_bytes)
 
-    def _enter(self, ticket: AdmissionTicket) -> None:
+    def _admit_ticket(self, ticket: AdmissionTicket) -> None:
         self.held.take(ticket.caller, ticket.size_bytes)
         self._virtual = max(self._virtual, ticket.finish)
         self._working += 1
         ticket.admitted = ticket.working = True
 
-    def _forget(self, ticket: AdmissionTicket) -> None:
+    def _leave_queue(self, ticket: AdmissionTicket) -> None:
         self.waiting.give_back(ticket.caller, ticket.size_bytes)
         if not self.waiting.held_by(ticket.caller):
             self._finish.pop(ticket.caller, None)
@@ -227,17 +227,17 @@ class PublishAdmission:
 
     def request(self, caller: Hashable, size_bytes: int) -> AdmissionTicket | None:
         """A ticket that is admitted at once or waits; None where no more may wait."""
-        return self._of(size_bytes).request(caller, size_bytes)
+        return self._choose_budget(size_bytes).request(caller, size_bytes)
 
     def end_turn(self, ticket: AdmissionTicket) -> list[AdmissionTicket]:
         """The publication is analysed; those that are admitted now."""
-        return self._of(ticket.size_bytes).end_turn(ticket)
+        return self._choose_budget(ticket.size_bytes).end_turn(ticket)
 
     def leave(self, ticket: AdmissionTicket) -> list[AdmissionTicket]:
         """The publication is routed and synced, or given up; those that are admitted now."""
-        return self._of(ticket.size_bytes).leave(ticket)
+        return self._choose_budget(ticket.size_bytes).leave(ticket)
 
-    def _of(self, size_bytes: int) -> FairAdmission:
+    def _choose_budget(self, size_bytes: int) -> FairAdmission:
         return self._small if size_bytes <= SMALL_BYTES else self._large
 
 

@@ -38,7 +38,7 @@ def open_batch(
         source = pa.BufferReader(data)
         with pa.ipc.open_stream(source) as reader:
             schema = reader.schema
-        bad = _schema_violations(schema, columns, required, field)
+        bad = _find_violations(schema, columns, required, field)
         if bad:
             raise InvalidArgument(bad)
         source.seek(0)
@@ -89,7 +89,7 @@ def doubles(batch: pa.RecordBatch, name: str) -> F64:
     column = batch.column(name)
     if column.null_count:
         column = column.fill_null(float("nan"))
-    found: F64 = _fixed(column, np.float64)
+    found: F64 = _view_values(column, np.float64)
     return found
 
 
@@ -97,7 +97,7 @@ def times(batch: pa.RecordBatch, name: str, now_ms: int) -> I64:
     """A time column in Unix ms; a null is `now_ms`. Raises InvalidArgument on overflow."""
     column = batch.column(name)
     factor = _MILLISECONDS[column.type.unit] if pa.types.is_timestamp(column.type) else 1
-    value = _fixed(column, np.int64)
+    value = _view_values(column, np.int64)
     absent = nulls(batch, name)
     if factor > 1:
         limit = np.iinfo(np.int64).max // factor
@@ -121,7 +121,7 @@ def nulls(batch: pa.RecordBatch, name: str) -> Array:
     return found
 
 
-def _fixed(column: pa.Array, dtype: type[np.generic]) -> Any:
+def _view_values(column: pa.Array, dtype: type[np.generic]) -> Any:
     width = np.dtype(dtype)
     buffer = column.buffers()[1]
     if buffer is None or len(column) == 0:
@@ -130,7 +130,7 @@ def _fixed(column: pa.Array, dtype: type[np.generic]) -> Any:
     return np.require(view, requirements="A")
 
 
-def _schema_violations(
+def _find_violations(
     schema: pa.Schema, columns: Mapping[str, str], required: Sequence[str], field: str
 ) -> list[Violation]:
     names = list(schema.names)
@@ -148,12 +148,12 @@ def _schema_violations(
             bad.append(Violation(at, f"unknown column; there may be: {', '.join(columns)}"))
         elif names.count(name) > 1:
             bad.append(Violation(at, "the column occurs more than once"))
-        elif not _is(kind, columns[name]):
+        elif not _has_type(kind, columns[name]):
             bad.append(Violation(at, f"wrong column type, expected {columns[name]}, got {kind}"))
     return bad
 
 
-def _is(kind: pa.DataType, expected: str) -> bool:
+def _has_type(kind: pa.DataType, expected: str) -> bool:
     if expected == STRING:
         return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
     if expected == DOUBLE:
@@ -174,17 +174,17 @@ def _read_head(message: Any) -> _MessageHead:
     rows, and a fourth means compressed buffers."""
     head = memoryview(message.metadata)
     (root,) = struct.unpack_from("<I", head, 0)
-    kind = _slot(head, root, 1)
+    kind = _find_slot(head, root, 1)
     if kind is None or head[kind] != _RECORD_BATCH:
         return _MessageHead()
-    body = _slot(head, root, 2)
+    body = _find_slot(head, root, 2)
     if body is None:
         return _MessageHead(batches=1)
     (offset,) = struct.unpack_from("<I", head, body)
     table = body + offset
-    length = _slot(head, table, 0)
+    length = _find_slot(head, table, 0)
     rows = 0 if length is None else struct.unpack_from("<q", head, length)[0]
-    return _MessageHead(1, max(rows, 0), _slot(head, table, 3) is not None)
+    return _MessageHead(1, max(rows, 0), _find_slot(head, table, 3) is not None)
 
 
 def _check_heads(source: pa.BufferReader, field: str) -> None:
@@ -195,20 +195,20 @@ def _check_heads(source: pa.BufferReader, field: str) -> None:
         head = _read_head(message)
         batches += head.batches
         if batches > 1:
-            raise _invalid(field, "expected one record batch, got 2 or more")
+            raise _invalid_field(field, "expected one record batch, got 2 or more")
         if head.compressed:
-            raise _invalid(field, "compressed buffers are not taken")
+            raise _invalid_field(field, "compressed buffers are not taken")
         if head.rows > BATCH_ROWS:
-            raise _invalid(field, rows_problem())
+            raise _invalid_field(field, rows_problem())
     if not batches:
-        raise _invalid(field, "expected one record batch, got 0")
+        raise _invalid_field(field, "expected one record batch, got 0")
 
 
-def _invalid(field: str, problem: str) -> InvalidArgument:
+def _invalid_field(field: str, problem: str) -> InvalidArgument:
     return InvalidArgument([Violation(field, problem)])
 
 
-def _slot(head: memoryview, table: int, index: int) -> int | None:
+def _find_slot(head: memoryview, table: int, index: int) -> int | None:
     """Where field `index` of a flatbuffers table lies; None when it is absent."""
     (back,) = struct.unpack_from("<i", head, table)
     vtable = table - back

@@ -41,7 +41,7 @@ class Rule(NamedTuple):
     scopes: frozenset[Scope] = frozenset()
 
 
-def _needs(scope: Scope) -> Rule:
+def _require_scope(scope: Scope) -> Rule:
     return Rule(scopes=frozenset({scope}))
 
 
@@ -49,7 +49,9 @@ _NO_RULE = Rule(scopes=frozenset(Scope))
 """A method that was given no rule: only for who may do all."""
 
 RULES: dict[str, Rule] = {
-    **dict.fromkeys((_PUBSUB + m for m in ("Publish", "PublishStream")), _needs(Scope.PUBLISH)),
+    **dict.fromkeys(
+        (_PUBSUB + m for m in ("Publish", "PublishStream")), _require_scope(Scope.PUBLISH)
+    ),
     **dict.fromkeys(
         (
             _PUBSUB + m
@@ -58,10 +60,10 @@ RULES: dict[str, Rule] = {
                 "ListQueries", "Deliver", "ExplainMatch", "PriceQuery",
             )
         ),
-        _needs(Scope.SUBSCRIBE),
+        _require_scope(Scope.SUBSCRIBE),
     ),
     # Objects are shared; of the matches, those of the caller's tenant are told.
-    _ADMIN + "Watch": _needs(Scope.SUBSCRIBE),
+    _ADMIN + "Watch": _require_scope(Scope.SUBSCRIBE),
     **dict.fromkeys(
         (
             _ADMIN + m
@@ -71,7 +73,7 @@ RULES: dict[str, Rule] = {
                 "ApplyPlan", "UnitePlans", "AbortMove", "GetMoves", "GetPlan", "ScaleWorkers",
             )
         ),
-        _needs(Scope.ADMIN),
+        _require_scope(Scope.ADMIN),
     ),
     # Load balancers ask without a credential, and learn no more than that a server is up.
     f"/{health.SERVICE_NAME}/Check": Rule(open=True),
@@ -125,7 +127,9 @@ class Guard(grpc.ServerInterceptor):
             self._identities.refresh()
             if not self._identities:
                 log.warning("nobody can call: there is no token, and no certificate is known")
-            threading.Thread(target=self._watch, daemon=True, name="ps2stream-auth").start()
+            threading.Thread(
+                target=self._keep_refreshing, daemon=True, name="ps2stream-auth"
+            ).start()
 
     def stop(self) -> None:
         self._stopped.set()
@@ -139,17 +143,17 @@ class Guard(grpc.ServerInterceptor):
         rule = RULES.get(method, _NO_RULE) if handler is not None else Rule()
         caller: Caller | None = Caller()
         if self.asks and rule.open:
-            return self._for_strangers(handler)
+            return self._serve_strangers(handler)
         if self.asks:
             try:
                 caller = self._identities.by_token(handler_call_details.invocation_metadata)
                 if caller is not None:
-                    _authorise(method, rule, caller)
+                    _check_scopes(method, rule, caller)
             except Exception as error:  # noqa: BLE001
-                return self._refusing(error)
-        admit = self._admission(method, rule, caller)
+                return self._make_refusal(error)
+        admit = self._make_admit(method, rule, caller)
         if handler is None:
-            return grpc.stream_stream_rpc_method_handler(self._streaming(admit, _unknown))
+            return grpc.stream_stream_rpc_method_handler(self._guard_stream(admit, _refuse_unknown))
         inner = (
             handler.stream_stream
             or handler.unary_stream
@@ -160,17 +164,17 @@ class Guard(grpc.ServerInterceptor):
         try:
             lane.check()
         except Ps2StreamError as error:
-            return self._refusing(error)
+            return self._make_refusal(error)
         parse, write = handler.request_deserializer, handler.response_serializer
         # All are streams to gRPC: of others it waits for the message with a thread.
         if not (handler.request_streaming or handler.response_streaming):
-            called = self._unary.handler(lane, _unary(admit, inner), parse, write)
+            called = self._unary.handler(lane, _guard_unary(admit, inner), parse, write)
             return grpc.stream_stream_rpc_method_handler(called)
-        hasty = _lasts(inner) or not handler.request_streaming
-        guarded = (self._lasting if _lasts(inner) else self._streaming)(
+        hasty = _is_lasting(inner) or not handler.request_streaming
+        guarded = (self._guard_lasting if _is_lasting(inner) else self._guard_stream)(
             admit, inner, hasty, handler.request_streaming
         )
-        _run_on(lane, guarded)
+        _assign_lane(lane, guarded)
         return grpc.stream_stream_rpc_method_handler(guarded, parse, write)
 
     def refresh(self) -> None:
@@ -187,7 +191,7 @@ class Guard(grpc.ServerInterceptor):
                 if not self._end(context, error):
                     context.cancel()
 
-    def _refusing(self, error: Exception) -> Any:
+    def _make_refusal(self, error: Exception) -> Any:
         """A handler that ends the call at once. As a stream, which waits for no message."""
 
         def handle(_: Any, context: grpc.ServicerContext) -> Any:
@@ -195,10 +199,10 @@ class Guard(grpc.ServerInterceptor):
                 self._lanes.hold_back()
             abort(context, error)
 
-        _run_on(self._lanes.refusals, handle)
+        _assign_lane(self._lanes.refusals, handle)
         return grpc.stream_stream_rpc_method_handler(handle)
 
-    def _admission(
+    def _make_admit(
         self, method: str, rule: Rule, caller: Caller | None
     ) -> Callable[[grpc.ServicerContext], Caller]:
         def admit(context: grpc.ServicerContext) -> Caller:
@@ -206,14 +210,14 @@ class Guard(grpc.ServerInterceptor):
                 return caller
             try:
                 found = self._identities.by_certificate(context)
-                _authorise(method, rule, found)
+                _check_scopes(method, rule, found)
             except Exception as error:  # noqa: BLE001
                 abort(context, error)
             return found
 
         return admit
 
-    def _streaming(
+    def _guard_stream(
         self,
         admit: Callable[[grpc.ServicerContext], Caller],
         inner: Behaviour | PerCaller,
@@ -224,23 +228,23 @@ class Guard(grpc.ServerInterceptor):
         messages, else that one."""
 
         def handle(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
-            self._enter(context)
+            self._count_stream(context)
             try:
                 caller = admit(context)
                 behaviour = inner.of(caller) if isinstance(inner, PerCaller) else inner
                 with self._lock:
                     self._streams[context] = caller
                 if hasty:
-                    requests = self._awaited(requests, context)
+                    requests = self._await_first(requests, context)
                 request = requests if many else next(requests, None)
                 if request is not None:
                     yield from behaviour(request, context)
             finally:
-                self._forget(context)
+                self._forget_stream(context)
 
         return handle
 
-    def _lasting(
+    def _guard_lasting(
         self,
         admit: Callable[[grpc.ServicerContext], Caller],
         inner: PerCaller,
@@ -248,27 +252,27 @@ class Guard(grpc.ServerInterceptor):
         many: bool,
     ) -> Callable[..., None]:
         def handle(requests: Any, context: grpc.ServicerContext, send: Any) -> None:
-            self._enter(context)
-            if not context.add_callback(partial(self._forget, context)):
-                self._forget(context)
+            self._count_stream(context)
+            if not context.add_callback(partial(self._forget_stream, context)):
+                self._forget_stream(context)
                 return
             caller = admit(context)
             with self._lock:
                 if context.is_active():  # else it has been forgotten
                     self._streams[context] = caller
-            inner.of(caller)(self._awaited(requests, context), context, send)
+            inner.of(caller)(self._await_first(requests, context), context, send)
 
         handle.experimental_non_blocking = True  # type: ignore[attr-defined]
         return handle
 
-    def _enter(self, context: grpc.ServicerContext) -> None:
+    def _count_stream(self, context: grpc.ServicerContext) -> None:
         """Count a stream. Aborts it where its peer has its share."""
         try:
             self._stream_shares.enter(context.peer())
         except ResourceExhausted as error:
             abort(context, error)
 
-    def _awaited(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
+    def _await_first(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
         """The messages, of which the first must come soon."""
         self._half_open.add(context, context.cancel)
         try:
@@ -279,12 +283,12 @@ class Guard(grpc.ServerInterceptor):
             yield first
             yield from requests
 
-    def _forget(self, context: grpc.ServicerContext) -> None:
+    def _forget_stream(self, context: grpc.ServicerContext) -> None:
         self._stream_shares.leave(context.peer())
         with self._lock:
             self._streams.pop(context, None)
 
-    def _for_strangers(self, handler: Any) -> Any:
+    def _serve_strangers(self, handler: Any) -> Any:
         """An open unary method, as a stream: few wait for their message at a time, and not
         for long; beyond that the oldest goes."""
 
@@ -313,7 +317,7 @@ class Guard(grpc.ServerInterceptor):
             handle, handler.request_deserializer, handler.response_serializer
         )
 
-    def _watch(self) -> None:
+    def _keep_refreshing(self) -> None:
         while not self._stopped.wait(REFRESH_S):
             try:
                 self.refresh()
@@ -321,16 +325,16 @@ class Guard(grpc.ServerInterceptor):
                 log.exception("the tokens could not be read")
 
 
-def _lasts(inner: object) -> bool:
+def _is_lasting(inner: object) -> bool:
     return isinstance(inner, PerCaller) and inner.lasting
 
 
-def _authorise(method: str, rule: Rule, caller: Caller) -> None:
+def _check_scopes(method: str, rule: Rule, caller: Caller) -> None:
     if not rule.scopes <= caller.scopes:
         raise PermissionDenied(f"{method} needs the scope {' and '.join(sorted(rule.scopes))}")
 
 
-def _unary(
+def _guard_unary(
     admit: Callable[[grpc.ServicerContext], Caller], inner: Behaviour | PerCaller
 ) -> Behaviour:
     def handle(request: Any, context: grpc.ServicerContext) -> Any:
@@ -341,10 +345,10 @@ def _unary(
     return handle
 
 
-def _run_on(lane: Lane, behaviour: Callable[..., Any]) -> None:
+def _assign_lane(lane: Lane, behaviour: Callable[..., Any]) -> None:
     """gRPC looks for a method's threads at its behaviour."""
     behaviour.experimental_thread_pool = lane  # type: ignore[attr-defined]
 
 
-def _unknown(_: Any, context: grpc.ServicerContext) -> Any:
+def _refuse_unknown(_: Any, context: grpc.ServicerContext) -> Any:
     context.abort(grpc.StatusCode.UNIMPLEMENTED, "there is no such method")

@@ -32,7 +32,7 @@ def parse(kind: type[M], data: bytes, limit: int, name: str) -> M:
     try:
         return kind.FromString(data)
     except (DecodeError, UnicodeDecodeError):
-        raise _malformed(kind) from None
+        raise _malformed_message(kind) from None
 
 
 class RowField(NamedTuple):
@@ -62,7 +62,7 @@ def check_batch(kind: type[Message], data: bytes, rows: RowField) -> int:
     column = np.frombuffer(data, np.uint8)
     count = count_entries(column, rows.outer, rows.inner, BATCH_ROWS)
     if count == BAD:
-        raise _malformed(kind)
+        raise _malformed_message(kind)
     if count > BATCH_ROWS:
         raise InvalidArgument([Violation(rows.path, rows_problem())])
     return int(count)
@@ -79,7 +79,7 @@ def _check_size(data: bytes, limit: int, name: str) -> None:
         raise InvalidArgument([Violation("request", problem)])
 
 
-def _malformed(kind: type[Message]) -> InvalidArgument:
+def _malformed_message(kind: type[Message]) -> InvalidArgument:
     problem = f"is not a {kind.DESCRIPTOR.full_name}"
     return InvalidArgument([Violation("request", problem)])
 

@@ -54,7 +54,7 @@ class Delivering:
     ) -> None:
         """The handler, which opens the stream; it ends with FAILED_PRECONDITION when another
         stream takes over."""
-        start = _start(next(requests, b""))
+        start = _read_start(next(requests, b""))
         inbox = self._held.open()
 
         def sink(data: bytes | Exception) -> bool:
@@ -70,8 +70,8 @@ class Delivering:
         self._open[context] = inbox
         try:
             if self._stopping:
-                raise _stopping()
-            stream = self._attach(start, sink, context)
+                raise _service_stopping()
+            stream = self._attach_stream(start, sink, context)
         except BaseException:
             leave()
             raise
@@ -95,7 +95,7 @@ class Delivering:
         """End all streams with UNAVAILABLE, so that clients look for another server."""
         self._stopping = True
         for inbox in tuple(self._open.values()):
-            inbox.end(_stopping())
+            inbox.end(_service_stopping())
 
     def end(self, context: grpc.ServicerContext, error: Exception) -> bool:
         """End one stream with `error`; False when there is no such stream."""
@@ -104,7 +104,7 @@ class Delivering:
             inbox.end(error)
         return inbox is not None
 
-    def _attach(
+    def _attach_stream(
         self, start: delivery_pb2.Start, sink: Sink, context: grpc.ServicerContext
     ) -> Stream:
         fields = start.fields.text | start.fields.position << 1 | start.fields.time << 2
@@ -114,7 +114,7 @@ class Delivering:
             start.credit_batches or CREDIT_BATCHES,
             start.credit_bytes or CREDIT_BYTES,
             sink,
-            self._resume(start),
+            self._read_cursor(start),
             start.cursor.session,
         )
         try:
@@ -127,7 +127,7 @@ class Delivering:
             raise no_session()
         return stream
 
-    def _resume(self, start: delivery_pb2.Start) -> int:
+    def _read_cursor(self, start: delivery_pb2.Start) -> int:
         """The number of the last pair that the client has dealt with, as far as it says."""
         if not start.HasField("cursor"):
             return 0
@@ -163,67 +163,67 @@ class Relay:
 
     def begin(self, first: bytes) -> None:
         """Write this before all else."""
-        self._inbox.ready = self._ready
-        self._call.write(first, self._written)
-        self._call.read(self._said)
+        self._inbox.ready = self._schedule_if_idle
+        self._call.write(first, self._schedule_write)
+        self._call.read(self._schedule_message)
 
-    def _written(self) -> None:
-        self._writes.do(self._next)
+    def _schedule_write(self) -> None:
+        self._writes.do(self._write_next)
 
-    def _ready(self) -> None:
+    def _schedule_if_idle(self) -> None:
         if not self._busy:
-            self._writes.do(self._more)
+            self._writes.do(self._write_if_idle)
 
-    def _more(self) -> None:
+    def _write_if_idle(self) -> None:
         if not self._busy:
-            self._next()
+            self._write_next()
 
-    def _next(self) -> None:
+    def _write_next(self) -> None:
         self._busy = False
         match self._inbox.take():
             case None:
                 return
             case Cut():
-                self._credits.do(self._again)
+                self._credits.do(self._restart_after_cut)
             case End(error):
-                self._credits.do(lambda: self._finish(error))
+                self._credits.do(lambda: self._end_call(error))
             case data:
                 self._sent_batches += 1
                 self._sent_bytes += len(data)
-                self._call.write(data, self._written)
+                self._call.write(data, self._schedule_write)
         self._busy = True
 
-    def _again(self) -> None:
+    def _restart_after_cut(self) -> None:
         try:
             self._stream.again(self._inbox.go_on)
         except Exception as error:  # noqa: BLE001
             self._inbox.end(error)
-        self._written()
+        self._schedule_write()
 
-    def _finish(self, error: Exception | None) -> None:
+    def _end_call(self, error: Exception | None) -> None:
         try:
             self._close()
         finally:
             self._call.end(error)
 
-    def _said(self, data: bytes | None) -> None:
-        self._credits.do(lambda: self._hear(data))
+    def _schedule_message(self, data: bytes | None) -> None:
+        self._credits.do(lambda: self._handle_message(data))
 
-    def _hear(self, data: bytes | None) -> None:
+    def _handle_message(self, data: bytes | None) -> None:
         if data is None:  # the client has ended its side, which ends the stream
             self._inbox.end()
             return
         try:
             request = parse(delivery_pb2.DeliverRequest, data, REQUEST_BYTES, "request_bytes")
             if request.WhichOneof("event") != "credit":
-                raise _invalid("event", "expected a credit after the start")
-            self._pass_on(request.credit)
+                raise _invalid_field("event", "expected a credit after the start")
+            self._grant_credit(request.credit)
         except Exception as error:  # noqa: BLE001
             self._inbox.end(error)
         else:
-            self._call.read(self._said)
+            self._call.read(self._schedule_message)
 
-    def _pass_on(self, credit: delivery_pb2.Credit) -> None:
+    def _grant_credit(self, credit: delivery_pb2.Credit) -> None:
         batches = min(credit.batches, self._sent_batches - self._credited_batches)
         size = min(credit.bytes, self._sent_bytes - self._credited_bytes)
         self._credited_batches += batches
@@ -231,19 +231,19 @@ class Relay:
         self._stream.credit(batches, size, min(credit.ack, (1 << 63) - 1))
 
 
-def _start(data: bytes) -> delivery_pb2.Start:
+def _read_start(data: bytes) -> delivery_pb2.Start:
     request = parse(delivery_pb2.DeliverRequest, data, REQUEST_BYTES, "request_bytes")
     if request.WhichOneof("event") != "start":
-        raise _invalid("event", "the first message must be a start")
+        raise _invalid_field("event", "the first message must be a start")
     start = request.start
     if problem := name_problem(start.session, "session"):
-        raise _invalid("start.session", problem)
+        raise _invalid_field("start.session", problem)
     for name, value, limit in (
         ("credit_batches", start.credit_batches, MAX_CREDIT_BATCHES),
         ("credit_bytes", start.credit_bytes, MAX_CREDIT_BYTES),
     ):
         if value > limit:
-            raise _invalid(f"start.{name}", f"{value} is over the limit {name} {limit}")
+            raise _invalid_field(f"start.{name}", f"{value} is over the limit {name} {limit}")
     return start
 
 
@@ -252,9 +252,9 @@ def _close_late(attaching: Future[Stream]) -> None:
         attaching.result().close()
 
 
-def _invalid(field: str, problem: str) -> InvalidArgument:
+def _invalid_field(field: str, problem: str) -> InvalidArgument:
     return InvalidArgument([Violation(field, problem)])
 
 
-def _stopping() -> Unavailable:
+def _service_stopping() -> Unavailable:
     return Unavailable("the service is stopping")

@@ -47,7 +47,7 @@ class PublishGate:
                 del self._waiting[ticket]
                 if ticket.admitted:
                     return ticket
-                self._wake(self._admission.leave(ticket))
+                self._wake_admitted(self._admission.leave(ticket))
         raise ResourceExhausted(
             f"publish: the caller's share of {self._limit_bytes} bytes on their way is taken, "
             "the limit (intake_bytes)",
@@ -58,7 +58,7 @@ class PublishGate:
         """Whether what is routed waits for workers or mergers; then only small ones enter."""
         with self._lock:
             if congested != self._admission.congested:
-                self._wake(self._admission.set_congested(congested))
+                self._wake_admitted(self._admission.set_congested(congested))
 
     def begin_refusal(self, size_bytes: int) -> float:
         """A publication is refused; seconds to hold the answer back, until `end_refusal`."""
@@ -73,13 +73,13 @@ class PublishGate:
     def end_turn(self, ticket: AdmissionTicket) -> None:
         """The publication is analysed, or refused before."""
         with self._lock:
-            self._wake(self._admission.end_turn(ticket))
+            self._wake_admitted(self._admission.end_turn(ticket))
 
     def leave(self, ticket: AdmissionTicket) -> None:
         """The publication is on its way, or was given up; once is enough."""
         with self._lock:
-            self._wake(self._admission.leave(ticket))
+            self._wake_admitted(self._admission.leave(ticket))
 
-    def _wake(self, admitted: list[AdmissionTicket]) -> None:
+    def _wake_admitted(self, admitted: list[AdmissionTicket]) -> None:
         for ticket in admitted:
             self._waiting[ticket].set()

@@ -40,18 +40,18 @@ class PeerShares:
     def enter(self, peer: str) -> None:
         """Counts one more call. Raises ResourceExhausted where the peer has its share."""
         with self._lock:
-            for key, limit, kind in self._keys(peer):
+            for key, limit, kind in self._list_keys(peer):
                 if self._calls[key] >= limit:
                     raise ResourceExhausted(
                         f"{limit} calls of this {kind} are in progress, the limit ({self._name})"
                     )
-            for key, _, _ in self._keys(peer):
+            for key, _, _ in self._list_keys(peer):
                 self._calls[key] += 1
 
     def leave(self, peer: str) -> None:
         """One of its calls has ended."""
         with self._lock:
-            for key, _, _ in self._keys(peer):
+            for key, _, _ in self._list_keys(peer):
                 self._calls[key] -= 1
                 if not self._calls[key]:
                     del self._calls[key]
@@ -60,7 +60,7 @@ class PeerShares:
         """Peers with calls in progress: connections and hosts."""
         return len(self._calls)
 
-    def _keys(self, peer: str) -> list[tuple[str, int, str]]:
+    def _list_keys(self, peer: str) -> list[tuple[str, int, str]]:
         """What the peer is counted under: who comes by a Unix socket is one host and unnamed."""
         if not peer.startswith("ip"):
             return [(peer, self.limits.host, "host")]
@@ -81,7 +81,9 @@ class HalfOpenCalls:
         self._calls: OrderedDict[Hashable, tuple[float, Callable[[], object]]] = OrderedDict()
         self._changed = threading.Condition()
         self._stopped = False
-        threading.Thread(target=self._run, daemon=True, name="ps2stream-half-open").start()
+        threading.Thread(
+            target=self._end_overdue_calls, daemon=True, name="ps2stream-half-open"
+        ).start()
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -104,14 +106,14 @@ class HalfOpenCalls:
             self._stopped = True
             self._changed.notify()
 
-    def _run(self) -> None:
-        while (end := self._next_overdue()) is not None:
+    def _end_overdue_calls(self) -> None:
+        while (end := self._await_overdue()) is not None:
             try:
                 end()
             except Exception:
                 log.exception("a call that sent nothing could not be ended")
 
-    def _next_overdue(self) -> Callable[[], object] | None:
+    def _await_overdue(self) -> Callable[[], object] | None:
         """Waits for the next call that is to end; None once stopped."""
         with self._changed:
             while not self._stopped:

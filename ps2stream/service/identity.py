@@ -37,14 +37,14 @@ class Identities:
         self._gateway = gateway
         self._table = Table()
         self._read_ms = 0
-        self._asking = threading.Lock()  # so that no older answer comes after a newer one
+        self._refreshing = threading.Lock()  # so that no older answer comes after a newer one
 
     def __len__(self) -> int:
         return len(self._table) + len(self._security.identities)
 
     def refresh(self) -> None:
         """Ask which tokens there are."""
-        with self._asking:
+        with self._refreshing:
             asked = self._gateway.clock_ms()
             try:
                 reply = self._gateway.tokens().result(PATIENCE_S)
@@ -84,10 +84,10 @@ class Identities:
         """The owner of the certificate. Its SPIFFE id counts, or without any its common name.
         Raises Unauthenticated."""
         shown: Mapping[str, Sequence[bytes]] = context.auth_context()  # type: ignore[assignment]
-        alternative = (_text(v) for v in shown.get("x509_subject_alternative_name", ()))
+        alternative = (_decode_text(v) for v in shown.get("x509_subject_alternative_name", ()))
         names = [name for name in alternative if name.startswith("spiffe://")]
         if not names:
-            common = (_text(v) for v in shown.get("x509_common_name", ()))
+            common = (_decode_text(v) for v in shown.get("x509_common_name", ()))
             names = [name for name in common if not name.startswith("spiffe://")]
         identity = self._security.identities.get(names[0]) if len(names) == 1 else None
         if identity is None:
@@ -95,5 +95,5 @@ class Identities:
         return Caller(identity.tenant, identity.scopes)
 
 
-def _text(value: bytes) -> str:
+def _decode_text(value: bytes) -> str:
     return value.decode("utf-8", "replace")

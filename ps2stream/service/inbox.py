@@ -71,7 +71,7 @@ class Inbox:
             if self._items:
                 data = self._items.popleft()
                 if self._cut is None:
-                    self._let_go(len(data))
+                    self._release_bytes(len(data))
                 self.moved = self._held.moment()
                 return data
             return self._end or self._cut
@@ -87,17 +87,17 @@ class Inbox:
         first = self._items.popleft()
         self._cut = Cut(len(self._items), self.size - len(first))
         self._items = deque([first])
-        self._let_go(self.size)
+        self._release_bytes(self.size)
 
     def close(self) -> None:
         """The stream is gone."""
         with self._held.lock:
             self._items.clear()
-            self._let_go(self.size)
+            self._release_bytes(self.size)
             self._cut = Cut(0, 0)
             self._held.inboxes.discard(self)
 
-    def _let_go(self, size: int) -> None:
+    def _release_bytes(self, size: int) -> None:
         self.size -= size
         self._held.size -= size
 

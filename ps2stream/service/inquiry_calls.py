@@ -36,9 +36,12 @@ class InquiryCalls:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self.calls: dict[str, Call] = {"ExplainMatch": self._explain, "PriceQuery": self._price}
+        self.calls: dict[str, Call] = {
+            "ExplainMatch": self._explain_match,
+            "PriceQuery": self._price_query,
+        }
 
-    def _explain(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def _explain_match(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         request = parse(explain_pb2.ExplainMatchRequest, data, REQUEST_BYTES, "request_bytes")
         if problem := name_problem(request.query_id, "id"):
             raise InvalidArgument([Violation("query_id", problem)])
@@ -55,7 +58,7 @@ class InquiryCalls:
         analyzer = self._gateway.analyzer
         meeting = self._gateway.meeting(row, objects.analyse(analyzer))
         terms = analyzer.tokens(request.object.text)
-        expression = self._parsed(query.expression)
+        expression = self._parse_expression(query.expression)
         answer = explain_pb2.ExplainMatchResponse(
             matches=meeting.matches,
             query=query,
@@ -88,10 +91,10 @@ class InquiryCalls:
         answer.reason = reason_of(answer)
         return answer.SerializeToString()
 
-    def _parsed(self, expression: str) -> Expr | None:
+    def _parse_expression(self, expression: str) -> Expr | None:
         return parse_expression(expression, self._gateway.analyzer.tokens) if expression else None
 
-    def _price(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def _price_query(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         request = parse(explain_pb2.PriceQueryRequest, data, QUERY_BYTES, "query_bytes")
         query = request.query
         query.id, query.session = query.id or "-", query.session or "-"

@@ -51,7 +51,7 @@ class Lane(ThreadPoolExecutor):
         with self._lock:
             self.calls += 1
         future = super().submit(fn, *args, **kwargs)
-        future.add_done_callback(self._done)
+        future.add_done_callback(self._count_ended)
         return future
 
     def check(self) -> None:
@@ -59,7 +59,7 @@ class Lane(ThreadPoolExecutor):
         if self.calls >= self.limit:
             raise ResourceExhausted(f"{self.waiting} calls are waiting, the limit ({self._name})")
 
-    def _done(self, _: Future[Any]) -> None:
+    def _count_ended(self, _: Future[Any]) -> None:
         with self._lock:
             self.calls -= 1
 

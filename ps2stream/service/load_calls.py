@@ -27,11 +27,11 @@ class LoadCalls:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self.calls: dict[str, Call] = {"GetLoad": self._load, "Rebalance": self._rebalance}
+        self.calls: dict[str, Call] = {"GetLoad": self._get_load, "Rebalance": self._rebalance_load}
 
-    def _load(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def _get_load(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         parse(admin_pb2.GetLoadRequest, data, REQUEST_BYTES, "request_bytes")
-        told = _told(wait(self._gateway.adjustment(), context))
+        told = _read_report(wait(self._gateway.adjustment(), context))
         strategy = wait(self._gateway.strategy(), context).strategy
         if len(strategy):  # the controller may not have heard of it yet
             known = told["plan_version"]
@@ -40,12 +40,12 @@ class LoadCalls:
                 told.pop("leaves", None)
         return ParseDict(told, admin_pb2.GetLoadResponse()).SerializeToString()
 
-    def _rebalance(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def _rebalance_load(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         request = parse(admin_pb2.RebalanceRequest, data, REQUEST_BYTES, "request_bytes")
         reply = wait(self._gateway.adjustment(request.algorithm or ALGORITHM), context)
         if problem := reply.problem.tobytes().decode():
             raise FailedPrecondition(problem)
-        told = _told(reply)
+        told = _read_report(reply)
         answer = ParseDict(told["adjustment"], admin_pb2.RebalanceResponse(sigma=told["sigma"]))
         if len(reply.plan) and not request.dry_run:
             plan = reply.plan.tobytes()
@@ -56,6 +56,6 @@ class LoadCalls:
         return answer.SerializeToString()
 
 
-def _told(reply: AdjustReply) -> dict[str, Any]:
+def _read_report(reply: AdjustReply) -> dict[str, Any]:
     told: dict[str, Any] = json.loads(reply.told.tobytes())
     return told

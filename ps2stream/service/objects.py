@@ -139,13 +139,13 @@ def read_objects(batch: object_pb2.ObjectBatch, now_ms: int) -> Objects:
     data = batch.arrow  # a copy at each look
     if batch.objects and data:
         raise InvalidArgument([Violation("batch", "holds both objects and arrow; send one")])
-    found = _from_arrow(data, now_ms) if data else _from_messages(batch, now_ms)
+    found = _read_arrow(data, now_ms) if data else _read_messages(batch, now_ms)
     if not len(found):
         raise InvalidArgument([Violation("batch", "holds no object")])
     return found
 
 
-def _from_arrow(data: bytes, now_ms: int) -> Objects:
+def _read_arrow(data: bytes, now_ms: int) -> Objects:
     batch = arrow.open_batch(data, COLUMNS, REQUIRED)
     n = batch.num_rows
     names = batch.schema.names
@@ -164,7 +164,7 @@ def _from_arrow(data: bytes, now_ms: int) -> Objects:
     )
 
 
-def _from_messages(batch: object_pb2.ObjectBatch, now_ms: int) -> Objects:
+def _read_messages(batch: object_pb2.ObjectBatch, now_ms: int) -> Objects:
     rows = batch.objects
     n = len(rows)
     nan = float("nan")

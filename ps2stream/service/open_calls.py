@@ -73,7 +73,9 @@ class OpenCall:
             then(data)
             return found
 
-        self._begin(cygrpc.ReceiveMessageOperation(0), done, _server._RECEIVE_MESSAGE_TOKEN)
+        self._begin_operation(
+            cygrpc.ReceiveMessageOperation(0), done, _server._RECEIVE_MESSAGE_TOKEN
+        )
 
     def write(self, data: bytes, then: Callable[[], None]) -> None:
         """Begin to write; `then` is called once HTTP/2 has let it pass, or the call is over."""
@@ -84,7 +86,9 @@ class OpenCall:
             then()
             return found
 
-        self._begin(cygrpc.SendMessageOperation(data, 0), done, _server._SEND_MESSAGE_TOKEN)
+        self._begin_operation(
+            cygrpc.SendMessageOperation(data, 0), done, _server._SEND_MESSAGE_TOKEN
+        )
 
     def answer(self, data: bytes) -> None:
         """Write the only message and end the call, in one step as gRPC's unary calls do."""
@@ -101,7 +105,7 @@ class OpenCall:
             tell(self._context, error)
         self._send(None)
 
-    def _begin(self, operation: Any, done: Callable[[Any], Any], token: str) -> None:
+    def _begin_operation(self, operation: Any, done: Callable[[Any], Any], token: str) -> None:
         with self._state.condition:
             if self._context.is_active():
                 self._call.start_server_batch((operation,), done)

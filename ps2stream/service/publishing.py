@@ -77,10 +77,12 @@ class Publishing:
 
     def publish(self, data: bytes, context: grpc.ServicerContext) -> bytes | HeldBack:
         in_time(context)
-        begun = self._begin(pubsub_pb2.PublishRequest, data, context, UNARY_WAIT_S, self._tell)
+        begun = self._begin_batch(
+            pubsub_pb2.PublishRequest, data, context, UNARY_WAIT_S, self._answer_call
+        )
         return begun if isinstance(begun, HeldBack) else begun()
 
-    def _tell(self, taken: Taken) -> bytes:
+    def _answer_call(self, taken: Taken) -> bytes:
         if taken.error is not None:
             raise ResourceExhausted(taken.error.problem, taken.error.retry_after_ms)
         if taken.refused and taken.at is None:
@@ -90,20 +92,20 @@ class Publishing:
                     for r in taken.refused
                 ]
             )
-        return _answer(pubsub_pb2.PublishResponse(), taken).SerializeToString()
+        return _fill_answer(pubsub_pb2.PublishResponse(), taken).SerializeToString()
 
     def begin(self, data: bytes, context: grpc.ServicerContext) -> Callable[[], bytes] | HeldBack:
         """One batch of a PublishStream, for `pipelined`."""
         kind = pubsub_pb2.PublishStreamRequest
-        return self._begin(kind, data, context, STREAM_WAIT_S, self._tell_in_stream)
+        return self._begin_batch(kind, data, context, STREAM_WAIT_S, self._answer_in_stream)
 
-    def _tell_in_stream(self, taken: Taken) -> bytes:
-        answer = _answer(pubsub_pb2.PublishStreamResponse(), taken)
+    def _answer_in_stream(self, taken: Taken) -> bytes:
+        answer = _fill_answer(pubsub_pb2.PublishStreamResponse(), taken)
         if taken.error is not None:
             answer.retry_after_ms = taken.error.retry_after_ms
         return answer.SerializeToString()
 
-    def _begin(
+    def _begin_batch(
         self,
         kind: type[Request],
         data: bytes,
@@ -114,14 +116,14 @@ class Publishing:
         """What waits for the answer. That nothing of the batch is accepted is held back, whatever
         the reason: what is wrong with a large one takes as long to find as a full service."""
         try:
-            taking = self._take(kind, data, context, wait_s)
+            taking = self._accept_batch(kind, data, context, wait_s)
         except (InvalidArgument, FailedPrecondition) as error:
-            return self._hold_back(len(data), _raising(error), context)
+            return self._hold_back_answer(len(data), _make_raiser(error), context)
         if isinstance(taking, Taken):
-            return self._hold_back(len(data), partial(tell, taking), context)
+            return self._hold_back_answer(len(data), partial(tell, taking), context)
         return lambda: tell(taking())
 
-    def _hold_back(
+    def _hold_back_answer(
         self, size_bytes: int, tell: Callable[[], bytes], context: grpc.ServicerContext
     ) -> HeldBack:
         """For at most half of what is left until the deadline, so that it is told in time."""
@@ -133,7 +135,7 @@ class Publishing:
         seconds, left = self._gate.begin_refusal(size_bytes), context.time_remaining()
         return HeldBack(seconds if left is None else min(seconds, left / 2), end)
 
-    def _take(
+    def _accept_batch(
         self, kind: type[Request], data: bytes, context: grpc.ServicerContext, wait_s: float
     ) -> Callable[[], Taken] | Taken:
         """Hands the good rows to the gateway; what is returned waits until they are routed, or
@@ -147,12 +149,12 @@ class Publishing:
         except ResourceExhausted as error:
             return self._refuse_unread(kind, data, rows, error)
         try:
-            return self._admit(ticket, kind, data, context, wait_s)
+            return self._publish_admitted(ticket, kind, data, context, wait_s)
         except BaseException:
             self._gate.leave(ticket)
             raise
 
-    def _admit(
+    def _publish_admitted(
         self,
         ticket: AdmissionTicket,
         kind: type[Request],
@@ -182,7 +184,7 @@ class Publishing:
                 self._rates.take(len(objects), size, self._gateway.clock_ms())
         except OverQuota as error:
             self._gate.leave(ticket)
-            return self._refuse(level, len(objects), error)
+            return self._refuse_batch(level, len(objects), error)
         rows = objects.analyse(self._gateway.analyzer, context.is_active)
         self._gate.end_turn(ticket)
         routing = self._gateway.publish(
@@ -193,9 +195,9 @@ class Publishing:
 
         def finish() -> Taken:
             try:
-                return Taken(level, _routed(routing, wait_s), count, refused)
+                return Taken(level, _await_routing(routing, wait_s), count, refused)
             except ResourceExhausted as error:
-                return self._refuse(level, count, error)._replace(refused=refused)
+                return self._refuse_batch(level, count, error)._replace(refused=refused)
             except Unavailable:
                 self.refused["unavailable"] += count
                 raise
@@ -209,16 +211,16 @@ class Publishing:
         is read for the counters alone, so one at a time."""
         with self._refusing:
             level, rows = read_level_and_rows(kind, data, rows)
-            return self._refuse(effective(level), rows, error)
+            return self._refuse_batch(effective(level), rows, error)
 
-    def _refuse(self, level: Level, rows: int, error: ResourceExhausted) -> Taken:
+    def _refuse_batch(self, level: Level, rows: int, error: ResourceExhausted) -> Taken:
         shed = level == object_pb2.PUBLISH_LEVEL_NONE
         reason = "quota" if isinstance(error, OverQuota) else "full"
         self.refused["shed" if shed else reason] += rows
         return Taken(level, error=None if shed else TryAgain(str(error), error.retry_after_ms))
 
 
-def _raising(error: Exception) -> Callable[[], bytes]:
+def _make_raiser(error: Exception) -> Callable[[], bytes]:
     """Raises the error once called; its frames, which hold the message, are let go of."""
     error.__traceback__ = error.__context__ = None
 
@@ -228,7 +230,7 @@ def _raising(error: Exception) -> Callable[[], bytes]:
     return tell
 
 
-def _routed(routing: Future[Publication], wait_s: float) -> Publication:
+def _await_routing(routing: Future[Publication], wait_s: float) -> Publication:
     """Where the batch was accepted. Raises ResourceExhausted, with nothing accepted, when
     it still waits after `wait_s` seconds."""
     try:
@@ -248,7 +250,7 @@ def effective(level: Level) -> Level:
     return level
 
 
-def _answer(answer: Answer, taken: Taken) -> Answer:
+def _fill_answer(answer: Answer, taken: Taken) -> Answer:
     answer.level = taken.level
     answer.accepted = taken.accepted
     if taken.at is not None:

@@ -75,10 +75,10 @@ class PubSub:
         self.publishing = Publishing(gateway, gate, rates)
         self.delivering = Delivering(gateway, held, couriers)
         self.calls: dict[str, Behaviour] = {
-            "InsertQuery": unary(self._insert),
-            "DeleteQuery": unary(self._delete),
-            "GetQuery": unary(self._get),
-            "ListQueries": unary(self._list),
+            "InsertQuery": unary(self._insert_query),
+            "DeleteQuery": unary(self._delete_query),
+            "GetQuery": unary(self._get_query),
+            "ListQueries": unary(self._list_queries),
             "Publish": unary(self.publishing.publish),
             **{name: unary(call) for name, call in InquiryCalls(gateway).calls.items()},
         }
@@ -93,10 +93,12 @@ class PubSub:
                 requests, lambda data: self.publishing.begin(data, context)
             ),
         }
-        self.streams = {name: streaming(self._counted(name, f)) for name, f in streams.items()}
-        self.deliver = lasting(self._deliver)
+        self.streams = {
+            name: streaming(self._limit_streams(name, f)) for name, f in streams.items()
+        }
+        self.deliver = lasting(self._deliver_matches)
 
-    def _counted(self, name: str, behaviour: StreamBehaviour) -> StreamBehaviour:
+    def _limit_streams(self, name: str, behaviour: StreamBehaviour) -> StreamBehaviour:
         bulk = self._bulk.one if name in ("PublishStream", "InsertQueries") else nullcontext
 
         def handle(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
@@ -105,7 +107,7 @@ class PubSub:
 
         return handle
 
-    def _deliver(
+    def _deliver_matches(
         self, requests: Iterator[bytes], context: grpc.ServicerContext, send: Callable[[None], None]
     ) -> None:
         slot = ExitStack()
@@ -117,29 +119,29 @@ class PubSub:
 
     # --- one query ------------------------------------------------------------
 
-    def _insert(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def _insert_query(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         request = parse(pubsub_pb2.InsertQueryRequest, data, QUERY_BYTES, "query_bytes")
         _check_request_id(request.request_id)
         found = standing.read_query(request.query, self._gateway)
         # Before the query is kept: what fails here has inserted nothing.
         understood = interpret_query(found.rows)
         in_time(context)
-        decision = self._decide(found.rows, found.sessions, request.request_id, context)
-        lsn = self._only(decision, request.query.id)
+        decision = self._request_update(found.rows, found.sessions, request.request_id, context)
+        lsn = self._read_only_lsn(decision, request.query.id)
         answer = pubsub_pb2.InsertQueryResponse(lsn=lsn, interpretation=understood)
         return answer.SerializeToString()
 
-    def _delete(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def _delete_query(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         request = parse(pubsub_pb2.DeleteQueryRequest, data, REQUEST_BYTES, "request_bytes")
         _check_name("id", request.id)
         _check_request_id(request.request_id)
         in_time(context)
         rows = standing.deletes([request.id])
-        decision = self._decide(rows, [""], request.request_id, context)
-        lsn = self._only(decision, request.id)
+        decision = self._request_update(rows, [""], request.request_id, context)
+        lsn = self._read_only_lsn(decision, request.id)
         return pubsub_pb2.DeleteQueryResponse(lsn=lsn).SerializeToString()
 
-    def _get(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def _get_query(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         request = parse(pubsub_pb2.GetQueryRequest, data, REQUEST_BYTES, "request_bytes")
         _check_name("id", request.id)
         reply = wait(self._gateway.lookup(request.id, 0, 0, 1), context)
@@ -149,7 +151,7 @@ class PubSub:
         query, handle = found[0]
         return pubsub_pb2.GetQueryResponse(query=query, lsn=handle).SerializeToString()
 
-    def _list(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def _list_queries(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         request = parse(pubsub_pb2.ListQueriesRequest, data, REQUEST_BYTES, "request_bytes")
         answer = pubsub_pb2.ListQueriesResponse()
         size, token, session = request.page_size, request.page_token, 0
@@ -169,7 +171,7 @@ class PubSub:
         _check_request_id(request.request_id)
         found = standing.read_queries(request.batch, self._gateway)
         answer = pubsub_pb2.InsertQueriesResponse()
-        return self._begin(
+        return self._begin_update(
             answer, found.n, found.at, found.rows, found.sessions, request.request_id,
             found.refused, context,
         )  # fmt: skip
@@ -178,7 +180,7 @@ class PubSub:
         request = parse_batch(pubsub_pb2.DeleteQueriesRequest, data, ID_ROWS)
         _check_request_id(request.request_id)
         if not request.ids:
-            raise _invalid("ids", "holds no id")
+            raise _invalid_field("ids", "holds no id")
         ids = list(request.ids)
         refused = [
             Refusal(i, "id", problem)
@@ -189,11 +191,11 @@ class PubSub:
         at = [i for i in range(len(ids)) if i not in bad]
         rows = standing.deletes([ids[i] for i in at])
         answer = pubsub_pb2.DeleteQueriesResponse()
-        return self._begin(
+        return self._begin_update(
             answer, len(ids), at, rows, [""] * len(at), request.request_id, refused, context
         )
 
-    def _begin(
+    def _begin_update(
         self,
         answer: pubsub_pb2.InsertQueriesResponse | pubsub_pb2.DeleteQueriesResponse,
         n: int,
@@ -219,14 +221,14 @@ class PubSub:
                     if status == Status.OK:
                         lsns[i] = lsn
                     else:
-                        errors.append(self._row_error(i, status))
+                        errors.append(self._make_refusal(i, status))
             answer.lsns.extend(lsns)
             answer.errors.extend(e.to_proto() for e in sorted(errors))
             return answer.SerializeToString()
 
         return finish
 
-    def _decide(
+    def _request_update(
         self,
         rows: QueryRows,
         sessions: Sequence[str],
@@ -235,7 +237,7 @@ class PubSub:
     ) -> UpdateDecision:
         return wait(self._gateway.update(rows, sessions, [request_id] * len(rows)), context)
 
-    def _only(self, decision: UpdateDecision, id: str) -> int:
+    def _read_only_lsn(self, decision: UpdateDecision, id: str) -> int:
         """The LSN of the one row. Raises what its status says."""
         match int(decision.status[0]):
             case Status.OK:
@@ -245,22 +247,22 @@ class PubSub:
             case Status.NOT_FOUND:
                 raise NotFound(f"there is no query {id!r}")
             case Status.QUERY_QUOTA | Status.SESSION_QUOTA as status:
-                raise ResourceExhausted(self._beyond(status), QUOTA_RETRY_MS)
+                raise ResourceExhausted(self._describe_quota(status), QUOTA_RETRY_MS)
             case _:
                 raise Unavailable("the ledger could not be written; nothing was done")
 
-    def _row_error(self, row: int, status: int) -> Refusal:
+    def _make_refusal(self, row: int, status: int) -> Refusal:
         match status:
             case Status.ALREADY_EXISTS:
                 code = query_pb2.ROW_CODE_ALREADY_EXISTS
                 return Refusal(row, "id", f"the query {_EXISTS}", code)
             case Status.QUERY_QUOTA | Status.SESSION_QUOTA:
                 code = query_pb2.ROW_CODE_RESOURCE_EXHAUSTED
-                return Refusal(row, "id", self._beyond(status), code)
+                return Refusal(row, "id", self._describe_quota(status), code)
             case _:
                 return Refusal(row, "id", "there is no such query", query_pb2.ROW_CODE_NOT_FOUND)
 
-    def _beyond(self, status: int) -> str:
+    def _describe_quota(self, status: int) -> str:
         if status == Status.QUERY_QUOTA:
             return f"{self._quota.queries} queries are live, the tenant's quota (queries)"
         return f"{self._quota.sessions} sessions are named, the tenant's quota (sessions)"
@@ -271,14 +273,16 @@ _EXISTS = "exists with another expression, region or session"
 
 def _check_name(field: Literal["id", "session"], value: str) -> None:
     if problem := name_problem(value, field):
-        raise _invalid(field, problem)
+        raise _invalid_field(field, problem)
 
 
 def _check_request_id(value: str) -> None:
     size = len(value.encode())
     if size > ID_BYTES:
-        raise _invalid("request_id", f"expected 0 to {ID_BYTES} bytes, got {size} (limit id_bytes)")
+        raise _invalid_field(
+            "request_id", f"expected 0 to {ID_BYTES} bytes, got {size} (limit id_bytes)"
+        )
 
 
-def _invalid(field: str, problem: str) -> InvalidArgument:
+def _invalid_field(field: str, problem: str) -> InvalidArgument:
     return InvalidArgument([Violation(field, problem)])

@@ -78,7 +78,7 @@ class Server:
         names = (pubsub.SERVICE, admin.SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, self._server)
         try:
-            self.port = _bind(self._server, host, port, security)
+            self.port = _bind_port(self._server, host, port, security)
         except InvalidArgument:
             self._tenants.close()
             raise
@@ -119,37 +119,39 @@ def serve_privately(gateway: Gateway, path: Path) -> Server:
     return Server(gateway, f"unix:{path}", 0, OPEN)
 
 
-def _bind(server: grpc.Server, host: str, port: int, security: Security) -> int:
+def _bind_port(server: grpc.Server, host: str, port: int, security: Security) -> int:
     if host.startswith("unix:"):
         return server.add_insecure_port(host)
     trust = tls.credentials(security)
-    host, family = _address(host, trust is not None)
+    host, family = _resolve_address(host, trust is not None)
     with socket.socket(family, socket.SOCK_STREAM) as probe:  # gRPC's own error does not say why
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                raise _invalid("port", f"{port} on {host} is in use") from None
-            raise _invalid("port", f"{host}:{port}: {os.strerror(error.errno or 0)}") from None
+                raise _invalid_field("port", f"{port} on {host} is in use") from None
+            raise _invalid_field(
+                "port", f"{host}:{port}: {os.strerror(error.errno or 0)}"
+            ) from None
     address = f"[{host}]:{port}" if family == socket.AF_INET6 else f"{host}:{port}"
     try:
         if trust is not None:
             return server.add_secure_port(address, trust)
         return server.add_insecure_port(address)
     except RuntimeError as error:
-        raise _invalid("port", f"{port} on {host} cannot be opened: {error}") from None
+        raise _invalid_field("port", f"{port} on {host} cannot be opened: {error}") from None
 
 
-def _address(host: str, secret: bool) -> tuple[str, socket.AddressFamily]:
+def _resolve_address(host: str, secret: bool) -> tuple[str, socket.AddressFamily]:
     """The address and its family; one that others reach is refused unless TLS keeps what
     passes there `secret`."""
     try:
         plain = is_loopback(host)
     except ValueError:
-        raise _invalid("host", f"{host!r} is not an IP address or localhost") from None
+        raise _invalid_field("host", f"{host!r} is not an IP address or localhost") from None
     if not (plain or secret):
-        raise _invalid(
+        raise _invalid_field(
             "host",
             f"{host} is not a loopback address, which needs TLS; set tls_cert and tls_key",
         )
@@ -158,5 +160,5 @@ def _address(host: str, secret: bool) -> tuple[str, socket.AddressFamily]:
     return host, socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
-def _invalid(field: str, problem: str) -> InvalidArgument:
+def _invalid_field(field: str, problem: str) -> InvalidArgument:
     return InvalidArgument([Violation(field, problem)])

@@ -62,21 +62,25 @@ OpenBehaviour = Callable[[Iterator[bytes], grpc.ServicerContext, Callable[[None]
 def to_status(error: Exception) -> status_pb2.Status:
     """The status that a client gets for `error`; INTERNAL for what is not ours."""
     if isinstance(error, TimeoutError):
-        return _status(grpc.StatusCode.DEADLINE_EXCEEDED, str(error) or "the deadline has passed")
+        return _build_status(
+            grpc.StatusCode.DEADLINE_EXCEEDED, str(error) or "the deadline has passed"
+        )
     for kind, code in CODES.items():
         if isinstance(error, kind):
-            return _status(code, str(error), *_details(error))
-    return _status(grpc.StatusCode.INTERNAL, "internal error; the service's log has the details")
+            return _build_status(code, str(error), *_build_details(error))
+    return _build_status(
+        grpc.StatusCode.INTERNAL, "internal error; the service's log has the details"
+    )
 
 
 def abort(context: grpc.ServicerContext, error: Exception) -> NoReturn:
     """End the call with the status of `error`; a bug is logged here."""
-    context.abort_with_status(_logged(error))
+    context.abort_with_status(_log_and_convert(error))
 
 
 def tell(context: grpc.ServicerContext, error: Exception) -> None:
     """The status of `error` is what the call will end with; a bug is logged here."""
-    status = _logged(error)
+    status = _log_and_convert(error)
     context.set_trailing_metadata(status.trailing_metadata)
     context.set_code(status.code)
     context.set_details(status.details)
@@ -123,13 +127,13 @@ def lasting(behaviour: OpenBehaviour) -> OpenBehaviour:
     return handle
 
 
-def _logged(error: Exception) -> grpc.Status:
+def _log_and_convert(error: Exception) -> grpc.Status:
     if not isinstance(error, Ps2StreamError | TimeoutError):
         log.error("a call failed", exc_info=error)
     return rpc_status.to_status(to_status(error))  # type: ignore[no-any-return]
 
 
-def _status(code: grpc.StatusCode, message: str, *details: Message) -> status_pb2.Status:
+def _build_status(code: grpc.StatusCode, message: str, *details: Message) -> status_pb2.Status:
     if len(message) > 1024:
         message = message[:1023] + "…"
     packed = []
@@ -139,7 +143,7 @@ def _status(code: grpc.StatusCode, message: str, *details: Message) -> status_pb
     return status_pb2.Status(code=code.value[0], message=message, details=packed)
 
 
-def _details(error: Exception) -> list[Message]:
+def _build_details(error: Exception) -> list[Message]:
     if isinstance(error, InvalidArgument):
         found = error_details_pb2.BadRequest()
         size = 0

@@ -51,13 +51,13 @@ class Tenants:
                 else grpc.unary_unary_rpc_method_handler
             )
             name = method.name
-            handlers[name] = make(PerCaller(self._behaviour(name), name == "Deliver"))
+            handlers[name] = make(PerCaller(self._choose_behaviour(name), name == "Deliver"))
         return handlers
 
     def refused(self) -> Counter[str]:
         """Objects by why they were not accepted; see `publishing.REASONS`."""
         found: Counter[str] = Counter(dict.fromkeys(REASONS, 0))
-        for service in self._all():
+        for service in self._list_services():
             found.update(service.publishing.refused)
         return found
 
@@ -67,33 +67,33 @@ class Tenants:
 
     def end(self, context: grpc.ServicerContext, error: Ps2StreamError) -> bool:
         """End a Deliver stream with `error`; False when it is none."""
-        return any(service.delivering.end(context, error) for service in self._all())
+        return any(service.delivering.end(context, error) for service in self._list_services())
 
     def stop(self) -> None:
         """End all Deliver streams."""
-        for service in self._all():
+        for service in self._list_services():
             service.delivering.stop()
 
     def close(self) -> None:
         """All streams have ended."""
         self._couriers.close()
 
-    def _behaviour(self, name: str) -> Callable[[Caller], Callable[..., Any]]:
+    def _choose_behaviour(self, name: str) -> Callable[[Caller], Callable[..., Any]]:
         def of(caller: Caller) -> Callable[..., Any]:
-            service = self._of(caller.tenant)
+            service = self._get_service(caller.tenant)
             if name == "Deliver":
                 return service.deliver
             return service.calls.get(name) or service.streams[name]
 
         return of
 
-    def _of(self, tenant: str) -> PubSub:
+    def _get_service(self, tenant: str) -> PubSub:
         with self._lock:
             if tenant not in self._services:
-                self._services[tenant] = self._made(tenant)
+                self._services[tenant] = self._make_service(tenant)
             return self._services[tenant]
 
-    def _made(self, tenant: str) -> PubSub:
+    def _make_service(self, tenant: str) -> PubSub:
         quota, among = self._security.quotas.of(tenant), self._security.dispatchers
         rates = PublishRates(quota, among, self._gateway.clock_ms())
         slots = self._streams
@@ -104,6 +104,6 @@ class Tenants:
             gateway, slots, self._bulk, self._held, self._couriers, quota, self._gate, rates
         )
 
-    def _all(self) -> list[PubSub]:
+    def _list_services(self) -> list[PubSub]:
         with self._lock:
             return list(self._services.values())

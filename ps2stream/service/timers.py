@@ -20,7 +20,7 @@ class Timers:
         self._numbers = itertools.count()
         self._changed = threading.Condition()
         self._stopped = False
-        threading.Thread(target=self._run, daemon=True, name="ps2stream-timers").start()
+        threading.Thread(target=self._run_due, daemon=True, name="ps2stream-timers").start()
 
     def __len__(self) -> int:
         return len(self._due)
@@ -37,14 +37,14 @@ class Timers:
             self._stopped = True
             self._changed.notify()
 
-    def _run(self) -> None:
-        while (do := self._next()) is not None:
+    def _run_due(self) -> None:
+        while (do := self._await_due()) is not None:
             try:
                 do()
             except Exception:
                 log.exception("what was to be done later failed")
 
-    def _next(self) -> Callable[[], object] | None:
+    def _await_due(self) -> Callable[[], object] | None:
         """Waits for what is due; None once stopped."""
         with self._changed:
             while not self._stopped:

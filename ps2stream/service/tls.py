@@ -43,9 +43,9 @@ class _Files:
 
     def read(self) -> grpc.ServerCertificateConfiguration:
         """What the files hold now."""
-        self._stamp = self._stamps()
+        self._stamp = self._stamp_files()
         held = {name: path.read_bytes() for name, path in self._paths.items()}
-        self._check()
+        self._check_files()
         pair = (held["tls_key"], held["tls_cert"])
         return grpc.ssl_server_certificate_configuration([pair], held.get("tls_client_ca"))
 
@@ -53,7 +53,7 @@ class _Files:
         """gRPC asks at each handshake; None: as before."""
         with self._lock:
             try:
-                if self._stamps() == self._stamp:
+                if self._stamp_files() == self._stamp:
                     return None
                 found = self.read()
             except (InvalidArgument, OSError) as error:
@@ -62,23 +62,23 @@ class _Files:
         log.info("the certificate has been renewed")
         return found
 
-    def _stamps(self) -> Stamp:
+    def _stamp_files(self) -> Stamp:
         # By inode too: a new file may have the size and the second of the old one.
         return tuple(
-            (s.st_ino, s.st_mtime_ns, s.st_size) for s in starmap(_stat, self._paths.items())
+            (s.st_ino, s.st_mtime_ns, s.st_size) for s in starmap(_stat_file, self._paths.items())
         )
 
-    def _check(self) -> None:
+    def _check_files(self) -> None:
         """gRPC itself would say nothing but that the handshake failed."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        with _naming("tls_cert, tls_key", "do not fit each other, or are not in PEM"):
+        with _name_setting("tls_cert, tls_key", "do not fit each other, or are not in PEM"):
             context.load_cert_chain(self._paths["tls_cert"], self._paths["tls_key"], password="")
         if (authority := self._paths.get("tls_client_ca")) is not None:
-            with _naming("tls_client_ca", "is not in PEM"):
+            with _name_setting("tls_client_ca", "is not in PEM"):
                 context.load_verify_locations(authority)
 
 
-def _stat(name: str, path: Path) -> os.stat_result:
+def _stat_file(name: str, path: Path) -> os.stat_result:
     try:
         with path.open("rb") as file:
             return os.fstat(file.fileno())
@@ -87,7 +87,7 @@ def _stat(name: str, path: Path) -> os.stat_result:
 
 
 @contextmanager
-def _naming(name: str, problem: str) -> Iterator[None]:
+def _name_setting(name: str, problem: str) -> Iterator[None]:
     try:
         yield
     except ssl.SSLError as error:

@@ -57,7 +57,7 @@ class UnaryCalls:
         """Answers on a thread of `lane`; `read` and `write` parse and serialize messages."""
 
         def answer(data: bytes, call: OpenCall, context: grpc.ServicerContext) -> None:
-            tell(call, context, lambda: behaviour(_parsed(data, read), context))
+            tell(call, context, lambda: behaviour(_parse_message(data, read), context))
 
         def tell(call: OpenCall, context: grpc.ServicerContext, find: Callable[[], Any]) -> None:
             try:
@@ -77,12 +77,12 @@ class UnaryCalls:
             if data is None:
                 if context.is_active():
                     problem = Violation("request", "expected one message, got none")
-                    self._refuse(call, InvalidArgument([problem]))
+                    self._refuse_call(call, InvalidArgument([problem]))
                 return
             try:
                 lane.check()
             except ResourceExhausted as error:
-                self._refuse(call, error)
+                self._refuse_call(call, error)
                 return
             lane.submit(answer, data, call, context)
 
@@ -91,9 +91,9 @@ class UnaryCalls:
             try:
                 lane.shares.enter(peer)
             except ResourceExhausted as error:
-                self._refuse(call, error)
+                self._refuse_call(call, error)
                 return
-            leave = partial(self._leave, lane, call, peer)
+            leave = partial(self._leave_lane, lane, call, peer)
             if not context.add_callback(leave):
                 leave()
                 return
@@ -106,11 +106,11 @@ class UnaryCalls:
         handle.experimental_thread_pool = self.executor  # type: ignore[attr-defined]
         return handle
 
-    def _leave(self, lane: Lane, call: OpenCall, peer: str) -> None:
+    def _leave_lane(self, lane: Lane, call: OpenCall, peer: str) -> None:
         self._half_open.drop(call)
         lane.shares.leave(peer)
 
-    def _refuse(self, call: OpenCall, error: Ps2StreamError) -> None:
+    def _refuse_call(self, call: OpenCall, error: Ps2StreamError) -> None:
         """End the call with `error`, soon: by the threads that refuse."""
 
         def end() -> None:
@@ -126,7 +126,7 @@ class UnaryCalls:
         self._lanes.refusals.submit(end)
 
 
-def _parsed(data: bytes, read: Callable[[bytes], Any] | None) -> Any:
+def _parse_message(data: bytes, read: Callable[[bytes], Any] | None) -> Any:
     """The message. Raises InvalidArgument."""
     try:
         return data if read is None else read(data)

@@ -34,7 +34,7 @@ class WatchCalls:
         self._gateway = gateway
         self._open: set[_Mailbox] = set()
         self._stopped = False
-        self.behaviour = PerCaller(self._of)
+        self.behaviour = PerCaller(self._serve_caller)
 
     def stop(self) -> None:
         """End all streams."""
@@ -42,12 +42,12 @@ class WatchCalls:
         for mailbox in tuple(self._open):
             mailbox.close()
 
-    def _of(self, caller: Caller) -> StreamBehaviour:
+    def _serve_caller(self, caller: Caller) -> StreamBehaviour:
         # How many matches others have is for operators: it would tell what others ask for.
         overall = Scope.ADMIN in caller.scopes
-        return streaming(partial(self._watch, caller.tenant, overall))
+        return streaming(partial(self._stream_glimpses, caller.tenant, overall))
 
-    def _watch(
+    def _stream_glimpses(
         self, tenant: str, overall: bool, data: Any, context: grpc.ServicerContext
     ) -> Iterator[bytes]:
         parse(admin_pb2.WatchRequest, data, REQUEST_BYTES, "request_bytes")
@@ -102,8 +102,8 @@ class _Mailbox:
 def _encoded(glimpse: Glimpse, missed: int, overall: bool) -> bytes:
     own = sum(len(seen.handle) for seen in glimpse.matches)
     answer = admin_pb2.WatchResponse(
-        objects=[o for objects in glimpse.objects for o in _objects(objects)],
-        matches=[m for seen in glimpse.matches for m in _matches(seen)],
+        objects=[o for objects in glimpse.objects for o in _objects_to_proto(objects)],
+        matches=[m for seen in glimpse.matches for m in _matches_to_proto(seen)],
         accepted=glimpse.accepted,
         matched=glimpse.matched if overall else own,
         latency_ms=[1000 * s for s in glimpse.latency],
@@ -112,7 +112,7 @@ def _encoded(glimpse: Glimpse, missed: int, overall: bool) -> bytes:
     return answer.SerializeToString()
 
 
-def _objects(objects: Objects) -> list[admin_pb2.WatchedObject]:
+def _objects_to_proto(objects: Objects) -> list[admin_pb2.WatchedObject]:
     texts = column_to_strings(objects.text_off, objects.text)
     columns = zip(
         column_to_strings(objects.id_off, objects.id),
@@ -128,9 +128,9 @@ def _objects(objects: Objects) -> list[admin_pb2.WatchedObject]:
     return [admin_pb2.WatchedObject(**dict(zip(names, row, strict=True))) for row in columns]
 
 
-def _matches(seen: Seen) -> list[admin_pb2.WatchedMatch]:
+def _matches_to_proto(seen: Seen) -> list[admin_pb2.WatchedMatch]:
     columns = zip(
-        _objects(seen),
+        _objects_to_proto(seen),
         own(column_to_strings(seen.query_off, seen.query)),
         seen.handle.tolist(),
         seen.session.tolist(),
