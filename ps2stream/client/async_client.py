@@ -47,8 +47,8 @@ ADMIN = "/ps2stream.v1.Admin/"
 
 
 class AsyncClient:
-    """A connection to a dispatcher, for one event loop. Parameters, retries, time-outs
-    and errors are those of `Client`."""
+    """A connection to a dispatcher, for one event loop. Parameters, retries, time-outs and errors
+    are those of `Client`."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class AsyncClient:
         )
 
     async def close(self) -> None:
-        """End the connection and every subscription on it."""
+        """Ends the connection and every subscription on it."""
         await self._channel.close()
 
     async def __aenter__(self) -> Self:
@@ -89,7 +89,8 @@ class AsyncClient:
     async def insert(
         self, id: str, expression: str = "", region: Places = None, *, session: str = "default"
     ) -> InsertedQuery:
-        """Insert a query; its LSN, with what the service understood: expression, area, warnings."""
+        """Inserts a query and returns its LSN, with what the service understood of it: expression,
+        area and warnings. See `Client.insert`."""
         request = requests.insert_request(id, expression, region, session)
         answer = await self._call_rpc("InsertQuery", request, pubsub_pb2.InsertQueryResponse)
         return answers.inserted_query_of(answer)
@@ -101,7 +102,9 @@ class AsyncClient:
         session: str = "default",
         refused: list[Refused] | None = None,
     ) -> list[int]:
-        """Insert queries; their LSNs. Bad ones go to `refused`, or raise without it."""
+        """Inserts queries and returns their LSNs, 0 for each that was refused. Queries that the
+        service refuses are added to `refused`; without that list they raise an error once all were
+        sent."""
         bulk = answers.BulkAnswers()
         for request in requests.insert_batches(queries, session):
             bulk.add(
@@ -110,7 +113,8 @@ class AsyncClient:
         return bulk.result(refused)
 
     async def delete(self, id: str) -> int:
-        """Delete a query; the LSN of that. NotFound when there is none."""
+        """Deletes a query and returns the LSN of the delete. Raises NotFound when there is no such
+        query."""
         request = request_of(
             pubsub_pb2.DeleteQueryRequest, id=id, request_id=requests.new_request_id()
         )
@@ -119,7 +123,9 @@ class AsyncClient:
     async def delete_many(
         self, ids: Iterable[str], *, refused: list[Refused] | None = None
     ) -> list[int]:
-        """Delete queries; the LSNs. Unknown ids go to `refused`, or raise without it."""
+        """Deletes queries and returns the LSNs of the deletes, 0 for each that was refused. Ids
+        that are refused, such as unknown ones, are added to `refused`; without that list they raise
+        an error once all were sent."""
         bulk = answers.BulkAnswers()
         for request in requests.delete_batches(ids):
             bulk.add(
@@ -128,7 +134,8 @@ class AsyncClient:
         return bulk.result(refused)
 
     async def get(self, id: str) -> Query:
-        """A live query, its expression as typed. NotFound when there is none."""
+        """Returns a live query, with its expression as it was typed. Raises NotFound when there is
+        none."""
         request = request_of(pubsub_pb2.GetQueryRequest, id=id)
         answer = await self._call_rpc("GetQuery", request, pubsub_pb2.GetQueryResponse)
         return answers.query_of(answer.query)
@@ -136,7 +143,7 @@ class AsyncClient:
     async def list(
         self, session: str | None = None, *, page_size: int = 500
     ) -> AsyncIterator[Query]:
-        """Live queries in the order of their insertion, of one session or of all."""
+        """Yields the live queries of one session, or of all, in the order of their insertion."""
         token = ""
         while True:
             request = request_of(
@@ -155,13 +162,15 @@ class AsyncClient:
     # --- why, and what it would cost --------------------------------------------
 
     async def explain(self, query_id: str, thing: Any) -> dict[str, Any]:
-        """Why an object would match a live query, or would not. NotFound without the query."""
+        """Explains why an object matches a live query or does not. Raises NotFound when there is no
+        such query. See `Client.explain`."""
         request = requests.explain_request(query_id, thing)
         found = await self._call_rpc("ExplainMatch", request, explain_pb2.ExplainMatchResponse)
         return answers.explanation_of(found)
 
     async def price(self, expression: str = "", region: Places = None) -> dict[str, Any]:
-        """What a query would bring and cost. FailedPrecondition without recent objects."""
+        """Estimates the matches and the work that a query would bring. Raises FailedPrecondition
+        when the dispatcher accepted no objects lately. See `Client.price`."""
         request = requests.price_request(expression, region)
         found = await self._call_rpc("PriceQuery", request, explain_pb2.PriceQueryResponse)
         return answers.plain(found)
@@ -171,7 +180,8 @@ class AsyncClient:
     async def publish(
         self, objects: Any, *, level: str = "durable", allow_partial: bool = False
     ) -> Receipt:
-        """Publish one batch: rows, columns or a record batch."""
+        """Publishes one batch of rows, columns or a record batch, and returns its receipt. See
+        `Client.publish`."""
         request = requests.publish_request(objects, level, allow_partial)
         answer = await self._call_rpc(
             "Publish", request, pubsub_pb2.PublishResponse, repeatable=False
@@ -181,7 +191,7 @@ class AsyncClient:
     async def publish_arrow(
         self, batch: pa.RecordBatch, *, level: str = "durable", allow_partial: bool = False
     ) -> Receipt:
-        """Publish one record batch: lon, lat, text and perhaps id and time."""
+        """Publishes one record batch with the columns lon, lat, text and optionally id and time."""
         return await self.publish(batch, level=level, allow_partial=allow_partial)
 
     async def publish_stream(
@@ -192,8 +202,9 @@ class AsyncClient:
         allow_partial: bool = False,
         in_flight: int = 8,
     ) -> AsyncIterator[Receipt]:
-        """Publish batch after batch, `in_flight` of them without an answer; a receipt for
-        each, in order. One with `retry_after_ms` was not accepted: the service was full."""
+        """Publishes batch after batch, with up to `in_flight` of them unanswered, and yields a
+        receipt for each, in order. A receipt with `retry_after_ms` means that its batch was not
+        accepted, because the service was full."""
         call = self._open_stream("PublishStream")()
         unanswered = 0
         try:
@@ -222,22 +233,24 @@ class AsyncClient:
         reconnect: bool = True,
         cursor: bytes = b"",
     ) -> AsyncSubscription:
-        """The matches of a session; the stream opens with `async with`, or at the first
-        iteration. `cursor`: where an earlier subscription had come to;
-        FailedPrecondition when it is of another service."""
+        """Returns a subscription to the matches of a session, whose stream opens with `async with`
+        or at the first iteration. `cursor` says how far an earlier subscription had come; opening
+        raises FailedPrecondition when it comes from another service. See `Client.subscribe`."""
         receiver = Receiver(session, text=text, position=position, time=time, cursor=cursor)
         return AsyncSubscription(self._open_stream("Deliver"), receiver, reconnect, self._timeout)
 
     async def status(self) -> dict[str, Any]:
-        """What the dispatcher knows: version, live_queries, in_flight, counters."""
+        """Returns the state of the dispatcher: version, live_queries, in_flight, problems, counters
+        and more. Needs the scope admin."""
         request = admin_pb2.GetStatusRequest()
         answer = await self._call_rpc(f"{ADMIN}GetStatus", request, admin_pb2.GetStatusResponse)
         return answers.status_of(answer)
 
     async def sample(self) -> pa.Table:
-        """Some of the objects that the dispatcher lately accepted: id, time (Unix ms), lon,
-        lat (degrees), text, weight (the objects that a row stands for), accepted (Unix ms).
-        `answers.since_of` tells from when on nothing is missing."""
+        """Returns a sample of the objects that the dispatcher accepted lately, as a table with the
+        columns id, time (Unix ms), lon, lat (degrees), text, weight (how many objects the row
+        stands for) and accepted (Unix ms). `ps2stream.posts.sample.since_of` returns the time since
+        which the table covers all objects. Needs the scope admin."""
         call: Any = self._channel.unary_stream(f"{ADMIN}SampleObjects")
         request = admin_pb2.SampleObjectsRequest().SerializeToString()
 
@@ -247,8 +260,8 @@ class AsyncClient:
         return answers.sample_of(await self._retry_call(attempt, True))
 
     async def watch(self) -> AsyncGenerator[Watched, None]:
-        """Some of the objects that the dispatcher accepts, and some matches of one's own queries,
-        ten times a second. The first, which is empty, comes at once."""
+        """Yields, ten times a second, some of the objects that the dispatcher accepts and some
+        matches of the caller's own queries. The first message, which is empty, comes at once."""
         call: Any = self._channel.unary_stream(f"{ADMIN}Watch")
         stream = call(admin_pb2.WatchRequest().SerializeToString(), metadata=self._metadata)
         try:
@@ -258,15 +271,15 @@ class AsyncClient:
             stream.cancel()
 
     async def load(self) -> dict[str, Any]:
-        """What the workers had to do in the last periods; names and units as in
-        GetLoadResponse. Needs the scope admin."""
+        """Returns the work of the workers in the last periods and the hottest parts of cells, as a
+        dict with the names and units of GetLoadResponse. Needs the scope admin."""
         request = admin_pb2.GetLoadRequest()
         return answers.plain(
             await self._call_rpc(f"{ADMIN}GetLoad", request, admin_pb2.GetLoadResponse)
         )
 
     async def plan(self) -> bytes:
-        """The plan in force, in JSON. Needs the scope admin."""
+        """Returns the plan in force as JSON. Needs the scope admin."""
         request = admin_pb2.GetPlanRequest()
         return (await self._call_rpc(f"{ADMIN}GetPlan", request, admin_pb2.GetPlanResponse)).plan
 
@@ -284,7 +297,8 @@ class AsyncClient:
         return kind.FromString(await self._retry_call(lambda t: call(timeout=t), repeatable))
 
     async def _send_batch(self, name: str, request: Message, kind: type[A]) -> A:
-        """One batch over a stream of its own; repeating it is harmless."""
+        """Sends one batch over a stream of its own and returns the answer. Repeating it is
+        harmless."""
         data = request.SerializeToString()
 
         async def attempt(left: float) -> bytes:

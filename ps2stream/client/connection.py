@@ -1,4 +1,4 @@
-"""How both clients reach a service: TLS, client certificate, token."""
+"""The way to a service that both clients share: TLS, client certificate and token."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from ps2stream.errors import InvalidArgument, Violation
 from ps2stream.security import is_loopback
 
 SYSTEM = "system"
-"""As `tls_ca`: the authorities that this machine trusts."""
+"""The value of `tls_ca` that stands for the authorities that this machine trusts."""
 File = str | os.PathLike[str]
 
 
 class Access(NamedTuple):
-    """credentials None: plaintext. metadata goes with every call."""
+    """The credentials of a channel, None for plaintext, and the metadata that goes with every
+    call."""
 
     credentials: grpc.ChannelCredentials | None
     metadata: tuple[tuple[str, str], ...]
@@ -30,9 +31,9 @@ def access(
     tls_cert: File | None = None,
     tls_key: File | None = None,
 ) -> Access:
-    """Files are PEM; `tls_ca` or a client certificate asks for TLS. Raises InvalidArgument,
-    never showing the token, for what cannot be used and for a token that would travel in
-    plaintext to another machine."""
+    """Returns the access to `target` with this token and these PEM files; `tls_ca` or a client
+    certificate asks for TLS. Raises InvalidArgument, never showing the token, for what cannot be
+    used and for a token that would travel to another machine in plaintext."""
     if not isinstance(target, str) or not target:
         raise _invalid_field("target", f"expected HOST:PORT or unix:PATH, got {target!r:.60}")
     if token is not None and not isinstance(token, str):

@@ -1,7 +1,8 @@
-"""What people give to the clients, turned into regions, rows and columns, or refused in words.
+"""Conversion of what callers pass to the clients into regions, rows and columns.
 
-Beside the package's own types: data frames and tables of any library that speaks Arrow (pandas,
-pyarrow, polars), geometries of any that has `__geo_interface__` (shapely, geopandas), GeoJSON.
+Apart from the package's own types, the clients take data frames and tables of any library that
+speaks Arrow (pandas, pyarrow, polars), geometries of any that has `__geo_interface__` (shapely,
+geopandas), and GeoJSON. Anything else is refused with an error that names it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _KINDS = {"id": "a string", "text": "a string", "lon": "a number", "lat": "a num
 
 
 def request_of(kind: type[M], **fields: Any) -> M:
-    """A message of these fields. Raises InvalidArgument naming the one that is of a wrong type."""
+    """Builds a message from these fields. Raises InvalidArgument naming a field of a wrong type."""
     made = kind()
     for name, value in fields.items():
         try:
@@ -46,7 +47,7 @@ def request_of(kind: type[M], **fields: Any) -> M:
 
 
 def named(value: Any) -> str:
-    """The value as an error shows it: itself where it is a plain one, else its type."""
+    """Returns the value as an error shows it: a plain value itself, of any other its type."""
     if value is None or isinstance(value, str | bytes | bool | int | float):
         return "None" if value is None else short(value)
     kind = type(value).__name__
@@ -57,7 +58,7 @@ def named(value: Any) -> str:
 
 
 def region_of_value(value: Any) -> Region | None:
-    """The region that a caller means; None is the whole world. Raises InvalidArgument."""
+    """Returns the region that a caller means; None is the whole world. Raises InvalidArgument."""
     if value is None or isinstance(value, Rect | Circle | Polygon | World):
         return value
     shape = getattr(value, "__geo_interface__", value)
@@ -78,7 +79,7 @@ def region_of_value(value: Any) -> Region | None:
 
 
 def _extract_geometry(shape: Mapping[str, Any]) -> Any:
-    """The geometry of a Feature, or of a collection of one; anything else as it is."""
+    """Returns the geometry of a Feature, or of a collection of one; anything else unchanged."""
     features = shape.get("features")
     if shape.get("type") == "FeatureCollection" and isinstance(features, list | tuple):
         if len(features) != 1 or not isinstance(features[0], Mapping):
@@ -98,7 +99,7 @@ def _extract_geometry(shape: Mapping[str, Any]) -> Any:
 
 
 def object_batch_of(objects: Any) -> pa.RecordBatch | list[object_pb2.Object]:
-    """The objects that a caller means, as columns where they came as columns.
+    """Returns the objects that a caller means, as columns if they came as columns.
 
     Raises InvalidArgument naming the row and field that cannot be taken.
     """
@@ -122,10 +123,11 @@ def object_batch_of(objects: Any) -> pa.RecordBatch | list[object_pb2.Object]:
 
 
 def _cast_batch(table: pa.Table, same: pa.RecordBatch | None) -> pa.RecordBatch:
-    """The table's columns with the types that the service takes; `same`, if nothing differs."""
+    """Casts the table's columns to the types that the service takes; returns `same` if nothing
+    differs."""
     columns = {}
     for field in table.schema:
-        if field.name.startswith("__index_level_"):  # pandas' own
+        if field.name.startswith("__index_level_"):  # a column of pandas' own
             continue
         column, want = table.column(field.name), _choose_type(field)
         try:
@@ -167,7 +169,7 @@ def _build_batch(columns: Mapping[str, Any]) -> pa.RecordBatch:
 
 
 def _read_object(where: str, value: Any) -> object_pb2.Object:
-    """One object, of a mapping, a named tuple or a GeoJSON Feature of a Point."""
+    """Builds an object from a mapping, a named tuple or a GeoJSON Feature of a Point."""
     if not isinstance(value, Mapping) and hasattr(value, "_asdict"):
         value = value._asdict()
     if not isinstance(value, Mapping):
@@ -198,7 +200,8 @@ def _read_object(where: str, value: Any) -> object_pb2.Object:
 
 
 def _read_feature(where: str, feature: Mapping[str, Any]) -> dict[str, Any]:
-    """lon and lat of its Point; id, time and text of its properties, others are left out."""
+    """Returns lon and lat of the Feature's Point, and id, time and text of its properties. Other
+    properties are dropped."""
     geometry, found = feature.get("geometry"), feature.get("properties")
     properties = found if isinstance(found, Mapping) else {}
     point = geometry.get("coordinates") if isinstance(geometry, Mapping) else None
@@ -212,7 +215,7 @@ def _read_feature(where: str, feature: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def milliseconds(time: Any) -> int:
-    """Unix milliseconds; a datetime must have a time zone."""
+    """Converts a time to Unix milliseconds; a datetime must have a time zone."""
     if not isinstance(time, datetime):
         if isinstance(time, bool) or not isinstance(time, numbers.Integral):
             raise TypeError(f"expected {_TIME}, got {named(time)}")
