@@ -30,11 +30,12 @@ from ps2stream.v1 import admin_pb2
 
 SERVICE = "ps2stream.v1.Admin"
 SAMPLE_ROWS = 4096
-"""Objects of one message of SampleObjects."""
+"""The number of objects in one message of SampleObjects."""
 
 
 class Admin:
-    """`counters` adds the numbers that the service itself keeps."""
+    """The handlers of the service ps2stream.v1.Admin. `counters` returns the numbers that the
+    service itself keeps, by name."""
 
     def __init__(
         self, gateway: Gateway, guard: Guard, counters: Callable[[], dict[str, float]]
@@ -47,11 +48,11 @@ class Admin:
         self._counters = counters
 
     def stop(self) -> None:
-        """End the streams of who watches."""
+        """Ends the streams of those who watch."""
         self._watches.stop()
 
     def handler(self) -> grpc.GenericRpcHandler:
-        """What a gRPC server is given."""
+        """Returns the handler of all methods, for a gRPC server."""
         own = self._tokens.calls | self._loads.calls | self._plans.calls
         calls = {"GetStatus": self._get_status, "ListAllQueries": self._list_all_queries, **own}
         return grpc.method_handlers_generic_handler(

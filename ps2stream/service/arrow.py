@@ -1,8 +1,8 @@
-"""One Arrow record batch of a request as checked NumPy columns, without copying them.
+"""Decoding of a request's Arrow record batch to checked NumPy columns, without copying them.
 
-The bytes come from a stranger: the schema is looked at before the data, compressed
-buffers are refused (a small message must not unfold into a large one), and offsets and
-UTF-8 are validated before any view is handed out.
+The bytes come from a stranger: the schema is looked at before the data, compressed buffers are
+refused (a small message must not unfold into a large one), and offsets and UTF-8 are validated
+before any view is handed out.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _MILLISECONDS = {"s": 1000, "ms": 1, "us": -1000, "ns": -1_000_000}  # negative:
 def open_batch(
     data: bytes, columns: Mapping[str, str], required: Sequence[str], field: str = "batch.arrow"
 ) -> pa.RecordBatch:
-    """The one record batch of an Arrow IPC stream.
+    """Returns the one record batch of an Arrow IPC stream.
 
-    columns: the names that may occur, each with what is expected of it (STRING, DOUBLE,
-    TIME). Raises InvalidArgument, naming `field` and the column.
+    `columns` maps the names that may occur to what is expected of each (STRING, DOUBLE, TIME).
+    Raises InvalidArgument, naming `field` and the column.
     """
     try:
         source = pa.BufferReader(data)
@@ -55,8 +55,8 @@ def open_batch(
 
 
 def count_rows(data: bytes | memoryview) -> int:
-    """Rows of the record batches of an Arrow IPC stream, by their heads; 0 for what is none, or
-    says that it has more than BATCH_ROWS."""
+    """Counts the rows of the record batches of an Arrow IPC stream by their heads. Returns 0 for
+    what is no such stream, or claims more than BATCH_ROWS rows."""
     rows = 0
     try:
         for message in pa.ipc.MessageReader.open_stream(pa.BufferReader(data)):
@@ -67,7 +67,7 @@ def count_rows(data: bytes | memoryview) -> int:
 
 
 def strings(batch: pa.RecordBatch, name: str) -> tuple[I64, U8]:
-    """A string column as a ragged one; a null is empty."""
+    """Returns a string column as a ragged one; a null becomes an empty string."""
     column = batch.column(name)
     if column.null_count:
         column = column.fill_null("")
@@ -85,7 +85,7 @@ def strings(batch: pa.RecordBatch, name: str) -> tuple[I64, U8]:
 
 
 def doubles(batch: pa.RecordBatch, name: str) -> F64:
-    """A float64 column; a null is NaN."""
+    """Returns a float64 column; a null becomes NaN."""
     column = batch.column(name)
     if column.null_count:
         column = column.fill_null(float("nan"))
@@ -94,7 +94,8 @@ def doubles(batch: pa.RecordBatch, name: str) -> F64:
 
 
 def times(batch: pa.RecordBatch, name: str, now_ms: int) -> I64:
-    """A time column in Unix ms; a null is `now_ms`. Raises InvalidArgument on overflow."""
+    """Returns a time column in Unix ms; a null becomes `now_ms`. Raises InvalidArgument on
+    overflow."""
     column = batch.column(name)
     factor = _MILLISECONDS[column.type.unit] if pa.types.is_timestamp(column.type) else 1
     value = _view_values(column, np.int64)
@@ -113,7 +114,7 @@ def times(batch: pa.RecordBatch, name: str, now_ms: int) -> I64:
 
 
 def nulls(batch: pa.RecordBatch, name: str) -> Array:
-    """bool[n]: which values are null."""
+    """Returns bool[n]: which values are null."""
     column = batch.column(name)
     if not column.null_count:
         return np.zeros(len(column), np.bool_)
@@ -162,7 +163,7 @@ def _has_type(kind: pa.DataType, expected: str) -> bool:
 
 
 class _MessageHead(NamedTuple):
-    """What the head of an IPC message tells; `batches` is 1 for a record batch, else 0."""
+    """The head of an IPC message; `batches` is 1 for a record batch, else 0."""
 
     batches: int = 0
     rows: int = 0
@@ -170,8 +171,8 @@ class _MessageHead(NamedTuple):
 
 
 def _read_head(message: Any) -> _MessageHead:
-    """Reads flatbuffers (Arrow's Message.fbs): of a RecordBatch the first field is the number of
-    rows, and a fourth means compressed buffers."""
+    """Reads the head from flatbuffers (Arrow's Message.fbs). The first field of a RecordBatch is
+    the number of rows, and a fourth means compressed buffers."""
     head = memoryview(message.metadata)
     (root,) = struct.unpack_from("<I", head, 0)
     kind = _find_slot(head, root, 1)
@@ -209,7 +210,7 @@ def _invalid_field(field: str, problem: str) -> InvalidArgument:
 
 
 def _find_slot(head: memoryview, table: int, index: int) -> int | None:
-    """Where field `index` of a flatbuffers table lies; None when it is absent."""
+    """Returns the position of field `index` of a flatbuffers table, or None when it is absent."""
     (back,) = struct.unpack_from("<i", head, table)
     vtable = table - back
     if vtable < 0:

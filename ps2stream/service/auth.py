@@ -1,7 +1,7 @@
-"""Whether a call may pass: the one gate of every method and stream.
+"""The guard of the service, which decides for every method and stream whether a call may pass.
 
-Nothing is open but what `RULES` opens; a method without a rule asks for every scope. Who has
-no credential is refused before a message is waited for, so that strangers hold no thread.
+Nothing is open but what `RULES` opens; a method without a rule needs every scope. A caller without
+a credential is refused before a message is waited for, so that strangers hold no thread.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ log = logging.getLogger("ps2stream.service")
 REFRESH_S = 1.0
 OPEN_CALLS = 16
 OPEN_S = 5.0
-"""How long a stranger's open call may take to send its message."""
+"""The time that a stranger's open call has to send its message."""
 _PUBSUB, _ADMIN = "/ps2stream.v1.PubSub/", "/ps2stream.v1.Admin/"
 
 
 class Rule(NamedTuple):
-    """Open to all; else to every identity that has these scopes."""
+    """The rule of a method: open to all, or else to every identity that has these scopes."""
 
     open: bool = False
     scopes: frozenset[Scope] = frozenset()
@@ -46,7 +46,7 @@ def _require_scope(scope: Scope) -> Rule:
 
 
 _NO_RULE = Rule(scopes=frozenset(Scope))
-"""A method that was given no rule: only for who may do all."""
+"""The rule of a method that has none: it needs all scopes."""
 
 RULES: dict[str, Rule] = {
     **dict.fromkeys(
@@ -62,7 +62,7 @@ RULES: dict[str, Rule] = {
         ),
         _require_scope(Scope.SUBSCRIBE),
     ),
-    # Objects are shared; of the matches, those of the caller's tenant are told.
+    # Objects are shared; of the matches, only those of the caller's tenant are sent.
     _ADMIN + "Watch": _require_scope(Scope.SUBSCRIBE),
     **dict.fromkeys(
         (
@@ -87,19 +87,21 @@ Behaviour = Callable[[Any, grpc.ServicerContext], Any]
 
 
 class PerCaller:
-    """A method whose behaviour depends on who calls. `lasting`: its call goes on after it."""
+    """A method whose behaviour depends on the caller. `lasting` means that a call goes on after its
+    handler."""
 
     def __init__(self, of: Callable[[Caller], Callable[..., Any]], lasting: bool = False) -> None:
         self.of = of
         self.lasting = lasting
 
     def __call__(self, *_: object) -> Any:
-        raise PermissionDenied("nobody has asked who calls")  # never without the guard
+        raise PermissionDenied("nobody has asked who calls")  # the guard prevents this
 
 
 class Guard(grpc.ServerInterceptor):
-    """Authenticates and authorises every call, and ends streams whose token was revoked or
-    has expired. `end` ends a stream with an error; False where it cannot."""
+    """The interceptor that authenticates and authorises every call, and ends streams whose token
+    was revoked or has expired. `end` ends a stream with an error, or returns False where it
+    cannot."""
 
     def __init__(
         self,
@@ -108,8 +110,8 @@ class Guard(grpc.ServerInterceptor):
         end: Callable[[grpc.ServicerContext, Ps2StreamError], bool],
         lanes: Lanes,
     ) -> None:
-        self.asks = security.auth
-        """Whether calls need an identity."""
+        self.requires_identity = security.auth
+        """True when calls need an identity."""
         self._identities = Identities(security, gateway)
         self._end = end
         self._lanes = lanes
@@ -123,7 +125,7 @@ class Guard(grpc.ServerInterceptor):
         self._streams: dict[grpc.ServicerContext, Caller] = {}
         self._lock = threading.Lock()
         self._stopped = threading.Event()
-        if self.asks:
+        if self.requires_identity:
             self._identities.refresh()
             if not self._identities:
                 log.warning("nobody can call: there is no token, and no certificate is known")
@@ -137,14 +139,15 @@ class Guard(grpc.ServerInterceptor):
         self._timers.stop()
 
     def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
-        """gRPC asks for the handler of each call, before any message of it is read."""
+        """Returns the handler of a call; gRPC asks for it before it reads any message of the
+        call."""
         handler = continuation(handler_call_details)
         method = handler_call_details.method
         rule = RULES.get(method, _NO_RULE) if handler is not None else Rule()
         caller: Caller | None = Caller()
-        if self.asks and rule.open:
+        if self.requires_identity and rule.open:
             return self._serve_strangers(handler)
-        if self.asks:
+        if self.requires_identity:
             try:
                 caller = self._identities.by_token(handler_call_details.invocation_metadata)
                 if caller is not None:
@@ -166,7 +169,7 @@ class Guard(grpc.ServerInterceptor):
         except Ps2StreamError as error:
             return self._make_refusal(error)
         parse, write = handler.request_deserializer, handler.response_serializer
-        # All are streams to gRPC: of others it waits for the message with a thread.
+        # All methods are streams to gRPC, which holds a thread while it waits for a unary message.
         if not (handler.request_streaming or handler.response_streaming):
             called = self._unary.handler(lane, _guard_unary(admit, inner), parse, write)
             return grpc.stream_stream_rpc_method_handler(called)
@@ -178,7 +181,7 @@ class Guard(grpc.ServerInterceptor):
         return grpc.stream_stream_rpc_method_handler(guarded, parse, write)
 
     def refresh(self) -> None:
-        """Take the tokens as they now are; what is no longer valid ends."""
+        """Reads the tokens again, and ends the streams whose token is no longer valid."""
         self._identities.refresh()
         with self._lock:
             held = list(self._streams.items())
@@ -192,7 +195,8 @@ class Guard(grpc.ServerInterceptor):
                     context.cancel()
 
     def _make_refusal(self, error: Exception) -> Any:
-        """A handler that ends the call at once. As a stream, which waits for no message."""
+        """Returns a handler that ends the call at once. It is a stream's, which waits for no
+        message."""
 
         def handle(_: Any, context: grpc.ServicerContext) -> Any:
             if isinstance(error, ResourceExhausted):
@@ -224,8 +228,9 @@ class Guard(grpc.ServerInterceptor):
         hasty: bool = False,
         many: bool = True,
     ) -> Behaviour:
-        """`hasty`: the first message must come soon. many: the behaviour takes an iterator of
-        messages, else that one."""
+        """Returns a stream's handler that admits the caller first. With `hasty` the first message
+        must come soon. With `many` the behaviour takes an iterator of messages, else the one
+        message."""
 
         def handle(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
             self._count_stream(context)
@@ -258,7 +263,7 @@ class Guard(grpc.ServerInterceptor):
                 return
             caller = admit(context)
             with self._lock:
-                if context.is_active():  # else it has been forgotten
+                if context.is_active():  # otherwise _forget_stream has run already
                     self._streams[context] = caller
             inner.of(caller)(self._await_first(requests, context), context, send)
 
@@ -266,14 +271,14 @@ class Guard(grpc.ServerInterceptor):
         return handle
 
     def _count_stream(self, context: grpc.ServicerContext) -> None:
-        """Count a stream. Aborts it where its peer has its share."""
+        """Counts a stream of the peer. Aborts it where the peer has its share."""
         try:
             self._stream_shares.enter(context.peer())
         except ResourceExhausted as error:
             abort(context, error)
 
     def _await_first(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
-        """The messages, of which the first must come soon."""
+        """Yields the messages, of which the first must come soon."""
         self._half_open.add(context, context.cancel)
         try:
             first = next(requests, None)
@@ -289,8 +294,8 @@ class Guard(grpc.ServerInterceptor):
             self._streams.pop(context, None)
 
     def _serve_strangers(self, handler: Any) -> Any:
-        """An open unary method, as a stream: few wait for their message at a time, and not
-        for long; beyond that the oldest goes."""
+        """Returns an open unary method as a stream. Only a few calls wait for their message at a
+        time, and not for long; beyond that the oldest is cancelled."""
 
         def handle(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
             with self._lock:
@@ -305,7 +310,7 @@ class Guard(grpc.ServerInterceptor):
             try:
                 request = next(requests, None)
             except grpc.RpcError:
-                return  # gone, or cancelled
+                return  # the caller has left, or was cancelled
             finally:
                 limit.cancel()
                 with self._lock:
@@ -346,7 +351,7 @@ def _guard_unary(
 
 
 def _assign_lane(lane: Lane, behaviour: Callable[..., Any]) -> None:
-    """gRPC looks for a method's threads at its behaviour."""
+    """Sets the lane's threads at the behaviour, where gRPC looks for a method's threads."""
     behaviour.experimental_thread_pool = lane  # type: ignore[attr-defined]
 
 

@@ -1,4 +1,5 @@
-"""Deliver: relays a session's encoded batches, unparsed, from the gateway to the stream."""
+"""The Deliver streams: they relay a session's encoded batches, unparsed, from the gateway to the
+client."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import grpc
 from ps2stream.dispatcher.gateway import Gateway, Sink, Stream
 from ps2stream.errors import FailedPrecondition, InvalidArgument, Unavailable, Violation
 from ps2stream.limits import REQUEST_BYTES
-from ps2stream.service.calls import name_problem, no_session, parse, wait
+from ps2stream.service.calls import name_problem, parse, session_not_made, wait
 from ps2stream.service.inbox import Cut, End, Held, Inbox
 from ps2stream.service.open_calls import Courier, OpenCall
 from ps2stream.v1 import delivery_pb2
@@ -20,12 +21,12 @@ CREDIT_BATCHES = 256
 CREDIT_BYTES = 1 << 20
 MAX_CREDIT_BATCHES = 4096
 MAX_CREDIT_BYTES = 8 << 20
-"""Credits bound what waits here for a slow stream; inbox.py what waits for all of them."""
+"""Credits bound what waits here for a slow stream; inbox.py bounds what waits for all streams."""
 
 
 class Couriers(NamedTuple):
-    """Threads of a server, for all Deliver streams: one writes, one deals with what clients
-    say, which may have to wait for the dispatcher."""
+    """The two threads of a server that serve all Deliver streams: one writes; the other handles the
+    messages of clients, for which it may have to wait for the dispatcher."""
 
     writes: Courier
     credits: Courier
@@ -35,25 +36,25 @@ class Couriers(NamedTuple):
         return cls(Courier("ps2stream-deliver"), Courier("ps2stream-credits"))
 
     def close(self) -> None:
-        self.writes.close()  # which may still tell the other that a stream has ended
+        self.writes.close()  # it may still give the other thread the end of a stream
         self.credits.close()
 
 
 class Delivering:
-    """All Deliver streams of a tenant; `held` is what waits for those of all tenants."""
+    """All Deliver streams of a tenant. `held` is what waits for the streams of all tenants."""
 
-    def __init__(self, gateway: Gateway, held: Held, couriers: Couriers) -> None:
+    def __init__(self, gateway: Gateway, held: Held, threads: Couriers) -> None:
         self._gateway = gateway
         self._held = held
-        self._couriers = couriers
+        self._threads = threads
         self._open: dict[grpc.ServicerContext, Inbox] = {}
         self._stopping = False
 
     def deliver(
         self, requests: Iterator[bytes], context: grpc.ServicerContext, send: Callable[[None], None]
     ) -> None:
-        """The handler, which opens the stream; it ends with FAILED_PRECONDITION when another
-        stream takes over."""
+        """Handles a call by opening the stream, which ends with FAILED_PRECONDITION when another
+        stream of the session takes over."""
         start = _read_start(next(requests, b""))
         inbox = self._held.open()
 
@@ -82,23 +83,23 @@ class Delivering:
             finally:
                 leave()
 
-        if not context.add_callback(lambda: self._couriers.credits.do(close)):
+        if not context.add_callback(lambda: self._threads.credits.do(close)):
             close()
             return
         started = delivery_pb2.Started(
             session=stream.session, epoch=stream.epoch, incarnation=self._gateway.incarnation
         )
         first = delivery_pb2.DeliverResponse(started=started).SerializeToString()
-        Relay(stream, OpenCall(context, send), inbox, self._couriers, close).begin(first)
+        Relay(stream, OpenCall(context, send), inbox, self._threads, close).begin(first)
 
     def stop(self) -> None:
-        """End all streams with UNAVAILABLE, so that clients look for another server."""
+        """Ends all streams with UNAVAILABLE, so that clients look for another server."""
         self._stopping = True
         for inbox in tuple(self._open.values()):
             inbox.end(_service_stopping())
 
     def end(self, context: grpc.ServicerContext, error: Exception) -> bool:
-        """End one stream with `error`; False when there is no such stream."""
+        """Ends one stream with `error`; returns False when there is no such stream."""
         inbox = self._open.get(context)
         if inbox is not None:
             inbox.end(error)
@@ -124,11 +125,11 @@ class Delivering:
             raise
         if not stream.session:
             stream.close()
-            raise no_session()
+            raise session_not_made()
         return stream
 
     def _read_cursor(self, start: delivery_pb2.Start) -> int:
-        """The number of the last pair that the client has dealt with, as far as it says."""
+        """Returns the number of the last pair that the client reports to have dealt with."""
         if not start.HasField("cursor"):
             return 0
         if start.cursor.incarnation != self._gateway.incarnation:
@@ -139,30 +140,31 @@ class Delivering:
 
 
 class Relay:
-    """Of one stream: what its inbox has goes to the client, one message at a time; credits are
-    passed on, never more than was sent: the bound is the Start's. `close` lets go of both."""
+    """The relay of one stream. It sends what the stream's inbox holds to the client, one message at
+    a time, and passes credits on, never more than was sent, so that those of the Start stay the
+    bound. `close` releases the stream and the inbox."""
 
     def __init__(
         self,
         stream: Stream,
         call: OpenCall,
         inbox: Inbox,
-        couriers: Couriers,
+        threads: Couriers,
         close: Callable[[], None],
     ) -> None:
         self._stream = stream
         self._call = call
         self._inbox = inbox
-        self._writes, self._credits = couriers
+        self._writes, self._credits = threads
         self._close = close
-        self._busy = True  # something is being written, or all is
+        self._busy = True  # something is being written, or everything has been
         self._sent_batches = 0
         self._sent_bytes = 0
         self._credited_batches = 0
         self._credited_bytes = 0
 
     def begin(self, first: bytes) -> None:
-        """Write this before all else."""
+        """Writes this message before all others."""
         self._inbox.ready = self._schedule_if_idle
         self._call.write(first, self._schedule_write)
         self._call.read(self._schedule_message)

@@ -1,4 +1,4 @@
-"""Why an object matches a query or does not, in words that a subscriber understands."""
+"""Explanations, in a subscriber's words, of why an object matches a query or does not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CELL = (1 << LEVEL_SHIFT) - 1
 
 
 def region_test(region: Region, lon: float, lat: float) -> explain_pb2.RegionTest:
-    """The region on a point, degrees."""
+    """Tests the region at a point, in degrees."""
     inside = region.contains(lon, lat)
     where = f"({_format_exactly(lon)}, {_format_exactly(lat)})"
     match region:
@@ -46,15 +46,15 @@ def region_test(region: Region, lon: float, lat: float) -> explain_pb2.RegionTes
 
 
 def _format_exactly(value: float) -> str:
-    """With as many digits as tell it from any other."""
+    """Formats a number with as many digits as distinguish it from any other."""
     return repr(float(value)).removesuffix(".0")
 
 
 def unit_of(
     meeting: Meeting, at: int, term: str, bounds: tuple[float, float, float, float]
 ) -> explain_pb2.Unit:
-    """The object's cell with posting term number `at`, called `term`; bounds: of the cell, west,
-    south, width, height in degrees."""
+    """Returns the unit of the object's cell and posting term number `at`, which is called `term`.
+    `bounds` of the cell are west, south, width and height in degrees."""
     west, south, width, height = bounds
     posted = len(meeting.owners) > 0
     return explain_pb2.Unit(
@@ -71,7 +71,7 @@ def unit_of(
 
 
 def reason_of(found: explain_pb2.ExplainMatchResponse) -> str:
-    """What decided, in a sentence."""
+    """Returns what decided the match, in a sentence."""
     if found.matches:
         unit = next(unit for unit in found.units if unit.decides)
         why = f"the term {unit.term!r}" if unit.term else "any text"
@@ -90,7 +90,7 @@ def reason_of(found: explain_pb2.ExplainMatchResponse) -> str:
 
 
 def _describe_decision(found: explain_pb2.ExplainMatchResponse) -> str:
-    """Where that is decided, of an object that does not match."""
+    """Describes where it is decided that an object does not match."""
     by = f"by plan version {found.plan_version}"
     decides = next((unit for unit in found.units if unit.decides), None)
     if decides is not None:
@@ -103,7 +103,7 @@ def _describe_decision(found: explain_pb2.ExplainMatchResponse) -> str:
 
 
 def _find_failing_part(clause: explain_pb2.Clause) -> str:
-    """The smallest part that is to blame: of a conjunction the one that fails."""
+    """Returns the text of the smallest part that fails: of a conjunction, the part that does."""
     failing = [part for part in clause.parts if not part.holds]
     if clause.kind == "and" and len(failing) == 1:
         return _find_failing_part(failing[0])

@@ -1,4 +1,4 @@
-"""The part of ps2stream.v1.PubSub that says why an object matches, and what a query costs."""
+"""The calls of ps2stream.v1.PubSub that explain a match, and estimate what a query costs."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from ps2stream.v1 import explain_pb2, object_pb2
 
 Call = Callable[[bytes, grpc.ServicerContext], bytes]
 NEWEST = 1 << 62
-"""A handle above all others: of a query as if it were inserted now."""
+"""A handle above all others, for a query as if it were inserted now."""
 MOST_TERMS = 1000
 _US_PER_S = 1e6
-_Z = 1.959964  # 95% of a normal distribution lie within so many deviations
+_Z = 1.959964  # 95% of a normal distribution lie within this many deviations
 
 
 class InquiryCalls:
-    """What changes nothing, for one tenant."""
+    """The calls of one tenant that change nothing."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -109,7 +109,7 @@ class InquiryCalls:
 
 
 def answer_of(price: Price) -> explain_pb2.PriceQueryResponse:
-    """The estimate as a message."""
+    """Returns the estimate as a message."""
     share = price.matches_per_second / price.objects_per_second
     low, high = interval(share, price.effective)
     load = float(price.load.sum())
@@ -141,8 +141,8 @@ def answer_of(price: Price) -> explain_pb2.PriceQueryResponse:
 
 
 def interval(share: float, of: float) -> tuple[float, float]:
-    """What is a share of a sample of the size `of` is one in these bounds of all, with a
-    probability of 95% (Wilson's interval)."""
+    """Returns the bounds of a share: where a sample of size `of` has this share, all have one
+    within the bounds with a probability of 95% (Wilson's interval)."""
     z2 = _Z * _Z
     middle = (share + z2 / (2 * of)) / (1 + z2 / of)
     half = _Z * math.sqrt(share * (1 - share) / of + z2 / (4 * of * of)) / (1 + z2 / of)

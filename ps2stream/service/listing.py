@@ -1,4 +1,4 @@
-"""Live queries, page by page: of a tenant, or of all."""
+"""Live queries of one tenant, or of all, page by page."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ A = TypeVar("A", pubsub_pb2.ListQueriesResponse, admin_pb2.ListAllQueriesRespons
 def page(
     gateway: Gateway, session: int, size: int, token: str, answer: A, context: grpc.ServicerContext
 ) -> A:
-    """Fill `answer` with the page that follows on `token`. session: a number, 0 for all; size:
-    0 for PAGE. Raises InvalidArgument."""
+    """Fills `answer` with the page that follows on `token` and returns it. `session` is a number, 0
+    for all; `size` is 0 for PAGE. Raises InvalidArgument."""
     if size < 0:
         raise _invalid_field("page_size", f"{size} is negative")
     size = min(size or PAGE, MAX_PAGE)

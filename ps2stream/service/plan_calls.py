@@ -1,4 +1,4 @@
-"""The part of ps2stream.v1.Admin that moves the running service from plan to plan."""
+"""The calls of ps2stream.v1.Admin that change the plan of the running service."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ UNMOVED = "this service does not change its plan"
 
 
 class PlanCalls:
-    """The sequencer decides; what it refuses is FAILED_PRECONDITION with its reason."""
+    """The calls about plans. The sequencer decides; what it refuses is FAILED_PRECONDITION, with
+    its reason."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -47,7 +48,7 @@ class PlanCalls:
         }
 
     def _apply_plan(self, data: bytes, context: grpc.ServicerContext) -> bytes:
-        # Around the plan the message has its tag and its length.
+        # The message adds the plan's tag and length.
         request = parse(admin_pb2.ApplyPlanRequest, data, PLAN_BYTES + 16, "plan_bytes")
         try:
             body = json.loads(request.plan)
@@ -62,9 +63,9 @@ class PlanCalls:
         return self._begin_plan_change(plan, admin_pb2.ApplyPlanResponse, context, ask)
 
     def _check_grid(self, body: Any) -> None:
-        """Before a map of its cells is made, which may be large."""
+        """Checks the plan's grid before a map of its cells is made, which may be large."""
         if not isinstance(body, dict) or not isinstance(body.get("grid"), dict):
-            return  # refused with its reason when it is read
+            return  # RoutingPlan.from_dict refuses it with the reason
         ours, theirs = self._gateway.grid, Grid.from_dict(body["grid"])
         if ours != theirs:
             raise FailedPrecondition(
@@ -78,19 +79,19 @@ class PlanCalls:
             problem = f"{request.workers} workers; 1 to {MAX_WORKERS} are possible"
             raise _invalid_field("workers", problem)
         reply = wait(self._gateway.strategy(), context)
-        strategy = self._read_plan_change(reply)
-        follow = strategy.following
-        if request.workers == strategy.plan.workers == (follow or strategy.plan).workers:
-            version = strategy.serving.version
+        change = self._read_plan_change(reply)
+        follow = change.following
+        if request.workers == change.plan.workers == (follow or change.plan).workers:
+            version = change.serving.version
             return _serialize_answer(admin_pb2.ScaleWorkersResponse(lsn=reply.lsn, version=version))
         if follow is not None and follow.workers == request.workers:
-            lsn = strategy.begun or strategy.apart
+            lsn = change.begun or change.apart
             return _serialize_answer(
                 admin_pb2.ScaleWorkersResponse(lsn=lsn, version=follow.version)
             )
-        if problem := strategy.occupied:
+        if problem := change.occupied:
             raise FailedPrecondition(problem)
-        plan = scaled(strategy.plan, request.workers, self._gateway.weights())
+        plan = scaled(change.plan, request.workers, self._gateway.weights())
         return self._begin_plan_change(plan, admin_pb2.ScaleWorkersResponse, context)
 
     def _begin_plan_change(
@@ -107,8 +108,8 @@ class PlanCalls:
     def _unite_plans(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         parse(admin_pb2.UnitePlansRequest, data, REQUEST_BYTES, "request_bytes")
         reply = _check_reply(wait(self._gateway.strategy(ask=Ask.UNITE), context))
-        strategy = self._read_plan_change(reply)
-        version = (strategy.following or strategy.plan).version
+        change = self._read_plan_change(reply)
+        version = (change.following or change.plan).version
         return _serialize_answer(admin_pb2.UnitePlansResponse(lsn=reply.lsn, version=version))
 
     def _abort_move(self, data: bytes, context: grpc.ServicerContext) -> bytes:
@@ -119,21 +120,21 @@ class PlanCalls:
 
     def _get_plan(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         parse(admin_pb2.GetPlanRequest, data, REQUEST_BYTES, "request_bytes")
-        strategy = self._read_plan_change(wait(self._gateway.strategy(), context))
-        plan = json.dumps(strategy.plan.to_dict()).encode()
+        change = self._read_plan_change(wait(self._gateway.strategy(), context))
+        plan = json.dumps(change.plan.to_dict()).encode()
         return _serialize_answer(admin_pb2.GetPlanResponse(plan=plan))
 
     def _get_moves(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         parse(admin_pb2.GetMovesRequest, data, REQUEST_BYTES, "request_bytes")
         reply = wait(self._gateway.strategy(), context)
-        told = json.loads(reply.state.tobytes())
-        if not told:
+        fields = json.loads(reply.state.tobytes())
+        if not fields:
             raise FailedPrecondition(UNMOVED)
-        state = admin_pb2.MoveState.Value(f"MOVE_STATE_{told.pop('state')}")
-        moves = told.pop("moves")
-        told.pop("apart_for", None)
-        told |= {"live_queries": reply.live, "old_queries": reply.old}
-        answer = admin_pb2.GetMovesResponse(state=state, **told)
+        state = admin_pb2.MoveState.Value(f"MOVE_STATE_{fields.pop('state')}")
+        moves = fields.pop("moves")
+        fields.pop("apart_for", None)
+        fields |= {"live_queries": reply.live, "old_queries": reply.old}
+        answer = admin_pb2.GetMovesResponse(state=state, **fields)
         for move in moves:
             head = {"from_version": move.pop("from"), "to_version": move.pop("to")}
             outcome = OUTCOMES[move.pop("outcome")]

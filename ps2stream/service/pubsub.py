@@ -1,6 +1,6 @@
 """The service ps2stream.v1.PubSub: raw requests in, raw answers out.
 
-Handlers take and give bytes, so that a malformed request is ours to answer and that
+Handlers take and return bytes, so that the service itself answers a malformed request, and
 deliveries pass unparsed.
 """
 
@@ -30,7 +30,7 @@ from ps2stream.service.admission import PublishRates
 from ps2stream.service.calls import (
     ID_ROWS,
     QUERY_ROWS,
-    in_time,
+    check_deadline,
     name_problem,
     parse,
     parse_batch,
@@ -53,9 +53,10 @@ SERVICE = "ps2stream.v1.PubSub"
 
 
 class PubSub:
-    """Queries and objects in, matches out, for one tenant: `calls` and `streams` by name.
-    `slots` bounds the streams, `bulk` those of them that publish or insert, `held` what waits
-    for subscribers; `quota` is what refusals name; `gate` and `rates` admit publications."""
+    """The service for one tenant: queries and objects in, matches out; its methods are in `calls`
+    and `streams`, by name. `slots` bounds the streams, `bulk` those of them that publish or insert,
+    `held` what waits for subscribers. Refusals name `quota`; `gate` and `rates` admit
+    publications."""
 
     def __init__(
         self,
@@ -63,7 +64,7 @@ class PubSub:
         slots: Slots,
         bulk: Slots,
         held: Held,
-        couriers: Couriers,
+        threads: Couriers,
         quota: Quota,
         gate: PublishGate,
         rates: PublishRates,
@@ -73,7 +74,7 @@ class PubSub:
         self._slots = slots
         self._bulk = bulk
         self.publishing = Publishing(gateway, gate, rates)
-        self.delivering = Delivering(gateway, held, couriers)
+        self.delivering = Delivering(gateway, held, threads)
         self.calls: dict[str, Behaviour] = {
             "InsertQuery": unary(self._insert_query),
             "DeleteQuery": unary(self._delete_query),
@@ -123,9 +124,9 @@ class PubSub:
         request = parse(pubsub_pb2.InsertQueryRequest, data, QUERY_BYTES, "query_bytes")
         _check_request_id(request.request_id)
         found = standing.read_query(request.query, self._gateway)
-        # Before the query is kept: what fails here has inserted nothing.
+        # This comes before the query is stored: what fails here has inserted nothing.
         understood = interpret_query(found.rows)
-        in_time(context)
+        check_deadline(context)
         decision = self._request_update(found.rows, found.sessions, request.request_id, context)
         lsn = self._read_only_lsn(decision, request.query.id)
         answer = pubsub_pb2.InsertQueryResponse(lsn=lsn, interpretation=understood)
@@ -135,7 +136,7 @@ class PubSub:
         request = parse(pubsub_pb2.DeleteQueryRequest, data, REQUEST_BYTES, "request_bytes")
         _check_name("id", request.id)
         _check_request_id(request.request_id)
-        in_time(context)
+        check_deadline(context)
         rows = standing.deletes([request.id])
         decision = self._request_update(rows, [""], request.request_id, context)
         lsn = self._read_only_lsn(decision, request.id)
@@ -158,7 +159,7 @@ class PubSub:
         if request.session:
             _check_name("session", request.session)
             session = wait(self._gateway.session(request.session), context).session
-            if not session:  # never seen: no query, and 0 would mean all of them
+            if not session:  # an unknown session has no query, and 0 would mean all sessions
                 page(self._gateway, 0, min(size, 1), token, answer, context)
                 empty = pubsub_pb2.ListQueriesResponse(total_live=answer.total_live)
                 return empty.SerializeToString()
@@ -206,7 +207,8 @@ class PubSub:
         refused: list[Refusal],
         context: grpc.ServicerContext,
     ) -> Callable[[], bytes]:
-        """Ask for the good rows, which stand at `at` of the n; the answer comes later."""
+        """Sends the good rows, which are rows `at` of the n, to the gateway; returns a function
+        that waits for the answer."""
         deciding = self._gateway.update(rows, sessions, [request_id] * len(at)) if len(at) else None
 
         def finish() -> bytes:
@@ -238,7 +240,7 @@ class PubSub:
         return wait(self._gateway.update(rows, sessions, [request_id] * len(rows)), context)
 
     def _read_only_lsn(self, decision: UpdateDecision, id: str) -> int:
-        """The LSN of the one row. Raises what its status says."""
+        """Returns the LSN of the only row. Raises the error that its status stands for."""
         match int(decision.status[0]):
             case Status.OK:
                 return int(decision.lsn[0])

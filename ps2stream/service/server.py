@@ -30,14 +30,14 @@ from ps2stream.service.tenants import Tenants
 log = logging.getLogger("ps2stream.service")
 
 OPEN = Security()
-"""No TLS and no questions: for loopback."""
+"""The security of a loopback address: no TLS, and no identities."""
 LOOKAHEAD_BYTES = 1 << 19
 OPTIONS: list[tuple[str, int]] = [
     ("grpc.so_reuseport", 0),  # else two servers would share a port unnoticed
     # Above batch_bytes, so that a slightly larger batch gets our error, which names the limit.
     ("grpc.max_receive_message_length", BATCH_BYTES + (1 << 20)),
     ("grpc.max_send_message_length", 64 << 20),
-    # What a stream sends ahead waits in our memory; gRPC's own choice grows to many megabytes.
+    # What a stream sends ahead waits in our memory, where gRPC's default grows to many megabytes.
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", LOOKAHEAD_BYTES),
     ("grpc.max_metadata_size", 16 << 10),
@@ -71,7 +71,7 @@ class Server:
             interceptors=[self._guard],
             maximum_concurrent_rpcs=lanes.limit,
         )
-        # Methods that are registered wait to be taken up apart: a delete not behind publications.
+        # Registered methods have queues of their own: a delete does not wait behind publications.
         self._server.add_registered_method_handlers(pubsub.SERVICE, self._tenants.handlers())
         self._server.add_generic_rpc_handlers((self._admin.handler(),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
@@ -87,12 +87,12 @@ class Server:
             self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
 
     def status(self) -> dict[str, Any]:
-        """Totals since the start."""
+        """Returns totals since the start."""
         return {"refused_objects": self._tenants.refused(), "cut_streams": self._tenants.cut()}
 
     def stop(self, grace: float = 1.0) -> None:
-        """Refuse new calls, end the streams of who subscribes or watches, let others finish for
-        `grace` seconds."""
+        """Refuses new calls, ends the streams of those who subscribe or watch, and lets others
+        finish for `grace` seconds."""
         self._health.enter_graceful_shutdown()
         stopped = self._server.stop(grace)
         self._tenants.stop()
@@ -102,12 +102,13 @@ class Server:
         self._tenants.close()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Until the server has stopped; True when it still runs after `timeout` seconds."""
+        """Waits until the server has stopped; returns True when it still runs after `timeout`
+        seconds."""
         return bool(self._server.wait_for_termination(timeout))
 
 
 def serve(gateway: Gateway, host: str, port: int, security: Security = OPEN) -> Server:
-    """Start serving `gateway`; port 0 picks a free one. Raises InvalidArgument, naming the
+    """Starts serving `gateway`; port 0 picks a free one. Raises InvalidArgument, naming the
     setting, for an address that cannot be served, a port in use, and unusable TLS files."""
     server = Server(gateway, host, port, security)
     log.info("serving on %s:%d", host, server.port)
@@ -115,7 +116,7 @@ def serve(gateway: Gateway, host: str, port: int, security: Security = OPEN) -> 
 
 
 def serve_privately(gateway: Gateway, path: Path) -> Server:
-    """Serve whoever may enter the folder of the Unix socket `path`, without token or TLS."""
+    """Serves everyone who may enter the folder of the Unix socket `path`, without token or TLS."""
     return Server(gateway, f"unix:{path}", 0, OPEN)
 
 
@@ -144,8 +145,8 @@ def _bind_port(server: grpc.Server, host: str, port: int, security: Security) ->
 
 
 def _resolve_address(host: str, secret: bool) -> tuple[str, socket.AddressFamily]:
-    """The address and its family; one that others reach is refused unless TLS keeps what
-    passes there `secret`."""
+    """Returns the address and its family. An address that other machines can reach is refused
+    unless TLS keeps what passes there `secret`."""
     try:
         plain = is_loopback(host)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Queries of requests, as messages or as Arrow, to the columns of inserts, and back."""
+"""Queries of requests, from messages or Arrow to the columns of inserts, and back."""
 
 from __future__ import annotations
 
@@ -31,13 +31,15 @@ COLUMNS = {
     **dict.fromkeys(RECT_FIELDS, arrow.DOUBLE),
 }
 _MOST_COMMAS = 5 * POLYGON_VERTICES
-"""In GeoJSON: four a position with elevation and measure, and room for what is not a position."""
+"""The most commas of a GeoJSON text: four for each position with elevation and measure, and room
+for what is not a position."""
 _NOWHERE = Rect(0.0, 0.0, 0.0, 0.0)
-"""Stands for a bad region, so that the other fields of its row are checked too."""
+"""A stand-in for a bad region, so that the other fields of its row are checked too."""
 
 
 class Inserts(NamedTuple):
-    """The good rows of n, which stand `at` there, their sessions, and the refused ones."""
+    """The inserts of n rows: the good ones, which were rows `at` of the n, their sessions, and the
+    refused ones."""
 
     n: int
     at: list[int]
@@ -47,7 +49,7 @@ class Inserts(NamedTuple):
 
 
 class _Queries(NamedTuple):
-    """Queries as they came."""
+    """A batch of queries as they came."""
 
     id: tuple[I64, U8]
     expression: tuple[I64, U8]
@@ -77,7 +79,7 @@ class _Queries(NamedTuple):
 
 
 def read_query(query: query_pb2.Query, gateway: Gateway) -> Inserts:
-    """One insert. Raises InvalidArgument with paths below `query`."""
+    """Returns the insert of one query. Raises InvalidArgument with paths below `query`."""
     found = _compile_inserts(_read_messages([query], ""), gateway)
     if found.refused:
         raise InvalidArgument([Violation(f"query.{r.field}", r.description) for r in found.refused])
@@ -85,7 +87,8 @@ def read_query(query: query_pb2.Query, gateway: Gateway) -> Inserts:
 
 
 def read_queries(batch: query_pb2.QueryBatch, gateway: Gateway) -> Inserts:
-    """The inserts of a batch. Raises InvalidArgument for what is wrong with it as a whole."""
+    """Returns the inserts of a batch. Raises InvalidArgument for what is wrong with the batch as a
+    whole."""
     size = batch.ByteSize()
     if size > BATCH_BYTES:
         raise _invalid_field("batch", f"{size} bytes are over the limit batch_bytes {BATCH_BYTES}")
@@ -103,12 +106,12 @@ def read_queries(batch: query_pb2.QueryBatch, gateway: Gateway) -> Inserts:
 
 
 def deletes(ids: Sequence[str]) -> QueryRows:
-    """Deletes of these ids, which have been checked."""
+    """Returns the deletes of these ids, which must have been checked."""
     return delete_rows(strings_to_column(ids))
 
 
 def describe(reply: LookupReply) -> list[tuple[query_pb2.Query, int]]:
-    """Each query found, as its client typed and named it, and its handle."""
+    """Returns each query that was found, as its client typed and named it, with its handle."""
     rows = QueryRows.decode(reply.rows.data)
     sources = rows.source.tobytes()
     at = rows.source_off.tolist()
@@ -140,7 +143,7 @@ def describe(reply: LookupReply) -> list[tuple[query_pb2.Query, int]]:
 
 
 def _compile_inserts(found: _Queries, gateway: Gateway) -> Inserts:
-    """Compile all; when some are bad, the good ones again by themselves."""
+    """Compiles all queries, and when some are bad, the good ones again by themselves."""
     n = len(found.sessions)
     compiled = compile_column(*found.expression, gateway.analyzer, gateway.frequencies)
     refused = found.refused + [Refusal(*p) for p in check_rows(found.id, compiled, found.regions)]

@@ -1,6 +1,6 @@
 """A gateway as one tenant sees it: names go in under the tenant's, and only its own are there.
 
-Names come out as they are kept; `standing.describe` and the merger cut the tenant off.
+Names come out as they are stored; `standing.describe` and the merger cut the tenant off.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ps2stream.space.grid import Grid
 
 
 class TenantGateway:
-    """Implements Gateway for `tenant` over the one of all."""
+    """The Gateway of one tenant, on top of the gateway of all tenants."""
 
     def __init__(self, gateway: Gateway, tenant: str) -> None:
         self._gateway = gateway

@@ -1,4 +1,4 @@
-"""Things to do later, on one thread for all of them."""
+"""Tasks for later, on one thread for all of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ log = logging.getLogger("ps2stream.service")
 
 
 class Timers:
-    """Does what it is given once its time has come; what it does must not block."""
+    """A thread that runs each task when it is due. The tasks must not block."""
 
     def __init__(self) -> None:
         self._due: list[tuple[float, int, Callable[[], object]]] = []  # a heap
@@ -26,13 +26,13 @@ class Timers:
         return len(self._due)
 
     def after(self, seconds: float, do: Callable[[], object]) -> None:
-        """Do it on the thread of this, in so many seconds."""
+        """Runs `do` on the timers' thread after this many seconds."""
         with self._changed:
             heapq.heappush(self._due, (time.monotonic() + seconds, next(self._numbers), do))
             self._changed.notify()
 
     def stop(self) -> None:
-        """Do nothing more."""
+        """Runs nothing more."""
         with self._changed:
             self._stopped = True
             self._changed.notify()
@@ -45,7 +45,7 @@ class Timers:
                 log.exception("what was to be done later failed")
 
     def _await_due(self) -> Callable[[], object] | None:
-        """Waits for what is due; None once stopped."""
+        """Waits for the next task that is due and returns it, or None once stopped."""
         with self._changed:
             while not self._stopped:
                 if not self._due:

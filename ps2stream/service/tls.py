@@ -1,4 +1,5 @@
-"""A port's TLS: certificate, key and client CA from files, read again when they change."""
+"""The TLS of a port: certificate, key and client CA from files, which are read again when they
+change."""
 
 from __future__ import annotations
 
@@ -22,9 +23,9 @@ Stamp = tuple[tuple[int, int, int], ...]
 
 
 def credentials(security: Security) -> grpc.ServerCredentials | None:
-    """The port's credentials; None without a certificate. Connections that come after the
-    files were replaced get the new ones; while those cannot be used, the old ones.
-    Raises InvalidArgument, naming the setting, for a file that cannot be used now."""
+    """Returns the port's credentials, None without a certificate. Connections that are made after
+    the files were replaced get the new ones, or the old ones while those cannot be used. Raises
+    InvalidArgument, naming the setting, for a file that cannot be used now."""
     if security.tls_cert is None or security.tls_key is None:
         return None
     files = _Files(security)
@@ -35,6 +36,8 @@ def credentials(security: Security) -> grpc.ServerCredentials | None:
 
 
 class _Files:
+    """The PEM files of a port, and the state in which they were last read."""
+
     def __init__(self, security: Security) -> None:
         found = {name: getattr(security, name) for name in ("tls_cert", "tls_key", "tls_client_ca")}
         self._paths: dict[str, Path] = {k: v for k, v in found.items() if v is not None}
@@ -42,7 +45,7 @@ class _Files:
         self._stamp: Stamp = ()
 
     def read(self) -> grpc.ServerCertificateConfiguration:
-        """What the files hold now."""
+        """Reads and checks the files."""
         self._stamp = self._stamp_files()
         held = {name: path.read_bytes() for name, path in self._paths.items()}
         self._check_files()
@@ -50,7 +53,8 @@ class _Files:
         return grpc.ssl_server_certificate_configuration([pair], held.get("tls_client_ca"))
 
     def renewed(self) -> grpc.ServerCertificateConfiguration | None:
-        """gRPC asks at each handshake; None: as before."""
+        """Reads the files again if they changed; None means as before. gRPC calls this at each
+        handshake."""
         with self._lock:
             try:
                 if self._stamp_files() == self._stamp:
@@ -63,13 +67,13 @@ class _Files:
         return found
 
     def _stamp_files(self) -> Stamp:
-        # By inode too: a new file may have the size and the second of the old one.
+        # The inode counts too: a new file may have the size and the second of the old one.
         return tuple(
             (s.st_ino, s.st_mtime_ns, s.st_size) for s in starmap(_stat_file, self._paths.items())
         )
 
     def _check_files(self) -> None:
-        """gRPC itself would say nothing but that the handshake failed."""
+        """Checks the files, for gRPC itself would only report that the handshake failed."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         with _name_setting("tls_cert, tls_key", "do not fit each other, or are not in PEM"):
             context.load_cert_chain(self._paths["tls_cert"], self._paths["tls_key"], password="")

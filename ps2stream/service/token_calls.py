@@ -1,4 +1,4 @@
-"""The part of ps2stream.v1.Admin that makes, lists and revokes tokens."""
+"""The calls of ps2stream.v1.Admin that create, list and revoke tokens."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ SCOPES = {
 
 
 class TokenCalls:
-    """Changes hold here at once, at other dispatchers within seconds."""
+    """The calls about tokens. Changes take effect here at once, at other dispatchers within
+    seconds."""
 
     def __init__(self, gateway: Gateway, guard: Guard) -> None:
         self._gateway = gateway
@@ -80,8 +81,8 @@ class TokenCalls:
         return admin_pb2.RevokeTokenResponse().SerializeToString()
 
     def _require_auth(self) -> None:
-        # Whoever reaches an open service would make tokens for the day when it is not.
-        if not self._guard.asks:
+        # Whoever reaches an open service could make tokens for the day when it is no longer open.
+        if not self._guard.requires_identity:
             raise FailedPrecondition("the service asks for no tokens (auth is off)")
 
     def _apply_reply(self, reply: TokensReply, id: str) -> None:

@@ -1,4 +1,4 @@
-"""The part of ps2stream.v1.Admin that lets one watch the stream."""
+"""The calls of ps2stream.v1.Admin with which a user watches the stream."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from ps2stream.tenants import own
 from ps2stream.v1 import admin_pb2
 
 WAITING = 20
-"""Glimpses that wait for who watches; a newer one then takes the place of the oldest."""
+"""The number of glimpses that wait for a slow watcher; beyond it, a new one replaces the oldest."""
 
 
 class WatchCalls:
-    """Watch. `stop` ends all streams."""
+    """The method Watch, as `behaviour`. `stop` ends all streams."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -37,13 +37,13 @@ class WatchCalls:
         self.behaviour = PerCaller(self._serve_caller)
 
     def stop(self) -> None:
-        """End all streams."""
+        """Ends all streams."""
         self._stopped = True
         for mailbox in tuple(self._open):
             mailbox.close()
 
     def _serve_caller(self, caller: Caller) -> StreamBehaviour:
-        # How many matches others have is for operators: it would tell what others ask for.
+        # Only operators get the number of all matches: it would reveal what other tenants look for.
         overall = Scope.ADMIN in caller.scopes
         return streaming(partial(self._stream_glimpses, caller.tenant, overall))
 
@@ -70,7 +70,7 @@ class WatchCalls:
 
 
 class _Mailbox:
-    """Between the dispatcher, which must not wait, and a stream, which may be slow."""
+    """The queue between the dispatcher, which must not wait, and a stream, which may be slow."""
 
     def __init__(self) -> None:
         self.missed = 0
@@ -87,7 +87,7 @@ class _Mailbox:
             self._changed.notify()
 
     def take(self) -> Glimpse | None:
-        """The next; None once it is closed."""
+        """Returns the next glimpse, or None once the mailbox is closed."""
         with self._changed:
             while not self._glimpses and not self._closed:
                 self._changed.wait()
@@ -121,7 +121,7 @@ def _objects_to_proto(objects: Objects) -> list[admin_pb2.WatchedObject]:
         objects.time.tolist(),
         objects.lon.tolist(),
         objects.lat.tolist(),
-        (text.rstrip("\ufffd") for text in texts),  # a character that was cut
+        (text.rstrip("\ufffd") for text in texts),  # a character that was cut in two
         strict=True,
     )
     names = ("id", "partition", "offset", "time_ms", "lon", "lat", "text")
