@@ -99,7 +99,7 @@ class FairAdmission:
         self._working = 0
         self._queue: list[AdmissionTicket] = []
         self._finish: dict[Hashable, int] = {}  # finish of the last ticket that waits, by caller
-        self._virtual = 0  # the finish of the last that was admitted
+        self._virtual = 0  # finish of the last ticket that was admitted
         self._numbers = itertools.count()
 
     def __len__(self) -> int:
@@ -108,9 +108,8 @@ class FairAdmission:
 
     def request(self, caller: Hashable, size_bytes: int) -> AdmissionTicket | None:
         """Returns a ticket that is admitted at once or waits, or None where no more may wait."""
-        size_bytes = max(
-            size_bytes, 1
-        )  # an empty one counts too, for a caller is known by the bytes that it holds
+        # An empty one counts too, for a caller is known by the bytes that it holds.
+        size_bytes = max(size_bytes, 1)
         finish = max(self._virtual, self._finish.get(caller, 0)) + size_bytes
         ticket = AdmissionTicket(caller, size_bytes, finish, next(self._numbers))
         if not self._queue and self._may_admit(ticket):
@@ -224,7 +223,7 @@ class PublishAdmission:
 
     @property
     def congested(self) -> bool:
-        """The state in which no large publication is admitted."""
+        """True while no large publication is admitted."""
         return self._large.closed
 
     def set_congested(self, congested: bool) -> list[AdmissionTicket]:
