@@ -53,7 +53,7 @@ class Client:
     retries.
 
     Calls that a full service refuses are retried. After a lost connection, only calls that cannot
-    do their work twice are retried: not the publishing ones, `rebalance` and `create_token`.
+    do their work twice are retried, so neither publishing nor `rebalance` nor `create_token`.
     Methods raise the errors of `ps2stream.errors`, and TimeoutError.
     """
 
