@@ -39,9 +39,10 @@ class Subscription:
 
     @property
     def cursor(self) -> bytes:
-        """Returns how far the matches were handed out, including the match or batch in hand. Store
-        it in the same transaction as the results of those matches, before you ask for the next one,
-        and pass it to the next subscription: then each match counts once, whatever fails."""
+        """The place up to which matches were handed out, including the match or batch in hand.
+        Store it in the same transaction as the results of those matches, before you ask for the
+        next one, and pass it to the next subscription: then each match counts once, whatever
+        fails."""
         return self._receiver.cursor(self._shown)
 
     @property
