@@ -1,4 +1,4 @@
-"""What the service says, read: receipts, refused rows, status, errors, and when to retry."""
+"""The service's answers as values: receipts, refused rows, status, errors, and when to retry."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ _FAILED = "Failed to connect to remote host: "
 
 
 class Refused(NamedTuple):
-    """A row of a batch that was not taken: its index, and an error as the service gives it
-    for a single one."""
+    """A row of a batch that was not accepted: its index in the batch, and the error that the
+    service would give for it alone."""
 
     row: int
     error: Ps2StreamError
@@ -52,8 +52,8 @@ class Refused(NamedTuple):
 class InsertedQuery(int):
     """The LSN of an insert, with what the service understood of the query.
 
-    `expression` is canonical; `area` has the fields of AreaSummary by name, None for the whole
-    world; `warnings` say what looks like a mistake, and what may have been meant.
+    `expression` is canonical. `area` is a dict with the fields of AreaSummary, None for the whole
+    world. `warnings` say what looks like a mistake, and what may have been meant.
     """
 
     expression: str
@@ -63,8 +63,13 @@ class InsertedQuery(int):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Receipt:
-    """Where a batch was accepted: object i of the accepted has offset `first_offset + i` in
-    `partition` and is matched as of `lsn`. `level` is the one that held."""
+    """The place where a batch was accepted, and at which level.
+
+    Of the `accepted` objects, object i has offset `first_offset + i` in `partition` and is matched
+    against the queries as of `lsn`. `level` is the one that took effect. `refused` are the rows
+    that were not accepted. `retry_after_ms` is set when a full service or a quota refused the whole
+    batch: the time to wait before sending it again.
+    """
 
     level: str
     partition: int
@@ -77,7 +82,8 @@ class Receipt:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TokenInfo:
-    """A token without its secret. Times are Unix milliseconds; expires_ms 0: never."""
+    """A token without its secret. Times are in Unix milliseconds; `expires_ms` is 0 for a token
+    that never expires."""
 
     id: str
     tenant: str
@@ -88,12 +94,18 @@ class TokenInfo:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MoveInfo:
-    """A move from plan to plan that ended. begun, switched, ended are LSNs, and in Unix ms;
-    switched 0: it was given up. `queries` in so many `bytes` were loaded. `objects` were accepted
-    meanwhile; of these the matches of `delayed` took more than 0.1 s to be durable, of `stalled`
-    more than 1 s. `collapsed`: matches that two workers found, of which a merger made one. At
-    its end workers lacked `missing` postings of what they own, and held `surplus` beyond it. None:
-    not measured."""
+    """A change from one plan to another that has ended.
+
+    `begun`, `switched` and `ended` are LSNs, with their times in Unix ms; `switched` is 0 when the
+    change was aborted. `apart` is the LSN since which queries belonged to the new plan if the two
+    coexisted, else 0.
+
+    Workers fetched `queries` queries of `bytes` bytes. `objects` were accepted meanwhile; the
+    matches of `delayed` of them took more than 0.1 s to be durable, those of `stalled` more than 1
+    s. `collapsed` counts the matches that two workers found and a merger made into one. At the end,
+    workers lacked `missing` postings of what they own, and held `surplus` postings beyond it; both
+    must be 0. None means not measured.
+    """
 
     from_version: int
     to_version: int
@@ -118,10 +130,15 @@ class MoveInfo:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Moves:
-    """The plan in force, for so many workers; where the move under way stands (`state`: done
-    when there is none, apart, loading, hot, retiring), with the LSNs of its steps; those that
-    ended. Of the `live` queries `old` belong to the old plan of two that are apart, which they are
-    since `apart_ms` (Unix ms; None: not known, or they are not)."""
+    """The plan in force, the plan change under way, and those that ended.
+
+    `plan_version` and `workers` are those of the plan in force, `following_version` is that of the
+    plan that follows, 0 without one. `state` says how far the change is: done when there is none,
+    apart, loading, hot or retiring; `begun`, `switched` and `apart` are the LSNs of its steps, 0
+    for a step that was not taken. Of the `live` queries, `old` belong to the old one of two plans
+    that coexist. They have coexisted since `apart_ms` (Unix ms; None when that is not known, or
+    when they do not).
+    """
 
     plan_version: int
     workers: int
@@ -137,11 +154,12 @@ class Moves:
 
     @property
     def old_share(self) -> float:
-        """What part of the live queries belongs to the old plan."""
+        """The share of the live queries that belongs to the old plan, from 0 to 1."""
         return self.old / self.live if self.live else 0.0
 
 
 def inserted_query_of(answer: pubsub_pb2.InsertQueryResponse) -> InsertedQuery:
+    """Reads the answer to an insert."""
     inserted = InsertedQuery(answer.lsn)
     found = answer.interpretation
     inserted.expression = found.expression
@@ -151,7 +169,7 @@ def inserted_query_of(answer: pubsub_pb2.InsertQueryResponse) -> InsertedQuery:
 
 
 def query_of(message: query_pb2.Query) -> Query:
-    """A query as the service shows it."""
+    """Reads a query as the service shows it."""
     region: Region | None = None
     match message.region.WhichOneof("shape"):
         case "rectangle":
@@ -165,7 +183,7 @@ def query_of(message: query_pb2.Query) -> Query:
 
 
 class BulkAnswers:
-    """Collects the answers of a bulk call."""
+    """The collected answers of a bulk call."""
 
     def __init__(self) -> None:
         self.lsns: list[int] = []
@@ -174,13 +192,14 @@ class BulkAnswers:
     def add(
         self, answer: pubsub_pb2.InsertQueriesResponse | pubsub_pb2.DeleteQueriesResponse
     ) -> None:
-        """The next answer."""
+        """Adds the next answer."""
         self.refused += refusals(answer.errors, "queries", len(self.lsns))
         self.lsns += answer.lsns
 
     def result(self, refused: list[Refused] | None) -> list[int]:
-        """The LSN of each row; 0 where it was refused. Without a list to put them into,
-        refused rows raise InvalidArgument, else AlreadyExists or NotFound."""
+        """Returns the LSN of each row, 0 for a refused one, and adds refused rows to `refused`.
+        Without that list, refused rows raise InvalidArgument, or if none is invalid the error of
+        the first of them."""
         if refused is not None:
             refused += self.refused
         elif self.refused:
@@ -192,7 +211,7 @@ class BulkAnswers:
 
 
 def refusals(errors: Iterable[query_pb2.RowError], name: str, base: int = 0) -> tuple[Refused, ...]:
-    """The rows that a batch refused; paths in the errors begin with `name[row]`."""
+    """Returns the rows that a batch refused; paths in their errors begin with `name[row]`."""
     out = []
     for e in errors:
         row = base + e.row
@@ -204,7 +223,7 @@ def refusals(errors: Iterable[query_pb2.RowError], name: str, base: int = 0) -> 
         elif e.code == query_pb2.ROW_CODE_RESOURCE_EXHAUSTED:
             error = ResourceExhausted(f"{name}[{row}]: {e.description}", QUOTA_RETRY_MS)
         else:
-            error = _invalid(f"{name}[{row}].{e.field}", e.description)
+            error = _invalid_field(f"{name}[{row}].{e.field}", e.description)
         out.append(Refused(row, error))
     return tuple(out)
 
@@ -212,6 +231,7 @@ def refusals(errors: Iterable[query_pb2.RowError], name: str, base: int = 0) -> 
 def receipt_of(
     answer: pubsub_pb2.PublishResponse | pubsub_pb2.PublishStreamResponse,
 ) -> Receipt:
+    """Reads the answer to a publication."""
     names = {v: k for k, v in LEVELS.items()}
     return Receipt(
         names.get(answer.level, ""),
@@ -225,8 +245,8 @@ def receipt_of(
 
 
 def status_of(answer: admin_pb2.GetStatusResponse) -> dict[str, Any]:
-    """A flat dict; whole numbers as int, `endpoints` and `problems` lists, `census` a dict with the
-    fields of Census, None until there is one."""
+    """Returns the status as a flat dict: whole numbers as int, `endpoints` and `problems` as lists,
+    `census` as a dict with the fields of Census, None until there is one."""
     out: dict[str, Any] = {
         "version": answer.version,
         "plan_version": answer.plan_version,
@@ -245,7 +265,7 @@ def status_of(answer: admin_pb2.GetStatusResponse) -> dict[str, Any]:
 
 
 def plain(answer: Message) -> dict[str, Any]:
-    """A message as a dict; of what may be absent, None where it is."""
+    """Returns a message as a dict, with None for an optional field that is absent."""
     out: dict[str, Any] = {}
     for field in answer.DESCRIPTOR.fields:
         value = getattr(answer, field.name)
@@ -259,15 +279,16 @@ def plain(answer: Message) -> dict[str, Any]:
 
 
 def explanation_of(answer: explain_pb2.ExplainMatchResponse) -> dict[str, Any]:
-    """The message as a dict, the query as `ps2stream list --json` has it."""
+    """Returns the message as a dict, with the query as `ps2stream list --json` prints it."""
     query = query_of(answer.query)
     region = None if query.region is None else query.region.to_json()
-    told = {"id": query.id, "session": query.session, "expression": query.expression}
-    return plain(answer) | {"query": told | {"region": region}}
+    fields = {"id": query.id, "session": query.session, "expression": query.expression}
+    return plain(answer) | {"query": fields | {"region": region}}
 
 
 def sample_of(parts: Sequence[bytes]) -> pa.Table:
-    """The messages of SampleObjects as one table; since_ms is in its schema's metadata."""
+    """Joins the messages of SampleObjects into one table, whose schema's metadata holds
+    since_ms."""
     messages = [admin_pb2.SampleObjectsResponse.FromString(data) for data in parts]
     batches = [batch for m in messages for batch in pa.ipc.open_stream(m.arrow)]
     table = pa.Table.from_batches(batches, SAMPLE)
@@ -276,7 +297,7 @@ def sample_of(parts: Sequence[bytes]) -> pa.Table:
 
 
 class WatchedObject(NamedTuple):
-    """An object: degrees, Unix ms, the beginning of its text."""
+    """An object: its position in degrees, its time in Unix ms, and the beginning of its text."""
 
     id: str
     partition: int
@@ -288,8 +309,8 @@ class WatchedObject(NamedTuple):
 
 
 class WatchedMatch(NamedTuple):
-    """A match of a query of one's own. `query_lsn` tells the query from others that had its id;
-    `session`: the number of the one that gets the match."""
+    """A match of one of the caller's own queries. `query_lsn` tells the query from others that had
+    its id; `session` is the number of the session that gets the match."""
 
     object: WatchedObject
     query_id: str
@@ -298,9 +319,13 @@ class WatchedMatch(NamedTuple):
 
 
 class Watched(NamedTuple):
-    """Some of the `accepted` objects and of the `matched` pairs since the last one. latency_ms:
-    of each batch whose matches became durable; missed: how many of these a slow reader has
-    missed since the stream began."""
+    """A message of Watch: samples and counts since the message before.
+
+    `objects` are some of the `accepted` objects, `matches` some of the `matched` pairs.
+    `latency_ms` has an entry for each batch whose matches became durable: how long that took since
+    the batch was routed. `missed` counts the messages since the stream began that a slow reader has
+    missed.
+    """
 
     objects: tuple[WatchedObject, ...]
     matches: tuple[WatchedMatch, ...]
@@ -311,13 +336,14 @@ class Watched(NamedTuple):
 
 
 def watched_of(data: bytes) -> Watched:
-    """A message of Watch."""
+    """Reads a message of Watch."""
     answer = admin_pb2.WatchResponse.FromString(data)
     matches = (
-        WatchedMatch(_watched(m.object), m.query_id, m.query_lsn, m.session) for m in answer.matches
+        WatchedMatch(_read_watched_object(m.object), m.query_id, m.query_lsn, m.session)
+        for m in answer.matches
     )
     return Watched(
-        tuple(map(_watched, answer.objects)),
+        tuple(map(_read_watched_object, answer.objects)),
         tuple(matches),
         answer.accepted,
         answer.matched,
@@ -326,29 +352,29 @@ def watched_of(data: bytes) -> Watched:
     )
 
 
-def _watched(o: admin_pb2.WatchedObject) -> WatchedObject:
+def _read_watched_object(o: admin_pb2.WatchedObject) -> WatchedObject:
     return WatchedObject(o.id, o.partition, o.offset, o.time_ms, o.lon, o.lat, o.text)
 
 
 def create_token_request(
     tenant: str, scopes: Iterable[str], expires_ms: int
 ) -> admin_pb2.CreateTokenRequest:
-    """Raises InvalidArgument for an unknown scope."""
+    """Builds the request for a new token. Raises InvalidArgument for an unknown scope."""
     names = {f"SCOPE_{scope.upper()}" for scope in scopes}
     if unknown := names - set(admin_pb2.Scope.keys()):
-        raise _invalid("scopes", f"there is no scope {min(unknown)[6:].lower()!r}")
+        raise _invalid_field("scopes", f"there is no scope {min(unknown)[6:].lower()!r}")
     found = sorted(admin_pb2.Scope.Value(name) for name in names)
     return admin_pb2.CreateTokenRequest(tenant=tenant, scopes=found, expires_ms=expires_ms)
 
 
 def token_of(token: admin_pb2.Token) -> TokenInfo:
-    """A token as the service shows it."""
+    """Reads a token as the service shows it."""
     scopes = tuple(admin_pb2.Scope.Name(s)[6:].lower() for s in token.scopes)
     return TokenInfo(token.id, token.tenant, scopes, token.created_ms, token.expires_ms)
 
 
 def moves_of(answer: admin_pb2.GetMovesResponse) -> Moves:
-    """Where the service stands between plans."""
+    """Reads the answer to GetMoves."""
     return Moves(
         answer.plan_version,
         answer.workers,
@@ -360,18 +386,19 @@ def moves_of(answer: admin_pb2.GetMovesResponse) -> Moves:
         answer.live_queries,
         answer.old_queries,
         answer.apart_ms if answer.HasField("apart_ms") else None,
-        tuple(map(_move_of, answer.moves)),
+        tuple(map(_read_move, answer.moves)),
     )
 
 
-def _move_of(move: admin_pb2.Move) -> MoveInfo:
+def _read_move(move: admin_pb2.Move) -> MoveInfo:
     named = {field.name: value for field, value in move.ListFields()}
     named["outcome"] = admin_pb2.Outcome.Name(move.outcome).removeprefix("OUTCOME_").lower()
     return MoveInfo(**{"switched": 0} | named)
 
 
 def error_of(code: str, message: str, details: bytes | None) -> Exception:
-    """The exception for a gRPC status: code by name, `details` the google.rpc.Status."""
+    """Returns the exception for a gRPC status: `code` is its name, `details` the encoded
+    google.rpc.Status."""
     status = status_pb2.Status()
     if details:
         try:
@@ -390,12 +417,12 @@ def error_of(code: str, message: str, details: bytes | None) -> Exception:
             if any(detail.Unpack(retry) for detail in status.details):
                 return ResourceExhausted(message, retry.retry_delay.ToMilliseconds())
             if "larger than max" in message:  # gRPC's own refusal, which no retry can help
-                return _invalid("request", message)
+                return _invalid_field("request", message)
             return ResourceExhausted(message, 0)
         case "DEADLINE_EXCEEDED":
             return TimeoutError(message)
         case "UNAVAILABLE":
-            return Unavailable(_unreachable(message) or message)
+            return Unavailable(_describe_connection_failure(message) or message)
     kinds: dict[str, type[Ps2StreamError]] = {
         "ALREADY_EXISTS": AlreadyExists,
         "NOT_FOUND": NotFound,
@@ -407,8 +434,9 @@ def error_of(code: str, message: str, details: bytes | None) -> Exception:
     return kind(message) if kind else Ps2StreamError(f"{code}: {message}")
 
 
-def _unreachable(message: str) -> str:
-    """gRPC's words about a connection that could not be made, in ours; "" for any other text."""
+def _describe_connection_failure(message: str) -> str:
+    """Rewords gRPC's text about a connection that could not be made; returns "" for any other
+    text."""
     if found := _CONNECTING.search(message):
         where, why = unquote(found["where"]), found["why"].removeprefix(_FAILED)
         hint = "; is `ps2stream serve` running there?" if "refused" in why.lower() else ""
@@ -419,10 +447,11 @@ def _unreachable(message: str) -> str:
 
 
 def pause_before(error: Exception, attempt: int, repeatable: bool) -> float | None:
-    """Seconds to wait before trying again; None when trying again makes no sense.
+    """Returns the seconds to wait before the next attempt, or None when another attempt makes no
+    sense.
 
-    A full service has accepted nothing, so any call may be repeated; after UNAVAILABLE only
-    one that is `repeatable` without doing its work twice.
+    A full service has accepted nothing, so any call may be repeated. After UNAVAILABLE only a call
+    that is `repeatable` without doing its work twice may be.
     """
     backoff = min(2.0, 0.05 * 2.0 ** min(attempt, 10))
     if isinstance(error, ResourceExhausted) and error.retry_after_ms:
@@ -432,5 +461,5 @@ def pause_before(error: Exception, attempt: int, repeatable: bool) -> float | No
     return None
 
 
-def _invalid(field: str, problem: str) -> InvalidArgument:
+def _invalid_field(field: str, problem: str) -> InvalidArgument:
     return InvalidArgument([Violation(field, problem)])

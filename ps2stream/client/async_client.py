@@ -47,8 +47,8 @@ ADMIN = "/ps2stream.v1.Admin/"
 
 
 class AsyncClient:
-    """A connection to a dispatcher, for one event loop. Parameters, retries, time-outs
-    and errors are those of `Client`."""
+    """A connection to a dispatcher, for one event loop. Parameters, retries, time-outs and errors
+    are those of `Client`."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class AsyncClient:
         )
 
     async def close(self) -> None:
-        """End the connection and every subscription on it."""
+        """Ends the connection and every subscription on it."""
         await self._channel.close()
 
     async def __aenter__(self) -> Self:
@@ -89,9 +89,10 @@ class AsyncClient:
     async def insert(
         self, id: str, expression: str = "", region: Places = None, *, session: str = "default"
     ) -> InsertedQuery:
-        """Insert a query; its LSN, with what the service understood: expression, area, warnings."""
+        """Inserts a query and returns its LSN, with what the service understood of it: expression,
+        area and warnings. See `Client.insert`."""
         request = requests.insert_request(id, expression, region, session)
-        answer = await self._call("InsertQuery", request, pubsub_pb2.InsertQueryResponse)
+        answer = await self._call_rpc("InsertQuery", request, pubsub_pb2.InsertQueryResponse)
         return answers.inserted_query_of(answer)
 
     async def insert_many(
@@ -101,38 +102,48 @@ class AsyncClient:
         session: str = "default",
         refused: list[Refused] | None = None,
     ) -> list[int]:
-        """Insert queries; their LSNs. Bad ones go to `refused`, or raise without it."""
+        """Inserts queries and returns their LSNs, 0 for each that was refused. Queries that the
+        service refuses are added to `refused`; without that list they raise an error once all were
+        sent."""
         bulk = answers.BulkAnswers()
         for request in requests.insert_batches(queries, session):
-            bulk.add(await self._once("InsertQueries", request, pubsub_pb2.InsertQueriesResponse))
+            bulk.add(
+                await self._send_batch("InsertQueries", request, pubsub_pb2.InsertQueriesResponse)
+            )
         return bulk.result(refused)
 
     async def delete(self, id: str) -> int:
-        """Delete a query; the LSN of that. NotFound when there is none."""
+        """Deletes a query and returns the LSN of the delete. Raises NotFound when there is no such
+        query."""
         request = request_of(
             pubsub_pb2.DeleteQueryRequest, id=id, request_id=requests.new_request_id()
         )
-        return (await self._call("DeleteQuery", request, pubsub_pb2.DeleteQueryResponse)).lsn
+        return (await self._call_rpc("DeleteQuery", request, pubsub_pb2.DeleteQueryResponse)).lsn
 
     async def delete_many(
         self, ids: Iterable[str], *, refused: list[Refused] | None = None
     ) -> list[int]:
-        """Delete queries; the LSNs. Unknown ids go to `refused`, or raise without it."""
+        """Deletes queries and returns the LSNs of the deletes, 0 for each that was refused. Ids
+        that are refused, such as unknown ones, are added to `refused`; without that list they raise
+        an error once all were sent."""
         bulk = answers.BulkAnswers()
         for request in requests.delete_batches(ids):
-            bulk.add(await self._once("DeleteQueries", request, pubsub_pb2.DeleteQueriesResponse))
+            bulk.add(
+                await self._send_batch("DeleteQueries", request, pubsub_pb2.DeleteQueriesResponse)
+            )
         return bulk.result(refused)
 
     async def get(self, id: str) -> Query:
-        """A live query, its expression as typed. NotFound when there is none."""
+        """Returns a live query, with its expression as it was typed. Raises NotFound when there is
+        none."""
         request = request_of(pubsub_pb2.GetQueryRequest, id=id)
-        answer = await self._call("GetQuery", request, pubsub_pb2.GetQueryResponse)
+        answer = await self._call_rpc("GetQuery", request, pubsub_pb2.GetQueryResponse)
         return answers.query_of(answer.query)
 
     async def list(
         self, session: str | None = None, *, page_size: int = 500
     ) -> AsyncIterator[Query]:
-        """Live queries in the order of their insertion, of one session or of all."""
+        """Yields the live queries of one session, or of all, in the order of their insertion."""
         token = ""
         while True:
             request = request_of(
@@ -141,7 +152,7 @@ class AsyncClient:
                 page_size=page_size,
                 page_token=token,
             )
-            page = await self._call("ListQueries", request, pubsub_pb2.ListQueriesResponse)
+            page = await self._call_rpc("ListQueries", request, pubsub_pb2.ListQueriesResponse)
             for query in page.queries:
                 yield answers.query_of(query)
             token = page.next_page_token
@@ -151,15 +162,17 @@ class AsyncClient:
     # --- why, and what it would cost --------------------------------------------
 
     async def explain(self, query_id: str, thing: Any) -> dict[str, Any]:
-        """Why an object would match a live query, or would not. NotFound without the query."""
+        """Explains why an object matches a live query or does not. Raises NotFound when there is no
+        such query. See `Client.explain`."""
         request = requests.explain_request(query_id, thing)
-        found = await self._call("ExplainMatch", request, explain_pb2.ExplainMatchResponse)
+        found = await self._call_rpc("ExplainMatch", request, explain_pb2.ExplainMatchResponse)
         return answers.explanation_of(found)
 
     async def price(self, expression: str = "", region: Places = None) -> dict[str, Any]:
-        """What a query would bring and cost. FailedPrecondition without recent objects."""
+        """Estimates the matches and the work that a query would bring. Raises FailedPrecondition
+        when the dispatcher accepted no objects lately. See `Client.price`."""
         request = requests.price_request(expression, region)
-        found = await self._call("PriceQuery", request, explain_pb2.PriceQueryResponse)
+        found = await self._call_rpc("PriceQuery", request, explain_pb2.PriceQueryResponse)
         return answers.plain(found)
 
     # --- objects --------------------------------------------------------------
@@ -167,15 +180,18 @@ class AsyncClient:
     async def publish(
         self, objects: Any, *, level: str = "durable", allow_partial: bool = False
     ) -> Receipt:
-        """Publish one batch: rows, columns or a record batch."""
+        """Publishes one batch of rows, columns or a record batch, and returns its receipt. See
+        `Client.publish`."""
         request = requests.publish_request(objects, level, allow_partial)
-        answer = await self._call("Publish", request, pubsub_pb2.PublishResponse, repeatable=False)
+        answer = await self._call_rpc(
+            "Publish", request, pubsub_pb2.PublishResponse, repeatable=False
+        )
         return answers.receipt_of(answer)
 
     async def publish_arrow(
         self, batch: pa.RecordBatch, *, level: str = "durable", allow_partial: bool = False
     ) -> Receipt:
-        """Publish one record batch: lon, lat, text and perhaps id and time."""
+        """Publishes one record batch with the columns lon, lat, text and optionally id and time."""
         return await self.publish(batch, level=level, allow_partial=allow_partial)
 
     async def publish_stream(
@@ -186,21 +202,22 @@ class AsyncClient:
         allow_partial: bool = False,
         in_flight: int = 8,
     ) -> AsyncIterator[Receipt]:
-        """Publish batch after batch, `in_flight` of them without an answer; a receipt for
-        each, in order. One with `retry_after_ms` was not accepted: the service was full."""
-        call = self._stream("PublishStream")()
+        """Publishes batch after batch, with up to `in_flight` of them unanswered, and yields a
+        receipt for each, in order. A receipt with `retry_after_ms` means that its batch was not
+        accepted, because the service was full."""
+        call = self._open_stream("PublishStream")()
         unanswered = 0
         try:
-            async for batch in _each(batches):
+            async for batch in _iterate_any(batches):
                 request = requests.publish_stream_request(batch, level, allow_partial)
-                await _write(call, request.SerializeToString())
+                await _write_request(call, request.SerializeToString())
                 unanswered += 1
                 if unanswered >= in_flight:
-                    yield await _receipt(call)
+                    yield await _read_receipt(call)
                     unanswered -= 1
             await call.done_writing()
             for _ in range(unanswered):
-                yield await _receipt(call)
+                yield await _read_receipt(call)
         finally:
             call.cancel()
 
@@ -216,33 +233,35 @@ class AsyncClient:
         reconnect: bool = True,
         cursor: bytes = b"",
     ) -> AsyncSubscription:
-        """The matches of a session; the stream opens with `async with`, or at the first
-        iteration. `cursor`: where an earlier subscription had come to;
-        FailedPrecondition when it is of another service."""
+        """Returns a subscription to the matches of a session, whose stream opens with `async with`
+        or at the first iteration. `cursor` says how far an earlier subscription had come; opening
+        raises FailedPrecondition when it comes from another service. See `Client.subscribe`."""
         receiver = Receiver(session, text=text, position=position, time=time, cursor=cursor)
-        return AsyncSubscription(self._stream("Deliver"), receiver, reconnect, self._timeout)
+        return AsyncSubscription(self._open_stream("Deliver"), receiver, reconnect, self._timeout)
 
     async def status(self) -> dict[str, Any]:
-        """What the dispatcher knows: version, live_queries, in_flight, counters."""
+        """Returns the state of the dispatcher: version, live_queries, in_flight, problems, counters
+        and more. Needs the scope admin."""
         request = admin_pb2.GetStatusRequest()
-        answer = await self._call(f"{ADMIN}GetStatus", request, admin_pb2.GetStatusResponse)
+        answer = await self._call_rpc(f"{ADMIN}GetStatus", request, admin_pb2.GetStatusResponse)
         return answers.status_of(answer)
 
     async def sample(self) -> pa.Table:
-        """Some of the objects that the dispatcher lately accepted: id, time (Unix ms), lon,
-        lat (degrees), text, weight (the objects that a row stands for), accepted (Unix ms).
-        `answers.since_of` tells from when on nothing is missing."""
+        """Returns a sample of the objects that the dispatcher accepted lately, as a table with the
+        columns id, time (Unix ms), lon, lat (degrees), text, weight (how many objects the row
+        stands for) and accepted (Unix ms). `ps2stream.posts.sample.since_of` returns the time since
+        which the table covers all objects. Needs the scope admin."""
         call: Any = self._channel.unary_stream(f"{ADMIN}SampleObjects")
         request = admin_pb2.SampleObjectsRequest().SerializeToString()
 
         async def attempt(left: float) -> list[bytes]:
             return [data async for data in call(request, timeout=left, metadata=self._metadata)]
 
-        return answers.sample_of(await self._retried(attempt, True))
+        return answers.sample_of(await self._retry_call(attempt, True))
 
     async def watch(self) -> AsyncGenerator[Watched, None]:
-        """Some of the objects that the dispatcher accepts, and some matches of one's own queries,
-        ten times a second. The first, which is empty, comes at once."""
+        """Yields, ten times a second, some of the objects that the dispatcher accepts and some
+        matches of the caller's own queries. The first message, which is empty, comes at once."""
         call: Any = self._channel.unary_stream(f"{ADMIN}Watch")
         stream = call(admin_pb2.WatchRequest().SerializeToString(), metadata=self._metadata)
         try:
@@ -252,44 +271,45 @@ class AsyncClient:
             stream.cancel()
 
     async def load(self) -> dict[str, Any]:
-        """What the workers had to do in the last periods; names and units as in
-        GetLoadResponse. Needs the scope admin."""
+        """Returns the work of the workers in the last periods and the hottest parts of cells, as a
+        dict with the names and units of GetLoadResponse. Needs the scope admin."""
         request = admin_pb2.GetLoadRequest()
         return answers.plain(
-            await self._call(f"{ADMIN}GetLoad", request, admin_pb2.GetLoadResponse)
+            await self._call_rpc(f"{ADMIN}GetLoad", request, admin_pb2.GetLoadResponse)
         )
 
     async def plan(self) -> bytes:
-        """The plan in force, in JSON. Needs the scope admin."""
+        """Returns the plan in force as JSON. Needs the scope admin."""
         request = admin_pb2.GetPlanRequest()
-        return (await self._call(f"{ADMIN}GetPlan", request, admin_pb2.GetPlanResponse)).plan
+        return (await self._call_rpc(f"{ADMIN}GetPlan", request, admin_pb2.GetPlanResponse)).plan
 
     # --- calls ----------------------------------------------------------------
 
-    def _stream(self, name: str) -> Any:
+    def _open_stream(self, name: str) -> Any:
         return partial(self._channel.stream_stream(PUBSUB + name), metadata=self._metadata)
 
-    async def _call(
+    async def _call_rpc(
         self, name: str, request: Message, kind: type[A], *, repeatable: bool = True
     ) -> A:
         call: Any = self._channel.unary_unary(name if name.startswith("/") else PUBSUB + name)
         data = request.SerializeToString()
         call = partial(call, data, metadata=self._metadata)
-        return kind.FromString(await self._retried(lambda t: call(timeout=t), repeatable))
+        return kind.FromString(await self._retry_call(lambda t: call(timeout=t), repeatable))
 
-    async def _once(self, name: str, request: Message, kind: type[A]) -> A:
-        """One batch over a stream of its own; repeating it is harmless."""
+    async def _send_batch(self, name: str, request: Message, kind: type[A]) -> A:
+        """Sends one batch over a stream of its own and returns the answer. Repeating it is
+        harmless."""
         data = request.SerializeToString()
 
         async def attempt(left: float) -> bytes:
-            call = self._stream(name)(timeout=left)
+            call = self._open_stream(name)(timeout=left)
             await call.write(data)
             await call.done_writing()
             return await next_answer(call)
 
-        return kind.FromString(await self._retried(attempt, True))
+        return kind.FromString(await self._retry_call(attempt, True))
 
-    async def _retried(self, attempt: Callable[[float], Awaitable[T]], repeatable: bool) -> T:
+    async def _retry_call(self, attempt: Callable[[float], Awaitable[T]], repeatable: bool) -> T:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._timeout
         count = 0
@@ -305,7 +325,7 @@ class AsyncClient:
             count += 1
 
 
-async def _each(values: Iterable[V] | AsyncIterable[V]) -> AsyncIterator[V]:
+async def _iterate_any(values: Iterable[V] | AsyncIterable[V]) -> AsyncIterator[V]:
     if isinstance(values, AsyncIterable):
         async for value in values:
             yield value
@@ -314,13 +334,13 @@ async def _each(values: Iterable[V] | AsyncIterable[V]) -> AsyncIterator[V]:
             yield value
 
 
-async def _write(call: Any, data: bytes) -> None:
+async def _write_request(call: Any, data: bytes) -> None:
     try:
         await call.write(data)
     except asyncio.InvalidStateError:
         await next_answer(call)  # the stream has ended; its status says why
 
 
-async def _receipt(call: Any) -> Receipt:
+async def _read_receipt(call: Any) -> Receipt:
     data = await next_answer(call)
     return answers.receipt_of(pubsub_pb2.PublishStreamResponse.FromString(data))

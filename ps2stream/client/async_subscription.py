@@ -1,4 +1,4 @@
-"""A subscription of the asynchronous client, and how a stream's answers are read."""
+"""The subscription of the asynchronous client, and the reading of a stream's answers."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ log = logging.getLogger("ps2stream.client")
 
 
 class AsyncSubscription:
-    """Matches of one session, as they come. Iterate over it, or over `batches()`. A batch
-    counts as taken when the next one is asked for."""
+    """The matches of one session as they come. Iterate over the subscription or over `batches()`. A
+    batch counts as taken when the next one is asked for. What was not taken comes again on the
+    session's next stream."""
 
     def __init__(self, stub: Any, receiver: Receiver, reconnect: bool, timeout: float) -> None:
         self._stub = stub
@@ -33,18 +34,19 @@ class AsyncSubscription:
 
     @property
     def cursor(self) -> bytes:
-        """How far the matches were handed out, the one (or the batch) in hand included. Kept in
-        one transaction with what was made of them, before the next is asked for, and given to the
-        next subscription, it lets each count once, whatever fails."""
+        """The place up to which matches were handed out, including the match or batch in hand.
+        Store it in the same transaction as the results of those matches, before you ask for the
+        next one, and pass it to the next subscription: then each match counts once, whatever
+        fails."""
         return self._receiver.cursor(self._shown)
 
     @property
     def missed(self) -> int:
-        """Pairs that the service had to drop because nobody took them in time."""
+        """The number of pairs that the service dropped because nobody took them in time."""
         return self._receiver.missed
 
     async def __aenter__(self) -> Self:
-        await self._connect()
+        await self._open_stream()
         return self
 
     async def __aexit__(
@@ -58,7 +60,7 @@ class AsyncSubscription:
         await self.close()
 
     async def close(self) -> None:
-        """Acknowledge what was handed out and end the stream."""
+        """Acknowledges what was handed out and ends the stream."""
         if self._closed:
             return
         self._closed = True
@@ -78,19 +80,19 @@ class AsyncSubscription:
         call.cancel()
 
     async def __aiter__(self) -> AsyncIterator[Match]:
-        async for batch in self._batches():
+        async for batch in self._read_batches():
             for number, match in enumerate(batch, batch.first):
                 self._shown = number
                 yield match
 
     async def batches(self) -> AsyncIterator[Matches]:
-        """Whole batches as columns; also those that hold only a gap."""
-        async for batch in self._batches():
+        """Yields whole batches as columns, also those that hold only a gap."""
+        async for batch in self._read_batches():
             self._shown = batch.last
             yield batch
 
-    async def _batches(self) -> AsyncIterator[Matches]:
-        while (data := await self._next()) is not None:
+    async def _read_batches(self) -> AsyncIterator[Matches]:
+        while (data := await self._read_message()) is not None:
             found = self._receiver.on(data)
             if found is not None:
                 if found.gap is not None:
@@ -104,27 +106,27 @@ class AsyncSubscription:
                 except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
                     continue  # the next read says why
 
-    async def _next(self) -> bytes | None:
-        """The next message; None when the subscription has been closed."""
+    async def _read_message(self) -> bytes | None:
+        """Returns the next message, or None when the subscription has been closed."""
         if self._call is None and not self._closed:
-            await self._connect()
-        while not self._ended():
+            await self._open_stream()
+        while not self._is_closed():
             try:
                 return await next_answer(self._call)
             except (Ps2StreamError, TimeoutError) as error:
-                if self._ended():
+                if self._is_closed():
                     break
                 if not (self._reconnect and isinstance(error, Unavailable)):
                     raise
-                await self._again(error)
+                await self._reopen_stream(error)
         return None
 
-    def _ended(self) -> bool:
-        """Whether `close` was called, perhaps while something was awaited."""
+    def _is_closed(self) -> bool:
+        """Returns whether `close` was called, perhaps while something was awaited."""
         return self._closed
 
-    async def _again(self, error: Exception) -> None:
-        """Open the stream again; gives up after `timeout` seconds."""
+    async def _reopen_stream(self, error: Exception) -> None:
+        """Opens the stream again; raises the error when that fails for `timeout` seconds."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._timeout
         count = 0
@@ -137,12 +139,12 @@ class AsyncSubscription:
             if self._closed:
                 return
             try:
-                await self._connect()
+                await self._open_stream()
                 return
             except Unavailable as again:
                 error = again
 
-    async def _connect(self) -> None:
+    async def _open_stream(self) -> None:
         self._call = self._stub()
         try:
             await self._call.write(self._receiver.start())
@@ -152,7 +154,8 @@ class AsyncSubscription:
 
 
 async def next_answer(call: Any) -> bytes:
-    """The next answer of a stream. Raises its status, or Unavailable at its end."""
+    """Returns the next answer of a stream. Raises the stream's status, or Unavailable at its
+    end."""
     try:
         data = await call.read()
     except grpc.aio.AioRpcError as error:
@@ -163,7 +166,7 @@ async def next_answer(call: Any) -> bytes:
 
 
 def rpc_error(error: grpc.aio.AioRpcError) -> Exception:
-    """The exception for a call that failed."""
+    """Returns the exception for a call that failed."""
     trailing: dict[str, Any] = dict(error.trailing_metadata() or ())
     return answers.error_of(
         error.code().name, error.details() or "", trailing.get(answers.DETAILS_KEY)

@@ -1,4 +1,4 @@
-"""How both clients reach a service: TLS, client certificate, token."""
+"""The way to a service that both clients share: TLS, client certificate and token."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from ps2stream.errors import InvalidArgument, Violation
 from ps2stream.security import is_loopback
 
 SYSTEM = "system"
-"""As `tls_ca`: the authorities that this machine trusts."""
+"""The value of `tls_ca` that stands for the authorities that this machine trusts."""
 File = str | os.PathLike[str]
 
 
 class Access(NamedTuple):
-    """credentials None: plaintext. metadata goes with every call."""
+    """The credentials of a channel, None for plaintext, and the metadata that goes with every
+    call."""
 
     credentials: grpc.ChannelCredentials | None
     metadata: tuple[tuple[str, str], ...]
@@ -30,32 +31,32 @@ def access(
     tls_cert: File | None = None,
     tls_key: File | None = None,
 ) -> Access:
-    """Files are PEM; `tls_ca` or a client certificate asks for TLS. Raises InvalidArgument,
-    never showing the token, for what cannot be used and for a token that would travel in
-    plaintext to another machine."""
+    """Returns the access to `target` with this token and these PEM files; `tls_ca` or a client
+    certificate asks for TLS. Raises InvalidArgument, never showing the token, for what cannot be
+    used and for a token that would travel to another machine in plaintext."""
     if not isinstance(target, str) or not target:
-        raise _invalid("target", f"expected HOST:PORT or unix:PATH, got {target!r:.60}")
+        raise _invalid_field("target", f"expected HOST:PORT or unix:PATH, got {target!r:.60}")
     if token is not None and not isinstance(token, str):
-        raise _invalid("token", f"expected a string, got {type(token).__name__}")
+        raise _invalid_field("token", f"expected a string, got {type(token).__name__}")
     if (tls_cert is None) != (tls_key is None):
-        raise _invalid("tls_cert", "must be set together with tls_key")
+        raise _invalid_field("tls_cert", "must be set together with tls_key")
     credentials = None
     if tls_ca is not None or tls_cert is not None:
         credentials = grpc.ssl_channel_credentials(
-            None if tls_ca in (None, SYSTEM) else _read("tls_ca", tls_ca),
-            _read("tls_key", tls_key),
-            _read("tls_cert", tls_cert),
+            None if tls_ca in (None, SYSTEM) else _read_file("tls_ca", tls_ca),
+            _read_file("tls_key", tls_key),
+            _read_file("tls_cert", tls_cert),
         )
     if not token:
         return Access(credentials, ())
     if not (token.isascii() and token.isprintable() and " " not in token):
-        raise _invalid("token", "has characters that no token has")
-    if credentials is None and not _is_here(target):
-        raise _invalid("token", f"would travel in plaintext to {target}; give tls_ca")
+        raise _invalid_field("token", "has characters that no token has")
+    if credentials is None and not _is_local(target):
+        raise _invalid_field("token", f"would travel in plaintext to {target}; give tls_ca")
     return Access(credentials, (("authorization", f"Bearer {token}"),))
 
 
-def _is_here(target: str) -> bool:
+def _is_local(target: str) -> bool:
     if target.startswith("unix:"):
         return True
     try:
@@ -64,14 +65,14 @@ def _is_here(target: str) -> bool:
         return False
 
 
-def _read(name: str, path: File | None) -> bytes | None:
+def _read_file(name: str, path: File | None) -> bytes | None:
     if path is None:
         return None
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        raise _invalid(name, f"{path}: {error.strerror}") from None
+        raise _invalid_field(name, f"{path}: {error.strerror}") from None
 
 
-def _invalid(field: str, problem: str) -> InvalidArgument:
+def _invalid_field(field: str, problem: str) -> InvalidArgument:
     return InvalidArgument([Violation(field, problem)])

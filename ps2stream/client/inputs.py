@@ -1,7 +1,8 @@
-"""What people give to the clients, turned into regions, rows and columns, or refused in words.
+"""Conversion of what callers pass to the clients into regions, rows and columns.
 
-Beside the package's own types: data frames and tables of any library that speaks Arrow (pandas,
-pyarrow, polars), geometries of any that has `__geo_interface__` (shapely, geopandas), GeoJSON.
+Apart from the package's own types, the clients take data frames and tables of any library that
+speaks Arrow (pandas, pyarrow, polars), geometries of any that has `__geo_interface__` (shapely,
+geopandas), and GeoJSON. Anything else is refused with an error that names it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _KINDS = {"id": "a string", "text": "a string", "lon": "a number", "lat": "a num
 
 
 def request_of(kind: type[M], **fields: Any) -> M:
-    """A message of these fields. Raises InvalidArgument naming the one that is of a wrong type."""
+    """Builds a message from these fields. Raises InvalidArgument naming a field of a wrong type."""
     made = kind()
     for name, value in fields.items():
         try:
@@ -41,12 +42,12 @@ def request_of(kind: type[M], **fields: Any) -> M:
             made.MergeFrom(kind(**{name: value}))
         except (TypeError, ValueError, OverflowError) as error:
             problem = str(error) if isinstance(error, UnicodeError) else f"cannot be {named(value)}"
-            raise _refused(name, problem) from None
+            raise _invalid_field(name, problem) from None
     return made
 
 
 def named(value: Any) -> str:
-    """The value as an error shows it: itself where it is a plain one, else its type."""
+    """Returns the value as an error shows it: a plain value itself, of any other its type."""
     if value is None or isinstance(value, str | bytes | bool | int | float):
         return "None" if value is None else short(value)
     kind = type(value).__name__
@@ -57,38 +58,40 @@ def named(value: Any) -> str:
 
 
 def region_of_value(value: Any) -> Region | None:
-    """The region that a caller means; None is the whole world. Raises InvalidArgument."""
+    """Returns the region that a caller means; None is the whole world. Raises InvalidArgument."""
     if value is None or isinstance(value, Rect | Circle | Polygon | World):
         return value
     shape = getattr(value, "__geo_interface__", value)
     if isinstance(shape, Mapping):
         try:
-            return geojson.from_json(_geometry_of(shape))
+            return geojson.from_json(_extract_geometry(shape))
         except OverflowError:
-            raise _refused("region", "a number is too large") from None
+            raise _invalid_field("region", "a number is too large") from None
     if isinstance(shape, str | bytes) or not isinstance(shape, Sequence | np.ndarray):
-        raise _refused("region", f"{_REGIONS}, got {named(value)}")
+        raise _invalid_field("region", f"{_REGIONS}, got {named(value)}")
     if len(shape) != len(RECT_FIELDS):
         hint = "; a circle is Circle(lon, lat, radius_km)" if len(shape) == 3 else ""
-        raise _refused("region", f"{_REGIONS}, got {len(shape)} values{hint}")
+        raise _invalid_field("region", f"{_REGIONS}, got {len(shape)} values{hint}")
     for name, side in zip(RECT_FIELDS, shape, strict=True):
         if isinstance(side, bool) or not isinstance(side, numbers.Real):
-            raise _refused(f"region.{name}", f"expected a number, got {named(side)}")
+            raise _invalid_field(f"region.{name}", f"expected a number, got {named(side)}")
     return Rect(*(float(side) for side in shape))
 
 
-def _geometry_of(shape: Mapping[str, Any]) -> Any:
-    """The geometry of a Feature, or of a collection of one; anything else as it is."""
+def _extract_geometry(shape: Mapping[str, Any]) -> Any:
+    """Returns the geometry of a Feature, or of a collection of one; anything else unchanged."""
     features = shape.get("features")
     if shape.get("type") == "FeatureCollection" and isinstance(features, list | tuple):
         if len(features) != 1 or not isinstance(features[0], Mapping):
-            raise _refused("region", f"a FeatureCollection of {len(features)}; give one Feature")
+            raise _invalid_field(
+                "region", f"a FeatureCollection of {len(features)}; give one Feature"
+            )
         shape = features[0]
     if shape.get("type") != "Feature":
         return shape
     geometry = shape.get("geometry")
     if not isinstance(geometry, Mapping):
-        raise _refused("region.geometry", "the Feature has none")
+        raise _invalid_field("region.geometry", "the Feature has none")
     return geometry
 
 
@@ -96,40 +99,41 @@ def _geometry_of(shape: Mapping[str, Any]) -> Any:
 
 
 def object_batch_of(objects: Any) -> pa.RecordBatch | list[object_pb2.Object]:
-    """The objects that a caller means, as columns where they came as columns.
+    """Returns the objects that a caller means, as columns if they came as columns.
 
     Raises InvalidArgument naming the row and field that cannot be taken.
     """
     if isinstance(objects, pa.RecordBatch):
-        return _typed_batch(pa.Table.from_batches([objects]), objects)
+        return _cast_batch(pa.Table.from_batches([objects]), objects)
     if hasattr(objects, "__arrow_c_stream__"):
         try:
-            return _typed_batch(pa.table(objects), None)
+            return _cast_batch(pa.table(objects), None)
         except (pa.ArrowException, TypeError, ValueError) as error:
-            raise _refused("objects", f"{named(objects)} is no table: {error}") from None
+            raise _invalid_field("objects", f"{named(objects)} is no table: {error}") from None
     if isinstance(objects, Mapping):
         if objects.get("type") == "FeatureCollection":
             return object_batch_of(objects.get("features"))
         is_row = objects.get("type") == "Feature" or any(
             isinstance(objects.get(name), numbers.Real) for name in ("lon", "lat")
         )
-        return object_batch_of([objects]) if is_row else _batch_of_columns(objects)
+        return object_batch_of([objects]) if is_row else _build_batch(objects)
     if isinstance(objects, str | bytes) or not isinstance(objects, Iterable):
-        raise _refused("objects", f"expected rows such as {EXAMPLE}, got {named(objects)}")
-    return [_object_of(f"objects[{row}]", value) for row, value in enumerate(objects)]
+        raise _invalid_field("objects", f"expected rows such as {EXAMPLE}, got {named(objects)}")
+    return [_read_object(f"objects[{row}]", value) for row, value in enumerate(objects)]
 
 
-def _typed_batch(table: pa.Table, same: pa.RecordBatch | None) -> pa.RecordBatch:
-    """The table's columns with the types that the service takes; `same`, if nothing differs."""
+def _cast_batch(table: pa.Table, same: pa.RecordBatch | None) -> pa.RecordBatch:
+    """Casts the table's columns to the types that the service takes; returns `same` if nothing
+    differs."""
     columns = {}
     for field in table.schema:
-        if field.name.startswith("__index_level_"):  # pandas' own
+        if field.name.startswith("__index_level_"):  # a column of pandas' own
             continue
-        column, want = table.column(field.name), _wanted_type(field)
+        column, want = table.column(field.name), _choose_type(field)
         try:
             columns[field.name] = column.cast(want).combine_chunks()
         except pa.ArrowException as error:
-            raise _refused(f"objects.{field.name}", str(error)) from None
+            raise _invalid_field(f"objects.{field.name}", str(error)) from None
     wanted = pa.schema([(name, column.type) for name, column in columns.items()])
     if same is not None and same.schema.equals(wanted):
         return same
@@ -137,7 +141,7 @@ def _typed_batch(table: pa.Table, same: pa.RecordBatch | None) -> pa.RecordBatch
     return pa.RecordBatch.from_arrays(arrays, schema=wanted)
 
 
-def _wanted_type(field: pa.Field) -> pa.DataType:
+def _choose_type(field: pa.Field) -> pa.DataType:
     kind = field.type
     if field.name in ("lon", "lat"):
         return pa.float64()
@@ -146,34 +150,34 @@ def _wanted_type(field: pa.Field) -> pa.DataType:
     return kind if field.name != "time" or pa.types.is_timestamp(kind) else pa.int64()
 
 
-def _batch_of_columns(columns: Mapping[str, Any]) -> pa.RecordBatch:
+def _build_batch(columns: Mapping[str, Any]) -> pa.RecordBatch:
     arrays = {}
     for name, values in columns.items():
         if isinstance(values, str | bytes) or not isinstance(values, Iterable):
             problem = f"expected a column of values, got {named(values)}"
-            raise _refused(f"objects.{name}", problem)
+            raise _invalid_field(f"objects.{name}", problem)
         kind = {"lon": pa.float64(), "lat": pa.float64(), "time": pa.int64()}.get(name, pa.string())
         try:
             if name == "time":
                 values = [None if v is None else milliseconds(v) for v in values]
             arrays[name] = pa.array(values, kind if name in FIELDS else None)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            raise _refused(f"objects.{name}", str(error)) from None
+            raise _invalid_field(f"objects.{name}", str(error)) from None
     if len({len(a) for a in arrays.values()}) > 1:
-        raise _refused("objects", "columns of different lengths")
+        raise _invalid_field("objects", "columns of different lengths")
     return pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
 
 
-def _object_of(where: str, value: Any) -> object_pb2.Object:
-    """One object, of a mapping, a named tuple or a GeoJSON Feature of a Point."""
+def _read_object(where: str, value: Any) -> object_pb2.Object:
+    """Builds an object from a mapping, a named tuple or a GeoJSON Feature of a Point."""
     if not isinstance(value, Mapping) and hasattr(value, "_asdict"):
         value = value._asdict()
     if not isinstance(value, Mapping):
-        raise _refused(where, f"expected a mapping such as {EXAMPLE}, got {named(value)}")
+        raise _invalid_field(where, f"expected a mapping such as {EXAMPLE}, got {named(value)}")
     if value.get("type") == "Feature":
-        value = _row_of_feature(where, value)
+        value = _read_feature(where, value)
     if unknown := sorted(str(name) for name in value if name not in FIELDS):
-        raise _refused(where, f"unknown field {unknown[0]!r}; expected {', '.join(FIELDS)}")
+        raise _invalid_field(where, f"unknown field {unknown[0]!r}; expected {', '.join(FIELDS)}")
     made = object_pb2.Object()
     for name, given in value.items():
         if given is None:
@@ -187,22 +191,23 @@ def _object_of(where: str, value: Any) -> object_pb2.Object:
                 is_whole = name == "id" and isinstance(given, int)
                 setattr(made, name, str(given) if is_whole else given)
         except UnicodeError as error:
-            raise _refused(f"{where}.{name}", f"is not Unicode text: {error}") from None
+            raise _invalid_field(f"{where}.{name}", f"is not Unicode text: {error}") from None
         except (TypeError, ValueError, OverflowError) as error:
             kind = _KINDS.get(name, _TIME)
             problem = str(error) if isinstance(given, datetime) else f"got {named(given)}"
-            raise _refused(f"{where}.{name}", f"expected {kind}, {problem}") from None
+            raise _invalid_field(f"{where}.{name}", f"expected {kind}, {problem}") from None
     return made
 
 
-def _row_of_feature(where: str, feature: Mapping[str, Any]) -> dict[str, Any]:
-    """lon and lat of its Point; id, time and text of its properties, others are left out."""
+def _read_feature(where: str, feature: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns lon and lat of the Feature's Point, and id, time and text of its properties. Other
+    properties are dropped."""
     geometry, found = feature.get("geometry"), feature.get("properties")
     properties = found if isinstance(found, Mapping) else {}
     point = geometry.get("coordinates") if isinstance(geometry, Mapping) else None
     is_point = isinstance(geometry, Mapping) and geometry.get("type") == "Point"
     if not (is_point and isinstance(point, list | tuple) and len(point) >= 2):
-        raise _refused(f"{where}.geometry", "expected a Point")
+        raise _invalid_field(f"{where}.geometry", "expected a Point")
     row = {name: properties[name] for name in ("id", "time", "text") if name in properties}
     if feature.get("id") is not None:
         row["id"] = feature["id"]
@@ -210,7 +215,7 @@ def _row_of_feature(where: str, feature: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def milliseconds(time: Any) -> int:
-    """Unix milliseconds; a datetime must have a time zone."""
+    """Converts a time to Unix milliseconds; a datetime must have a time zone."""
     if not isinstance(time, datetime):
         if isinstance(time, bool) or not isinstance(time, numbers.Integral):
             raise TypeError(f"expected {_TIME}, got {named(time)}")
@@ -220,5 +225,5 @@ def milliseconds(time: Any) -> int:
     return round(time.timestamp() * 1000)
 
 
-def _refused(field: str, problem: str) -> InvalidArgument:
+def _invalid_field(field: str, problem: str) -> InvalidArgument:
     return InvalidArgument([Violation(field, problem)])

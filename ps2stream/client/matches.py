@@ -1,7 +1,7 @@
-"""What a subscriber receives: batches of matches as columns, or one match at a time.
+"""Received matches: batches of matches as columns, or one match at a time.
 
-`Receiver` is the client's side of a Deliver stream as a pure state machine: it names
-queries, drops pairs that come again, and says when to grant credits. Both clients run it.
+`Receiver` is the client's side of a Deliver stream as a pure state machine: it names queries, drops
+pairs that were delivered before, and says when to grant credits. Both clients run it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BATCH_TAG = 0x0A  # DeliverResponse.batch
 
 
 class Match(NamedTuple):
-    """One object that satisfies one query. Fields that were not asked for are None."""
+    """An object that satisfies a query. Fields that were not requested are None."""
 
     query_id: str
     object_id: str
@@ -37,8 +37,9 @@ class Match(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Gap:
-    """Pairs `first`..`last` were dropped by the service because nobody took them in time, or,
-    where `count` is 0, lost with a log of it: then nobody knows how many there were."""
+    """Pairs `first` to `last` are missing. The service dropped `count` matches because nobody took
+    them in time; where `count` is 0, they were lost with one of the service's logs, and nobody
+    knows how many there were."""
 
     first: int
     last: int
@@ -52,12 +53,12 @@ class Gap:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Matches:
-    """A batch: pair i says that query `query_ids[i]` matches object `objects[i]`, an index
-    into the object columns. `first` is the number of the first pair, the others follow on.
+    """A batch of pairs: pair i says that query `query_ids[i]` matches object number `objects[i]` of
+    the object columns. `first` is the number of the first pair; the others follow on it.
 
-    handles uint64[m], objects uint32[m]; offsets uint64[n] in `partition`; lon, lat
-    float64[n] degrees and time int64[n] Unix ms where asked for, else None. A `gap` comes
-    alone, without pairs.
+    The columns of the m pairs are handles uint64[m] and objects uint32[m]. Those of the n objects
+    are offsets uint64[n] in `partition` and, where requested, else None: lon and lat float64[n] in
+    degrees, time int64[n] in Unix ms. A `gap` comes alone, without pairs.
     """
 
     first: int
@@ -79,23 +80,23 @@ class Matches:
 
     @property
     def last(self) -> int:
-        """The number of the last pair (or of the last one that the gap holds)."""
+        """The number of the last pair, or of the last one of the gap."""
         return self.gap.last if self.gap is not None else self.first + len(self) - 1
 
     @cached_property
     def query_ids(self) -> list[str]:
-        """The query of each pair."""
+        """The id of each pair's query."""
         return list(map(self._names.__getitem__, self.handles.tolist()))
 
     @cached_property
     def object_ids(self) -> list[str]:
-        """The publisher's id of each object."""
-        return _texts(self._data, *self._object_ids)
+        """The id that its publisher gave each object."""
+        return _decode_texts(self._data, *self._object_ids)
 
     @cached_property
     def texts(self) -> list[str] | None:
-        """The text of each object, where asked for."""
-        return None if self._texts is None else _texts(self._data, *self._texts)
+        """The text of each object, None where texts were not requested."""
+        return None if self._texts is None else _decode_texts(self._data, *self._texts)
 
     def __iter__(self) -> Iterator[Match]:
         none = [None] * len(self.offsets)
@@ -114,7 +115,7 @@ class Matches:
             yield Match(query_id, object_id, self.partition, offset, lon, lat, time, text)
 
     def after(self, number: int) -> Self:
-        """Without the pairs up to `number`, which is before the last one."""
+        """Returns the batch without the pairs up to `number`, which must be before the last one."""
         if self.gap is not None:
             last = self.gap.last
             rest = Gap(number + 1, last, min(self.gap.count, last - number))
@@ -131,9 +132,9 @@ class Matches:
 class Receiver:
     """The state of one subscription over all its streams.
 
-    text, position, time: what is asked for of each object; credit_batches, credit_bytes:
-    how much may be under way; cursor: where an earlier subscription had come to. Raises
-    InvalidArgument for a cursor that is none.
+    `text`, `position` and `time` say which fields of an object are requested; `credit_batches` and
+    `credit_bytes` how much may be under way; `cursor` how far an earlier subscription had come.
+    Raises InvalidArgument for a cursor that is none.
     """
 
     def __init__(
@@ -165,29 +166,29 @@ class Receiver:
         self._batches = 0
         self._bytes = 0
         self.missed = 0
-        """Pairs that gaps have swallowed."""
+        """The number of pairs that gaps stand for."""
 
     def start(self) -> bytes:
-        """The first message of a new stream."""
+        """Returns the first message of a new stream."""
         self._batches = self._bytes = 0
         request = delivery_pb2.DeliverRequest(start=self._start)
         if self._last:
-            request.start.cursor.CopyFrom(self._cursor(self._last))
+            request.start.cursor.CopyFrom(self._make_cursor(self._last))
         return request.SerializeToString()
 
     def cursor(self, shown: int = 0) -> bytes:
-        """How far the subscriber has dealt with the session's pairs, those up to `shown` too;
-        to be kept with what it made of them."""
-        return self._cursor(max(self._last, shown)).SerializeToString()
+        """Returns how far the subscriber has dealt with the session's pairs, including those up to
+        `shown`; to be stored with the subscriber's results."""
+        return self._make_cursor(max(self._last, shown)).SerializeToString()
 
-    def _cursor(self, last: int) -> delivery_pb2.Cursor:
+    def _make_cursor(self, last: int) -> delivery_pb2.Cursor:
         of, session = self._of
         return delivery_pb2.Cursor(incarnation=of, session_seq=last, session=session)
 
     def on(self, data: bytes) -> Matches | None:
-        """A message from the service; matches that are new, if it has any."""
+        """Takes a message from the service and returns its new matches, or None if it has none."""
         if not data or data[0] != _BATCH_TAG:
-            self._started(data)
+            self._handle_started(data)
             return None
         self._batches += 1
         self._bytes += len(data)
@@ -202,20 +203,22 @@ class Receiver:
         return found
 
     def handed(self, number: int) -> None:
-        """The subscriber has everything up to this pair, and will say when it took it."""
+        """Notes that the subscriber has everything up to this pair, and will report when it has
+        taken it."""
         self._handed = number
 
     def took(self, number: int) -> None:
-        """The subscriber has dealt with everything up to this pair."""
+        """Notes that the subscriber has dealt with everything up to this pair."""
         self._last = max(self._last, number)
 
     def acknowledgement(self) -> bytes:
-        """A message that says what was taken, and grants nothing."""
+        """Returns a message that acknowledges what was taken, and grants nothing."""
         credit = delivery_pb2.Credit(ack=self._last)
         return delivery_pb2.DeliverRequest(credit=credit).SerializeToString()
 
     def credit(self, *, flush: bool = False) -> bytes | None:
-        """A message that grants what was taken, once it is a quarter of the window."""
+        """Returns a message that grants again what was taken, once that is a quarter of the window;
+        None before. With `flush` anything that was taken is granted."""
         due = (
             4 * self._batches >= self._start.credit_batches
             or 4 * self._bytes >= self._start.credit_bytes
@@ -226,27 +229,27 @@ class Receiver:
         self._batches = self._bytes = 0
         return delivery_pb2.DeliverRequest(credit=credit).SerializeToString()
 
-    def _started(self, data: bytes) -> None:
+    def _handle_started(self, data: bytes) -> None:
         started = delivery_pb2.DeliverResponse.FromString(data).started
         if started.incarnation != self._of[0]:
-            if self._handed:  # whose numbers mean nothing any more
+            if self._handed:  # the numbers handed out mean nothing to this service
                 raise FailedPrecondition("the session is of another service than it was")
             self._last = 0
         self._of = started.incarnation, started.session
 
 
 def read_batch(data: bytes, names: dict[int, str]) -> Matches:
-    """The Matches of an encoded DeliverResponse; adds the new names of queries to `names`.
-    Raises Ps2StreamError when it is malformed."""
+    """Decodes a DeliverResponse into Matches and adds the new names of queries to `names`. Raises
+    Ps2StreamError when the message is malformed."""
     try:
-        return _read(data, names)
+        return _parse_delivery(data, names)
     except (ValueError, DecodeError) as error:
-        raise _malformed() from error
+        raise _malformed_delivery() from error
 
 
-def _read(data: bytes, names: dict[int, str]) -> Matches:
+def _parse_delivery(data: bytes, names: dict[int, str]) -> Matches:
     raw = np.frombuffer(data, np.uint8)
-    field, start, stop = _fields(raw)
+    field, start, stop = _scan_fields(raw)
     of = {int(f): np.flatnonzero(field == f) for f in np.unique(field)}
     none = np.zeros(0, np.int64)
 
@@ -268,7 +271,7 @@ def _read(data: bytes, names: dict[int, str]) -> Matches:
     objects = np.empty(len(handles), np.uint32)
     at = of.get(5, none)
     if len(at) > 1 or sum(get_varints(raw, start[i], stop[i], objects) for i in at) != len(handles):
-        raise _malformed()
+        raise _malformed_delivery()
     offsets = fixed(7, "<u8")
     columns = {
         f: fixed(f, d) if f in of else None for f, d in ((9, "<f8"), (10, "<f8"), (11, "<i8"))
@@ -277,8 +280,8 @@ def _read(data: bytes, names: dict[int, str]) -> Matches:
     sizes = [len(c) for c in columns.values() if c is not None]
     sizes += [len(s[0]) for s in (strings(6), texts) if s is not None]
     if any(s != len(offsets) for s in sizes) or (len(objects) and objects.max() >= len(offsets)):
-        raise _malformed()
-    names.update(zip(fixed(2, "<u8").tolist(), _texts(data, *strings(3)), strict=True))
+        raise _malformed_delivery()
+    names.update(zip(fixed(2, "<u8").tolist(), _decode_texts(data, *strings(3)), strict=True))
     gap = None
     if 13 in of:
         i = of[13][-1]
@@ -290,29 +293,29 @@ def _read(data: bytes, names: dict[int, str]) -> Matches:
     )  # fmt: skip
 
 
-def _fields(raw: U8) -> tuple[U8, I64, I64]:
-    """Field numbers and extents of the batch in a DeliverResponse."""
+def _scan_fields(raw: U8) -> tuple[U8, I64, I64]:
+    """Returns the field numbers and extents of the batch in a DeliverResponse."""
     one, begin, end = np.zeros(1, np.uint8), np.zeros(1, np.int64), np.zeros(1, np.int64)
     if scan(raw, 0, len(raw), one, begin, end) != 1:
-        raise _malformed()
+        raise _malformed_delivery()
     span = int(begin[0]), int(end[0])
     n = 64 + len(raw) // 16
     while True:
         field, start, stop = np.empty(n, np.uint8), np.empty(n, np.int64), np.empty(n, np.int64)
         found = scan(raw, *span, field, start, stop)
         if found == BAD:
-            raise _malformed()
+            raise _malformed_delivery()
         if found <= n:
             return field[:found], start[:found], stop[:found]
         n = found
 
 
-def _texts(data: bytes, start: I64, stop: I64) -> list[str]:
+def _decode_texts(data: bytes, start: I64, stop: I64) -> list[str]:
     return [
         data[a:b].decode("utf-8", "replace")
         for a, b in zip(start.tolist(), stop.tolist(), strict=True)
     ]
 
 
-def _malformed() -> Ps2StreamError:
+def _malformed_delivery() -> Ps2StreamError:
     return Ps2StreamError("the service sent a malformed delivery")

@@ -1,6 +1,6 @@
-"""What both clients share: values, and the requests made of them.
+"""The values that both clients share, and the requests that are built from them.
 
-Nothing here talks to anyone.
+Nothing here does I/O.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ Places = (
     Mapping[str, Any] | Rect | Circle | Polygon | World | Sequence[float] | HasGeoInterface | None
 )
 """A region: one of `ps2stream.space.regions`, its JSON form, GeoJSON, a geometry of another
-library, such as shapely, four sides, or None."""
+library such as shapely, four sides (west, south, east, north), or None for the whole world."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Query:
-    """A standing query. region None is the whole world."""
+    """A standing query. The region None is the whole world."""
 
     id: str
     expression: str = ""
@@ -70,7 +70,8 @@ class Query:
 
 
 def region_to_proto(value: Any) -> query_pb2.Region | None:
-    """None for the whole world. Raises InvalidArgument for what is no region."""
+    """Returns the message of a region, None for the whole world. Raises InvalidArgument for what is
+    no region."""
     match region_of_value(value):
         case Rect() as region:
             sides = {f: getattr(region, f) for f in RECT_FIELDS}
@@ -84,7 +85,8 @@ def region_to_proto(value: Any) -> query_pb2.Region | None:
 
 
 def query_to_proto(query: Any, session: str = "") -> query_pb2.Query:
-    """From a Query, a mapping with its fields, or (id, expression[, region])."""
+    """Builds the message of a query from a Query, a mapping with its fields or (id, expression[,
+    region]). Raises InvalidArgument."""
     if isinstance(query, Query):
         values: Mapping[str, Any] = {f: getattr(query, f) for f in Query.__slots__}
     elif isinstance(query, Mapping):
@@ -92,23 +94,23 @@ def query_to_proto(query: Any, session: str = "") -> query_pb2.Query:
     elif isinstance(query, tuple | list) and len(query) <= len(_QUERY):
         values = dict(zip(_QUERY, query, strict=False))
     else:
-        raise _invalid("query", f"expected a Query, a mapping or ({', '.join(_QUERY)}), "
+        raise _invalid_field("query", f"expected a Query, a mapping or ({', '.join(_QUERY)}), "
                        f"got {named(query)}")  # fmt: skip
     if values.get("id") is None:
-        raise _invalid("query.id", "is required")
+        raise _invalid_field("query.id", "is required")
     if unknown := sorted(str(name) for name in values if name not in (*_QUERY, "session")):
-        raise _invalid("query", f"unknown field {unknown[0]!r}; expected {', '.join(_QUERY)}")
+        raise _invalid_field("query", f"unknown field {unknown[0]!r}; expected {', '.join(_QUERY)}")
     texts = {"id": "", "expression": "", "session": session}
     texts |= {name: values[name] for name in texts if values.get(name) is not None}
     for name, text in texts.items():
         if not isinstance(text, str):
-            raise _invalid(f"query.{name}", f"expected a string, got {named(text)}")
+            raise _invalid_field(f"query.{name}", f"expected a string, got {named(text)}")
     texts["session"] = texts["session"] or session
     region = region_to_proto(values.get("region"))
     try:
         return query_pb2.Query(region=region, **texts)
     except ValueError as error:
-        raise _invalid("query", f"is not Unicode text: {error}") from None
+        raise _invalid_field("query", f"is not Unicode text: {error}") from None
 
 
 def insert_request(
@@ -117,7 +119,7 @@ def insert_request(
     query = query_to_proto((id, expression, region), session)
     if not query.expression and not query.HasField("region"):
         problem = f"a query needs an expression or a region: insert({id!r}, 'flood AND river')"
-        raise _invalid("query.expression", problem)
+        raise _invalid_field("query.expression", problem)
     return pubsub_pb2.InsertQueryRequest(query=query, request_id=new_request_id())
 
 
@@ -127,7 +129,8 @@ def delete_request(id: str) -> pubsub_pb2.DeleteQueryRequest:
 
 
 def explain_request(query_id: str, thing: Any) -> explain_pb2.ExplainMatchRequest:
-    """Of a mapping as in `object_batch`. Raises InvalidArgument."""
+    """Builds the request that explains a match, from a mapping as in `object_batch`. Raises
+    InvalidArgument."""
     [row] = object_batch([thing]).objects
     return request_of(explain_pb2.ExplainMatchRequest, query_id=query_id, object=row)
 
@@ -139,15 +142,15 @@ def price_request(expression: str, region: Places) -> explain_pb2.PriceQueryRequ
 def insert_batches(
     queries: Iterable[Any], session: str
 ) -> Iterator[pubsub_pb2.InsertQueriesRequest]:
-    """Requests of at most QUERY_BATCH queries and BULK_BYTES bytes."""
-    for part in _parts(query_to_proto(q, session) for q in many("queries", queries)):
+    """Yields insert requests of at most QUERY_BATCH queries and BULK_BYTES bytes."""
+    for part in _split_batches(query_to_proto(q, session) for q in many("queries", queries)):
         yield pubsub_pb2.InsertQueriesRequest(
             batch=query_pb2.QueryBatch(queries=part, session=session),
             request_id=new_request_id(),
         )
 
 
-def _parts(rows: Iterable[query_pb2.Query]) -> Iterator[list[query_pb2.Query]]:
+def _split_batches(rows: Iterable[query_pb2.Query]) -> Iterator[list[query_pb2.Query]]:
     part: list[query_pb2.Query] = []
     size = 0
     for row in rows:
@@ -162,21 +165,22 @@ def _parts(rows: Iterable[query_pb2.Query]) -> Iterator[list[query_pb2.Query]]:
 
 
 def delete_batches(ids: Iterable[str]) -> Iterator[pubsub_pb2.DeleteQueriesRequest]:
-    """Requests of at most QUERY_BATCH ids."""
+    """Yields delete requests of at most QUERY_BATCH ids."""
     rows = iter(many("ids", ids))
     while part := list(islice(rows, QUERY_BATCH)):
         yield request_of(pubsub_pb2.DeleteQueriesRequest, ids=part, request_id=new_request_id())
 
 
 def many(name: str, values: Any) -> Iterable[Any]:
-    """Values one can go through; a string is not meant by its letters. Raises InvalidArgument."""
+    """Returns values that can be iterated over, and refuses a string, which is not meant letter by
+    letter. Raises InvalidArgument."""
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
-        raise _invalid(name, f"expected several, got {named(values)}")
+        raise _invalid_field(name, f"expected several, got {named(values)}")
     return values
 
 
 def new_request_id() -> str:
-    """A name for one attempt and its retries."""
+    """Returns a new name for one attempt and its retries."""
     return uuid.uuid4().hex
 
 
@@ -184,8 +188,9 @@ def new_request_id() -> str:
 
 
 def object_batch(objects: Any) -> object_pb2.ObjectBatch:
-    """From rows that are mappings (lon, lat, text, id, time), columns of these names, a table or
-    data frame, or GeoJSON features. A time is Unix milliseconds or a datetime with a time zone."""
+    """Builds the message of a batch from rows that are mappings (lon, lat, text, id, time), columns
+    of these names, a table or data frame, or GeoJSON features. A time is in Unix milliseconds or a
+    datetime with a time zone."""
     found = object_batch_of(objects)
     if isinstance(found, list):
         return object_pb2.ObjectBatch(objects=found)
@@ -194,7 +199,7 @@ def object_batch(objects: Any) -> object_pb2.ObjectBatch:
 
 def publish_request(objects: Any, level: str, allow_partial: bool) -> pubsub_pb2.PublishRequest:
     return pubsub_pb2.PublishRequest(
-        batch=object_batch(objects), level=_level(level), allow_partial=allow_partial
+        batch=object_batch(objects), level=_check_level(level), allow_partial=allow_partial
     )
 
 
@@ -202,15 +207,15 @@ def publish_stream_request(
     objects: Any, level: str, allow_partial: bool
 ) -> pubsub_pb2.PublishStreamRequest:
     return pubsub_pb2.PublishStreamRequest(
-        batch=object_batch(objects), level=_level(level), allow_partial=allow_partial
+        batch=object_batch(objects), level=_check_level(level), allow_partial=allow_partial
     )
 
 
-def _level(level: str) -> object_pb2.PublishLevel.ValueType:
+def _check_level(level: str) -> object_pb2.PublishLevel.ValueType:
     if not isinstance(level, str) or level not in LEVELS:
-        raise _invalid("level", f"expected one of {', '.join(LEVELS)}, got {named(level)}")
+        raise _invalid_field("level", f"expected one of {', '.join(LEVELS)}, got {named(level)}")
     return LEVELS[level]
 
 
-def _invalid(field: str, problem: str) -> InvalidArgument:
+def _invalid_field(field: str, problem: str) -> InvalidArgument:
     return InvalidArgument([Violation(field, problem)])

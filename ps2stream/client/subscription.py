@@ -1,4 +1,4 @@
-"""A subscription of the synchronous client, and how a stream's answers are read."""
+"""The subscription of the synchronous client, and the reading of a stream's answers."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ log = logging.getLogger("ps2stream.client")
 
 
 class Subscription:
-    """Matches of one session, as they come. Iterate over it, or over `batches()`; close it
-    from any thread to end the iteration. A batch counts as taken when the next one is asked
-    for; what was not taken comes again to the session's next stream."""
+    """The matches of one session as they come. Iterate over the subscription or over `batches()`;
+    close it from any thread to end the iteration. A batch counts as taken when the next one is
+    asked for. What was not taken comes again on the session's next stream."""
 
     def __init__(self, stub: Any, receiver: Receiver, reconnect: bool, timeout: float) -> None:
         self._stub = stub
@@ -35,18 +35,19 @@ class Subscription:
         self._reading = threading.Lock()
         self._shown = 0  # the last pair handed out, not yet known to be taken
         self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._connect()
+        self._open_stream()
 
     @property
     def cursor(self) -> bytes:
-        """How far the matches were handed out, the one (or the batch) in hand included. Kept in
-        one transaction with what was made of them, before the next is asked for, and given to the
-        next subscription, it lets each count once, whatever fails."""
+        """The place up to which matches were handed out, including the match or batch in hand.
+        Store it in the same transaction as the results of those matches, before you ask for the
+        next one, and pass it to the next subscription: then each match counts once, whatever
+        fails."""
         return self._receiver.cursor(self._shown)
 
     @property
     def missed(self) -> int:
-        """Pairs that the service had to drop because nobody took them in time."""
+        """The number of pairs that the service dropped because nobody took them in time."""
         return self._receiver.missed
 
     def __enter__(self) -> Self:
@@ -63,7 +64,7 @@ class Subscription:
         self.close()
 
     def close(self) -> None:
-        """Acknowledge what was handed out and end the stream."""
+        """Acknowledges what was handed out and ends the stream."""
         if self._closed.is_set():
             return
         self._closed.set()
@@ -76,9 +77,9 @@ class Subscription:
         limit = threading.Timer(0.5, call.cancel)
         limit.daemon = True
         limit.start()
-        with self._reading:  # if another thread reads, it reads to the end
+        with self._reading:  # a thread that reads now reads to the end
             try:
-                for _ in call:  # what is still under way comes again to the next stream
+                for _ in call:  # what is still under way comes again on the next stream
                     pass
             except grpc.RpcError:
                 log.debug("the stream ended before its last acknowledgement")
@@ -89,30 +90,31 @@ class Subscription:
         limit.cancel()
 
     def __iter__(self) -> Iterator[Match]:
-        for batch in self._batches():
+        for batch in self._read_batches():
             for number, match in enumerate(batch, batch.first):
                 self._shown = number
                 yield match
 
     def batches(self, *, manual: bool = False) -> Iterator[Matches]:
-        """Whole batches as columns; also those that hold only a gap. `manual`: what was taken is
-        what `took` is called with, from any thread, however many batches later."""
-        for batch in self._batches(manual):
+        """Yields whole batches as columns, also those that hold only a gap. With `manual`, a batch
+        counts as taken only when `took` is called with its last number, from any thread and however
+        many batches later."""
+        for batch in self._read_batches(manual):
             self._shown = 0 if manual else batch.last
             yield batch
 
     def took(self, number: int) -> None:
-        """Acknowledge everything up to this pair now."""
+        """Acknowledges everything up to this pair now."""
         with self._lock:
             self._receiver.took(number)
             self._outbox.put(self._receiver.acknowledgement())
 
     def cursor_at(self, number: int) -> bytes:
-        """The `cursor` as it is once everything up to this pair was taken."""
+        """Returns the `cursor` as it is once everything up to this pair was taken."""
         return self._receiver.cursor(number)
 
-    def _batches(self, manual: bool = False) -> Iterator[Matches]:
-        while (data := self._next()) is not None:
+    def _read_batches(self, manual: bool = False) -> Iterator[Matches]:
+        while (data := self._read_message()) is not None:
             found = self._receiver.on(data)
             if found is not None:
                 if found.gap is not None:
@@ -127,8 +129,8 @@ class Subscription:
             if (credit := self._receiver.credit()) is not None:
                 self._outbox.put(credit)
 
-    def _next(self) -> bytes | None:
-        """The next message; None when the subscription has been closed."""
+    def _read_message(self) -> bytes | None:
+        """Returns the next message, or None when the subscription has been closed."""
         while not self._closed.is_set():
             try:
                 with self._reading:
@@ -139,11 +141,11 @@ class Subscription:
                     break
                 if not (self._reconnect and isinstance(error, Unavailable)):
                     raise
-                self._again(error)
+                self._reopen_stream(error)
         return None
 
-    def _again(self, error: Exception) -> None:
-        """Open the stream again; gives up after `timeout` seconds."""
+    def _reopen_stream(self, error: Exception) -> None:
+        """Opens the stream again; raises the error when that fails for `timeout` seconds."""
         log.info("the stream broke, and is opened again: %s", error)
         deadline = time.monotonic() + self._timeout
         for attempt in count():
@@ -153,14 +155,14 @@ class Subscription:
             if self._closed.wait(pause):
                 return
             try:
-                self._connect()
+                self._open_stream()
                 return
             except Unavailable as again:
                 error = again
 
-    def _connect(self) -> None:
+    def _open_stream(self) -> None:
         with self._lock:
-            self._outbox.put(None)  # lets go of the thread that sent for the last stream
+            self._outbox.put(None)  # ends the thread that sent for the last stream
             self._outbox = queue.SimpleQueue()
             self._outbox.put(self._receiver.start())
             self._call = self._stub(iter(self._outbox.get, None))
@@ -172,7 +174,8 @@ class Subscription:
 
 
 def next_answer(call: Any) -> bytes:
-    """The next answer of a stream. Raises its status, or Unavailable at its end."""
+    """Returns the next answer of a stream. Raises the stream's status, or Unavailable at its
+    end."""
     try:
         return bytes(next(call))
     except StopIteration:
@@ -182,7 +185,7 @@ def next_answer(call: Any) -> bytes:
 
 
 def rpc_error(error: Any) -> Exception:
-    """The exception for a call that failed."""
+    """Returns the exception for a call that failed."""
     trailing = {m.key: m.value for m in error.trailing_metadata() or ()}
     details = trailing.get(answers.DETAILS_KEY)
     return answers.error_of(

@@ -30,11 +30,12 @@ from ps2stream.v1 import admin_pb2
 
 SERVICE = "ps2stream.v1.Admin"
 SAMPLE_ROWS = 4096
-"""Objects of one message of SampleObjects."""
+"""The number of objects in one message of SampleObjects."""
 
 
 class Admin:
-    """`counters` adds the numbers that the service itself keeps."""
+    """The handlers of the service ps2stream.v1.Admin. `counters` returns the numbers that the
+    service itself keeps, by name."""
 
     def __init__(
         self, gateway: Gateway, guard: Guard, counters: Callable[[], dict[str, float]]
@@ -47,40 +48,42 @@ class Admin:
         self._counters = counters
 
     def stop(self) -> None:
-        """End the streams of who watches."""
+        """Ends the streams of those who watch."""
         self._watches.stop()
 
     def handler(self) -> grpc.GenericRpcHandler:
-        """What a gRPC server is given."""
+        """Returns the handler of all methods, for a gRPC server."""
         own = self._tokens.calls | self._loads.calls | self._plans.calls
-        calls = {"GetStatus": self._status, "ListAllQueries": self._list, **own}
+        calls = {"GetStatus": self._get_status, "ListAllQueries": self._list_all_queries, **own}
         return grpc.method_handlers_generic_handler(
             SERVICE,
             {
                 **{n: grpc.unary_unary_rpc_method_handler(unary(f)) for n, f in calls.items()},
-                "SampleObjects": grpc.unary_stream_rpc_method_handler(streaming(self._sample)),
+                "SampleObjects": grpc.unary_stream_rpc_method_handler(
+                    streaming(self._sample_objects)
+                ),
                 "Watch": grpc.unary_stream_rpc_method_handler(self._watches.behaviour),
             },
         )
 
-    def _sample(self, data: Any, context: grpc.ServicerContext) -> Iterator[bytes]:
+    def _sample_objects(self, data: Any, context: grpc.ServicerContext) -> Iterator[bytes]:
         parse(admin_pb2.SampleObjectsRequest, data, REQUEST_BYTES, "request_bytes")
         found = self._gateway.sample()
         for first in range(0, len(found.lon), SAMPLE_ROWS):
             rows = np.arange(first, min(first + SAMPLE_ROWS, len(found.lon)))
             answer = admin_pb2.SampleObjectsResponse(
-                arrow=_arrow(found.take(rows)), since_ms=found.since
+                arrow=_encode_sample(found.take(rows)), since_ms=found.since
             )
             yield answer.SerializeToString()
 
-    def _list(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def _list_all_queries(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         request = parse(admin_pb2.ListAllQueriesRequest, data, REQUEST_BYTES, "request_bytes")
         answer = admin_pb2.ListAllQueriesResponse()
         return page(
             self._gateway, 0, request.page_size, request.page_token, answer, context
         ).SerializeToString()
 
-    def _status(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def _get_status(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         parse(admin_pb2.GetStatusRequest, data, REQUEST_BYTES, "request_bytes")
         live = wait(self._gateway.lookup(None, 0, 0, 1), context).live
         known = dict(self._gateway.status())
@@ -107,18 +110,18 @@ def _census_to_proto(census: Census) -> admin_pb2.Census:
     return admin_pb2.Census(**census._asdict() | {"actors": actors})
 
 
-def _arrow(sample: ObjectSample) -> bytes:
+def _encode_sample(sample: ObjectSample) -> bytes:
     columns = {
-        "id": _strings(sample.id_off, sample.id),
+        "id": _wrap_strings(sample.id_off, sample.id),
         "time": pa.array(sample.time),
         "lon": pa.array(sample.lon),
         "lat": pa.array(sample.lat),
-        "text": _strings(sample.text_off, sample.text),
+        "text": _wrap_strings(sample.text_off, sample.text),
         "weight": pa.array(sample.weight),
         "accepted": pa.array(sample.accepted),
     }
     return to_ipc(pa.RecordBatch.from_pydict(columns))
 
 
-def _strings(off: I64, data: U8) -> pa.Array:
+def _wrap_strings(off: I64, data: U8) -> pa.Array:
     return pa.LargeStringArray.from_buffers(len(off) - 1, pa.py_buffer(off), pa.py_buffer(data))

@@ -1,8 +1,8 @@
-"""One Arrow record batch of a request as checked NumPy columns, without copying them.
+"""Decoding of a request's Arrow record batch to checked NumPy columns, without copying them.
 
-The bytes come from a stranger: the schema is looked at before the data, compressed
-buffers are refused (a small message must not unfold into a large one), and offsets and
-UTF-8 are validated before any view is handed out.
+The bytes come from a stranger: the schema is looked at before the data, compressed buffers are
+refused (a small message must not unfold into a large one), and offsets and UTF-8 are validated
+before any view is handed out.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _MILLISECONDS = {"s": 1000, "ms": 1, "us": -1000, "ns": -1_000_000}  # negative:
 def open_batch(
     data: bytes, columns: Mapping[str, str], required: Sequence[str], field: str = "batch.arrow"
 ) -> pa.RecordBatch:
-    """The one record batch of an Arrow IPC stream.
+    """Returns the one record batch of an Arrow IPC stream.
 
-    columns: the names that may occur, each with what is expected of it (STRING, DOUBLE,
-    TIME). Raises InvalidArgument, naming `field` and the column.
+    `columns` maps the names that may occur to what is expected of each (STRING, DOUBLE, TIME).
+    Raises InvalidArgument, naming `field` and the column.
     """
     try:
         source = pa.BufferReader(data)
         with pa.ipc.open_stream(source) as reader:
             schema = reader.schema
-        bad = _schema_violations(schema, columns, required, field)
+        bad = _find_violations(schema, columns, required, field)
         if bad:
             raise InvalidArgument(bad)
         source.seek(0)
@@ -55,8 +55,8 @@ def open_batch(
 
 
 def count_rows(data: bytes | memoryview) -> int:
-    """Rows of the record batches of an Arrow IPC stream, by their heads; 0 for what is none, or
-    says that it has more than BATCH_ROWS."""
+    """Counts the rows of the record batches of an Arrow IPC stream by their heads. Returns 0 for
+    what is no such stream, or claims more than BATCH_ROWS rows."""
     rows = 0
     try:
         for message in pa.ipc.MessageReader.open_stream(pa.BufferReader(data)):
@@ -67,7 +67,7 @@ def count_rows(data: bytes | memoryview) -> int:
 
 
 def strings(batch: pa.RecordBatch, name: str) -> tuple[I64, U8]:
-    """A string column as a ragged one; a null is empty."""
+    """Returns a string column as a ragged one; a null becomes an empty string."""
     column = batch.column(name)
     if column.null_count:
         column = column.fill_null("")
@@ -85,19 +85,20 @@ def strings(batch: pa.RecordBatch, name: str) -> tuple[I64, U8]:
 
 
 def doubles(batch: pa.RecordBatch, name: str) -> F64:
-    """A float64 column; a null is NaN."""
+    """Returns a float64 column; a null becomes NaN."""
     column = batch.column(name)
     if column.null_count:
         column = column.fill_null(float("nan"))
-    found: F64 = _fixed(column, np.float64)
+    found: F64 = _view_values(column, np.float64)
     return found
 
 
 def times(batch: pa.RecordBatch, name: str, now_ms: int) -> I64:
-    """A time column in Unix ms; a null is `now_ms`. Raises InvalidArgument on overflow."""
+    """Returns a time column in Unix ms; a null becomes `now_ms`. Raises InvalidArgument on
+    overflow."""
     column = batch.column(name)
     factor = _MILLISECONDS[column.type.unit] if pa.types.is_timestamp(column.type) else 1
-    value = _fixed(column, np.int64)
+    value = _view_values(column, np.int64)
     absent = nulls(batch, name)
     if factor > 1:
         limit = np.iinfo(np.int64).max // factor
@@ -113,7 +114,7 @@ def times(batch: pa.RecordBatch, name: str, now_ms: int) -> I64:
 
 
 def nulls(batch: pa.RecordBatch, name: str) -> Array:
-    """bool[n]: which values are null."""
+    """Returns bool[n]: which values are null."""
     column = batch.column(name)
     if not column.null_count:
         return np.zeros(len(column), np.bool_)
@@ -121,7 +122,7 @@ def nulls(batch: pa.RecordBatch, name: str) -> Array:
     return found
 
 
-def _fixed(column: pa.Array, dtype: type[np.generic]) -> Any:
+def _view_values(column: pa.Array, dtype: type[np.generic]) -> Any:
     width = np.dtype(dtype)
     buffer = column.buffers()[1]
     if buffer is None or len(column) == 0:
@@ -130,7 +131,7 @@ def _fixed(column: pa.Array, dtype: type[np.generic]) -> Any:
     return np.require(view, requirements="A")
 
 
-def _schema_violations(
+def _find_violations(
     schema: pa.Schema, columns: Mapping[str, str], required: Sequence[str], field: str
 ) -> list[Violation]:
     names = list(schema.names)
@@ -148,12 +149,12 @@ def _schema_violations(
             bad.append(Violation(at, f"unknown column; there may be: {', '.join(columns)}"))
         elif names.count(name) > 1:
             bad.append(Violation(at, "the column occurs more than once"))
-        elif not _is(kind, columns[name]):
+        elif not _has_type(kind, columns[name]):
             bad.append(Violation(at, f"wrong column type, expected {columns[name]}, got {kind}"))
     return bad
 
 
-def _is(kind: pa.DataType, expected: str) -> bool:
+def _has_type(kind: pa.DataType, expected: str) -> bool:
     if expected == STRING:
         return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
     if expected == DOUBLE:
@@ -162,7 +163,7 @@ def _is(kind: pa.DataType, expected: str) -> bool:
 
 
 class _MessageHead(NamedTuple):
-    """What the head of an IPC message tells; `batches` is 1 for a record batch, else 0."""
+    """The head of an IPC message; `batches` is 1 for a record batch, else 0."""
 
     batches: int = 0
     rows: int = 0
@@ -170,21 +171,21 @@ class _MessageHead(NamedTuple):
 
 
 def _read_head(message: Any) -> _MessageHead:
-    """Reads flatbuffers (Arrow's Message.fbs): of a RecordBatch the first field is the number of
-    rows, and a fourth means compressed buffers."""
+    """Reads the head from flatbuffers (Arrow's Message.fbs). The first field of a RecordBatch is
+    the number of rows, and a fourth means compressed buffers."""
     head = memoryview(message.metadata)
     (root,) = struct.unpack_from("<I", head, 0)
-    kind = _slot(head, root, 1)
+    kind = _find_slot(head, root, 1)
     if kind is None or head[kind] != _RECORD_BATCH:
         return _MessageHead()
-    body = _slot(head, root, 2)
+    body = _find_slot(head, root, 2)
     if body is None:
         return _MessageHead(batches=1)
     (offset,) = struct.unpack_from("<I", head, body)
     table = body + offset
-    length = _slot(head, table, 0)
+    length = _find_slot(head, table, 0)
     rows = 0 if length is None else struct.unpack_from("<q", head, length)[0]
-    return _MessageHead(1, max(rows, 0), _slot(head, table, 3) is not None)
+    return _MessageHead(1, max(rows, 0), _find_slot(head, table, 3) is not None)
 
 
 def _check_heads(source: pa.BufferReader, field: str) -> None:
@@ -195,21 +196,21 @@ def _check_heads(source: pa.BufferReader, field: str) -> None:
         head = _read_head(message)
         batches += head.batches
         if batches > 1:
-            raise _invalid(field, "expected one record batch, got 2 or more")
+            raise _invalid_field(field, "expected one record batch, got 2 or more")
         if head.compressed:
-            raise _invalid(field, "compressed buffers are not taken")
+            raise _invalid_field(field, "compressed buffers are not taken")
         if head.rows > BATCH_ROWS:
-            raise _invalid(field, rows_problem())
+            raise _invalid_field(field, rows_problem())
     if not batches:
-        raise _invalid(field, "expected one record batch, got 0")
+        raise _invalid_field(field, "expected one record batch, got 0")
 
 
-def _invalid(field: str, problem: str) -> InvalidArgument:
+def _invalid_field(field: str, problem: str) -> InvalidArgument:
     return InvalidArgument([Violation(field, problem)])
 
 
-def _slot(head: memoryview, table: int, index: int) -> int | None:
-    """Where field `index` of a flatbuffers table lies; None when it is absent."""
+def _find_slot(head: memoryview, table: int, index: int) -> int | None:
+    """Returns the position of field `index` of a flatbuffers table, or None when it is absent."""
     (back,) = struct.unpack_from("<i", head, table)
     vtable = table - back
     if vtable < 0:

@@ -1,7 +1,7 @@
-"""Whether a call may pass: the one gate of every method and stream.
+"""The guard of the service, which decides for every method and stream whether a call may pass.
 
-Nothing is open but what `RULES` opens; a method without a rule asks for every scope. Who has
-no credential is refused before a message is waited for, so that strangers hold no thread.
+Nothing is open but what `RULES` opens; a method without a rule needs every scope. A caller without
+a credential is refused before a message is waited for, so that strangers hold no thread.
 """
 
 from __future__ import annotations
@@ -30,26 +30,28 @@ log = logging.getLogger("ps2stream.service")
 REFRESH_S = 1.0
 OPEN_CALLS = 16
 OPEN_S = 5.0
-"""How long a stranger's open call may take to send its message."""
+"""The time that a stranger's open call has to send its message."""
 _PUBSUB, _ADMIN = "/ps2stream.v1.PubSub/", "/ps2stream.v1.Admin/"
 
 
 class Rule(NamedTuple):
-    """Open to all; else to every identity that has these scopes."""
+    """The rule of a method: open to all, or else to every identity that has these scopes."""
 
     open: bool = False
     scopes: frozenset[Scope] = frozenset()
 
 
-def _needs(scope: Scope) -> Rule:
+def _require_scope(scope: Scope) -> Rule:
     return Rule(scopes=frozenset({scope}))
 
 
 _NO_RULE = Rule(scopes=frozenset(Scope))
-"""A method that was given no rule: only for who may do all."""
+"""The rule of a method that has none: it needs all scopes."""
 
 RULES: dict[str, Rule] = {
-    **dict.fromkeys((_PUBSUB + m for m in ("Publish", "PublishStream")), _needs(Scope.PUBLISH)),
+    **dict.fromkeys(
+        (_PUBSUB + m for m in ("Publish", "PublishStream")), _require_scope(Scope.PUBLISH)
+    ),
     **dict.fromkeys(
         (
             _PUBSUB + m
@@ -58,10 +60,10 @@ RULES: dict[str, Rule] = {
                 "ListQueries", "Deliver", "ExplainMatch", "PriceQuery",
             )
         ),
-        _needs(Scope.SUBSCRIBE),
+        _require_scope(Scope.SUBSCRIBE),
     ),
-    # Objects are shared; of the matches, those of the caller's tenant are told.
-    _ADMIN + "Watch": _needs(Scope.SUBSCRIBE),
+    # Objects are shared; of the matches, only those of the caller's tenant are sent.
+    _ADMIN + "Watch": _require_scope(Scope.SUBSCRIBE),
     **dict.fromkeys(
         (
             _ADMIN + m
@@ -71,7 +73,7 @@ RULES: dict[str, Rule] = {
                 "ApplyPlan", "UnitePlans", "AbortMove", "GetMoves", "GetPlan", "ScaleWorkers",
             )
         ),
-        _needs(Scope.ADMIN),
+        _require_scope(Scope.ADMIN),
     ),
     # Load balancers ask without a credential, and learn no more than that a server is up.
     f"/{health.SERVICE_NAME}/Check": Rule(open=True),
@@ -85,19 +87,21 @@ Behaviour = Callable[[Any, grpc.ServicerContext], Any]
 
 
 class PerCaller:
-    """A method whose behaviour depends on who calls. `lasting`: its call goes on after it."""
+    """A method whose behaviour depends on the caller. `lasting` means that a call goes on after its
+    handler."""
 
     def __init__(self, of: Callable[[Caller], Callable[..., Any]], lasting: bool = False) -> None:
         self.of = of
         self.lasting = lasting
 
     def __call__(self, *_: object) -> Any:
-        raise PermissionDenied("nobody has asked who calls")  # never without the guard
+        raise PermissionDenied("nobody has asked who calls")  # the guard prevents this
 
 
 class Guard(grpc.ServerInterceptor):
-    """Authenticates and authorises every call, and ends streams whose token was revoked or
-    has expired. `end` ends a stream with an error; False where it cannot."""
+    """The interceptor that authenticates and authorises every call, and ends streams whose token
+    was revoked or has expired. `end` ends a stream with an error, or returns False where it
+    cannot."""
 
     def __init__(
         self,
@@ -106,8 +110,8 @@ class Guard(grpc.ServerInterceptor):
         end: Callable[[grpc.ServicerContext, Ps2StreamError], bool],
         lanes: Lanes,
     ) -> None:
-        self.asks = security.auth
-        """Whether calls need an identity."""
+        self.requires_identity = security.auth
+        """True when calls need an identity."""
         self._identities = Identities(security, gateway)
         self._end = end
         self._lanes = lanes
@@ -121,11 +125,13 @@ class Guard(grpc.ServerInterceptor):
         self._streams: dict[grpc.ServicerContext, Caller] = {}
         self._lock = threading.Lock()
         self._stopped = threading.Event()
-        if self.asks:
+        if self.requires_identity:
             self._identities.refresh()
             if not self._identities:
                 log.warning("nobody can call: there is no token, and no certificate is known")
-            threading.Thread(target=self._watch, daemon=True, name="ps2stream-auth").start()
+            threading.Thread(
+                target=self._keep_refreshing, daemon=True, name="ps2stream-auth"
+            ).start()
 
     def stop(self) -> None:
         self._stopped.set()
@@ -133,23 +139,24 @@ class Guard(grpc.ServerInterceptor):
         self._timers.stop()
 
     def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
-        """gRPC asks for the handler of each call, before any message of it is read."""
+        """Returns the handler of a call; gRPC asks for it before it reads any message of the
+        call."""
         handler = continuation(handler_call_details)
         method = handler_call_details.method
         rule = RULES.get(method, _NO_RULE) if handler is not None else Rule()
         caller: Caller | None = Caller()
-        if self.asks and rule.open:
-            return self._for_strangers(handler)
-        if self.asks:
+        if self.requires_identity and rule.open:
+            return self._serve_strangers(handler)
+        if self.requires_identity:
             try:
                 caller = self._identities.by_token(handler_call_details.invocation_metadata)
                 if caller is not None:
-                    _authorise(method, rule, caller)
+                    _check_scopes(method, rule, caller)
             except Exception as error:  # noqa: BLE001
-                return self._refusing(error)
-        admit = self._admission(method, rule, caller)
+                return self._make_refusal(error)
+        admit = self._make_admit(method, rule, caller)
         if handler is None:
-            return grpc.stream_stream_rpc_method_handler(self._streaming(admit, _unknown))
+            return grpc.stream_stream_rpc_method_handler(self._guard_stream(admit, _refuse_unknown))
         inner = (
             handler.stream_stream
             or handler.unary_stream
@@ -160,21 +167,21 @@ class Guard(grpc.ServerInterceptor):
         try:
             lane.check()
         except Ps2StreamError as error:
-            return self._refusing(error)
+            return self._make_refusal(error)
         parse, write = handler.request_deserializer, handler.response_serializer
-        # All are streams to gRPC: of others it waits for the message with a thread.
+        # All methods are streams to gRPC, which holds a thread while it waits for a unary message.
         if not (handler.request_streaming or handler.response_streaming):
-            called = self._unary.handler(lane, _unary(admit, inner), parse, write)
+            called = self._unary.handler(lane, _guard_unary(admit, inner), parse, write)
             return grpc.stream_stream_rpc_method_handler(called)
-        hasty = _lasts(inner) or not handler.request_streaming
-        guarded = (self._lasting if _lasts(inner) else self._streaming)(
+        hasty = _is_lasting(inner) or not handler.request_streaming
+        guarded = (self._guard_lasting if _is_lasting(inner) else self._guard_stream)(
             admit, inner, hasty, handler.request_streaming
         )
-        _run_on(lane, guarded)
+        _assign_lane(lane, guarded)
         return grpc.stream_stream_rpc_method_handler(guarded, parse, write)
 
     def refresh(self) -> None:
-        """Take the tokens as they now are; what is no longer valid ends."""
+        """Reads the tokens again, and ends the streams whose token is no longer valid."""
         self._identities.refresh()
         with self._lock:
             held = list(self._streams.items())
@@ -187,18 +194,19 @@ class Guard(grpc.ServerInterceptor):
                 if not self._end(context, error):
                     context.cancel()
 
-    def _refusing(self, error: Exception) -> Any:
-        """A handler that ends the call at once. As a stream, which waits for no message."""
+    def _make_refusal(self, error: Exception) -> Any:
+        """Returns a handler that ends the call at once. It is a stream's, which waits for no
+        message."""
 
         def handle(_: Any, context: grpc.ServicerContext) -> Any:
             if isinstance(error, ResourceExhausted):
                 self._lanes.hold_back()
             abort(context, error)
 
-        _run_on(self._lanes.refusals, handle)
+        _assign_lane(self._lanes.refusals, handle)
         return grpc.stream_stream_rpc_method_handler(handle)
 
-    def _admission(
+    def _make_admit(
         self, method: str, rule: Rule, caller: Caller | None
     ) -> Callable[[grpc.ServicerContext], Caller]:
         def admit(context: grpc.ServicerContext) -> Caller:
@@ -206,41 +214,42 @@ class Guard(grpc.ServerInterceptor):
                 return caller
             try:
                 found = self._identities.by_certificate(context)
-                _authorise(method, rule, found)
+                _check_scopes(method, rule, found)
             except Exception as error:  # noqa: BLE001
                 abort(context, error)
             return found
 
         return admit
 
-    def _streaming(
+    def _guard_stream(
         self,
         admit: Callable[[grpc.ServicerContext], Caller],
         inner: Behaviour | PerCaller,
         hasty: bool = False,
         many: bool = True,
     ) -> Behaviour:
-        """`hasty`: the first message must come soon. many: the behaviour takes an iterator of
-        messages, else that one."""
+        """Returns a stream's handler that admits the caller first. With `hasty` the first message
+        must come soon. With `many` the behaviour takes an iterator of messages, else the one
+        message."""
 
         def handle(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
-            self._enter(context)
+            self._count_stream(context)
             try:
                 caller = admit(context)
                 behaviour = inner.of(caller) if isinstance(inner, PerCaller) else inner
                 with self._lock:
                     self._streams[context] = caller
                 if hasty:
-                    requests = self._awaited(requests, context)
+                    requests = self._await_first(requests, context)
                 request = requests if many else next(requests, None)
                 if request is not None:
                     yield from behaviour(request, context)
             finally:
-                self._forget(context)
+                self._forget_stream(context)
 
         return handle
 
-    def _lasting(
+    def _guard_lasting(
         self,
         admit: Callable[[grpc.ServicerContext], Caller],
         inner: PerCaller,
@@ -248,28 +257,28 @@ class Guard(grpc.ServerInterceptor):
         many: bool,
     ) -> Callable[..., None]:
         def handle(requests: Any, context: grpc.ServicerContext, send: Any) -> None:
-            self._enter(context)
-            if not context.add_callback(partial(self._forget, context)):
-                self._forget(context)
+            self._count_stream(context)
+            if not context.add_callback(partial(self._forget_stream, context)):
+                self._forget_stream(context)
                 return
             caller = admit(context)
             with self._lock:
-                if context.is_active():  # else it has been forgotten
+                if context.is_active():  # otherwise _forget_stream has run already
                     self._streams[context] = caller
-            inner.of(caller)(self._awaited(requests, context), context, send)
+            inner.of(caller)(self._await_first(requests, context), context, send)
 
         handle.experimental_non_blocking = True  # type: ignore[attr-defined]
         return handle
 
-    def _enter(self, context: grpc.ServicerContext) -> None:
-        """Count a stream. Aborts it where its peer has its share."""
+    def _count_stream(self, context: grpc.ServicerContext) -> None:
+        """Counts a stream of the peer. Aborts it where the peer has its share."""
         try:
             self._stream_shares.enter(context.peer())
         except ResourceExhausted as error:
             abort(context, error)
 
-    def _awaited(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
-        """The messages, of which the first must come soon."""
+    def _await_first(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
+        """Yields the messages, of which the first must come soon."""
         self._half_open.add(context, context.cancel)
         try:
             first = next(requests, None)
@@ -279,14 +288,14 @@ class Guard(grpc.ServerInterceptor):
             yield first
             yield from requests
 
-    def _forget(self, context: grpc.ServicerContext) -> None:
+    def _forget_stream(self, context: grpc.ServicerContext) -> None:
         self._stream_shares.leave(context.peer())
         with self._lock:
             self._streams.pop(context, None)
 
-    def _for_strangers(self, handler: Any) -> Any:
-        """An open unary method, as a stream: few wait for their message at a time, and not
-        for long; beyond that the oldest goes."""
+    def _serve_strangers(self, handler: Any) -> Any:
+        """Returns an open unary method as a stream. Only a few calls wait for their message at a
+        time, and not for long; beyond that the oldest is cancelled."""
 
         def handle(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
             with self._lock:
@@ -301,7 +310,7 @@ class Guard(grpc.ServerInterceptor):
             try:
                 request = next(requests, None)
             except grpc.RpcError:
-                return  # gone, or cancelled
+                return  # the caller has left, or was cancelled
             finally:
                 limit.cancel()
                 with self._lock:
@@ -313,7 +322,7 @@ class Guard(grpc.ServerInterceptor):
             handle, handler.request_deserializer, handler.response_serializer
         )
 
-    def _watch(self) -> None:
+    def _keep_refreshing(self) -> None:
         while not self._stopped.wait(REFRESH_S):
             try:
                 self.refresh()
@@ -321,16 +330,16 @@ class Guard(grpc.ServerInterceptor):
                 log.exception("the tokens could not be read")
 
 
-def _lasts(inner: object) -> bool:
+def _is_lasting(inner: object) -> bool:
     return isinstance(inner, PerCaller) and inner.lasting
 
 
-def _authorise(method: str, rule: Rule, caller: Caller) -> None:
+def _check_scopes(method: str, rule: Rule, caller: Caller) -> None:
     if not rule.scopes <= caller.scopes:
         raise PermissionDenied(f"{method} needs the scope {' and '.join(sorted(rule.scopes))}")
 
 
-def _unary(
+def _guard_unary(
     admit: Callable[[grpc.ServicerContext], Caller], inner: Behaviour | PerCaller
 ) -> Behaviour:
     def handle(request: Any, context: grpc.ServicerContext) -> Any:
@@ -341,10 +350,10 @@ def _unary(
     return handle
 
 
-def _run_on(lane: Lane, behaviour: Callable[..., Any]) -> None:
-    """gRPC looks for a method's threads at its behaviour."""
+def _assign_lane(lane: Lane, behaviour: Callable[..., Any]) -> None:
+    """Sets the lane's threads at the behaviour, where gRPC looks for a method's threads."""
     behaviour.experimental_thread_pool = lane  # type: ignore[attr-defined]
 
 
-def _unknown(_: Any, context: grpc.ServicerContext) -> Any:
+def _refuse_unknown(_: Any, context: grpc.ServicerContext) -> Any:
     context.abort(grpc.StatusCode.UNIMPLEMENTED, "there is no such method")

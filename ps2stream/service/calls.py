@@ -1,4 +1,4 @@
-"""What the handlers share: parsing, deadlines, pipelined streams."""
+"""Helpers that the handlers share: parsing, deadlines and pipelined streams."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ M = TypeVar("M", bound=Message)
 T = TypeVar("T")
 PATIENCE_S = 60.0
 PIPELINE = 8
-"""Batches of one stream that may wait for their answers."""
+"""The number of batches of one stream that may wait for their answers."""
 
 
 def parse(kind: type[M], data: bytes, limit: int, name: str) -> M:
-    """The message in `data`. Raises InvalidArgument when it is none, or over `limit` bytes
-    (`name` in the error)."""
+    """Parses the message in `data`. Raises InvalidArgument when it is none, or larger than `limit`
+    bytes (called `name` in the error)."""
     _check_size(data, limit, name)
     try:
         return kind.FromString(data)
     except (DecodeError, UnicodeDecodeError):
-        raise _malformed(kind) from None
+        raise _malformed_message(kind) from None
 
 
 class RowField(NamedTuple):
-    """Where a request has its rows: the number of the repeated field, that of the message
-    around it (0: the request itself), and the path that an error names."""
+    """The place of a request's rows: the number of the repeated field, that of the message around
+    it (0 for the request itself), and the path that an error names."""
 
     outer: int
     inner: int
@@ -50,26 +50,26 @@ ID_ROWS = RowField(0, 1, "ids")
 
 
 def parse_batch(kind: type[M], data: bytes, rows: RowField) -> M:
-    """Parses a message that carries a batch, once `check_batch` has passed it."""
+    """Parses a message that carries a batch, after `check_batch`."""
     check_batch(kind, data, rows)
     return parse(kind, data, BATCH_BYTES, "batch_bytes")
 
 
 def check_batch(kind: type[Message], data: bytes, rows: RowField) -> int:
-    """How many rows the batch has as messages, counted before anything is built for them. Raises
-    InvalidArgument for one of more than BATCH_BYTES bytes or BATCH_ROWS rows."""
+    """Returns how many rows the batch has as messages, counted before anything is built for them.
+    Raises InvalidArgument for a batch of more than BATCH_BYTES bytes or BATCH_ROWS rows."""
     _check_size(data, BATCH_BYTES, "batch_bytes")
     column = np.frombuffer(data, np.uint8)
     count = count_entries(column, rows.outer, rows.inner, BATCH_ROWS)
     if count == BAD:
-        raise _malformed(kind)
+        raise _malformed_message(kind)
     if count > BATCH_ROWS:
         raise InvalidArgument([Violation(rows.path, rows_problem())])
     return int(count)
 
 
 def rows_problem() -> str:
-    """What is wrong with a batch of too many rows."""
+    """Returns the error text for a batch of too many rows."""
     return f"holds more rows than the limit batch_rows {BATCH_ROWS}"
 
 
@@ -79,14 +79,14 @@ def _check_size(data: bytes, limit: int, name: str) -> None:
         raise InvalidArgument([Violation("request", problem)])
 
 
-def _malformed(kind: type[Message]) -> InvalidArgument:
+def _malformed_message(kind: type[Message]) -> InvalidArgument:
     problem = f"is not a {kind.DESCRIPTOR.full_name}"
     return InvalidArgument([Violation("request", problem)])
 
 
 def wait(future: Future[T], context: grpc.ServicerContext) -> T:
-    """The future's result within the call's deadline. Raises TimeoutError at the deadline,
-    Unavailable when there is none and nothing comes."""
+    """Returns the future's result within the call's deadline. Raises TimeoutError at the deadline,
+    and Unavailable when there is no deadline and no result within PATIENCE_S."""
     left = context.time_remaining()
     try:
         return future.result(PATIENCE_S if left is None else min(left, PATIENCE_S))
@@ -97,7 +97,7 @@ def wait(future: Future[T], context: grpc.ServicerContext) -> T:
 
 
 def name_problem(name: str, kind: Literal["id", "session"]) -> str:
-    """What is wrong with a name of a query or session; empty when nothing is."""
+    """Returns the error text for a bad name of a query or session, empty for a good one."""
     size = len(name.encode())
     limit = ID_BYTES if kind == "id" else SESSION_BYTES
     if not 0 < size <= limit:
@@ -105,12 +105,12 @@ def name_problem(name: str, kind: Literal["id", "session"]) -> str:
     return "holds a NUL character" if "\0" in name else ""
 
 
-def no_session() -> Unavailable:
-    """What a session without a number means."""
+def session_not_made() -> Unavailable:
+    """Returns the error for a session that got no number."""
     return Unavailable("the ledger could not be written; the session was not made")
 
 
-def in_time(context: grpc.ServicerContext) -> None:
+def check_deadline(context: grpc.ServicerContext) -> None:
     """Raises TimeoutError when the caller no longer waits for the answer."""
     left = context.time_remaining()
     if left is not None and left <= 0:
@@ -120,11 +120,11 @@ def in_time(context: grpc.ServicerContext) -> None:
 def pipelined(
     requests: Iterator[bytes], begin: Callable[[bytes], Callable[[], bytes] | HeldBack]
 ) -> Iterator[bytes]:
-    """Answers in order, with up to PIPELINE requests under way.
+    """Yields answers in order, with up to PIPELINE requests under way.
 
-    `begin` starts a request on a thread that reads ahead; what it returns waits for the
-    answer on the caller's. While an answer is held back nothing more is read. An error ends
-    the stream after the answers before it.
+    `begin` starts a request on a thread that reads ahead; what it returns waits for the answer on
+    the caller's thread. While an answer is held back, nothing more is read. An error ends the
+    stream after the answers before it.
     """
     pending: queue.Queue[Callable[[], bytes] | Exception | None] = queue.Queue(PIPELINE)
     gone = threading.Event()
@@ -144,7 +144,7 @@ def pipelined(
                 del request  # nothing may hold a message until the next one comes
                 if isinstance(begun, HeldBack):
                     gone.wait(begun.seconds)
-                    begun = partial(bytes, begun.tell())
+                    begun = partial(bytes, begun.finish())
                 put(begun)
                 if gone.is_set():
                     return

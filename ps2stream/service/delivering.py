@@ -1,4 +1,5 @@
-"""Deliver: relays a session's encoded batches, unparsed, from the gateway to the stream."""
+"""The Deliver streams: they relay a session's encoded batches, unparsed, from the gateway to the
+client."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import grpc
 from ps2stream.dispatcher.gateway import Gateway, Sink, Stream
 from ps2stream.errors import FailedPrecondition, InvalidArgument, Unavailable, Violation
 from ps2stream.limits import REQUEST_BYTES
-from ps2stream.service.calls import name_problem, no_session, parse, wait
+from ps2stream.service.calls import name_problem, parse, session_not_made, wait
 from ps2stream.service.inbox import Cut, End, Held, Inbox
 from ps2stream.service.open_calls import Courier, OpenCall
 from ps2stream.v1 import delivery_pb2
@@ -20,12 +21,12 @@ CREDIT_BATCHES = 256
 CREDIT_BYTES = 1 << 20
 MAX_CREDIT_BATCHES = 4096
 MAX_CREDIT_BYTES = 8 << 20
-"""Credits bound what waits here for a slow stream; inbox.py what waits for all of them."""
+"""Credits bound what waits here for a slow stream; inbox.py bounds what waits for all streams."""
 
 
 class Couriers(NamedTuple):
-    """Threads of a server, for all Deliver streams: one writes, one deals with what clients
-    say, which may have to wait for the dispatcher."""
+    """The two threads of a server that serve all Deliver streams: one writes; the other handles the
+    messages of clients, for which it may have to wait for the dispatcher."""
 
     writes: Courier
     credits: Courier
@@ -35,26 +36,26 @@ class Couriers(NamedTuple):
         return cls(Courier("ps2stream-deliver"), Courier("ps2stream-credits"))
 
     def close(self) -> None:
-        self.writes.close()  # which may still tell the other that a stream has ended
+        self.writes.close()  # it may still give the other thread the end of a stream
         self.credits.close()
 
 
 class Delivering:
-    """All Deliver streams of a tenant; `held` is what waits for those of all tenants."""
+    """All Deliver streams of a tenant. `held` is what waits for the streams of all tenants."""
 
-    def __init__(self, gateway: Gateway, held: Held, couriers: Couriers) -> None:
+    def __init__(self, gateway: Gateway, held: Held, threads: Couriers) -> None:
         self._gateway = gateway
         self._held = held
-        self._couriers = couriers
+        self._threads = threads
         self._open: dict[grpc.ServicerContext, Inbox] = {}
         self._stopping = False
 
     def deliver(
         self, requests: Iterator[bytes], context: grpc.ServicerContext, send: Callable[[None], None]
     ) -> None:
-        """The handler, which opens the stream; it ends with FAILED_PRECONDITION when another
-        stream takes over."""
-        start = _start(next(requests, b""))
+        """Handles a call by opening the stream, which ends with FAILED_PRECONDITION when another
+        stream of the session takes over."""
+        start = _read_start(next(requests, b""))
         inbox = self._held.open()
 
         def sink(data: bytes | Exception) -> bool:
@@ -70,8 +71,8 @@ class Delivering:
         self._open[context] = inbox
         try:
             if self._stopping:
-                raise _stopping()
-            stream = self._attach(start, sink, context)
+                raise _service_stopping()
+            stream = self._attach_stream(start, sink, context)
         except BaseException:
             leave()
             raise
@@ -82,29 +83,29 @@ class Delivering:
             finally:
                 leave()
 
-        if not context.add_callback(lambda: self._couriers.credits.do(close)):
+        if not context.add_callback(lambda: self._threads.credits.do(close)):
             close()
             return
         started = delivery_pb2.Started(
             session=stream.session, epoch=stream.epoch, incarnation=self._gateway.incarnation
         )
         first = delivery_pb2.DeliverResponse(started=started).SerializeToString()
-        Relay(stream, OpenCall(context, send), inbox, self._couriers, close).begin(first)
+        Relay(stream, OpenCall(context, send), inbox, self._threads, close).begin(first)
 
     def stop(self) -> None:
-        """End all streams with UNAVAILABLE, so that clients look for another server."""
+        """Ends all streams with UNAVAILABLE, so that clients look for another server."""
         self._stopping = True
         for inbox in tuple(self._open.values()):
-            inbox.end(_stopping())
+            inbox.end(_service_stopping())
 
     def end(self, context: grpc.ServicerContext, error: Exception) -> bool:
-        """End one stream with `error`; False when there is no such stream."""
+        """Ends one stream with `error`; returns False when there is no such stream."""
         inbox = self._open.get(context)
         if inbox is not None:
             inbox.end(error)
         return inbox is not None
 
-    def _attach(
+    def _attach_stream(
         self, start: delivery_pb2.Start, sink: Sink, context: grpc.ServicerContext
     ) -> Stream:
         fields = start.fields.text | start.fields.position << 1 | start.fields.time << 2
@@ -114,7 +115,7 @@ class Delivering:
             start.credit_batches or CREDIT_BATCHES,
             start.credit_bytes or CREDIT_BYTES,
             sink,
-            self._resume(start),
+            self._read_cursor(start),
             start.cursor.session,
         )
         try:
@@ -124,11 +125,11 @@ class Delivering:
             raise
         if not stream.session:
             stream.close()
-            raise no_session()
+            raise session_not_made()
         return stream
 
-    def _resume(self, start: delivery_pb2.Start) -> int:
-        """The number of the last pair that the client has dealt with, as far as it says."""
+    def _read_cursor(self, start: delivery_pb2.Start) -> int:
+        """Returns the number of the last pair that the client reports to have dealt with."""
         if not start.HasField("cursor"):
             return 0
         if start.cursor.incarnation != self._gateway.incarnation:
@@ -139,91 +140,92 @@ class Delivering:
 
 
 class Relay:
-    """Of one stream: what its inbox has goes to the client, one message at a time; credits are
-    passed on, never more than was sent: the bound is the Start's. `close` lets go of both."""
+    """The relay of one stream. It sends what the stream's inbox holds to the client, one message at
+    a time, and passes credits on, never more than was sent, so that those of the Start stay the
+    bound. `close` releases the stream and the inbox."""
 
     def __init__(
         self,
         stream: Stream,
         call: OpenCall,
         inbox: Inbox,
-        couriers: Couriers,
+        threads: Couriers,
         close: Callable[[], None],
     ) -> None:
         self._stream = stream
         self._call = call
         self._inbox = inbox
-        self._writes, self._credits = couriers
+        self._writes, self._credits = threads
         self._close = close
-        self._busy = True  # something is being written, or all is
+        self._busy = True  # something is being written, or everything has been
         self._sent_batches = 0
         self._sent_bytes = 0
         self._credited_batches = 0
         self._credited_bytes = 0
 
     def begin(self, first: bytes) -> None:
-        """Write this before all else."""
-        self._inbox.ready = self._ready
-        self._call.write(first, self._written)
-        self._call.read(self._said)
+        """Writes this message before all others."""
+        self._inbox.ready = self._schedule_if_idle
+        self._call.write(first, self._schedule_write)
+        self._call.read(self._schedule_message)
 
-    def _written(self) -> None:
-        self._writes.do(self._next)
+    def _schedule_write(self) -> None:
+        self._writes.do(self._write_next)
 
-    def _ready(self) -> None:
+    def _schedule_if_idle(self) -> None:
         if not self._busy:
-            self._writes.do(self._more)
+            self._writes.do(self._write_if_idle)
 
-    def _more(self) -> None:
+    def _write_if_idle(self) -> None:
         if not self._busy:
-            self._next()
+            self._write_next()
 
-    def _next(self) -> None:
+    def _write_next(self) -> None:
         self._busy = False
         match self._inbox.take():
             case None:
                 return
             case Cut():
-                self._credits.do(self._again)
+                self._credits.do(self._restart_after_cut)
             case End(error):
-                self._credits.do(lambda: self._finish(error))
+                self._credits.do(lambda: self._end_call(error))
             case data:
                 self._sent_batches += 1
                 self._sent_bytes += len(data)
-                self._call.write(data, self._written)
+                self._call.write(data, self._schedule_write)
         self._busy = True
 
-    def _again(self) -> None:
+    def _restart_after_cut(self) -> None:
         try:
             self._stream.again(self._inbox.go_on)
         except Exception as error:  # noqa: BLE001
             self._inbox.end(error)
-        self._written()
+        self._schedule_write()
 
-    def _finish(self, error: Exception | None) -> None:
+    def _end_call(self, error: Exception | None) -> None:
         try:
             self._close()
         finally:
             self._call.end(error)
 
-    def _said(self, data: bytes | None) -> None:
-        self._credits.do(lambda: self._hear(data))
+    def _schedule_message(self, data: bytes | None) -> None:
+        self._credits.do(lambda: self._handle_message(data))
 
-    def _hear(self, data: bytes | None) -> None:
+    def _handle_message(self, data: bytes | None) -> None:
         if data is None:  # the client has ended its side, which ends the stream
             self._inbox.end()
             return
         try:
             request = parse(delivery_pb2.DeliverRequest, data, REQUEST_BYTES, "request_bytes")
             if request.WhichOneof("event") != "credit":
-                raise _invalid("event", "expected a credit after the start")
-            self._pass_on(request.credit)
+                raise _invalid_field("event", "expected a credit after the start")
+            self._grant_credit(request.credit)
         except Exception as error:  # noqa: BLE001
             self._inbox.end(error)
         else:
-            self._call.read(self._said)
+            self._call.read(self._schedule_message)
 
-    def _pass_on(self, credit: delivery_pb2.Credit) -> None:
+    def _grant_credit(self, credit: delivery_pb2.Credit) -> None:
         batches = min(credit.batches, self._sent_batches - self._credited_batches)
         size = min(credit.bytes, self._sent_bytes - self._credited_bytes)
         self._credited_batches += batches
@@ -231,19 +233,19 @@ class Relay:
         self._stream.credit(batches, size, min(credit.ack, (1 << 63) - 1))
 
 
-def _start(data: bytes) -> delivery_pb2.Start:
+def _read_start(data: bytes) -> delivery_pb2.Start:
     request = parse(delivery_pb2.DeliverRequest, data, REQUEST_BYTES, "request_bytes")
     if request.WhichOneof("event") != "start":
-        raise _invalid("event", "the first message must be a start")
+        raise _invalid_field("event", "the first message must be a start")
     start = request.start
     if problem := name_problem(start.session, "session"):
-        raise _invalid("start.session", problem)
+        raise _invalid_field("start.session", problem)
     for name, value, limit in (
         ("credit_batches", start.credit_batches, MAX_CREDIT_BATCHES),
         ("credit_bytes", start.credit_bytes, MAX_CREDIT_BYTES),
     ):
         if value > limit:
-            raise _invalid(f"start.{name}", f"{value} is over the limit {name} {limit}")
+            raise _invalid_field(f"start.{name}", f"{value} is over the limit {name} {limit}")
     return start
 
 
@@ -252,9 +254,9 @@ def _close_late(attaching: Future[Stream]) -> None:
         attaching.result().close()
 
 
-def _invalid(field: str, problem: str) -> InvalidArgument:
+def _invalid_field(field: str, problem: str) -> InvalidArgument:
     return InvalidArgument([Violation(field, problem)])
 
 
-def _stopping() -> Unavailable:
+def _service_stopping() -> Unavailable:
     return Unavailable("the service is stopping")

@@ -1,4 +1,4 @@
-"""Why an object matches a query or does not, in words that a subscriber understands."""
+"""Explanations, in a subscriber's words, of why an object matches a query or does not."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _CELL = (1 << LEVEL_SHIFT) - 1
 
 
 def region_test(region: Region, lon: float, lat: float) -> explain_pb2.RegionTest:
-    """The region on a point, degrees."""
+    """Tests the region at a point, in degrees."""
     inside = region.contains(lon, lat)
-    where = f"({_exact(lon)}, {_exact(lat)})"
+    where = f"({_format_exactly(lon)}, {_format_exactly(lat)})"
     match region:
         case Rect(west, south, east, north):
             beyond = [
@@ -26,7 +26,7 @@ def region_test(region: Region, lon: float, lat: float) -> explain_pb2.RegionTes
                 )
                 if out
             ]
-            sides = [_exact(side) for side in (west, east, south, north)]
+            sides = [_format_exactly(side) for side in (west, east, south, north)]
             box = "{}..{} E, {}..{} N".format(*sides)
             detail = f"{where} lies {f'{beyond[0]} of' if beyond else 'in'} {box}"
             return explain_pb2.RegionTest(inside=inside, detail=detail)
@@ -34,27 +34,27 @@ def region_test(region: Region, lon: float, lat: float) -> explain_pb2.RegionTes
             away = float(haversine_km(x, y, float(lon), float(lat)))
             far = f"{away:.6g}"
             if (float(far) <= radius) != inside or float(far) == radius:  # rounding would lie
-                far = _exact(away)
-            centre = f"({_exact(x)}, {_exact(y)})"
-            detail = f"{where} is {far} km from {centre}, the radius {_exact(radius)} km"
+                far = _format_exactly(away)
+            centre = f"({_format_exactly(x)}, {_format_exactly(y)})"
+            detail = f"{where} is {far} km from {centre}, the radius {_format_exactly(radius)} km"
             return explain_pb2.RegionTest(inside=inside, detail=detail, distance_km=away)
         case Polygon():
-            bounds = ", ".join(map(_exact, region.geometry.bounds))
+            bounds = ", ".join(map(_format_exactly, region.geometry.bounds))
             detail = f"{where} lies {'in' if inside else 'outside'} the polygon within {bounds}"
             return explain_pb2.RegionTest(inside=inside, detail=detail)
     return explain_pb2.RegionTest(inside=True, detail="the whole world")
 
 
-def _exact(value: float) -> str:
-    """With as many digits as tell it from any other."""
+def _format_exactly(value: float) -> str:
+    """Formats a number with as many digits as distinguish it from any other."""
     return repr(float(value)).removesuffix(".0")
 
 
 def unit_of(
     meeting: Meeting, at: int, term: str, bounds: tuple[float, float, float, float]
 ) -> explain_pb2.Unit:
-    """The object's cell with posting term number `at`, called `term`; bounds: of the cell, west,
-    south, width, height in degrees."""
+    """Returns the unit of the object's cell and posting term number `at`, which is called `term`.
+    `bounds` of the cell are west, south, width and height in degrees."""
     west, south, width, height = bounds
     posted = len(meeting.owners) > 0
     return explain_pb2.Unit(
@@ -71,7 +71,7 @@ def unit_of(
 
 
 def reason_of(found: explain_pb2.ExplainMatchResponse) -> str:
-    """What decided, in a sentence."""
+    """Returns what decided the match, in a sentence."""
     if found.matches:
         unit = next(unit for unit in found.units if unit.decides)
         why = f"the term {unit.term!r}" if unit.term else "any text"
@@ -81,16 +81,16 @@ def reason_of(found: explain_pb2.ExplainMatchResponse) -> str:
         )
     lacks = []
     if found.HasField("text") and not found.text.holds:
-        lacks.append(f"its text does not satisfy {_culprit(found.text)}")
+        lacks.append(f"its text does not satisfy {_find_failing_part(found.text)}")
     if not found.region.inside:
         lacks.append(f"it is not in the region: {found.region.detail}")
     if not lacks:
         return "the index says no where the definition says yes: this is a bug, report it"
-    return f"it does not match: {', and '.join(lacks)}; {_asked(found)}"
+    return f"it does not match: {', and '.join(lacks)}; {_describe_decision(found)}"
 
 
-def _asked(found: explain_pb2.ExplainMatchResponse) -> str:
-    """Where that is decided, of an object that does not match."""
+def _describe_decision(found: explain_pb2.ExplainMatchResponse) -> str:
+    """Describes where it is decided that an object does not match."""
     by = f"by plan version {found.plan_version}"
     decides = next((unit for unit in found.units if unit.decides), None)
     if decides is not None:
@@ -102,11 +102,11 @@ def _asked(found: explain_pb2.ExplainMatchResponse) -> str:
     return f"{by}, no worker looks at it: the query is not posted in its cell"
 
 
-def _culprit(clause: explain_pb2.Clause) -> str:
-    """The smallest part that is to blame: of a conjunction the one that fails."""
+def _find_failing_part(clause: explain_pb2.Clause) -> str:
+    """Returns the text of the smallest part that fails: of a conjunction, the part that does."""
     failing = [part for part in clause.parts if not part.holds]
     if clause.kind == "and" and len(failing) == 1:
-        return _culprit(failing[0])
+        return _find_failing_part(failing[0])
     if clause.kind == "and":
         return " nor ".join(f"({part.text})" if part.parts else part.text for part in failing)
     return clause.text

@@ -1,4 +1,4 @@
-"""The threads of calls at the door of PublishAdmission: they wait for their turn here."""
+"""The gate before PublishAdmission, at which the threads of calls wait for their turn."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ps2stream.errors import ResourceExhausted
 from ps2stream.service.admission import AdmissionTicket, PublishAdmission, RefusalPace
 
 RETRY_MS = 200
-"""When to send a batch again that the budget had no room for."""
+"""The time after which to send a batch again that the budget had no room for."""
 REFUSED_BYTES_PER_S = 32 << 20
-"""What may come of publications that are refused: to read it takes from those that are not."""
+"""The rate at which refused publications may come, for reading them slows the others down."""
 HOLD_S = 5.0
 
 
 class PublishGate:
-    """The one admission of a server. Safe for threads. `limit_bytes`: the budget."""
+    """The one admission of a server, with a budget of `limit_bytes`. It is safe for threads."""
 
     def __init__(self, limit_bytes: int, turns: int | None = None) -> None:
         self._limit_bytes = limit_bytes
@@ -28,13 +28,13 @@ class PublishGate:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that are accepted and not yet routed and synced."""
+        """The bytes that are accepted and not yet routed and synced."""
         return self._admission.held_bytes
 
     def enter(self, caller: Hashable, size_bytes: int, wait_s: float) -> AdmissionTicket:
-        """A ticket once `caller` may go on, which then parses and analyses until `end_turn`, and
-        holds its bytes until `leave`. Raises ResourceExhausted, naming the limit, when it is not
-        admitted within `wait_s` seconds."""
+        """Returns a ticket once `caller` may go on. It then parses and analyses until `end_turn`,
+        and holds its bytes until `leave`. Raises ResourceExhausted, naming the limit, when the
+        caller is not admitted within `wait_s` seconds."""
         with self._lock:
             ticket = self._admission.request(caller, size_bytes)
             if ticket is not None and ticket.admitted:
@@ -47,7 +47,7 @@ class PublishGate:
                 del self._waiting[ticket]
                 if ticket.admitted:
                     return ticket
-                self._wake(self._admission.leave(ticket))
+                self._wake_admitted(self._admission.leave(ticket))
         raise ResourceExhausted(
             f"publish: the caller's share of {self._limit_bytes} bytes on their way is taken, "
             "the limit (intake_bytes)",
@@ -55,31 +55,33 @@ class PublishGate:
         )
 
     def set_congested(self, congested: bool) -> None:
-        """Whether what is routed waits for workers or mergers; then only small ones enter."""
+        """Sets whether routed batches wait for workers or mergers; while they do, only small
+        publications enter."""
         with self._lock:
             if congested != self._admission.congested:
-                self._wake(self._admission.set_congested(congested))
+                self._wake_admitted(self._admission.set_congested(congested))
 
     def begin_refusal(self, size_bytes: int) -> float:
-        """A publication is refused; seconds to hold the answer back, until `end_refusal`."""
+        """Notes that a publication is refused, and returns the seconds to hold the answer back,
+        until `end_refusal`."""
         with self._lock:
             return self._pace.begin(size_bytes)
 
     def end_refusal(self) -> None:
-        """The answer is on its way."""
+        """Notes that the answer is on its way."""
         with self._lock:
             self._pace.end()
 
     def end_turn(self, ticket: AdmissionTicket) -> None:
-        """The publication is analysed, or refused before."""
+        """Notes that the publication is analysed, or was refused before."""
         with self._lock:
-            self._wake(self._admission.end_turn(ticket))
+            self._wake_admitted(self._admission.end_turn(ticket))
 
     def leave(self, ticket: AdmissionTicket) -> None:
-        """The publication is on its way, or was given up; once is enough."""
+        """Notes that the publication is on its way, or was given up. It may be called again."""
         with self._lock:
-            self._wake(self._admission.leave(ticket))
+            self._wake_admitted(self._admission.leave(ticket))
 
-    def _wake(self, admitted: list[AdmissionTicket]) -> None:
+    def _wake_admitted(self, admitted: list[AdmissionTicket]) -> None:
         for ticket in admitted:
             self._waiting[ticket].set()

@@ -1,7 +1,7 @@
 """Calls in progress by connection and host, and calls whose message has not come.
 
-A call is opened by a few bytes. What it may hold until its message is there, and how many of
-them one peer may open, is decided here; that takes no thread but one for all deadlines.
+A call is opened by a few bytes. This module decides what it may hold until its message is there,
+and how many of them one peer may open. That takes no thread but one for all deadlines.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ HALF_OPEN_CALLS: Final = 4096
 
 
 class PeerLimits(NamedTuple):
-    """How many calls in progress one connection and one host may have."""
+    """The number of calls in progress that one connection and one host may have."""
 
     connection: int
     host: int
 
 
 class PeerShares:
-    """Calls in progress by who made them. A peer is as gRPC names it: `ipv4:10.0.0.7:4711`."""
+    """The calls in progress of each peer, which is named as by gRPC: `ipv4:10.0.0.7:4711`."""
 
     def __init__(self, limits: PeerLimits, name: str) -> None:
-        """`name`: of the limit, in errors."""
+        """Makes the shares; `name` is that of the limit, in errors."""
         self.limits = limits
         self._name = name
         self._calls: Counter[str] = Counter()
@@ -40,28 +40,29 @@ class PeerShares:
     def enter(self, peer: str) -> None:
         """Counts one more call. Raises ResourceExhausted where the peer has its share."""
         with self._lock:
-            for key, limit, kind in self._keys(peer):
+            for key, limit, kind in self._list_keys(peer):
                 if self._calls[key] >= limit:
                     raise ResourceExhausted(
                         f"{limit} calls of this {kind} are in progress, the limit ({self._name})"
                     )
-            for key, _, _ in self._keys(peer):
+            for key, _, _ in self._list_keys(peer):
                 self._calls[key] += 1
 
     def leave(self, peer: str) -> None:
-        """One of its calls has ended."""
+        """Counts one call of the peer less."""
         with self._lock:
-            for key, _, _ in self._keys(peer):
+            for key, _, _ in self._list_keys(peer):
                 self._calls[key] -= 1
                 if not self._calls[key]:
                     del self._calls[key]
 
     def __len__(self) -> int:
-        """Peers with calls in progress: connections and hosts."""
+        """Returns the number of peers with calls in progress: connections and hosts."""
         return len(self._calls)
 
-    def _keys(self, peer: str) -> list[tuple[str, int, str]]:
-        """What the peer is counted under: who comes by a Unix socket is one host and unnamed."""
+    def _list_keys(self, peer: str) -> list[tuple[str, int, str]]:
+        """Returns what the peer is counted under: all peers of a Unix socket are one host without a
+        name."""
         if not peer.startswith("ip"):
             return [(peer, self.limits.host, "host")]
         host = peer.rpartition(":")[0]
@@ -72,8 +73,8 @@ class PeerShares:
 
 
 class HalfOpenCalls:
-    """Calls that wait for their message: each is ended after `limit_s` seconds, and the oldest
-    one earlier, when there are more than `most`."""
+    """The calls that wait for their message. Each is ended after `limit_s` seconds, and the oldest
+    one earlier when there are more than `most`."""
 
     def __init__(self, limit_s: float = HALF_OPEN_S, most: int = HALF_OPEN_CALLS) -> None:
         self.limit_s = limit_s
@@ -81,38 +82,42 @@ class HalfOpenCalls:
         self._calls: OrderedDict[Hashable, tuple[float, Callable[[], object]]] = OrderedDict()
         self._changed = threading.Condition()
         self._stopped = False
-        threading.Thread(target=self._run, daemon=True, name="ps2stream-half-open").start()
+        threading.Thread(
+            target=self._end_overdue_calls, daemon=True, name="ps2stream-half-open"
+        ).start()
 
     def __len__(self) -> int:
         return len(self._calls)
 
     def add(self, call: Hashable, end: Callable[[], object]) -> None:
-        """From now on `call` is waited for; `end` ends it, on a thread of this one's."""
+        """Starts to wait for `call`'s message; `end` ends the call, on a thread of its own."""
         with self._changed:
             self._calls[call] = time.monotonic() + self.limit_s, end
             if len(self._calls) == 1 or len(self._calls) > self._most:
                 self._changed.notify()
 
     def drop(self, call: Hashable) -> bool:
-        """Its message has come, or it has ended; False where it has been dropped or ended."""
+        """Stops waiting for the call, because its message has come or it has ended. Returns False
+        when it has been dropped or ended before."""
         with self._changed:
             return self._calls.pop(call, None) is not None
 
     def stop(self) -> None:
-        """End no more calls."""
+        """Ends no more calls."""
         with self._changed:
             self._stopped = True
             self._changed.notify()
 
-    def _run(self) -> None:
-        while (end := self._next_overdue()) is not None:
+    def _end_overdue_calls(self) -> None:
+        while (end := self._await_overdue()) is not None:
             try:
                 end()
             except Exception:
                 log.exception("a call that sent nothing could not be ended")
 
-    def _next_overdue(self) -> Callable[[], object] | None:
-        """Waits for the next call that is to end; None once stopped."""
+    def _await_overdue(self) -> Callable[[], object] | None:
+        """Waits for the next call that is overdue and returns what ends it, or None once
+        stopped."""
         with self._changed:
             while not self._stopped:
                 if not self._calls:

@@ -1,4 +1,4 @@
-"""Who calls: a token's bearer, or the owner of a client certificate."""
+"""The identities of callers: the bearer of a token, or the owner of a client certificate."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from ps2stream.security import Scope, Security
 
 PATIENCE_S = 1.0
 STALE_S = 60.0
-"""A dispatcher that has not heard of the tokens for so long cannot know what was revoked."""
+"""A dispatcher that has not received the tokens for this long cannot know what was revoked."""
 _NOBODY = "send a token (authorization: Bearer ...) or a known certificate"
 Metadata = Iterable[tuple[str, str | bytes]]
 
 
 class Caller(NamedTuple):
-    """An identity. token "": a client certificate, or nobody asked."""
+    """An identity. The token is "" for a client certificate, and for anyone when no identity is
+    required."""
 
     tenant: str = ""
     scopes: frozenset[Scope] = frozenset(Scope)
@@ -30,32 +31,32 @@ class Caller(NamedTuple):
 
 
 class Identities:
-    """The tokens as the gateway last told them, and the certificates that are known."""
+    """The tokens as the gateway last reported them, and the certificates that are known."""
 
     def __init__(self, security: Security, gateway: Gateway) -> None:
         self._security = security
         self._gateway = gateway
         self._table = Table()
         self._read_ms = 0
-        self._asking = threading.Lock()  # so that no older answer comes after a newer one
+        self._refreshing = threading.Lock()  # so that no older answer comes after a newer one
 
     def __len__(self) -> int:
         return len(self._table) + len(self._security.identities)
 
     def refresh(self) -> None:
-        """Ask which tokens there are."""
-        with self._asking:
-            asked = self._gateway.clock_ms()
+        """Fetches the tokens from the gateway."""
+        with self._refreshing:
+            requested_ms = self._gateway.clock_ms()
             try:
                 reply = self._gateway.tokens().result(PATIENCE_S)
             except TimeoutError:
-                return  # asked again soon; STALE_S bounds how often
+                return  # the next refresh comes soon; STALE_S bounds how long this may go on
             self._table = Table(tokens.decode(reply.tokens.tobytes()))
-            self._read_ms = asked
+            self._read_ms = requested_ms
 
     def by_token(self, metadata: Metadata) -> Caller | None:
-        """The bearer of the token that was sent; None when none was, and a certificate may
-        say who it is. Raises Unauthenticated."""
+        """Returns the bearer of the token that was sent, or None when none was sent and a
+        certificate may identify the caller. Raises Unauthenticated."""
         sent = [value for key, value in metadata if key == "authorization"]
         if not sent and self._security.identities:
             return None
@@ -69,8 +70,8 @@ class Identities:
         return Caller(found.tenant, found.scopes, found.id)
 
     def check(self, id: str) -> None:
-        """Raises Unauthenticated for a token that holds no more, Unavailable when that is not
-        known."""
+        """Raises Unauthenticated for a token that is no longer valid, and Unavailable when that is
+        not known."""
         now = self._gateway.clock_ms()
         found = self._table.get(id)
         if found is None:
@@ -81,13 +82,13 @@ class Identities:
             raise Unavailable(f"whether tokens hold could not be asked for {STALE_S:g} s")
 
     def by_certificate(self, context: grpc.ServicerContext) -> Caller:
-        """The owner of the certificate. Its SPIFFE id counts, or without any its common name.
-        Raises Unauthenticated."""
+        """Returns the owner of the certificate. Its SPIFFE id counts, or its common name when it
+        has none. Raises Unauthenticated."""
         shown: Mapping[str, Sequence[bytes]] = context.auth_context()  # type: ignore[assignment]
-        alternative = (_text(v) for v in shown.get("x509_subject_alternative_name", ()))
+        alternative = (_decode_text(v) for v in shown.get("x509_subject_alternative_name", ()))
         names = [name for name in alternative if name.startswith("spiffe://")]
         if not names:
-            common = (_text(v) for v in shown.get("x509_common_name", ()))
+            common = (_decode_text(v) for v in shown.get("x509_common_name", ()))
             names = [name for name in common if not name.startswith("spiffe://")]
         identity = self._security.identities.get(names[0]) if len(names) == 1 else None
         if identity is None:
@@ -95,5 +96,5 @@ class Identities:
         return Caller(identity.tenant, identity.scopes)
 
 
-def _text(value: bytes) -> str:
+def _decode_text(value: bytes) -> str:
     return value.decode("utf-8", "replace")

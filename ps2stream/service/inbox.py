@@ -1,9 +1,9 @@
-"""What waits in a dispatcher for the streams of slow clients, within one bound for all.
+"""The batches that wait in a dispatcher for the streams of slow clients, within one bound for all.
 
-Credits bound what one stream can hold. All together hold so many bytes: beyond that, the
-stream that has taken nothing for longest is cut. But for one batch, so that it gets on, what it
-held is let go of, for the match log has it; once its client takes again, it begins anew behind
-what is acknowledged.
+Credits bound what one stream can hold. All streams together hold at most a number of bytes: beyond
+that, the stream that has taken nothing for longest is cut. It keeps one batch, so that it gets on;
+the others are dropped, for the match log has them. Once its client takes again, the stream begins
+anew behind what is acknowledged.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ HELD_BYTES = 16 << 20
 
 
 class Cut(NamedTuple):
-    """So many batches and bytes were let go of."""
+    """The number of batches and bytes that were dropped."""
 
     batches: int
     bytes: int
 
 
 class End(NamedTuple):
-    """Nothing follows."""
+    """The end of a stream: nothing follows. `error` is what it ends with."""
 
     error: Exception | None
 
 
 class Inbox:
-    """Of one stream. `ready` is called when there is something to take."""
+    """The inbox of one stream. `ready` is called when there is something to take."""
 
     def __init__(self, held: Held) -> None:
         self._held = held
@@ -43,7 +43,7 @@ class Inbox:
         self.moved = 0
 
     def put(self, data: bytes) -> bool:
-        """Whether it was let go of, here or lately."""
+        """Stores a batch, or drops it while the inbox is cut. Returns whether it is cut."""
         with self._held.lock:
             if self._cut is None:
                 if not self._items:
@@ -58,52 +58,53 @@ class Inbox:
         return cut
 
     def end(self, error: Exception | None = None) -> None:
-        """Nothing follows; the first end counts."""
+        """Ends the inbox, so that nothing follows; the first end counts."""
         with self._held.lock:
             if self._end is None:
                 self._end = End(error)
         self.ready()
 
     def take(self) -> bytes | Cut | End | None:
-        """The next batch; the End; a Cut, which stays until `go_on`; None where there is
-        nothing yet."""
+        """Returns the next batch, or the End, or a Cut, which stays until `go_on`, or None where
+        there is nothing yet."""
         with self._held.lock:
             if self._items:
                 data = self._items.popleft()
                 if self._cut is None:
-                    self._let_go(len(data))
+                    self._release_bytes(len(data))
                 self.moved = self._held.moment()
                 return data
             return self._end or self._cut
 
     def go_on(self) -> Cut:
-        """Take again; what was let go of meanwhile."""
+        """Stores batches again, and returns what was dropped meanwhile."""
         with self._held.lock:
             cut, self._cut = self._cut, None
             return cut or Cut(0, 0)
 
     def cut(self) -> None:
-        """Let go of all but the first batch, which counts no more. Called under the lock."""
+        """Drops all but the first batch, whose bytes count no more. Called under the lock."""
         first = self._items.popleft()
         self._cut = Cut(len(self._items), self.size - len(first))
         self._items = deque([first])
-        self._let_go(self.size)
+        self._release_bytes(self.size)
 
     def close(self) -> None:
-        """The stream is gone."""
+        """Empties the inbox of a stream that is gone."""
         with self._held.lock:
             self._items.clear()
-            self._let_go(self.size)
+            self._release_bytes(self.size)
             self._cut = Cut(0, 0)
             self._held.inboxes.discard(self)
 
-    def _let_go(self, size: int) -> None:
+    def _release_bytes(self, size: int) -> None:
         self.size -= size
         self._held.size -= size
 
 
 class Held:
-    """All inboxes of a server: together at most `limit` bytes, and a batch for each that is cut."""
+    """All inboxes of a server. Together they hold at most `limit` bytes, and a batch for each that
+    is cut."""
 
     def __init__(self, limit: int = HELD_BYTES) -> None:
         self.lock = threading.Lock()
@@ -123,7 +124,8 @@ class Held:
         return next(self._moments)
 
     def grow(self, size: int) -> None:
-        """Called under the lock."""
+        """Counts more bytes, and cuts inboxes while they are over the limit. Called under the
+        lock."""
         self.size += size
         while self.size > self._limit:
             holding = [inbox for inbox in self.inboxes if inbox.size]

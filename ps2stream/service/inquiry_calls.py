@@ -1,4 +1,4 @@
-"""The part of ps2stream.v1.PubSub that says why an object matches, and what a query costs."""
+"""The calls of ps2stream.v1.PubSub that explain a match, and estimate what a query costs."""
 
 from __future__ import annotations
 
@@ -25,20 +25,23 @@ from ps2stream.v1 import explain_pb2, object_pb2
 
 Call = Callable[[bytes, grpc.ServicerContext], bytes]
 NEWEST = 1 << 62
-"""A handle above all others: of a query as if it were inserted now."""
+"""A handle above all others, for a query as if it were inserted now."""
 MOST_TERMS = 1000
 _US_PER_S = 1e6
-_Z = 1.959964  # 95% of a normal distribution lie within so many deviations
+_Z = 1.959964  # 95% of a normal distribution lie within this many deviations
 
 
 class InquiryCalls:
-    """What changes nothing, for one tenant."""
+    """The calls of one tenant that change nothing."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self.calls: dict[str, Call] = {"ExplainMatch": self._explain, "PriceQuery": self._price}
+        self.calls: dict[str, Call] = {
+            "ExplainMatch": self._explain_match,
+            "PriceQuery": self._price_query,
+        }
 
-    def _explain(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def _explain_match(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         request = parse(explain_pb2.ExplainMatchRequest, data, REQUEST_BYTES, "request_bytes")
         if problem := name_problem(request.query_id, "id"):
             raise InvalidArgument([Violation("query_id", problem)])
@@ -55,7 +58,7 @@ class InquiryCalls:
         analyzer = self._gateway.analyzer
         meeting = self._gateway.meeting(row, objects.analyse(analyzer))
         terms = analyzer.tokens(request.object.text)
-        expression = self._parsed(query.expression)
+        expression = self._parse_expression(query.expression)
         answer = explain_pb2.ExplainMatchResponse(
             matches=meeting.matches,
             query=query,
@@ -88,10 +91,10 @@ class InquiryCalls:
         answer.reason = reason_of(answer)
         return answer.SerializeToString()
 
-    def _parsed(self, expression: str) -> Expr | None:
+    def _parse_expression(self, expression: str) -> Expr | None:
         return parse_expression(expression, self._gateway.analyzer.tokens) if expression else None
 
-    def _price(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def _price_query(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         request = parse(explain_pb2.PriceQueryRequest, data, QUERY_BYTES, "query_bytes")
         query = request.query
         query.id, query.session = query.id or "-", query.session or "-"
@@ -106,7 +109,7 @@ class InquiryCalls:
 
 
 def answer_of(price: Price) -> explain_pb2.PriceQueryResponse:
-    """The estimate as a message."""
+    """Returns the estimate as a message."""
     share = price.matches_per_second / price.objects_per_second
     low, high = interval(share, price.effective)
     load = float(price.load.sum())
@@ -138,8 +141,8 @@ def answer_of(price: Price) -> explain_pb2.PriceQueryResponse:
 
 
 def interval(share: float, of: float) -> tuple[float, float]:
-    """What is a share of a sample of the size `of` is one in these bounds of all, with a
-    probability of 95% (Wilson's interval)."""
+    """Returns the bounds of a share: where a sample of size `of` has this share, all have one
+    within the bounds with a probability of 95% (Wilson's interval)."""
     z2 = _Z * _Z
     middle = (share + z2 / (2 * of)) / (1 + z2 / of)
     half = _Z * math.sqrt(share * (1 - share) / of + z2 / (4 * of * of)) / (1 + z2 / of)

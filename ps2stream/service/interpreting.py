@@ -1,4 +1,4 @@
-"""What the service understood of a query, for the answer to a single insert."""
+"""The service's interpretation of a query, for the answer to a single insert."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from ps2stream.v1 import query_pb2
 
 
 def interpret_query(rows: QueryRows) -> query_pb2.Interpretation:
-    """The canonical expression of one row, its area, and what looks like a mistake in it."""
+    """Returns the canonical expression of one row, its area, and what looks like a mistake in
+    it."""
     (canonical,) = canonical_sources(rows, np.zeros(1, np.int64))
     expression, _ = describe(canonical)
     found = query_pb2.Interpretation(expression=expression)

@@ -1,8 +1,8 @@
-"""Threads for calls, in lanes: what floods one holds up no other.
+"""Threads for calls, in lanes, so that a flood in one does not hold up the others.
 
 Streams that publish or update keep a thread while they are open, other calls while they are
-answered, Deliver while it is opened. Deletes have threads of their own, for they are what ends
-an overload; what explains and estimates takes long, and has few.
+answered, Deliver while it is opened. Deletes have threads of their own, for they are what ends an
+overload. Explanations and estimates take long, and have few threads.
 """
 
 from __future__ import annotations
@@ -21,26 +21,28 @@ T = TypeVar("T")
 MAX_STREAMS = 1024
 CONNECTION_STREAMS = 512
 HOST_STREAMS = 1000
-"""Open streams that one connection and one host may have."""
+"""The number of open streams that one connection and one host may have."""
 MAX_BULK_STREAMS = 768
-"""Of them may publish or insert; so there is always room to delete and to acknowledge."""
+"""The number of streams that may publish or insert, so that there is always room to delete and to
+acknowledge."""
 REFUSALS = 4096
-"""Calls that wait for their refusal; those beyond are ended by gRPC, without details."""
+"""The number of calls that may wait for their refusal; gRPC ends those beyond, without details."""
 REFUSAL_S = 0.004
-"""Between two refusals of a full service, for one costs as much as many objects, and who waits
-for one asks no more meanwhile. Beyond so many that wait they are not held back:"""
+"""The pause between two refusals of a full service: a refusal costs as much as many objects, and a
+caller that waits for one sends nothing meanwhile. There is no pause while HELD_REFUSALS wait."""
 HELD_REFUSALS = 1024
 
 
 class Lane(ThreadPoolExecutor):
-    """So many threads, and so many calls `waiting` for one; `name` is the limit's."""
+    """A pool of threads, and at most `waiting` calls that wait for one. `name` is the name of the
+    limit."""
 
     def __init__(self, name: str, threads: int, waiting: int) -> None:
         super().__init__(threads, thread_name_prefix=f"ps2stream-{name}")
         self._name = name
         self.waiting = waiting
         self.limit = threads + waiting
-        # Of the calls in progress, those that wait for their message among them.
+        # These count all calls in progress, also those that wait for their message.
         self.shares = PeerShares(
             PeerLimits(max(16, self.limit // 2), max(24, self.limit * 3 // 4)), f"peer_{name}"
         )
@@ -51,7 +53,7 @@ class Lane(ThreadPoolExecutor):
         with self._lock:
             self.calls += 1
         future = super().submit(fn, *args, **kwargs)
-        future.add_done_callback(self._done)
+        future.add_done_callback(self._count_ended)
         return future
 
     def check(self) -> None:
@@ -59,13 +61,14 @@ class Lane(ThreadPoolExecutor):
         if self.calls >= self.limit:
             raise ResourceExhausted(f"{self.waiting} calls are waiting, the limit ({self._name})")
 
-    def _done(self, _: Future[Any]) -> None:
+    def _count_ended(self, _: Future[Any]) -> None:
         with self._lock:
             self.calls -= 1
 
 
 class Lanes:
-    """Those of a server. `threads` and `waiting` are of the calls that are no deletes."""
+    """The lanes of a server. `threads` and `waiting` apply to the ordinary calls: all but deletes,
+    inquiries and streams."""
 
     def __init__(self, threads: int = 64, waiting: int = 256) -> None:
         # The threads beyond MAX_STREAMS refuse, and answer strangers.
@@ -78,18 +81,18 @@ class Lanes:
 
     @property
     def limit(self) -> int:
-        """Calls at a time."""
+        """The number of calls that may be in progress at a time."""
         lanes = (self.streams, self.calls, self.deletes, self.inquiries, self.refusals)
         return sum(lane.limit for lane in lanes)
 
     def hold_back(self) -> None:
-        """Let a refusal of a full service take its time."""
+        """Delays a refusal of a full service."""
         with self._pace:
             if self.refusals.calls < HELD_REFUSALS:
                 time.sleep(REFUSAL_S)
 
     def of(self, method: str, streaming: bool) -> Lane:
-        """The lane of a method."""
+        """Returns the lane of a method."""
         if streaming:
             return self.streams
         own = {"DeleteQuery": self.deletes, "ExplainMatch": self.inquiries}

@@ -1,4 +1,4 @@
-"""Live queries, page by page: of a tenant, or of all."""
+"""Live queries of one tenant, or of all, page by page."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ A = TypeVar("A", pubsub_pb2.ListQueriesResponse, admin_pb2.ListAllQueriesRespons
 def page(
     gateway: Gateway, session: int, size: int, token: str, answer: A, context: grpc.ServicerContext
 ) -> A:
-    """Fill `answer` with the page that follows on `token`. session: a number, 0 for all; size:
-    0 for PAGE. Raises InvalidArgument."""
+    """Fills `answer` with the page that follows on `token` and returns it. `session` is a number, 0
+    for all; `size` is 0 for PAGE. Raises InvalidArgument."""
     if size < 0:
-        raise _invalid("page_size", f"{size} is negative")
+        raise _invalid_field("page_size", f"{size} is negative")
     size = min(size or PAGE, MAX_PAGE)
-    reply = wait(gateway.lookup(None, session, _after(token), size), context)
+    reply = wait(gateway.lookup(None, session, _parse_page_token(token), size), context)
     answer.total_live = reply.live
     found = standing.describe(reply)
     total = 0
@@ -41,13 +41,13 @@ def page(
     return answer
 
 
-def _after(token: str) -> int:
+def _parse_page_token(token: str) -> int:
     if not token:
         return 0
     if not (token.isascii() and token.isdigit() and len(token) <= 18):
-        raise _invalid("page_token", "is not a next_page_token of this service")
+        raise _invalid_field("page_token", "is not a next_page_token of this service")
     return int(token)
 
 
-def _invalid(field: str, problem: str) -> InvalidArgument:
+def _invalid_field(field: str, problem: str) -> InvalidArgument:
     return InvalidArgument([Violation(field, problem)])

@@ -1,4 +1,4 @@
-"""The part of ps2stream.v1.Admin that tells loads and moves what is too hot."""
+"""The calls of ps2stream.v1.Admin that report loads, and migrate what is too hot."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ ALGORITHM = "gr+"
 
 
 class LoadCalls:
-    """The controller knows and proposes, the sequencer decides."""
+    """The calls about loads. The controller measures and proposes, the sequencer decides."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self.calls: dict[str, Call] = {"GetLoad": self._load, "Rebalance": self._rebalance}
+        self.calls: dict[str, Call] = {"GetLoad": self._get_load, "Rebalance": self._rebalance_load}
 
-    def _load(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def _get_load(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         parse(admin_pb2.GetLoadRequest, data, REQUEST_BYTES, "request_bytes")
-        told = _told(wait(self._gateway.adjustment(), context))
-        strategy = wait(self._gateway.strategy(), context).strategy
-        if len(strategy):  # the controller may not have heard of it yet
-            known = told["plan_version"]
-            told["plan_version"], told["moving_to"], told["coexisting"] = versions(strategy)
-            if told["plan_version"] != known:  # which has other leaves
-                told.pop("leaves", None)
-        return ParseDict(told, admin_pb2.GetLoadResponse()).SerializeToString()
+        report = _read_report(wait(self._gateway.adjustment(), context))
+        change = wait(self._gateway.strategy(), context).strategy
+        if len(change):  # the controller may not know of it yet
+            reported = report["plan_version"]
+            report["plan_version"], report["moving_to"], report["coexisting"] = versions(change)
+            if report["plan_version"] != reported:  # the leaves are of another plan
+                report.pop("leaves", None)
+        return ParseDict(report, admin_pb2.GetLoadResponse()).SerializeToString()
 
-    def _rebalance(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def _rebalance_load(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         request = parse(admin_pb2.RebalanceRequest, data, REQUEST_BYTES, "request_bytes")
         reply = wait(self._gateway.adjustment(request.algorithm or ALGORITHM), context)
         if problem := reply.problem.tobytes().decode():
             raise FailedPrecondition(problem)
-        told = _told(reply)
-        answer = ParseDict(told["adjustment"], admin_pb2.RebalanceResponse(sigma=told["sigma"]))
+        report = _read_report(reply)
+        answer = ParseDict(report["adjustment"], admin_pb2.RebalanceResponse(sigma=report["sigma"]))
         if len(reply.plan) and not request.dry_run:
             plan = reply.plan.tobytes()
             begun = wait(self._gateway.strategy(plan, Ask.MOVE), context)
@@ -56,6 +56,6 @@ class LoadCalls:
         return answer.SerializeToString()
 
 
-def _told(reply: AdjustReply) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads(reply.told.tobytes())
-    return told
+def _read_report(reply: AdjustReply) -> dict[str, Any]:
+    report: dict[str, Any] = json.loads(reply.told.tobytes())
+    return report

@@ -1,4 +1,4 @@
-"""Published objects, as messages or as Arrow, to checked and analysed columns."""
+"""Published objects, from messages or Arrow to checked and analysed columns."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ REQUIRED = ("lon", "lat", "text")
 
 
 class Refusal(NamedTuple):
-    """A row that cannot be taken."""
+    """A row that cannot be accepted."""
 
     row: int
     field: str
@@ -53,8 +53,8 @@ class Refusal(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Objects:
-    """n objects as they came. id, text ragged UTF-8; time ms; lon, lat degrees, NaN where
-    absent."""
+    """A batch of n objects as they came. id and text are ragged UTF-8, time is in ms, lon and lat
+    are in degrees, NaN where absent."""
 
     id_off: I64
     id: U8
@@ -70,9 +70,10 @@ class Objects:
     def refusals(
         self, most: int | None = None, is_wanted: Callable[[], bool] = is_always_wanted
     ) -> list[Refusal]:
-        """What is wrong with which row, in row order: all of it, or the first `most`.
+        """Returns the rows that cannot be accepted and why, in row order: all of them, or the first
+        `most`.
 
-        Raises Cancelled once `is_wanted` says that the caller has left.
+        Raises Cancelled once `is_wanted` reports that the caller has left.
         """
         out: list[Refusal] = []
         for name, value, limit in (("lon", self.lon, LON_MAX), ("lat", self.lat, LAT_MAX)):
@@ -94,7 +95,7 @@ class Objects:
         return sorted(out)[:most]
 
     def take(self, rows: Array) -> Objects:
-        """These rows, in this order."""
+        """Returns these rows, in this order."""
         return Objects(
             *take_ragged(self.id_off, self.id, rows),
             self.time[rows],
@@ -106,9 +107,9 @@ class Objects:
     def analyse(
         self, analyzer: Analyzer, is_wanted: Callable[[], bool] = is_always_wanted
     ) -> ObjectRows:
-        """With the terms of each text.
+        """Returns the objects with the terms of each text.
 
-        Raises Cancelled once `is_wanted` says that the caller has left.
+        Raises Cancelled once `is_wanted` reports that the caller has left.
         """
         term_off, term = analyzer.analyse(self.text_off, self.text, is_wanted)
         return ObjectRows(
@@ -131,21 +132,22 @@ def _degrees_problem(value: float, limit: float) -> str:
 
 
 def read_objects(batch: object_pb2.ObjectBatch, now_ms: int) -> Objects:
-    """The columns of a batch. Raises InvalidArgument for what is wrong with it as a whole."""
+    """Returns the columns of a batch. Raises InvalidArgument for what is wrong with the batch as a
+    whole."""
     size = batch.ByteSize()
     if size > BATCH_BYTES:
         problem = f"{size} bytes are over the limit batch_bytes {BATCH_BYTES}"
         raise InvalidArgument([Violation("batch", problem)])
-    data = batch.arrow  # a copy at each look
+    data = batch.arrow  # every access copies it
     if batch.objects and data:
         raise InvalidArgument([Violation("batch", "holds both objects and arrow; send one")])
-    found = _from_arrow(data, now_ms) if data else _from_messages(batch, now_ms)
+    found = _read_arrow(data, now_ms) if data else _read_messages(batch, now_ms)
     if not len(found):
         raise InvalidArgument([Violation("batch", "holds no object")])
     return found
 
 
-def _from_arrow(data: bytes, now_ms: int) -> Objects:
+def _read_arrow(data: bytes, now_ms: int) -> Objects:
     batch = arrow.open_batch(data, COLUMNS, REQUIRED)
     n = batch.num_rows
     names = batch.schema.names
@@ -164,7 +166,7 @@ def _from_arrow(data: bytes, now_ms: int) -> Objects:
     )
 
 
-def _from_messages(batch: object_pb2.ObjectBatch, now_ms: int) -> Objects:
+def _read_messages(batch: object_pb2.ObjectBatch, now_ms: int) -> Objects:
     rows = batch.objects
     n = len(rows)
     nan = float("nan")

@@ -1,9 +1,9 @@
 """Streams that keep no thread while nothing moves on them.
 
-gRPC gives a stream a thread while it is open, and a second one is needed to read what the client
-says meanwhile: 50 KiB of memory, and their frames hold the last message besides. A handler that
-is `experimental_non_blocking` returns while its call goes on; to read and write without a thread
-it takes the parts that gRPC's own handlers are made of, in `grpc._server`.
+gRPC gives a stream a thread while it is open, and a second one is needed to read the client's
+messages meanwhile. They take 50 KiB of memory, and their frames hold the last message besides. A
+handler that is `experimental_non_blocking` returns while its call goes on. To read and write
+without a thread it takes the parts that gRPC's own handlers are made of, in `grpc._server`.
 """
 
 from __future__ import annotations
@@ -17,43 +17,43 @@ from typing import Any
 from grpc import _server
 from grpc._cython import cygrpc  # type: ignore[attr-defined]
 
-from ps2stream.service.status import tell
+from ps2stream.service.status import set_status
 
 log = logging.getLogger("ps2stream.service")
 
 
 class Courier(threading.Thread):
-    """Does what it is given, in order, on a thread of its own, until `close`."""
+    """A thread that runs the tasks it is given, in order, until `close`."""
 
     def __init__(self, name: str) -> None:
         super().__init__(daemon=True, name=name)
-        self._deeds: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self.start()
 
-    def do(self, deed: Callable[[], None]) -> None:
-        """Returns at once."""
-        self._deeds.put(deed)
+    def do(self, task: Callable[[], None]) -> None:
+        """Adds a task and returns at once."""
+        self._tasks.put(task)
 
     def close(self) -> None:
-        """End, once all that was given is done."""
-        self._deeds.put(None)
+        """Ends the thread once all tasks are done."""
+        self._tasks.put(None)
         self.join()
 
     def run(self) -> None:
-        while (deed := self._deeds.get()) is not None:
+        while (task := self._tasks.get()) is not None:
             try:
-                deed()
+                task()
             except Exception:
                 log.exception("a stream's next step failed")
-            del deed  # it holds a message
+            del task  # it holds a message
 
 
 class OpenCall:
-    """A call that goes on after its handler. At most one `read` and one `write` are under way.
-    What they call when they are done is called on gRPC's thread: it must not block or raise."""
+    """A call that goes on after its handler. At most one `read` and one `write` may be under way.
+    Their call-backs run on gRPC's thread, and must not block or raise."""
 
     def __init__(self, context: Any, send: Callable[[None], None], greet: bool = True) -> None:
-        """`greet`: let the client know at once that the call was taken up."""
+        """Takes the call up; `greet` lets the client know at once that it was."""
         self._context = context
         self._state = context._state
         self._call = context._rpc_event.call
@@ -62,8 +62,8 @@ class OpenCall:
             context.send_initial_metadata(())
 
     def read(self, then: Callable[[bytes | None], None]) -> None:
-        """Begin to read; `then` gets the next message, or None at the end of the client's side.
-        It hears nothing more once the call is over."""
+        """Begins to read. `then` gets the next message, or None at the end of the client's side,
+        and is not called once the call is over."""
         state = self._state
         taken = _server._receive_message(state, self._call, None)
 
@@ -73,10 +73,13 @@ class OpenCall:
             then(data)
             return found
 
-        self._begin(cygrpc.ReceiveMessageOperation(0), done, _server._RECEIVE_MESSAGE_TOKEN)
+        self._begin_operation(
+            cygrpc.ReceiveMessageOperation(0), done, _server._RECEIVE_MESSAGE_TOKEN
+        )
 
     def write(self, data: bytes, then: Callable[[], None]) -> None:
-        """Begin to write; `then` is called once HTTP/2 has let it pass, or the call is over."""
+        """Begins to write. `then` is called once HTTP/2 has let the message pass, or the call is
+        over."""
         sent = _server._send_message(self._state, _server._SEND_MESSAGE_TOKEN)
 
         def done(event: Any) -> Any:
@@ -84,24 +87,26 @@ class OpenCall:
             then()
             return found
 
-        self._begin(cygrpc.SendMessageOperation(data, 0), done, _server._SEND_MESSAGE_TOKEN)
+        self._begin_operation(
+            cygrpc.SendMessageOperation(data, 0), done, _server._SEND_MESSAGE_TOKEN
+        )
 
     def answer(self, data: bytes) -> None:
-        """Write the only message and end the call, in one step as gRPC's unary calls do."""
+        """Writes the only message and ends the call, in one step as gRPC's unary calls do."""
         _server._status(self._context._rpc_event, self._state, data)
 
     def cancel(self) -> None:
-        """End the call without details."""
+        """Ends the call without details."""
         self._context.cancel()
 
     def end(self, error: Exception | None) -> None:
-        """End the call: well, or with the status of `error`. Nothing may be under way but a
+        """Ends the call, successfully or with the status of `error`. Nothing may be under way but a
         read."""
         if error is not None:
-            tell(self._context, error)
+            set_status(self._context, error)
         self._send(None)
 
-    def _begin(self, operation: Any, done: Callable[[Any], Any], token: str) -> None:
+    def _begin_operation(self, operation: Any, done: Callable[[Any], Any], token: str) -> None:
         with self._state.condition:
             if self._context.is_active():
                 self._call.start_server_batch((operation,), done)

@@ -1,7 +1,7 @@
-"""What a request holds, read without parsing it.
+"""Reading of a request's level and row count without parsing it.
 
-To parse a large request takes as long as to publish hundreds of objects, which one that is
-refused anyway should not cost those that are not.
+Parsing a large request takes as long as publishing hundreds of objects. A request that is refused
+anyway should not cost the others that much.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _FIELDS = 8
 
 
 def read_level_and_rows(kind: Kind, data: bytes, rows: int) -> tuple[Level, int]:
-    """Level and number of objects of a request that has `rows` of them as messages; read where
-    they lie, for to parse a large request takes as long as to publish hundreds of objects."""
+    """Returns the level and the number of objects of a request that has `rows` of them as messages.
+    Both are read in place, without parsing the request where that is possible."""
     fields = _top_fields(data, 0, len(data))
     if fields is None or sum(number == _BATCH for number, _, _ in fields) > 1:
         request = parse(kind, data, BATCH_BYTES, "batch_bytes")
@@ -40,8 +40,8 @@ def read_level_and_rows(kind: Kind, data: bytes, rows: int) -> tuple[Level, int]
 
 
 def _top_fields(data: bytes, start: int, stop: int) -> list[tuple[int, int, int]] | None:
-    """Number and place of each field of the message data[start:stop]; None where there are many,
-    or such as no request has."""
+    """Returns the number and place of each field of the message data[start:stop], or None where
+    there are more than a request has, or unknown ones."""
     number = np.zeros(_FIELDS, np.uint8)
     first, last = np.zeros(_FIELDS, np.int64), np.zeros(_FIELDS, np.int64)
     found = scan(np.frombuffer(data, np.uint8), start, stop, number, first, last)

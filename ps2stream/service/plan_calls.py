@@ -1,4 +1,4 @@
-"""The part of ps2stream.v1.Admin that moves the running service from plan to plan."""
+"""The calls of ps2stream.v1.Admin that change the plan of the running service."""
 
 from __future__ import annotations
 
@@ -33,21 +33,22 @@ UNMOVED = "this service does not change its plan"
 
 
 class PlanCalls:
-    """The sequencer decides; what it refuses is FAILED_PRECONDITION with its reason."""
+    """The calls about plans. The sequencer decides; what it refuses is FAILED_PRECONDITION, with
+    its reason."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self.calls: dict[str, Call] = {
-            "ApplyPlan": self._apply,
-            "UnitePlans": self._unite,
-            "AbortMove": self._abort,
-            "GetMoves": self._moves,
-            "GetPlan": self._plan,
-            "ScaleWorkers": self._scale,
+            "ApplyPlan": self._apply_plan,
+            "UnitePlans": self._unite_plans,
+            "AbortMove": self._abort_move,
+            "GetMoves": self._get_moves,
+            "GetPlan": self._get_plan,
+            "ScaleWorkers": self._scale_workers,
         }
 
-    def _apply(self, data: bytes, context: grpc.ServicerContext) -> bytes:
-        # Around the plan the message has its tag and its length.
+    def _apply_plan(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+        # The message adds the plan's tag and length.
         request = parse(admin_pb2.ApplyPlanRequest, data, PLAN_BYTES + 16, "plan_bytes")
         try:
             body = json.loads(request.plan)
@@ -55,16 +56,16 @@ class PlanCalls:
             plan = RoutingPlan.from_dict(body, self._gateway.analyzer.analysis)
             plan.compile(self._gateway.analyzer)
         except PlanError as error:
-            raise _invalid("plan", str(error)) from None
+            raise _invalid_field("plan", str(error)) from None
         except (ValueError, TypeError, RecursionError) as error:
-            raise _invalid("plan", f"is not a plan in JSON: {error}") from None
+            raise _invalid_field("plan", f"is not a plan in JSON: {error}") from None
         ask = Ask.COEXIST if request.coexist else Ask.MOVE
-        return self._begin(plan, admin_pb2.ApplyPlanResponse, context, ask)
+        return self._begin_plan_change(plan, admin_pb2.ApplyPlanResponse, context, ask)
 
     def _check_grid(self, body: Any) -> None:
-        """Before a map of its cells is made, which may be large."""
+        """Checks the plan's grid before a map of its cells is made, which may be large."""
         if not isinstance(body, dict) or not isinstance(body.get("grid"), dict):
-            return  # refused with its reason when it is read
+            return  # RoutingPlan.from_dict refuses it with the reason
         ours, theirs = self._gateway.grid, Grid.from_dict(body["grid"])
         if ours != theirs:
             raise FailedPrecondition(
@@ -72,26 +73,28 @@ class PlanCalls:
                 f"{ours.to_dict()}, which only a restart changes"
             )
 
-    def _scale(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def _scale_workers(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         request = parse(admin_pb2.ScaleWorkersRequest, data, REQUEST_BYTES, "request_bytes")
         if not 1 <= request.workers <= MAX_WORKERS:
             problem = f"{request.workers} workers; 1 to {MAX_WORKERS} are possible"
-            raise _invalid("workers", problem)
+            raise _invalid_field("workers", problem)
         reply = wait(self._gateway.strategy(), context)
-        strategy = self._strategy(reply)
-        follow = strategy.following
-        if request.workers == strategy.plan.workers == (follow or strategy.plan).workers:
-            version = strategy.serving.version
-            return _packed(admin_pb2.ScaleWorkersResponse(lsn=reply.lsn, version=version))
+        change = self._read_plan_change(reply)
+        follow = change.following
+        if request.workers == change.plan.workers == (follow or change.plan).workers:
+            version = change.serving.version
+            return _serialize_answer(admin_pb2.ScaleWorkersResponse(lsn=reply.lsn, version=version))
         if follow is not None and follow.workers == request.workers:
-            lsn = strategy.begun or strategy.apart
-            return _packed(admin_pb2.ScaleWorkersResponse(lsn=lsn, version=follow.version))
-        if problem := strategy.occupied:
+            lsn = change.begun or change.apart
+            return _serialize_answer(
+                admin_pb2.ScaleWorkersResponse(lsn=lsn, version=follow.version)
+            )
+        if problem := change.occupied:
             raise FailedPrecondition(problem)
-        plan = scaled(strategy.plan, request.workers, self._gateway.weights())
-        return self._begin(plan, admin_pb2.ScaleWorkersResponse, context)
+        plan = scaled(change.plan, request.workers, self._gateway.weights())
+        return self._begin_plan_change(plan, admin_pb2.ScaleWorkersResponse, context)
 
-    def _begin(
+    def _begin_plan_change(
         self,
         plan: RoutingPlan,
         kind: type[admin_pb2.ApplyPlanResponse | admin_pb2.ScaleWorkersResponse],
@@ -99,61 +102,61 @@ class PlanCalls:
         ask: Ask = Ask.MOVE,
     ) -> bytes:
         raw = json.dumps(plan.to_dict()).encode()
-        reply = _done(wait(self._gateway.strategy(raw, ask), context))
-        return _packed(kind(lsn=reply.lsn, version=plan.version))
+        reply = _check_reply(wait(self._gateway.strategy(raw, ask), context))
+        return _serialize_answer(kind(lsn=reply.lsn, version=plan.version))
 
-    def _unite(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def _unite_plans(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         parse(admin_pb2.UnitePlansRequest, data, REQUEST_BYTES, "request_bytes")
-        reply = _done(wait(self._gateway.strategy(ask=Ask.UNITE), context))
-        strategy = self._strategy(reply)
-        version = (strategy.following or strategy.plan).version
-        return _packed(admin_pb2.UnitePlansResponse(lsn=reply.lsn, version=version))
+        reply = _check_reply(wait(self._gateway.strategy(ask=Ask.UNITE), context))
+        change = self._read_plan_change(reply)
+        version = (change.following or change.plan).version
+        return _serialize_answer(admin_pb2.UnitePlansResponse(lsn=reply.lsn, version=version))
 
-    def _abort(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def _abort_move(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         parse(admin_pb2.AbortMoveRequest, data, REQUEST_BYTES, "request_bytes")
-        reply = _done(wait(self._gateway.strategy(ask=Ask.MOVE), context))
-        version = self._strategy(reply).plan.version
-        return _packed(admin_pb2.AbortMoveResponse(lsn=reply.lsn, version=version))
+        reply = _check_reply(wait(self._gateway.strategy(ask=Ask.MOVE), context))
+        version = self._read_plan_change(reply).plan.version
+        return _serialize_answer(admin_pb2.AbortMoveResponse(lsn=reply.lsn, version=version))
 
-    def _plan(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def _get_plan(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         parse(admin_pb2.GetPlanRequest, data, REQUEST_BYTES, "request_bytes")
-        strategy = self._strategy(wait(self._gateway.strategy(), context))
-        plan = json.dumps(strategy.plan.to_dict()).encode()
-        return _packed(admin_pb2.GetPlanResponse(plan=plan))
+        change = self._read_plan_change(wait(self._gateway.strategy(), context))
+        plan = json.dumps(change.plan.to_dict()).encode()
+        return _serialize_answer(admin_pb2.GetPlanResponse(plan=plan))
 
-    def _moves(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def _get_moves(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         parse(admin_pb2.GetMovesRequest, data, REQUEST_BYTES, "request_bytes")
         reply = wait(self._gateway.strategy(), context)
-        told = json.loads(reply.state.tobytes())
-        if not told:
+        fields = json.loads(reply.state.tobytes())
+        if not fields:
             raise FailedPrecondition(UNMOVED)
-        state = admin_pb2.MoveState.Value(f"MOVE_STATE_{told.pop('state')}")
-        moves = told.pop("moves")
-        told.pop("apart_for", None)
-        told |= {"live_queries": reply.live, "old_queries": reply.old}
-        answer = admin_pb2.GetMovesResponse(state=state, **told)
+        state = admin_pb2.MoveState.Value(f"MOVE_STATE_{fields.pop('state')}")
+        moves = fields.pop("moves")
+        fields.pop("apart_for", None)
+        fields |= {"live_queries": reply.live, "old_queries": reply.old}
+        answer = admin_pb2.GetMovesResponse(state=state, **fields)
         for move in moves:
             head = {"from_version": move.pop("from"), "to_version": move.pop("to")}
             outcome = OUTCOMES[move.pop("outcome")]
             answer.moves.add(**head, **move, outcome=outcome)
-        return _packed(answer)
+        return _serialize_answer(answer)
 
-    def _strategy(self, reply: StrategyReply) -> Strategy:
+    def _read_plan_change(self, reply: StrategyReply) -> Strategy:
         if not len(reply.strategy):
             raise FailedPrecondition(UNMOVED)
         return strategy_of(reply.strategy, self._gateway.analyzer.analysis)
 
 
-def _done(reply: StrategyReply) -> StrategyReply:
+def _check_reply(reply: StrategyReply) -> StrategyReply:
     problem = reply.problem.tobytes().decode()
     if problem:
         raise (Unavailable if reply.wait else FailedPrecondition)(problem)
     return reply
 
 
-def _packed(answer: Message) -> bytes:
+def _serialize_answer(answer: Message) -> bytes:
     return answer.SerializeToString()
 
 
-def _invalid(field: str, problem: str) -> InvalidArgument:
+def _invalid_field(field: str, problem: str) -> InvalidArgument:
     return InvalidArgument([Violation(field, problem)])

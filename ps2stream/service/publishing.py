@@ -1,4 +1,4 @@
-"""Publish and PublishStream."""
+"""The calls Publish and PublishStream."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ps2stream.errors import (
 )
 from ps2stream.limits import BATCH_BYTES, VIOLATIONS
 from ps2stream.service.admission import AdmissionTicket, PublishRates
-from ps2stream.service.calls import OBJECT_ROWS, check_batch, in_time, parse
+from ps2stream.service.calls import OBJECT_ROWS, check_batch, check_deadline, parse
 from ps2stream.service.gate import PublishGate
 from ps2stream.service.objects import Refusal, read_objects
 from ps2stream.service.peek import read_level_and_rows
@@ -31,12 +31,12 @@ from ps2stream.service.status import HeldBack
 from ps2stream.v1 import object_pb2, pubsub_pb2
 
 STREAM_WAIT_S = 5.0
-"""How long a full service holds a PublishStream back before it refuses the batch."""
+"""The time that a full service holds a PublishStream back before it refuses the batch."""
 UNARY_WAIT_S = 1.0
-"""Of a call: more than its lane of threads takes, so that what was analysed is rarely refused."""
+"""The same for a call: longer than its lane takes, so that what was analysed is rarely refused."""
 
 REASONS = ("invalid", "quota", "full", "unavailable", "shed")
-"""shed: of level NONE, because the service was full."""
+"""The reasons to refuse objects. Shed are those of level NONE, because the service was full."""
 
 Request = TypeVar("Request", pubsub_pb2.PublishRequest, pubsub_pb2.PublishStreamRequest)
 Answer = TypeVar("Answer", pubsub_pb2.PublishResponse, pubsub_pb2.PublishStreamResponse)
@@ -44,16 +44,16 @@ Level: TypeAlias = object_pb2.PublishLevel.ValueType
 
 
 class TryAgain(NamedTuple):
-    """Why a batch was not taken now. No exception: its frames would hold the message until the
-    next collection of garbage."""
+    """The reason why a batch was not accepted now. It is no exception, whose frames would hold the
+    message until the next garbage collection."""
 
     problem: str
     retry_after_ms: int
 
 
 class Taken(NamedTuple):
-    """What became of a batch; `at` is None where nothing of it was accepted, `error` why a full
-    service or a quota refused it."""
+    """The outcome of a batch. `at` is None where nothing of it was accepted; `error` is the reason
+    when a full service or a quota refused it."""
 
     level: Level
     at: Publication | None = None
@@ -63,8 +63,8 @@ class Taken(NamedTuple):
 
 
 class Publishing:
-    """Batches of one tenant's objects into the gateway: through the tenant's `rates`, and the
-    `gate` of all callers."""
+    """The publications of one tenant. Batches go into the gateway through the tenant's `rates` and
+    the `gate` of all callers."""
 
     def __init__(self, gateway: Gateway, gate: PublishGate, rates: PublishRates) -> None:
         self._gateway = gateway
@@ -73,71 +73,75 @@ class Publishing:
         self._rates_lock = threading.Lock()
         self._refusing = threading.Lock()
         self.refused: Counter[str] = Counter(dict.fromkeys(REASONS, 0))
-        """Objects by why they were not accepted."""
+        """The number of objects that were not accepted, by reason."""
 
     def publish(self, data: bytes, context: grpc.ServicerContext) -> bytes | HeldBack:
-        in_time(context)
-        begun = self._begin(pubsub_pb2.PublishRequest, data, context, UNARY_WAIT_S, self._tell)
+        check_deadline(context)
+        begun = self._begin_batch(
+            pubsub_pb2.PublishRequest, data, context, UNARY_WAIT_S, self._answer_call
+        )
         return begun if isinstance(begun, HeldBack) else begun()
 
-    def _tell(self, taken: Taken) -> bytes:
-        if taken.error is not None:
-            raise ResourceExhausted(taken.error.problem, taken.error.retry_after_ms)
-        if taken.refused and taken.at is None:
+    def _answer_call(self, outcome: Taken) -> bytes:
+        if outcome.error is not None:
+            raise ResourceExhausted(outcome.error.problem, outcome.error.retry_after_ms)
+        if outcome.refused and outcome.at is None:
             raise InvalidArgument(
                 [
                     Violation(f"batch.objects[{r.row}].{r.field}", r.description)
-                    for r in taken.refused
+                    for r in outcome.refused
                 ]
             )
-        return _answer(pubsub_pb2.PublishResponse(), taken).SerializeToString()
+        return _fill_answer(pubsub_pb2.PublishResponse(), outcome).SerializeToString()
 
     def begin(self, data: bytes, context: grpc.ServicerContext) -> Callable[[], bytes] | HeldBack:
-        """One batch of a PublishStream, for `pipelined`."""
+        """Begins one batch of a PublishStream, for `pipelined`."""
         kind = pubsub_pb2.PublishStreamRequest
-        return self._begin(kind, data, context, STREAM_WAIT_S, self._tell_in_stream)
+        return self._begin_batch(kind, data, context, STREAM_WAIT_S, self._answer_in_stream)
 
-    def _tell_in_stream(self, taken: Taken) -> bytes:
-        answer = _answer(pubsub_pb2.PublishStreamResponse(), taken)
-        if taken.error is not None:
-            answer.retry_after_ms = taken.error.retry_after_ms
+    def _answer_in_stream(self, outcome: Taken) -> bytes:
+        answer = _fill_answer(pubsub_pb2.PublishStreamResponse(), outcome)
+        if outcome.error is not None:
+            answer.retry_after_ms = outcome.error.retry_after_ms
         return answer.SerializeToString()
 
-    def _begin(
+    def _begin_batch(
         self,
         kind: type[Request],
         data: bytes,
         context: grpc.ServicerContext,
         wait_s: float,
-        tell: Callable[[Taken], bytes],
+        answer: Callable[[Taken], bytes],
     ) -> Callable[[], bytes] | HeldBack:
-        """What waits for the answer. That nothing of the batch is accepted is held back, whatever
-        the reason: what is wrong with a large one takes as long to find as a full service."""
+        """Begins a batch and returns what waits for its answer. An answer that nothing was accepted
+        is held back, whatever the reason: finding out what is wrong with a large batch takes as
+        long as a full service's refusal."""
         try:
-            taking = self._take(kind, data, context, wait_s)
+            taking = self._accept_batch(kind, data, context, wait_s)
         except (InvalidArgument, FailedPrecondition) as error:
-            return self._hold_back(len(data), _raising(error), context)
+            return self._hold_back_answer(len(data), _make_raiser(error), context)
         if isinstance(taking, Taken):
-            return self._hold_back(len(data), partial(tell, taking), context)
-        return lambda: tell(taking())
+            return self._hold_back_answer(len(data), partial(answer, taking), context)
+        return lambda: answer(taking())
 
-    def _hold_back(
-        self, size_bytes: int, tell: Callable[[], bytes], context: grpc.ServicerContext
+    def _hold_back_answer(
+        self, size_bytes: int, answer: Callable[[], bytes], context: grpc.ServicerContext
     ) -> HeldBack:
-        """For at most half of what is left until the deadline, so that it is told in time."""
+        """Holds an answer back for at most half of the time left until the deadline, so that it
+        arrives in time."""
 
         def end() -> bytes:
             self._gate.end_refusal()
-            return tell()
+            return answer()
 
         seconds, left = self._gate.begin_refusal(size_bytes), context.time_remaining()
         return HeldBack(seconds if left is None else min(seconds, left / 2), end)
 
-    def _take(
+    def _accept_batch(
         self, kind: type[Request], data: bytes, context: grpc.ServicerContext, wait_s: float
     ) -> Callable[[], Taken] | Taken:
-        """Hands the good rows to the gateway; what is returned waits until they are routed, or
-        tells that nothing was accepted. Rows, rate and share are looked at before anything
+        """Hands the good rows to the gateway. Returns a function that waits until they are routed,
+        or the outcome when nothing was accepted. Rows, rate and share are checked before anything
         is built for the batch."""
         rows = check_batch(kind, data, OBJECT_ROWS)
         try:
@@ -147,12 +151,12 @@ class Publishing:
         except ResourceExhausted as error:
             return self._refuse_unread(kind, data, rows, error)
         try:
-            return self._admit(ticket, kind, data, context, wait_s)
+            return self._publish_admitted(ticket, kind, data, context, wait_s)
         except BaseException:
             self._gate.leave(ticket)
             raise
 
-    def _admit(
+    def _publish_admitted(
         self,
         ticket: AdmissionTicket,
         kind: type[Request],
@@ -160,9 +164,9 @@ class Publishing:
         context: grpc.ServicerContext,
         wait_s: float,
     ) -> Callable[[], Taken] | Taken:
-        in_time(context)
+        check_deadline(context)
         request = parse(kind, data, BATCH_BYTES, "batch_bytes")
-        level = effective(request.level)
+        level = resolve_level(request.level)
         if request.producer or request.seq:
             raise FailedPrecondition("producer and seq are not yet available")
         objects = read_objects(request.batch, self._gateway.clock_ms())
@@ -182,7 +186,7 @@ class Publishing:
                 self._rates.take(len(objects), size, self._gateway.clock_ms())
         except OverQuota as error:
             self._gate.leave(ticket)
-            return self._refuse(level, len(objects), error)
+            return self._refuse_batch(level, len(objects), error)
         rows = objects.analyse(self._gateway.analyzer, context.is_active)
         self._gate.end_turn(ticket)
         routing = self._gateway.publish(
@@ -193,9 +197,9 @@ class Publishing:
 
         def finish() -> Taken:
             try:
-                return Taken(level, _routed(routing, wait_s), count, refused)
+                return Taken(level, _await_routing(routing, wait_s), count, refused)
             except ResourceExhausted as error:
-                return self._refuse(level, count, error)._replace(refused=refused)
+                return self._refuse_batch(level, count, error)._replace(refused=refused)
             except Unavailable:
                 self.refused["unavailable"] += count
                 raise
@@ -205,32 +209,33 @@ class Publishing:
     def _refuse_unread(
         self, kind: type[Request], data: bytes, rows: int, error: ResourceExhausted
     ) -> Taken:
-        """Refuses a batch of `rows` objects as messages that was not admitted. What else it holds
-        is read for the counters alone, so one at a time."""
+        """Refuses a batch of `rows` objects as messages that was not admitted. The rest of it is
+        read for the counters alone, so only one batch at a time."""
         with self._refusing:
             level, rows = read_level_and_rows(kind, data, rows)
-            return self._refuse(effective(level), rows, error)
+            return self._refuse_batch(resolve_level(level), rows, error)
 
-    def _refuse(self, level: Level, rows: int, error: ResourceExhausted) -> Taken:
+    def _refuse_batch(self, level: Level, rows: int, error: ResourceExhausted) -> Taken:
         shed = level == object_pb2.PUBLISH_LEVEL_NONE
         reason = "quota" if isinstance(error, OverQuota) else "full"
         self.refused["shed" if shed else reason] += rows
         return Taken(level, error=None if shed else TryAgain(str(error), error.retry_after_ms))
 
 
-def _raising(error: Exception) -> Callable[[], bytes]:
-    """Raises the error once called; its frames, which hold the message, are let go of."""
+def _make_raiser(error: Exception) -> Callable[[], bytes]:
+    """Returns a function that raises the error; the error's frames, which hold the message, are
+    released."""
     error.__traceback__ = error.__context__ = None
 
-    def tell() -> bytes:
+    def raise_error() -> bytes:
         raise error
 
-    return tell
+    return raise_error
 
 
-def _routed(routing: Future[Publication], wait_s: float) -> Publication:
-    """Where the batch was accepted. Raises ResourceExhausted, with nothing accepted, when
-    it still waits after `wait_s` seconds."""
+def _await_routing(routing: Future[Publication], wait_s: float) -> Publication:
+    """Returns the place where the batch was accepted. Raises ResourceExhausted, with nothing
+    accepted, when the batch still waits after `wait_s` seconds."""
     try:
         return routing.result(wait_s)
     except TimeoutError:
@@ -239,8 +244,9 @@ def _routed(routing: Future[Publication], wait_s: float) -> Publication:
         return routing.result()
 
 
-def effective(level: Level) -> Level:
-    """The level that holds for the one asked for. Raises for a level that is not there."""
+def resolve_level(level: Level) -> Level:
+    """Returns the level that takes effect for the requested one. Raises InvalidArgument for an
+    unknown level."""
     if level == object_pb2.PUBLISH_LEVEL_UNSPECIFIED:
         return object_pb2.PUBLISH_LEVEL_DURABLE
     if level not in object_pb2.PublishLevel.values():
@@ -248,10 +254,10 @@ def effective(level: Level) -> Level:
     return level
 
 
-def _answer(answer: Answer, taken: Taken) -> Answer:
-    answer.level = taken.level
-    answer.accepted = taken.accepted
-    if taken.at is not None:
-        answer.partition, answer.first_offset, answer.lsn = taken.at
-    answer.refused.extend(r.to_proto() for r in taken.refused)
+def _fill_answer(answer: Answer, outcome: Taken) -> Answer:
+    answer.level = outcome.level
+    answer.accepted = outcome.accepted
+    if outcome.at is not None:
+        answer.partition, answer.first_offset, answer.lsn = outcome.at
+    answer.refused.extend(r.to_proto() for r in outcome.refused)
     return answer

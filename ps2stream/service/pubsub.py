@@ -1,6 +1,6 @@
 """The service ps2stream.v1.PubSub: raw requests in, raw answers out.
 
-Handlers take and give bytes, so that a malformed request is ours to answer and that
+Handlers take and return bytes, so that the service itself answers a malformed request, and
 deliveries pass unparsed.
 """
 
@@ -30,7 +30,7 @@ from ps2stream.service.admission import PublishRates
 from ps2stream.service.calls import (
     ID_ROWS,
     QUERY_ROWS,
-    in_time,
+    check_deadline,
     name_problem,
     parse,
     parse_batch,
@@ -53,9 +53,10 @@ SERVICE = "ps2stream.v1.PubSub"
 
 
 class PubSub:
-    """Queries and objects in, matches out, for one tenant: `calls` and `streams` by name.
-    `slots` bounds the streams, `bulk` those of them that publish or insert, `held` what waits
-    for subscribers; `quota` is what refusals name; `gate` and `rates` admit publications."""
+    """The service for one tenant: queries and objects in, matches out; its methods are in `calls`
+    and `streams`, by name. `slots` bounds the streams, `bulk` those of them that publish or insert,
+    `held` what waits for subscribers. Refusals name `quota`; `gate` and `rates` admit
+    publications."""
 
     def __init__(
         self,
@@ -63,7 +64,7 @@ class PubSub:
         slots: Slots,
         bulk: Slots,
         held: Held,
-        couriers: Couriers,
+        threads: Couriers,
         quota: Quota,
         gate: PublishGate,
         rates: PublishRates,
@@ -73,12 +74,12 @@ class PubSub:
         self._slots = slots
         self._bulk = bulk
         self.publishing = Publishing(gateway, gate, rates)
-        self.delivering = Delivering(gateway, held, couriers)
+        self.delivering = Delivering(gateway, held, threads)
         self.calls: dict[str, Behaviour] = {
-            "InsertQuery": unary(self._insert),
-            "DeleteQuery": unary(self._delete),
-            "GetQuery": unary(self._get),
-            "ListQueries": unary(self._list),
+            "InsertQuery": unary(self._insert_query),
+            "DeleteQuery": unary(self._delete_query),
+            "GetQuery": unary(self._get_query),
+            "ListQueries": unary(self._list_queries),
             "Publish": unary(self.publishing.publish),
             **{name: unary(call) for name, call in InquiryCalls(gateway).calls.items()},
         }
@@ -93,10 +94,12 @@ class PubSub:
                 requests, lambda data: self.publishing.begin(data, context)
             ),
         }
-        self.streams = {name: streaming(self._counted(name, f)) for name, f in streams.items()}
-        self.deliver = lasting(self._deliver)
+        self.streams = {
+            name: streaming(self._limit_streams(name, f)) for name, f in streams.items()
+        }
+        self.deliver = lasting(self._deliver_matches)
 
-    def _counted(self, name: str, behaviour: StreamBehaviour) -> StreamBehaviour:
+    def _limit_streams(self, name: str, behaviour: StreamBehaviour) -> StreamBehaviour:
         bulk = self._bulk.one if name in ("PublishStream", "InsertQueries") else nullcontext
 
         def handle(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
@@ -105,7 +108,7 @@ class PubSub:
 
         return handle
 
-    def _deliver(
+    def _deliver_matches(
         self, requests: Iterator[bytes], context: grpc.ServicerContext, send: Callable[[None], None]
     ) -> None:
         slot = ExitStack()
@@ -117,29 +120,29 @@ class PubSub:
 
     # --- one query ------------------------------------------------------------
 
-    def _insert(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def _insert_query(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         request = parse(pubsub_pb2.InsertQueryRequest, data, QUERY_BYTES, "query_bytes")
         _check_request_id(request.request_id)
         found = standing.read_query(request.query, self._gateway)
-        # Before the query is kept: what fails here has inserted nothing.
+        # This comes before the query is stored: what fails here has inserted nothing.
         understood = interpret_query(found.rows)
-        in_time(context)
-        decision = self._decide(found.rows, found.sessions, request.request_id, context)
-        lsn = self._only(decision, request.query.id)
+        check_deadline(context)
+        decision = self._request_update(found.rows, found.sessions, request.request_id, context)
+        lsn = self._read_only_lsn(decision, request.query.id)
         answer = pubsub_pb2.InsertQueryResponse(lsn=lsn, interpretation=understood)
         return answer.SerializeToString()
 
-    def _delete(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def _delete_query(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         request = parse(pubsub_pb2.DeleteQueryRequest, data, REQUEST_BYTES, "request_bytes")
         _check_name("id", request.id)
         _check_request_id(request.request_id)
-        in_time(context)
+        check_deadline(context)
         rows = standing.deletes([request.id])
-        decision = self._decide(rows, [""], request.request_id, context)
-        lsn = self._only(decision, request.id)
+        decision = self._request_update(rows, [""], request.request_id, context)
+        lsn = self._read_only_lsn(decision, request.id)
         return pubsub_pb2.DeleteQueryResponse(lsn=lsn).SerializeToString()
 
-    def _get(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def _get_query(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         request = parse(pubsub_pb2.GetQueryRequest, data, REQUEST_BYTES, "request_bytes")
         _check_name("id", request.id)
         reply = wait(self._gateway.lookup(request.id, 0, 0, 1), context)
@@ -149,14 +152,14 @@ class PubSub:
         query, handle = found[0]
         return pubsub_pb2.GetQueryResponse(query=query, lsn=handle).SerializeToString()
 
-    def _list(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def _list_queries(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         request = parse(pubsub_pb2.ListQueriesRequest, data, REQUEST_BYTES, "request_bytes")
         answer = pubsub_pb2.ListQueriesResponse()
         size, token, session = request.page_size, request.page_token, 0
         if request.session:
             _check_name("session", request.session)
             session = wait(self._gateway.session(request.session), context).session
-            if not session:  # never seen: no query, and 0 would mean all of them
+            if not session:  # an unknown session has no query, and 0 would mean all sessions
                 page(self._gateway, 0, min(size, 1), token, answer, context)
                 empty = pubsub_pb2.ListQueriesResponse(total_live=answer.total_live)
                 return empty.SerializeToString()
@@ -169,7 +172,7 @@ class PubSub:
         _check_request_id(request.request_id)
         found = standing.read_queries(request.batch, self._gateway)
         answer = pubsub_pb2.InsertQueriesResponse()
-        return self._begin(
+        return self._begin_update(
             answer, found.n, found.at, found.rows, found.sessions, request.request_id,
             found.refused, context,
         )  # fmt: skip
@@ -178,7 +181,7 @@ class PubSub:
         request = parse_batch(pubsub_pb2.DeleteQueriesRequest, data, ID_ROWS)
         _check_request_id(request.request_id)
         if not request.ids:
-            raise _invalid("ids", "holds no id")
+            raise _invalid_field("ids", "holds no id")
         ids = list(request.ids)
         refused = [
             Refusal(i, "id", problem)
@@ -189,11 +192,11 @@ class PubSub:
         at = [i for i in range(len(ids)) if i not in bad]
         rows = standing.deletes([ids[i] for i in at])
         answer = pubsub_pb2.DeleteQueriesResponse()
-        return self._begin(
+        return self._begin_update(
             answer, len(ids), at, rows, [""] * len(at), request.request_id, refused, context
         )
 
-    def _begin(
+    def _begin_update(
         self,
         answer: pubsub_pb2.InsertQueriesResponse | pubsub_pb2.DeleteQueriesResponse,
         n: int,
@@ -204,7 +207,8 @@ class PubSub:
         refused: list[Refusal],
         context: grpc.ServicerContext,
     ) -> Callable[[], bytes]:
-        """Ask for the good rows, which stand at `at` of the n; the answer comes later."""
+        """Sends the good rows, which are rows `at` of the n, to the gateway; returns a function
+        that waits for the answer."""
         deciding = self._gateway.update(rows, sessions, [request_id] * len(at)) if len(at) else None
 
         def finish() -> bytes:
@@ -219,14 +223,14 @@ class PubSub:
                     if status == Status.OK:
                         lsns[i] = lsn
                     else:
-                        errors.append(self._row_error(i, status))
+                        errors.append(self._make_refusal(i, status))
             answer.lsns.extend(lsns)
             answer.errors.extend(e.to_proto() for e in sorted(errors))
             return answer.SerializeToString()
 
         return finish
 
-    def _decide(
+    def _request_update(
         self,
         rows: QueryRows,
         sessions: Sequence[str],
@@ -235,8 +239,8 @@ class PubSub:
     ) -> UpdateDecision:
         return wait(self._gateway.update(rows, sessions, [request_id] * len(rows)), context)
 
-    def _only(self, decision: UpdateDecision, id: str) -> int:
-        """The LSN of the one row. Raises what its status says."""
+    def _read_only_lsn(self, decision: UpdateDecision, id: str) -> int:
+        """Returns the LSN of the only row. Raises the error that its status stands for."""
         match int(decision.status[0]):
             case Status.OK:
                 return int(decision.lsn[0])
@@ -245,22 +249,22 @@ class PubSub:
             case Status.NOT_FOUND:
                 raise NotFound(f"there is no query {id!r}")
             case Status.QUERY_QUOTA | Status.SESSION_QUOTA as status:
-                raise ResourceExhausted(self._beyond(status), QUOTA_RETRY_MS)
+                raise ResourceExhausted(self._describe_quota(status), QUOTA_RETRY_MS)
             case _:
                 raise Unavailable("the ledger could not be written; nothing was done")
 
-    def _row_error(self, row: int, status: int) -> Refusal:
+    def _make_refusal(self, row: int, status: int) -> Refusal:
         match status:
             case Status.ALREADY_EXISTS:
                 code = query_pb2.ROW_CODE_ALREADY_EXISTS
                 return Refusal(row, "id", f"the query {_EXISTS}", code)
             case Status.QUERY_QUOTA | Status.SESSION_QUOTA:
                 code = query_pb2.ROW_CODE_RESOURCE_EXHAUSTED
-                return Refusal(row, "id", self._beyond(status), code)
+                return Refusal(row, "id", self._describe_quota(status), code)
             case _:
                 return Refusal(row, "id", "there is no such query", query_pb2.ROW_CODE_NOT_FOUND)
 
-    def _beyond(self, status: int) -> str:
+    def _describe_quota(self, status: int) -> str:
         if status == Status.QUERY_QUOTA:
             return f"{self._quota.queries} queries are live, the tenant's quota (queries)"
         return f"{self._quota.sessions} sessions are named, the tenant's quota (sessions)"
@@ -271,14 +275,16 @@ _EXISTS = "exists with another expression, region or session"
 
 def _check_name(field: Literal["id", "session"], value: str) -> None:
     if problem := name_problem(value, field):
-        raise _invalid(field, problem)
+        raise _invalid_field(field, problem)
 
 
 def _check_request_id(value: str) -> None:
     size = len(value.encode())
     if size > ID_BYTES:
-        raise _invalid("request_id", f"expected 0 to {ID_BYTES} bytes, got {size} (limit id_bytes)")
+        raise _invalid_field(
+            "request_id", f"expected 0 to {ID_BYTES} bytes, got {size} (limit id_bytes)"
+        )
 
 
-def _invalid(field: str, problem: str) -> InvalidArgument:
+def _invalid_field(field: str, problem: str) -> InvalidArgument:
     return InvalidArgument([Violation(field, problem)])

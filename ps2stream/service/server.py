@@ -30,14 +30,14 @@ from ps2stream.service.tenants import Tenants
 log = logging.getLogger("ps2stream.service")
 
 OPEN = Security()
-"""No TLS and no questions: for loopback."""
+"""The security of a loopback address: no TLS, and no identities."""
 LOOKAHEAD_BYTES = 1 << 19
 OPTIONS: list[tuple[str, int]] = [
     ("grpc.so_reuseport", 0),  # else two servers would share a port unnoticed
     # Above batch_bytes, so that a slightly larger batch gets our error, which names the limit.
     ("grpc.max_receive_message_length", BATCH_BYTES + (1 << 20)),
     ("grpc.max_send_message_length", 64 << 20),
-    # What a stream sends ahead waits in our memory; gRPC's own choice grows to many megabytes.
+    # What a stream sends ahead waits in our memory, where gRPC's default grows to many megabytes.
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", LOOKAHEAD_BYTES),
     ("grpc.max_metadata_size", 16 << 10),
@@ -71,14 +71,14 @@ class Server:
             interceptors=[self._guard],
             maximum_concurrent_rpcs=lanes.limit,
         )
-        # Methods that are registered wait to be taken up apart: a delete not behind publications.
+        # Registered methods have queues of their own: a delete does not wait behind publications.
         self._server.add_registered_method_handlers(pubsub.SERVICE, self._tenants.handlers())
         self._server.add_generic_rpc_handlers((self._admin.handler(),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = (pubsub.SERVICE, admin.SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, self._server)
         try:
-            self.port = _bind(self._server, host, port, security)
+            self.port = _bind_port(self._server, host, port, security)
         except InvalidArgument:
             self._tenants.close()
             raise
@@ -87,12 +87,12 @@ class Server:
             self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
 
     def status(self) -> dict[str, Any]:
-        """Totals since the start."""
+        """Returns totals since the start."""
         return {"refused_objects": self._tenants.refused(), "cut_streams": self._tenants.cut()}
 
     def stop(self, grace: float = 1.0) -> None:
-        """Refuse new calls, end the streams of who subscribes or watches, let others finish for
-        `grace` seconds."""
+        """Refuses new calls, ends the streams of those who subscribe or watch, and lets others
+        finish for `grace` seconds."""
         self._health.enter_graceful_shutdown()
         stopped = self._server.stop(grace)
         self._tenants.stop()
@@ -102,12 +102,13 @@ class Server:
         self._tenants.close()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Until the server has stopped; True when it still runs after `timeout` seconds."""
+        """Waits until the server has stopped; returns True when it still runs after `timeout`
+        seconds."""
         return bool(self._server.wait_for_termination(timeout))
 
 
 def serve(gateway: Gateway, host: str, port: int, security: Security = OPEN) -> Server:
-    """Start serving `gateway`; port 0 picks a free one. Raises InvalidArgument, naming the
+    """Starts serving `gateway`; port 0 picks a free one. Raises InvalidArgument, naming the
     setting, for an address that cannot be served, a port in use, and unusable TLS files."""
     server = Server(gateway, host, port, security)
     log.info("serving on %s:%d", host, server.port)
@@ -115,41 +116,43 @@ def serve(gateway: Gateway, host: str, port: int, security: Security = OPEN) -> 
 
 
 def serve_privately(gateway: Gateway, path: Path) -> Server:
-    """Serve whoever may enter the folder of the Unix socket `path`, without token or TLS."""
+    """Serves everyone who may enter the folder of the Unix socket `path`, without token or TLS."""
     return Server(gateway, f"unix:{path}", 0, OPEN)
 
 
-def _bind(server: grpc.Server, host: str, port: int, security: Security) -> int:
+def _bind_port(server: grpc.Server, host: str, port: int, security: Security) -> int:
     if host.startswith("unix:"):
         return server.add_insecure_port(host)
     trust = tls.credentials(security)
-    host, family = _address(host, trust is not None)
+    host, family = _resolve_address(host, trust is not None)
     with socket.socket(family, socket.SOCK_STREAM) as probe:  # gRPC's own error does not say why
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                raise _invalid("port", f"{port} on {host} is in use") from None
-            raise _invalid("port", f"{host}:{port}: {os.strerror(error.errno or 0)}") from None
+                raise _invalid_field("port", f"{port} on {host} is in use") from None
+            raise _invalid_field(
+                "port", f"{host}:{port}: {os.strerror(error.errno or 0)}"
+            ) from None
     address = f"[{host}]:{port}" if family == socket.AF_INET6 else f"{host}:{port}"
     try:
         if trust is not None:
             return server.add_secure_port(address, trust)
         return server.add_insecure_port(address)
     except RuntimeError as error:
-        raise _invalid("port", f"{port} on {host} cannot be opened: {error}") from None
+        raise _invalid_field("port", f"{port} on {host} cannot be opened: {error}") from None
 
 
-def _address(host: str, secret: bool) -> tuple[str, socket.AddressFamily]:
-    """The address and its family; one that others reach is refused unless TLS keeps what
-    passes there `secret`."""
+def _resolve_address(host: str, secret: bool) -> tuple[str, socket.AddressFamily]:
+    """Returns the address and its family. An address that other machines can reach is refused
+    unless TLS keeps what passes there `secret`."""
     try:
         plain = is_loopback(host)
     except ValueError:
-        raise _invalid("host", f"{host!r} is not an IP address or localhost") from None
+        raise _invalid_field("host", f"{host!r} is not an IP address or localhost") from None
     if not (plain or secret):
-        raise _invalid(
+        raise _invalid_field(
             "host",
             f"{host} is not a loopback address, which needs TLS; set tls_cert and tls_key",
         )
@@ -158,5 +161,5 @@ def _address(host: str, secret: bool) -> tuple[str, socket.AddressFamily]:
     return host, socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
-def _invalid(field: str, problem: str) -> InvalidArgument:
+def _invalid_field(field: str, problem: str) -> InvalidArgument:
     return InvalidArgument([Violation(field, problem)])

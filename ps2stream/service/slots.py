@@ -1,4 +1,4 @@
-"""How many streams there are, and how many there may be."""
+"""Limits on the number of open streams."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ps2stream.security import QUOTA_RETRY_MS
 
 
 class Slots:
-    """At most `limit` at a time, which also count among those of `outer`. `name` is the
-    limit's."""
+    """The slots of open streams: at most `limit` are taken at a time, and each also takes one of
+    `outer`. `name` is the name of the limit."""
 
     def __init__(self, limit: int, name: str, outer: Slots | None = None) -> None:
         self._limit = limit
@@ -23,7 +23,8 @@ class Slots:
 
     @contextmanager
     def one(self) -> Iterator[None]:
-        """One of them, for a while. Raises ResourceExhausted when all are taken."""
+        """Takes a slot for as long as the context lasts. Raises ResourceExhausted when all are
+        taken."""
         with self._lock:
             if self._used >= self._limit:
                 raise ResourceExhausted(

@@ -1,4 +1,4 @@
-"""Queries of requests, as messages or as Arrow, to the columns of inserts, and back."""
+"""Queries of requests, from messages or Arrow to the columns of inserts, and back."""
 
 from __future__ import annotations
 
@@ -31,13 +31,15 @@ COLUMNS = {
     **dict.fromkeys(RECT_FIELDS, arrow.DOUBLE),
 }
 _MOST_COMMAS = 5 * POLYGON_VERTICES
-"""In GeoJSON: four a position with elevation and measure, and room for what is not a position."""
+"""The most commas of a GeoJSON text: four for each position with elevation and measure, and room
+for what is not a position."""
 _NOWHERE = Rect(0.0, 0.0, 0.0, 0.0)
-"""Stands for a bad region, so that the other fields of its row are checked too."""
+"""A stand-in for a bad region, so that the other fields of its row are checked too."""
 
 
 class Inserts(NamedTuple):
-    """The good rows of n, which stand `at` there, their sessions, and the refused ones."""
+    """The inserts of n rows: the good ones, which were rows `at` of the n, their sessions, and the
+    refused ones."""
 
     n: int
     at: list[int]
@@ -47,7 +49,7 @@ class Inserts(NamedTuple):
 
 
 class _Queries(NamedTuple):
-    """Queries as they came."""
+    """A batch of queries as they came."""
 
     id: tuple[I64, U8]
     expression: tuple[I64, U8]
@@ -77,38 +79,39 @@ class _Queries(NamedTuple):
 
 
 def read_query(query: query_pb2.Query, gateway: Gateway) -> Inserts:
-    """One insert. Raises InvalidArgument with paths below `query`."""
-    found = _inserts(_from_messages([query], ""), gateway)
+    """Returns the insert of one query. Raises InvalidArgument with paths below `query`."""
+    found = _compile_inserts(_read_messages([query], ""), gateway)
     if found.refused:
         raise InvalidArgument([Violation(f"query.{r.field}", r.description) for r in found.refused])
     return found
 
 
 def read_queries(batch: query_pb2.QueryBatch, gateway: Gateway) -> Inserts:
-    """The inserts of a batch. Raises InvalidArgument for what is wrong with it as a whole."""
+    """Returns the inserts of a batch. Raises InvalidArgument for what is wrong with the batch as a
+    whole."""
     size = batch.ByteSize()
     if size > BATCH_BYTES:
-        raise _invalid("batch", f"{size} bytes are over the limit batch_bytes {BATCH_BYTES}")
+        raise _invalid_field("batch", f"{size} bytes are over the limit batch_bytes {BATCH_BYTES}")
     if batch.queries and batch.arrow:
-        raise _invalid("batch", "holds both queries and arrow; send one")
+        raise _invalid_field("batch", "holds both queries and arrow; send one")
     if batch.arrow:
         if problem := name_problem(batch.session, "session"):
-            raise _invalid("batch.session", problem)
-        found = _from_arrow(batch.arrow, batch.session)
+            raise _invalid_field("batch.session", problem)
+        found = _read_arrow(batch.arrow, batch.session)
     else:
-        found = _from_messages(batch.queries, batch.session)
+        found = _read_messages(batch.queries, batch.session)
     if not found.sessions:
-        raise _invalid("batch", "holds no query")
-    return _inserts(found, gateway)
+        raise _invalid_field("batch", "holds no query")
+    return _compile_inserts(found, gateway)
 
 
 def deletes(ids: Sequence[str]) -> QueryRows:
-    """Deletes of these ids, which have been checked."""
+    """Returns the deletes of these ids, which must have been checked."""
     return delete_rows(strings_to_column(ids))
 
 
 def describe(reply: LookupReply) -> list[tuple[query_pb2.Query, int]]:
-    """Each query found, as its client typed and named it, and its handle."""
+    """Returns each query that was found, as its client typed and named it, with its handle."""
     rows = QueryRows.decode(reply.rows.data)
     sources = rows.source.tobytes()
     at = rows.source_off.tolist()
@@ -139,8 +142,8 @@ def describe(reply: LookupReply) -> list[tuple[query_pb2.Query, int]]:
     return out
 
 
-def _inserts(found: _Queries, gateway: Gateway) -> Inserts:
-    """Compile all; when some are bad, the good ones again by themselves."""
+def _compile_inserts(found: _Queries, gateway: Gateway) -> Inserts:
+    """Compiles all queries, and when some are bad, the good ones again by themselves."""
     n = len(found.sessions)
     compiled = compile_column(*found.expression, gateway.analyzer, gateway.frequencies)
     refused = found.refused + [Refusal(*p) for p in check_rows(found.id, compiled, found.regions)]
@@ -151,11 +154,11 @@ def _inserts(found: _Queries, gateway: Gateway) -> Inserts:
     refused.sort()
     if not len(at):
         return Inserts(n, [], no_queries(), [], refused)
-    good = _inserts(found.take(at), gateway)
+    good = _compile_inserts(found.take(at), gateway)
     return Inserts(n, at.tolist(), good.rows, good.sessions, refused)
 
 
-def _from_arrow(data: bytes, session: str) -> _Queries:
+def _read_arrow(data: bytes, session: str) -> _Queries:
     batch = arrow.open_batch(data, COLUMNS, tuple(COLUMNS))
     lon_min, lat_min, lon_max, lat_max = (arrow.doubles(batch, f) for f in RECT_FIELDS)
     world = np.logical_and.reduce([arrow.nulls(batch, f) for f in RECT_FIELDS])
@@ -168,7 +171,7 @@ def _from_arrow(data: bytes, session: str) -> _Queries:
     )
 
 
-def _from_messages(queries: Sequence[query_pb2.Query], session: str) -> _Queries:
+def _read_messages(queries: Sequence[query_pb2.Query], session: str) -> _Queries:
     sessions = [q.session or session for q in queries]
     regions: list[Region] = []
     refused: list[Refusal] = []
@@ -176,7 +179,7 @@ def _from_messages(queries: Sequence[query_pb2.Query], session: str) -> _Queries
         if problem := name_problem(sessions[row], "session"):
             refused.append(Refusal(row, "session", problem))
         try:
-            regions.append(_region(query))
+            regions.append(_read_region(query))
         except InvalidArgument as error:
             refused += [Refusal(row, v.field, v.description) for v in error.violations]
             regions.append(_NOWHERE)
@@ -189,42 +192,44 @@ def _from_messages(queries: Sequence[query_pb2.Query], session: str) -> _Queries
     )
 
 
-def _region(query: query_pb2.Query) -> Region:
+def _read_region(query: query_pb2.Query) -> Region:
     if not query.HasField("region"):
         return World()
     match query.region.WhichOneof("shape"):
         case "rectangle":
-            return Rect(*_numbers(query.region.rectangle, RECT_FIELDS))
+            return Rect(*_read_numbers(query.region.rectangle, RECT_FIELDS))
         case "circle":
-            return Circle(*_numbers(query.region.circle, ("lon", "lat", "radius_km")))
+            return Circle(*_read_numbers(query.region.circle, ("lon", "lat", "radius_km")))
         case "geojson":
-            return _polygon(query.region.geojson)
+            return _read_polygon(query.region.geojson)
         case _:
-            raise _invalid("region", "has no shape")
+            raise _invalid_field("region", "has no shape")
 
 
-def _numbers(shape: query_pb2.Rectangle | query_pb2.Circle, names: Sequence[str]) -> list[float]:
+def _read_numbers(
+    shape: query_pb2.Rectangle | query_pb2.Circle, names: Sequence[str]
+) -> list[float]:
     missing = [n for n in names if not shape.HasField(n)]  # type: ignore[arg-type]
     if missing:
         raise InvalidArgument([Violation(f"region.{n}", "is missing") for n in missing])
     return [getattr(shape, n) for n in names]
 
 
-def _polygon(text: str) -> Region:
+def _read_polygon(text: str) -> Region:
     if text.count(",") > _MOST_COMMAS:
         problem = f"more vertices than the limit polygon_vertices {POLYGON_VERTICES}"
-        raise _invalid("region.geojson", problem)
+        raise _invalid_field("region.geojson", problem)
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise _invalid("region.geojson", f"is not JSON: {error}") from None
+        raise _invalid_field("region.geojson", f"is not JSON: {error}") from None
     if not isinstance(value, dict) or value.get("type") not in ("Polygon", "MultiPolygon"):
-        raise _invalid("region.geojson", "expected a GeoJSON Polygon or MultiPolygon")
+        raise _invalid_field("region.geojson", "expected a GeoJSON Polygon or MultiPolygon")
     try:
         return geojson.from_json(value)
     except OverflowError:
-        raise _invalid("region.geojson", "a number is too large") from None
+        raise _invalid_field("region.geojson", "a number is too large") from None
 
 
-def _invalid(field: str, problem: str) -> InvalidArgument:
+def _invalid_field(field: str, problem: str) -> InvalidArgument:
     return InvalidArgument([Violation(field, problem)])

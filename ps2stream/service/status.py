@@ -1,4 +1,4 @@
-"""Errors to gRPC status codes with google.rpc details; nothing leaves as UNKNOWN."""
+"""Conversion of errors to gRPC status codes with google.rpc details; nothing leaves as UNKNOWN."""
 
 from __future__ import annotations
 
@@ -42,48 +42,53 @@ CODES: dict[type[Ps2StreamError], grpc.StatusCode] = {
 }
 MAX_DESCRIPTION = 256
 _ROOM = 5 << 10
-"""A status travels in HTTP/2 trailers, which clients take up to 8 KiB of."""
+"""The bytes for details: a status travels in HTTP/2 trailers, of which clients take up to 8 KiB."""
 
 
 class HeldBack(NamedTuple):
-    """What a behaviour returns in place of an answer that is to wait, without a thread, for
-    `seconds`: then `tell` returns the answer or raises."""
+    """An answer that is to wait for `seconds`, without a thread. A behaviour returns it in place of
+    the answer; `finish` then returns the answer, or raises."""
 
     seconds: float
-    tell: Callable[[], bytes]
+    finish: Callable[[], bytes]
 
 
 Behaviour = Callable[[bytes, grpc.ServicerContext], bytes | HeldBack]
 StreamBehaviour = Callable[[Iterator[bytes], grpc.ServicerContext], Iterable[bytes]]
 OpenBehaviour = Callable[[Iterator[bytes], grpc.ServicerContext, Callable[[None], None]], None]
-"""Of a stream that goes on after its handler (open_calls.py)."""
+"""The behaviour of a stream that goes on after its handler (open_calls.py)."""
 
 
 def to_status(error: Exception) -> status_pb2.Status:
-    """The status that a client gets for `error`; INTERNAL for what is not ours."""
+    """Returns the status that a client gets for `error`; INTERNAL for what is not an error of
+    ours."""
     if isinstance(error, TimeoutError):
-        return _status(grpc.StatusCode.DEADLINE_EXCEEDED, str(error) or "the deadline has passed")
+        return _build_status(
+            grpc.StatusCode.DEADLINE_EXCEEDED, str(error) or "the deadline has passed"
+        )
     for kind, code in CODES.items():
         if isinstance(error, kind):
-            return _status(code, str(error), *_details(error))
-    return _status(grpc.StatusCode.INTERNAL, "internal error; the service's log has the details")
+            return _build_status(code, str(error), *_build_details(error))
+    return _build_status(
+        grpc.StatusCode.INTERNAL, "internal error; the service's log has the details"
+    )
 
 
 def abort(context: grpc.ServicerContext, error: Exception) -> NoReturn:
-    """End the call with the status of `error`; a bug is logged here."""
-    context.abort_with_status(_logged(error))
+    """Ends the call with the status of `error`, and logs a bug."""
+    context.abort_with_status(_log_and_convert(error))
 
 
-def tell(context: grpc.ServicerContext, error: Exception) -> None:
-    """The status of `error` is what the call will end with; a bug is logged here."""
-    status = _logged(error)
+def set_status(context: grpc.ServicerContext, error: Exception) -> None:
+    """Sets the status of `error` as what the call will end with, and logs a bug."""
+    status = _log_and_convert(error)
     context.set_trailing_metadata(status.trailing_metadata)
     context.set_code(status.code)
     context.set_details(status.details)
 
 
 def unary(behaviour: Behaviour) -> Behaviour:
-    """Make a handler's errors its status."""
+    """Returns the handler with its errors turned into the call's status."""
 
     def handle(request: bytes, context: grpc.ServicerContext) -> bytes | HeldBack:
         try:
@@ -95,21 +100,21 @@ def unary(behaviour: Behaviour) -> Behaviour:
 
 
 def streaming(behaviour: StreamBehaviour) -> StreamBehaviour:
-    """Make a streaming handler's errors its status."""
+    """Returns the streaming handler with its errors turned into the call's status."""
 
     def handle(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         try:
             yield from behaviour(requests, context)
         except Exception as error:  # noqa: BLE001
             if not context.is_active():
-                return  # the client went away; nobody is there to be told
+                return  # the client has left, so nobody would get the status
             abort(context, error)
 
     return handle
 
 
 def lasting(behaviour: OpenBehaviour) -> OpenBehaviour:
-    """Make the errors of an open stream's handler its status."""
+    """Returns the handler of an open stream with its errors turned into the call's status."""
 
     def handle(
         requests: Iterator[bytes], context: grpc.ServicerContext, send: Callable[[None], None]
@@ -123,13 +128,13 @@ def lasting(behaviour: OpenBehaviour) -> OpenBehaviour:
     return handle
 
 
-def _logged(error: Exception) -> grpc.Status:
+def _log_and_convert(error: Exception) -> grpc.Status:
     if not isinstance(error, Ps2StreamError | TimeoutError):
         log.error("a call failed", exc_info=error)
     return rpc_status.to_status(to_status(error))  # type: ignore[no-any-return]
 
 
-def _status(code: grpc.StatusCode, message: str, *details: Message) -> status_pb2.Status:
+def _build_status(code: grpc.StatusCode, message: str, *details: Message) -> status_pb2.Status:
     if len(message) > 1024:
         message = message[:1023] + "…"
     packed = []
@@ -139,7 +144,7 @@ def _status(code: grpc.StatusCode, message: str, *details: Message) -> status_pb
     return status_pb2.Status(code=code.value[0], message=message, details=packed)
 
 
-def _details(error: Exception) -> list[Message]:
+def _build_details(error: Exception) -> list[Message]:
     if isinstance(error, InvalidArgument):
         found = error_details_pb2.BadRequest()
         size = 0

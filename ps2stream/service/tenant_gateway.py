@@ -1,6 +1,6 @@
 """A gateway as one tenant sees it: names go in under the tenant's, and only its own are there.
 
-Names come out as they are kept; `standing.describe` and the merger cut the tenant off.
+Names come out as they are stored; `standing.describe` and the merger cut the tenant off.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ from ps2stream.space.grid import Grid
 
 
 class TenantGateway:
-    """Implements Gateway for `tenant` over the one of all."""
+    """The Gateway of one tenant, on top of the gateway of all tenants."""
 
     def __init__(self, gateway: Gateway, tenant: str) -> None:
-        self._all = gateway
+        self._gateway = gateway
         self._tenant = tenant
 
     @property
     def analyzer(self) -> Analyzer:
-        return self._all.analyzer
+        return self._gateway.analyzer
 
     @property
     def frequencies(self) -> Frequencies:
-        return self._all.frequencies
+        return self._gateway.frequencies
 
     @property
     def grid(self) -> Grid:
-        return self._all.grid
+        return self._gateway.grid
 
     @property
     def clock_ms(self) -> Callable[[], int]:
-        return self._all.clock_ms
+        return self._gateway.clock_ms
 
     @property
     def incarnation(self) -> int:
-        return self._all.incarnation
+        return self._gateway.incarnation
 
     def update(
         self, rows: QueryRows, names: Sequence[str], request_ids: Sequence[str]
@@ -59,24 +59,24 @@ class TenantGateway:
             rows = rows.replace(id_off=id_off, id=id_)
             kept = {name: tenants.under(self._tenant, name) for name in dict.fromkeys(names)}
             names = list(map(kept.__getitem__, names))
-        return self._all.update(rows, names, request_ids)
+        return self._gateway.update(rows, names, request_ids)
 
     def publish(
         self, rows: ObjectRows, wait_s: float = 0.0, durable: bool = True
     ) -> Future[Publication]:
-        return self._all.publish(rows, wait_s, durable)
+        return self._gateway.publish(rows, wait_s, durable)
 
     def tell_congestion(self, tell: Callable[[bool], None]) -> None:
-        self._all.tell_congestion(tell)
+        self._gateway.tell_congestion(tell)
 
     def lookup(
         self, id: str | None, session: int, after: int, limit: int, tenant: bytes = b""
     ) -> Future[LookupReply]:
         kept = None if id is None else tenants.under(self._tenant, id)
-        return self._all.lookup(kept, session, after, limit, tenants.key(self._tenant))
+        return self._gateway.lookup(kept, session, after, limit, tenants.key(self._tenant))
 
     def session(self, name: str, make: bool = False) -> Future[SessionGrant]:
-        return self._all.session(tenants.under(self._tenant, name), make)
+        return self._gateway.session(tenants.under(self._tenant, name), make)
 
     def attach(
         self,
@@ -89,31 +89,31 @@ class TenantGateway:
         of: int = 0,
     ) -> Future[Stream]:
         kept = tenants.under(self._tenant, session)
-        return self._all.attach(kept, fields, credit_batches, credit_bytes, sink, ack, of)
+        return self._gateway.attach(kept, fields, credit_batches, credit_bytes, sink, ack, of)
 
     def tokens(self, add: bytes = b"", drop: str = "") -> Future[TokensReply]:
-        return self._all.tokens(add, drop)
+        return self._gateway.tokens(add, drop)
 
     def strategy(self, plan: bytes = b"", ask: Ask = Ask.TELL) -> Future[StrategyReply]:
-        return self._all.strategy(plan, ask)
+        return self._gateway.strategy(plan, ask)
 
     def adjustment(self, algorithm: str = "") -> Future[AdjustReply]:
-        return self._all.adjustment(algorithm)
+        return self._gateway.adjustment(algorithm)
 
     def meeting(self, query: QueryRows, thing: ObjectRows) -> Meeting:
-        return self._all.meeting(query, thing)
+        return self._gateway.meeting(query, thing)
 
     def price(self, query: QueryRows) -> Price | None:
-        return self._all.price(query)
+        return self._gateway.price(query)
 
     def weights(self) -> Weights:
-        return self._all.weights()
+        return self._gateway.weights()
 
     def watch(self, tenant: str, tell: Callable[[Glimpse], None]) -> Callable[[], None]:
-        return self._all.watch(self._tenant, tell)
+        return self._gateway.watch(self._tenant, tell)
 
     def sample(self) -> ObjectSample:
-        return self._all.sample()
+        return self._gateway.sample()
 
     def status(self) -> dict[str, Any]:
-        return self._all.status()
+        return self._gateway.status()

@@ -1,4 +1,4 @@
-"""One PubSub a tenant: what belongs to another tenant is not there."""
+"""The PubSub services of the tenants, one each: nothing of another tenant can be seen in it."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class Tenants:
         self._held = Held()
         self._gate = PublishGate(security.intake_bytes)
         gateway.tell_congestion(self._gate.set_congested)
-        self._couriers = Couriers.start()
+        self._threads = Couriers.start()
         self._bulk = Slots(MAX_BULK_STREAMS, "bulk_streams")
         self._services: dict[str, PubSub] = {}
         self._lock = threading.Lock()
 
     def handlers(self) -> dict[str, Any]:
-        """What a gRPC server is given, by method."""
+        """Returns the handlers for a gRPC server, by method."""
         handlers: dict[str, Any] = {}
         for method in pubsub_pb2.DESCRIPTOR.services_by_name["PubSub"].methods:
             make = (
@@ -51,49 +51,50 @@ class Tenants:
                 else grpc.unary_unary_rpc_method_handler
             )
             name = method.name
-            handlers[name] = make(PerCaller(self._behaviour(name), name == "Deliver"))
+            handlers[name] = make(PerCaller(self._choose_behaviour(name), name == "Deliver"))
         return handlers
 
     def refused(self) -> Counter[str]:
-        """Objects by why they were not accepted; see `publishing.REASONS`."""
+        """Returns the number of objects that were not accepted, by reason; see
+        `publishing.REASONS`."""
         found: Counter[str] = Counter(dict.fromkeys(REASONS, 0))
-        for service in self._all():
+        for service in self._list_services():
             found.update(service.publishing.refused)
         return found
 
     def cut(self) -> int:
-        """Deliver streams that were let go of because they took nothing."""
+        """Returns the number of times that a Deliver stream was cut because it took nothing."""
         return self._held.cuts
 
     def end(self, context: grpc.ServicerContext, error: Ps2StreamError) -> bool:
-        """End a Deliver stream with `error`; False when it is none."""
-        return any(service.delivering.end(context, error) for service in self._all())
+        """Ends a Deliver stream with `error`; returns False when it is none."""
+        return any(service.delivering.end(context, error) for service in self._list_services())
 
     def stop(self) -> None:
-        """End all Deliver streams."""
-        for service in self._all():
+        """Ends all Deliver streams."""
+        for service in self._list_services():
             service.delivering.stop()
 
     def close(self) -> None:
-        """All streams have ended."""
-        self._couriers.close()
+        """Ends the threads of the Deliver streams, once all streams have ended."""
+        self._threads.close()
 
-    def _behaviour(self, name: str) -> Callable[[Caller], Callable[..., Any]]:
+    def _choose_behaviour(self, name: str) -> Callable[[Caller], Callable[..., Any]]:
         def of(caller: Caller) -> Callable[..., Any]:
-            service = self._of(caller.tenant)
+            service = self._get_service(caller.tenant)
             if name == "Deliver":
                 return service.deliver
             return service.calls.get(name) or service.streams[name]
 
         return of
 
-    def _of(self, tenant: str) -> PubSub:
+    def _get_service(self, tenant: str) -> PubSub:
         with self._lock:
             if tenant not in self._services:
-                self._services[tenant] = self._made(tenant)
+                self._services[tenant] = self._make_service(tenant)
             return self._services[tenant]
 
-    def _made(self, tenant: str) -> PubSub:
+    def _make_service(self, tenant: str) -> PubSub:
         quota, among = self._security.quotas.of(tenant), self._security.dispatchers
         rates = PublishRates(quota, among, self._gateway.clock_ms())
         slots = self._streams
@@ -101,9 +102,9 @@ class Tenants:
             slots = Slots(-(-quota.streams // among), "the tenant's quota streams", slots)
         gateway = TenantGateway(self._gateway, tenant)
         return PubSub(
-            gateway, slots, self._bulk, self._held, self._couriers, quota, self._gate, rates
+            gateway, slots, self._bulk, self._held, self._threads, quota, self._gate, rates
         )
 
-    def _all(self) -> list[PubSub]:
+    def _list_services(self) -> list[PubSub]:
         with self._lock:
             return list(self._services.values())

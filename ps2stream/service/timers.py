@@ -1,4 +1,4 @@
-"""Things to do later, on one thread for all of them."""
+"""Tasks for later, on one thread for all of them."""
 
 from __future__ import annotations
 
@@ -13,39 +13,39 @@ log = logging.getLogger("ps2stream.service")
 
 
 class Timers:
-    """Does what it is given once its time has come; what it does must not block."""
+    """A thread that runs each task when it is due. The tasks must not block."""
 
     def __init__(self) -> None:
         self._due: list[tuple[float, int, Callable[[], object]]] = []  # a heap
         self._numbers = itertools.count()
         self._changed = threading.Condition()
         self._stopped = False
-        threading.Thread(target=self._run, daemon=True, name="ps2stream-timers").start()
+        threading.Thread(target=self._run_due, daemon=True, name="ps2stream-timers").start()
 
     def __len__(self) -> int:
         return len(self._due)
 
     def after(self, seconds: float, do: Callable[[], object]) -> None:
-        """Do it on the thread of this, in so many seconds."""
+        """Runs `do` on the timers' thread after this many seconds."""
         with self._changed:
             heapq.heappush(self._due, (time.monotonic() + seconds, next(self._numbers), do))
             self._changed.notify()
 
     def stop(self) -> None:
-        """Do nothing more."""
+        """Runs nothing more."""
         with self._changed:
             self._stopped = True
             self._changed.notify()
 
-    def _run(self) -> None:
-        while (do := self._next()) is not None:
+    def _run_due(self) -> None:
+        while (do := self._await_due()) is not None:
             try:
                 do()
             except Exception:
                 log.exception("what was to be done later failed")
 
-    def _next(self) -> Callable[[], object] | None:
-        """Waits for what is due; None once stopped."""
+    def _await_due(self) -> Callable[[], object] | None:
+        """Waits for the next task that is due and returns it, or None once stopped."""
         with self._changed:
             while not self._stopped:
                 if not self._due:

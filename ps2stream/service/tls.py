@@ -1,4 +1,5 @@
-"""A port's TLS: certificate, key and client CA from files, read again when they change."""
+"""The TLS of a port: certificate, key and client CA from files, which are read again when they
+change."""
 
 from __future__ import annotations
 
@@ -22,9 +23,9 @@ Stamp = tuple[tuple[int, int, int], ...]
 
 
 def credentials(security: Security) -> grpc.ServerCredentials | None:
-    """The port's credentials; None without a certificate. Connections that come after the
-    files were replaced get the new ones; while those cannot be used, the old ones.
-    Raises InvalidArgument, naming the setting, for a file that cannot be used now."""
+    """Returns the port's credentials, None without a certificate. Connections that are made after
+    the files were replaced get the new ones, or the old ones while those cannot be used. Raises
+    InvalidArgument, naming the setting, for a file that cannot be used now."""
     if security.tls_cert is None or security.tls_key is None:
         return None
     files = _Files(security)
@@ -35,6 +36,8 @@ def credentials(security: Security) -> grpc.ServerCredentials | None:
 
 
 class _Files:
+    """The PEM files of a port, and the state in which they were last read."""
+
     def __init__(self, security: Security) -> None:
         found = {name: getattr(security, name) for name in ("tls_cert", "tls_key", "tls_client_ca")}
         self._paths: dict[str, Path] = {k: v for k, v in found.items() if v is not None}
@@ -42,18 +45,19 @@ class _Files:
         self._stamp: Stamp = ()
 
     def read(self) -> grpc.ServerCertificateConfiguration:
-        """What the files hold now."""
-        self._stamp = self._stamps()
+        """Reads and checks the files."""
+        self._stamp = self._stamp_files()
         held = {name: path.read_bytes() for name, path in self._paths.items()}
-        self._check()
+        self._check_files()
         pair = (held["tls_key"], held["tls_cert"])
         return grpc.ssl_server_certificate_configuration([pair], held.get("tls_client_ca"))
 
     def renewed(self) -> grpc.ServerCertificateConfiguration | None:
-        """gRPC asks at each handshake; None: as before."""
+        """Reads the files again if they changed; None means as before. gRPC calls this at each
+        handshake."""
         with self._lock:
             try:
-                if self._stamps() == self._stamp:
+                if self._stamp_files() == self._stamp:
                     return None
                 found = self.read()
             except (InvalidArgument, OSError) as error:
@@ -62,23 +66,23 @@ class _Files:
         log.info("the certificate has been renewed")
         return found
 
-    def _stamps(self) -> Stamp:
-        # By inode too: a new file may have the size and the second of the old one.
+    def _stamp_files(self) -> Stamp:
+        # The inode counts too: a new file may have the size and the second of the old one.
         return tuple(
-            (s.st_ino, s.st_mtime_ns, s.st_size) for s in starmap(_stat, self._paths.items())
+            (s.st_ino, s.st_mtime_ns, s.st_size) for s in starmap(_stat_file, self._paths.items())
         )
 
-    def _check(self) -> None:
-        """gRPC itself would say nothing but that the handshake failed."""
+    def _check_files(self) -> None:
+        """Checks the files, for gRPC itself would only report that the handshake failed."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        with _naming("tls_cert, tls_key", "do not fit each other, or are not in PEM"):
+        with _name_setting("tls_cert, tls_key", "do not fit each other, or are not in PEM"):
             context.load_cert_chain(self._paths["tls_cert"], self._paths["tls_key"], password="")
         if (authority := self._paths.get("tls_client_ca")) is not None:
-            with _naming("tls_client_ca", "is not in PEM"):
+            with _name_setting("tls_client_ca", "is not in PEM"):
                 context.load_verify_locations(authority)
 
 
-def _stat(name: str, path: Path) -> os.stat_result:
+def _stat_file(name: str, path: Path) -> os.stat_result:
     try:
         with path.open("rb") as file:
             return os.fstat(file.fileno())
@@ -87,7 +91,7 @@ def _stat(name: str, path: Path) -> os.stat_result:
 
 
 @contextmanager
-def _naming(name: str, problem: str) -> Iterator[None]:
+def _name_setting(name: str, problem: str) -> Iterator[None]:
     try:
         yield
     except ssl.SSLError as error:

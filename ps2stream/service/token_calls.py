@@ -1,4 +1,4 @@
-"""The part of ps2stream.v1.Admin that makes, lists and revokes tokens."""
+"""The calls of ps2stream.v1.Admin that create, list and revoke tokens."""
 
 from __future__ import annotations
 
@@ -34,20 +34,21 @@ SCOPES = {
 
 
 class TokenCalls:
-    """Changes hold here at once, at other dispatchers within seconds."""
+    """The calls about tokens. Changes take effect here at once, at other dispatchers within
+    seconds."""
 
     def __init__(self, gateway: Gateway, guard: Guard) -> None:
         self._gateway = gateway
         self._guard = guard
         self.calls: dict[str, Call] = {
-            "CreateToken": self._create,
-            "ListTokens": self._list,
-            "RevokeToken": self._revoke,
+            "CreateToken": self._create_token,
+            "ListTokens": self._list_tokens,
+            "RevokeToken": self._revoke_token,
         }
 
-    def _create(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def _create_token(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         request = parse(admin_pb2.CreateTokenRequest, data, REQUEST_BYTES, "request_bytes")
-        self._must_ask()
+        self._require_auth()
         now = self._gateway.clock_ms()
         bad = []
         if request.tenant and not TENANT.fullmatch(request.tenant):
@@ -61,30 +62,30 @@ class TokenCalls:
         scopes = frozenset(SCOPES[scope] for scope in request.scopes)
         random = os.urandom(tokens.ID_BYTES + tokens.SECRET_BYTES)
         made = tokens.make(random, request.tenant, scopes, now, request.expires_ms)
-        self._done(wait(self._gateway.tokens(add=tokens.encode([made.token])), context), "")
-        answer = admin_pb2.CreateTokenResponse(token=_shown(made.token), secret=made.text)
+        self._apply_reply(wait(self._gateway.tokens(add=tokens.encode([made.token])), context), "")
+        answer = admin_pb2.CreateTokenResponse(token=_token_to_proto(made.token), secret=made.text)
         return answer.SerializeToString()
 
-    def _list(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def _list_tokens(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         parse(admin_pb2.ListTokensRequest, data, REQUEST_BYTES, "request_bytes")
         reply = wait(self._gateway.tokens(), context)
         held = tokens.decode(reply.tokens.tobytes())
-        return admin_pb2.ListTokensResponse(tokens=map(_shown, held)).SerializeToString()
+        return admin_pb2.ListTokensResponse(tokens=map(_token_to_proto, held)).SerializeToString()
 
-    def _revoke(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def _revoke_token(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         request = parse(admin_pb2.RevokeTokenRequest, data, REQUEST_BYTES, "request_bytes")
-        self._must_ask()
+        self._require_auth()
         if not request.id:
             raise InvalidArgument([Violation("id", "is missing")])
-        self._done(wait(self._gateway.tokens(drop=request.id), context), request.id)
+        self._apply_reply(wait(self._gateway.tokens(drop=request.id), context), request.id)
         return admin_pb2.RevokeTokenResponse().SerializeToString()
 
-    def _must_ask(self) -> None:
-        # Whoever reaches an open service would make tokens for the day when it is not.
-        if not self._guard.asks:
+    def _require_auth(self) -> None:
+        # Whoever reaches an open service could make tokens for the day when it is no longer open.
+        if not self._guard.requires_identity:
             raise FailedPrecondition("the service asks for no tokens (auth is off)")
 
-    def _done(self, reply: TokensReply, id: str) -> None:
+    def _apply_reply(self, reply: TokensReply, id: str) -> None:
         match reply.status:
             case Status.NOT_FOUND:
                 raise NotFound(f"there is no token {id!r}")
@@ -98,7 +99,7 @@ class TokenCalls:
                 raise Unavailable("the tokens could not be written; nothing was changed")
 
 
-def _shown(token: Token) -> admin_pb2.Token:
+def _token_to_proto(token: Token) -> admin_pb2.Token:
     names = {scope: number for number, scope in SCOPES.items()}
     return admin_pb2.Token(
         id=token.id,

@@ -1,4 +1,4 @@
-"""An expression part by part in its subscriber's own words, on the terms of one object."""
+"""The clauses of an expression in its subscriber's own words, tested on the terms of one object."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Clause = explain_pb2.Clause
 def typed_clause(
     source: str, tokens: Callable[[str], Sequence[str]], terms: AbstractSet[str]
 ) -> Clause:
-    """The clauses of an expression that was accepted, nested as it was written, each with its own
-    text. A keyword that is read as other terms than it shows has these as its parts."""
+    """Returns the clauses of an expression that was accepted, nested as it was written, each with
+    its own text. A keyword that the analysis turns into other terms has these as its parts."""
     return _ClauseReader(source, tokens, terms).read_alternatives()
 
 
 class _ClauseReader:
-    """Recursive descent as in language/expression.py, which has refused what is malformed or too
-    deep."""
+    """A recursive descent parser as in language/expression.py, which has refused what is malformed
+    or too deep."""
 
     def __init__(
         self, source: str, tokens: Callable[[str], Sequence[str]], terms: AbstractSet[str]
@@ -34,7 +34,7 @@ class _ClauseReader:
         self.terms = terms
 
     def read_alternatives(self) -> Clause:
-        """What stands between two parentheses, or in all of the expression."""
+        """Reads what is between two parentheses, or the whole expression."""
         start, parts = self.at, [self.read_conjunction()]
         while self.peek() == "OR":
             self.at += 1
@@ -64,7 +64,7 @@ class _ClauseReader:
         return Clause(kind="and", text=word, holds=all(p.holds for p in found), parts=found)
 
     def join(self, kind: str, start: int, parts: list[Clause]) -> Clause:
-        """The clause from lexeme number `start` to the present one."""
+        """Returns the clause from lexeme number `start` to the present one."""
         if len(parts) == 1:
             return parts[0]
         text = self.source[self.lexemes[start].start() : self.lexemes[self.at - 1].end()]

@@ -1,8 +1,8 @@
-"""Unary calls that get a worker once their message is there.
+"""Unary calls that get a thread once their message is there.
 
 gRPC's own handler of a unary call takes a thread first and then waits for the message, so that a
-few bytes hold a thread for as long as the connection lasts. Here the message is waited for
-without one, for HALF_OPEN_S, and a peer has a share of the calls in progress.
+few bytes hold a thread for as long as the connection lasts. Here a call waits for its message
+without a thread, for HALF_OPEN_S, and a peer has a share of the calls in progress.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ UnaryHandler = Callable[[Any, grpc.ServicerContext, Callable[[None], None]], Non
 
 
 class InlineExecutor(ThreadPoolExecutor):
-    """Does at once, on gRPC's thread, what does not block."""
+    """An executor that runs tasks at once, on gRPC's thread. They must not block."""
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         future: Future[T] = Future()
@@ -39,7 +39,7 @@ class InlineExecutor(ThreadPoolExecutor):
 
 
 class UnaryCalls:
-    """Makes handlers that gRPC takes as those of non-blocking streams."""
+    """A maker of handlers that gRPC takes for those of non-blocking streams."""
 
     def __init__(self, lanes: Lanes, half_open: HalfOpenCalls, timers: Timers) -> None:
         self._lanes = lanes
@@ -54,12 +54,15 @@ class UnaryCalls:
         read: Callable[[bytes], Any] | None,
         write: Callable[[Any], bytes] | None,
     ) -> UnaryHandler:
-        """Answers on a thread of `lane`; `read` and `write` parse and serialize messages."""
+        """Returns a handler that answers on a thread of `lane`; `read` and `write` parse and
+        serialize messages."""
 
         def answer(data: bytes, call: OpenCall, context: grpc.ServicerContext) -> None:
-            tell(call, context, lambda: behaviour(_parsed(data, read), context))
+            answer_with(call, context, lambda: behaviour(_parse_message(data, read), context))
 
-        def tell(call: OpenCall, context: grpc.ServicerContext, find: Callable[[], Any]) -> None:
+        def answer_with(
+            call: OpenCall, context: grpc.ServicerContext, find: Callable[[], Any]
+        ) -> None:
             try:
                 found = find()
             except Exception as error:  # noqa: BLE001
@@ -67,7 +70,7 @@ class UnaryCalls:
                 call.end(error if context.code() is None else None)  # type: ignore[attr-defined]
                 return
             if isinstance(found, HeldBack):
-                self._timers.after(found.seconds, partial(tell, call, context, found.tell))
+                self._timers.after(found.seconds, partial(answer_with, call, context, found.finish))
                 return
             call.answer(found if write is None else write(found))
 
@@ -77,12 +80,12 @@ class UnaryCalls:
             if data is None:
                 if context.is_active():
                     problem = Violation("request", "expected one message, got none")
-                    self._refuse(call, InvalidArgument([problem]))
+                    self._refuse_call(call, InvalidArgument([problem]))
                 return
             try:
                 lane.check()
             except ResourceExhausted as error:
-                self._refuse(call, error)
+                self._refuse_call(call, error)
                 return
             lane.submit(answer, data, call, context)
 
@@ -91,9 +94,9 @@ class UnaryCalls:
             try:
                 lane.shares.enter(peer)
             except ResourceExhausted as error:
-                self._refuse(call, error)
+                self._refuse_call(call, error)
                 return
-            leave = partial(self._leave, lane, call, peer)
+            leave = partial(self._leave_lane, lane, call, peer)
             if not context.add_callback(leave):
                 leave()
                 return
@@ -106,12 +109,12 @@ class UnaryCalls:
         handle.experimental_thread_pool = self.executor  # type: ignore[attr-defined]
         return handle
 
-    def _leave(self, lane: Lane, call: OpenCall, peer: str) -> None:
+    def _leave_lane(self, lane: Lane, call: OpenCall, peer: str) -> None:
         self._half_open.drop(call)
         lane.shares.leave(peer)
 
-    def _refuse(self, call: OpenCall, error: Ps2StreamError) -> None:
-        """End the call with `error`, soon: by the threads that refuse."""
+    def _refuse_call(self, call: OpenCall, error: Ps2StreamError) -> None:
+        """Ends the call with `error` soon, on the threads that refuse."""
 
         def end() -> None:
             if isinstance(error, ResourceExhausted):
@@ -126,8 +129,8 @@ class UnaryCalls:
         self._lanes.refusals.submit(end)
 
 
-def _parsed(data: bytes, read: Callable[[bytes], Any] | None) -> Any:
-    """The message. Raises InvalidArgument."""
+def _parse_message(data: bytes, read: Callable[[bytes], Any] | None) -> Any:
+    """Returns the message. Raises InvalidArgument."""
     try:
         return data if read is None else read(data)
     except Exception:  # noqa: BLE001

@@ -1,4 +1,4 @@
-"""The part of ps2stream.v1.Admin that lets one watch the stream."""
+"""The calls of ps2stream.v1.Admin with which a user watches the stream."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ from ps2stream.tenants import own
 from ps2stream.v1 import admin_pb2
 
 WAITING = 20
-"""Glimpses that wait for who watches; a newer one then takes the place of the oldest."""
+"""The number of glimpses that wait for a slow watcher; beyond it, a new one replaces the oldest."""
 
 
 class WatchCalls:
-    """Watch. `stop` ends all streams."""
+    """The method Watch, as `behaviour`. `stop` ends all streams."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._open: set[_Mailbox] = set()
         self._stopped = False
-        self.behaviour = PerCaller(self._of)
+        self.behaviour = PerCaller(self._serve_caller)
 
     def stop(self) -> None:
-        """End all streams."""
+        """Ends all streams."""
         self._stopped = True
         for mailbox in tuple(self._open):
             mailbox.close()
 
-    def _of(self, caller: Caller) -> StreamBehaviour:
-        # How many matches others have is for operators: it would tell what others ask for.
+    def _serve_caller(self, caller: Caller) -> StreamBehaviour:
+        # Only operators get the number of all matches: it would reveal what other tenants look for.
         overall = Scope.ADMIN in caller.scopes
-        return streaming(partial(self._watch, caller.tenant, overall))
+        return streaming(partial(self._stream_glimpses, caller.tenant, overall))
 
-    def _watch(
+    def _stream_glimpses(
         self, tenant: str, overall: bool, data: Any, context: grpc.ServicerContext
     ) -> Iterator[bytes]:
         parse(admin_pb2.WatchRequest, data, REQUEST_BYTES, "request_bytes")
@@ -70,7 +70,7 @@ class WatchCalls:
 
 
 class _Mailbox:
-    """Between the dispatcher, which must not wait, and a stream, which may be slow."""
+    """The queue between the dispatcher, which must not wait, and a stream, which may be slow."""
 
     def __init__(self) -> None:
         self.missed = 0
@@ -87,7 +87,7 @@ class _Mailbox:
             self._changed.notify()
 
     def take(self) -> Glimpse | None:
-        """The next; None once it is closed."""
+        """Returns the next glimpse, or None once the mailbox is closed."""
         with self._changed:
             while not self._glimpses and not self._closed:
                 self._changed.wait()
@@ -102,8 +102,8 @@ class _Mailbox:
 def _encoded(glimpse: Glimpse, missed: int, overall: bool) -> bytes:
     own = sum(len(seen.handle) for seen in glimpse.matches)
     answer = admin_pb2.WatchResponse(
-        objects=[o for objects in glimpse.objects for o in _objects(objects)],
-        matches=[m for seen in glimpse.matches for m in _matches(seen)],
+        objects=[o for objects in glimpse.objects for o in _objects_to_proto(objects)],
+        matches=[m for seen in glimpse.matches for m in _matches_to_proto(seen)],
         accepted=glimpse.accepted,
         matched=glimpse.matched if overall else own,
         latency_ms=[1000 * s for s in glimpse.latency],
@@ -112,7 +112,7 @@ def _encoded(glimpse: Glimpse, missed: int, overall: bool) -> bytes:
     return answer.SerializeToString()
 
 
-def _objects(objects: Objects) -> list[admin_pb2.WatchedObject]:
+def _objects_to_proto(objects: Objects) -> list[admin_pb2.WatchedObject]:
     texts = column_to_strings(objects.text_off, objects.text)
     columns = zip(
         column_to_strings(objects.id_off, objects.id),
@@ -121,16 +121,16 @@ def _objects(objects: Objects) -> list[admin_pb2.WatchedObject]:
         objects.time.tolist(),
         objects.lon.tolist(),
         objects.lat.tolist(),
-        (text.rstrip("\ufffd") for text in texts),  # a character that was cut
+        (text.rstrip("\ufffd") for text in texts),  # a character that was cut in two
         strict=True,
     )
     names = ("id", "partition", "offset", "time_ms", "lon", "lat", "text")
     return [admin_pb2.WatchedObject(**dict(zip(names, row, strict=True))) for row in columns]
 
 
-def _matches(seen: Seen) -> list[admin_pb2.WatchedMatch]:
+def _matches_to_proto(seen: Seen) -> list[admin_pb2.WatchedMatch]:
     columns = zip(
-        _objects(seen),
+        _objects_to_proto(seen),
         own(column_to_strings(seen.query_off, seen.query)),
         seen.handle.tolist(),
         seen.session.tolist(),

@@ -101,7 +101,7 @@ def answers(client: Client, name: str) -> list[object]:
     said += [str(r) for r in refused]
     said += [list(client.list("hidden")), list(client.list(name))]
     request = pubsub_pb2.ListQueriesRequest(session="hidden", page_token="1")
-    said.append(client._call("ListQueries", request, pubsub_pb2.ListQueriesResponse).total_live)
+    said.append(client._call_rpc("ListQueries", request, pubsub_pb2.ListQueriesResponse).total_live)
     return said
 
 
@@ -219,7 +219,7 @@ def test_bulk_inserts_and_pages_are_the_tenants_own(clients: list[Client]) -> No
     assert len(list(zeta.list())) == len(list(nobody.list())) == 300
     request = pubsub_pb2.ListQueriesRequest(page_size=1)
     totals = [
-        c._call("ListQueries", request, pubsub_pb2.ListQueriesResponse).total_live
+        c._call_rpc("ListQueries", request, pubsub_pb2.ListQueriesResponse).total_live
         for c in (acme, zeta, nobody)
     ]
     assert totals == [0, 300, 300]
