@@ -21,7 +21,8 @@ from ps2stream.space.space_kernels import EARTH_KM
 MORE_PLACES = 10.0
 """An area looks transposed if the same coordinates in the other order cover at least this many
 times the weight of places. Of areas drawn around cities, 0.3 % have such a twin by chance; of
-areas written latitude first that are not refused, 83 % are found (tests/unit/space/test_areas.py)."""
+areas written latitude first that are not refused, 83 % are found
+(tests/unit/space/test_areas.py)."""
 WIDE = 270.0
 """Degrees of longitude. A wider rectangle across the antimeridian leaves out less than a quarter
 of the globe: its west and east were more likely exchanged."""
