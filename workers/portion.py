@@ -24,10 +24,10 @@ Tags = tuple[I64, U32, U64]
 
 
 class Portion:
-    """What worker `index` owns. `tagger` and `route` are the plan and its number; `strategist`
-    follows plan changes: what a following plan gives this worker is transferred while it goes
-    on, what a former one gave it is dropped. `updates` is the stream that its index is made
-    from."""
+    """The queries that worker `index` holds by the plan. `tagger` and `route` are the plan and
+    its number; `strategist` follows plan changes: what a following plan gives this worker is
+    transferred while it goes on, what a former one gave it is dropped. `updates` is the stream
+    that its index is made from."""
 
     def __init__(
         self,
