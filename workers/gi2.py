@@ -31,7 +31,7 @@ _FIRST = 1 << 10  # entries of new arrays
 _CHUNK = 1 << 16  # rows that an insert call handles between checks of capacity
 _SLICE = 1 << 14  # buckets: fewer are counted at once
 _BITS = 64
-_FULL, _EMPTY = 0.55, 0.4  # how full a table grows, and how full it is then: misses cost probes
+_FULL, _EMPTY = 0.55, 0.4  # how full a table may be, and is once it grew: misses cost probes
 _ARRAYS = ("table", "places", "runs", "run_free", "pool", "pool_free", "slots", "general", "left",
            "dead", "level_postings", "state")  # fmt: skip
 
@@ -70,7 +70,7 @@ class GI2:
         self._session: I64 = np.zeros(1 << 15, np.int64)
         self._block: I64 = np.zeros(1 << 15, np.int64)
         self._met = Met(np.zeros(0, np.int64), np.zeros(kl.LEVELS, np.int64))
-        self._none_dead: U64 | None = None  # matched with while nothing may change
+        self._none_dead: U64 | None = None  # a mask without any, in use while nothing may change
         if parts is not None:
             self._restore_parts(parts)
 

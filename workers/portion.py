@@ -43,7 +43,7 @@ class Portion:
         self._strategist = strategist
         self._updates = updates
         self._transfer: Loading | None = None
-        self._gained = (0, 0)  # queries and bytes of columns that the transfer brought
+        self._gained = (0, 0)  # queries and bytes of columns that the following plan gave it
         self._end_report: list[Send] = []  # how many postings the last migration left
         self._ticks = 0
 

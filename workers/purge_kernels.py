@@ -146,7 +146,7 @@ def sweep_table(
     size = BUCKET * table.shape[0]
     before = state[POSTINGS]
     at = state[CURSOR] % size
-    for _ in range(min(budget, size + state[TABLE_USED])):  # a removal stays in its place
+    for _ in range(min(budget, size + state[TABLE_USED])):  # a removal does not move on
         bucket, column = at // BUCKET, at % BUCKET
         word = table[bucket, BUCKET + column]
         if word == NONE:

@@ -42,7 +42,7 @@ from ps2stream.protocol.frame import (
 __all__ = ["ASCII_FOLD", "TOP", "Analysis", "Analyzer", "Frequencies"]
 
 _MEMO = 1 << 18  # entries of an analyser's memo; dropped as a whole when full
-_SHORT = 48  # characters of a text that Python splits sooner than a kernel is called
+_SHORT = 48  # characters: a shorter text is split in Python before a kernel would be called
 
 
 @dataclass(frozen=True, slots=True)

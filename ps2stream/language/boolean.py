@@ -26,15 +26,15 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """All of two or more arguments, none of them an And; unique, sorted by text."""
+    """The conjunction of two or more arguments, none of them an And; unique, sorted by text."""
 
-    text: str  # says it all: two expressions are equal when their texts are
+    text: str  # two expressions are equal when their texts are
     args: tuple[Term | Or, ...] = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """Any of two or more arguments, none of them an Or; unique, sorted by text."""
+    """The disjunction of two or more arguments, none of them an Or; unique, sorted by text."""
 
     text: str
     args: tuple[Term | And, ...] = field(compare=False, repr=False)
@@ -75,7 +75,7 @@ def terms_of(expr: Expr) -> frozenset[str]:
     """Returns every term that occurs."""
     found: set[str] = set()
     parts = [expr]
-    for part in parts:  # grows as it goes
+    for part in parts:  # the list grows as it is walked
         if isinstance(part, Term):
             found.add(part.text)
         else:

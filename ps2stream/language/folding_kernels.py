@@ -167,7 +167,7 @@ def _expand_characters(
             size += 3 if bits & HANGUL else 1
     out = np.empty(size, np.uint32)
     m = START
-    run = START  # so many marks
+    run = START  # number of marks in the run
     run_begin = START
     for i in range(n):
         c = np.int64(chars[i])

@@ -29,8 +29,8 @@ from ps2stream.posts.post import NAMES, POSTS, SCHEMA, bad, check_head, of_recor
 
 Format = Literal["jsonl", "csv", "parquet"]
 MAX_LINE = 1 << 20  # bytes
-ROWS = 10_000  # of a batch of Parquet
-PART_BYTES = 2 << 20  # of a record batch, well below what a request may carry
+ROWS = 10_000  # rows of a Parquet batch
+PART_BYTES = 2 << 20  # bytes of a record batch, well below what a request may carry
 SUFFIXES: dict[str, Format] = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",

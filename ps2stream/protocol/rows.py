@@ -162,7 +162,7 @@ def no_queries() -> QueryRows:
 @dataclasses.dataclass(frozen=True, eq=False)
 class ObjectRows(Frame):
     """The columns of n accepted objects, analysed. id and text ragged UTF-8; time ms; lon, lat
-    degrees; term ragged, sorted unique hashes a row, TOP (terms.TOP) included."""
+    degrees; term ragged, sorted unique hashes a row, TOP (language/analyzer.py) included."""
 
     KIND = 2
     id_off: I64

@@ -35,9 +35,9 @@ class Loaded(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Hot(Frame):
-    """worker -> sequencer, now and then until objects are routed by the new plan: the worker
-    holds all that the plan begun at this LSN gives it, and the transfer brought `queries`
-    queries, in so many bytes of columns."""
+    """worker -> sequencer, now and then until objects are routed by the following plan: reports
+    that the worker holds all that the plan change begun at this LSN gives it, and received
+    `queries` queries for that, in so many bytes of columns."""
 
     KIND = 35
     worker: int
