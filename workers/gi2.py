@@ -1,7 +1,7 @@
-"""GI2, the paper's worker index (PS2Stream section IV-D; algorithms.md 1.7), packed.
+"""GI2, the worker's index of the paper (PS2Stream section IV-D; algorithms.md 1.7), packed.
 
-The layout stands in `layout`, the matching in `kernels`. This module owns the arrays and
-grows them.
+The memory layout is described in `layout`, the matching in `kernels`. This module owns the
+arrays and grows them.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from ps2stream.workers import layout as kl
 from ps2stream.workers import posting_kernels as kp
 from ps2stream.workers import purge_kernels as kd
 from ps2stream.workers import scan_kernels as ks
-from ps2stream.workers.arrays import GROWTH, cache_lines, grown, parts_of
+from ps2stream.workers.arrays import GROWTH, cache_lines, grow_copy, split_range
 from ps2stream.workers.by_cell import ByCell
 from ps2stream.workers.index import Census, IndexStats, Matches, Met, Parts
-from ps2stream.workers.shapes import exact
+from ps2stream.workers.shapes import keep_exact_matches
 from ps2stream.workers.waiting import Waiting
 
 _FIRST = 1 << 10  # entries of new arrays
-_CHUNK = 1 << 16  # rows an insert call handles between checks of capacity
+_CHUNK = 1 << 16  # rows that an insert call handles between checks of capacity
 _SLICE = 1 << 14  # buckets: fewer are counted at once
 _BITS = 64
-_FULL, _EMPTY = 0.55, 0.4  # load at which a table grows, and to which: misses cost probes
+_FULL, _EMPTY = 0.55, 0.4  # how full a table may be, and is once it grew: misses cost probes
 _ARRAYS = ("table", "places", "runs", "run_free", "pool", "pool_free", "slots", "general", "left",
            "dead", "level_postings", "state")  # fmt: skip
 
 
 class GI2:
-    """Implements `Index` over the cells of `grid`; as it was when `parts` were taken of one.
-    All capacities grow as needed."""
+    """Implements `Index` over the cells of `grid`, empty or restored from `parts`. All
+    capacities grow as needed."""
 
     def __init__(self, grid: Grid, parts: Parts | None = None) -> None:
         self._lon_bits = grid.lon_bits
@@ -70,16 +70,17 @@ class GI2:
         self._session: I64 = np.zeros(1 << 15, np.int64)
         self._block: I64 = np.zeros(1 << 15, np.int64)
         self._met = Met(np.zeros(0, np.int64), np.zeros(kl.LEVELS, np.int64))
-        self._shown: U64 | None = None  # in the place of `dead`, while nothing may change
+        self._none_dead: U64 | None = None  # a mask without any, in use while nothing may change
         if parts is not None:
-            self._restore(parts)
+            self._restore_parts(parts)
 
     # --- snapshots --------------------------------------------------------
 
     def hold(self) -> Parts:
+        """Returns the arrays as views that do not change until `release`; see `Index.hold`."""
         state = self._state
         slots = max(-(-int(state[kl.SLOT_TOP]) // _BITS), 1) * _BITS
-        self._shown = np.zeros(len(self._dead), np.uint64)
+        self._none_dead = np.zeros(len(self._dead), np.uint64)
         return {name: getattr(self, "_" + name) for name in _ARRAYS} | {
             "runs": self._runs[: int(state[kl.RUN_TOP])],
             "pool": self._pool[: int(state[kl.POOL_TOP])],
@@ -92,9 +93,10 @@ class GI2:
         }
 
     def release(self) -> None:
-        self._shown = None
+        """Allows changes again; see `Index.release`."""
+        self._none_dead = None
 
-    def _restore(self, parts: Parts) -> None:
+    def _restore_parts(self, parts: Parts) -> None:
         for name in _ARRAYS:
             setattr(self, "_" + name, parts[name])
         self._waiting.add(*parts["waiting"])
@@ -103,27 +105,27 @@ class GI2:
     # --- updates ----------------------------------------------------------
 
     def insert(self, rows: QueryRows, tag_off: I64, tag_cell: U32, tag_term: U64) -> None:
-        """Store the inserts among `rows`; rows without tags can match nothing here."""
-        self._store(rows, tag_off, tag_cell, tag_term, False)
+        """Stores the inserts among `rows`; rows without tags can match nothing here."""
+        self._store_rows(rows, tag_off, tag_cell, tag_term, False)
 
     def extend(self, rows: QueryRows, tag_off: I64, tag_cell: U32, tag_term: U64) -> None:
-        """Store them, or store them under more tags; see `Index.extend`."""
-        self._store(rows, tag_off, tag_cell, tag_term, True)
+        """Stores rows, or stores them under more tags; see `Index.extend`."""
+        self._store_rows(rows, tag_off, tag_cell, tag_term, True)
 
-    def _store(self, rows: QueryRows, off: I64, cell: U32, term: U64, extend: bool) -> None:
+    def _store_rows(self, rows: QueryRows, off: I64, cell: U32, term: U64, extend: bool) -> None:
         if len(rows.prog):
             self._stack = np.zeros(
                 max(len(self._stack), int(np.diff(rows.prog_off).max())), np.bool_
             )
         for start in range(0, len(rows), _CHUNK):
             stop = min(start + _CHUNK, len(rows))
-            self._store_some(rows, off, cell, term, start, stop, extend)
+            self._store_chunk(rows, off, cell, term, start, stop, extend)
 
-    def _store_some(
+    def _store_chunk(
         self, rows: QueryRows, off: I64, cell: U32, term: U64, start: int, stop: int, extend: bool
     ) -> None:
         state = self._state
-        self._reserve(stop - start, int(off[stop] - off[start]))
+        self._reserve_room(stop - start, int(off[stop] - off[start]))
         state[kl.ROW], state[kl.TAG], state[kl.SLOT] = start, off[start], -1
         columns = [
             sealed(c)
@@ -145,27 +147,27 @@ class GI2:
             if need == kp.DONE:
                 return
             if need == kp.GROW_RUNS:
-                self._runs = grown(self._runs, len(self._runs) + (64 << 10))
+                self._runs = grow_copy(self._runs, len(self._runs) + (64 << 10))
             else:
                 row = int(state[kl.ROW])
                 words = sum(
                     int(of[row + 1] - of[row])
                     for of in (rows.term_off, rows.prog_off, rows.geom_off)
                 )
-                self._pool = grown(self._pool, len(self._pool) + 2 * (words + 2 * kl.POOL_UNIT))
+                self._pool = grow_copy(self._pool, len(self._pool) + 2 * (words + 2 * kl.POOL_UNIT))
 
-    def _reserve(self, rows: int, tags: int) -> None:
-        """Room for this many more queries and tags in everything but runs and pool."""
+    def _reserve_room(self, rows: int, tags: int) -> None:
+        """Makes room for this many more queries and tags in everything but runs and pool."""
         state = self._state
         tags += int(state[kl.TABLE_USED])
         if tags > _FULL * len(self._table) * kl.BUCKET:
             table = cache_lines(int(tags / _EMPTY) // kl.BUCKET + 1).view(np.uint64)
-            kp.rehash(self._table, table)
+            kp.rehash_tags(self._table, table)
             self._table = table
         held = int(state[kl.LIVE]) + len(self._waiting) + rows
         if held > _FULL * len(self._places):
             places: U32 = np.zeros(int(held / _EMPTY), np.uint32)
-            kp.replace_places(self._places, places, self._slots.view(np.int64))
+            kp.rehash_places(self._places, places, self._slots.view(np.int64))
             self._places = places
         top = int(state[kl.SLOT_TOP]) + rows
         if top > len(self._slots):
@@ -175,12 +177,13 @@ class GI2:
             slots = cache_lines(size)
             slots[: len(self._slots)] = self._slots
             self._slots = slots
-            self._general = grown(self._general, size)[:size]
-            self._left = grown(self._left, size)[:size]
-            self._dead = grown(self._dead, size // _BITS)[: size // _BITS]
+            self._general = grow_copy(self._general, size)[:size]
+            self._left = grow_copy(self._left, size)[:size]
+            self._dead = grow_copy(self._dead, size // _BITS)[: size // _BITS]
 
     def delete(self, handles: I64, lsns: I64) -> None:
-        """Lazy: the slots get their delete LSN; the postings stay (algorithms.md 1.7)."""
+        """Gives the slots their delete LSN; the postings stay, as deletion is lazy
+        (algorithms.md 1.7)."""
         if len(handles) == 0:
             return
         slots = np.empty(len(handles), np.int64)
@@ -192,15 +195,16 @@ class GI2:
         self._waiting.add(lsns[known], slots[known])
 
     def purge(self, watermark: int) -> None:
-        """Let the postings of queries deleted up to `watermark` go when they are met."""
-        if self._shown is not None:
+        """Lets the postings of queries deleted up to `watermark` be removed when they are met."""
+        if self._none_dead is not None:
             return
-        ripe = self._waiting.ripe(watermark)
-        kd.mark_dead(ripe, self._dead, self._places, self._slots.view(np.int64), self._state)
+        slots = self._waiting.take_ripe(watermark)
+        kd.mark_dead(slots, self._dead, self._places, self._slots.view(np.int64), self._state)
 
     def sweep(self, budget: int) -> int:
-        """Purge the next `budget` lists, if any deleted query may go; postings removed."""
-        if self._state[kl.PURGEABLE] == 0 or self._shown is not None:
+        """Purges the next `budget` lists if any deleted query may go; returns the number of
+        postings removed."""
+        if self._state[kl.PURGEABLE] == 0 or self._none_dead is not None:
             return 0
         return int(
             kd.sweep_table(
@@ -213,17 +217,18 @@ class GI2:
     # --- units ------------------------------------------------------------
 
     def drop(self, keep: Callable[[U32, U64], NDArray[np.bool_]]) -> None:
-        """Forget units; nothing is changed before `keep` was asked for all. See `Index.drop`."""
+        """Drops units; nothing changes before `keep` was asked for all of them. See
+        `Index.drop`."""
         slots_i, bucket, waiting = self._slots.view(np.int64), 0, 0
         cell: U32 = np.empty(_CHUNK, np.uint32)
         term: U64 = np.empty(_CHUNK, np.uint64)
         run: U32 = np.empty(_CHUNK, np.uint32)
-        doomed = []
+        dropped = []
         while bucket < len(self._table):
-            bucket, n = ks.units(self._table, bucket, cell, term, run)
+            bucket, n = ks.list_units(self._table, bucket, cell, term, run)
             gone = np.flatnonzero(~keep(cell[:n], term[:n]))
-            doomed.append((cell[gone], term[gone], run[gone]))
-        for units in doomed:
+            dropped.append((cell[gone], term[gone], run[gone]))
+        for units in dropped:
             waiting += ks.drop_units(
                 *units, self._table, self._runs, self._run_free, self._places, slots_i,
                 self._general, self._left, self._dead, self._pool, self._pool_free,
@@ -231,23 +236,26 @@ class GI2:
             )  # fmt: skip
         if waiting:
             ks.free_waiting(
-                self._waiting.empty(self._left), self._places, slots_i, self._general,
+                self._waiting.take_empty(self._left), self._places, slots_i, self._general,
                 self._pool, self._pool_free, self._state,
             )  # fmt: skip
 
     def postings(self, lsn: int) -> int:
-        """See `Index.postings`."""
+        """Counts the postings of queries that were live at `lsn`; see `Index.postings`."""
         top = int(self._state[kl.SLOT_TOP])
         slots = self._slots.view(np.int64)[:top]
         live = (slots[:, kl.HANDLE] <= lsn) & (slots[:, kl.DELETED] > lsn)
         return int(self._left[:top][live].sum(dtype=np.int64))
 
     def census(self, slices: int = 1, level: int = 0) -> Iterator[Census | None]:
-        """See `Index.census`; bytes are of slot, posting and block in the pool."""
+        """Counts what is stored by cell; see `Index.census`. Bytes are those of slot, posting
+        and block in the pool."""
         slices = min(slices, -(-len(self._table) // _SLICE))
         size = np.zeros(int(self._state[kl.SLOT_TOP]), np.uint32)
-        for start, stop in parts_of(len(size), slices):
-            ks.sizes(self._slots.view(np.int64), self._general, self._pool, start, size[start:stop])
+        for start, stop in split_range(len(size), slices):
+            ks.measure_queries(
+                self._slots.view(np.int64), self._general, self._pool, start, size[start:stop]
+            )
             if slices > 1:
                 yield None
         cell: U32 = np.empty(_CHUNK, np.uint32)
@@ -257,7 +265,7 @@ class GI2:
             # A table that grew meanwhile keeps its order: see `layout.home`.
             bucket, end = (len(self._table) * k // slices for k in (i, i + 1))
             while bucket < end:
-                bucket, rows = ks.weigh(
+                bucket, rows = ks.weigh_units(
                     self._table, self._runs, size, level, self._lon_bits, bucket, end, cell, *n
                 )
                 counts.add(cell[:rows], 0, *n[:, :rows])
@@ -269,12 +277,12 @@ class GI2:
     # --- matching ---------------------------------------------------------
 
     def match(self, lsn: int, lon: F64, lat: F64, term_off: I64, term: U64) -> Matches:
-        """As-of matching of a batch; see `Index.match`."""
+        """Matches a batch as of `lsn`; see `Index.match`."""
         lon, lat, term_off, term = map(sealed, (lon, lat, term_off, term))
         levels = np.flatnonzero(self._level_postings)
         resume = np.zeros(4, np.int64)
         self._met = Met(np.zeros(len(lon), np.int64), np.zeros(kl.LEVELS, np.int64))
-        dead = self._dead if self._shown is None else self._shown
+        dead = self._dead if self._none_dead is None else self._none_dead
         if len(lon) and len(levels):
             firsts = np.minimum(np.arange(0, len(lon) + km.BLOCK, km.BLOCK), len(lon))
             most = int(np.diff(term_off[firsts]).max()) * len(levels)
@@ -297,25 +305,25 @@ class GI2:
                     break
                 if need == km.MORE_CANDIDATES:
                     self._cands = np.zeros((2 * len(self._cands), 4), np.uint32)
-                self._more_matches()
+                self._grow_matches()
         n = int(resume[km.R_OUT])
         found = Matches(self._row[:n].copy(), self._handle[:n].copy(), self._session[:n].copy())
         block = self._block[:n]
         if not block.any():
             return found
-        return exact(found, block, self._pool, lon, lat, self._polygons)
+        return keep_exact_matches(found, block, self._pool, lon, lat, self._polygons)
 
     def met(self) -> Met:
-        """What the last `match` met; see `Index.met`."""
+        """Returns what the last `match` met; see `Index.met`."""
         return self._met
 
-    def _more_matches(self) -> None:
+    def _grow_matches(self) -> None:
         size = 2 * len(self._row)
         for name in ("_row", "_handle", "_session", "_block"):
-            setattr(self, name, grown(getattr(self, name), size))
+            setattr(self, name, grow_copy(getattr(self, name), size))
 
     def stats(self) -> IndexStats:
-        """Sizes; `bytes` counts all arrays with their slack, scratch space excluded."""
+        """Returns the sizes; `bytes` counts all arrays with their slack, but no scratch space."""
         state = self._state
         held = (self._table, self._places, self._runs, self._pool, self._slots,
                 self._general, self._left, self._dead)  # fmt: skip

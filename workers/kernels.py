@@ -2,8 +2,8 @@
 
 probe   all (object, level, term) keys of a block: table lines are prefetched in one
         pass and read in the next; a hit prefetches its run.
-scan    the runs: quantised rectangle, then keyword fingerprints; dead postings go
-        when met. A survivor is a candidate and prefetches its slot's line.
+scan    the runs: quantised rectangle, then keyword fingerprints; dead postings are
+        removed when met. A survivor is a candidate and prefetches its slot's line.
 verify  the candidates: exact rectangle, LSNs, whole keyword hashes or the stored
         expression, canonical emitter (algorithms.md 6.6).
 
@@ -29,18 +29,18 @@ from ps2stream.workers.layout import (
     POSTING,
     SLOT_BITS,
     SLOT_MASK,
-    after,
+    cell_steps,
+    clamp_to_cell,
     find_in,
     find_tag,
     home,
     is_dead,
-    lines,
+    line_count,
+    next_position,
     prefetch,
-    steps,
-    within,
 )
 from ps2stream.workers.purge_kernels import drop_posting
-from ps2stream.workers.verify_kernels import verify
+from ps2stream.workers.verify_kernels import verify_candidates
 
 BLOCK = 64  # objects a block: its hits and candidates stay in the second-level cache
 HEADS = 1024  # chains of an object's keyword look-up
@@ -49,23 +49,23 @@ MATCHED, MORE_CANDIDATES, MORE_MATCHES = 0, 1, 2
 # resume vector (int64): next object, next hit, hits of the block, matches so far
 R_OBJECT, R_HIT, R_HITS, R_OUT = 0, 1, 2, 3
 
-_KNOWN = np.uint32(0xFFFFFFFF)  # in the place of a cell: its level would be 15
+_FOUND = np.uint32(0xFFFFFFFF)  # stands for a cell whose run is found: its level would be 15
 
 
 @njit(inline="always")
-def _probe(o0, o1, lon, lat, term_off, term, levels, lon_bits, lat_bits, table, runs, hits):
-    """Fill hits (object | level << 28, term, run, x | y << 16, cell); their number."""
+def _probe_block(o0, o1, lon, lat, term_off, term, levels, lon_bits, lat_bits, table, runs, hits):
+    """Fills hits (object | level << 28, term, run, x | y << 16, cell); returns their number."""
     size = table.shape[0]
     keys = 0
     for o in range(o0, o1):
         for k in range(levels.shape[0]):
             level = levels[k]
-            columns = lines(lon_bits, level)
-            rows = lines(lat_bits, level)
+            columns = line_count(lon_bits, level)
+            rows = line_count(lat_bits, level)
             line = np.int64(cell_at(lon[o], lat[o], lon_bits, lat_bits, level)) & CELL_MASK
             cell = np.uint32(level << CELL_BITS | line)
-            x = within(steps(lon[o], 180.0, columns * 65536.0 / 360.0), line % columns)
-            y = within(steps(lat[o], 90.0, rows * 65536.0 / 180.0), line // columns)
+            x = clamp_to_cell(cell_steps(lon[o], 180.0, columns * 65536.0 / 360.0), line % columns)
+            y = clamp_to_cell(cell_steps(lat[o], 90.0, rows * 65536.0 / 180.0), line // columns)
             for t in range(term_off[o], term_off[o + 1]):
                 at = home(term[t], cell, size)
                 prefetch(table, at)
@@ -78,19 +78,19 @@ def _probe(o0, o1, lon, lat, term_off, term, levels, lon_bits, lat_bits, table, 
     for k in range(keys):
         at = np.int64(hits[k, 2])
         word, room = find_in(table, at, term[hits[k, 1]], np.uint64(hits[k, 4]))
-        if word == NONE and not room:  # one in six at the usual load: look on, but later
-            at = after(at, size)
+        if word == NONE and not room:  # one in six at the usual fill: look on, but later
+            at = next_position(at, size)
             prefetch(table, at)
             hits[k, 2] = np.uint32(at)
             continue
         run = np.int64(word & LOW)
         prefetch(runs, run)
         hits[k, 2] = np.uint32(run)
-        hits[k, 4] = _KNOWN
+        hits[k, 4] = _FOUND
     found = 0
     for k in range(keys):
         run = np.int64(hits[k, 2])
-        if hits[k, 4] != _KNOWN:
+        if hits[k, 4] != _FOUND:
             cell = np.uint64(hits[k, 4])
             run = np.int64(find_tag(table, run, term[hits[k, 1]], cell)[1] & LOW)
             prefetch(runs, run)
@@ -105,8 +105,8 @@ def _probe(o0, o1, lon, lat, term_off, term, levels, lon_bits, lat_bits, table, 
 
 
 @njit(inline="always")
-def _look(half, start, term, head, follow):
-    """1 + the position in the object of a keyword with this high half; 0 if none."""
+def _find_keyword(half, start, term, head, follow):
+    """Returns 1 + the position in the object of a keyword with this high half, or 0."""
     j = np.int64(head[half & np.uint32(HEADS - 1)])
     while j != 0 and np.uint32(term[start + j - 1] >> np.uint64(32)) != half:
         j = np.int64(follow[j])
@@ -114,12 +114,13 @@ def _look(half, start, term, head, follow):
 
 
 @njit(inline="always")
-def _scan(
+def _scan_runs(
     h0, h1, hits, term_off, term, runs, slots_i, dead, left, general, pool, pool_free,
     level_postings, state, head, follow, cands, met, met_on,
 ):  # fmt: skip
-    """Fill cands (object, mode << 30 | slot, two keyword positions + 1); (next hit, n). Adds
-    the postings that were met to those of the object, or of the level."""
+    """Fills cands (object, mode << 30 | slot, two keyword positions + 1); returns the next hit and
+    the number of candidates. Adds the postings that were met to those of the object, or of the
+    level."""
     n = 0
     last = np.int64(-1)
     a0 = a1 = np.int64(0)
@@ -173,17 +174,17 @@ def _scan(
             if mode != FREE:
                 wa, wb = runs[p + 3], runs[p + 4]
                 if wa != half:
-                    ja = _look(wa, a0, term, head, follow)
+                    ja = _find_keyword(wa, a0, term, head, follow)
                 jb = ja
                 if mode == ANY:
-                    jb = 0 if wb == wa else _look(wb, a0, term, head, follow)
+                    jb = 0 if wb == wa else _find_keyword(wb, a0, term, head, follow)
                     if ja | jb == 0:
                         word |= np.uint32(FREE << SLOT_BITS)
                 else:
                     if ja == 0:
                         continue
                     if wb != wa:
-                        jb = _look(wb, a0, term, head, follow)
+                        jb = _find_keyword(wb, a0, term, head, follow)
                         if jb == 0:
                             continue
                     if mode == GENERAL:
@@ -207,12 +208,12 @@ def match_block(
     level_postings, state, hits, head, follow, cands, stack, row, handle, session, block,
     met, met_on,
 ):  # fmt: skip
-    """Match the objects from `resume` on; MATCHED, or which buffer must grow first."""
+    """Matches the objects from `resume` on; returns MATCHED, or which buffer must grow first."""
     while resume[R_OBJECT] < lon.shape[0] or resume[R_HIT] < resume[R_HITS]:
         if resume[R_HIT] == resume[R_HITS]:
             o0 = resume[R_OBJECT]
             o1 = min(o0 + BLOCK, lon.shape[0])
-            resume[R_HITS] = _probe(o0, o1, lon, lat, term_off, term, levels, lon_bits,
+            resume[R_HITS] = _probe_block(o0, o1, lon, lat, term_off, term, levels, lon_bits,
                                     lat_bits, table, runs, hits)  # fmt: skip
             resume[R_HIT] = 0
             resume[R_OBJECT] = o1
@@ -220,11 +221,11 @@ def match_block(
             if row.shape[0] - resume[R_OUT] < cands.shape[0]:
                 return MORE_MATCHES
             before = resume[R_HIT]
-            resume[R_HIT], n = _scan(
+            resume[R_HIT], n = _scan_runs(
                 before, resume[R_HITS], hits, term_off, term, runs, slots_i, dead, left,
                 general, pool, pool_free, level_postings, state, head, follow, cands, met, met_on,
             )  # fmt: skip
-            resume[R_OUT] = verify(
+            resume[R_OUT] = verify_candidates(
                 cands, n, lsn, lon, lat, term_off, term, slots_f, slots_i, pool, pool_f,
                 stack, resume[R_OUT], row, handle, session, block,
             )  # fmt: skip

@@ -28,7 +28,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 FORMAT = 2
-"""Of what a snapshot holds: to be raised with any change of the layout or of a hash below."""
+"""The version of what a snapshot holds: raise it with any change of the layout or a hash."""
 
 ALL, ANY, GENERAL, FREE = 0, 1, 2, 3  # modes: what is left to check of the expression
 POSTING = 5  # words
@@ -61,7 +61,7 @@ NONE = np.uint64(0)
 
 @intrinsic
 def prefetch(_context: Any, array: Any, index: Any) -> Any:
-    """Ask the CPU for the cache line of array[index] (first axis), without waiting."""
+    """Asks the CPU for the cache line of array[index] (first axis), without waiting."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kind = signature.args[0]
@@ -83,37 +83,37 @@ def prefetch(_context: Any, array: Any, index: Any) -> Any:
 
 @njit(inline="always")
 def home(term, cell, size):
-    """Where a tag belongs in a table of `size` entries, any size below 2^32."""
+    """Returns the bucket where a tag belongs in a table of `size` buckets, any size below 2^32."""
     mixed = ((term ^ (np.uint64(cell) * _C1)) * _C2) >> np.uint64(32)
     return np.int64((mixed * np.uint64(size)) >> np.uint64(32))
 
 
 @njit(inline="always")
 def find_in(table, at, key, cell):
-    """(word cell << 32 | run of a tag in this bucket or 0, whether the bucket has room).
-    All four are compared without a branch."""
+    """Returns the word (cell << 32 | run) of a tag in this bucket or 0, and whether the bucket has
+    room. All four tags are compared without a branch."""
     word = NONE
     for i in range(BUCKET):
         w = table[at, BUCKET + i]
         if (table[at, i] == key) & (w >> np.uint64(32) == cell):
-            word |= w  # of cell 0, an old key may still stand beside an empty word
+            word |= w  # an empty word is 0, also beside an old key of cell 0
     return word, table[at, 2 * BUCKET - 1] == NONE
 
 
 @njit(inline="always")
 def find_tag(table, at, key, cell):
-    """(bucket, word) of a tag, from bucket `at` on; word 0 and a bucket with room if it
-    is not there."""
+    """Returns the bucket and the word of a tag, looking from bucket `at` on; word 0 and a bucket
+    with room if the tag is not there."""
     while True:
         word, room = find_in(table, at, key, cell)
         if word != NONE or room:
             return at, word
-        at = after(at, table.shape[0])
+        at = next_position(at, table.shape[0])
 
 
 @njit(inline="always")
-def held_in(table, at):
-    """Tags in a bucket."""
+def count_tags(table, at):
+    """Returns the number of tags in a bucket."""
     n = 0
     while n < BUCKET and table[at, BUCKET + n] != NONE:
         n += 1
@@ -121,40 +121,41 @@ def held_in(table, at):
 
 
 @njit(inline="always")
-def place(handle, size):
-    """Where a handle belongs in `places`."""
+def home_place(handle, size):
+    """Returns the position in `places` where a handle belongs."""
     mixed = (np.uint64(handle) * _C1) >> np.uint64(32)
     return np.int64((mixed * np.uint64(size)) >> np.uint64(32))
 
 
 @njit(inline="always")
-def after(at, size):
-    """The next position of open addressing."""
+def next_position(at, size):
+    """Returns the next position of open addressing."""
     return at + 1 if at + 1 < size else 0
 
 
 @njit(inline="always")
-def apart(to, start, size):
-    """Steps from `start` on to `to`."""
+def probe_distance(to, start, size):
+    """Returns the number of steps from position `start` on to position `to`."""
     return to - start if to >= start else to - start + size
 
 
 @njit(inline="always")
-def steps(degrees, offset, scale):
-    """Degrees as whole steps of 1/65536 cell from the grid's corner. Monotone, also in
-    floating point, and that is all that exactness needs: a <= b gives steps(a) <= steps(b)."""
+def cell_steps(degrees, offset, scale):
+    """Returns degrees as whole steps of 1/65536 cell from the corner of the grid. It is monotone,
+    also in floating point, and exactness needs no more: a <= b gives cell_steps(a) <=
+    cell_steps(b)."""
     return np.int64(np.floor((degrees + offset) * scale))
 
 
 @njit(inline="always")
-def within(step, line):
-    """A step relative to the cell in column or row `line`, clamped to 16 bits."""
+def clamp_to_cell(step, line):
+    """Returns a step relative to the cell in column or row `line`, clamped to 16 bits."""
     return np.uint32(min(max(step - (line << 16), 0), 65535))
 
 
 @njit(inline="always")
 def take_run(runs, run_free, state, cls):
-    """A free run of class cls, or -1 when the array must grow."""
+    """Takes a free run of class cls; returns its offset, or -1 when the array must grow."""
     at = np.int64(run_free[cls])
     if at != 0:
         run_free[cls] = runs[at]
@@ -168,24 +169,26 @@ def take_run(runs, run_free, state, cls):
 
 
 @njit(inline="always")
-def give_run(runs, run_free, at, cls):
+def free_run(runs, run_free, at, cls):
+    """Gives back a run of class cls."""
     runs[at] = np.uint32(run_free[cls])
     run_free[cls] = at
 
 
 @njit(cache=True, nogil=True)
 def find_place(places, slots_i, handle):
-    """Position in `places` of a handle, or of the empty place where it would go."""
+    """Returns the position in `places` of a handle, or the empty one where it would go."""
     size = places.shape[0]
-    at = place(handle, size)
+    at = home_place(handle, size)
     while places[at] != 0 and slots_i[np.int64(places[at]) - 1, HANDLE] != handle:
-        at = after(at, size)
+        at = next_position(at, size)
     return at
 
 
 @njit(cache=True, nogil=True)
-def take_pool(pool, pool_free, state, words):
-    """(offset, class) of a block of at least `words`, or (-1, class)."""
+def take_block(pool, pool_free, state, words):
+    """Takes a block of at least `words` words from the pool; returns its offset, or -1 when the
+    pool must grow, and its class."""
     cls = 0
     while (POOL_UNIT << cls) < words:
         cls += 1
@@ -202,10 +205,11 @@ def take_pool(pool, pool_free, state, words):
 
 @njit(inline="always")
 def is_dead(dead, slot):
+    """Returns whether the postings of this slot are to be removed when met."""
     return (dead[slot >> 6] >> np.uint64(slot & 63)) & np.uint64(1) != 0
 
 
 @njit(inline="always")
-def lines(bits, level):
-    """Columns or rows of a level."""
+def line_count(bits, level):
+    """Returns the number of columns or rows of a level."""
     return 1 << max(bits - 2 * level, 0)

@@ -1,4 +1,4 @@
-"""Counting by cell: one table of those that were met."""
+"""The kernel that counts by cell: one table of the cells that were met."""
 
 # mypy: allow-untyped-decorators, allow-untyped-defs
 from __future__ import annotations
@@ -6,15 +6,15 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-NO_CELL = 0xFFFFFFFF  # its level would be 15
+NO_CELL = 0xFFFFFFFF  # no cell: its level would be 15
 _SPREAD = np.uint32(2654435761)
 
 
 @njit(cache=True, nogil=True)
-def add(cells, counts, cell, column, one, other):
-    """counts[of cell[i], column] += one[i], and the column behind it += other[i]; the number
-    of cells that are new. cells uint32[2^k] with NO_CELL where nothing is, more than half of
-    it still after all are in."""
+def add_counts(cells, counts, cell, column, one, other):
+    """Adds one[i] to counts[of cell[i], column] and other[i] to the next column; returns the
+    number of new cells. cells uint32[2^k] holds NO_CELL in its free places, which are more than
+    half of them even after the call."""
     mask = np.uint32(cells.shape[0] - 1)
     new = 0
     for i in range(cell.shape[0]):

@@ -1,9 +1,9 @@
-"""Loading of what a following plan gives a worker: from the ledger, never from its present
-owner (contract.md 3), in pieces, while it goes on matching.
+"""The transfer of queries that a following plan gives a worker.
 
-Which queries are asked for: those that meet the box of the cells whose leaf is another one.
-Their deletes come in LSN order with everything else, and perhaps before the query itself:
-they are kept and told again behind it.
+They come from the ledger, never from their present owner (contract.md 3), in chunks, while the
+worker goes on matching. The worker requests those that meet the box of the cells whose leaf
+changes. Their deletes come in LSN order with everything else, perhaps before the query itself:
+they are kept and applied again after it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ REPEAT_TICKS = 10
 
 
 class Loading:
-    """Of one worker, of what was inserted up to the LSN `begun`. Hot at once when `box` is
-    None: nothing is gained."""
+    """The transfer to one worker of queries that were inserted up to the LSN `begun`. Complete
+    at once when `box` is None: nothing is gained."""
 
     def __init__(self, worker: int, begun: int, box: F64 | None) -> None:
         self._worker = worker
@@ -33,28 +33,29 @@ class Loading:
 
     @property
     def done(self) -> bool:
+        """Returns whether there is nothing more to transfer."""
         return self._after >= self._begun
 
     def ask(self) -> list[Send]:
-        """For the next piece, unless there is none."""
+        """Requests the next chunk, unless there is none."""
         if self.done or self._box is None:
             return []
         self._ticks = 0
         return [Send(SEQUENCER, Load(self._worker, self._begun, self._after, self._box))]
 
     def tick(self) -> list[Send]:
-        """Ask again, if nothing came for long."""
+        """Requests the chunk again if nothing came for long."""
         self._ticks += 1
         return self.ask() if self._ticks >= REPEAT_TICKS else []
 
     def note(self, handles: I64, lsns: I64) -> None:
-        """These queries were deleted meanwhile."""
+        """Notes that these queries were deleted meanwhile."""
         if not self.done:
             self._deleted.append((handles, lsns))
 
     def take(self, frame: Loaded) -> tuple[QueryRows, I64, I64] | None:
-        """(inserts, handles and LSNs of the deletes among them); None for a piece that was
-        not asked for."""
+        """Takes a chunk in; returns (inserts, handles and LSNs of the deletes among them), or
+        None for a chunk that was not requested."""
         if frame.begun != self._begun or frame.after != self._after or self.done:
             return None
         self._after = frame.last

@@ -1,8 +1,8 @@
 """The worker machine: applies updates in LSN order, matches objects as of their LSN.
 
-Pure (ARCHITECTURE.md): frames in, `Send`s out. Updates that come early wait for the gap
-before them, objects stamped ahead of what is applied wait for it; what got lost is fetched
-from the sequencer. Lists are purged once every dispatcher's watermark has passed the delete
+It is pure (ARCHITECTURE.md): frames in, `Send`s out. Updates that are ahead wait for those
+before them, objects stamped ahead of what is applied wait for it; what got lost is fetched from
+the sequencer. Lists are purged once every dispatcher's watermark has passed the delete
 (semantics.md, as-of matching).
 """
 
@@ -31,9 +31,9 @@ from ps2stream.workers.pending import Pending
 from ps2stream.workers.portion import Portion
 
 CONTROLLER = Address("controller", 0)
-STRATEGY = "strategy"  # among the parts of what is saved
-SWEEP = 64  # lists looked at with every update
-FORCED_SWEEP = 1 << 15  # ... while more than FORCED of the live queries are tombstones
+STRATEGY = "strategy"  # the part of a snapshot that holds the plans
+SWEEP = 64  # lists searched with every update
+FORCED_SWEEP = 1 << 15  # instead, while more than FORCED of the live queries are tombstones
 FORCED = 0.1
 
 
@@ -46,9 +46,9 @@ class Make(Protocol):
 class WorkerMachine:
     """Worker `index` of a topology with that many dispatchers and mergers.
 
-    `tagger` and `route` are the plan and its version; `store` makes the index that holds
-    the queries. It goes on from `saved`, a cache of what it would fetch otherwise. `strategist`
-    follows changes of the plan.
+    `tagger` and `route` are the plan and its number; `store` makes the index that holds the
+    queries. The worker goes on from `saved`, a cache of what it would fetch otherwise.
+    `strategist` follows plan changes.
     """
 
     def __init__(
@@ -69,43 +69,43 @@ class WorkerMachine:
             "worker", index, 0 if saved is None else saved.lsn
         )
         self._portion = Portion(index, tagger, route, strategist, self._stream)
-        self._make = store
-        self._asked: LoadRequest | None = None  # what is weighed for
+        self._make_index = store
+        self._load_request: LoadRequest | None = None  # what the census is for
         self._census: Iterator[Census | None] | None = None
-        self._store = store(tagger.grid, None if saved is None else self._resumed(saved))
+        self._store = store(tagger.grid, None if saved is None else self._resume_parts(saved))
         self._frozen = False
         self._watermarks = [0] * dispatchers
         self._pending = Pending()
         self._load = LoadCounter(index, tagger.grid)
-        self.objects = self.batches = self.matches = 0  # matched, and the pairs that came of it
+        self.objects = self.batches = self.matches = 0  # matched, and the pairs found
 
     @property
     def route(self) -> int:
-        """The version of the plan that it goes by."""
+        """The number of the plan that the worker follows."""
         return self._portion.routes.route
 
     @property
     def applied(self) -> int:
-        """LSN up to which updates are in the index."""
+        """The LSN up to which updates are in the index."""
         return self._stream.applied
 
     @property
     def watermark(self) -> int:
-        """No object below this LSN will come: the minimum over the dispatchers."""
+        """The LSN below which no object will arrive: the minimum over the dispatchers."""
         return min(self._watermarks)
 
     @property
     def held(self) -> int:
-        """Object batches that wait."""
+        """The number of object batches that wait."""
         return len(self._pending)
 
     @property
     def blocked(self) -> bool:
-        """Whether updates wait for `thaw`."""
+        """Returns whether updates wait for `thaw`."""
         return self._frozen and len(self._stream) > 0
 
     def stats(self) -> IndexStats:
-        """Sizes of the index."""
+        """Returns the sizes of the index."""
         return self._store.stats()
 
     @property
@@ -115,105 +115,106 @@ class WorkerMachine:
         return {**done, "held": self.held, "applied": self.applied, **self.stats()._asdict()}
 
     def freeze(self) -> Saved | None:
-        """The index as it is, which does not change until `thaw`; None when there is nothing to
-        keep, or half of something. Objects are matched meanwhile, updates wait."""
+        """Returns the index as it is, which does not change until `thaw`; None when there is
+        nothing to keep, or only half of a state. Objects are matched meanwhile, updates wait."""
         if self._stream.amid or not self.applied or self._portion.routes.other is not None:
             return None
         self._frozen = True
-        parts = {**self._store.hold(), STRATEGY: self._portion.record()}
+        parts = {**self._store.hold(), STRATEGY: self._portion.plan_record()}
         return Saved(self.applied, parts, self.route)
 
-    def _resumed(self, saved: Saved) -> Parts:
-        """The parts of the index; the strategy is that of before."""
+    def _resume_parts(self, saved: Saved) -> Parts:
+        """Returns the parts of the index, and goes on with the plans that were saved with them."""
         parts = dict(saved.parts)
-        self._portion.resume(parts.pop(STRATEGY), saved.lsn)
+        self._portion.resume_plan(parts.pop(STRATEGY), saved.lsn)
         return parts
 
     def thaw(self) -> list[Send]:
-        """Go on with the updates."""
+        """Goes on with the updates after `freeze`."""
         self._frozen = False
         self._store.release()
         self._store.purge(self.watermark)
-        return self._advance()
+        return self._apply_ready_updates()
 
     def on(self, frame: Frame) -> list[Send]:
-        """Take one frame. Raises TypeError for a kind that is not for workers."""
+        """Takes one frame in. Raises TypeError for a kind that is not for workers."""
         match frame:
             case RoutedObjects():
-                self._pass(frame.dispatcher, frame.watermark)
-                return self._receive(frame)
+                self._note_watermark(frame.dispatcher, frame.watermark)
+                return self._receive_objects(frame)
             case WorkerUpdates():
-                self._pass(frame.dispatcher, frame.watermark)
+                self._note_watermark(frame.dispatcher, frame.watermark)
                 self._stream.add(frame.lsn_from, frame.lsn_to, frame)
-                return self._advance()
+                return self._apply_ready_updates()
             case Applied():
-                return self._fetched(frame)
+                return self._add_fetched(frame)
             case Loaded():
-                return self._loaded(frame)
+                return self._store_chunk(frame)
             case Tip():
                 return self._stream.hear(frame.lsn)
             case Watermark():
-                self._pass(frame.dispatcher, frame.watermark)
+                self._note_watermark(frame.dispatcher, frame.watermark)
                 return []
             case LoadRequest():
-                return self._tell_load(frame)
+                return self._begin_load_report(frame)
         raise TypeError(f"a worker takes no {type(frame).__name__}")
 
     def joined(self, address: Address) -> list[Send]:
-        """Another actor was replaced: whoever misses something will say so."""
+        """Ignores that another actor was replaced: an actor that misses something requests it."""
         return []
 
     def tick(self) -> list[Send]:
-        """Periodic, ten times a second: fetch, if since the last tick nothing came of what was
-        missing then; go on with the suspect batches, one step a tick, so that what was
-        answered has left before anything dangerous begins."""
-        out = self._stream.tick() + self._portion.tick() + self._weigh()
-        if (begun := self._pending.take_announced()) is not None:
-            over = Send(Address("dispatcher", begun.dispatcher), Begin(self.index, -1, 0))
-            return [*out, *self._look(begun), over]
-        if behind := self._pending.take_behind():
-            return out + [send for objects in behind for send in self._receive(objects)]
-        return out + self._announce()
+        """Does the periodic work, ten times a second: fetches if nothing of what was missing at
+        the last tick has arrived since; goes on with the suspect batches, one step a tick, so
+        that all answers have left before anything dangerous begins."""
+        out = self._stream.tick() + self._portion.tick() + self._continue_census()
+        if (announced := self._pending.take_announced()) is not None:
+            end = Send(Address("dispatcher", announced.dispatcher), Begin(self.index, -1, 0))
+            return [*out, *self._match_or_wait(announced), end]
+        if deferred := self._pending.take_deferred():
+            return out + [send for objects in deferred for send in self._receive_objects(objects)]
+        return out + self._announce_suspect()
 
     # --- updates ---------------------------------------------------------------------
 
-    def _pass(self, dispatcher: int, watermark: int) -> None:
-        """Note a dispatcher's watermark; it never falls, though messages may overtake."""
+    def _note_watermark(self, dispatcher: int, watermark: int) -> None:
+        """Notes a dispatcher's watermark; it never falls, though messages may overtake each
+        other."""
         before = self.watermark
         self._watermarks[dispatcher] = max(self._watermarks[dispatcher], watermark)
         if self.watermark > before:
             self._store.purge(self.watermark)
 
-    def _fetched(self, frame: Applied) -> list[Send]:
-        """A part of what was fetched; where it is not all, the next is asked for."""
+    def _add_fetched(self, frame: Applied) -> list[Send]:
+        """Adds a part of what was fetched; unless it was the last, requests the next."""
         if self._stream.fetched(frame):
-            self._store = self._make(self._grid)
-            self._portion.reset()
-            self._count_anew()
-        return self._advance() + self._stream.ask()
+            self._store = self._make_index(self._grid)
+            self._portion.reset_plan()
+            self._restart_census()
+        return self._apply_ready_updates() + self._stream.ask()
 
-    def _advance(self) -> list[Send]:
-        """Apply what now follows on, then match what waited for it."""
+    def _apply_ready_updates(self) -> list[Send]:
+        """Applies the updates that now follow, then matches what waited for them."""
         out: list[Send] = []
         while not self._frozen and (updates := self._stream.next()) is not None:
             if len(updates.strategy):
-                out += self._follow(updates)
-            self._apply(updates)
+                out += self._follow_plan_change(updates)
+            self._apply_updates(updates)
         if self._stream.amid:
-            return out  # half a state is none
-        for objects in self._pending.due(self.applied):
-            out += self._receive(objects)
+            return out  # half a state must not be matched with
+        for objects in self._pending.take_due(self.applied):
+            out += self._receive_objects(objects)
         return out
 
-    def _apply(self, updates: WorkerUpdates | Applied) -> None:
-        rows, tags = self._portion.share(updates)
+    def _apply_updates(self, updates: WorkerUpdates | Applied) -> None:
+        rows, tags = self._portion.select_rows(updates)
         fresh = rows.lsn > self._stream.before
         if not fresh.all():  # the batch repeats some of the one before
             keep = np.flatnonzero(fresh)
             off, cell = take_ragged(tags[0], tags[1], keep)
             tags = off, cell, take_ragged(tags[0], tags[2], keep)[1]
             rows = rows.take(keep)
-        if isinstance(updates, WorkerUpdates):  # what is fetched came before
+        if isinstance(updates, WorkerUpdates):  # what is fetched is no new work
             self._load.updates(rows.kind, tags[0], tags[1])
         gone = rows.kind == Kind.DELETE
         if not gone.all():
@@ -221,7 +222,7 @@ class WorkerMachine:
         if gone.any():
             # Inserts first is as good as LSN order: a handle is inserted and deleted once.
             self._store.delete(rows.handle[gone], rows.lsn[gone])
-            self._portion.deleted(rows.handle[gone], rows.lsn[gone])
+            self._portion.note_deletes(rows.handle[gone], rows.lsn[gone])
             self._store.purge(self.watermark)
         stats = self._store.stats()
         forced = stats.tombstones > FORCED * stats.live
@@ -229,73 +230,74 @@ class WorkerMachine:
 
     # --- another plan ----------------------------------------------------------------
 
-    def _follow(self, updates: WorkerUpdates | Applied) -> list[Send]:
-        """A change of the strategy."""
-        out = self._portion.follow(updates, self._store, self.watermark)
-        self._count_anew()
+    def _follow_plan_change(self, updates: WorkerUpdates | Applied) -> list[Send]:
+        """Follows a plan change."""
+        out = self._portion.follow_change(updates, self._store, self.watermark)
+        self._restart_census()
         return out
 
-    def _loaded(self, frame: Loaded) -> list[Send]:
-        """A piece of what the following plan gives; while frozen it is not taken, and asked for
-        again."""
+    def _store_chunk(self, frame: Loaded) -> list[Send]:
+        """Stores a chunk of what the following plan gives; while frozen it is ignored, and later
+        requested again."""
         if self._frozen:
             return []
-        out = self._portion.load(frame, self._store)
+        out = self._portion.take_chunk(frame, self._store)
         self._store.purge(self.watermark)
         return out
 
-    # --- loads -----------------------------------------------------------------------
+    # --- load ------------------------------------------------------------------------
 
-    def _tell_load(self, ask: LoadRequest) -> list[Send]:
-        """Begin to count what is stored, or go on with it for this period."""
-        if not self._load.asked(ask):
+    def _begin_load_report(self, request: LoadRequest) -> list[Send]:
+        """Begins to count what is stored, or goes on with the count for this period."""
+        if not self._load.accept_request(request):
             return []
-        self._asked = ask
-        self._census = self._census or self._store.census(max(ask.within // 4, 1))
-        return self._weigh()
+        self._load_request = request
+        self._census = self._census or self._store.census(max(request.within // 4, 1))
+        return self._continue_census()
 
-    def _weigh(self) -> list[Send]:
-        """A slice of that, so that matching never waits for long."""
+    def _continue_census(self) -> list[Send]:
+        """Counts one slice of what is stored, so that matching never waits for long."""
         census = None if self._census is None else next(self._census)
-        if census is None or self._asked is None:
+        if census is None or self._load_request is None:
             return []
-        ask, self._asked, self._census = self._asked, None, None
-        report = self._load.report(ask, census, self.route, self._portion.moving)
+        request, self._load_request, self._census = self._load_request, None, None
+        report = self._load.report(request, census, self.route, self._portion.is_migrating)
         return [Send(CONTROLLER, report)]
 
-    def _count_anew(self) -> None:
-        """What is being counted may be dropped now."""
-        if self._census is not None and self._asked is not None:
-            self._census = self._store.census(max(self._asked.within // 4, 1))
+    def _restart_census(self) -> None:
+        """Restarts a count under way: what it counted may be dropped now."""
+        if self._census is not None and self._load_request is not None:
+            self._census = self._store.census(max(self._load_request.within // 4, 1))
 
     # --- objects ---------------------------------------------------------------------
 
-    def _receive(self, objects: RoutedObjects) -> list[Send]:
+    def _receive_objects(self, objects: RoutedObjects) -> list[Send]:
         self._stream.expect(objects.lsn)
-        return [] if self._pending.sets_aside(objects) else self._look(objects)
+        return [] if self._pending.set_aside(objects) else self._match_or_wait(objects)
 
-    def _look(self, objects: RoutedObjects) -> list[Send]:
-        """Match, or wait for the updates to the objects' LSN, with which their plan may come."""
+    def _match_or_wait(self, objects: RoutedObjects) -> list[Send]:
+        """Matches the objects, or waits for the updates to their LSN, with which their plan may
+        come."""
         if not self._stream.amid and self.applied >= objects.lsn:
             if self._portion.serves(objects):
-                return self._match(objects)
+                return self._match_batch(objects)
             stale = Stale(self.index, objects.batch, objects.attempt, self.route)
             return [Send(Address("dispatcher", objects.dispatcher), stale)]
-        self._pending.wait(objects)
+        self._pending.add(objects)
         return []
 
-    def _announce(self) -> list[Send]:
-        """Nothing is matched between this and the suspect, so that its dispatcher knows what
-        the worker died of."""
+    def _announce_suspect(self) -> list[Send]:
+        """Announces a suspect. Nothing is matched between this and the suspect, so that its
+        dispatcher knows what the worker died of."""
         ready = 0 if self._stream.amid else self.applied + 1
-        objects = self._pending.announce(ready)
+        objects = self._pending.announce_suspect(ready)
         if objects is None:
             return []
         begin = Begin(self.index, objects.batch, objects.attempt)
         return [Send(Address("dispatcher", objects.dispatcher), begin)]
 
-    def _match(self, objects: RoutedObjects) -> list[Send]:
-        """One MatchBatch for every merger, also where it has no match."""
+    def _match_batch(self, objects: RoutedObjects) -> list[Send]:
+        """Returns one MatchBatch for every merger, even those without a match."""
         found = self._store.match(
             objects.lsn, objects.lon, objects.lat, objects.term_off, objects.term
         )

@@ -1,7 +1,8 @@
-"""Batches of objects that a worker has and does not match yet.
+"""Batches of objects that a worker has not matched yet.
 
-Most wait for the updates up to their LSN. Suspects, of which an earlier incarnation may have died,
-come one by one, announced, with nothing else between (contract.md 4).
+Most wait for the updates up to their LSN. Suspects, which may have killed an earlier
+incarnation, are matched one by one, each announced before, with nothing else between
+(contract.md 4).
 """
 
 from __future__ import annotations
@@ -14,57 +15,59 @@ from ps2stream.protocol.messages.objects import RoutedObjects
 
 
 class Pending:
-    """What waits; of a batch that came again, only the newest attempt."""
+    """The batches that wait: of a batch that was sent again, only the newest attempt."""
 
     def __init__(self) -> None:
-        self._held: list[tuple[int, int, RoutedObjects]] = []
-        self._newest: dict[tuple[int, int], RoutedObjects] = {}  # of `_held`, by batch
+        self._heap: list[tuple[int, int, RoutedObjects]] = []
+        self._newest: dict[tuple[int, int], RoutedObjects] = {}  # of `_heap`, by batch
         self._ticket = itertools.count()  # heap order among equal LSNs: arrival
         self._suspects: dict[tuple[int, int], RoutedObjects] = {}
-        self._begun: RoutedObjects | None = None  # the suspect that comes at the next tick
-        self._behind: list[RoutedObjects] = []  # what came since it was announced
+        self._announced: RoutedObjects | None = None  # the suspect to match at the next tick
+        self._deferred: list[RoutedObjects] = []  # what came since it was announced
 
     def __len__(self) -> int:
-        begun = self._begun is not None
-        return len(self._newest) + len(self._suspects) + len(self._behind) + begun
+        announced = self._announced is not None
+        return len(self._newest) + len(self._suspects) + len(self._deferred) + announced
 
-    def sets_aside(self, objects: RoutedObjects) -> bool:
-        """Whether they are to be looked at later, for there are suspects."""
+    def set_aside(self, objects: RoutedObjects) -> bool:
+        """Keeps suspects, and what comes behind an announced one, for later; returns whether it
+        did."""
         if objects.suspect:
             self._suspects[objects.dispatcher, objects.batch] = objects
-        elif self._begun is not None:
-            self._behind.append(objects)
+        elif self._announced is not None:
+            self._deferred.append(objects)
         else:
             return False
         return True
 
-    def wait(self, objects: RoutedObjects) -> None:
-        """Until `due` gives them."""
+    def add(self, objects: RoutedObjects) -> None:
+        """Adds a batch that waits until `take_due` returns it."""
         self._newest[objects.dispatcher, objects.batch] = objects
-        heapq.heappush(self._held, (objects.lsn, next(self._ticket), objects))
+        heapq.heappush(self._heap, (objects.lsn, next(self._ticket), objects))
 
-    def due(self, applied: int) -> Iterator[RoutedObjects]:
-        """Take those up to this LSN."""
-        while self._held and self._held[0][0] <= applied:
-            objects = heapq.heappop(self._held)[2]
+    def take_due(self, applied: int) -> Iterator[RoutedObjects]:
+        """Removes and yields the batches up to this LSN."""
+        while self._heap and self._heap[0][0] <= applied:
+            objects = heapq.heappop(self._heap)[2]
             if self._newest.get((objects.dispatcher, objects.batch)) is objects:
                 del self._newest[objects.dispatcher, objects.batch]
                 yield objects
 
-    def announce(self, ready: int) -> RoutedObjects | None:
-        """A suspect below the LSN `ready`, which `take_announced` gives at the next tick."""
+    def announce_suspect(self, ready: int) -> RoutedObjects | None:
+        """Returns a suspect below the LSN `ready`, which `take_announced` returns at the next
+        tick."""
         for key, objects in self._suspects.items():
             if objects.lsn < ready:
-                self._begun = self._suspects.pop(key)
-                return self._begun
+                self._announced = self._suspects.pop(key)
+                return self._announced
         return None
 
     def take_announced(self) -> RoutedObjects | None:
-        """The suspect that was announced."""
-        begun, self._begun = self._begun, None
-        return begun
+        """Removes and returns the suspect that was announced."""
+        announced, self._announced = self._announced, None
+        return announced
 
-    def take_behind(self) -> list[RoutedObjects]:
-        """What came since then."""
-        behind, self._behind = self._behind, []
-        return behind
+    def take_deferred(self) -> list[RoutedObjects]:
+        """Removes and returns what came since a suspect was announced."""
+        deferred, self._deferred = self._deferred, []
+        return deferred

@@ -1,4 +1,4 @@
-"""Inserting into GI2: slots, postings, and what a posting says of its query."""
+"""Inserting into GI2: slots, postings, and what a posting holds of its query."""
 
 # mypy: allow-untyped-decorators, allow-untyped-defs
 from __future__ import annotations
@@ -38,18 +38,18 @@ from ps2stream.workers.layout import (
     SLOT_TOP,
     TABLE_USED,
     TAG,
-    after,
+    cell_steps,
+    clamp_to_cell,
+    count_tags,
     find_place,
     find_tag,
-    give_run,
-    held_in,
+    free_run,
     home,
-    lines,
-    place,
-    steps,
-    take_pool,
+    home_place,
+    line_count,
+    next_position,
+    take_block,
     take_run,
-    within,
 )
 
 _INSERT = int(Kind.INSERT)
@@ -60,28 +60,28 @@ DONE, GROW_RUNS, GROW_POOL = 0, 1, 2
 
 
 @njit(cache=True, nogil=True)
-def rehash(old, table):
-    """Put the tags of `old` into the larger, empty `table`."""
+def rehash_tags(old, table):
+    """Puts the tags of `old` into the larger, empty `table`."""
     for i in range(old.shape[0]):
-        for j in range(held_in(old, i)):
+        for j in range(count_tags(old, i)):
             key, word = old[i, j], old[i, BUCKET + j]
             cell = word >> np.uint64(32)
             at, _ = find_tag(table, home(key, cell, table.shape[0]), key, cell)
-            column = held_in(table, at)
+            column = count_tags(table, at)
             table[at, column] = key
             table[at, BUCKET + column] = word
 
 
 @njit(cache=True, nogil=True)
-def replace_places(old, places, slots_i):
-    """Put the handles of `old` into the larger, empty `places`."""
+def rehash_places(old, places, slots_i):
+    """Puts the handles of `old` into the larger, empty `places`."""
     size = places.shape[0]
     for i in range(old.shape[0]):
         if old[i] == 0:
             continue
-        at = place(slots_i[np.int64(old[i]) - 1, HANDLE], size)
+        at = home_place(slots_i[np.int64(old[i]) - 1, HANDLE], size)
         while places[at] != 0:
-            at = after(at, size)
+            at = next_position(at, size)
         places[at] = old[i]
 
 
@@ -92,10 +92,10 @@ def insert_rows(
     table, runs, run_free, slots_f, slots_i, general, left,
     places, pool, pool_f, pool_free, level_postings, extend, state,
 ):  # fmt: skip
-    """Insert rows from state[ROW], state[TAG] on; DONE, or what must grow first.
+    """Inserts rows from state[ROW] and state[TAG] on; returns DONE, or what must grow first.
 
-    extend: a query that is stored gets the row's postings; else the row is passed over.
-    `table`, `slots` and `places` have room for all rows; `runs` and `pool` perhaps not.
+    extend: a query that is stored gets the postings of the row; otherwise the row is passed over.
+    `table`, `slots` and `places` have room for all rows; `runs` and `pool` may not.
     """
     size = table.shape[0]
     while state[ROW] < kind.shape[0]:
@@ -114,7 +114,7 @@ def insert_rows(
             plain = plain and (
                 (form[r] == _FORM_ALL and alone) or (form[r] == _FORM_ANY and post[r] == every)
             )
-        if state[SLOT] < 0:  # the row is not begun
+        if state[SLOT] < 0:  # the row has not been begun
             where = find_place(places, slots_i, handle[r])
             slot = np.int64(places[where]) - 1
             if kind[r] != _INSERT or t0 == t1 or (slot >= 0 and not extend):
@@ -127,12 +127,12 @@ def insert_rows(
         if state[SLOT] < 0:
             rest = np.int64(0)
             if plain:
-                a, b = _others(form[r], post[r], n)
+                a, b = _find_other_keywords(form[r], post[r], n)
                 low = (term[g0 + a] & LOW) | (term[g0 + b] << np.uint64(32))
                 rest = np.int64(low)
             else:
                 np_, ng = prog_off[r + 1] - prog_off[r], geom_off[r + 1] - geom_off[r]
-                rest, cls = take_pool(pool, pool_free, state, P_TERM + n + np_ + ng)
+                rest, cls = take_block(pool, pool_free, state, P_TERM + n + np_ + ng)
                 if rest < 0:
                     return GROW_POOL
                 pool[rest + P_HEAD] = np.uint64(
@@ -181,7 +181,7 @@ def insert_rows(
                 if run < 0:
                     return GROW_RUNS
                 runs[run] = 0
-                column = held_in(table, at)
+                column = count_tags(table, at)
                 word = np.uint64(cell) << np.uint64(32) | np.uint64(run)
                 table[at, column] = key
                 table[at, BUCKET + column] = word
@@ -195,7 +195,7 @@ def insert_rows(
                     return GROW_RUNS
                 for i in range(1, 1 + length * POSTING):
                     runs[new + i] = runs[run + i]
-                give_run(runs, run_free, run, cls)
+                free_run(runs, run_free, run, cls)
                 run = new
                 cls += 1
                 while table[at, BUCKET + column] != word:
@@ -204,7 +204,7 @@ def insert_rows(
             runs[run] = np.uint32(cls << LEN_BITS | (length + 1))
             p = run + 1 + length * POSTING
             level = np.int64(cell) >> CELL_BITS
-            runs[p], runs[p + 1] = _outline(box, b0, boxes, cell, level, lon_bits, lat_bits)
+            runs[p], runs[p + 1] = _quantise_boxes(box, b0, boxes, cell, level, lon_bits, lat_bits)
             mode = FREE
             a = b = key
             if not plain:
@@ -213,7 +213,7 @@ def insert_rows(
                 if form[r] == _FORM_ALL:
                     if plain:
                         mode = ALL
-                    i, j = _others(form[r], post[r], n)
+                    i, j = _find_other_keywords(form[r], post[r], n)
                     a, b = term[g0 + i], term[g0 + j]
                 elif plain and key != term[g0]:
                     mode = ANY
@@ -232,9 +232,9 @@ def insert_rows(
 
 
 @njit(inline="always")
-def _others(form, post, n):
-    """Positions of the (up to) two keywords that postings carry. Of a conjunction those
-    that it is not posted under; of a disjunction the two smallest."""
+def _find_other_keywords(form, post, n):
+    """Returns the positions of the (up to) two keywords that postings carry: of a conjunction
+    those that it is not posted under, of a disjunction the two smallest."""
     if n == 1:
         return 0, 0
     if form == _FORM_ANY:
@@ -248,10 +248,10 @@ def _others(form, post, n):
 
 
 @njit(inline="always")
-def _outline(box, b0, boxes, cell, level, lon_bits, lat_bits):
-    """The part of the boxes in a cell, as the two rectangle words of a posting."""
-    columns = lines(lon_bits, level)
-    rows = lines(lat_bits, level)
+def _quantise_boxes(box, b0, boxes, cell, level, lon_bits, lat_bits):
+    """Returns the part of the boxes in a cell as the two rectangle words of a posting."""
+    columns = line_count(lon_bits, level)
+    rows = line_count(lat_bits, level)
     col = (np.int64(cell) & CELL_MASK) % columns
     row = (np.int64(cell) & CELL_MASK) // columns
     sx, sy = columns * 65536.0 / 360.0, rows * 65536.0 / 180.0
@@ -259,8 +259,8 @@ def _outline(box, b0, boxes, cell, level, lon_bits, lat_bits):
     x1 = y1 = np.uint32(0)
     for i in range(boxes):
         b = b0 + 4 * i
-        x0 = min(x0, within(steps(box[b], 180.0, sx), col))
-        y0 = min(y0, within(steps(box[b + 1], 90.0, sy), row))
-        x1 = max(x1, within(steps(box[b + 2], 180.0, sx), col))
-        y1 = max(y1, within(steps(box[b + 3], 90.0, sy), row))
+        x0 = min(x0, clamp_to_cell(cell_steps(box[b], 180.0, sx), col))
+        y0 = min(y0, clamp_to_cell(cell_steps(box[b + 1], 90.0, sy), row))
+        x1 = max(x1, clamp_to_cell(cell_steps(box[b + 2], 180.0, sx), col))
+        y1 = max(y1, clamp_to_cell(cell_steps(box[b + 3], 90.0, sy), row))
     return x0 | x1 << np.uint32(16), y0 | y1 << np.uint32(16)

@@ -26,21 +26,21 @@ from ps2stream.workers.layout import (
     SLOT_FREE,
     SLOT_MASK,
     TABLE_USED,
-    after,
-    apart,
+    count_tags,
     find_place,
-    give_run,
-    held_in,
+    free_run,
     home,
+    home_place,
     is_dead,
-    place,
+    next_position,
+    probe_distance,
 )
 
 
 @njit(cache=True, nogil=True)
 def delete_handles(handles, lsns, places, slots_i, state, out):
-    """Set the delete LSNs; out[i] = slot, or -1 if unknown or deleted before. The handles
-    stay in `places` until their slots are dead or free."""
+    """Sets the delete LSNs; out[i] is the slot, or -1 if it is unknown or was deleted before. The
+    handles stay in `places` until their slots are dead or free."""
     for i in range(handles.shape[0]):
         slot = np.int64(places[find_place(places, slots_i, handles[i])]) - 1
         if slot >= 0 and slots_i[slot, DELETED] == NEVER:
@@ -52,32 +52,32 @@ def delete_handles(handles, lsns, places, slots_i, state, out):
 
 
 @njit(cache=True, nogil=True)
-def forget(slot, places, slots_i):
-    """Take the handle of a slot out of `places`."""
+def remove_handle(slot, places, slots_i):
+    """Removes the handle of a slot from `places`."""
     size = places.shape[0]
     gap = find_place(places, slots_i, slots_i[slot, HANDLE])
-    at = after(gap, size)
+    at = next_position(gap, size)
     while places[at] != 0:  # close the gap: Knuth 6.4 R
-        want = place(slots_i[np.int64(places[at]) - 1, HANDLE], size)
-        if apart(at, want, size) >= apart(at, gap, size):
+        want = home_place(slots_i[np.int64(places[at]) - 1, HANDLE], size)
+        if probe_distance(at, want, size) >= probe_distance(at, gap, size):
             places[gap] = places[at]
             gap = at
-        at = after(at, size)
+        at = next_position(at, size)
     places[gap] = 0
 
 
 @njit(cache=True, nogil=True)
 def mark_dead(slots, dead, places, slots_i, state):
-    """These slots can match no object any more: their postings go when met."""
+    """Marks slots that can match no object any more: their postings are removed when met."""
     for i in range(slots.shape[0]):
-        forget(slots[i], places, slots_i)
+        remove_handle(slots[i], places, slots_i)
         dead[slots[i] >> 6] |= np.uint64(1) << np.uint64(slots[i] & 63)
     state[PURGEABLE] += slots.shape[0]
 
 
 @njit(inline="always")
 def free_slot(slot, slots_i, general, pool, pool_free, state):
-    """Give back a slot, and its block in the pool, that nothing refers to any more."""
+    """Frees a slot, and its block in the pool, that nothing refers to any more."""
     if general[slot]:
         at = slots_i[slot, REST]
         cls = np.int64(pool[at + P_GEOM] >> np.uint64(48))
@@ -92,7 +92,7 @@ def free_slot(slot, slots_i, general, pool, pool_free, state):
 def drop_posting(
     runs, run, i, level, dead, left, slots_i, general, pool, pool_free, level_postings, state
 ):
-    """Remove posting i of a run; with its last posting a query's slot becomes free."""
+    """Removes posting i of a run; with its last posting, the slot of a query becomes free."""
     head = np.int64(runs[run])
     last = run + 1 + ((head & LEN_MASK) - 1) * POSTING
     p = run + 1 + i * POSTING
@@ -112,22 +112,22 @@ def drop_posting(
 
 @njit(cache=True, nogil=True)
 def remove_tag(table, b, i):
-    """Take tag i out of bucket b; what went past b because it was full moves up."""
+    """Removes tag i of bucket b; a tag that went past b because it was full moves up."""
     size = table.shape[0]
     while True:
-        n = held_in(table, b)
+        n = count_tags(table, b)
         table[b, i], table[b, BUCKET + i] = table[b, n - 1], table[b, BUCKET + n - 1]
         table[b, BUCKET + n - 1] = NONE
         if n < BUCKET:
             return
         full, found, p, j = True, False, b, 0
         while full and not found:
-            p = after(p, size)
-            m = held_in(table, p)
+            p = next_position(p, size)
+            m = count_tags(table, p)
             full = m == BUCKET
             for k in range(m):
                 want = home(table[p, k], table[p, BUCKET + k] >> np.uint64(32), size)
-                if apart(p, want, size) >= apart(p, b, size):
+                if probe_distance(p, want, size) >= probe_distance(p, b, size):
                     found, j = True, k
                     break
         if not found:
@@ -141,15 +141,16 @@ def sweep_table(
     budget, table, runs, run_free, dead, left, slots_i, general, pool,
     pool_free, level_postings, state,
 ):  # fmt: skip
-    """Purge the lists of the next `budget` places in the table; how many postings went."""
+    """Purges the lists of the next `budget` places in the table; returns the number of postings
+    removed."""
     size = BUCKET * table.shape[0]
     before = state[POSTINGS]
     at = state[CURSOR] % size
-    for _ in range(min(budget, size + state[TABLE_USED])):  # a removal stays in its place
+    for _ in range(min(budget, size + state[TABLE_USED])):  # a removal does not move on
         bucket, column = at // BUCKET, at % BUCKET
         word = table[bucket, BUCKET + column]
         if word == NONE:
-            at = after(at, size)
+            at = next_position(at, size)
             continue
         run = np.int64(word & LOW)
         level = np.int64(word >> np.uint64(32)) >> CELL_BITS
@@ -161,9 +162,9 @@ def sweep_table(
             else:
                 i += 1
         if np.int64(runs[run]) & LEN_MASK != 0:
-            at = after(at, size)
+            at = next_position(at, size)
             continue
-        give_run(runs, run_free, run, np.int64(runs[run]) >> LEN_BITS)
+        free_run(runs, run_free, run, np.int64(runs[run]) >> LEN_BITS)
         state[TABLE_USED] -= 1
         remove_tag(table, bucket, column)
     state[CURSOR] = at

@@ -26,21 +26,22 @@ from ps2stream.workers.layout import (
     SLOT_MASK,
     TABLE_USED,
     find_tag,
-    give_run,
+    free_run,
     home,
     is_dead,
-    lines,
+    line_count,
     prefetch,
 )
-from ps2stream.workers.purge_kernels import forget, free_slot, remove_tag
+from ps2stream.workers.purge_kernels import free_slot, remove_handle, remove_tag
 
-_AHEAD = 8  # buckets, or units, whose runs are on their way from memory
+_AHEAD = 8  # buckets, or units, whose runs are prefetched
 _SLOT_BYTES, _POSTING_BYTES, _WORD_BYTES = 64, 4 * POSTING, 8
 
 
 @njit(cache=True, nogil=True)
-def units(table, bucket, cell, term, run):
-    """Fill the columns with the tags from `bucket` on; (the next bucket, tags)."""
+def list_units(table, bucket, cell, term, run):
+    """Fills the columns with the tags from `bucket` on; returns the next bucket and the number of
+    tags."""
     n = 0
     while bucket < table.shape[0] and n + BUCKET <= cell.shape[0]:
         for i in range(BUCKET):
@@ -60,8 +61,9 @@ def drop_units(
     cell, term, run, table, runs, run_free, places, slots_i, general, left, dead, pool,
     pool_free, level_postings, state,
 ):  # fmt: skip
-    """Remove these tags with their postings. A query without any left is gone; but the slots
-    of those that wait for the watermark are the caller's to free, and that many it returns."""
+    """Removes these tags with their postings. A query without any left is removed too, unless its
+    delete waits for the watermark: the slots of such queries are the caller's to free, and their
+    number is returned."""
     waiting = 0
     for k in range(run.shape[0]):
         if k + _AHEAD < run.shape[0]:
@@ -77,7 +79,7 @@ def drop_units(
                 dead[slot >> 6] &= ~(np.uint64(1) << np.uint64(slot & 63))
                 state[PURGEABLE] -= 1
             elif slots_i[slot, DELETED] == NEVER:
-                forget(slot, places, slots_i)
+                remove_handle(slot, places, slots_i)
                 state[LIVE] -= 1
             else:
                 waiting += 1
@@ -85,7 +87,7 @@ def drop_units(
             free_slot(slot, slots_i, general, pool, pool_free, state)
         state[POSTINGS] -= length
         level_postings[np.int64(cell[k]) >> CELL_BITS] -= length
-        give_run(runs, run_free, at, np.int64(runs[at]) >> LEN_BITS)
+        free_run(runs, run_free, at, np.int64(runs[at]) >> LEN_BITS)
         state[TABLE_USED] -= 1
         where = home(term[k], cell[k], table.shape[0])
         bucket, word = find_tag(table, where, term[k], np.uint64(cell[k]))
@@ -98,16 +100,16 @@ def drop_units(
 
 @njit(cache=True, nogil=True)
 def free_waiting(slots, places, slots_i, general, pool, pool_free, state):
-    """Free the slots of deleted queries that have no posting left."""
+    """Frees the slots of deleted queries that have no posting left."""
     for i in range(slots.shape[0]):
-        forget(slots[i], places, slots_i)
+        remove_handle(slots[i], places, slots_i)
         free_slot(slots[i], slots_i, general, pool, pool_free, state)
 
 
 @njit(cache=True, nogil=True)
-def sizes(slots_i, general, pool, slot, out):
-    """Bytes of each query with one posting, in the slots from `slot` on; 0 where no live one
-    is."""
+def measure_queries(slots_i, general, pool, slot, out):
+    """Fills `out` with the bytes of each query with one posting, in the slots from `slot` on; 0
+    where there is no live one."""
     for i in range(out.shape[0]):
         out[i] = 0
         if slots_i[slot + i, DELETED] == NEVER:
@@ -118,10 +120,11 @@ def sizes(slots_i, general, pool, slot, out):
 
 
 @njit(cache=True, nogil=True)
-def weigh(table, runs, size, level, lon_bits, bucket, end, cell, queries, held):
-    """Fill the columns with the tags from `bucket` to `end`, a row one that live queries are
-    under: its cell (of `level` where it is finer), how many they are, their bytes by `size` of
-    their slots; a slot behind these is as one without a query. (The next bucket, rows)."""
+def weigh_units(table, runs, size, level, lon_bits, bucket, end, cell, queries, held):
+    """Fills the columns with the tags from `bucket` to `end` that have live queries: the cell
+    (that of `level` where it is finer), how many queries there are, and their bytes by `size` of
+    their slots; slots beyond `size` count as empty. Returns the next bucket and the number of
+    rows."""
     n = 0
     while bucket < end and n + BUCKET <= cell.shape[0]:
         ahead = min(bucket + _AHEAD, table.shape[0] - 1)
@@ -140,7 +143,7 @@ def weigh(table, runs, size, level, lon_bits, bucket, end, cell, queries, held):
                 total += each
             if live == 0:
                 continue
-            cell[n] = _ancestor(np.int64(word >> np.uint64(32)), level, lon_bits)
+            cell[n] = _find_ancestor(np.int64(word >> np.uint64(32)), level, lon_bits)
             queries[n], held[n] = live, total
             n += 1
         bucket += 1
@@ -148,11 +151,11 @@ def weigh(table, runs, size, level, lon_bits, bucket, end, cell, queries, held):
 
 
 @njit(inline="always")
-def _ancestor(tag, level, lon_bits):
-    """The cell of `level` that a finer cell lies in; a coarser one itself."""
+def _find_ancestor(tag, level, lon_bits):
+    """Returns the cell of `level` that a finer cell lies in; a coarser one itself."""
     own = tag >> CELL_BITS
     if own >= level:
         return np.uint32(tag)
-    columns, line, up = lines(lon_bits, own), tag & CELL_MASK, 2 * (level - own)
-    above = (line // columns >> up) * lines(lon_bits, level) + (line % columns >> up)
+    columns, line, up = line_count(lon_bits, own), tag & CELL_MASK, 2 * (level - own)
+    above = (line // columns >> up) * line_count(lon_bits, level) + (line % columns >> up)
     return np.uint32(level << CELL_BITS | above)

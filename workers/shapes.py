@@ -1,4 +1,4 @@
-"""The exact shapes of queries in GI2 that are no rectangles."""
+"""The exact shapes of queries in GI2 that are not rectangles."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from ps2stream.workers.index import Matches
 from ps2stream.workers.layout import P_GEOM, P_HEAD, P_TERM
 
 
-def exact(
+def keep_exact_matches(
     found: Matches, block: I64, pool: U64, lon: F64, lat: F64, polygons: PolygonCache
 ) -> Matches:
-    """The pairs whose circle or polygon, if their query has one, holds the object. block
-    int64[pairs]: the query's offset in `pool` then, else 0."""
+    """Returns the pairs whose object lies in the circle or polygon of the query, and all pairs of
+    queries that have neither. block int64[pairs]: the offset in `pool` of a query that has one,
+    else 0."""
     at = np.flatnonzero(block)
     blocks, first, pick = np.unique(block[at], return_index=True, return_inverse=True)
     head = pool[blocks + P_HEAD]

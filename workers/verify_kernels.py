@@ -32,8 +32,8 @@ _RECT = int(Shape.RECT)
 
 
 @njit(inline="always")
-def _has(term, a, b, want):
-    """Is `want` among the sorted term[a:b]?"""
+def _contains_term(term, a, b, want):
+    """Returns whether `want` is among the sorted term[a:b]."""
     while a < b:
         m = (a + b) >> 1
         if term[m] < want:
@@ -46,17 +46,17 @@ def _has(term, a, b, want):
 
 
 @njit(inline="always")
-def _same(term, a0, a1, j, low):
-    """Whether the object holds the keyword with the high half of its term j - 1 and
-    this low half: almost always that very term, else another with the same high half."""
+def _has_keyword(term, a0, a1, j, low):
+    """Returns whether the object holds the keyword with the high half of its term j - 1 and this
+    low half: almost always that very term, else another with the same high half."""
     found = term[a0 + j - 1]
-    return found & LOW == low or _has(term, a0, a1, (found & ~LOW) | low)
+    return found & LOW == low or _contains_term(term, a0, a1, (found & ~LOW) | low)
 
 
 @njit(cache=True, nogil=True)
-def satisfies(pool, at, key, term, a, b, stack):
-    """The stored expression of a pool block on the sorted terms term[a:b], and whether
-    `key` is the smallest of its posting terms among them."""
+def satisfies_expression(pool, at, key, term, a, b, stack):
+    """Evaluates the stored expression of a pool block on the sorted terms term[a:b]; returns
+    whether it holds and `key` is the smallest of its posting terms among them."""
     word = pool[at + P_HEAD]
     form = np.int64(word) & 255
     n = np.int64(word) >> 24 & 255
@@ -65,7 +65,7 @@ def satisfies(pool, at, key, term, a, b, stack):
     bits = NONE
     first = -1
     for i in range(n):
-        if _has(term, a, b, pool[at + P_TERM + i]):
+        if _contains_term(term, a, b, pool[at + P_TERM + i]):
             bits |= np.uint64(1) << np.uint64(i)
             if first < 0 and post >> np.uint64(i) & np.uint64(1) != 0:
                 first = i
@@ -91,12 +91,12 @@ def satisfies(pool, at, key, term, a, b, stack):
 
 
 @njit(inline="always")
-def verify(
+def verify_candidates(
     cands, n, lsn, lon, lat, term_off, term, slots_f, slots_i, pool, pool_f, stack,
     out, row, handle, session, block,
 ):  # fmt: skip
-    """Append the matches among the candidates at `out`; the new end. block: pool offset
-    where the exact shape is still to be checked, else 0."""
+    """Appends the matches among the candidates at `out` and returns the new end. block: the pool
+    offset where the exact shape is still to be checked, else 0."""
     for c in range(n):
         o = np.int64(cands[c, 0])
         slot = np.int64(cands[c, 1]) & SLOT_MASK
@@ -128,14 +128,14 @@ def verify(
             la = np.uint64(rest) & LOW
             lb = np.uint64(rest) >> np.uint64(32)
             if mode == ALL:
-                if not (_same(term, a0, a1, ja, la) and _same(term, a0, a1, jb, lb)):
+                if not (_has_keyword(term, a0, a1, ja, la) and _has_keyword(term, a0, a1, jb, lb)):
                     continue
             elif mode == ANY:
-                if ja != 0 and _same(term, a0, a1, ja, la):
+                if ja != 0 and _has_keyword(term, a0, a1, ja, la):
                     continue
-                if jb != 0 and _same(term, a0, a1, jb, lb):
+                if jb != 0 and _has_keyword(term, a0, a1, jb, lb):
                     continue
-            elif not satisfies(pool, rest, term[a0 + ja - 1], term, a0, a1, stack):
+            elif not satisfies_expression(pool, rest, term[a0 + ja - 1], term, a0, a1, stack):
                 continue
         row[out] = np.uint32(o)
         handle[out] = slots_i[slot, HANDLE]

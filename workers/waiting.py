@@ -10,8 +10,8 @@ from ps2stream.protocol.frame import I64, U32
 
 
 class Waiting:
-    """Slots with their delete LSNs. Slots are not used again for other queries while they
-    are in here."""
+    """Slots of deleted queries, with their delete LSNs. No slot is used again for another query
+    while it is in here."""
 
     def __init__(self) -> None:
         self._parts: deque[tuple[I64, I64]] = deque()  # (LSNs, slots): ascending, none empty
@@ -21,7 +21,7 @@ class Waiting:
         return self._size
 
     def add(self, lsns: I64, slots: I64) -> None:
-        """LSNs in any order; cheap where they are not below what is in here."""
+        """Adds slots with their LSNs in any order; cheap where none is below the highest here."""
         if len(slots) == 0:
             return
         if self._parts and lsns.min() < self._parts[-1][0][-1]:
@@ -32,8 +32,8 @@ class Waiting:
         self._parts.append((lsns[order], slots[order]))
         self._size += len(slots)
 
-    def ripe(self, watermark: int) -> I64:
-        """Take out what was deleted up to `watermark`."""
+    def take_ripe(self, watermark: int) -> I64:
+        """Removes and returns the slots of queries deleted up to `watermark`."""
         out = [np.zeros(0, np.int64)]
         while self._parts and self._parts[0][0][0] <= watermark:
             lsns, slots = self._parts.popleft()
@@ -44,8 +44,8 @@ class Waiting:
                 self._parts.appendleft((lsns[n:], slots[n:]))
         return np.concatenate(out)
 
-    def empty(self, left: U32) -> I64:
-        """Take out the slots of which no posting is left (`left` by slot)."""
+    def take_empty(self, left: U32) -> I64:
+        """Removes and returns the slots that have no posting left (`left` by slot)."""
         lsns, slots = self.columns()
         none = left[slots] == 0
         gone: I64 = slots[none]
@@ -55,5 +55,5 @@ class Waiting:
         return gone
 
     def columns(self) -> I64:
-        """LSNs and slots, int64[2, n]."""
+        """Returns LSNs and slots, int64[2, n]."""
         return np.concatenate([np.zeros((2, 0), np.int64), *map(np.stack, self._parts)], axis=1)

@@ -42,16 +42,16 @@ from ps2stream.protocol.frame import (
 __all__ = ["ASCII_FOLD", "TOP", "Analysis", "Analyzer", "Frequencies"]
 
 _MEMO = 1 << 18  # entries of an analyser's memo; dropped as a whole when full
-_SHORT = 48  # characters of a text that Python splits sooner than a kernel is called
+_SHORT = 48  # characters: a shorter text is split in Python before a kernel would be called
 
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
     """The settings of text analysis, recorded with a data directory and a plan.
 
-    salt 64-bit unsigned; stemmer a Snowball language of PyStemmer (`english`);
-    stop_words an ISO 639-1 code of stopwordsiso (`en`); regex_unicode the versions of
-    the character data (`tokenizer.unicode_version`). Raises InvalidArgument.
+    salt 64-bit unsigned; stemmer a Snowball language of PyStemmer (`english`); stop_words an ISO
+    639-1 code of stopwordsiso (`en`); regex_unicode the versions of the character data
+    (`tokenizer.unicode_version`). Raises InvalidArgument.
     """
 
     salt: int
@@ -63,7 +63,7 @@ class Analysis:
         bad: list[Violation] = []
         if not (type(self.salt) is int and 0 <= self.salt < 1 << 64):
             bad.append(Violation("analysis.salt", "expected an integer from 0 to 2^64 - 1"))
-        for name, known in (("stemmer", _stemmers), ("stop_words", _stop_languages)):
+        for name, known in (("stemmer", _list_stemmers), ("stop_words", _list_stop_languages)):
             value = getattr(self, name)
             if value is not None and value not in known():
                 choice = ", ".join(sorted(known()))
@@ -74,12 +74,13 @@ class Analysis:
             raise InvalidArgument(bad)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; the salt is in it, so keep it where the data is kept."""
+        """Returns plain values for JSON; the salt is among them, so keep it where the data is
+        kept."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Analysis:
-        """The inverse of `to_dict`; raises InvalidArgument on unknown or missing keys."""
+        """Inverts `to_dict`; raises InvalidArgument on unknown or missing keys."""
         known = {"salt", "stemmer", "stop_words", "regex_unicode"}
         bad = [Violation(f"analysis.{k}", "unknown setting") for k in sorted(set(values) - known)]
         bad += [
@@ -92,25 +93,26 @@ class Analysis:
         return cls(**values)
 
     def fingerprint(self) -> str:
-        """Hex SHA-256 of the canonical JSON, the salt replaced by its own hash."""
+        """Returns the hex SHA-256 of the canonical JSON, the salt replaced by its own hash."""
         salt = hashlib.sha256(b"ps2stream salt %d" % self.salt).hexdigest()
         text = json.dumps(self.to_dict() | {"salt": salt}, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
     def salt_mark(self) -> str:
-        """8 hex digits that tell salts apart without telling them: 2^32 salts share each."""
+        """Returns 8 hex digits that differ between salts without revealing them: 2^32 salts
+        share each."""
         return hashlib.sha256(b"ps2stream salt mark %d" % self.salt).hexdigest()[:8]
 
 
 @cache
-def _stemmers() -> frozenset[str]:
+def _list_stemmers() -> frozenset[str]:
     import Stemmer
 
     return frozenset(Stemmer.algorithms())
 
 
 @cache
-def _stop_languages() -> frozenset[str]:
+def _list_stop_languages() -> frozenset[str]:
     import stopwordsiso
 
     return frozenset(stopwordsiso.langs())
@@ -118,7 +120,8 @@ def _stop_languages() -> frozenset[str]:
 
 @cache
 def _stop_words(language: str) -> frozenset[str]:
-    """The stop words that are one token; `don't` is two, which are not stopped for it."""
+    """Returns the stop words that are one token; `don't` is two, neither of which is stopped for
+    it."""
     import stopwordsiso
 
     words = (list(tokenizer.split(w)) for w in stopwordsiso.stopwords(language))
@@ -126,9 +129,11 @@ def _stop_words(language: str) -> frozenset[str]:
 
 
 class Analyzer:
-    """Analyses by the settings. Safe for several threads; the hash keys come of the salt.
+    """Analyses texts by the settings. Safe for several threads; the hash keys derive from the
+    salt.
 
-    Raises FailedPrecondition when the settings were fixed with other character data."""
+    Raises FailedPrecondition when the settings were fixed with other character data.
+    """
 
     def __init__(self, analysis: Analysis) -> None:
         if analysis.regex_unicode != (installed := tokenizer.unicode_version()):
@@ -151,18 +156,18 @@ class Analyzer:
         self._hashes: dict[int, int] = {}
 
     def tokens(self, text: str) -> list[str]:
-        """The distinct tokens of a text, in order of appearance (semantics.md, Text).
+        """Returns the distinct tokens of a text, in order of appearance (semantics.md, Text).
 
         A token of an analysed text analyses into itself.
         """
         found = list(tokenizer.split(text)) if len(text) <= _SHORT else split_text(text)
         if self.simple:
             return found
-        terms = (self._term(token) for token in found)
+        terms = (self._stem_token(token) for token in found)
         return list(dict.fromkeys(t for t in terms if t is not None))
 
-    def _term(self, token: str) -> str | None:
-        """The stem of a token, or None for a stop word."""
+    def _stem_token(self, token: str) -> str | None:
+        """Returns the stem of a token, or None for a stop word."""
         memo = self._terms
         if token in memo:
             return memo[token]
@@ -170,7 +175,7 @@ class Analyzer:
         if self._stem is not None and term is not None:
             # Snowball is not idempotent; the stem of a stem is, after a few rounds.
             for _ in range(8):
-                stem = tokenizer.cut(self._stem(term))
+                stem = tokenizer.cut_token(self._stem(term))
                 if stem == term:
                     break
                 term = stem
@@ -186,17 +191,18 @@ class Analyzer:
         return term
 
     def hash_terms(self, tokens: Sequence[str]) -> U64:
-        """uint64[n]: the salted hash of each token's UTF-8; never TOP, 0 or 2^64 - 1."""
+        """Returns the salted hash of the UTF-8 of each token, uint64[n]; never TOP, 0 or 2^64 -
+        1."""
         off, data = strings_to_column(tokens)
         return kernels.hash_rows(sealed(off), sealed(data), _IDENTITY, sealed(self.keys))
 
     def analyse(
         self, off: I64, text: U8, is_wanted: Callable[[], bool] = is_always_wanted
     ) -> tuple[I64, U64]:
-        """A ragged column of UTF-8 texts -> a ragged column of term hashes.
+        """Analyses a ragged column of UTF-8 texts into a ragged column of term hashes.
 
-        Rows are sorted and unique and hold TOP. Malformed UTF-8 separates tokens.
-        Raises Cancelled once `is_wanted` says that the caller has left.
+        Rows are sorted and unique and hold TOP. Malformed UTF-8 separates tokens. Raises
+        Cancelled once `is_wanted` says that the caller has left.
         """
         check_wanted(is_wanted)
         rows = len(off) - 1
@@ -220,7 +226,7 @@ class Analyzer:
     def _analyse_slowly(
         self, off: I64, text: U8, rows: Array, is_wanted: Callable[[], bool]
     ) -> tuple[I64, U64]:
-        """Term hashes of these rows, as a ragged column, unsorted and without TOP."""
+        """Returns the term hashes of these rows, as a ragged column, unsorted and without TOP."""
         keys = sealed(self.keys)
         sizes, parts = [np.zeros(1, np.int64)], [np.zeros(0, np.uint64)]
         for _, row_off, token_off, tokens in split_column(off, text, rows, is_wanted):
@@ -234,14 +240,15 @@ class Analyzer:
         return np.cumsum(np.concatenate(sizes)), np.concatenate(parts)
 
     def _term_hashes(self, found: U64, token_off: I64, tokens: U8) -> U64:
-        """For each token the hash of its term, 0 for a stop word; `found`: its own hash."""
+        """Returns the hash of the term of each token, 0 for a stop word; `found` is the hash of
+        the token."""
         memo = self._hashes
         each, first, which = np.unique(found, return_index=True, return_inverse=True)
         known = [memo.get(h) for h in each.tolist()]
         new = [i for i, h in enumerate(known) if h is None]
         if new:
             texts = column_to_strings(*take_ragged(token_off, tokens, first[new]))
-            terms = [self._term(t) for t in texts]
+            terms = [self._stem_token(t) for t in texts]
             hashes = self.hash_terms([t or "" for t in terms]).tolist()
             fresh = [h if t is not None else 0 for t, h in zip(terms, hashes, strict=True)]
             for i, h in zip(new, fresh, strict=True):
@@ -253,10 +260,12 @@ class Analyzer:
 
 
 class Frequencies:
-    """How often terms occur in a sample: an immutable value, unseen terms count 0."""
+    """The numbers of times that terms occur in a sample: an immutable value; unseen terms count
+    0."""
 
     def __init__(self, counts: Mapping[str, int], term: U64) -> None:
-        """`term` uint64[n]: the hashes of the keys of `counts`, in their order."""
+        """Stores the counts; `term` uint64[n] holds the hashes of the keys of `counts`, in their
+        order."""
         self.counts: Mapping[str, int] = MappingProxyType(dict(counts))
         size = 1 << max(3, (2 * len(term)).bit_length())
         self.table_term: U64 = np.zeros(size, np.uint64)
@@ -268,21 +277,22 @@ class Frequencies:
 
     @classmethod
     def of(cls, counts: Mapping[str, int], analyzer: Analyzer) -> Frequencies:
-        """From analysed tokens and their counts, hashed with the analyser's salt."""
+        """Makes the frequencies of analysed tokens and their counts, hashed with the analyser's
+        salt."""
         return cls(counts, analyzer.hash_terms(list(counts)))
 
     def get(self, token: str) -> int:
-        """The count of a token."""
+        """Returns the count of a token."""
         return self.counts.get(token, 0)
 
     def lookup(self, term: U64) -> I64:
-        """int64[n]: the counts of term hashes."""
+        """Returns the counts of term hashes, int64[n]."""
         found: I64 = kernels.probe_all(self.table_term, self.table_count, sealed(term))
         return found
 
 
 def _ascii_fold() -> U8:
-    """uint8[256]: a word character's folded byte, 0 for what separates."""
+    """Returns uint8[256]: the folded byte of a word character, 0 for what separates."""
     out = np.zeros(256, np.uint8)
     for c in map(chr, range(128)):
         out[ord(c)] = ord(c.lower()) if c.isalnum() or c == "_" else 0
@@ -295,16 +305,15 @@ _IDENTITY: U8 = sealed(np.arange(256, dtype=np.uint8))
 
 @cache
 def _simple_characters() -> tuple[U8, U32, U8]:
-    """The characters whose folding and tokenising do not depend on their neighbours.
+    """Returns the characters whose folding and tokenising do not depend on their neighbours.
 
     (kind uint8[n], fold_off uint32[n + 1], folded uint8[]) by code point: Latin, Greek,
-    Cyrillic, Hebrew and Arabic letters, punctuation and plain pictographs. A character
-    that combines, joins or prepends is COMPLEX; only such a one is the second of a
-    composed pair.
+    Cyrillic, Hebrew and Arabic letters, punctuation and plain pictographs. A character that
+    combines, joins or prepends is COMPLEX; only such a one is the second of a composed pair.
     """
     size = 0x1FB00
     simple = [*range(0x80, 0x2E80), *range(0xFE00, 0xFE10), *range(0x1F000, size)]
-    complex_ = regex.compile(
+    complex_pattern = regex.compile(
         rf"[\p{{M}}{tokenizer.IGNORABLE}{tokenizer.SPACELESS}\p{{Regional_Indicator}}\p{{Cs}}"
         r"\p{GCB=Extend}\p{GCB=ZWJ}\p{GCB=SpacingMark}\p{GCB=Prepend}\p{GCB=V}\p{GCB=T}]",
         regex.VERSION1,
@@ -320,7 +329,7 @@ def _simple_characters() -> tuple[U8, U32, U8]:
         text = tokenizer.fold(c)
         if code in modifiers:
             kind[code], folded[code] = kernels.MODIFIER, c.encode()
-        elif complex_.search(c + text):
+        elif complex_pattern.search(c + text):
             continue
         elif picture.search(text):
             if text == c:

@@ -35,13 +35,14 @@ COMPLEX, SEPARATOR, LETTER, PICTURE, MODIFIER = range(5)
 
 
 @njit(inline="always")
-def start(keys: U64) -> tuple[np.uint64, np.uint64]:
+def start_hash(keys: U64) -> tuple[np.uint64, np.uint64]:
+    """Returns the two sums to begin a hash with."""
     return keys[KEYS - 2], keys[KEYS - 1]
 
 
 @njit(inline="always")
-def finish(keys: U64, a: np.uint64, b: np.uint64, word: np.uint64, size: int) -> np.uint64:
-    """The hash of a token of `size` bytes; `word` holds its last size % 4 bytes."""
+def finish_hash(keys: U64, a: np.uint64, b: np.uint64, word: np.uint64, size: int) -> np.uint64:
+    """Returns the hash of a token of `size` bytes; `word` holds its last size % 4 bytes."""
     at = size >> 2
     if size & 3:
         a += keys[2 * at] * word
@@ -58,8 +59,8 @@ def finish(keys: U64, a: np.uint64, b: np.uint64, word: np.uint64, size: int) ->
 
 @njit(inline="always")
 def token_hash(keys: U64, data: U8, begin: int, end: int, lut: U8) -> np.uint64:
-    """The hash of data[begin:end], each byte through `lut`."""
-    a, b = start(keys)
+    """Returns the hash of data[begin:end], each byte through `lut`."""
+    a, b = start_hash(keys)
     word = _ZERO
     size = min(end - begin, TOKEN_BYTES)
     for i in range(size):
@@ -68,12 +69,12 @@ def token_hash(keys: U64, data: U8, begin: int, end: int, lut: U8) -> np.uint64:
             a += keys[2 * (i >> 2)] * word
             b += keys[2 * (i >> 2) + 1] * word
             word = _ZERO
-    return finish(keys, a, b, word, size)
+    return finish_hash(keys, a, b, word, size)
 
 
 @njit(cache=True, nogil=True)
 def hash_rows(off: I64, data: U8, lut: U8, keys: U64) -> U64:
-    """One hash a row of a column of tokens; `lut` the identity."""
+    """Returns the hash of each row of a column of tokens; `lut` is the identity."""
     out = np.empty(off.shape[0] - 1, np.uint64)
     for i in range(out.shape[0]):
         out[i] = token_hash(keys, data, off[i], off[i + 1], lut)
@@ -82,7 +83,7 @@ def hash_rows(off: I64, data: U8, lut: U8, keys: U64) -> U64:
 
 @njit(cache=True, nogil=True)
 def sort_unique(values: U64, begin: int, end: int) -> int:
-    """Sorts values[begin:end] in place, unique ones first; the new end."""
+    """Sorts values[begin:end] in place, unique ones first, and returns the new end."""
     if end - begin > 48:
         values[begin:end] = np.sort(values[begin:end])
     else:
@@ -114,12 +115,12 @@ def analyse_rows(
     out: U64,
     slow: U8,
 ) -> int:
-    """Sorted unique hashes (TOP among them) of every row that is all simple characters.
+    """Writes the sorted unique hashes (TOP among them) of every row that is all simple
+    characters.
 
-    off int64[n + 1], text uint8[]; lut uint8[256] folds ASCII, 0 = separator; kind,
-    fold_off, folded: the table of simple characters; out_off int64[n + 1] and
-    out uint64[text bytes + n] receive the result; slow uint8[n] marks rows left empty.
-    The number of slow rows is returned.
+    off int64[n + 1], text uint8[]; lut uint8[256] folds ASCII, 0 = separator; kind, fold_off,
+    folded: the table of simple characters; out_off int64[n + 1] and out uint64[text bytes + n]
+    receive the result; slow uint8[n] marks rows left empty. Returns the number of slow rows.
     """
     left = 0
     n = 0
@@ -131,19 +132,19 @@ def analyse_rows(
         picture = False  # the open token is an emoji
         size = 0  # of the open token, 0 = none
         word = _ZERO
-        a, b = start(keys)
+        a, b = start_hash(keys)
         while i < end:
             c = text[i]
             if c < 128:
                 i += 1
                 f = lut[c]
                 if size and (f == 0 or picture):
-                    out[n] = finish(keys, a, b, word, size)
+                    out[n] = finish_hash(keys, a, b, word, size)
                     n += 1
                     size = 0
                     picture = False
                     word = _ZERO
-                    a, b = start(keys)
+                    a, b = start_hash(keys)
                 if f and size < TOKEN_BYTES:
                     word |= np.uint64(f) << np.uint64(8 * (size & 3))
                     size += 1
@@ -182,11 +183,11 @@ def analyse_rows(
                     bad = True
                     break
             elif size and (k != LETTER or picture):
-                out[n] = finish(keys, a, b, word, size)
+                out[n] = finish_hash(keys, a, b, word, size)
                 n += 1
                 size = 0
                 word = _ZERO
-                a, b = start(keys)
+                a, b = start_hash(keys)
                 picture = False
             if k == SEPARATOR:
                 continue
@@ -210,7 +211,7 @@ def analyse_rows(
             left += 1
             continue
         if size:
-            out[n] = finish(keys, a, b, word, size)
+            out[n] = finish_hash(keys, a, b, word, size)
             n += 1
         out[n] = TOP
         n = sort_unique(out, out_off[row], n + 1)
@@ -222,7 +223,7 @@ def analyse_rows(
 def merge_rows(
     fast_off: I64, fast: U64, slow: U8, slow_off: I64, slow_terms: U64
 ) -> tuple[I64, U64]:
-    """The rows of both paths in one ragged column; slow rows get TOP and are sorted."""
+    """Merges the rows of both paths into one ragged column; slow rows get TOP and are sorted."""
     rows = slow.shape[0]
     off = np.empty(rows + 1, np.int64)
     out = np.empty(fast_off[rows] + slow_terms.shape[0] + slow_off.shape[0] - 1, np.uint64)
@@ -246,8 +247,8 @@ def merge_rows(
 
 
 @njit(inline="always")
-def probe(keys: U64, counts: I64, term: np.uint64) -> np.int64:
-    """The count of a term in an open-addressing table of 2^k slots, 0 = free; else 0."""
+def probe_count(keys: U64, counts: I64, term: np.uint64) -> np.int64:
+    """Returns the count of a term in an open-addressing table of 2^k slots, 0 = free; else 0."""
     mask = keys.shape[0] - 1
     at = np.int64(term & np.uint64(mask))
     while keys[at] != _ZERO:
@@ -271,8 +272,8 @@ def fill_table(keys: U64, counts: I64, term: U64, count: I64) -> None:
 
 @njit(cache=True, nogil=True)
 def probe_all(keys: U64, counts: I64, term: U64) -> I64:
-    """`probe` of every term."""
+    """Returns `probe_count` of every term."""
     out = np.empty(term.shape[0], np.int64)
     for i in range(term.shape[0]):
-        out[i] = probe(keys, counts, term[i])
+        out[i] = probe_count(keys, counts, term[i])
     return out

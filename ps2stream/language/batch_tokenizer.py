@@ -1,7 +1,7 @@
-"""Texts to tokens by the kernels, in slices, for a caller who may leave meanwhile.
+"""Splitting texts into tokens by the kernels, in slices, for a caller who may leave meanwhile.
 
-`fold.split` is the definition; what is here gives the same tokens, holds no GIL while a
-kernel runs, and asks between slices of about SLICE_BYTES whether anyone still waits.
+`tokenizer.split` is the definition; what is here returns the same tokens, holds no GIL while a
+kernel runs, and asks between slices of about SLICE_BYTES whether a caller still waits.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from ps2stream.limits import FOLDED_TEXT_BYTES
 from ps2stream.protocol.frame import I64, U8, Array, column_to_strings, sealed, strings_to_column
 
 SLICE_BYTES: Final = 64 * 1024
-"""Of text a slice; some ten milliseconds of the worst text."""
+"""The bytes of text in a slice: some ten milliseconds of the worst text."""
 GROWTH: Final = 16
-"""Folding makes no more bytes than this of one that is not ASCII, and one of one that is."""
+"""The most bytes that folding makes of a byte that is not ASCII; of an ASCII byte it makes one."""
 
 
 def is_always_wanted() -> bool:
-    """For a caller who stays."""
+    """Stands for a caller who does not leave."""
     return True
 
 
@@ -35,8 +35,8 @@ def check_wanted(is_wanted: Callable[[], bool]) -> None:
 
 
 class TokenSlice(NamedTuple):
-    """The tokens of consecutive rows, repeated ones too: token i is the UTF-8 of
-    tokens[token_off[i]:token_off[i + 1]], of which row_off[r] to row_off[r + 1] are of the
+    """The tokens of consecutive rows, with repeats: token i is the UTF-8 of
+    tokens[token_off[i]:token_off[i + 1]], tokens row_off[r] to row_off[r + 1] are those of the
     r-th row, whose folded text has folded_size[r] bytes; int64, uint8."""
 
     folded_size: I64
@@ -48,7 +48,7 @@ class TokenSlice(NamedTuple):
 def split_column(
     off: I64, text: U8, rows: Array, is_wanted: Callable[[], bool] = is_always_wanted
 ) -> Iterator[TokenSlice]:
-    """The tokens of some rows (int64[n]) of a ragged column of UTF-8 texts, in slices.
+    """Yields the tokens of some rows (int64[n]) of a ragged column of UTF-8 texts, in slices.
 
     Damaged UTF-8 separates tokens. Raises Cancelled when the caller has left.
     """
@@ -66,7 +66,7 @@ def split_column(
 
 
 def split_text(text: str) -> list[str]:
-    """The distinct tokens in order of appearance."""
+    """Returns the distinct tokens in order of appearance."""
     column = strings_to_column([text])
     (found,) = split_column(*column, np.zeros(1, np.int64))
     return list(dict.fromkeys(column_to_strings(found.token_off, found.tokens)))
@@ -75,8 +75,8 @@ def split_text(text: str) -> list[str]:
 def find_overlong(
     off: I64, text: U8, most_bytes: int, is_wanted: Callable[[], bool] = is_always_wanted
 ) -> list[tuple[int, int]]:
-    """(row, bytes once folded) of the texts over FOLDED_TEXT_BYTES, in row order. Those of
-    more than `most_bytes` unfolded are not looked at: they are refused for that.
+    """Returns (row, bytes once folded) of the texts over FOLDED_TEXT_BYTES, in row order. Texts
+    of more than `most_bytes` unfolded are not looked at: they are refused for that.
 
     Raises Cancelled when the caller has left.
     """

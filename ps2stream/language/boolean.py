@@ -19,22 +19,22 @@ _WORK = 1 << 14  # steps of an expansion before it counts as over EXPRESSION_CON
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One analysed token."""
+    """An analysed token."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """All of two or more arguments, none of them an And; unique, sorted by text."""
+    """The conjunction of two or more arguments, none of them an And; unique, sorted by text."""
 
-    text: str  # says it all: two expressions are equal when their texts are
+    text: str  # two expressions are equal when their texts are
     args: tuple[Term | Or, ...] = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """Any of two or more arguments, none of them an Or; unique, sorted by text."""
+    """The disjunction of two or more arguments, none of them an Or; unique, sorted by text."""
 
     text: str
     args: tuple[Term | And, ...] = field(compare=False, repr=False)
@@ -44,7 +44,7 @@ Expr = Term | And | Or
 
 
 def all_of(args: Sequence[Expr]) -> Expr:
-    """The conjunction of one or more expressions."""
+    """Returns the conjunction of one or more expressions."""
     if len(args) == 1:
         return args[0]
     flat: dict[str, Term | Or] = {}
@@ -58,7 +58,7 @@ def all_of(args: Sequence[Expr]) -> Expr:
 
 
 def any_of(args: Sequence[Expr]) -> Expr:
-    """The disjunction of one or more expressions."""
+    """Returns the disjunction of one or more expressions."""
     if len(args) == 1:
         return args[0]
     flat: dict[str, Term | And] = {}
@@ -72,10 +72,10 @@ def any_of(args: Sequence[Expr]) -> Expr:
 
 
 def terms_of(expr: Expr) -> frozenset[str]:
-    """Every term that occurs."""
+    """Returns every term that occurs."""
     found: set[str] = set()
     parts = [expr]
-    for part in parts:  # grows as it goes
+    for part in parts:  # the list grows as it is walked
         if isinstance(part, Term):
             found.add(part.text)
         else:
@@ -83,12 +83,10 @@ def terms_of(expr: Expr) -> frozenset[str]:
     return frozenset(found)
 
 
-@lru_cache(maxsize=16)  # for the steps that look at one expression after the other
+@lru_cache(maxsize=16)  # as several steps in turn look at one expression
 def conjuncts(expr: Expr) -> tuple[tuple[str, ...], ...] | None:
-    """The minimal disjunctive normal form, sorted, none containing another.
-
-    None when it has, or is too long in showing whether it has, over 64 conjuncts.
-    """
+    """Returns the minimal disjunctive normal form, sorted, no conjunct containing another; None
+    when it has over 64 conjuncts, or when finding that out takes too long."""
     terms = sorted(terms_of(expr))
     found = _Expansion({t: 1 << i for i, t in enumerate(terms)}).of(expr)
     if found is None:
@@ -97,13 +95,14 @@ def conjuncts(expr: Expr) -> tuple[tuple[str, ...], ...] | None:
 
 
 class _Expansion:
-    """Expands into conjuncts, bit sets of terms, within a budget of steps."""
+    """Expands an expression into conjuncts, bit sets of terms, within a budget of steps."""
 
     def __init__(self, bit: dict[str, int]) -> None:
         self.bit = bit
         self.left = _WORK
 
     def of(self, expr: Expr) -> set[int] | None:
+        """Returns the conjuncts of an expression, or None where the budget is spent."""
         if isinstance(expr, Term):
             return {self.bit[expr.text]}
         found: set[int] = set() if isinstance(expr, Or) else {0}
@@ -114,19 +113,19 @@ class _Expansion:
             if isinstance(expr, Or):
                 found |= part
                 continue
-            if not self.spend(len(found) * len(part)):
+            if not self.spend_steps(len(found) * len(part)):
                 return None
-            product = self.absorb({a | b for a in found for b in part})
+            product = self.drop_absorbed({a | b for a in found for b in part})
             if product is None:
                 return None
             found = product
-        return self.absorb(found) if isinstance(expr, Or) else found
+        return self.drop_absorbed(found) if isinstance(expr, Or) else found
 
-    def absorb(self, masks: set[int]) -> set[int] | None:
-        """Without the conjuncts that contain another conjunct."""
+    def drop_absorbed(self, masks: set[int]) -> set[int] | None:
+        """Returns the conjuncts that contain no other conjunct."""
         kept: list[int] = []
         for mask in sorted(masks, key=int.bit_count):
-            if not self.spend(len(kept)):
+            if not self.spend_steps(len(kept)):
                 return None
             for k in kept:
                 if k & mask == k:
@@ -137,13 +136,14 @@ class _Expansion:
                     return None
         return set(kept)
 
-    def spend(self, steps: int) -> bool:
+    def spend_steps(self, steps: int) -> bool:
+        """Returns whether the budget had this many steps left."""
         self.left -= steps
         return self.left >= 0
 
 
-def minimal(expr: Expr) -> Expr | None:
-    """The minimal disjunctive normal form as an expression, None as for `conjuncts`."""
+def minimal_form(expr: Expr) -> Expr | None:
+    """Returns the minimal disjunctive normal form as an expression, None as for `conjuncts`."""
     if isinstance(expr, Term):
         return expr
     found = conjuncts(expr)
@@ -153,29 +153,29 @@ def minimal(expr: Expr) -> Expr | None:
 
 
 def canonical(expr: Expr) -> str:
-    """The canonical text, which parses into an expression with the same canonical text.
+    """Returns the canonical text, which parses into an expression with the same canonical text.
 
-    The minimal disjunctive normal form when it has at most 64 conjuncts and 8 KiB, so
-    that equivalent expressions have one text; else the expression, sorted and unique.
+    It is the minimal disjunctive normal form when that has at most 64 conjuncts and 8 KiB, so
+    that equivalent expressions have one text; otherwise the expression, sorted and unique.
     """
-    least = minimal(expr)
-    if least is not None and fits(text := shown(least)):
+    least = minimal_form(expr)
+    if least is not None and fits_limit(text := limited_text(least)):
         return text
-    return shown(expr)
+    return limited_text(expr)
 
 
-def shown(expr: Expr) -> str:
-    """The text; where that is over the limit, with AND left out."""
-    return expr.text if fits(expr.text) else expr.text.replace(" AND ", " ")
+def limited_text(expr: Expr) -> str:
+    """Returns the text, with AND left out where it would be over the limit."""
+    return expr.text if fits_limit(expr.text) else expr.text.replace(" AND ", " ")
 
 
-def fits(text: str) -> bool:
-    """Whether the text is within EXPRESSION_BYTES."""
+def fits_limit(text: str) -> bool:
+    """Returns whether the text is within EXPRESSION_BYTES."""
     return len(text) * 4 <= EXPRESSION_BYTES or len(text.encode()) <= EXPRESSION_BYTES
 
 
 def satisfies(expr: Expr, terms: AbstractSet[str]) -> bool:
-    """Whether an object with these terms satisfies the expression."""
+    """Returns whether an object with these terms satisfies the expression."""
     if isinstance(expr, Term):
         return expr.text in terms
     if isinstance(expr, And):
@@ -187,23 +187,23 @@ def satisfies(expr: Expr, terms: AbstractSet[str]) -> bool:
 
 
 def posting_set(expr: Expr, frequency: Callable[[str], int]) -> frozenset[str]:
-    """P(q): a set of terms that every satisfying term set meets (algorithms.md 1.2).
+    """Returns P(q): a set of terms that every satisfying term set meets (algorithms.md 1.2).
 
-    The least frequent term of each conjunct; above 64 conjuncts the cheapest clause by
-    the sum of frequencies. Ties go by the terms' strings.
+    It has the least frequent term of each conjunct; above 64 conjuncts the cheapest clause by
+    the sum of frequencies. Ties go by the strings of the terms.
     """
     found = conjuncts(expr)
     if found is not None:
         return frozenset(min(c, key=lambda t: (frequency(t), t)) for c in found)
     rank = {t: frequency(t) for t in terms_of(expr)}
-    return _clause(expr, rank)
+    return _find_clause(expr, rank)
 
 
-def _clause(expr: Expr, rank: dict[str, int]) -> frozenset[str]:
-    """The cheapest clause that the structure shows, unexpanded."""
+def _find_clause(expr: Expr, rank: dict[str, int]) -> frozenset[str]:
+    """Returns the cheapest clause that the structure shows, unexpanded."""
     if isinstance(expr, Term):
         return frozenset((expr.text,))
-    clauses = [_clause(x, rank) for x in expr.args]
+    clauses = [_find_clause(x, rank) for x in expr.args]
     if isinstance(expr, Or):
         return frozenset().union(*clauses)
     return min(clauses, key=lambda c: (sum(map(rank.__getitem__, c)), sorted(c)))

@@ -1,7 +1,7 @@
-"""Tables of characters for the kernels of folding, made from what is installed.
+"""The tables of characters for the kernels of folding, made from the installed versions.
 
-Normalization and case folding are those of Python's `unicodedata` and `str.casefold`;
-classes of characters are those of `regex`, by the very patterns of tokenizer.py.
+Normalization and case folding are those of Python's `unicodedata` and `str.casefold`; classes of
+characters are those of `regex`, by the very patterns of tokenizer.py.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ps2stream.protocol.frame import I64, U32, sealed
 
 SIZE: Final = 0x110000
 
-# What a character is, as bits; its canonical combining class stands above them.
+# The properties of a character, as bits; the canonical combining class is above them.
 (
     DECOMPOSES,  # by NFKD, otherwise than Hangul syllables, which have a rule
     FOLDS,  # by case
@@ -73,12 +73,12 @@ _BUILDING = Lock()  # many threads may meet their first such text at once
 
 
 class CharacterTables(NamedTuple):
-    """What folding knows of characters.
+    """The tables of characters that folding needs.
 
     bits uint32[SIZE]: the bits above, and the combining class. The others are hash tables of
-    open addressing, -1 = free: `expansion_key` int64[2^k], twice the code point and 0 for
-    NFKD, 1 for case folding, with the span of its characters in `expansion`; `pair_key`
-    int64[2^k], the first character times 2^32 and the second, with what they compose to.
+    open addressing, -1 = free: `expansion_key` int64[2^k], twice the code point and 0 for NFKD,
+    1 for case folding, with the span of its characters in `expansion`; `pair_key` int64[2^k],
+    the first character times 2^32 and the second, with what they compose to.
     """
 
     bits: U32
@@ -91,7 +91,8 @@ class CharacterTables(NamedTuple):
 
 
 def character_tables() -> CharacterTables:
-    """The tables of the installed versions; some tenths of a second when first called."""
+    """Returns the tables of the installed versions; takes some tenths of a second when first
+    called."""
     with _BUILDING:
         return _build_tables()
 
@@ -134,7 +135,7 @@ def _build_tables() -> CharacterTables:
 
 
 def _hash_table(keys: list[int]) -> tuple[I64, I64]:
-    """(key, place in `keys`) int64[2^k] of open addressing; -1 is free, its place 0."""
+    """Returns (key, place in `keys`) int64[2^k] of open addressing; -1 is free, its place 0."""
     size = 1 << (2 * len(keys)).bit_length()
     table, place = np.full(size, -1, np.int64), np.zeros(size, np.int64)
     for i, key in enumerate(keys):
@@ -146,5 +147,5 @@ def _hash_table(keys: list[int]) -> tuple[I64, I64]:
 
 
 def first_slot(key: int, size: int) -> int:
-    """Where the search for a key begins in a table of `size` = 2^k slots."""
+    """Returns the slot where the search for a key begins in a table of `size` = 2^k slots."""
     return (key ^ key >> 15 ^ key >> 29) * 0x9E3779B1 >> 7 & (size - 1)

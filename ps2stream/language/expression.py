@@ -1,10 +1,10 @@
-"""The query language: parse an expression, compile it to what workers match with.
+"""The query language: parses an expression and compiles it to what workers match with.
 
     expr := or        or := and (OR and)*        and := factor ((AND)? factor)*
     factor := keyword | ( or )
 
-Operators are upper case only. Quotes, NOT, a leading minus, `*` and `~` are reserved.
-The algebra of expressions is in boolean.py; its names are part of this module.
+Operators are upper case only. Quotes, NOT, a leading minus, `*` and `~` are reserved. The
+algebra of expressions is in boolean.py; its names are part of this module.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from ps2stream.language.boolean import (
     all_of,
     any_of,
     canonical,
-    fits,
-    minimal,
+    fits_limit,
+    limited_text,
+    minimal_form,
     posting_set,
     satisfies,
-    shown,
     terms_of,
 )
 from ps2stream.limits import EXPRESSION_BYTES, EXPRESSION_DEPTH, EXPRESSION_TERMS
@@ -71,7 +71,7 @@ _RESERVED = re.compile(r"[\"“”„~]|\*(?!\uFE0F?\u20E3)|^[-'‘]")
 
 
 class ExpressionError(ValueError):
-    """A bad expression: `column`, from 1, counts characters; `message` says what."""
+    """A bad expression: `column`, from 1, counts characters; `message` says what is wrong."""
 
     def __init__(self, column: int, message: str) -> None:
         self.column = column
@@ -83,20 +83,20 @@ class ExpressionError(ValueError):
 
 
 def parse(source: str, tokens: Callable[[str], Sequence[str]]) -> Expr:
-    """The expression of `source`, whose keywords are analysed by `tokens`.
+    """Returns the expression of `source`, whose keywords are analysed by `tokens`.
 
-    Raises ExpressionError; over 64 distinct terms, depth 8 or 8 KiB (as written or in
-    canonical form) are refused too.
+    Raises ExpressionError, also for more than 64 distinct terms, depth 8 or 8 KiB (as written or
+    in canonical form).
     """
     if len(source) > EXPRESSION_BYTES or len(source.encode("utf-8", "replace")) > EXPRESSION_BYTES:
         raise ExpressionError(
             1, f"the expression is over {EXPRESSION_BYTES} bytes (limit expression_bytes)"
         )
     tree = _Parser(source, tokens).parse()
-    least = minimal(tree)
-    if least is not None and len(least.text) <= len(tree.text) and fits(shown(least)):
+    least = minimal_form(tree)
+    if least is not None and len(least.text) <= len(tree.text) and fits_limit(limited_text(least)):
         return least
-    if not fits(shown(tree)):
+    if not fits_limit(limited_text(tree)):
         raise ExpressionError(
             1, f"in canonical form over {EXPRESSION_BYTES} bytes (limit expression_bytes)"
         )
@@ -104,7 +104,7 @@ def parse(source: str, tokens: Callable[[str], Sequence[str]]) -> Expr:
 
 
 class _Parser:
-    """Recursive descent, at most EXPRESSION_DEPTH deep."""
+    """A parser by recursive descent, at most EXPRESSION_DEPTH deep."""
 
     def __init__(self, source: str, tokens: Callable[[str], Sequence[str]]) -> None:
         self.source = source
@@ -116,62 +116,66 @@ class _Parser:
         self.known: dict[str, Expr] = {}
 
     def parse(self) -> Expr:
-        tree = self.either()
+        tree = self.parse_or()
         if self.lexemes[self.at]:
-            raise self.error(self.at, "unmatched )")
+            raise self.make_error(self.at, "unmatched )")
         return tree
 
-    def error(self, at: int, message: str, offset: int = 0) -> ExpressionError:
-        """`message` about a place in lexeme number `at`."""
+    def make_error(self, at: int, message: str, offset: int = 0) -> ExpressionError:
+        """Returns an error with `message` about a place in lexeme number `at`."""
         starts = [m.start() for m in _LEXEME.finditer(self.source)]
         return ExpressionError([*starts, len(self.source)][at] + offset + 1, message)
 
-    def either(self) -> Expr:
-        args = [self.every()]
+    def parse_or(self) -> Expr:
+        args = [self.parse_and()]
         while self.lexemes[self.at] == "OR":
             self.at += 1
-            args.append(self.every())
+            args.append(self.parse_and())
         return any_of(args)
 
-    def every(self) -> Expr:
-        args = [self.factor()]
+    def parse_and(self) -> Expr:
+        args = [self.parse_factor()]
         while True:
             lexeme = self.lexemes[self.at]
             if lexeme == "AND":
                 self.at += 1
             elif lexeme in ("", ")", "OR"):
                 return all_of(args)
-            args.append(self.factor())
+            args.append(self.parse_factor())
 
-    def factor(self) -> Expr:
+    def parse_factor(self) -> Expr:
         at = self.at
         lexeme = self.lexemes[at]
         if lexeme in ("", ")", "AND", "OR"):
-            raise self.error(at, "expected a keyword" + (f", not {lexeme}" * bool(lexeme)))
+            raise self.make_error(at, "expected a keyword" + (f", not {lexeme}" * bool(lexeme)))
         self.at += 1
         if lexeme != "(":
-            return self.known.get(lexeme) or self.keyword(lexeme, at)
+            return self.known.get(lexeme) or self.parse_keyword(lexeme, at)
         self.depth += 1
         if self.depth > EXPRESSION_DEPTH:
-            raise self.error(at, f"nested over {EXPRESSION_DEPTH} deep (limit expression_depth)")
-        tree = self.either()
+            raise self.make_error(
+                at, f"nested over {EXPRESSION_DEPTH} deep (limit expression_depth)"
+            )
+        tree = self.parse_or()
         if self.lexemes[self.at] != ")":
-            raise self.error(at, "this ( is not closed")
+            raise self.make_error(at, "this ( is not closed")
         self.at += 1
         self.depth -= 1
         return tree
 
-    def keyword(self, word: str, at: int) -> Expr:
+    def parse_keyword(self, word: str, at: int) -> Expr:
         if word == "NOT":
-            raise self.error(at, "NOT is reserved")
+            raise self.make_error(at, "NOT is reserved")
         if reserved := _RESERVED.search(word):
-            raise self.error(at, f"{reserved[0]} is reserved", reserved.start())
+            raise self.make_error(at, f"{reserved[0]} is reserved", reserved.start())
         found = self.tokens(word)
         if not found:
-            raise self.error(at, f"the keyword {word[:40]!r} has nothing to search for")
+            raise self.make_error(at, f"the keyword {word[:40]!r} has nothing to search for")
         self.terms.update(found)
         if len(self.terms) > EXPRESSION_TERMS:
-            raise self.error(at, f"over {EXPRESSION_TERMS} distinct terms (limit expression_terms)")
+            raise self.make_error(
+                at, f"over {EXPRESSION_TERMS} distinct terms (limit expression_terms)"
+            )
         self.known[word] = tree = all_of([Term(t) for t in found])
         return tree
 
@@ -181,8 +185,8 @@ class _Parser:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Compiled:
-    """What workers match with. term uint64[k] sorted unique; bit i of post = term i is
-    in P(q); prog int16[], postfix, empty unless form is PROGRAM (rows.py)."""
+    """A compiled expression, as workers match with it. term uint64[k] sorted unique; bit i of
+    post = term i is in P(q); prog int16[], postfix, empty unless form is PROGRAM (rows.py)."""
 
     form: Form
     term: U64
@@ -193,7 +197,7 @@ class Compiled:
 def compile_expr(
     expr: Expr, hash_terms: Callable[[Sequence[str]], U64], frequency: Callable[[str], int]
 ) -> Compiled:
-    """Compiles the expression as it stands."""
+    """Compiles the expression as it is."""
     tokens = sorted(terms_of(expr))
     hashes = hash_terms(tokens)
     term = np.unique(hashes)
@@ -207,16 +211,17 @@ def compile_expr(
     if flat:
         return Compiled(Form.ANY, term, post, np.zeros(0, np.int16))
     prog: list[int] = []
-    _emit(expr, index, prog)
+    _append_program(expr, index, prog)
     return Compiled(Form.PROGRAM, term, post, np.array(prog, np.int16))
 
 
-def _emit(expr: Expr, index: dict[str, int], prog: list[int]) -> None:
+def _append_program(expr: Expr, index: dict[str, int], prog: list[int]) -> None:
+    """Appends the postfix program of an expression."""
     if isinstance(expr, Term):
         prog.append(index[expr.text])
         return
     for i, arg in enumerate(expr.args):
-        _emit(arg, index, prog)
+        _append_program(arg, index, prog)
         if i:
             prog.append(PROG_AND if isinstance(expr, And) else PROG_OR)
 
@@ -226,7 +231,7 @@ def _emit(expr: Expr, index: dict[str, int], prog: list[int]) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledColumn:
-    """n compiled expressions, columns as in rows.QueryRows; canonical is UTF-8.
+    """The columns of n compiled expressions, as in rows.QueryRows; canonical is UTF-8.
 
     A row of `errors` (row, error) has no terms.
     """
@@ -249,11 +254,11 @@ def compile_column(
     frequencies: Frequencies,
     is_wanted: Callable[[], bool] = is_always_wanted,
 ) -> CompiledColumn:
-    """`parse`, `compile_expr` and `canonical` of a column of expressions.
+    """Applies `parse`, `compile_expr` and `canonical` to a column of expressions.
 
-    Empty rows become the region-only query: ALL of [TOP]. Plain ASCII rows with one
-    kind of operator go through a kernel, the others one by one. Raises Cancelled once
-    `is_wanted` says that the caller has left.
+    Empty rows become the region-only query: ALL of [TOP]. Plain ASCII rows with one kind of
+    operator go through a kernel, the others one by one. Raises Cancelled once `is_wanted` says
+    that the caller has left.
     """
     rows = len(off) - 1
     slow = np.zeros(rows, np.uint8)
@@ -283,7 +288,8 @@ def compile_column(
             try:
                 expr = parse(one, analyzer.tokens)
             except ExpressionError as error:
-                errors.append((row, error.with_traceback(None)))  # whose frames hold the parser
+                # Without its traceback, whose frames would keep the parser.
+                errors.append((row, error.with_traceback(None)))
                 compiled.append(_NOTHING)
                 texts.append("")
                 continue
@@ -293,22 +299,22 @@ def compile_column(
         post[left] = np.array([c.post for c in compiled], np.uint64)
         order = np.arange(rows)
         order[left] = rows + np.arange(left.size)
-        term_off, term = _merge(term_off, term, _column([c.term for c in compiled]), order)
-        prog_off, prog = _merge(prog_off, prog, _column([c.prog for c in compiled]), order)
-        text_off, text = _merge(text_off, text, strings_to_column(texts), order)
+        term_off, term = _merge_rows(term_off, term, _join_rows([c.term for c in compiled]), order)
+        prog_off, prog = _merge_rows(prog_off, prog, _join_rows([c.prog for c in compiled]), order)
+        text_off, text = _merge_rows(text_off, text, strings_to_column(texts), order)
     return CompiledColumn(form, post, term_off, term, prog_off, prog, text_off, text, errors)
 
 
 _NOTHING = Compiled(Form.ALL, np.zeros(0, np.uint64), 0, np.zeros(0, np.int16))
 
 
-def _column(rows: list[Array]) -> tuple[I64, Array]:
-    """A ragged column of arrays; at least one."""
+def _join_rows(rows: list[Array]) -> tuple[I64, Array]:
+    """Joins arrays, at least one, into a ragged column."""
     off = np.zeros(len(rows) + 1, np.int64)
     np.cumsum([len(r) for r in rows], out=off[1:])
     return off, np.concatenate(rows)
 
 
-def _merge(off: I64, data: Array, other: tuple[I64, Array], order: I64) -> tuple[I64, Array]:
-    """Rows of two ragged columns end to end, taken in `order`."""
+def _merge_rows(off: I64, data: Array, other: tuple[I64, Array], order: I64) -> tuple[I64, Array]:
+    """Returns rows of two ragged columns end to end, taken in `order`."""
     return take_ragged(*concat_ragged([(off, data), other]), order)

@@ -1,7 +1,7 @@
-"""Numba kernel that compiles the plain expressions: ASCII keywords, one kind of operator.
+"""The Numba kernel that compiles plain expressions: ASCII keywords, one kind of operator.
 
-Whatever else a row holds - parentheses, both operators, reserved characters, an error -
-marks it for the parser of expression.py, which gives for a plain row exactly what this gives.
+Anything else in a row - parentheses, both operators, reserved characters, an error - marks it
+for the parser of expression.py, which returns for a plain row exactly what this returns.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from ps2stream.language.analyzer_kernels import TOP, probe, token_hash
+from ps2stream.language.analyzer_kernels import TOP, probe_count, token_hash
 from ps2stream.limits import EXPRESSION_BYTES, EXPRESSION_TERMS, TOKEN_BYTES
 from ps2stream.protocol.frame import I64, U8, U64
 from ps2stream.protocol.rows import Form
@@ -23,19 +23,19 @@ _OR_TEXT = np.frombuffer(b" OR ", np.uint8)
 
 @njit(inline="always")
 def _is_space(c: int) -> bool:
-    """As str.isspace for ASCII."""
+    """Returns what str.isspace does for ASCII."""
     return c == 32 or 9 <= c <= 13 or 28 <= c <= 31
 
 
 @njit(inline="always")
 def _is_reserved(c: int) -> bool:
-    """( ) " * ~ and everything that is not ASCII."""
+    """Returns True for ( ) " * ~ and everything that is not ASCII."""
     return c in (40, 41, 34, 42, 126) or c > 127
 
 
 @njit(cache=True, nogil=True)
-def _compare(data: U8, lut: U8, a: int, a_size: int, b: int, b_size: int) -> np.int64:
-    """The order of two folded keywords: negative, 0, positive."""
+def _compare_keywords(data: U8, lut: U8, a: int, a_size: int, b: int, b_size: int) -> np.int64:
+    """Returns the order of two folded keywords: negative, 0, positive."""
     for i in range(min(a_size, b_size)):
         d = np.int64(lut[data[a + i]]) - np.int64(lut[data[b + i]])
         if d:
@@ -44,8 +44,9 @@ def _compare(data: U8, lut: U8, a: int, a_size: int, b: int, b_size: int) -> np.
 
 
 @njit(cache=True, nogil=True)
-def _scan(data: U8, lut: U8, i: int, end: int, begin: I64, size: I64) -> tuple[int, bool]:
-    """Fills the spans of the tokens of one row; (their number or -1, whether OR)."""
+def _scan_tokens(data: U8, lut: U8, i: int, end: int, begin: I64, size: I64) -> tuple[int, bool]:
+    """Fills the spans of the tokens of one row; returns their number or -1, and whether they are
+    joined by OR."""
     n = 0
     kind = 0  # 1 conjunction, 2 disjunction
     after_keyword = False
@@ -131,7 +132,7 @@ def compile_rows(
         slow[row] = 1
         if not simple or off[row + 1] - off[row] > EXPRESSION_BYTES:
             continue
-        found, either = _scan(source, lut, off[row], off[row + 1], begin, size)
+        found, either = _scan_tokens(source, lut, off[row], off[row + 1], begin, size)
         if found < 0:
             continue
         # Sort the tokens by their text, each once.
@@ -142,7 +143,7 @@ def compile_rows(
             j = k
             d = np.int64(1)
             while j > 0:
-                d = _compare(source, lut, b, s, begin[j - 1], size[j - 1])
+                d = _compare_keywords(source, lut, b, s, begin[j - 1], size[j - 1])
                 if d >= 0:
                     break
                 j -= 1
@@ -161,14 +162,14 @@ def compile_rows(
         for i in range(k):
             mine[i] = token_hash(keys, source, begin[i], begin[i] + size[i], lut)
             if not either:
-                count = probe(table_term, table_count, mine[i])
+                count = probe_count(table_term, table_count, mine[i])
                 if fewest < 0 or count < fewest:
                     fewest = count
                     least = mine[i]
             width += size[i] + (glue.shape[0] if i else 0)
         if width > EXPRESSION_BYTES:
             continue
-        # Sorted hashes; two tokens with one hash are the slow path's business.
+        # Sort the hashes; two tokens with one hash are left to the slow path.
         clash = False
         for i in range(k):
             h = mine[i]

@@ -1,7 +1,7 @@
-"""Numba kernels that fold what is not plain: `fold.fold` without Python.
+"""Numba kernels that fold what is not plain: `tokenizer.fold` without Python.
 
-They hold no GIL and take linear time. A text is an array of code points on its way; each
-step of tokenizer.py is one function here, and the tests compare them on all of Unicode.
+They hold no GIL and take linear time. A text is an array of code points; each step of
+tokenizer.py is one function here, and the tests compare them on all of Unicode.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ _find_slot = njit(inline="always")(first_slot)
 
 @njit(cache=True, nogil=True)
 def decode_utf8(text: U8, begin: Integer, end: Integer, out: U32) -> Integer:
-    """Code points of text[begin:end] into `out`; U+FFFD for each byte that is damaged.
+    """Writes the code points of text[begin:end] to `out`; U+FFFD for each byte that is damaged.
 
-    Python makes one of several such bytes; tokens do not tell the difference.
+    Python makes one of several such bytes; tokens do not show the difference.
     """
     n = 0
     i = begin
@@ -86,7 +86,7 @@ def decode_utf8(text: U8, begin: Integer, end: Integer, out: U32) -> Integer:
 
 @njit(cache=True, nogil=True)
 def _find_expansion(key: Integer, tables: CharacterTables) -> Integer:
-    """The slot of an expansion that is there."""
+    """Returns the slot of an expansion that exists."""
     size = tables.expansion_key.shape[0]
     at = _find_slot(key, size)
     while tables.expansion_key[at] != key:
@@ -96,7 +96,7 @@ def _find_expansion(key: Integer, tables: CharacterTables) -> Integer:
 
 @njit(cache=True, nogil=True)
 def _compose_pair(first: Integer, second: Integer, tables: CharacterTables) -> Integer:
-    """What two characters compose to, or 0."""
+    """Returns the character that two characters compose to, or 0."""
     if 0x1161 <= second < 0x1176 and 0x1100 <= first < 0x1113:
         return 0xAC00 + ((first - 0x1100) * 21 + second - 0x1161) * 28
     if 0x11A8 <= second < 0x11C3 and 0xAC00 <= first < 0xD7A4 and (first - 0xAC00) % 28 == 0:
@@ -113,7 +113,7 @@ def _compose_pair(first: Integer, second: Integer, tables: CharacterTables) -> I
 
 @njit(cache=True, nogil=True)
 def _any_bits(chars: U32, n: Integer, tables: CharacterTables) -> Integer:
-    """The bits that any of the characters has."""
+    """Returns the bits that any of the characters has."""
     bits = np.uint32(0)
     for i in range(n):
         bits |= tables.bits[chars[i]]
@@ -146,11 +146,13 @@ def _order_marks(chars: U32, begin: Integer, end: Integer, tables: CharacterTabl
 
 
 @njit(cache=True, nogil=True)
-def _expand(chars: U32, n: Integer, way: Integer, tables: CharacterTables) -> tuple[U32, Integer]:
-    """Every character case folded, or by NFKD, though not yet in canonical order.
+def _expand_characters(
+    chars: U32, n: Integer, way: Integer, tables: CharacterTables
+) -> tuple[U32, Integer]:
+    """Expands every character by case folding or by NFKD, though not yet in canonical order.
 
-    Its way with runs orders the long runs of marks as tokenizer.py does, with what `unicodedata`
-    does not know to be marks in front.
+    _BY_NFKD_WITH_RUNS orders the long runs of marks as tokenizer.py does, with what
+    `unicodedata` does not know to be marks in front.
     """
     by_case = way == _BY_CASE
     order_runs = way == _BY_NFKD_WITH_RUNS
@@ -165,7 +167,7 @@ def _expand(chars: U32, n: Integer, way: Integer, tables: CharacterTables) -> tu
             size += 3 if bits & HANGUL else 1
     out = np.empty(size, np.uint32)
     m = START
-    run = START  # so many marks
+    run = START  # number of marks in the run
     run_begin = START
     for i in range(n):
         c = np.int64(chars[i])
@@ -200,13 +202,13 @@ def _expand(chars: U32, n: Integer, way: Integer, tables: CharacterTables) -> tu
 
 
 @njit(cache=True, nogil=True)
-def _normalize(
+def _normalize_characters(
     chars: U32, n: Integer, way: Integer, tables: CharacterTables
 ) -> tuple[U32, Integer]:
-    """NFKC, by either way of NFKD."""
+    """Returns NFKC, by either way of NFKD."""
     if not _any_bits(chars, n, tables) & (DECOMPOSES | COMPOSES | CLASS):
         return chars, n
-    out, m = _expand(chars, n, way, tables)
+    out, m = _expand_characters(chars, n, way, tables)
     begin = START
     for i in range(m + 1):
         if i == m or not tables.bits[out[i]] & CLASS:
@@ -235,7 +237,7 @@ def _normalize(
 
 @njit(inline="always")
 def follow_pictograph(state: Integer, bits: Integer) -> Integer:
-    """Whether a pictograph and its extensions end here (1), or these and a joiner (2)."""
+    """Returns 1 if a pictograph and its extensions end here, 2 if these and a joiner do, else 0."""
     if bits & EXTEND:
         return 1 if state == 1 else 0
     if bits & PICTOGRAPHIC:
@@ -245,7 +247,7 @@ def follow_pictograph(state: Integer, bits: Integer) -> Integer:
 
 @njit(inline="always")
 def follow_linker(state: Integer, bits: Integer) -> Integer:
-    """Whether a linker of consonants, and what may stand behind it, ends here."""
+    """Returns whether a linker of consonants, and what may follow it, ends here."""
     if bits & LINKER:
         return 1
     return state if bits & LINKING else 0
@@ -253,6 +255,7 @@ def follow_linker(state: Integer, bits: Integer) -> Integer:
 
 @njit(cache=True, nogil=True)
 def is_keycap_tail(chars: U32, i: Integer, n: Integer) -> bool:
+    """Returns whether the characters from i complete a keycap."""
     if i < n and chars[i] == 0xFE0F:
         i += 1
     return bool(i < n and chars[i] == 0x20E3)
@@ -267,7 +270,8 @@ def find_emoji_end(
     linker: Integer,
     tables: CharacterTables,
 ) -> Integer:
-    """The end of the emoji sequence that begins at i, or i: as the pattern of tokenizer.py.
+    """Returns the end of the emoji sequence that begins at i, or i, as the pattern of
+    tokenizer.py.
 
     `pictograph`, `linker`: the states before i, because clusters look back that far.
     """
@@ -306,7 +310,7 @@ def find_emoji_end(
 
 @njit(cache=True, nogil=True)
 def _drop_ignorable(chars: U32, n: Integer, tables: CharacterTables) -> tuple[U32, Integer]:
-    """Without the ignorable characters outside emoji sequences."""
+    """Returns the characters without the ignorable ones outside emoji sequences."""
     out = np.empty(n, np.uint32)
     m = START
     pictograph = START
@@ -328,12 +332,12 @@ def _drop_ignorable(chars: U32, n: Integer, tables: CharacterTables) -> tuple[U3
 
 @njit(cache=True, nogil=True)
 def fold_characters(chars: U32, n: Integer, tables: CharacterTables) -> tuple[U32, Integer]:
-    """`fold.fold`."""
+    """Returns what `tokenizer.fold` does."""
     while True:
-        chars, n = _normalize(chars, n, _BY_NFKD_WITH_RUNS, tables)
+        chars, n = _normalize_characters(chars, n, _BY_NFKD_WITH_RUNS, tables)
         if _any_bits(chars, n, tables) & FOLDS:
-            chars, n = _expand(chars, n, _BY_CASE, tables)
-            chars, n = _normalize(chars, n, _BY_NFKD, tables)
+            chars, n = _expand_characters(chars, n, _BY_CASE, tables)
+            chars, n = _normalize_characters(chars, n, _BY_NFKD, tables)
         if not _any_bits(chars, n, tables) & IGNORABLE:
             return chars, n
         kept, m = _drop_ignorable(chars, n, tables)

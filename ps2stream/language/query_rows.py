@@ -1,9 +1,10 @@
-"""Assembling QueryRows: ids, compiled expressions and regions into the columns of inserts.
+"""Assembling QueryRows: ids, compiled expressions and regions as the columns of inserts.
 
 The `source` of a row is its query in bytes: the shape (one byte), the geometry (float64
 elements, little-endian), then the canonical expression in UTF-8. Equal queries are equal up to
-there (semantics.md, Requests). Where the client wrote the expression in other words, a NUL, which
-no canonical expression has, and the text as typed follow; ledgers of older versions have none.
+there (semantics.md, Requests). Where the client wrote the expression in other words, a NUL,
+which no canonical expression has, and the text as typed follow; ledgers of older versions have
+none.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class RowProblem(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RectColumns:
-    """n rectangles as four float64[n] columns of degrees; `world` (bool[n]) marks rows
+    """The columns of n rectangles, four float64[n] of degrees; `world` (bool[n]) marks rows
     without a region, whose sides are ignored."""
 
     lon_min: F64
@@ -53,19 +54,20 @@ class RectColumns:
         return len(self.lon_min)
 
     def rects(self) -> F64:
-        """float64[n, 4], -0.0 as 0.0, rows without a region as the whole world."""
+        """Returns float64[n, 4], -0.0 as 0.0, rows without a region as the whole world."""
         out = np.column_stack([getattr(self, f) for f in RECT_FIELDS]).astype(np.float64) + 0.0
         if self.world is not None:
             out[self.world] = _WORLD_BOX
         return out
 
     def boxes(self) -> tuple[I64, F64]:
-        """The column `box` of QueryRows: ragged, four values a box."""
+        """Returns the column `box` of QueryRows: ragged, four values a box."""
         off, box = np.empty(len(self) + 1, np.int64), np.empty((2 * len(self), 4))
         boxes = kernels.rect_boxes(self.rects(), off, box)
         return off, box[:boxes].ravel()
 
     def is_world(self) -> Bool:
+        """Returns which rows have no region."""
         return np.zeros(len(self), np.bool_) if self.world is None else self.world
 
 
@@ -73,8 +75,8 @@ Regions = Sequence[Region] | RectColumns
 
 
 def check_rows(ids: StringColumn, compiled: CompiledColumn, regions: Regions) -> list[RowProblem]:
-    """What is wrong, in row order: ids, expressions, sides of rectangle columns, queries
-    with neither expression nor region."""
+    """Returns the problems of the rows in row order: of ids, expressions, sides of rectangle
+    columns, and queries with neither expression nor region."""
     n = len(compiled.form)
     if len(ids[0]) - 1 != n or len(regions) != n:
         raise ValueError(f"{len(ids[0]) - 1} ids, {n} expressions, {len(regions)} regions")
@@ -95,7 +97,7 @@ def check_rows(ids: StringColumn, compiled: CompiledColumn, regions: Regions) ->
 
 
 def id_problems(ids: StringColumn) -> list[tuple[int, str, str]]:
-    """(row, "id", description) of the ids that are not 1 to 128 bytes of UTF-8."""
+    """Returns (row, "id", description) of the ids that are not 1 to 128 bytes of UTF-8."""
     off, data = ids
     size = np.diff(off)
     bad = (size < 1) | (size > ID_BYTES)
@@ -122,7 +124,7 @@ def build_rows(
     regions: Regions,
     typed: StringColumn | None = None,
 ) -> QueryRows:
-    """Inserts, columnar; lsn, handle and session are 0.
+    """Builds inserts as columns; lsn, handle and session are 0.
 
     ids ragged UTF-8, n rows; compiled n expressions; regions n; typed the n expressions as the
     client wrote them, to be shown again (None: in canonical form). Rectangle columns take no
@@ -136,11 +138,11 @@ def build_rows(
         shape, geom, box = _rect_columns(regions)
     else:
         shape = np.fromiter((r.shape() for r in regions), np.uint8, n)
-        geom = _ragged([r.geom() for r in regions])
-        box = _ragged([r.boxes().ravel() for r in regions])
-    id_off, id_ = _from_zero(*ids)
-    text = _from_zero(compiled.canonical_off, compiled.canonical)
-    source_off, source = _sources(shape, geom, text, text if typed is None else typed)
+        geom = _join_rows([r.geom() for r in regions])
+        box = _join_rows([r.boxes().ravel() for r in regions])
+    id_off, id_ = _shift_to_zero(*ids)
+    text = _shift_to_zero(compiled.canonical_off, compiled.canonical)
+    source_off, source = _build_sources(shape, geom, text, text if typed is None else typed)
     return QueryRows(
         kind=np.full(n, Kind.INSERT, np.uint8),
         lsn=np.zeros(n, np.int64),
@@ -165,14 +167,14 @@ def build_rows(
 
 
 def delete_rows(ids: StringColumn) -> QueryRows:
-    """Deletes: kind and id; the other columns are zeros or empty. Raises InvalidArgument
-    for a bad id."""
+    """Builds deletes as columns: kind and id; the other columns are zeros or empty. Raises
+    InvalidArgument for a bad id."""
     problems = id_problems(ids)
     if problems:
         raise InvalidArgument([Violation(f"ids[{row}]", text) for row, _, text in problems])
     n = len(ids[0]) - 1
     off = np.zeros(n + 1, np.int64)
-    id_off, id_ = _from_zero(*ids)
+    id_off, id_ = _shift_to_zero(*ids)
     return QueryRows(
         kind=np.full(n, Kind.DELETE, np.uint8),
         lsn=np.zeros(n, np.int64),
@@ -197,8 +199,8 @@ def delete_rows(ids: StringColumn) -> QueryRows:
 
 
 def describe(source: bytes) -> tuple[str, dict[str, Any] | None]:
-    """(the expression as typed, or canonical where that was not kept; the region in its JSON form
-    or None) of a row's source."""
+    """Returns the expression of a row's source as typed (canonical where that was not kept) and
+    the region in its JSON form, or None."""
     shape = Shape(source[0])
     words = _WORDS.get(shape)
     if words is None:  # a polygon begins with the length of its WKB
@@ -209,7 +211,7 @@ def describe(source: bytes) -> tuple[str, dict[str, Any] | None]:
 
 
 def canonical_sources(rows: QueryRows, at: I64) -> list[bytes]:
-    """The sources of the inserts `at` without what was typed: equal for equal queries."""
+    """Returns the sources of the inserts `at` without what was typed: equal for equal queries."""
     off, source = take_ragged(rows.source_off, rows.source, at)
     text = np.minimum(off[:-1] + 1 + 8 * (rows.geom_off[at + 1] - rows.geom_off[at]), off[1:])
     nul = np.append(np.flatnonzero(source == 0), len(source))
@@ -219,13 +221,13 @@ def canonical_sources(rows: QueryRows, at: I64) -> list[bytes]:
 
 
 def source_to_json(source: bytes) -> dict[str, Any]:
-    """{"expression": ..., "region": ...} of a row's source."""
+    """Returns {"expression": ..., "region": ...} of a row's source."""
     expression, region = describe(source)
     return {"expression": expression, "region": region}
 
 
 def _rect_columns(columns: RectColumns) -> tuple[U8, tuple[I64, F64], tuple[I64, F64]]:
-    """shape, ragged geom, ragged box."""
+    """Returns shape, ragged geom and ragged box."""
     n = len(columns)
     rects, held = columns.rects(), ~columns.is_world()
     geom_off = np.zeros(n + 1, np.int64)
@@ -234,9 +236,10 @@ def _rect_columns(columns: RectColumns) -> tuple[U8, tuple[I64, F64], tuple[I64,
     return shape, (geom_off, rects[held].ravel()), columns.boxes()
 
 
-def _sources(
+def _build_sources(
     shape: U8, geom: tuple[I64, F64], text: StringColumn, typed: StringColumn
 ) -> StringColumn:
+    """Returns the column `source`."""
     text_off, canonical = sealed(text[0]), sealed(text[1])
     typed_off, written = sealed(typed[0]), sealed(typed[1])
     more = np.empty(len(shape), np.int64)
@@ -251,12 +254,13 @@ def _sources(
     return off, out
 
 
-def _ragged(rows: list[F64]) -> tuple[I64, F64]:
+def _join_rows(rows: list[F64]) -> tuple[I64, F64]:
+    """Joins arrays into a ragged column."""
     off = np.zeros(len(rows) + 1, np.int64)
     np.cumsum([len(r) for r in rows], out=off[1:])
     return off, np.concatenate([np.zeros(0), *rows])
 
 
-def _from_zero(off: I64, data: U8) -> StringColumn:
-    """The same ragged column with offsets that begin at 0."""
+def _shift_to_zero(off: I64, data: U8) -> StringColumn:
+    """Returns the same ragged column with offsets that begin at 0."""
     return off - off[0], data[off[0] : off[-1]]

@@ -1,9 +1,9 @@
-"""From a string to tokens: the definition that every other path must equal.
+"""From a string to tokens: the definition that every other path must match.
 
-Folding is NFKC(casefold(NFKC(text))); default-ignorable characters outside emoji
-sequences are dropped, and what is left is folded again, so that analysing a token
-gives that token. A token is then an emoji sequence, one character of a script
-written without spaces, or a maximal run of letters, marks, numbers and underscore.
+Folding is NFKC(casefold(NFKC(text))); default-ignorable characters outside emoji sequences are
+dropped, and what is left is folded again, so that analysing a token gives that token. A token is
+then an emoji sequence, one character of a script written without spaces, or a maximal run of
+letters, marks, numbers and underscore.
 """
 
 from __future__ import annotations
@@ -37,14 +37,15 @@ _EMOJI_OR_IGNORABLE = regex.compile(rf"({_EMOJI})|{IGNORABLE}+", _FLAGS)
 
 
 def unicode_version() -> str:
-    """What the analysis depends on: `regex` (scripts, clusters) and Unicode (folding)."""
+    """Returns the versions that the analysis depends on: `regex` (scripts, clusters) and Unicode
+    (folding)."""
     return f"regex {regex.__version__}, folding {unidata_version}"
 
 
 def fold(text: str) -> str:
-    """The folded text: idempotent, and free of ignorable characters outside emoji."""
+    """Returns the folded text: idempotent, and free of ignorable characters outside emoji."""
     while True:
-        text = normalize("NFKC", normalize("NFKC", _MARKS.sub(_ordered, text)).casefold())
+        text = normalize("NFKC", normalize("NFKC", _MARKS.sub(_order_marks, text)).casefold())
         if _ANY_IGNORABLE.search(text) is None:
             return text
         kept = _EMOJI_OR_IGNORABLE.sub(r"\1", text)
@@ -53,19 +54,19 @@ def fold(text: str) -> str:
         text = kept
 
 
-def _ordered(marks: regex.Match[str]) -> str:
-    """The marks in canonical order, which `normalize` would take quadratic time to find."""
+def _order_marks(marks: regex.Match[str]) -> str:
+    """Returns the marks in canonical order, which `normalize` would take quadratic time to find."""
     parts = "".join(normalize("NFKD", c) for c in marks[0])
     return "".join(sorted(parts, key=combining))
 
 
-def cut(token: str) -> str:
-    """At most TOKEN_BYTES of UTF-8, never half a character."""
+def cut_token(token: str) -> str:
+    """Cuts a token to TOKEN_BYTES of UTF-8, never half a character."""
     if len(token) * 4 <= TOKEN_BYTES:
         return token
     return token.encode()[:TOKEN_BYTES].decode("utf-8", "ignore")
 
 
 def split(text: str) -> dict[str, None]:
-    """The distinct tokens in order of appearance, as the keys of a dict."""
-    return dict.fromkeys(map(cut, _TOKEN.findall(fold(text))))
+    """Returns the distinct tokens in order of appearance, as the keys of a dict."""
+    return dict.fromkeys(map(cut_token, _TOKEN.findall(fold(text))))

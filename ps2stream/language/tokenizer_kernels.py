@@ -1,4 +1,4 @@
-"""Numba kernels that split folded texts into tokens: `fold.split` without Python."""
+"""Numba kernels that split folded texts into tokens: `tokenizer.split` without Python."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ from ps2stream.protocol.frame import I64, U8, U32
 
 @njit(inline="always")
 def _utf8_size(c: Integer) -> Integer:
+    """Returns the bytes of a character in UTF-8."""
     return 1 if c < 0x80 else 2 if c < 0x800 else 3 if c < 0x10000 else 4
 
 
 @njit(cache=True, nogil=True)
 def _write_token(chars: U32, begin: Integer, end: Integer, out: U8, at: Integer) -> Integer:
-    """UTF-8 of the characters into `out` from `at`, of at most TOKEN_BYTES; its end."""
+    """Writes the characters as UTF-8 to `out` from `at` on, at most TOKEN_BYTES; returns the
+    end."""
     limit = at + TOKEN_BYTES
     for i in range(begin, end):
         c = np.int64(chars[i])
@@ -46,7 +48,7 @@ def _write_token(chars: U32, begin: Integer, end: Integer, out: U8, at: Integer)
 
 @njit(cache=True, nogil=True)
 def _find_word_end(chars: U32, i: Integer, n: Integer, tables: CharacterTables) -> Integer:
-    """The end of the run of word characters that begins at i, or i."""
+    """Returns the end of the run of word characters that begins at i, or i."""
     while i < n:
         bits = tables.bits[chars[i]]
         if not (bits & WORD or (bits & DIGIT and not is_keycap_tail(chars, i + 1, n))):
@@ -57,12 +59,11 @@ def _find_word_end(chars: U32, i: Integer, n: Integer, tables: CharacterTables) 
 
 @njit(cache=True, nogil=True)
 def split_rows(off: I64, text: U8, rows: I64, tables: CharacterTables) -> tuple[I64, I64, I64, U8]:
-    """The tokens of some rows of a ragged column of UTF-8 texts, repeated ones too.
+    """Returns the tokens of some rows of a ragged column of UTF-8 texts, with repeats.
 
-    off int64[m + 1], text uint8[], rows int64[n] -> (folded_size int64[n], row_off
-    int64[n + 1], token_off int64[k + 1], tokens uint8[]): the bytes of the folded text of
-    rows[i], and its tokens row_off[i] to row_off[i + 1], each cut to TOKEN_BYTES. Damaged
-    UTF-8 separates tokens.
+    off int64[m + 1], text uint8[], rows int64[n] -> (folded_size int64[n], row_off int64[n + 1],
+    token_off int64[k + 1], tokens uint8[]): the bytes of the folded text of rows[i], and its
+    tokens row_off[i] to row_off[i + 1], each cut to TOKEN_BYTES. Damaged UTF-8 separates tokens.
     """
     folded_size = np.zeros(rows.shape[0], np.int64)
     widest = 0

@@ -1,4 +1,4 @@
-"""Posts out of Arrow columns, as Parquet and Spark give them: found by name, cast, checked."""
+"""Posts from Arrow columns, as Parquet and Spark give them: found by name, cast, checked."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def _is_number(kind: Any) -> bool:
 
 
 def post_columns(path: str, schema: Any) -> dict[str, str]:
-    """The file's column for each of ours, of an Arrow schema. Raises InvalidArgument for a
-    column that is missing, there twice, or of a wrong type."""
+    """Returns the file's column for each of ours, of an Arrow schema. Raises InvalidArgument for
+    a column that is missing, there twice, or of a wrong type."""
     check_head(path, schema.names, POSTS)
     found = {
         name: alias
@@ -53,8 +53,8 @@ def post_columns(path: str, schema: Any) -> dict[str, str]:
 def post_column(
     path: str, name: str, columns: dict[str, str], part: Any, start: int, run: str = ""
 ) -> Any:
-    """One of our columns, checked, of a batch whose first row is row `start` of the file; absent
-    ids are `run` and the row's number.
+    """Returns one of our columns, checked, of a batch whose first row is row `start` of the
+    file; absent ids become `run` and the row's number.
 
     Raises InvalidArgument naming the row of a bad value.
     """

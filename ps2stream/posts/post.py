@@ -39,7 +39,7 @@ _TIME = "Unix milliseconds or an ISO 8601 time"
 
 
 def bad(field: str, description: str) -> InvalidArgument:
-    """One violation; `field` says file, line and column."""
+    """Returns the error for one violation; `field` says file, line and column."""
     return InvalidArgument([Violation(field, description)])
 
 
@@ -56,19 +56,19 @@ def check_head(where: str, names: Sequence[str], need: Sequence[Sequence[str]] =
             raise bad(where, f"expected one column {name}, got {times}")
 
 
-def _text_of(value: Any) -> str:
+def _check_text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(f"expected a string, got {short(value)}")
-    return _fitting(value, "text")
+    return _check_length(value, "text")
 
 
-def _id_of(value: Any) -> str:
+def _check_id(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise ValueError(f"expected a string or an integer, got {short(value)}")
-    return _fitting(str(value), "id")
+    return _check_length(str(value), "id")
 
 
-def _fitting(text: str, name: str) -> str:
+def _check_length(text: str, name: str) -> str:
     # A lone surrogate has no UTF-8; it matches no letter, so U+FFFD separates as it does.
     data = text.encode("utf-8", "surrogatepass")
     if len(data) > MAX_BYTES[name]:
@@ -76,7 +76,7 @@ def _fitting(text: str, name: str) -> str:
     return data.decode("utf-8", "replace")
 
 
-def _degrees(name: str) -> Callable[[Any], float]:
+def _make_degrees_check(name: str) -> Callable[[Any], float]:
     limit = LIMIT[name]
     expected = f"expected degrees in [-{limit:g}, {limit:g}]"
 
@@ -94,7 +94,7 @@ def _degrees(name: str) -> Callable[[Any], float]:
     return check
 
 
-def _time_of(value: Any) -> int | None:
+def _check_time(value: Any) -> int | None:
     if value is None:
         return None
     if isinstance(value, str) and _WHOLE.fullmatch(value):
@@ -112,21 +112,21 @@ def _time_of(value: Any) -> int | None:
 
 
 CHECKS: dict[str, Callable[[Any], Any]] = {
-    "id": _id_of,
-    "time": _time_of,
-    "lon": _degrees("lon"),
-    "lat": _degrees("lat"),
-    "text": _text_of,
+    "id": _check_id,
+    "time": _check_time,
+    "lon": _make_degrees_check("lon"),
+    "lat": _make_degrees_check("lat"),
+    "text": _check_text,
 }
 
 
 def of_records(rows: Iterable[tuple[str, Mapping[str, Any]]], first: int = 0, run: str = "") -> Any:
-    """A record batch of SCHEMA of (place, record); an absent id is `run` and the row's number,
-    from `first`. Raises InvalidArgument naming the place of a bad value."""
+    """Returns a record batch of SCHEMA for (place, record) pairs; an absent id becomes `run` and
+    the row's number, from `first`. Raises InvalidArgument naming the place of a bad value."""
     columns: dict[str, list[Any]] = {name: [] for name in SCHEMA.names}
     for number, (where, record) in enumerate(rows, first):
         for name, check in CHECKS.items():
-            value = _pick(record, name)
+            value = _pick_value(record, name)
             if value is None and name == "id":
                 value = f"{run}{number}"
             try:
@@ -136,7 +136,8 @@ def of_records(rows: Iterable[tuple[str, Mapping[str, Any]]], first: int = 0, ru
     return pa.RecordBatch.from_pydict(columns, schema=SCHEMA)
 
 
-def _pick(record: Mapping[str, Any], name: str) -> Any:
+def _pick_value(record: Mapping[str, Any], name: str) -> Any:
+    """Returns the value of a record under any of the names of a column."""
     for alias in NAMES[name]:
         if (value := record.get(alias)) is not None:
             return value
@@ -149,7 +150,7 @@ def paced(
     clock: Callable[[], float],
     sleep: Callable[[float], object],
 ) -> Iterator[Any]:
-    """The record batches, each not before its turn at `rate` rows a second.
+    """Yields the record batches, each not before its turn at `rate` rows a second.
 
     A late batch does not shift the turns of later ones. None: as fast as they are taken.
     """

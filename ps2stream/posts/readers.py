@@ -1,9 +1,9 @@
 """Posts and queries from files: JSON lines, CSV, Parquet, or standard input (`-`).
 
-Posts come out as Arrow record batches with the columns of `SCHEMA`, checked, so that a
-bad value is reported with its file and line before anything of its batch is published.
-Accepted names: lat | latitude, lon | lng | longitude, time | ts | timestamp, text, id.
-Only lat, lon and text must be there; an absent id is made of the row's number, from 0.
+Posts are returned as Arrow record batches with the columns of `SCHEMA`, checked, so that a bad
+value is reported with its file and line before anything of its batch is published. Accepted
+names: lat | latitude, lon | lng | longitude, time | ts | timestamp, text, id. Only lat, lon and
+text are required; an absent id is made of the number of the row, from 0.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from ps2stream.posts.post import NAMES, POSTS, SCHEMA, bad, check_head, of_recor
 
 Format = Literal["jsonl", "csv", "parquet"]
 MAX_LINE = 1 << 20  # bytes
-ROWS = 10_000  # of a batch of Parquet
-PART_BYTES = 2 << 20  # of a record batch, well below what a request may carry
+ROWS = 10_000  # rows of a Parquet batch
+PART_BYTES = 2 << 20  # bytes of a record batch, well below what a request may carry
 SUFFIXES: dict[str, Format] = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
@@ -42,11 +42,11 @@ SUFFIXES: dict[str, Format] = {
 
 
 def format_of(path: str, given: str | None = None) -> Format:
-    """The format asked for, else the one that the name tells; `-` is JSON lines."""
+    """Returns the format given, else the one that the name ends in; `-` is JSON lines."""
     suffix = "." + given if given else ".jsonl" if path == "-" else Path(path).suffix.lower()
     if (found := SUFFIXES.get(suffix)) is None:
         if "://" not in path:
-            with _opened(path):  # a missing file or a directory is told first
+            with _open_input(path):  # a missing file or a directory is reported first
                 pass
         raise bad(path, f"cannot tell the format; expected one of {', '.join(SUFFIXES)}")
     return found
@@ -55,52 +55,54 @@ def format_of(path: str, given: str | None = None) -> Format:
 def read_posts(
     path: str, format: str | None = None, batch: int = 1000, run: str = ""
 ) -> Iterator[Any]:
-    """Record batches of `SCHEMA` with at most `batch` rows and PART_BYTES bytes each. An absent
-    id is `run` and the row's number.
+    """Yields record batches of `SCHEMA` with at most `batch` rows and PART_BYTES bytes each. An
+    absent id becomes `run` and the row's number.
 
-    Raises InvalidArgument, naming the file, the line (Parquet: the row, from 0), the
-    column, what was expected and what was found.
+    Raises InvalidArgument, naming the file, the line (Parquet: the row, from 0), the column,
+    what was expected and what was found.
     """
     kind = format_of(path, format)
-    with _opened(path) as file:
+    with _open_input(path) as file:
         parquet = kind == "parquet"
-        read = partial(_parquet, path) if parquet else partial(_text, path, kind)
+        read = (
+            partial(_read_parquet_posts, path) if parquet else partial(_read_text_posts, path, kind)
+        )
         parts = read(file, batch, run)
         for part in parts:
             yield from sized(part)
 
 
 def row_count(path: str, format: str | None = None) -> int | None:
-    """Rows in a file where that is cheap to know, for progress bars."""
+    """Returns the rows in a file where that is cheap to know, for progress bars."""
     if path == "-" or format_of(path, format) != "parquet":
         return None
-    with _opened(path) as file, _parquet_file(path, file) as parquet:
+    with _open_input(path) as file, _open_parquet(path, file) as parquet:
         return int(parquet.metadata.num_rows)
 
 
 def read_records(path: str, need: Sequence[Sequence[str]]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(`file:line`, values by column) of each row of a file. need: columns that must be
+    """Yields (`file:line`, values by column) of each row of a file. need: columns that must be
     there, each by one of several names. Raises InvalidArgument, naming file and line."""
     kind = format_of(path)
-    with _opened(path) as file:
+    with _open_input(path) as file:
         if kind != "parquet":
-            yield from _records(path, kind, file, need)
+            yield from _read_file_records(path, kind, file, need)
             return
-        with _parquet_file(path, file) as parquet:
+        with _open_parquet(path, file) as parquet:
             names = parquet.schema_arrow.names
             check_head(path, names, need)
             rows = 0
-            for part in _parquet_batches(path, parquet, ROWS, names):
+            for part in _read_parquet_batches(path, parquet, ROWS, names):
                 for row, record in enumerate(part.to_pylist(), rows):
                     yield f"{path} row {row}", record
                 rows += len(part)
 
 
 def read_queries(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(`file:line`, object) of each line of a JSON lines file of queries. Raises
+    """Yields (`file:line`, object) of each line of a JSON lines file of queries. Raises
     InvalidArgument at a line that is no JSON object."""
-    with _opened(path) as file:
-        for line, record in _json_lines(path, file):
+    with _open_input(path) as file:
+        for line, record in _parse_json_lines(path, file):
             yield f"{path}:{line}", record
 
 
@@ -117,8 +119,8 @@ def check_query(where: str, record: dict[str, Any]) -> None:
 
 
 def sized(part: Any) -> Iterator[Any]:
-    """A record batch in parts that a request carries: at most BATCH_ROWS rows, and PART_BYTES
-    bytes or one row."""
+    """Yields a record batch in parts that a request can carry: at most BATCH_ROWS rows, and
+    PART_BYTES bytes or one row."""
     half = len(part) // 2
     if (part.nbytes <= PART_BYTES and len(part) <= BATCH_ROWS) or not half:
         yield part
@@ -130,29 +132,31 @@ def sized(part: Any) -> Iterator[Any]:
 # --- text formats -----------------------------------------------------------
 
 
-def _text(path: str, kind: Format, file: IO[bytes], batch: int, run: str) -> Iterator[Any]:
-    records = _records(path, kind, file, POSTS)
+def _read_text_posts(
+    path: str, kind: Format, file: IO[bytes], batch: int, run: str
+) -> Iterator[Any]:
+    records = _read_file_records(path, kind, file, POSTS)
     number = 0
     while rows := list(islice(records, batch)):
         yield of_records(rows, number, run)
         number += len(rows)
 
 
-def _records(
+def _read_file_records(
     path: str, kind: Format, file: IO[bytes], need: Sequence[Sequence[str]]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    lines = _csv_lines(path, file, need) if kind == "csv" else _json_lines(path, file)
+    lines = _parse_csv(path, file, need) if kind == "csv" else _parse_json_lines(path, file)
     return ((f"{path}:{line}", record) for line, record in lines)
 
 
-def _json_lines(path: str, file: IO[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
-    for line, raw in enumerate(_lines(path, file), 1):
+def _parse_json_lines(path: str, file: IO[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
+    for line, raw in enumerate(_read_lines(path, file), 1):
         if raw.strip():
             yield line, json_record(f"{path}:{line}", raw)
 
 
 def json_record(where: str, raw: str | bytes) -> dict[str, Any]:
-    """The object of a line of JSON. Raises InvalidArgument naming its place."""
+    """Returns the object of a line of JSON. Raises InvalidArgument naming its place."""
     try:
         record = json.loads(raw)
     except (ValueError, RecursionError) as error:
@@ -162,7 +166,7 @@ def json_record(where: str, raw: str | bytes) -> dict[str, Any]:
     return record
 
 
-def _lines(path: str, file: IO[bytes]) -> Iterator[bytes]:
+def _read_lines(path: str, file: IO[bytes]) -> Iterator[bytes]:
     for line in count(1):
         raw = file.readline(MAX_LINE + 1)
         if len(raw) > MAX_LINE:
@@ -172,11 +176,11 @@ def _lines(path: str, file: IO[bytes]) -> Iterator[bytes]:
         yield raw
 
 
-def _csv_lines(
+def _parse_csv(
     path: str, file: IO[bytes], need: Sequence[Sequence[str]]
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     lines = (
-        raw.decode("utf-8" if at else "utf-8-sig") for at, raw in enumerate(_lines(path, file))
+        raw.decode("utf-8" if at else "utf-8-sig") for at, raw in enumerate(_read_lines(path, file))
     )
     reader = csv.reader(lines, strict=True)
     try:
@@ -202,25 +206,27 @@ def _csv_lines(
 # --- Parquet ------------------------------------------------------------------
 
 
-def _parquet_file(path: str, file: IO[bytes]) -> Any:
+def _open_parquet(path: str, file: IO[bytes]) -> Any:
     try:
         return pq.ParquetFile(file)
     except (pa.ArrowInvalid, OSError) as error:
         raise bad(path, f"expected a Parquet file: {error}") from None
 
 
-def _parquet(path: str, file: IO[bytes], batch: int, run: str) -> Iterator[Any]:
+def _read_parquet_posts(path: str, file: IO[bytes], batch: int, run: str) -> Iterator[Any]:
     source = file if file.seekable() else io.BytesIO(file.read())
-    with _parquet_file(path, source) as parquet:
+    with _open_parquet(path, source) as parquet:
         columns = post_columns(path, parquet.schema_arrow)
         start = 0
-        for part in _parquet_batches(path, parquet, batch, list(columns.values())):
+        for part in _read_parquet_batches(path, parquet, batch, list(columns.values())):
             out = [post_column(path, name, columns, part, start, run) for name in SCHEMA.names]
             start += len(part)
             yield pa.RecordBatch.from_arrays(out, schema=SCHEMA)
 
 
-def _parquet_batches(path: str, parquet: Any, batch: int, names: Sequence[str]) -> Iterator[Any]:
+def _read_parquet_batches(
+    path: str, parquet: Any, batch: int, names: Sequence[str]
+) -> Iterator[Any]:
     try:
         yield from parquet.iter_batches(batch, columns=list(names))
     except (pa.ArrowException, OSError) as error:
@@ -231,7 +237,7 @@ def _parquet_batches(path: str, parquet: Any, batch: int, names: Sequence[str]) 
 
 
 @contextmanager
-def _opened(path: str) -> Iterator[IO[bytes]]:
+def _open_input(path: str) -> Iterator[IO[bytes]]:
     if path == "-":
         yield sys.stdin.buffer
         return

@@ -19,5 +19,6 @@ SINCE = b"since_ms"
 
 
 def since_of(sample: pa.Table) -> int:
-    """Unix ms: what the dispatcher accepted later is in this sample, or stood for."""
+    """Returns the Unix ms after which all that the dispatcher accepted is in this sample, or
+    stood for."""
     return int((sample.schema.metadata or {}).get(SINCE, 0))

@@ -1,7 +1,7 @@
-"""Who machines are, and what they return: messages to send and answers to give.
+"""The addresses of machines, and what machines return: messages to send and replies to give.
 
-Addresses are (role, index). `Send` is what a machine returns. Every message is a
-`Frame`, so the same value can be handed over in one process or as bytes.
+An address is (role, index). Every message is a `Frame`, so that the same value can be passed on
+within a process or as bytes.
 """
 
 from __future__ import annotations
@@ -19,24 +19,28 @@ ROLES: tuple[Role, ...] = ("dispatcher", "worker", "merger", "sequencer", "contr
 
 
 def nothing() -> U8:
-    """An empty column."""
+    """Returns an empty column."""
     return np.zeros(0, np.uint8)
 
 
 class Address(NamedTuple):
+    """The address of a machine: its role, and its number among those of the role."""
+
     role: Role
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs
 
 
 class Send(NamedTuple):
+    """A message that a machine sends, and to whom."""
+
     to: Address
     frame: Frame
 
 
 class Reply(NamedTuple):
-    """A dispatcher machine's answer to its edge (the gRPC service): an UpdateDecision
-    that has become visible, a SessionGrant, a LookupReply, a Delivery. `frame.seq` or
-    `frame.session` says whom it answers."""
+    """A reply of a dispatcher machine to its edge (the gRPC service): an UpdateDecision that has
+    become visible, a SessionGrant, a LookupReply or a Delivery. `frame.seq` or `frame.session`
+    says which call it is for."""
 
     frame: Frame
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 
 def to_ipc(batch: pa.RecordBatch) -> bytes:
-    """One record batch as an Arrow IPC stream."""
+    """Returns a record batch as an Arrow IPC stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)

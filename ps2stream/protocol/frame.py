@@ -49,10 +49,8 @@ class FrameError(ValueError):
 
 
 class Frame:
-    """Base of all messages and row tables. Subclasses are frozen dataclasses with a unique KIND.
-
-    Field annotations are `int` or one of the column aliases of this module.
-    """
+    """The base of all messages and row tables. Subclasses are frozen dataclasses with a unique
+    KIND; their annotations are `int` or one of the column aliases of this module."""
 
     KIND: ClassVar[int]
     _schema: ClassVar[tuple[tuple[str, np.dtype[Any] | None], ...]]
@@ -75,7 +73,7 @@ class Frame:
         cls._schema = tuple(schema)
 
     def encode(self) -> bytes:
-        """One contiguous byte string; columns start at multiples of eight."""
+        """Returns one contiguous byte string; columns start at multiples of eight."""
         heads: list[bytes] = []
         bodies: list[bytes | memoryview] = []
         for name, dtype in self._schema:
@@ -93,7 +91,7 @@ class Frame:
 
     @classmethod
     def decode(cls, data: bytes | memoryview) -> Self:
-        """Views over `data`; raises FrameError when it is not a frame of this class."""
+        """Returns views over `data`; raises FrameError when it is not a frame of this class."""
         frame = decode(data)
         if not isinstance(frame, cls):
             raise FrameError(f"expected a {cls.__name__}, got a {type(frame).__name__}")
@@ -101,7 +99,7 @@ class Frame:
 
 
 def decode(data: bytes | memoryview) -> Frame:
-    """Any frame, by the kind in its head. Raises FrameError."""
+    """Decodes any frame, by the kind in its head. Raises FrameError."""
     size = len(data)
     if size < _HEAD.size:
         raise FrameError(f"{size} bytes are too few for a frame")
@@ -140,7 +138,7 @@ def decode(data: bytes | memoryview) -> Frame:
 
 
 def strings_to_column(values: Iterable[str | bytes]) -> tuple[I64, U8]:
-    """(offsets int64[n + 1], utf-8 bytes uint8[]); lone surrogates are kept as WTF-8."""
+    """Returns (offsets int64[n + 1], UTF-8 bytes uint8[]); lone surrogates are kept as WTF-8."""
     raw = [v if isinstance(v, bytes) else v.encode("utf-8", "surrogatepass") for v in values]
     off = np.zeros(len(raw) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, raw), np.int64, len(raw)), out=off[1:])
@@ -148,14 +146,14 @@ def strings_to_column(values: Iterable[str | bytes]) -> tuple[I64, U8]:
 
 
 def column_to_strings(off: I64, data: U8) -> list[str]:
-    """The inverse of `strings_to_column`; damaged UTF-8 becomes U+FFFD."""
+    """Inverts `strings_to_column`; damaged UTF-8 becomes U+FFFD."""
     raw = data.tobytes()
     at = off.tolist()
     return [raw[a:b].decode("utf-8", "replace") for a, b in itertools.pairwise(at)]
 
 
 def take_ragged(off: I64, data: Array, rows: Array) -> tuple[I64, Array]:
-    """Rows of a ragged column, in the order of `rows`, as a new ragged column."""
+    """Returns rows of a ragged column, in the order of `rows`, as a new ragged column."""
     rows = np.asarray(rows, np.int64)
     size = off[rows + 1] - off[rows]
     out = np.zeros(len(rows) + 1, np.int64)
@@ -165,7 +163,7 @@ def take_ragged(off: I64, data: Array, rows: Array) -> tuple[I64, Array]:
 
 
 def concat_ragged(parts: Sequence[tuple[I64, Array]]) -> tuple[I64, Array]:
-    """Several ragged columns end to end; at least one part."""
+    """Joins several ragged columns end to end; at least one."""
     starts = np.cumsum([0, *(int(off[-1] - off[0]) for off, _ in parts)])
     offs = [np.zeros(1, np.int64)]
     offs += [off[1:] - off[0] + s for (off, _), s in zip(parts, starts[:-1], strict=True)]
@@ -173,12 +171,12 @@ def concat_ragged(parts: Sequence[tuple[I64, Array]]) -> tuple[I64, Array]:
 
 
 def row_of(off: I64) -> I64:
-    """For each element of a ragged column, the row that it belongs to."""
+    """Returns the row that each element of a ragged column belongs to."""
     return np.repeat(np.arange(len(off) - 1, dtype=np.int64), np.diff(off))
 
 
 def sealed(array: Array) -> Array:
-    """A contiguous read-only view: kernels are compiled for one type, not for two."""
+    """Returns a contiguous read-only view: kernels are compiled for one type, not for two."""
     view = np.ascontiguousarray(array).view()
     view.flags.writeable = False
     return view

@@ -1,4 +1,4 @@
-"""What a dispatcher writes to its object log (contract.md 2, 3)."""
+"""The records that a dispatcher writes to its object log (contract.md 2, 3)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ps2stream.protocol.frame import U8, Frame
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ObjectRecord(Frame):
-    """An accepted batch: the offset of its first object, the LSN that it is matched as of,
+    """An accepted batch: the offset of its first object, the LSN as of which it is matched, and
     its encoded ObjectRows."""
 
     KIND = 52
@@ -20,8 +20,8 @@ class ObjectRecord(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Progress(Frame):
-    """Every batch of this log below offset `batch` is complete; objects have offsets below
-    `below`, until another note says more."""
+    """A note that every batch of this log below offset `batch` is complete, and that objects
+    have offsets below `below` until a later note says more."""
 
     KIND = 53
     batch: int
@@ -30,7 +30,7 @@ class Progress(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Quarantined(Frame):
-    """The object at this offset killed workers and is not matched any more."""
+    """A note that the object at this offset killed workers and is not matched any more."""
 
     KIND = 54
     offset: int
@@ -38,7 +38,8 @@ class Quarantined(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Split(Frame):
-    """The batch that holds offset `at` inside is from now on two, of which one begins there."""
+    """A note that the batch which holds offset `at` inside is two from now on; the second begins
+    there."""
 
     KIND = 55
     at: int

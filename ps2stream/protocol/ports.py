@@ -1,4 +1,4 @@
-"""Ports: what a machine needs from the outside world, and no more."""
+"""The ports of the machines: what they need of the outside world, and no more."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ps2stream.protocol.tokens import Token
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class DeleteRequests(Frame):
-    """The request ids of committed deletes, so that a retry finds its answer also after a
-    restart: lsn of the delete, id the query's string, request the request id, a row."""
+    """The request ids of committed deletes, so that a retry finds its answer after a restart
+    too: lsn of the delete, id the query's string, request the request id, in each row."""
 
     KIND = 50
     lsn: I64
@@ -26,8 +26,8 @@ class DeleteRequests(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LogReached(Frame):
-    """dispatcher, merger -> sequencer, after every so many bytes: the log `name` is durable up
-    to `position`, and no number above `highest` has been given; see LogNote."""
+    """dispatcher, merger -> sequencer, after every so many bytes: reports that the log `name` is
+    durable up to `position`, and that no number above `highest` was assigned; see LogNote."""
 
     KIND = 56
     position: int
@@ -36,10 +36,10 @@ class LogReached(Frame):
 
 
 class LogNote(NamedTuple):
-    """What the ledger knows of a log. incarnation: the log's own random number, 0 where it has
+    """A note of the ledger about a log. incarnation: the log's own random number, 0 where it has
     none; position: the log reaches at least this far, and no record before it was stamped with
-    an LSN that the ledger lacks; highest: the highest number that was given when this was noted,
-    of an offset (object log) or of a session's pair (match log)."""
+    an LSN that the ledger lacks; highest: the highest number assigned when this was noted, of an
+    offset (object log) or of a session's pair (match log)."""
 
     incarnation: int
     position: int
@@ -47,8 +47,9 @@ class LogNote(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a dispatcher's request `seq` of its `epoch` was told. By then it knew the answers
-    to all below `settled`, and to those of earlier epochs; they may go."""
+    """The answer to a dispatcher's request `seq` of its `epoch`. When it sent that, the
+    dispatcher knew the answers to all below `settled`, and to those of earlier epochs; they may
+    go."""
 
     dispatcher: int
     epoch: int
@@ -59,12 +60,12 @@ class Answer(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """What one commit makes durable, or nothing of it.
+    """The changes that one commit makes durable, all or none.
 
-    batch: the accepted rows, if any; sessions: (number, name) of new ones; requests: request
-    ids of deletes, those below LSN `forget` may go; answers: for requests that are sent
-    again, replacing those that are settled; watermark: queries deleted at or below this LSN
-    are needed by nobody; plan: the one that objects are routed by from now on (JSON).
+    batch: the accepted rows, if any; sessions: (number, name) of new ones; requests: request ids
+    of deletes, those below LSN `forget` may go; answers: for requests that are sent again,
+    replacing those that are settled; watermark: no actor needs queries deleted at or below this
+    LSN; plan: the one that objects are routed by from now on (JSON).
     """
 
     batch: Applied | None = None
@@ -84,62 +85,62 @@ class Store(Protocol):
 
     @property
     def identity(self) -> int:
-        """A random number, given when the store was made."""
+        """The random number that was drawn when the store was made."""
         ...
 
     def sessions(self) -> list[tuple[int, bytes]]:
-        """(number, name) of every session."""
+        """Returns (number, name) of every session."""
         ...
 
     def replay(self, after: int = 0) -> Iterator[Applied]:
-        """The committed batches in LSN order: lsn_from = last lsn_to + 1, from 1, or from
-        the batch that `after` is followed by or lies in. Rows of queries deleted at or below
+        """Yields the committed batches in LSN order: lsn_from = last lsn_to + 1, from 1, or from
+        the batch that follows `after` or holds it. Rows of queries deleted at or below
         `watermark` may be left out; ranges and other rows stay."""
         ...
 
     def requests(self) -> Iterator[DeleteRequests]:
-        """Remembered delete requests, oldest first."""
+        """Yields the remembered delete requests, oldest first."""
         ...
 
     def answers(self) -> list[Answer]:
-        """Those that are not settled."""
+        """Returns the answers that are not settled."""
         ...
 
     @property
     def watermark(self) -> int:
-        """The highest that was committed."""
+        """The highest watermark that was committed."""
         ...
 
     @property
     def lsn(self) -> int:
-        """The last one that was committed."""
+        """The last LSN that was committed."""
         ...
 
     def log_notes(self) -> dict[str, LogNote] | None:
-        """What is known of the logs, by name; None in a ledger of a version that noted
-        nothing."""
+        """Returns the notes about logs, by name; None for a ledger of a version that had no
+        notes."""
         ...
 
     def note_logs(self, notes: Mapping[str, LogNote]) -> None:
-        """Make these the notes that there are, durably, or nothing. Raises Unavailable."""
+        """Makes these the notes about logs, durably, or changes nothing. Raises Unavailable."""
         ...
 
     def epoch(self, role: str, index: int) -> int:
-        """The epoch of a new incarnation of this actor: higher than any before, durable.
-        Raises Unavailable when it cannot be written."""
+        """Returns the epoch of a new incarnation of this actor: higher than any before, and
+        durable. Raises Unavailable when it cannot be written."""
         ...
 
     def commit(self, change: Change) -> None:
-        """Make all of it durable, or nothing. Raises Unavailable when it cannot; nothing of
-        the call counts then."""
+        """Makes the whole change durable, or nothing of it. Raises Unavailable when it cannot;
+        then nothing of the call counts."""
         ...
 
     def tokens(self) -> Sequence[Token]:
-        """The tokens that there are."""
+        """Returns all tokens."""
         ...
 
     def keep_tokens(self, tokens: Sequence[Token]) -> None:
-        """Make these the tokens that there are, durably, or nothing. Raises Unavailable."""
+        """Makes these the tokens, durably, or changes nothing. Raises Unavailable."""
         ...
 
     def close(self) -> None: ...
@@ -159,49 +160,49 @@ class Log(Protocol):
 
     @property
     def end(self) -> int:
-        """Where the next record will stand; what lies before may still have to be synced."""
+        """The position of the next record; what lies before may still have to be synced."""
         ...
 
     @property
     def synced(self) -> int:
-        """All records before this position are durable."""
+        """The position before which all records are durable."""
         ...
 
     def append(self, record: bytes) -> int:
-        """Take a record; its position. Durable only after a sync.
+        """Appends a record and returns its position. It is durable only after a sync.
 
-        Raises Unavailable: on a full disk for this call alone, nothing was taken; after any
+        Raises Unavailable: on a full disk for this call alone, and nothing was taken; after any
         other error for good.
         """
         ...
 
     def sync(self) -> int:
-        """Make all that was appended before the call durable; the end of that.
+        """Makes all that was appended before the call durable and returns the end of that.
 
         Raises Unavailable, for good: what a failed sync left is only known after a restart.
         """
         ...
 
     def read(self, position: int) -> bytes:
-        """One record, synced or not. Raises KeyError when no record that is kept can stand
-        there, DataDirectoryError when what is stored there is damaged."""
+        """Returns a record, synced or not. Raises KeyError when no kept record can begin there,
+        DataDirectoryError when what is stored there is damaged."""
         ...
 
     def scan(self, start: int = 0) -> Iterator[tuple[int, bytes]]:
-        """(position, record) from `start`, a record's position, or from the oldest one on, up
-        to the end at the time of the call. Raises DataDirectoryError, like `read`."""
+        """Yields (position, record) from `start`, the position of a record, or from the oldest
+        record, up to the end at the time of the call. Raises DataDirectoryError, like `read`."""
         ...
 
     def trim(self, before: int) -> None:
-        """Forget records before this position: those whose whole segment lies there. Raises
+        """Drops records before this position: those whose whole segment lies there. Raises
         Unavailable, for good."""
         ...
 
     def close(self) -> None:
-        """Release it; what was not synced is lost. Idempotent."""
+        """Releases the log; what was not synced is lost. Idempotent."""
         ...
 
     @property
     def bytes(self) -> int:
-        """What it takes on disk."""
+        """The size of the log on disk."""
         ...

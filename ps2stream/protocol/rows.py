@@ -1,7 +1,7 @@
-"""The row tables: n queries or n objects as columns. What a row of them means.
+"""The row tables, n queries or n objects as columns, and what a row of them means.
 
-Conventions: LSNs start at 1; a handle is the LSN of the query's insert; times are Unix
-ms; positions are degrees.
+Conventions: LSNs start at 1; a handle is the LSN of the query's insert; times are Unix ms;
+positions are degrees.
 """
 
 from __future__ import annotations
@@ -28,12 +28,14 @@ NEVER = np.iinfo(np.int64).max  # delete_lsn of a live query
 
 
 class Kind(IntEnum):
+    """The kind of an update."""
+
     INSERT = 1
     DELETE = 2
 
 
 class Form(IntEnum):
-    """How a query's terms combine; PROGRAM is postfix in `prog`."""
+    """The way in which the terms of a query combine; PROGRAM is postfix in `prog`."""
 
     ALL = 0  # conjunction of all terms; also the region-only query (its term is TOP)
     ANY = 1  # disjunction of all terms
@@ -41,6 +43,8 @@ class Form(IntEnum):
 
 
 class Shape(IntEnum):
+    """The shape of a region, and what `geom` holds for it."""
+
     WORLD = 0  # geom: nothing
     RECT = 1  # geom: lon_min, lat_min, lon_max, lat_max; lon_min > lon_max wraps
     CIRCLE = 2  # geom: lon, lat, radius_km
@@ -53,15 +57,14 @@ PROG_OR = -2
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class QueryRows(Frame):
-    """n inserts and deletes, columnar. A delete repeats the columns of its insert,
-    save `source`, so that it takes the way its insert took (algorithms.md 7.1).
+    """The columns of n inserts and deletes. A delete repeats the columns of its insert, save
+    `source`, so that it is routed as its insert was (algorithms.md 7.1).
 
-    kind Kind; lsn of this update; handle; session number; id the client's string;
-    form Form; post bit i set = term i is in P(q); term sorted unique hashes (at most
-    64, ragged); prog ragged postfix; box ragged, four values a box: lon_min, lat_min,
-    lon_max, lat_max, lon_min <= lon_max, one or two boxes; shape Shape; geom ragged;
-    source the query in bytes, canonical and as typed, see language/query_rows.py (GetQuery and
-    sameness).
+    kind Kind; lsn of this update; handle; session number; id the client's string; form Form;
+    post bit i set = term i is in P(q); term sorted unique hashes (at most 64, ragged); prog
+    ragged postfix; box ragged, four values a box: lon_min, lat_min, lon_max, lat_max, lon_min <=
+    lon_max, one or two boxes; shape Shape; geom ragged; source the query in bytes, canonical and
+    as typed, see language/query_rows.py (GetQuery and sameness).
     """
 
     KIND = 1
@@ -93,19 +96,20 @@ class QueryRows(Frame):
 
     @property
     def nbytes(self) -> int:
-        """Of all columns."""
+        """The bytes of all columns."""
         return sum(int(getattr(self, f.name).nbytes) for f in dataclasses.fields(self))
 
     def take(self, rows: I64) -> QueryRows:
-        """These rows, in this order, as new columns."""
+        """Returns these rows, in this order, as new columns."""
         return QueryRows(**taken_columns(self.FLAT, self.RAGGED, self, rows))
 
     def replace(self, **columns: object) -> QueryRows:
+        """Returns the rows with some columns replaced."""
         return dataclasses.replace(self, **columns)  # type: ignore[arg-type]
 
     @classmethod
     def concat(cls, parts: list[QueryRows]) -> QueryRows:
-        """Several batches end to end; at least one."""
+        """Joins several batches end to end; at least one."""
         if len(parts) == 1:
             return parts[0]
         return cls(**concat_columns(cls.FLAT, cls.RAGGED, parts))
@@ -114,7 +118,7 @@ class QueryRows(Frame):
 def concat_columns(
     flat: Sequence[str], ragged: Sequence[str], parts: Sequence[Frame]
 ) -> dict[str, Array]:
-    """The named columns of several batches, end to end."""
+    """Returns the named columns of several batches, end to end."""
     out = {f: np.concatenate([getattr(p, f) for p in parts]) for f in flat}
     for f in ragged:
         columns = [(getattr(p, f + "_off"), getattr(p, f)) for p in parts]
@@ -125,7 +129,7 @@ def concat_columns(
 def taken_columns(
     flat: Sequence[str], ragged: Sequence[str], table: Frame, rows: I64
 ) -> dict[str, Array]:
-    """The named columns of some rows, in this order."""
+    """Returns the named columns of some rows, in this order."""
     out = {f: getattr(table, f)[rows] for f in flat}
     for f in ragged:
         columns = getattr(table, f + "_off"), getattr(table, f)
@@ -134,7 +138,7 @@ def taken_columns(
 
 
 def no_queries() -> QueryRows:
-    """A batch of no rows."""
+    """Returns a batch of no rows."""
     empty = {
         "kind": np.uint8,
         "form": np.uint8,
@@ -157,8 +161,8 @@ def no_queries() -> QueryRows:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ObjectRows(Frame):
-    """n accepted objects, analysed. id and text ragged UTF-8; time ms; lon, lat
-    degrees; term ragged, sorted unique hashes a row, TOP (terms.TOP) included."""
+    """The columns of n accepted objects, analysed. id and text ragged UTF-8; time ms; lon, lat
+    degrees; term ragged, sorted unique hashes a row, TOP (language/analyzer.py) included."""
 
     KIND = 2
     id_off: I64
@@ -179,16 +183,16 @@ class ObjectRows(Frame):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all columns."""
+        """The bytes of all columns."""
         return sum(int(getattr(self, f.name).nbytes) for f in dataclasses.fields(self))
 
     def take(self, rows: I64) -> ObjectRows:
-        """These rows, in this order, as new columns."""
+        """Returns these rows, in this order, as new columns."""
         return ObjectRows(**taken_columns(self.FLAT, self.RAGGED, self, rows))
 
     @classmethod
     def concat(cls, parts: list[ObjectRows]) -> ObjectRows:
-        """Several batches end to end; at least one."""
+        """Joins several batches end to end; at least one."""
         if len(parts) == 1:
             return parts[0]
         return cls(**concat_columns(cls.FLAT, cls.RAGGED, parts))

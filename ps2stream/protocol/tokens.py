@@ -1,7 +1,7 @@
 """Tokens: `ps2s_<id>_<secret>`, of which only a SHA-256 of the secret is kept.
 
-The secret is 256 random bits, so that nothing is gained by a slow hash: there is no list
-of likely ones to try.
+The secret is 256 random bits, so a slow hash would gain nothing: there is no list of likely
+secrets to try.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NOBODY = bytes(32)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Token:
-    """A token as it is kept. Times are Unix milliseconds; expires_ms 0: never."""
+    """A token as it is kept. Times are Unix milliseconds; expires_ms 0: it never expires."""
 
     id: str
     digest: bytes
@@ -37,13 +37,14 @@ class Token:
     expires_ms: int = 0
 
     def expired(self, now_ms: int) -> bool:
+        """Returns whether the token is no longer valid."""
         return 0 < self.expires_ms <= now_ms
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TokensRequest(Frame):
-    """dispatcher -> sequencer: keep the tokens `add` (as `encode` writes them), keep the one of
-    the id `drop` no longer, and say which there are. Both may be empty."""
+    """dispatcher -> sequencer: requests that the tokens `add` (as `encode` writes them) be kept
+    and the one of the id `drop` be dropped, and what tokens there are then. Both may be empty."""
 
     KIND = 60
     dispatcher: int
@@ -54,7 +55,7 @@ class TokensRequest(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TokensReply(Frame):
-    """sequencer -> dispatcher: a Status, and the tokens that there are now."""
+    """sequencer -> dispatcher: returns a Status, and the tokens that there are now."""
 
     KIND = 61
     seq: int
@@ -72,17 +73,17 @@ class Made(NamedTuple):
 def make(
     random: bytes, tenant: str, scopes: frozenset[Scope], created_ms: int, expires_ms: int = 0
 ) -> Made:
-    """A token from ID_BYTES + SECRET_BYTES random bytes of the operating system's."""
+    """Makes a token from ID_BYTES + SECRET_BYTES random bytes of the operating system."""
     if len(random) != ID_BYTES + SECRET_BYTES:
         raise ValueError(f"{len(random)} random bytes")
     id_, secret = random[:ID_BYTES].hex(), random[ID_BYTES:]
-    token = Token(id_, _digest(secret), tenant, scopes, created_ms, expires_ms)
+    token = Token(id_, _hash_secret(secret), tenant, scopes, created_ms, expires_ms)
     return Made(token, f"ps2s_{id_}_{secret.hex()}")
 
 
 def made_elsewhere(text: str, tenant: str, scopes: frozenset[Scope], created_ms: int) -> Token:
-    """The token of this text. Raises ValueError, without showing it, for one of another form or
-    with digits that nobody drew at random."""
+    """Returns the token of this text. Raises ValueError, without showing the text, for one of
+    another form or with digits that cannot be random."""
     form = _FORM.fullmatch(text)
     if form is None:
         raise ValueError(
@@ -90,13 +91,13 @@ def made_elsewhere(text: str, tenant: str, scopes: frozenset[Scope], created_ms:
         )
     if len(set(form[2])) < 8:
         raise ValueError("its digits are not random")
-    return Token(form[1], _digest(bytes.fromhex(form[2])), tenant, scopes, created_ms)
+    return Token(form[1], _hash_secret(bytes.fromhex(form[2])), tenant, scopes, created_ms)
 
 
 def changed(
     held: Sequence[Token], add: Sequence[Token], drop: str
 ) -> tuple[Status, Sequence[Token]]:
-    """The tokens after a change; the same ones, and why, where it is refused."""
+    """Returns the status and the tokens after a change; the same tokens where it is refused."""
     taken = {token.id for token in held}
     if drop and drop not in taken:
         return Status.NOT_FOUND, held
@@ -108,7 +109,7 @@ def changed(
 
 
 class Table:
-    """Tokens by id."""
+    """A table of tokens by id."""
 
     def __init__(self, tokens: Sequence[Token] = ()) -> None:
         self._by_id = {token.id: token for token in tokens}
@@ -120,19 +121,19 @@ class Table:
         return self._by_id.get(id)
 
     def bearer(self, text: str) -> Token | None:
-        """The token that `text` is the secret of, whether it has expired or not."""
+        """Returns the token that `text` is the secret of, whether it has expired or not."""
         form = _FORM.fullmatch(text)
         if form is None:
             return None
         token = self._by_id.get(form[1])
         # An unknown id costs what a wrong secret does.
         kept = _NOBODY if token is None else token.digest
-        good = hmac.compare_digest(kept, _digest(bytes.fromhex(form[2])))
+        good = hmac.compare_digest(kept, _hash_secret(bytes.fromhex(form[2])))
         return token if good else None
 
 
 def encode(tokens: Sequence[Token]) -> bytes:
-    """For messages and files."""
+    """Returns the tokens as JSON, for messages and files."""
     rows = []
     for token in tokens:
         row: dict[str, Any] = {f: getattr(token, f) for f in Token.__slots__}
@@ -141,14 +142,14 @@ def encode(tokens: Sequence[Token]) -> bytes:
 
 
 def decode(data: bytes) -> list[Token]:
-    """What `encode` wrote. Raises ValueError for anything else."""
+    """Reads the tokens that `encode` wrote. Raises ValueError for anything else."""
     try:
-        return [_token(**row) for row in json.loads(data)]
+        return [_read_token(**row) for row in json.loads(data)]
     except (TypeError, RecursionError) as error:
         raise ValueError(f"no tokens: {error}") from None
 
 
-def _token(
+def _read_token(
     id: str, digest: str, tenant: str, scopes: list[str], created_ms: int, expires_ms: int
 ) -> Token:
     if not re.fullmatch("[0-9a-f]{16}", id) or (tenant and not TENANT.fullmatch(tenant)):
@@ -160,5 +161,5 @@ def _token(
     return Token(id, hashed, tenant, found, int(created_ms), int(expires_ms))
 
 
-def _digest(secret: bytes) -> bytes:
+def _hash_secret(secret: bytes) -> bytes:
     return hashlib.sha256(secret).digest()

@@ -1,8 +1,8 @@
 """The encoder of delivery batches: columns straight into Protocol Buffers bytes.
 
-`deliver_batch` writes what `DeliverResponse{batch: DeliverBatch}` of
-protos/ps2stream/v1 serialises to. Fixed-width packed fields are the columns' own bytes;
-repeated strings and packed varints are written by a kernel, so no row costs a Python step.
+`deliver_batch` writes the bytes of `DeliverResponse{batch: DeliverBatch}` of
+protos/ps2stream/v1. Packed fields of fixed width are the bytes of the columns; repeated strings
+and packed varints are written by a kernel, so that no row takes a Python step.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _VARINT, _FIXED64, _BYTES = 0, 1, 2
 
 
 class Gap(NamedTuple):
-    """The pairs numbered first..last (inclusive session_seq) were dropped: so many `pairs`, or,
-    where that is 0, nobody knows how many."""
+    """The pairs numbered first..last (inclusive session_seq) were dropped: `pairs` of them, or
+    an unknown number where that is 0."""
 
     first: int
     last: int
@@ -31,8 +31,8 @@ class Gap(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Deliver:
-    """One batch of one session. pair_objects index the object columns; a column that was
-    not asked for is None. session_seq is the first pair's, the others follow on."""
+    """A batch of one session. pair_objects index the object columns; a column that was not
+    requested is None. session_seq is the number of the first pair, the others follow on."""
 
     session_seq: int
     new_handles: U64 | I64
@@ -50,34 +50,34 @@ class Deliver:
 
 
 def deliver_batch(batch: Deliver) -> bytes:
-    """The bytes of a DeliverResponse with this batch. Lone surrogates, which Protocol
+    """Returns the bytes of a DeliverResponse with this batch. Lone surrogates, which Protocol
     Buffers strings cannot hold, become U+FFFD."""
     parts = [
-        _number(1, batch.session_seq),
-        *_fixed(2, batch.new_handles, "<u8"),
-        _strings(3, batch.new_query_ids),
-        *_fixed(4, batch.pair_handles, "<u8"),
-        *_varints(5, batch.pair_objects),
-        _strings(6, batch.object_ids),
-        *_fixed(7, batch.object_offsets, "<u8"),
-        _number(8, batch.partition),
+        _encode_number(1, batch.session_seq),
+        *_encode_fixed(2, batch.new_handles, "<u8"),
+        _encode_strings(3, batch.new_query_ids),
+        *_encode_fixed(4, batch.pair_handles, "<u8"),
+        *_encode_varints(5, batch.pair_objects),
+        _encode_strings(6, batch.object_ids),
+        *_encode_fixed(7, batch.object_offsets, "<u8"),
+        _encode_number(8, batch.partition),
     ]
     if batch.lon is not None:
-        parts += _fixed(9, batch.lon, "<f8")
+        parts += _encode_fixed(9, batch.lon, "<f8")
     if batch.lat is not None:
-        parts += _fixed(10, batch.lat, "<f8")
+        parts += _encode_fixed(10, batch.lat, "<f8")
     if batch.time_ms is not None:
-        parts += _fixed(11, batch.time_ms, "<i8")
+        parts += _encode_fixed(11, batch.time_ms, "<i8")
     if batch.text is not None:
-        parts.append(_strings(12, batch.text))
+        parts.append(_encode_strings(12, batch.text))
     if batch.gap is not None:
-        gap = b"".join(_number(i, value) for i, value in enumerate(batch.gap, start=1))
-        parts += (_tag(13, _BYTES), _varint(len(gap)), gap)
+        gap = b"".join(_encode_number(i, value) for i, value in enumerate(batch.gap, start=1))
+        parts += (_encode_tag(13, _BYTES), _encode_varint(len(gap)), gap)
     size = sum(map(len, parts))
-    return b"".join((_tag(1, _BYTES), _varint(size), *parts))
+    return b"".join((_encode_tag(1, _BYTES), _encode_varint(size), *parts))
 
 
-def _varint(value: int) -> bytes:
+def _encode_varint(value: int) -> bytes:
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)
@@ -86,30 +86,30 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-def _tag(field: int, wire_type: int) -> bytes:
+def _encode_tag(field: int, wire_type: int) -> bytes:
     return bytes((field << 3 | wire_type,))
 
 
-def _number(field: int, value: int) -> bytes:
-    return _tag(field, _VARINT) + _varint(value) if value else b""
+def _encode_number(field: int, value: int) -> bytes:
+    return _encode_tag(field, _VARINT) + _encode_varint(value) if value else b""
 
 
-def _fixed(field: int, column: U64 | I64 | F64, dtype: str) -> tuple[bytes, ...]:
+def _encode_fixed(field: int, column: U64 | I64 | F64, dtype: str) -> tuple[bytes, ...]:
     if not len(column):
         return ()
     body = column.astype(dtype, copy=False).tobytes()
-    return _tag(field, _BYTES), _varint(len(body)), body
+    return _encode_tag(field, _BYTES), _encode_varint(len(body)), body
 
 
-def _varints(field: int, column: U32) -> tuple[bytes, ...]:
+def _encode_varints(field: int, column: U32) -> tuple[bytes, ...]:
     if not len(column):
         return ()
     out = np.empty(5 * len(column), np.uint8)
     size = put_varints(np.ascontiguousarray(column, np.uint32), out)
-    return _tag(field, _BYTES), _varint(size), out[:size].tobytes()
+    return _encode_tag(field, _BYTES), _encode_varint(size), out[:size].tobytes()
 
 
-def _strings(field: int, column: StringColumn) -> bytes:
+def _encode_strings(field: int, column: StringColumn) -> bytes:
     off, data = column
     n = len(off) - 1
     if n <= 0:
@@ -121,7 +121,7 @@ def _strings(field: int, column: StringColumn) -> bytes:
 
 @njit(cache=True, nogil=True)
 def put_varints(column: U32, out: U8) -> int:
-    """Write uint32 values as varints; the number of bytes written. `out` has 5 a value."""
+    """Writes uint32 values as varints; returns the number of bytes written. `out` has 5 a value."""
     at = 0
     for i in range(len(column)):
         value = column[i]
@@ -136,8 +136,8 @@ def put_varints(column: U32, out: U8) -> int:
 
 @njit(cache=True, nogil=True)
 def put_strings(tag: int, off: I64, data: U8, out: U8) -> int:
-    """Write each string as tag, length, bytes; the number of bytes written. `out` has six
-    more a string than the data. WTF-8 surrogates (ED A0..BF xx) become EF BF BD."""
+    """Writes each string as tag, length, bytes; returns the number of bytes written. `out` has
+    six more a string than the data. WTF-8 surrogates (ED A0..BF xx) become EF BF BD."""
     at = 0
     for i in range(len(off) - 1):
         out[at] = tag

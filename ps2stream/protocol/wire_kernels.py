@@ -1,4 +1,4 @@
-"""Reading Protocol Buffers without a Python step a value: the inverse of wire.py."""
+"""Kernels that read Protocol Buffers without a Python step a value: the inverse of wire.py."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ BAD = -1
 
 @njit(cache=True, nogil=True)
 def scan(data: U8, at: int, end: int, field: U8, start: I64, stop: I64) -> int:
-    """Where the fields of the message data[at:end] lie, in order; how many there are, or
-    BAD. Of a number, stop - start is 0 and start its value; fixed-width fields that are not
-    packed are BAD. Columns that are too short count on without being written."""
+    """Finds the fields of the message data[at:end], in order; returns how many there are, or
+    BAD. For a number, start is its value and stop - start is 0; fixed-width fields that are not
+    packed are BAD. Columns that are too short are not written beyond their end, but fields still
+    count."""
     n = 0
     while at < end:
         tag = data[at]
@@ -51,8 +52,8 @@ def scan(data: U8, at: int, end: int, field: U8, start: I64, stop: I64) -> int:
 
 @njit(cache=True, nogil=True)
 def get_varints(data: U8, at: int, end: int, out: U32) -> int:
-    """Read uint32 varints of data[at:end]; how many there are, or BAD when they are cut
-    short, too large or too many for `out`."""
+    """Reads the uint32 varints of data[at:end]; returns how many there are, or BAD when they are
+    cut short, too large or too many for `out`."""
     n = 0
     while at < end:
         value = 0
@@ -76,8 +77,8 @@ def get_varints(data: U8, at: int, end: int, out: U32) -> int:
 @njit(cache=True, nogil=True)
 def count_entries(data: U8, outer: int, inner: int, limit: int) -> int:
     """Counts what the repeated field `inner` holds in all occurrences of the message field
-    `outer` of a message, or, with outer 0, in the message itself. Stops above `limit`. BAD
-    where fields do not fill the bytes. Fields of groups count like those around them."""
+    `outer` of a message, or, with outer 0, in the message itself. Stops above `limit`. Returns
+    BAD where fields do not fill the bytes. Fields of groups count like those around them."""
     n = 0
     at = 0
     size = len(data)

@@ -1,7 +1,7 @@
-"""The messages between the controller and those whose load it looks at.
+"""The messages between the controller and the actors whose load it watches.
 
 Any of them may be lost: a period without a report is left out, without a sample no cell is
-divided, and who asked asks again.
+divided, and a requester that gets no reply requests again.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from ps2stream.protocol.frame import F64, I64, U8, U32, U64, Frame
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LoadRequest(Frame):
-    """controller -> every worker at the end of each period: say what you did. `epoch` is the
-    controller's, `number` that of the period; both rise. The answer is awaited for longer
-    than `within` ticks."""
+    """controller -> every worker at the end of each period: requests a LoadReport. `epoch` is
+    the controller's, `number` that of the period; both rise. The controller waits for the report
+    for longer than `within` ticks."""
 
     KIND = 80
     epoch: int
@@ -25,14 +25,14 @@ class LoadRequest(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LoadReport(Frame):
-    """worker -> controller: what it did in the last `periods` periods, 0 where it is not known
-    how long that was. `route` names the plan that objects come by; moving = 1: another follows
-    or is being left.
+    """worker -> controller: reports what the worker did in the last `periods` periods, 0 where
+    it is not known how long that was. `route` is the number of the plan that objects are sent
+    by; moving = 1: a migration is under way or another plan coexists.
 
-    One row a cell: level << 28 | cell of the base level; other levels as a whole, as their
-    cell 0. objects that were looked at, checks (postings that they met under a term of
-    theirs), postings inserted and deleted; as it is now queries (live postings) and the bytes
-    that these take."""
+    One row a cell: level << 28 | cell of the base level; other levels as a whole, as their cell
+    0. objects matched there, checks (postings that these met under a term of theirs), postings
+    inserted and deleted; then, as of now, queries (live postings) and the bytes that these take.
+    """
 
     KIND = 81
     worker: int
@@ -51,8 +51,8 @@ class LoadReport(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class AdjustRequest(Frame):
-    """dispatcher -> controller: tell the loads, and, unless `algorithm` (UTF-8) is empty, what
-    adjustment this one would make. Nothing begins by it."""
+    """dispatcher -> controller: requests the loads, and, unless `algorithm` (UTF-8) is empty,
+    the adjustment that this algorithm would make. It starts nothing."""
 
     KIND = 82
     dispatcher: int
@@ -62,9 +62,9 @@ class AdjustRequest(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class AdjustReply(Frame):
-    """controller -> dispatcher. `problem`: why there is no adjustment (UTF-8), else empty;
-    told: the loads, and the adjustment that was asked for; plan: what it makes of the plan,
-    empty where nothing moves. Both are JSON."""
+    """controller -> dispatcher. `problem`: why there is no adjustment (UTF-8), else empty; told:
+    the loads, and the adjustment that was requested; plan: what it makes of the plan, empty
+    where nothing migrates. Both are JSON."""
 
     KIND = 83
     seq: int
@@ -75,9 +75,9 @@ class AdjustReply(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SampleRequest(Frame):
-    """controller -> every dispatcher: say what you know of these cells of the base level, of
-    which it would divide or join parts. `epoch` is the controller's, `number` the period's;
-    cell uint32[c], ascending."""
+    """controller -> every dispatcher: requests what it knows of these cells of the base level,
+    as the controller would divide or join parts of them. `epoch` is the controller's, `number`
+    the period's; cell uint32[c], ascending."""
 
     KIND = 84
     epoch: int
@@ -87,12 +87,14 @@ class SampleRequest(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SampleReport(Frame):
-    """dispatcher -> controller. `route` names the plan that it goes by.
+    """dispatcher -> controller: reports a sample of the cells that were requested. `route` is
+    the number of the plan that it follows.
 
-    Objects that were lately accepted in the cells asked for, n rows: degrees, text (UTF-8),
-    how many objects a row stands for, and when it was accepted, ms; what came after `since`
-    is all in the sample or stood for. Units of these cells in which some of the objects met
-    queries, u rows by cell and term: its hash, and live queries."""
+    n rows of objects that were lately accepted in these cells: degrees, text (UTF-8), how many
+    objects a row stands for, and when it was accepted, ms; all that was accepted after `since`
+    is in the sample or stood for. u rows of units of these cells, by cell and term, in which
+    some of the objects met queries: the hash of the term, and live queries.
+    """
 
     KIND = 85
     dispatcher: int

@@ -1,4 +1,4 @@
-"""The messages of objects on their way: from the dispatcher to workers and mergers, and back."""
+"""The messages that objects travel in: from the dispatcher to workers and mergers, and back."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from ps2stream.protocol.frame import F64, I64, U8, U32, U64, Frame
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RoutedObjects(Frame):
-    """dispatcher -> worker: the rows of a batch that this worker must see. `batch` is
-    the offset of the batch's first object; object i has offset batch + i.
-    Match as of `lsn`. No later message of this dispatcher has an LSN below
-    `watermark`. row is the index in the batch. A batch may be sent again; where its shares
-    may differ, `attempt` is higher.
-    `route` names the plan that chose the worker. `suspect` = 1: it may kill the worker,
-    which says Begin a while before it looks at it."""
+    """dispatcher -> worker: the rows of a batch that this worker must match. `batch` is the
+    offset of the first object of the batch; object i has offset batch + i.
+
+    The worker matches them as of `lsn`. No later message of this dispatcher has an LSN below
+    `watermark`. row is the index in the batch. A batch may be sent again; where its shares may
+    differ, `attempt` is higher. `route` is the number of the plan that chose the worker.
+    `suspect` = 1: the batch may kill the worker, which sends Begin a while before it matches it.
+    """
 
     KIND = 21
     dispatcher: int
@@ -34,10 +35,10 @@ class RoutedObjects(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Payload(Frame):
-    """dispatcher -> every merger: what subscribers see of a batch. The merger holds the
-    batch until it has this, answers of the same attempt from every `worker`, who got a share
-    each, and the names of all queries to `lsn`. Of two attempts the higher counts. `oldest`,
-    where it is told: every batch of this dispatcher of a lower offset is complete or given
+    """dispatcher -> every merger: what subscribers see of a batch. The merger holds the batch
+    until it has this, answers of the same attempt from every `worker`, each of which got a
+    share, and the names of all queries to `lsn`. Of two attempts the higher counts. Unless it is
+    0, `oldest` says that every batch of this dispatcher of a lower offset is complete or given
     up."""
 
     KIND = 23
@@ -59,8 +60,8 @@ class Payload(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Watermark(Frame):
-    """dispatcher -> every worker and merger, now and then while it is idle: `watermark` as
-    in RoutedObjects, for those that no other message has told."""
+    """dispatcher -> every worker and merger, now and then while it is idle: `watermark` as in
+    RoutedObjects, for those that no other message reaches."""
 
     KIND = 24
     dispatcher: int
@@ -69,9 +70,9 @@ class Watermark(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Withdraw(Frame):
-    """dispatcher -> every merger: this batch will not be completed; what it holds comes
-    again in smaller batches, whose offsets lie within it and whose attempts are higher than
-    this one, or never (quarantine)."""
+    """dispatcher -> every merger: this batch will not be completed. Its objects come again in
+    smaller batches, whose offsets lie within it and whose attempts are higher than this one, or
+    never (quarantine)."""
 
     KIND = 25
     dispatcher: int
@@ -81,7 +82,7 @@ class Withdraw(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class MatchBatch(Frame):
-    """worker -> every merger (also with no match): pairs for the merger's sessions."""
+    """worker -> every merger, even without a match: pairs for the sessions of the merger."""
 
     KIND = 30
     worker: int
@@ -95,7 +96,7 @@ class MatchBatch(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Stale(Frame):
-    """worker -> the batch's dispatcher: refused, its plan is another than the worker's."""
+    """worker -> dispatcher of the batch: refuses it, as its plan is not the worker's."""
 
     KIND = 31
     worker: int
@@ -106,7 +107,7 @@ class Stale(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Begin(Frame):
-    """worker -> the dispatcher of a suspect batch: this one comes next, and nothing else
+    """worker -> dispatcher of a suspect batch: this batch is matched next, and nothing else
     before it; batch = -1: it is over. If the worker dies in between, it was this batch."""
 
     KIND = 32
@@ -117,9 +118,9 @@ class Begin(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Completed(Frame):
-    """merger -> the batch's dispatcher: every match of it is durable. Said again when the
-    batch is sent again. `collapsed`: pairs of this dispatcher's batches that came from two
-    workers, since the merger's start."""
+    """merger -> dispatcher of the batch: every match of it is durable. Repeated when the batch
+    is sent again. `collapsed`: pairs of this dispatcher's batches that came from two workers,
+    since the start of the merger."""
 
     KIND = 40
     merger: int
@@ -129,8 +130,8 @@ class Completed(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Partial(Frame):
-    """merger -> the batch's dispatcher: what is missing of it are answers of workers that
-    have been silent for a while; every other match is durable."""
+    """merger -> dispatcher of the batch: every match of it is durable, except those of workers
+    that have not answered for a while."""
 
     KIND = 47
     merger: int

@@ -10,9 +10,9 @@ from ps2stream.protocol.frame import F64, I64, U8, Frame
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Load(Frame):
-    """worker -> sequencer: of the queries that were inserted up to the LSN `begun`, those
-    with handle > after that meet the box (west, south, east, north; degrees, west <= east),
-    with their deletes. Answered by one Loaded; a repeat is answered anew."""
+    """worker -> sequencer: requests, of the queries inserted up to the LSN `begun`, those with
+    handle > after that meet the box (west, south, east, north; degrees, west <= east), with
+    their deletes. Answered by one Loaded; a repeat is answered anew."""
 
     KIND = 33
     worker: int
@@ -23,7 +23,7 @@ class Load(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Loaded(Frame):
-    """sequencer -> worker: rows (QueryRows), all of what was asked for with after < handle <=
+    """sequencer -> worker: rows (QueryRows) of all that was requested with after < handle <=
     last, as it is now; last >= begun: there is no more."""
 
     KIND = 34
@@ -35,9 +35,9 @@ class Loaded(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Hot(Frame):
-    """worker -> sequencer, now and then until objects are routed so: it holds all that the
-    strategy begun at this LSN gives it, and for that has loaded so many queries, in so many
-    bytes of columns."""
+    """worker -> sequencer, now and then until objects are routed by the following plan: reports
+    that the worker holds all that the plan change begun at this LSN gives it, and received
+    `queries` queries for that, in so many bytes of columns."""
 
     KIND = 35
     worker: int
@@ -47,9 +47,9 @@ class Hot(Frame):
 
 
 class Ask(IntEnum):
-    """What a StrategyRequest asks for. MOVE: to its plan, or, without one, give up the move under
-    way; TELL: only say what the strategy is; COEXIST: let its plan coexist with the present one;
-    UNITE: move what is left to the plan that coexists."""
+    """The change that a StrategyRequest asks for. MOVE: a migration to its plan, or, without
+    one, the end of the migration under way; TELL: none, only the plans as they are; COEXIST: let
+    its plan coexist with the present one; UNITE: migrate what is left to the plan that coexists."""
 
     MOVE = 0
     TELL = 1
@@ -59,9 +59,10 @@ class Ask(IntEnum):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Postings(Frame):
-    """worker or dispatcher -> sequencer, when it has applied the end of a move at `lsn`, and now
-    and then until the sequencer has heard all. count, int64: of a worker, the live postings that
-    it holds; of a dispatcher, those of each worker by the plan. `role` is an index into ROLES."""
+    """worker or dispatcher -> sequencer, when it has applied the end of a migration at `lsn`,
+    and now and then until the sequencer has received all. count, int64: of a worker, the live
+    postings that it holds; of a dispatcher, those of each worker by the plan. `role` is an index
+    into ROLES."""
 
     KIND = 38
     role: int
@@ -72,8 +73,8 @@ class Postings(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class StrategyRequest(Frame):
-    """dispatcher or controller -> sequencer. `ask`: an Ask; `plan`: JSON or empty; `role` is an
-    index into ROLES."""
+    """dispatcher or controller -> sequencer: requests a plan change. `ask`: an Ask; `plan`: JSON
+    or empty; `role` is an index into ROLES."""
 
     KIND = 36
     role: int
@@ -85,9 +86,9 @@ class StrategyRequest(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class StrategyReply(Frame):
-    """sequencer -> who asked. `problem`: why nothing was done (UTF-8), else empty; `wait` = 1:
-    it passes; the LSN of what was; the strategy as a record; where a move stands, and those that
-    ended (JSON). Of `live` queries `old` belong to the plan that another one is to follow."""
+    """sequencer -> requester. `problem`: why nothing was done (UTF-8), else empty; `wait` = 1:
+    it passes; the LSN of what was done; the plans as a record; how far a migration is, and those
+    that ended (JSON). Of `live` queries, `old` belong to the plan that another one is to follow."""
 
     KIND = 37
     seq: int

@@ -1,7 +1,7 @@
 """The messages between a session's merger and the dispatcher that holds its Deliver stream.
 
-Any of them may be lost: an Attach is repeated until Attached, a Credit says totals and is
-repeated, Deliveries are numbered, and after a gap the stream is attached anew; Arrived says
+Any of them may be lost: an Attach is repeated until Attached, a Credit carries totals and is
+repeated, Deliveries are numbered, and after a gap the stream is attached anew; Arrived carries
 totals.
 """
 
@@ -14,11 +14,11 @@ from ps2stream.protocol.frame import U8, Frame
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Attach(Frame):
-    """dispatcher -> merger: a Deliver stream for `session` stands at `dispatcher`, as
-    stream `epoch` (higher wins, the older stream ends; of the same epoch one counts).
-    fields: bit 0 text, 1 position, 2 time. credit_batches and credit_bytes may be sent
-    before more are granted. `ack`: the client has dealt with the pairs to this number, 0
-    where it says nothing of it."""
+    """dispatcher -> merger: `dispatcher` holds a Deliver stream for `session`, as stream `epoch`
+    (the higher wins and the older stream ends; of the same epoch one counts). fields: bit 0
+    text, 1 position, 2 time. credit_batches and credit_bytes may be sent before more are
+    granted. `ack`: the client has dealt with the pairs to this number, 0 where it says nothing
+    of it."""
 
     KIND = 41
     session: int
@@ -32,11 +32,10 @@ class Attach(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Attached(Frame):
-    """merger -> dispatcher: stream `epoch` is the session's, and was sent `sent` deliveries;
-    the answer to an Attach and to a Credit that says nothing new. `last`: the number of the
-    last pair so far, `acked` of the last that is acknowledged; refused = 1: `ack` of the
-    Attach is above `last`, a cursor of another session or data directory, and there is no
-    stream."""
+    """merger -> dispatcher: stream `epoch` is the session's, and was sent `sent` deliveries; the
+    answer to an Attach, and to a Credit without news. `last`: the number of the last pair so
+    far, `acked` of the last that is acknowledged; refused = 1: `ack` of the Attach is above
+    `last`, a cursor of another session or data directory, and there is no stream."""
 
     KIND = 45
     session: int
@@ -49,8 +48,8 @@ class Attached(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Credit(Frame):
-    """dispatcher -> merger: since the Attach the client took delivery of this many batches
-    and bytes in all; `ack` is the highest session_seq it has acknowledged."""
+    """dispatcher -> merger: since the Attach the client accepted this many batches and bytes in
+    all; `ack` is the highest session_seq that it acknowledged."""
 
     KIND = 42
     session: int
@@ -72,9 +71,8 @@ class Detach(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Delivery(Frame):
-    """merger -> dispatcher: bytes for the stream, an encoded DeliverResponse, the
-    `number`-th of this stream, from 1. closed = 1: another stream took the session over;
-    end the stream."""
+    """merger -> dispatcher: bytes for the stream, an encoded DeliverResponse, the `number`-th of
+    this stream, from 1. closed = 1: another stream took the session over; end the stream."""
 
     KIND = 44
     session: int
@@ -86,8 +84,8 @@ class Delivery(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Arrived(Frame):
-    """dispatcher -> merger: `bytes` of deliveries have come in all, since either began. What is
-    lost on the way is thought to be there for a second."""
+    """dispatcher -> merger: the total `bytes` of deliveries that have arrived since both began.
+    What is lost on the way counts as under way for a second."""
 
     KIND = 48
     dispatcher: int
@@ -96,8 +94,8 @@ class Arrived(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SessionRequest(Frame):
-    """dispatcher -> sequencer: the number of the session of this name. `make` = 1: a new
-    name gets one."""
+    """dispatcher -> sequencer: requests the number of the session of this name. `make` = 1: a
+    new name gets one."""
 
     KIND = 15
     dispatcher: int
@@ -108,8 +106,8 @@ class SessionRequest(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SessionGrant(Frame):
-    """sequencer -> dispatcher: the answer to SessionRequest; 0: there is no such session, or
-    it could not be made; negative: minus the quota that forbids it. `stream`: an epoch for a
+    """sequencer -> dispatcher: the answer to SessionRequest; 0: there is no such session, or it
+    could not be made; negative: minus the quota that forbids it. `stream`: an epoch for a
     Deliver stream, above all before."""
 
     KIND = 16

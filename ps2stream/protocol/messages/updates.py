@@ -1,4 +1,5 @@
-"""The messages of query updates: requests, the one order of them, and who has applied how far.
+"""The messages of query updates: requests, their one order, and how far each actor has applied
+it.
 
 Conventions of all messages: LSNs start at 1; `lsn_from..lsn_to` is inclusive; a handle is the
 LSN of the query's insert; times are Unix ms; positions are degrees. The tables that some carry
@@ -15,7 +16,7 @@ from ps2stream.protocol.frame import I64, U8, U32, U64, Frame
 
 
 class Status(IntEnum):
-    """A sequencer's answer for one row of an UpdateRequest."""
+    """The sequencer's answer for one row of an UpdateRequest."""
 
     OK = 0
     ALREADY_EXISTS = 1
@@ -28,9 +29,9 @@ class Status(IntEnum):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class UpdateRequest(Frame):
-    """dispatcher -> sequencer. `rows` holds encoded QueryRows (for a delete only kind,
-    id and session matter); name the session's name, request the request_id, a row.
-    Sent again until it is answered: (dispatcher, epoch, seq) names it, and every one of
+    """dispatcher -> sequencer: requests updates. `rows` holds encoded QueryRows (for a delete
+    only kind, id and session matter); name the session's name, request the request_id, a row.
+    Sent again until it is answered: (dispatcher, epoch, seq) identifies it, and every one of
     this epoch with a seq below `settled` has been answered."""
 
     KIND = 10
@@ -45,15 +46,15 @@ class UpdateRequest(Frame):
     request: U8
 
     def numbered(self, seq: int) -> UpdateRequest:
-        """The same with this number."""
+        """Returns the same request with this number."""
         return dataclasses.replace(self, seq=seq)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class UpdateDecision(Frame):
-    """sequencer -> the asking dispatcher, after the commit: Status and LSN a row (the
-    LSN of the first insert or delete for a repeat). The dispatcher answers its client
-    once Visible has reached max(lsn)."""
+    """sequencer -> requesting dispatcher, after the commit: Status and LSN of each row (the LSN
+    of the first insert or delete for a repeat). The dispatcher answers its client once visible
+    has reached max(lsn)."""
 
     KIND = 11
     seq: int
@@ -63,17 +64,18 @@ class UpdateDecision(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Applied(Frame):
-    """sequencer -> every dispatcher, in LSN order: one committed ledger batch. `owner`
-    is the dispatcher that routes the rows to workers and mergers. rows: QueryRows.
+    """sequencer -> every dispatcher, in LSN order: one committed ledger batch. `owner` is the
+    dispatcher that routes the rows to workers and mergers. rows: QueryRows.
 
-    Also the answer to Fetch, with owner -1: nobody hands it on. `state` is then 0 for the
-    ledger's log, or the number of a state: the queries that live as of the LSN `until` and
-    the lately deleted with their deletes, in frames that run from 1 to `until`. A state is
-    taken whole: its first frame makes the receiver forget all it had, and until its last
-    nothing else counts. Later states have higher numbers.
+    Also the answer to Fetch, with owner -1: no dispatcher routes it. `state` is then 0 for the
+    ledger's log, or the number of a state: the queries that live as of the LSN `until` and the
+    lately deleted with their deletes, in frames that run from 1 to `until`. A state is taken
+    whole: with its first frame the receiver drops all it had, and until its last nothing else
+    counts. Later states have higher numbers.
 
-    `strategy`: a record that changes it (routing/plan_changes.py), which has its LSN for
-    itself; in the first frame of a state, the strategy as of `until`."""
+    `strategy`: a record that changes the plans (routing/plan_changes.py), which has its LSN for
+    itself; in the first frame of a state, the plans as of `until`.
+    """
 
     KIND = 12
     lsn_from: int
@@ -103,8 +105,8 @@ class AppliedAck(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Tip(Frame):
-    """sequencer -> dispatchers when `visible` rises, and to everyone now and then: the
-    ledger ends at `lsn`, every live dispatcher has applied `visible`. Who is behind for
+    """sequencer -> dispatchers when `visible` rises, and to every actor now and then: the ledger
+    ends at `lsn`, every live dispatcher has applied `visible`. An actor that is behind for
     longer than messages take sends a Fetch."""
 
     KIND = 14
@@ -114,10 +116,10 @@ class Tip(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Fetch(Frame):
-    """anyone -> sequencer: what follows on `after`; 0: all that is to be known. `role` is
-    an index into ROLES; `state` the state that the asker has begun and not ended, else 0.
-    Answered by one Applied of a bounded number of rows: of that state, of the log, or the
-    first of a state where the log does not go back so far. A repeat is answered alike."""
+    """any actor -> sequencer: requests what follows `after`; 0: all that is to be known. `role`
+    is an index into ROLES; `state` the state that the sender has begun and not ended, else 0.
+    Answered by one Applied of a bounded number of rows: of that state, of the log, or the first
+    of a state where the log does not go back so far. A repeat is answered alike."""
 
     KIND = 19
     role: int
@@ -128,9 +130,9 @@ class Fetch(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LookupRequest(Frame):
-    """dispatcher -> sequencer: live queries. With `id` non-empty that query alone; else
-    those with handle > after, of `session` (0 = all), at most `limit`, in handle order; of
-    the `tenant` (tenants.key) unless that is empty."""
+    """dispatcher -> sequencer: requests live queries. With `id` non-empty that query alone; else
+    those with handle > after, of `session` (0 = all), at most `limit`, in handle order; of the
+    `tenant` (tenants.key) unless that is empty."""
 
     KIND = 17
     dispatcher: int
@@ -144,8 +146,9 @@ class LookupRequest(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LookupReply(Frame):
-    """sequencer -> dispatcher. rows: encoded QueryRows; name: each row's session name;
-    more = 1 when the listing goes on after the last handle; live: the tenant's live queries."""
+    """sequencer -> dispatcher: the queries. rows: encoded QueryRows; name: each row's session
+    name; more = 1 when the listing continues after the last handle; live: the tenant's live
+    queries."""
 
     KIND = 18
     seq: int
@@ -158,10 +161,10 @@ class LookupReply(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class WorkerUpdates(Frame):
-    """owner dispatcher -> every worker. rows: encoded QueryRows, those this worker
-    holds, without `id` and `source`; their tags ragged: tag_cell = level << 28 | cell on
-    that level (uint32), tag_term the posting term. `dispatcher` and `watermark` as in
-    RoutedObjects; `strategy` as in Applied."""
+    """owner dispatcher -> every worker: updates. rows: encoded QueryRows that this worker holds,
+    without `id` and `source`; their tags ragged: tag_cell = level << 28 | cell on that level
+    (uint32), tag_term the posting term. `dispatcher` and `watermark` as in RoutedObjects;
+    `strategy` as in Applied."""
 
     KIND = 20
     lsn_from: int
@@ -177,8 +180,8 @@ class WorkerUpdates(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class MergerQueries(Frame):
-    """owner dispatcher -> every merger: names of the queries of a ledger batch (every
-    insert and delete of it, so each merger knows all handles of its sessions)."""
+    """owner dispatcher -> every merger: names of the queries of a ledger batch (every insert and
+    delete of it, so that each merger knows all handles of its sessions)."""
 
     KIND = 22
     lsn_from: int
@@ -195,10 +198,9 @@ class MergerQueries(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class NamesKept(Frame):
-    """merger -> sequencer, now and then: this merger needs no name of a query that was
-    deleted at or below `lsn` from the ledger any more; it has those of pairs that it keeps in
-    its match log. The state that Fetch is answered with holds all deleted above the minimum
-    of the mergers'."""
+    """merger -> sequencer, now and then: this merger needs from the ledger no more names of
+    queries that were deleted at or below `lsn`; it keeps those of pairs in its match log itself.
+    A state, which Fetch is answered with, holds all deleted above the minimum over the mergers."""
 
     KIND = 46
     merger: int

@@ -1,6 +1,6 @@
-"""What watchers of the stream see of it: a few of the objects and of the matches.
+"""What watchers see of the stream: a few of the objects and of the matches.
 
-A merger tells the matches to dispatchers that have said, within the last seconds, that somebody
+A merger sends matches to dispatchers that have said, within the last seconds, that a client
 watches. Any of these messages may be lost; then something is not seen.
 """
 
@@ -16,15 +16,15 @@ from ps2stream.protocol.frame import F64, I64, U8, U32, Frame
 from ps2stream.protocol.rows import concat_columns, taken_columns
 
 SEEN_PER_S = 50
-"""Objects, and matches, of a second that are seen."""
+"""How many objects, and how many matches, are seen in a second."""
 SEEN_TEXT_BYTES = 1024
-"""Of a text, from its beginning."""
+"""How much of a text is seen, from its beginning."""
 TICKS_PER_S = 10
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Watching(Frame):
-    """dispatcher -> every merger, once a second while somebody watches there."""
+    """dispatcher -> every merger, once a second while a client watches there."""
 
     KIND = 90
     dispatcher: int
@@ -32,8 +32,8 @@ class Watching(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Objects(Frame):
-    """n objects: where they were accepted (partition and offset), Unix ms, degrees, ragged ids
-    and the beginnings of texts, which may end within a character."""
+    """The columns of n objects: where they were accepted (partition and offset), Unix ms,
+    degrees, ragged ids and the beginnings of texts, which may end within a character."""
 
     partition: U32
     offset: I64
@@ -49,8 +49,8 @@ class Objects(Frame):
 @dataclasses.dataclass(frozen=True, eq=False)
 class Seen(Objects):
     """merger -> dispatchers, ten times a second: n matches, object i with the query `handle[i]`
-    of the number `session[i]`; its id as it is kept, under its tenant. `pairs`: of how many
-    matches since the last message these are some."""
+    of session number `session[i]`; its id as it is kept, under its tenant. `pairs`: the number
+    of matches since the last message, of which these are some."""
 
     KIND = 91
     pairs: int
@@ -63,19 +63,19 @@ class Seen(Objects):
     RAGGED = ("id", "text", "query")
 
     def take(self, rows: I64) -> Seen:
-        """These matches, as new columns."""
+        """Returns these matches as new columns."""
         return Seen(pairs=self.pairs, **taken_columns(self.FLAT, self.RAGGED, self, rows))
 
     @classmethod
     def concat(cls, parts: list[Seen], pairs: int) -> Seen:
-        """Those of several messages, at least one, as one."""
+        """Joins the matches of several messages, at least one, into one."""
         return cls(pairs=pairs, **concat_columns(cls.FLAT, cls.RAGGED, parts))
 
 
 class Glimpse(NamedTuple):
-    """What a watcher is told, ten times a second: some of the `accepted` objects and `matched`
-    pairs since the last one, and how long (s) each of the batches took whose matches have become
-    durable since."""
+    """A sample for a watcher, sent ten times a second: some of the `accepted` objects and
+    `matched` pairs since the last one, and how long (s) each batch took whose matches have
+    become durable since."""
 
     objects: Sequence[Objects]
     matches: Sequence[Seen]
@@ -85,24 +85,25 @@ class Glimpse(NamedTuple):
 
 
 class Allowance:
-    """How many more may be seen now: SEEN_PER_S a second, as many at once after a pause."""
+    """An allowance of objects or matches that may be seen: SEEN_PER_S a second, and as many at
+    once after a pause."""
 
     def __init__(self) -> None:
         self.left = float(SEEN_PER_S)
 
     def tick(self) -> None:
-        """Ten times a second."""
+        """Renews the allowance, ten times a second."""
         self.left = min(self.left + SEEN_PER_S / TICKS_PER_S, SEEN_PER_S)
 
     def of(self, count: int) -> I64:
-        """Which of so many may be seen, evenly apart."""
+        """Returns which of so many may be seen, evenly spaced."""
         some = min(int(self.left), count)
         self.left -= some
         return np.arange(some) * count // max(some, 1)
 
 
 def beginnings(off: I64, text: U8, rows: I64) -> tuple[I64, U8]:
-    """The first SEEN_TEXT_BYTES bytes of these texts, as a ragged column."""
+    """Returns the first SEEN_TEXT_BYTES bytes of these texts, as a ragged column."""
     start = off[rows]
     size = np.minimum(off[rows + 1] - start, SEEN_TEXT_BYTES)
     out = np.zeros(len(rows) + 1, np.int64)
