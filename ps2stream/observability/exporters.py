@@ -44,14 +44,14 @@ class Recorder:
         if self._ticks % self._period_ticks:
             return
         try:
-            self.tell(samples(*self._actor, status()))
+            self.send_samples(samples(*self._actor, status()))
             self._failed = False
         except Exception:
             if not self._failed:
-                log.exception("%s-%d does not tell its metrics", *self._actor)
+                log.exception("%s-%d does not send_samples its metrics", *self._actor)
             self._failed = True
 
-    def tell(self, found: Iterable[Sample]) -> None:
+    def send_samples(self, found: Iterable[Sample]) -> None:
         """Sets gauges, and adds to counters what they have grown by."""
         for metric, labels, value in found:
             name = metric.name

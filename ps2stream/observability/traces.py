@@ -137,13 +137,13 @@ class _Ids:
         self._next.ids = ids
 
     def generate_trace_id(self) -> int:
-        given = getattr(self._next, "ids", None)
-        return int(self._others.generate_trace_id() if given is None else given[0])
+        ids = getattr(self._next, "ids", None)
+        return int(self._others.generate_trace_id() if ids is None else ids[0])
 
     def generate_span_id(self) -> int:
-        given = getattr(self._next, "ids", None)
+        ids = getattr(self._next, "ids", None)
         self.set_next(None)
-        return int(self._others.generate_span_id() if given is None else given[1])
+        return int(self._others.generate_span_id() if ids is None else ids[1])
 
 
 def tracing_of(settings: Settings) -> Tracing:
