@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from ps2stream.client.client import Client
     from ps2stream.space.regions import Circle, Polygon, Rect, World
 
-# gRPC reads it when it is first imported, here or in an actor: else it writes a line for each
-# TLS handshake that fails, so that any stranger could fill the log.
+# gRPC reads this variable when it is first imported, here or in an actor. By default it logs a
+# line for each TLS handshake that fails, so any stranger could fill the log.
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 __version__ = "0.1.0"
 __all__ = ["AsyncClient", "Circle", "Client", "Polygon", "Rect", "World", "__version__"]
 
-_HOMES = {
+_MODULES = {
     "AsyncClient": "ps2stream.client.async_client",
     "Client": "ps2stream.client.client",
     **dict.fromkeys(("Circle", "Polygon", "Rect", "World"), "ps2stream.space.regions"),
@@ -26,7 +26,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Imports a client or a region when it is asked for: a worker needs no gRPC."""
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
+    """Imports a client or a region when it is first used, since a worker needs no gRPC."""
+    if name in _MODULES:
+        return getattr(importlib.import_module(_MODULES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

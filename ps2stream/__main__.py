@@ -1,4 +1,4 @@
-"""`python -m ps2stream` is the command `ps2stream`."""
+"""Runs the command `ps2stream` as `python -m ps2stream`."""
 
 from ps2stream.cli import main
 

@@ -10,7 +10,7 @@ import click
 from ps2stream import __version__
 from ps2stream.commands.output import EPILOG, Program, json_option
 
-# name -> (module, attribute): imported when used, so that --help is quick.
+# Maps a name to (module, attribute), which is imported on first use, so that --help is quick.
 COMMANDS = {
     "serve": ("serve", "serve"),
     "cluster": ("cluster", "cluster"),
@@ -45,7 +45,7 @@ COMMANDS = {
 
 
 class Lazy(Program):
-    """Loads the module of a command when it is asked for."""
+    """Loads the module of a command when it is first used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -61,7 +61,7 @@ class Lazy(Program):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As in click, which would make its suggestions from commands that are loaded."""
+        """Resolves as click does, but suggests names without loading any command."""
         name = args[0]
         if name in COMMANDS or name.startswith("-"):
             return super().resolve_command(ctx, args)

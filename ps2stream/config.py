@@ -1,6 +1,6 @@
 """Settings: defaults < TOML file < environment (PS2STREAM_*) < flags.
 
-This is the one module that reads the environment; everything below it is given values.
+Only this module reads settings from the environment; all others receive values.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NOT_SETTINGS = {
 
 
 def default_workers(cores: int | None = None) -> int:
-    """max(1, cores - 2): one core for the dispatcher, one for merger and clients."""
+    """Returns max(1, cores - 2): one core is for the dispatcher, one for merger and clients."""
     return max(1, (cores if cores is not None else os.cpu_count() or 1) - 2)
 
 
@@ -272,7 +272,7 @@ class Settings(BaseModel):
 
     @field_validator("database_url")
     @classmethod
-    def _is_postgres(cls, value: SecretStr | None) -> SecretStr | None:
+    def _check_database_url(cls, value: SecretStr | None) -> SecretStr | None:
         found = value and urlsplit(value.get_secret_value()).scheme
         if found not in (None, "postgresql", "postgres"):
             raise ValueError("is not of the form postgresql://user@host:port/database")
@@ -280,17 +280,17 @@ class Settings(BaseModel):
 
     @field_validator("trace_endpoint")
     @classmethod
-    def _is_collector(cls, value: str) -> str:
+    def _check_trace_endpoint(cls, value: str) -> str:
         found = urlsplit(value)
         if found.scheme not in ("http", "https") or not found.hostname:
             raise ValueError("is not of the form http://HOST:PORT")
-        if found.scheme == "http" and not _is_here(found.hostname):
+        if found.scheme == "http" and not _is_local_host(found.hostname):
             raise ValueError("leaves this machine, which needs https")
         return value.rstrip("/")
 
     @property
     def link_range(self) -> range:
-        """link_ports; empty where there are none."""
+        """The ports of `link_ports`; empty where it is not set."""
         if self.link_ports is None:
             return range(0)
         low, high = map(int, self.link_ports.split("-"))
@@ -298,7 +298,7 @@ class Settings(BaseModel):
 
     @property
     def security(self) -> Security:
-        """What guards the ports."""
+        """The guard of the ports: the settings of TLS, identities and quotas."""
         return Security(
             tls_cert=self.tls_cert,
             tls_key=self.tls_key,
@@ -311,7 +311,7 @@ class Settings(BaseModel):
         )
 
     @model_validator(mode="after")
-    def _guarded(self) -> Self:
+    def _check_guards(self) -> Self:
         if self.trace_every and self.runtime != "ray":
             raise ValueError("trace_every: only the runtime ray tells traces")
         if (self.tls_cert is None) != (self.tls_key is None):
@@ -336,7 +336,7 @@ class Settings(BaseModel):
         return self
 
     @model_validator(mode="after")
-    def _ports(self) -> Self:
+    def _check_ports(self) -> Self:
         if self.dispatcher_ports == "same":
             if not self.port:
                 raise ValueError("dispatcher_ports: same needs a port, not 0")
@@ -349,7 +349,7 @@ class Settings(BaseModel):
         return self
 
     @model_validator(mode="after")
-    def _hosts(self) -> Self:
+    def _check_hosts(self) -> Self:
         if self.ray_address is None:
             return self
         if self.runtime != "ray":
@@ -366,7 +366,7 @@ class Settings(BaseModel):
         return self
 
 
-def _is_here(host: str) -> bool:
+def _is_local_host(host: str) -> bool:
     try:
         return is_loopback(host)
     except ValueError:
@@ -379,12 +379,11 @@ def load(
     config: Path | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Settings:
-    """The settings that hold. A flag that is None was not given.
+    """Returns the settings in force. A flag that is None was not set.
 
     config: a TOML file of top-level keys. environ: os.environ when None; PS2STREAM_PORT=7100
-    sets `port`. DATABASE_URL
-    counts where nothing else says where to keep things. Raises InvalidArgument, naming each
-    unknown or bad key and where it stood.
+    sets `port`. DATABASE_URL counts where neither `data_dir` nor `database_url` is set. Raises
+    InvalidArgument, which names each unknown or bad key and its source.
     """
     environ = os.environ if environ is None else environ
     if config is None and environ.get("PS2STREAM_CONFIG"):
@@ -393,8 +392,8 @@ def load(
     source: dict[str, str] = {}
     layers: list[tuple[str, Mapping[str, Any]]] = []
     if config is not None:
-        layers.append((str(config), _toml(config)))
-    layers.append(("environment", _environment(environ)))
+        layers.append((str(config), _read_toml(config)))
+    layers.append(("environment", _read_environment(environ)))
     layers.append(("flag", {k: v for k, v in (flags or {}).items() if v is not None}))
     for name, layer in layers:
         values.update(layer)
@@ -405,10 +404,10 @@ def load(
     try:
         return Settings(**values)
     except ValidationError as error:
-        raise InvalidArgument([_violation(e, source) for e in error.errors()]) from None
+        raise InvalidArgument([_make_violation(e, source) for e in error.errors()]) from None
 
 
-def _toml(path: Path) -> dict[str, Any]:
+def _read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
@@ -417,7 +416,7 @@ def _toml(path: Path) -> dict[str, Any]:
         raise InvalidArgument([Violation("config", f"{path} is not TOML: {error}")]) from None
 
 
-def _environment(environ: Mapping[str, str]) -> dict[str, str]:
+def _read_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return {
         key.removeprefix(PREFIX).lower(): value
         for key, value in environ.items()
@@ -438,10 +437,10 @@ _PROBLEMS = {
     "bool_type": "must be true or false",
     "literal_error": "must be {expected}",
 }
-"""What people read in place of pydantic's own words."""
+"""Descriptions by pydantic's type of error, in place of its own."""
 
 
-def _violation(error: Any, source: Mapping[str, str]) -> Violation:
+def _make_violation(error: Any, source: Mapping[str, str]) -> Violation:
     key = ".".join(str(part) for part in error["loc"])
     if not error["loc"]:  # several settings together
         field, _, problem = error["msg"].removeprefix("Value error, ").partition(": ")

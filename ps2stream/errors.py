@@ -1,4 +1,4 @@
-"""Errors that a user can meet. Each names the field, the value's problem, the limit."""
+"""Errors that a user can meet. Each names the field, what is wrong with its value, the limit."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 
 def short(value: Any) -> str:
-    """The value as an error shows it: at most 60 characters."""
+    """Returns the value as an error shows it: at most 60 characters."""
     is_json = value is None or isinstance(value, dict | list | bool)
     text = json.dumps(value, ensure_ascii=False, default=repr) if is_json else repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
 class Violation(NamedTuple):
-    """One bad field: its path in the request (`queries[3].region`) and what is wrong."""
+    """A bad field: its path in the request (`queries[3].region`) and what is wrong with it."""
 
     field: str
     description: str
@@ -41,11 +41,11 @@ class AlreadyExists(Ps2StreamError):
 
 
 class NotFound(Ps2StreamError):
-    """No such live query."""
+    """There is no such live query."""
 
 
 class ResourceExhausted(Ps2StreamError):
-    """Refused before anything was acknowledged; try again after `retry_after_ms`."""
+    """The request was refused before anything was acknowledged; retry after `retry_after_ms`."""
 
     def __init__(self, message: str, retry_after_ms: int = 50) -> None:
         self.retry_after_ms = retry_after_ms
@@ -57,29 +57,29 @@ class OverQuota(ResourceExhausted):
 
 
 class FailedPrecondition(Ps2StreamError):
-    """The state of the service forbids it: a foreign plan, a stale cursor, a level that
-    is not available."""
+    """The state of the service forbids the request: a foreign plan, a stale cursor, a level
+    that is not available."""
 
 
 class Unavailable(Ps2StreamError):
-    """The service cannot answer now; a retry is sensible."""
+    """The service cannot answer now; a retry may succeed."""
 
 
 class Cancelled(Ps2StreamError):
-    """The caller left before the work was done; nothing of it was."""
+    """The caller left before the work was done, and none of it was done."""
 
 
 class StoreFailed(Unavailable):
-    """A write failed in a way that leaves open what reached the disk: whoever owns the store
-    must end, and read it anew."""
+    """A write failed and it is unknown what reached the disk: the process that owns the store
+    must end, and its successor read the store again."""
 
 
 class Unauthenticated(Ps2StreamError):
-    """No token and no certificate that the service knows, or one that holds no more."""
+    """The caller has no token or certificate that the service knows, or it is no longer valid."""
 
 
 class PermissionDenied(Ps2StreamError):
-    """The token or certificate is known, and lacks the scope."""
+    """The token or certificate is known, but lacks the scope."""
 
 
 class DataDirectoryError(Ps2StreamError):

@@ -10,19 +10,19 @@ REQUEST_BYTES: Final = 64 * 1024  # one request but those with a query, a batch 
 QUERY_BYTES: Final = 1024 * 1024  # one query: room for POLYGON_VERTICES at full precision
 BATCH_BYTES: Final = 4 * 1024 * 1024  # one batch of queries or objects
 BATCH_ROWS: Final = 8_192  # objects, queries or ids of one batch
-PLAN_BYTES: Final = 4 * 1024 * 1024  # a plan in JSON, to be moved to
-VIOLATIONS: Final = 64  # that one error lists; the check stops there
+PLAN_BYTES: Final = 4 * 1024 * 1024  # a plan in JSON that is to be applied
+VIOLATIONS: Final = 64  # violations that one error lists; the check stops there
 TEXT_BYTES: Final = 64 * 1024  # the text of one object
-FOLDED_TEXT_BYTES: Final = 128 * 1024  # the same once folded: U+FDFA grows elevenfold
+FOLDED_TEXT_BYTES: Final = 128 * 1024  # the same text after folding: U+FDFA grows elevenfold
 
 EXPRESSION_BYTES: Final = 8 * 1024
 EXPRESSION_TERMS: Final = 64  # distinct terms
 EXPRESSION_DEPTH: Final = 8  # nested parentheses
-EXPRESSION_CONJUNCTS: Final = 64  # above it the clause rule posts (algorithms.md 1.2)
+EXPRESSION_CONJUNCTS: Final = 64  # beyond them the clause rule chooses postings (algorithms.md 1.2)
 TOKEN_BYTES: Final = 128  # longer tokens are cut, not refused
 
-WAITING_UPDATES: Final = 262_144  # inserts a dispatcher has not answered; deletes as many again
-WAITING_BYTES: Final = 64 * 1024 * 1024  # of these inserts; of these deletes as many again
+WAITING_UPDATES: Final = 262_144  # inserts not yet answered in a dispatcher; as many deletes again
+WAITING_BYTES: Final = 64 * 1024 * 1024  # bytes of these inserts; the deletes have as many again
 WAITING_QUESTIONS: Final = 4096  # look-ups and sessions that the sequencer has not answered
 
 LAT_MAX: Final = 90.0

@@ -16,14 +16,17 @@ _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:
-    """What was passed as `extra`; what begins with an underscore is Ray's."""
-    given = record.__dict__.items()
-    return {k: v for k, v in given if k not in _STANDARD and not k.startswith("_")}
+    """Returns the fields passed as `extra`, without Ray's, which begin with an underscore."""
+    attributes = record.__dict__.items()
+    return {k: v for k, v in attributes if k not in _STANDARD and not k.startswith("_")}
 
 
 class Formatter(logging.Formatter):
-    """As JSON: ts (RFC 3339, UTC), level, logger, actor and epoch where an actor said it,
-    message, fields (what was passed as `extra`), exception. Else a line for people."""
+    """Formats a record as a line for people or as a JSON object.
+
+    The object has ts (RFC 3339, UTC), level, logger, actor and epoch where an actor logged it,
+    message, fields (those passed as `extra`) and exception.
+    """
 
     def __init__(self, as_json: bool = False) -> None:
         super().__init__("%(levelname)s %(name)s: %(message)s")
@@ -35,30 +38,33 @@ class Formatter(logging.Formatter):
             line = super().format(record)
             return line if not actor else line.replace(": ", f": {actor}: ", 1)
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        said: dict[str, Any] = {
+        entry: dict[str, Any] = {
             "ts": at.replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "logger": record.name,
         }
         if actor:
-            said |= {"actor": actor, "epoch": getattr(record, "epoch", 0)}
-        said["message"] = record.getMessage()
+            entry |= {"actor": actor, "epoch": getattr(record, "epoch", 0)}
+        entry["message"] = record.getMessage()
         if fields := fields_of(record):
-            said["fields"] = fields
+            entry["fields"] = fields
         if found := record.exc_text or (record.exc_info and self.formatException(record.exc_info)):
-            said["exception"] = found
+            entry["exception"] = found
         try:
-            return json.dumps(said, default=str, allow_nan=False)
-        except (TypeError, ValueError):  # JSON has no such number, or it holds itself
-            said["fields"] = {name: str(value) for name, value in fields.items()}
-            return json.dumps(said, default=str)
+            return json.dumps(entry, default=str, allow_nan=False)
+        except (TypeError, ValueError):  # NaN or infinity, or a value that contains itself
+            entry["fields"] = {name: str(value) for name, value in fields.items()}
+            return json.dumps(entry, default=str)
 
 
 def configure(
     level: int = logging.INFO, *, as_json: bool = False, stream: TextIO | None = None
 ) -> None:
-    """Send the package's log to `stream` (standard error when None). As JSON, also what others
-    log, warnings, and what ends a thread, so that no line there is anything else."""
+    """Sends the package's log to `stream` (standard error when None).
+
+    With `as_json` also the logs of other packages, warnings, and exceptions that end threads, so
+    that every line there is JSON.
+    """
     handler = Lines(stream or sys.stderr)
     handler.setFormatter(Formatter(as_json))
     logger = logging.getLogger("ps2stream")
@@ -66,27 +72,27 @@ def configure(
     logger.setLevel(level)
     logger.propagate = False
     others = [found for found in logging.root.handlers if not isinstance(found, Lines)]
-    if as_json and not others:  # else somebody sees to them
+    if as_json and not others:  # otherwise the embedding program handles them
         logging.root.handlers[:] = [handler]
         logging.captureWarnings(True)
-        threading.excepthook = _ended
+        threading.excepthook = _log_thread_end
 
 
 class Lines(logging.StreamHandler[TextIO]):
-    """Writes records as lines; one that cannot be written is told of in one."""
+    """Writes records as lines; a line of its own reports one that cannot be written."""
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """The record's arguments do not fit its message, or the stream is gone."""
+        """Reports a record whose arguments do not fit its message, or a stream that is gone."""
         where = f"{record.pathname}:{record.lineno}"
-        said = logging.LogRecord(
+        report = logging.LogRecord(
             record.name, logging.ERROR, record.pathname, record.lineno,
             "a line of the log could not be written, by %s", (where,), None,
         )  # fmt: skip
         with contextlib.suppress(OSError, ValueError):
-            self.stream.write(self.format(said) + self.terminator)
+            self.stream.write(self.format(report) + self.terminator)
 
 
-def _ended(found: threading.ExceptHookArgs) -> None:
+def _log_thread_end(found: threading.ExceptHookArgs) -> None:
     name = "a thread" if found.thread is None else found.thread.name
     if found.exc_value is not None and not isinstance(found.exc_value, SystemExit):
         logging.getLogger("ps2stream").error("%s ended", name, exc_info=found.exc_value)

@@ -1,4 +1,4 @@
-"""What guards a service's port: TLS, who may do what, and how much. Values, no I/O."""
+"""The guard of a service's ports: TLS, who may do what, and how much. Values, no I/O."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 INTAKE_BYTES = 16 << 20
-"""Of publications that a dispatcher has accepted and not yet routed and synced."""
+"""Bytes of publications that a dispatcher has accepted and not yet routed and synced."""
 QUOTA_RETRY_MS = 1000
-"""When to ask again after a quota on what a tenant has."""
+"""Time until a retry makes sense after a tenant has reached a quota on what it has."""
 DEFAULT = "default"
-"""The quotas of tenants without any of their own."""
+"""The name of the quota that fills in what a tenant's own leaves open."""
 TENANT = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,63})")
-"""A tenant's name. The empty one is the default tenant, which data directories had before."""
+"""A tenant's name. The default tenant, the only one of older data directories, has an empty one."""
 
 TenantName = Annotated[str, StringConstraints(pattern=rf"^(?:{TENANT.pattern})?$")]
 
 
 class Scope(enum.StrEnum):
-    """What an identity may do."""
+    """A permission of an identity."""
 
     PUBLISH = "publish"
-    SUBSCRIBE = "subscribe"  # insert, see and delete queries, and take their matches
+    SUBSCRIBE = "subscribe"  # insert, see and delete queries, and receive their matches
     ADMIN = "admin"  # look after the whole service, all tenants
 
 
@@ -36,14 +36,14 @@ class _Value(BaseModel):
 
 
 class Identity(_Value):
-    """What the bearer of a client certificate is: `[identities."spiffe://example.org/feed"]`."""
+    """The bearer of a client certificate: `[identities."spiffe://example.org/feed"]`."""
 
     tenant: TenantName = ""
     scopes: frozenset[Scope] = Field(min_length=1)
 
 
 class Quota(_Value):
-    """What one tenant may have and do; a limit that is None does not hold."""
+    """The limits of one tenant; None stands for no limit."""
 
     queries: int | None = Field(default=None, ge=1, description="live queries")
     sessions: int | None = Field(default=None, ge=1, description="sessions ever named")
@@ -61,11 +61,11 @@ class Quotas(_Value):
 
     @property
     def limited(self) -> bool:
-        """Whether there is any."""
+        """True when any tenant has a quota."""
         return bool(self.by_tenant)
 
     def of(self, tenant: str) -> Quota:
-        """What a tenant's own table leaves open, the default one says."""
+        """Returns the quota of a tenant: its own table over the default one."""
         base = self.by_tenant.get(DEFAULT, Quota())
         own = self.by_tenant.get(tenant)
         return base if own is None else base.model_copy(update=own.model_dump(exclude_unset=True))
@@ -85,10 +85,10 @@ class Security(_Value):
     quotas: Quotas = NO_QUOTAS
     intake_bytes: int = INTAKE_BYTES
     dispatchers: int = 1
-    """Each grants its share of the quotas on rates and streams."""
+    """Number of dispatchers; each grants its share of the quotas on rates and streams."""
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches `host`. Raises ValueError when it is neither an IP
-    address nor localhost."""
+    """Returns whether only this machine reaches `host`. Raises ValueError when it is neither an
+    IP address nor localhost."""
     return host == "localhost" or ipaddress.ip_address(host).is_loopback

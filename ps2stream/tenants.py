@@ -1,7 +1,8 @@
-"""Tenants: the names of each stand under `tenant NUL`, so that no two of them ever meet.
+"""Tenants: the names of each tenant are stored with the prefix `tenant NUL`, so that the names
+of two tenants never clash.
 
-The default tenant has no name and no prefix: its names are those of data directories that
-know no tenants. No client's name holds a NUL.
+The default tenant has no name and no prefix: its names look as in data directories from before
+there were tenants. No client's name contains a NUL.
 """
 
 from __future__ import annotations
@@ -17,39 +18,39 @@ Column = tuple[I64, U8]
 
 
 def key(tenant: str) -> bytes:
-    """What tells tenants apart where there is no name: `tenant NUL`."""
+    """Returns the prefix `tenant NUL`, which identifies a tenant where there is no name."""
     return f"{tenant}{SEPARATOR}".encode()
 
 
 def key_of(name: bytes) -> bytes:
-    """The key of the tenant whose name this is."""
+    """Returns the key of the tenant that owns a stored name."""
     tenant, found, _ = name.partition(b"\0")
     return tenant + b"\0" if found else b"\0"
 
 
 def under(tenant: str, name: str) -> str:
-    """A client's name as it is kept; an empty one, which names nothing, stays empty."""
+    """Returns a client's name as it is stored; an empty one, which names nothing, stays empty."""
     return f"{tenant}{SEPARATOR}{name}" if tenant and name else name
 
 
 def column_under(tenant: str, column: Column) -> Column:
-    """Ids of one tenant's clients as they are kept."""
+    """Returns the ids of one tenant's clients as they are stored."""
     if not tenant:
         return column
     off, data = column
     prefix = np.frombuffer(key(tenant), np.uint8)
     rows, size = len(off) - 1, len(prefix)
-    kept = np.insert(data, np.repeat(off[:-1], size), np.tile(prefix, rows))
-    return off + size * np.arange(rows + 1), kept
+    stored = np.insert(data, np.repeat(off[:-1], size), np.tile(prefix, rows))
+    return off + size * np.arange(rows + 1), stored
 
 
 def own(names: Sequence[str]) -> list[str]:
-    """The clients' names, of names as they are kept."""
+    """Returns the clients' own names for stored names."""
     return [name.rpartition(SEPARATOR)[2] for name in names]
 
 
 def own_start(off: I64, data: U8) -> I64:
-    """Where the client's name begins in each row of kept names; it ends with the row."""
+    """Returns where the client's own name begins in each stored row; it ends with the row."""
     start = off[:-1].copy()
     at = np.flatnonzero(data[off[0] : off[-1]] == 0) + off[0]
     if len(at):

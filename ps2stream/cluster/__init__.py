@@ -1,1 +1,1 @@
-"""Composition: the machines wired together, in one process or as Ray actors."""
+"""The composition of a service: its machines in one process or as Ray actors."""

@@ -1,5 +1,5 @@
-"""The actors behind the dispatchers: each a shell around its machine, which adds what a machine
-must not know: threads, the clock, files."""
+"""The shells of workers, mergers, sequencer and controller: each adds to its machine what a
+machine must not know, which is threads, the clock and files."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from ps2stream.protocol.messages.updates import UpdateRequest
 from ps2stream.protocol.ports import Store
 from ps2stream.store.places import Place
 
-COPY_S = 0.002  # between two looks at whether a copy is done, where updates wait for it
+COPY_S = 0.002  # between two checks whether a copy is done, while updates wait for it
 MERGING = 1024  # sampled batches whose completion a merger waits for, at most
 
 
 class WorkerShell(Shell):
-    """A worker. Another thread makes its snapshots."""
+    """The shell of a worker. Another thread makes its snapshots."""
 
     def __init__(
         self, address: Address, epoch: int, topology: Topology, policy: Policy = NO_SNAPSHOTS
@@ -36,7 +36,9 @@ class WorkerShell(Shell):
         super().__init__(address, epoch)
         self.saver = Saver(policy, self.name, address.index, topology.plan.route, epoch)
         self.machine = topology.worker(address.index, self.saver.load())
-        self._writer = threading.Thread(target=self._save, daemon=True, name=f"{self.name}-saver")
+        self._writer = threading.Thread(
+            target=self._save_snapshots, daemon=True, name=f"{self.name}-saver"
+        )
 
     @property
     def busy(self) -> bool:
@@ -47,7 +49,7 @@ class WorkerShell(Shell):
             time.sleep(COPY_S)
         self.post(self.saver.thaw(self.machine, time.monotonic()))
         for frame in frames:
-            if self.saver.frozen:  # else updates would wait for all of these
+            if self.saver.frozen:  # otherwise updates would wait until all frames are handled
                 self.post(self.saver.thaw(self.machine, time.monotonic()))
             self.post(matched(self.machine, frame, self.meter))
 
@@ -66,7 +68,7 @@ class WorkerShell(Shell):
         self._writer.start()
 
     def stop(self) -> None:
-        """Keep what was applied."""
+        """Stops the threads and keeps what was applied in a last snapshot, if that is worth it."""
         super().stop()
         self.saver.wanted.set()
         if self._writer.is_alive():
@@ -78,10 +80,10 @@ class WorkerShell(Shell):
         return super().status() | counters_of(self.machine) | {"snapshot": self.saver.status()}
 
     def holds(self) -> bool:
-        """Whether nobody else can be in its place."""
+        """Returns whether no other incarnation can be in its place."""
         return not self.lapsed
 
-    def _save(self) -> None:
+    def _save_snapshots(self) -> None:
         while not self._stopping.is_set():
             self.saver.wanted.wait()
             with self.watched():
@@ -93,8 +95,10 @@ class WorkerShell(Shell):
 
 
 class MergerShell(Shell):
-    """A merger: nothing leaves before what it follows from is durable. While one thread syncs,
-    the other goes on; what it would send waits for the next sync."""
+    """The shell of a merger, which sends nothing before what it follows from is durable.
+
+    While one thread syncs, the other goes on; what it would send waits for the next sync.
+    """
 
     def __init__(self, address: Address, epoch: int, topology: Topology, logs: Logs) -> None:
         super().__init__(address, epoch)
@@ -105,8 +109,8 @@ class MergerShell(Shell):
         self._waiting: list[Send] = []  # until the next sync
         self._due = False  # something was appended since the last one began
         self._syncing = False
-        self._merging: dict[Key, int] = {}  # sampled batches: since when, Unix ns
-        self._syncer = threading.Thread(target=self._sync, daemon=True, name=f"{self.name}-log")
+        self._merging: dict[Key, int] = {}  # sampled batches: when they began, Unix ns
+        self._syncer = threading.Thread(target=self._sync_log, daemon=True, name=f"{self.name}-log")
 
     @property
     def busy(self) -> bool:
@@ -122,7 +126,7 @@ class MergerShell(Shell):
                         self._merging.setdefault(key, now)
         with self.meter.time("merge"):
             sends = self.machine.on_many(frames)
-        self._commit(sends)
+        self._commit_sends(sends)
 
     def post(self, sends: list[Send]) -> None:
         super().post(sends)
@@ -133,16 +137,16 @@ class MergerShell(Shell):
                     traces.part("merge", key, begun, time.time_ns())
 
     def joined(self, peer: Address) -> None:
-        self._commit(self.machine.joined(peer))
+        self._commit_sends(self.machine.joined(peer))
 
     def lost(self, peer: Address) -> None:
-        self._commit(self.machine.lost(peer))
+        self._commit_sends(self.machine.lost(peer))
 
     def tick(self) -> None:
         sends = self.machine.tick(wall_clock_ms())
         if self._reporter.due:
             sends += self._reporter.report(self.machine.highest)
-        self._commit(sends)
+        self._commit_sends(sends)
 
     def start(
         self, exits: bool = False, metrics_s: float = 0.0, tracing: Tracing = NO_TRACES
@@ -151,7 +155,7 @@ class MergerShell(Shell):
         self._syncer.start()
 
     def stop(self) -> None:
-        """Keep what was acknowledged lately, and close the log."""
+        """Stops the threads, syncs the last acknowledgements, and closes the log."""
         super().stop()
         with self._changed:
             self._changed.notify()
@@ -165,11 +169,11 @@ class MergerShell(Shell):
 
     @property
     def unsynced(self) -> bool:
-        """Whether `sync` is to be called."""
+        """True when `sync` should be called."""
         return self._due or bool(self._waiting)
 
     def sync(self) -> None:
-        """Make durable what was done, and send what waited for it. On one thread."""
+        """Makes durable what was done, and sends what waited for that. On one thread only."""
         with self._changed:
             sends, self._waiting = self._waiting, []
             self._due, self._syncing = False, True
@@ -179,7 +183,7 @@ class MergerShell(Shell):
         with self._changed:
             self._syncing = False
 
-    def _commit(self, sends: list[Send]) -> None:
+    def _commit_sends(self, sends: list[Send]) -> None:
         unsynced = self.machine.hand_over()
         with self._changed:
             self._due |= unsynced
@@ -189,7 +193,7 @@ class MergerShell(Shell):
                 return
         self.post(sends)
 
-    def _sync(self) -> None:
+    def _sync_log(self) -> None:
         while not self._stopping.is_set():
             with self.watched():
                 with self._changed:
@@ -199,7 +203,7 @@ class MergerShell(Shell):
 
 
 class SequencerShell(Shell):
-    """The sequencer: what has queued up while a commit ran goes into the next one."""
+    """The shell of the sequencer: requests that queue up during a commit go into the next one."""
 
     def __init__(self, address: Address, place: Place, topology: Topology, first: bool) -> None:
         analysis = json.dumps(topology.plan.analysis.to_dict())
@@ -212,24 +216,26 @@ class SequencerShell(Shell):
         self._lock = threading.Lock()
 
     def pair_logs(self, logs: Logs, accept_loss: bool) -> None:
-        """See pairing.pair_logs; before anybody else has a log. An older ledger that goes on is
-        read anew: its LSNs begin above those of the logs."""
+        """Pairs the logs with the ledger (see pairing.pair_logs) before others open a log.
+
+        An older ledger that goes on is read again: its LSNs now begin above those of the logs.
+        """
         pair_logs(logs, self._ledger, self._topology, accept_loss, self._found_lsn)
         if self._ledger.lsn != self.machine.lsn:
             self.machine = self._topology.sequencer(self._ledger, self.epoch, restarts=True)
 
     def admit(self, peers: list[Address]) -> list[int]:
-        """New epochs for new incarnations of these."""
+        """Returns new epochs for new incarnations of these peers."""
         with self._lock:
             return [self._ledger.epoch(*peer) for peer in peers]
 
     def fence(self, dispatcher: int) -> None:
-        """Wait no longer for this dispatcher."""
+        """Stops waiting for the incarnation of this dispatcher that has died."""
         with self._lock:
             self.post(self.machine.fence(dispatcher))
 
     def identity(self) -> int:
-        """The number of the data directory."""
+        """Returns the number that identifies the data directory."""
         return self._ledger.identity
 
     def handle(self, frames: list[Frame]) -> None:
@@ -250,12 +256,12 @@ class SequencerShell(Shell):
             self.post(self.machine.tick(wall_clock_ms()))
 
     def workers(self, running: int) -> int:
-        """See SequencerMachine.run."""
+        """Returns how many workers are wanted; see SequencerMachine.run."""
         with self._lock:
             return self.machine.run(running)
 
     def stop(self) -> None:
-        """Commit what is queued and close the ledger."""
+        """Stops the thread and closes the ledger."""
         super().stop()
         self._ledger.close()
 
@@ -264,7 +270,7 @@ class SequencerShell(Shell):
 
 
 class ControllerShell(Shell):
-    """The controller, which keeps nothing."""
+    """The shell of the controller, which keeps nothing."""
 
     def __init__(self, address: Address, epoch: int, topology: Topology) -> None:
         super().__init__(address, epoch)

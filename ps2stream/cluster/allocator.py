@@ -1,4 +1,4 @@
-"""The C allocator of a process that takes large messages in and lets go of them.
+"""Settings of the C allocator for a process that receives and frees large messages.
 
 glibc raises its threshold for separate mappings when one is freed, up to 32 MiB; from then on
 the largest messages lie in heaps of many threads, and what is freed there between smaller pieces
@@ -16,18 +16,18 @@ import pyarrow as pa
 from ps2stream.observability.process import resident_bytes
 
 LARGE_BYTES = 4 << 20
-"""Pieces from this size on go back to the system when they are freed."""
+"""Pieces of at least this size go back to the system when they are freed."""
 FREE_BYTES = 256 << 20
-"""What may be free at the end of a heap before it shrinks by itself."""
+"""How much may be free at the end of a heap before it shrinks by itself."""
 SPARE_BYTES = 64 << 20
-"""How much more than it needs a process may keep once it has rested."""
+"""How much more than it needs an idle process may keep."""
 REST_BYTES = 4 << 20
-"""Logged between two looks: who logs less rests."""
+"""Bytes logged between two checks below which a process counts as idle."""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
 def bound_heaps() -> None:
-    """Fixes the thresholds; the number of heaps is fixed by the environment, for Ray has begun
+    """Fixes the thresholds. The environment limits the number of heaps, since Ray has created
     many by then. Does nothing where the C library is not glibc."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
@@ -36,7 +36,7 @@ def bound_heaps() -> None:
 
 
 def return_free_memory() -> None:
-    """Gives what is free in the heaps back to the system."""
+    """Returns the free memory of the heaps to the system."""
     pa.default_memory_pool().release_unused()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
@@ -44,7 +44,7 @@ def return_free_memory() -> None:
 
 
 class MemoryReturn:
-    """Gives free memory back once a process rests after a flood."""
+    """Returns free memory to the system once a process is idle after a flood."""
 
     def __init__(
         self,
@@ -57,9 +57,9 @@ class MemoryReturn:
         self._logged_bytes = 0
 
     def look(self, logged_bytes: int) -> None:
-        """From time to time. logged_bytes: since the start."""
-        rests = logged_bytes - self._logged_bytes < REST_BYTES
+        """Checks whether to return memory; called now and then. logged_bytes: since the start."""
+        is_idle = logged_bytes - self._logged_bytes < REST_BYTES
         self._logged_bytes = logged_bytes
-        if rests and self._measure() > self._needed_bytes + SPARE_BYTES:
+        if is_idle and self._measure() > self._needed_bytes + SPARE_BYTES:
             self._give_back()
             self._needed_bytes = self._measure()

@@ -1,4 +1,4 @@
-"""The rounds of a service's own process: how all actors do, told to the dispatchers."""
+"""The regular census in a service's own process, which it sends to the dispatchers."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from ps2stream.observability.process import wall_clock_ms
 
 log = logging.getLogger("ps2stream.cluster")
 EVERY_S = 2.0
-"""One status of each actor, which takes it under 1 ms."""
+"""Time between two censuses; the status that each asks for takes an actor under 1 ms."""
 STOP_S = 1.0
 
 
 class CensusRounds:
-    """Until `stop`, on a thread of its own. `note` gives dispatchers a part of their status."""
+    """Takes a census regularly until `stop`, on a thread of its own. `note` adds a part to the
+    status of the dispatchers."""
 
     def __init__(
         self, status: Callable[[], Statuses], note: Callable[[Mapping[str, Any]], None]
@@ -27,7 +28,7 @@ class CensusRounds:
         self._note = note
         self._taker = CensusTaker()
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True, name="census")
+        self._thread = threading.Thread(target=self._take_censuses, daemon=True, name="census")
 
     def start(self) -> None:
         self._thread.start()
@@ -37,11 +38,11 @@ class CensusRounds:
         if self._thread.is_alive():
             self._thread.join(STOP_S)
 
-    def _run(self) -> None:
+    def _take_censuses(self) -> None:
         failed = False
         while True:
             try:
-                # None at all: Ray is being started again, which the age of the census tells.
+                # Empty while Ray is being restarted, which shows in the age of the census.
                 if statuses := self._status():
                     census = self._taker.take(statuses, time.monotonic(), wall_clock_ms())
                     self._note({"census": census})

@@ -1,4 +1,4 @@
-"""What `ps2stream doctor` looks at; nothing is changed by it."""
+"""The checks of `ps2stream doctor`, which change nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ps2stream.store.ledger import Ledger
 
 PYTHON = (3, 11)
 SQLITE = (3, 51, 3)
-"""The first without a bug that damages write-ahead logs."""
+"""The first version without a bug that damages write-ahead logs."""
 JAVA = 17
 FILES = 4096
 LOW_BYTES, LOW_SHARE = 1 << 30, 0.1
@@ -36,7 +36,7 @@ _PACKAGES = ("apsw", "grpcio", "numba", "numpy", "protobuf", "pyarrow", "pyzmq",
 
 
 class Finding(NamedTuple):
-    """What was looked at, what was found there, and what to do; no advice where it is ok."""
+    """The result of a check: its subject, what it found, and what to do; no advice if it is ok."""
 
     verdict: Literal["ok", "warn", "fail"]
     what: str
@@ -45,7 +45,7 @@ class Finding(NamedTuple):
 
 
 def check_all(settings: Settings) -> Iterator[Finding]:
-    """All checks, those of the machine first."""
+    """Makes all checks, those of the machine first."""
     yield check_python()
     yield check_packages()
     yield check_files()
@@ -62,7 +62,7 @@ def check_all(settings: Settings) -> Iterator[Finding]:
 
 
 def check_python() -> Finding:
-    """Returns what this interpreter is."""
+    """Checks the version of this interpreter."""
     found = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info < PYTHON:
         return Finding("fail", "python", found, "install Python 3.11 or newer")
@@ -70,7 +70,7 @@ def check_python() -> Finding:
 
 
 def check_packages() -> Finding:
-    """Returns the versions of the packages that the service cannot do without."""
+    """Checks the packages that the service needs, and the version of SQLite."""
     import apsw
 
     versions: dict[str, str] = {}
@@ -79,15 +79,15 @@ def check_packages() -> Finding:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             return Finding("fail", "packages", f"{name} is missing", "pip install ps2stream again")
-    told = ", ".join(f"{name} {version}" for name, version in versions.items())
+    listed = ", ".join(f"{name} {version}" for name, version in versions.items())
     library = apsw.sqlite_lib_version()
     if tuple(map(int, library.split("."))) < SQLITE:
         return Finding("fail", "packages", f"SQLite {library}", "pip install -U apsw")
-    return Finding("ok", "packages", f"{told}, SQLite {library}")
+    return Finding("ok", "packages", f"{listed}, SQLite {library}")
 
 
 def check_files() -> Finding:
-    """Returns how many files a process may have open."""
+    """Checks how many files a process may have open."""
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= most < FILES:
         advice = f"raise it to {FILES} or more: LimitNOFILE of the systemd unit, or ulimit -n"
@@ -96,26 +96,26 @@ def check_files() -> Finding:
 
 
 def check_java() -> Finding:
-    """Returns which Java there is; only planning with Spark needs it."""
+    """Checks the version of Java, which only planning with Spark needs."""
     home = os.environ.get("JAVA_HOME")
     program = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     advice = f"install Java {JAVA} or newer where plans are made (`ps2stream plan`)"
     if program is None:
         return Finding("warn", "java", "none", advice)
     try:
-        told = subprocess.run(
+        output = subprocess.run(
             [program, "-version"], check=False, capture_output=True, text=True, timeout=30
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return Finding("warn", "java", f"{program} does not run: {error}", advice)
-    version = re.search(r'version "(\d+)([^"]*)"', told.stderr)
+    version = re.search(r'version "(\d+)([^"]*)"', output.stderr)
     if version is None or int(version[1]) < JAVA:
-        return Finding("warn", "java", " ".join(told.stderr.split()[:3]) or program, advice)
+        return Finding("warn", "java", " ".join(output.stderr.split()[:3]) or program, advice)
     return Finding("ok", "java", version[1] + version[2])
 
 
 def check_shared_memory(folder: Path) -> Finding:
-    """Returns whether Ray has room for its object store."""
+    """Checks whether Ray has room for its object store."""
     try:
         free = shutil.disk_usage(folder).free
     except OSError as error:
@@ -128,7 +128,7 @@ def check_shared_memory(folder: Path) -> Finding:
 
 
 def check_port(host: str, port: int, runs: bool) -> Finding:
-    """Returns whether the port is free; `runs`: the service may have it."""
+    """Checks whether the port is free; with `runs` the service itself may have it."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -143,7 +143,7 @@ def check_port(host: str, port: int, runs: bool) -> Finding:
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether a service runs on the data directory."""
+    """Returns whether a service runs on the data directory."""
     try:
         with (folder / "lock").open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -155,7 +155,7 @@ def is_locked(folder: Path) -> bool:
 
 
 def check_directory(folder: Path) -> Iterator[Finding]:
-    """Rights, room, clock, format, and whether ledger and logs belong together."""
+    """Checks rights, room, clock and format, and whether ledger and logs belong together."""
     if not folder.exists():
         yield Finding("ok", "data directory", f"{folder} is not there yet; `serve` makes it")
         yield _check_room(next(p for p in folder.absolute().parents if p.exists()))
@@ -163,7 +163,7 @@ def check_directory(folder: Path) -> Iterator[Finding]:
     yield (rights := _check_rights(folder))
     yield _check_room(folder)
     if rights.verdict == "fail":
-        return  # what else is wrong cannot be told from that
+        return  # this may be the cause of whatever else fails
     yield _check_clock(folder)
     if not _size_of(folder / "ledger.db"):
         if _size_of(folder / "mark"):
@@ -178,8 +178,8 @@ def check_directory(folder: Path) -> Iterator[Finding]:
         yield Finding("fail", "ledger", str(error), "restore a backup (ps2stream restore)")
         return
     if seen.format != Ledger.FORMAT:
-        told = f"format {seen.format}, this version reads {Ledger.FORMAT}"
-        yield Finding("fail", "ledger", told, "use the version that wrote it")
+        found = f"format {seen.format}, this version reads {Ledger.FORMAT}"
+        yield Finding("fail", "ledger", found, "use the version that wrote it")
         return
     yield Finding("ok", "ledger", f"format {seen.format}, up to LSN {seen.lsn}")
     if seen.mismatches:
@@ -190,39 +190,39 @@ def check_directory(folder: Path) -> Iterator[Finding]:
 
 
 def _size_of(path: Path) -> int:
-    """Bytes; 0 for a file that is not there."""
+    """Returns the bytes of a file; 0 if it does not exist."""
     return path.stat().st_size if path.exists() else 0
 
 
 def _check_rights(folder: Path) -> Finding:
     held = folder.stat()
     mode = stat.S_IMODE(held.st_mode)
-    told = f"{folder}, owner {held.st_uid}, mode {mode:04o}"
+    found = f"{folder}, owner {held.st_uid}, mode {mode:04o}"
     what = "data directory"
     if held.st_uid != os.geteuid():
         advice = f"run as its owner, not as {os.geteuid()}"
-        return Finding("fail" if os.geteuid() else "warn", what, told, advice)
+        return Finding("fail" if os.geteuid() else "warn", what, found, advice)
     if (obstacle := find_obstacle(folder / "lock")) is not None:
-        return Finding("fail", what, f"{told}: {obstacle.strerror}", "make it writable")
+        return Finding("fail", what, f"{found}: {obstacle.strerror}", "make it writable")
     if mode & 0o077 and (foreign := find_foreign(folder)):
         advice = f"use a directory of its own, or chmod 700 {folder}"
-        return Finding("fail", what, f"{told}, holds files of others, as {foreign}", advice)
+        return Finding("fail", what, f"{found}, holds files of others, as {foreign}", advice)
     if mode & 0o077:
-        return Finding("warn", what, told, f"chmod 700 {folder}; the next start does it")
-    return Finding("ok", what, told)
+        return Finding("warn", what, found, f"chmod 700 {folder}; the next start does it")
+    return Finding("ok", what, found)
 
 
 def _check_room(folder: Path) -> Finding:
     room = shutil.disk_usage(folder)
-    told = f"{room.free >> 20} MiB of {room.total >> 20} free"
+    found = f"{room.free >> 20} MiB of {room.total >> 20} free"
     if room.free < LOW_BYTES or room.free < LOW_SHARE * room.total:
         advice = "make room: a full disk refuses inserts and objects"
-        return Finding("warn", "disk", told, advice)
-    return Finding("ok", "disk", told)
+        return Finding("warn", "disk", found, advice)
+    return Finding("ok", "disk", found)
 
 
 def _check_clock(folder: Path) -> Finding:
-    """A clock that went back makes retention and tokens last too long."""
+    """Checks the clock: one that was set back makes retention and tokens last too long."""
     ahead_s = max((p.stat().st_mtime for p in folder.iterdir()), default=0.0) - time.time()
     if ahead_s > 60:
         advice = "set the clock (chronyc tracking, timedatectl)"

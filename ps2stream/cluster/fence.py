@@ -1,8 +1,8 @@
-"""Who may speak: the head of every message, and which of them count.
+"""The head of every message, and the fence that refuses messages by it.
 
-A receiver keeps the highest epoch and number of each sender. What comes from an earlier
-incarnation, again, or late is refused, so a link is first in, first out, without repeats,
-but perhaps with holes (docs/decisions/0006).
+A receiver keeps the highest epoch and number of each sender. It refuses messages of earlier
+incarnations, repeated and late ones, so a link is first in, first out, without repeats, but
+perhaps with holes (docs/decisions/0006).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _VERSION = 2
 
 
 class Head(NamedTuple):
-    """The sender, its epoch, the number of its message on this link, from 1, and when it was
-    sent: seconds of the machine's monotonic clock; 0: to one that has another clock."""
+    """The head of a message: the sender, its epoch, and the number of the message on this link,
+    from 1. `sent` is in seconds of the host's monotonic clock; 0: the receiver has another."""
 
     sender: Address
     epoch: int
@@ -35,7 +35,7 @@ class Head(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes) -> Head:
-        """Raises FrameError."""
+        """Decodes a head. Raises FrameError."""
         if len(data) != _HEAD.size:
             raise FrameError(f"a head has {_HEAD.size} bytes, not {len(data)}")
         magic, version, role, index, epoch, number, sent = _HEAD.unpack(data)
@@ -45,18 +45,18 @@ class Head(NamedTuple):
 
 
 class Fence:
-    """The highest epoch and number of each sender. `refused` counts what was not taken."""
+    """The highest epoch and number of each sender. `refused` counts messages not accepted."""
 
     def __init__(self) -> None:
         self._last: dict[Address, tuple[int, int]] = {}
         self.refused = 0
 
     def raise_to(self, sender: Address, epoch: int) -> None:
-        """This incarnation has come; nothing of an earlier one counts any more."""
+        """Refuses messages of incarnations of `sender` before this one."""
         self._last[sender] = max(self._last.get(sender, (0, 0)), (epoch, 0))
 
     def accept(self, head: Head) -> bool:
-        """Whether to take the message."""
+        """Returns whether the message counts, and notes it if so."""
         now = (head.epoch, head.number)
         if now <= self._last.get(head.sender, (0, 0)):
             self.refused += 1

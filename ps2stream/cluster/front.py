@@ -1,4 +1,4 @@
-"""The dispatcher's actor: its machine behind the edge, and the gRPC server."""
+"""The shell of a dispatcher: its machine behind the edge, and the gRPC server."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 
 LOOK_S = 2.0
-"""Between two looks whether memory is to be given back."""
+"""Time between two checks whether to return memory to the system."""
 
 
 class DispatcherShell(Shell):
-    """A dispatcher."""
+    """The shell of a dispatcher."""
 
     def __init__(
         self, address: Address, epoch: int, topology: Topology, logs: Logs, identity: int
@@ -74,15 +74,15 @@ class DispatcherShell(Shell):
         self, exits: bool = False, metrics_s: float = 0.0, tracing: Tracing = NO_TRACES
     ) -> None:
         super().start(exits, metrics_s, tracing)
-        threading.Thread(target=self._sync, daemon=True, name=f"{self.name}-log").start()
+        threading.Thread(target=self._sync_objects, daemon=True, name=f"{self.name}-log").start()
 
     def ready(self) -> bool:
-        """Whether it has caught up and may serve."""
+        """Returns whether the dispatcher has caught up with the ledger and may serve."""
         return self.edge.machine.ready
 
     def serve(self, host: str, port: int, security: Security, private: Path | None = None) -> int:
-        """Open the gRPC endpoint; the port that it has. Raises when it is in use. private: the
-        Unix socket of another one."""
+        """Opens the gRPC endpoint and returns its port. Raises when it is in use. `private` is
+        the path of a second endpoint, a Unix socket."""
         from ps2stream.service.server import serve, serve_privately
 
         self._servers.append(serve(self.edge, host, port, security))
@@ -91,25 +91,25 @@ class DispatcherShell(Shell):
         return self._servers[0].port
 
     def note(self, parts: Mapping[str, Any]) -> None:
-        """What else `status` is to tell."""
+        """Adds these parts to what `status` returns."""
         self.edge.note(parts)
 
     def locate(self, endpoints: Sequence[str]) -> None:
-        """Where clients reach the dispatchers, HOST:PORT by index."""
+        """Sets where clients reach the dispatchers, HOST:PORT by index."""
         self.edge.endpoints = endpoints
 
     def stop(self) -> None:
-        """Take no new calls, let running ones finish for a moment."""
+        """Accepts no new calls, and lets running ones finish for a moment."""
         for server in self._servers:
             server.stop(1.0)
         super().stop()  # a straggling handler finds the links closed
         self._unsynced.set()
 
     def status(self) -> dict[str, Any]:
-        served = self._servers[0].status() if self._servers else {}
-        return super().status() | self.edge.status() | served
+        of_server = self._servers[0].status() if self._servers else {}
+        return super().status() | self.edge.status() | of_server
 
-    def _sync(self) -> None:
+    def _sync_objects(self) -> None:
         memory, look_at = MemoryReturn(), 0.0
         while not self._stopping.is_set():
             due = self._unsynced.wait(LOOK_S)

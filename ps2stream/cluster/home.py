@@ -1,4 +1,4 @@
-"""Where an actor runs, as its peers on other hosts and the supervisor need it."""
+"""The location of an actor, as its peers on other hosts and the supervisor need it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Home(NamedTuple):
-    """`node`: Ray's id of the host; `host`: its IP address; `clock`: equal where the monotonic
-    clock is the same; `key`: the public one of the actor's inbox, in Z85."""
+    """The location of an actor. `node`: Ray's id of the host; `host`: its IP address; `clock`:
+    equal where the monotonic clock is the same; `key`: the public key of its inbox, in Z85."""
 
     node: str
     host: str
@@ -20,7 +20,7 @@ class Home(NamedTuple):
 
 
 def here() -> Home:
-    """Of this process, which Ray started, or which joined it."""
+    """Returns the home of this process, which Ray started or which joined Ray."""
     import ray
 
     address: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
@@ -29,10 +29,10 @@ def here() -> Home:
 
 @functools.cache
 def clock() -> str:
-    """Of this system since it was started; empty where it cannot be told."""
+    """Returns the id of this boot of the system, on which the clock depends; empty if unknown."""
     return _BOOT.read_text().strip() if _BOOT.exists() else ""
 
 
 def numeric(host: str) -> str:
-    """As it stands before a colon and a port."""
+    """Returns a host as it is written before a colon and a port: IPv6 addresses in brackets."""
     return f"[{host}]" if ":" in host else host

@@ -1,8 +1,8 @@
-"""Whether the compiled kernels are on disk, where all processes of a host find them.
+"""The compiled kernels on disk, where all processes of a host find them.
 
 Numba keeps a kernel's code beside its source, or in NUMBA_CACHE_DIR, and discards it when the
-source, its own version or the CPU is another. A marker beside them says for what a rehearsal has
-compiled them, and which files that made.
+source, its own version or the CPU changes. A marker beside them says for which versions and leaves
+a rehearsal has compiled them, and into which files.
 """
 
 from __future__ import annotations
@@ -43,55 +43,55 @@ def choose_folder(environ: MutableMapping[str, str], package: Path = PACKAGE) ->
 
 
 class KernelCache:
-    """The compiled code for kernels used under plans with the leaves of these `kinds`."""
+    """The compiled code of the kernels that plans with leaves of these `kinds` use."""
 
     def __init__(self, kinds: Iterable[str], environ: Mapping[str, str] = os.environ) -> None:
         self._kinds = sorted(set(kinds))
-        given = environ.get(VARIABLE)
-        self._folder = None if not given else Path(given)
+        folder = environ.get(VARIABLE)
+        self._folder = None if not folder else Path(folder)
 
     @property
     def complete(self) -> bool:
-        """Whether a rehearsal by this version, on this CPU, has left all its files here."""
+        """True when a rehearsal by this version, on this CPU, has left all its files here."""
         try:
-            found = json.loads(self._marker.read_text("utf-8"))
+            found = json.loads(self._marker_path.read_text("utf-8"))
         except (OSError, ValueError):
             return False
-        if not isinstance(found, dict) or found.get("of") != self._stamp():
+        if not isinstance(found, dict) or found.get("of") != self._hash_versions():
             return False
         files = found.get("files", [])
         return bool(files) and all(Path(path).exists() for path in files)
 
     def mark(self) -> None:
-        """Notes that a rehearsal has ended; not where nothing can be written."""
-        made = {"of": self._stamp(), "files": sorted(map(str, self._files()))}
-        fresh = self._marker.with_name(f"{MARKER}.{os.getpid()}")
+        """Writes the marker after a rehearsal; does nothing where it cannot be written."""
+        made = {"of": self._hash_versions(), "files": sorted(map(str, self._list_code_files()))}
+        fresh = self._marker_path.with_name(f"{MARKER}.{os.getpid()}")
         with contextlib.suppress(OSError):
             fresh.write_text(json.dumps(made), "utf-8")
-            fresh.replace(self._marker)
+            fresh.replace(self._marker_path)
 
     @property
-    def _marker(self) -> Path:
+    def _marker_path(self) -> Path:
         return (self._folder or PACKAGE / "__pycache__") / MARKER
 
-    def _files(self) -> Iterator[Path]:
+    def _list_code_files(self) -> Iterator[Path]:
         if self._folder is not None:
             yield from self._folder.rglob("*.nb[ic]")
             return
         for top in (PACKAGE, *(PACKAGE / room for room in _ROOMS)):
             yield from top.resolve().rglob("__pycache__/*.nb[ic]")
 
-    def _stamp(self) -> str:
+    def _hash_versions(self) -> str:
         import llvmlite
         import numba
         import numpy as np
         from llvmlite import binding
 
-        said: list[object] = [numba.__version__, llvmlite.__version__, np.__version__]
-        said += [sys.version, binding.get_host_cpu_name(), self._kinds]
-        said.append(sorted(binding.get_host_cpu_features().items()))
+        parts: list[object] = [numba.__version__, llvmlite.__version__, np.__version__]
+        parts += [sys.version, binding.get_host_cpu_name(), self._kinds]
+        parts.append(sorted(binding.get_host_cpu_features().items()))
         for top in (PACKAGE, *(PACKAGE / room for room in _ROOMS)):
             for path in sorted(top.resolve().rglob("*.py")):
                 found = path.stat()
-                said.append((str(path), found.st_mtime_ns, found.st_size))
-        return hashlib.sha256(repr(said).encode()).hexdigest()
+                parts.append((str(path), found.st_mtime_ns, found.st_size))
+        return hashlib.sha256(repr(parts).encode()).hexdigest()

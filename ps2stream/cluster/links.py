@@ -1,10 +1,10 @@
 """The data plane between actors: one ZeroMQ inbox each, and an outlet to every peer.
 
 Ray places, starts, watches and ends the actors; what flows between them does not pass
-through its calls, of which each costs as much as matching a thousand objects
-(docs/decisions/0003). A link keeps the order of its sender and never blocks it. What was sent
-to an incarnation that died is lost with it, and so is what comes when LINK_BYTES wait for one
-that is slow or away: it asks for what it lacks, or is sent it again (docs/decisions/0006).
+through its calls, each of which costs as much as matching a thousand objects
+(docs/decisions/0003). A link keeps the order of its sender and never blocks it. Messages to an
+incarnation that died are lost with it. Messages to a slow or absent peer are dropped while
+LINK_BYTES wait for it: it requests what it lacks, or is sent it again (docs/decisions/0006).
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from ps2stream.protocol.addresses import Address, Send
 
 POLL_MS = 100
 LINK_BYTES = 128 << 20
-"""That wait in a sender for one peer."""
+"""Bytes that may wait in a sender for one peer."""
 INBOX_MESSAGES = 256
-"""Of each peer, that are read before they are asked for."""
+"""Messages of each peer that ZeroMQ reads ahead."""
 _TRACKED_BYTES = 1 << 14
-"""So many are sent before ZeroMQ is asked again to tell when they have left."""
+"""Bytes that are sent before ZeroMQ is again asked to report when they have left."""
 
 
 class _Outlet:
-    """A link to one peer, and what waits on it. `near`: it has the same monotonic clock."""
+    """A link to one peer, and the bytes that wait on it. `near`: the clock is the same there."""
 
     def __init__(self, socket: zmq.Socket[bytes], near: bool) -> None:
         self.socket = socket
         self._near = near
         self._number = 0
-        self._sent: deque[tuple[zmq.MessageTracker, int]] = deque()  # in order, with the bytes
-        self._loose = 0  # bytes since the last of them
+        self._sent: deque[tuple[zmq.MessageTracker, int]] = deque()  # in order, with their bytes
+        self._untracked = 0  # bytes sent since the last tracked ones
         self._waiting = 0
 
     def send(self, owner: Address, epoch: int, frames: Sequence[bytes]) -> bool:
-        """False: it was dropped, for too much waits."""
+        """Sends the frames as one message; returns False if too much waits, so it was dropped."""
         while self._sent and self._sent[0][0].done:
             self._waiting -= self._sent.popleft()[1]
         size = sum(map(len, frames))
@@ -54,23 +54,23 @@ class _Outlet:
             return False
         self._number += 1
         self._waiting += size
-        self._loose += size
+        self._untracked += size
         sent = time.monotonic() if self._near else 0.0
         *rest, last = [Head(owner, epoch, self._number, sent).encode(), *frames]
         self.socket.send_multipart(rest, zmq.SNDMORE)
-        if self._loose < _TRACKED_BYTES:
+        if self._untracked < _TRACKED_BYTES:
             self.socket.send(last)
         else:
             tracker = self.socket.send(last, copy=False, track=True)
-            self._sent.append((tracker, self._loose))
-            self._loose = 0
+            self._sent.append((tracker, self._untracked))
+            self._untracked = 0
         return True
 
 
 class Links:
     """The links of `owner` in its incarnation `epoch`. Sends from any thread, receives from
-    one. `meter` learns how long messages were on their way; `dropped` counts messages that
-    found LINK_BYTES waiting; `gone` are peers whose end of a link was closed, in that order."""
+    one. `meter` counts how long messages were on their way; `dropped` counts messages that
+    found LINK_BYTES waiting; `gone` lists peers whose end of a link was closed, in that order."""
 
     def __init__(self, owner: Address, epoch: int, meter: Meter | None = None) -> None:
         self.owner = owner
@@ -81,7 +81,7 @@ class Links:
         self.gone: deque[Address] = deque()
         self._lock = threading.Lock()
         self._context = zmq.Context()
-        self._inbox = self._socket(zmq.PULL)
+        self._inbox = self._open_socket(zmq.PULL)
         self._inbox.rcvhwm = INBOX_MESSAGES
         self._poller = zmq.Poller()
         self._poller.register(self._inbox, zmq.POLLIN)
@@ -90,16 +90,16 @@ class Links:
         self._curve: Curve | None = None
 
     def bind(self, folder: Path) -> str:
-        """Open the inbox as a Unix socket in `folder`, which only its owner may enter;
+        """Opens the inbox as a Unix socket in `folder`, which only its owner may enter; returns
         the endpoint to connect to."""
         endpoint = f"ipc://{folder}/{self.owner.role}-{self.owner.index}.{self.epoch}"
         self._inbox.bind(endpoint)
         return endpoint
 
     def listen(self, home: Home, ports: range = range(0)) -> tuple[str, Home]:
-        """Open the inbox to other hosts, at `home` and one of these ports, or any where there
-        are none; the endpoint, and the home with the key. Raises Unavailable when all are in
-        use."""
+        """Opens the inbox to other hosts, at `home` and one of these ports, or any port where
+        there are none; returns the endpoint, and the home with the key. Raises Unavailable when
+        all ports are in use."""
         self._curve = Curve(self._context)
         self._curve.guard(self._inbox)
         self._inbox.ipv6 = ":" in home.host
@@ -113,16 +113,16 @@ class Links:
         raise Unavailable(f"link_ports: none of {which} is free on {home.host}")
 
     def admit(self, peer: Address, home: Home) -> None:
-        """Let in this incarnation of `peer`, of another host perhaps, before it is known where
+        """Admits this incarnation of `peer`, perhaps of another host, before it is known where
         it listens. From any thread."""
         if self._curve is not None:
             self._curve.admit(peer, home.key)
 
     def connect(self, peer: Address, endpoint: str, epoch: int, home: Home | None = None) -> None:
-        """Open an outlet to this incarnation of `peer`, instead of one to an earlier; what
-        an earlier one still sends is refused from now on. On the thread that receives."""
+        """Opens an outlet to this incarnation of `peer` in place of one to an earlier, whose
+        messages are refused from now on. On the thread that receives."""
         self.fence.raise_to(peer, epoch)
-        outlet = self._socket(zmq.PUSH)
+        outlet = self._open_socket(zmq.PUSH)
         if home is not None and self._curve is not None:
             self._curve.admit(peer, home.key)
             self._curve.join(outlet, home.key)
@@ -132,22 +132,22 @@ class Links:
         outlet.connect(endpoint)
         with self._lock:
             old, self._outlets[peer] = self._outlets.get(peer), _Outlet(outlet, near)
-        self._end(peer, old)
+        self._close_outlet(peer, old)
         self._monitors[peer] = monitor
         self._poller.register(monitor, zmq.POLLIN)
 
     def disconnect(self, peer: Address) -> None:
-        """Nothing is sent to `peer` any more, unless it comes again. On the thread that
+        """Closes the outlet to `peer`, until it is connected again. On the thread that
         receives."""
         if self._curve is not None:
             self._curve.dismiss(peer)
         with self._lock:
             outlet = self._outlets.pop(peer, None)
-        self._end(peer, outlet)
+        self._close_outlet(peer, outlet)
 
     def post(self, sends: list[Send]) -> None:
-        """Encode and send; what goes to one peer travels as one message. After `close`
-        there is nobody to send to."""
+        """Encodes and sends; the frames to one peer travel as one message. Does nothing after
+        `close`."""
         by_peer: dict[Address, list[bytes]] = {}
         encoded: dict[int, bytes] = {}
         for to, frame in sends:
@@ -163,14 +163,15 @@ class Links:
                     self.dropped += not outlet.send(self.owner, self.epoch, frames)
 
     def receive(self, wait: bool = True) -> list[bytes] | None:
-        """The frames of the next message, none of a refused one; None when no message comes
-        within POLL_MS, or a peer is gone, or, without `wait`, when none is there."""
+        """Returns the frames of the next message, no frames for a refused one; None when no
+        message comes within POLL_MS, when a peer is gone, or, without `wait`, when none is
+        there."""
         try:
             first, *frames = self._inbox.recv_multipart(zmq.NOBLOCK)
         except zmq.Again:
             if not wait:
                 return None
-            self._wait()
+            self._await_event()
             return self.receive(wait=False)
         head = Head.decode(first)
         if not self.fence.accept(head):
@@ -180,33 +181,33 @@ class Links:
         return frames
 
     def close(self) -> None:
-        """Close all sockets, and drop what was not sent."""
+        """Closes all sockets, and drops what was not sent."""
         if self._curve is not None:
             self._curve.close()
         with self._lock:
             self._context.destroy(0)
 
-    def _wait(self) -> None:
-        """Until a message comes, or a peer is gone, or POLL_MS are over."""
+    def _await_event(self) -> None:
+        """Waits until a message comes, a peer is gone, or POLL_MS are over."""
         ready = dict(self._poller.poll(POLL_MS))
         for peer, monitor in self._monitors.items():
             if monitor in ready:
                 monitor.recv_multipart()
                 self.gone.append(peer)
 
-    def _end(self, peer: Address, outlet: _Outlet | None) -> None:
+    def _close_outlet(self, peer: Address, outlet: _Outlet | None) -> None:
         if outlet is None:
             return
-        # While nobody reads what it tells its monitor, ZeroMQ's thread would wait for ever.
+        # ZeroMQ's thread would wait for ever on a monitor whose events nobody reads.
         outlet.socket.disable_monitor()
         monitor = self._monitors.pop(peer)
         self._poller.unregister(monitor)
         monitor.close(0)
         outlet.socket.close(0)
 
-    def _socket(self, kind: int) -> zmq.Socket[bytes]:
+    def _open_socket(self, kind: int) -> zmq.Socket[bytes]:
         socket = self._context.socket(kind)
         socket.set_hwm(0)
         socket.linger = 0
-        socket.copy_threshold = 0  # else short ones are not tracked
+        socket.copy_threshold = 0  # otherwise short messages are not tracked
         return socket

@@ -1,4 +1,4 @@
-"""The whole service in one process."""
+"""The runtime `local`: the whole service in one process."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from ps2stream.service.server import Server, serve, serve_privately
 
 
 class LocalService(Service):
-    """Everything in this process. What cannot be written ends nothing: updates and objects
-    are refused until a restart."""
+    """A service within this process. A failed write does not end it: updates and objects are
+    refused until a restart."""
 
     def __init__(self, settings: Settings, topology: Topology, accept_loss: bool = False) -> None:
         analysis = json.dumps(topology.plan.analysis.to_dict())
@@ -38,8 +38,8 @@ class LocalService(Service):
         self._folder = place.folder
         self._private_folder = PrivateFolder(holds_sockets=True)
         self.sockets = self._private_folder.path
-        self._replanning = Replanning(settings, self.sockets, self._note)
-        self._census = CensusRounds(self.status, self._note)
+        self._replanning = Replanning(settings, self.sockets, self._note_parts)
+        self._census = CensusRounds(self.status, self._note_parts)
         try:
             logs = Logs(place)
             pair_logs(logs, self._ledger, topology, accept_loss)
@@ -58,7 +58,7 @@ class LocalService(Service):
         except BaseException:
             self.stop()
             raise
-        threading.Thread(target=self._tick, daemon=True, name="tick").start()
+        threading.Thread(target=self._run_ticks, daemon=True, name="tick").start()
 
     def status(self) -> dict[str, Any]:
         if self._runtime is None:
@@ -82,11 +82,11 @@ class LocalService(Service):
         self._ledger.close()
         self._private_folder.remove()
 
-    def _note(self, parts: Mapping[str, Any]) -> None:
+    def _note_parts(self, parts: Mapping[str, Any]) -> None:
         for edge in [] if self._runtime is None else self._runtime.edges:
             edge.note(parts)
 
-    def _tick(self) -> None:
+    def _run_ticks(self) -> None:
         while not self._done.wait(TICK_S):
             if self._runtime is not None:
                 self._runtime.tick()

@@ -1,6 +1,6 @@
-"""What actors log goes to the process that started them, which logs it as its own.
+"""The log of the actors, which goes to the process that started them and is logged there.
 
-Ray would print it there, too, but with words of its own before each line. Records travel as
+Ray would print it there, too, but with a prefix of its own before each line. Records travel as
 datagrams over a Unix socket beside those of the links. On several hosts they go to standard
 error, which Ray keeps there, and shows where the service was started.
 """
@@ -25,28 +25,28 @@ _LOGGER = logging.getLogger("ps2stream")
 
 
 class Sender(logging.Handler):
-    """Sends to `path` what the actor `name` logs. What cannot be sent goes to standard error."""
+    """Sends the records of the actor `name` to `path`, or to standard error where that fails."""
 
     def __init__(self, path: Path, name: str, epoch: int) -> None:
         super().__init__()
         self._path = str(path)
-        self._said = {"actor": name, "epoch": epoch}
+        self._signature = {"actor": name, "epoch": epoch}
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.settimeout(_WAIT_S)
         self._plain = Formatter()
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            self._emit(record)
+            self._send_record(record)
         except Exception:  # noqa: BLE001
-            self.handleError(record)  # its arguments do not fit its message
+            self.handleError(record)  # the record's arguments do not fit its message
 
-    def _emit(self, record: logging.LogRecord) -> None:
+    def _send_record(self, record: logging.LogRecord) -> None:
         raised = self._plain.formatException(record.exc_info) if record.exc_info else None
         text = raised or record.exc_text or ""
-        said = {
+        fields = {
             **fields_of(record),
-            **self._said,
+            **self._signature,
             "name": record.name,
             "levelno": record.levelno,
             "levelname": record.levelname,
@@ -55,7 +55,7 @@ class Sender(logging.Handler):
             "exc_text": text[-_BYTES // 4 :] or None,
         }
         try:
-            data = json.dumps(said, default=str).encode()
+            data = json.dumps(fields, default=str).encode()
             self._socket.sendto(data, self._path)
         except OSError:
             sys.stderr.write(self._plain.format(record) + "\n")
@@ -65,8 +65,8 @@ class Sender(logging.Handler):
         super().close()
 
 
-def send_to(folder: Path, name: str, epoch: int) -> None:
-    """From now on, if somebody listens in `folder`; in an actor's process."""
+def log_to_folder(folder: Path, name: str, epoch: int) -> None:
+    """Sends an actor's log to `folder` from now on, if there is a receiver."""
     path = folder / NAME
     if not path.is_socket():
         return
@@ -77,18 +77,18 @@ def send_to(folder: Path, name: str, epoch: int) -> None:
 
 
 def say_here(name: str, epoch: int, level: int, as_json: bool) -> None:
-    """From now on to standard error; in an actor's process."""
+    """Sends an actor's log to standard error from now on."""
 
-    def sign(record: logging.LogRecord) -> bool:
+    def sign_record(record: logging.LogRecord) -> bool:
         record.actor, record.epoch = name, epoch
         return True
 
     configure(level, as_json=as_json)
-    _LOGGER.handlers[0].addFilter(sign)
+    _LOGGER.handlers[0].addFilter(sign_record)
 
 
 class Receiver:
-    """Listens in `folder`, and logs what comes, until `stop`."""
+    """Receives records in `folder` and logs them here, until `stop`."""
 
     def __init__(self, folder: Path) -> None:
         (folder / f"{NAME}.level").write_text(str(_LOGGER.getEffectiveLevel()))
@@ -96,27 +96,27 @@ class Receiver:
         self._socket.bind(str(folder / NAME))
         self._socket.settimeout(_WAIT_S)
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True, name="log")
+        self._thread = threading.Thread(target=self._receive_records, daemon=True, name="log")
         self._thread.start()
 
     def stop(self) -> None:
-        """Once what has come is logged."""
+        """Stops once all records that have arrived are logged."""
         self._stopping.set()
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
             end.sendto(b"{}", self._socket.getsockname())
         self._thread.join()
         self._socket.close()
 
-    def _run(self) -> None:
+    def _receive_records(self) -> None:
         while True:
             try:
-                said: dict[str, Any] = json.loads(self._socket.recv(_BYTES))
+                fields: dict[str, Any] = json.loads(self._socket.recv(_BYTES))
             except TimeoutError:
-                said = {}
+                fields = {}
             except ValueError:
-                continue  # longer than a datagram may be
-            if said:
-                record = logging.makeLogRecord(said)
+                continue  # cut off, since it was longer than the buffer
+            if fields:
+                record = logging.makeLogRecord(fields)
                 logger = logging.getLogger(record.name)
                 if logger.isEnabledFor(record.levelno):
                     logger.handle(record)

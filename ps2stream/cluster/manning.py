@@ -1,8 +1,8 @@
-"""As many workers as the plans have: more are started before a plan begins that has more,
-and who has nothing left is stopped once a plan with fewer is in force.
+"""Scaling of the workers to the number that the plans need: more are started before a plan with
+more begins, and those that own nothing are stopped once a plan with fewer is in force.
 
-The sequencer knows both numbers, and refuses a plan that asks for more workers than run. So
-it is told first that some will go, and they go if no plan has asked for them until then.
+The sequencer knows both numbers, and refuses a plan that needs more workers than run. So the
+lower number is reported to it first, and workers are stopped unless a plan needs them by then.
 """
 
 from __future__ import annotations
@@ -16,50 +16,51 @@ from ps2stream.errors import Unavailable
 log = logging.getLogger("ps2stream.cluster")
 LOOK_S = 0.25
 STOP_S = 2.0
-"""How long the start of a worker may take to see that it is not wanted any more."""
+"""How long the start of a worker may take to notice that it is no longer wanted."""
 
 
 class Service(Protocol):
-    """Who starts and stops workers. What fails is tried again; Unavailable says that the
-    sequencer does not answer."""
+    """The port that starts and stops workers. A call that fails is tried again; Unavailable
+    means that the sequencer does not answer."""
 
     @property
     def workers(self) -> int:
-        """How many there are, numbered from 0."""
+        """The number of workers that run, numbered from 0."""
         ...
 
     def tell(self, workers: int) -> int:
-        """See SequencerMachine.run."""
+        """Reports to the sequencer how many workers run, and returns how many are wanted; see
+        SequencerMachine.run."""
         ...
 
     def hire(self, worker: int) -> None:
-        """Start one, and make it known to all. Raises Unavailable where it has no place."""
+        """Starts a worker and makes it known to all. Raises Unavailable where it has no place."""
         ...
 
     def dismiss(self, worker: int) -> None:
-        """Stop one, and make that known to all."""
+        """Stops a worker and makes that known to all."""
         ...
 
 
 class Manning:
-    """Looks after the number of workers of `service`, on a thread of its own."""
+    """Adapts the number of workers of `service`, on a thread of its own."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._stopping = threading.Event()
         self._without_place = ""
-        self._thread = threading.Thread(target=self._run, daemon=True, name="manning")
+        self._thread = threading.Thread(target=self._run_steps, daemon=True, name="manning")
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """Start and stop nobody any more."""
+        """Ends the scaling: no worker is started or stopped any more."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(STOP_S)
 
-    def _run(self) -> None:
+    def _run_steps(self) -> None:
         while not self._stopping.wait(LOOK_S):
             try:
                 self.look()
@@ -70,14 +71,14 @@ class Manning:
                     log.exception("the number of workers could not be seen to; tried again")
 
     def look(self) -> None:
-        """One step: start whom it lacks, or stop whom it has too many."""
+        """Does one step: starts the workers that are missing, or stops those that are too many."""
         service = self._service
         running = service.workers
         wanted = service.tell(running)
         for worker in range(running, wanted):
             if self._stopping.is_set():
                 return
-            if not self._hire(worker):
+            if not self._start_worker(worker):
                 return
         if wanted > running:
             service.tell(wanted)
@@ -86,8 +87,8 @@ class Manning:
                 log.info("worker-%d is stopped", worker)
                 service.dismiss(worker)
 
-    def _hire(self, worker: int) -> bool:
-        """False: it has no place now, which is said once."""
+    def _start_worker(self, worker: int) -> bool:
+        """Starts a worker; returns False if it has no place now, which is logged once."""
         if not self._without_place:
             log.info("worker-%d is started", worker)
         try:

@@ -1,7 +1,7 @@
 """This host as a node of a Ray cluster, in the foreground: what is started here ends here.
 
-Ray's own program starts it, in a session of its own. It ends with this process, whatever ends
-that; its folder of sockets and logs goes with it, after kill -9 at the next start.
+Ray's own program starts the node, in a session of its own. It ends with this process, whatever
+ends that. Its folder of sockets and logs is then removed, after kill -9 at the next start.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ from ps2stream.errors import Unavailable
 UP_S = 60.0
 STOP_S = 20.0
 STARTING_S = 1.0
-"""One that is not up yet holds nothing, and may not listen to SIGTERM until it has connected."""
+"""How long a node that is not up may take to stop: it holds nothing, and may ignore SIGTERM until
+it has connected."""
 OBJECT_STORE = 128 << 20
-"""Bytes; messages between actors do not pass through it."""
+"""Bytes of the object store, which messages between actors do not pass through."""
 OWN_PORTS = ("node-manager", "object-manager", "runtime-env-agent", "dashboard-agent-grpc",
              "dashboard-agent-listen", "metrics-export")  # fmt: skip
-"""Of Ray, which listens at these ports of each host; then come those of its workers."""
+"""Ray's own ports on each host; those of its workers follow."""
 LEAST_PORTS = 64
 _ENDS = """
 import ctypes, signal
 if hasattr(libc := ctypes.CDLL(None), "prctl"):
-    libc.prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG: not to outlive who started it
+    libc.prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG: not to outlive the process that started it
 """
 _RAY = f"{_ENDS}\nfrom ray.scripts.scripts import main\nmain()"
 _SERVE = f"{_ENDS}\nfrom ps2stream.cli import main\nmain(prog_name='ps2stream')"
@@ -43,28 +44,31 @@ _ADDRESS = "ray_current_cluster"
 def words(
     resources: Mapping[str, int], *, node_ip: str | None, ports: range, metrics_port: int
 ) -> list[str]:
-    """What `ray start` is told of this host; `ports` may be empty: any."""
-    found = [f"--resources={json.dumps(resources)}", "--num-cpus=0", "--disable-usage-stats"]
-    found += [f"--object-store-memory={OBJECT_STORE}"]
+    """Returns the arguments of `ray start` for this host; `ports` may be empty: any."""
+    arguments = [f"--resources={json.dumps(resources)}", "--num-cpus=0", "--disable-usage-stats"]
+    arguments += [f"--object-store-memory={OBJECT_STORE}"]
     if node_ip is not None:
-        found.append(f"--node-ip-address={node_ip}")
+        arguments.append(f"--node-ip-address={node_ip}")
     own = dict(zip(OWN_PORTS, ports, strict=False))
     if metrics_port:
         own["metrics-export"] = metrics_port
-    found += [f"--{name}-port={port}" for name, port in own.items()]
+    arguments += [f"--{name}-port={port}" for name, port in own.items()]
     if ports:
-        found += [f"--min-worker-port={ports[len(OWN_PORTS)]}", f"--max-worker-port={ports[-1]}"]
-    return found
+        arguments += [
+            f"--min-worker-port={ports[len(OWN_PORTS)]}",
+            f"--max-worker-port={ports[-1]}",
+        ]
+    return arguments
 
 
 class Node:
-    """A node that is told `words`; `with` it: it is up, and ends with the block."""
+    """A node that `ray start` starts with the arguments `words`; it ends with the `with` block."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self._folder = PrivateFolder(holds_sockets=True)
         self._temp = self._folder.path / "ray"  # which Ray opens to everybody
-        self._said = self._folder.path / "ray-start.log"
-        with self._said.open("wb") as out:
+        self._output = self._folder.path / "ray-start.log"
+        with self._output.open("wb") as out:
             self._child = subprocess.Popen(
                 [sys.executable, "-c", _RAY, "start", *words, "--log-color=false", "--block",
                  f"--temp-dir={self._temp}"],
@@ -79,7 +83,7 @@ class Node:
 
     @property
     def code(self) -> int | None:
-        """The exit code of what has ended by itself; None: it runs."""
+        """The exit code if the node has ended by itself; None while it runs."""
         return self._child.poll()
 
     @property
@@ -89,7 +93,7 @@ class Node:
         return path.read_text().strip() if path.exists() else ""
 
     def await_up(self) -> bool:
-        """Wait a moment; whether it is up. Raises Unavailable when it has ended."""
+        """Returns whether the node is up. Raises Unavailable when it has ended."""
         self.check()
         return bool(self.address)
 
@@ -99,13 +103,13 @@ class Node:
             raise Unavailable(f"Ray has ended on this host (code {code}): {self.last()}")
 
     def stop(self) -> None:
-        """End it, and all that it started; idempotent."""
+        """Ends the node and all that it started; idempotent."""
         if self._child.poll() is None:
             self._child.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._child.wait(STOP_S if self.address else STARTING_S)
         deadline = time.monotonic() + STOP_S
-        while (pids := list(_session(self._child.pid))) and time.monotonic() < deadline:
+        while (pids := list(_list_session(self._child.pid))) and time.monotonic() < deadline:
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -115,22 +119,22 @@ class Node:
         self._folder.remove()
 
     def last(self) -> str:
-        """What it said last."""
-        lines = self._said.read_text("utf-8", "replace").splitlines()
+        """Returns the last lines of its output, those with errors if there are any."""
+        lines = self._output.read_text("utf-8", "replace").splitlines()
         found = [line.strip() for line in lines if line.strip()]
         wrong = [line for line in found if "Error" in line or "ERR" in line]
         return " ".join((wrong or found)[-2:])
 
 
 def serving(options: Sequence[str]) -> subprocess.Popen[bytes]:
-    """`ps2stream serve` with these options, in a session of its own, so that it is told to end by
-    us and not also by the terminal."""
+    """Starts `ps2stream serve` with these options, in a session of its own, so that only this
+    process ends it and not also the terminal."""
     program = [sys.executable, "-c", _SERVE, "serve", *options]
     return subprocess.Popen(program, stdin=subprocess.DEVNULL, start_new_session=True)
 
 
-def _session(leader: int) -> Iterator[int]:
-    """Live processes of the session that this one led."""
+def _list_session(leader: int) -> Iterator[int]:
+    """Yields the live processes of the session that this process led."""
     for entry in Path("/proc").glob("[0-9]*/stat"):
         try:
             state, _, _, session = (

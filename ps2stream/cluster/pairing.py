@@ -1,8 +1,8 @@
-"""At the start of a service, before anything is accepted: do its ledger and its logs belong
-together, and is everything there that was acknowledged (store/pairing.py)?
+"""The check at the start of a service, before it accepts anything, that its ledger and its logs
+belong together and that everything acknowledged is there (store/pairing.py).
 
-What is missing is refused by name. Where the operator accepts the loss, numbers go on above all
-that clients can have seen, and each session is told a gap.
+An error names what is missing. Where the operator accepts the loss, numbers go on above all that
+clients can have seen, and each session receives a gap.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from ps2stream.store.pairing import FoundLedger, FoundLog, Mismatch, find_mismat
 
 log = logging.getLogger("ps2stream.cluster")
 _START = ("start", 0)
-"""The epochs of this count the starts of the service."""
+"""A name in the ledger whose epochs count the starts of the service."""
 
 
 def pair_logs(
     logs: Logs, store: Store, topology: Topology, accept_loss: bool = False, lsn: int | None = None
 ) -> None:
-    """Checks the logs of a service that starts against its ledger, and makes those that are new.
+    """Checks the logs of a service that starts against its ledger, and creates those that are new.
 
-    Nobody else has a log open. `lsn`: the ledger's last when it was opened, if it has more by
-    now. Raises DataDirectoryError where something is missing, unless
-    `accept_loss`, and Unavailable on a full disk.
+    No log may be open. `lsn`: the ledger's last when it was opened, if it has more by now. Raises
+    DataDirectoryError where something is missing, unless `accept_loss`, and Unavailable on a full
+    disk.
     """
     notes = store.log_notes()
     logs.check(topology, notes or {})
@@ -82,13 +82,14 @@ def pair_logs(
             _go_on_without(mismatches, ledger, found, kept, store, restored=logs.restored)
         noted: dict[str, LogNote] = {}
         for address, known in zip(addresses, found, strict=True):
-            noted[known.name] = _tie(logs, ledger, known, kept[address], store.lsn)
+            noted[known.name] = _tie_log(logs, ledger, known, kept[address], store.lsn)
         store.note_logs(noted)
         logs.forget_restored()
 
 
 def _highest_lsn(log: Log, identity: LogIdentity | None, note: LogNote | None) -> int:
-    """Of the records that the ledger does not know to be stamped with LSNs of its own."""
+    """Returns the highest LSN of the records after the position that the ledger has noted for
+    this log; all of them count if the log is another one."""
     same = identity is not None and note is not None and identity.incarnation == note.incarnation
     start = note.position if same and note is not None and note.position <= log.end else 0
     lsn = 0
@@ -99,8 +100,8 @@ def _highest_lsn(log: Log, identity: LogIdentity | None, note: LogNote | None) -
     return lsn
 
 
-def _tie(logs: Logs, ledger: FoundLedger, found: FoundLog, log: Log, lsn: int) -> LogNote:
-    """The log names the ledger from now on; what the ledger is to note."""
+def _tie_log(logs: Logs, ledger: FoundLedger, found: FoundLog, log: Log, lsn: int) -> LogNote:
+    """Writes the ledger's identity into that of the log; returns what the ledger is to note."""
     incarnation = 0
     if logs.identified:
         old = found.identity
@@ -119,16 +120,16 @@ def _go_on_without(
     store: Store,
     restored: bool,
 ) -> None:
-    """Writes down what is lost, so that nothing that comes is taken for it."""
+    """Records what is lost, so that nothing new is taken for it."""
     for mismatch in mismatches:
         log.warning("the service goes on without what is missing: %s", mismatch.problem)
     lost = {m.log for m in mismatches if m.lost}
     older = any(not m.lost for m in mismatches)
     if older:
-        told = [0 if log.identity is None else log.identity.lsn for log in found]
-        _raise_lsn(store, max([*told, *(log.lsn for log in found)]))
+        stamps = [0 if log.identity is None else log.identity.lsn for log in found]
+        _raise_lsn(store, max([*stamps, *(log.lsn for log in found)]))
     numbers = {name: note.highest for name, note in (ledger.notes or {}).items()}
-    used: dict[int, int] = {}  # by dispatcher: no offset from here on
+    used: dict[int, int] = {}  # by dispatcher: the first offset not yet used
     for (role, index), opened in kept.items():
         if role == "dispatcher":
             objects = ObjectLog(opened)
@@ -143,18 +144,21 @@ def _go_on_without(
             if f"matches-{index}" in lost:
                 _complete_all(opened, used)
             highest = numbers.get(f"matches-{index}", 0) if f"matches-{index}" in lost else 0
-            _tell_gaps(opened, mine, drop=older, leap=restored or bool(lost), highest=highest)
+            _append_gaps(opened, mine, drop=older, leap=restored or bool(lost), highest=highest)
 
 
 def _raise_lsn(store: Store, lsn: int) -> None:
-    """The next LSN is above this one: no query gets the handle of one that the logs know."""
+    """Raises the ledger's LSN to this one, so that no new query gets a handle in the logs."""
     if lsn > store.lsn:
         store.commit(Change(Applied(store.lsn + 1, lsn, 0, 0, 0, packed(no_queries()))))
 
 
 def _complete_all(log: Log, used: Mapping[int, int]) -> None:
-    """A merger whose log is lost cannot know which objects it has dealt with: none below these
-    offsets is dealt with again. What was under way is in the gap, and nothing comes twice."""
+    """Marks all objects below these offsets as complete in a merger's log that was lost.
+
+    The merger cannot know which of them it has dealt with. Matches that were under way are part
+    of the gap, and none is delivered twice.
+    """
     none, zero = np.zeros(0, np.int64), np.zeros(1, np.int64)
     rows, raw, place = np.zeros(0, np.uint32), np.zeros(0, np.uint8), np.zeros(0)
     pairs = none, none, zero, none, rows
@@ -166,10 +170,12 @@ def _complete_all(log: Log, used: Mapping[int, int]) -> None:
         log.append(record.encode())
 
 
-def _tell_gaps(log: Log, sessions: Sequence[int], drop: bool, leap: bool, highest: int) -> None:
-    """Of these sessions and those that the match log knows: `drop` gives up what they have not
-    acknowledged, for its queries are not known; `leap` goes on with numbers above `highest`, and
-    above all that can have been given. Durable when it returns."""
+def _append_gaps(log: Log, sessions: Sequence[int], drop: bool, leap: bool, highest: int) -> None:
+    """Appends gaps for these sessions and those that the match log knows; durable on return.
+
+    `drop` gives up what they have not acknowledged, since its queries are unknown; `leap` goes on
+    with numbers above `highest`, and above all that can have been used.
+    """
     known = recover(log, Journal(log)).sessions
     numbers: I64 = np.array(sorted({*sessions, *known}), np.int64)
     following: I64 = np.array(

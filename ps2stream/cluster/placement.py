@@ -1,8 +1,8 @@
-"""Where actors run: on the host that starts them, or spread over the hosts of a Ray cluster.
+"""The placement of actors: on the host that starts them, or spread over a Ray cluster's hosts.
 
-There an actor takes a unit of the resource `ps2stream-<role>` that its host offers. Ray notices
-only after seconds that a host has died, and would go on to place actors on it; so hosts none
-of whose actors answers are left out, while others have room.
+In a cluster an actor takes a unit of the resource `ps2stream-<role>` that its host offers. Ray
+notices only after seconds that a host has died, and until then would place actors on it; so hosts
+none of whose actors answers are left out while others have room.
 """
 
 from __future__ import annotations
@@ -21,35 +21,36 @@ from ps2stream.protocol.addresses import Address
 
 log = logging.getLogger("ps2stream.cluster")
 SILENT_S = 2.0
-"""A host whose actors have not answered for so long may be dead."""
-LOOK_S, TELL_S = 0.5, 15.0
+"""A host none of whose actors has answered for so long may be dead."""
+LOOK_S, LOG_S = 0.5, 15.0
 Homes = Mapping[Address, Home]
 Silence = Callable[[Address], float]
 
 
 def resource(role: str) -> str:
-    """What hosts offer units of, for actors of this role."""
+    """Returns the name of the resource whose units hosts offer for actors of this role."""
     return f"ps2stream-{role}"
 
 
 class Placement(Protocol):
-    """`lan` is None where all actors are on one host."""
+    """Decides where actors run. `lan` is None where all actors are on one host."""
 
     lan: Lan | None
 
     def await_room(self, actors: Iterable[Address], stopping: threading.Event) -> None:
-        """Until there is room for all of these. Raises Unavailable, also once `stopping` is
-        set."""
+        """Waits until there is room for all of these. Raises Unavailable if there is none in
+        time, or once `stopping` is set."""
         ...
 
     def options(self, actor: Address, homes: Homes, silent_s: Silence) -> dict[str, Any]:
-        """What Ray is told of where to make it; `homes` of those that are there, and for how
-        many seconds one has not answered. Raises Unavailable when there is no room."""
+        """Returns Ray's options for where to create an actor. `homes`: those of the actors that
+        run; `silent_s`: for how many seconds one has not answered. Raises Unavailable when there
+        is no room."""
         ...
 
 
 class OneHost:
-    """All of them here."""
+    """The placement of all actors on this host."""
 
     lan: Lan | None = None
 
@@ -59,14 +60,14 @@ class OneHost:
         )
 
     def await_room(self, actors: Iterable[Address], stopping: threading.Event) -> None:
-        """There is."""
+        """Returns at once: this host has room for all."""
 
     def options(self, actor: Address, homes: Homes, silent_s: Silence) -> dict[str, Any]:
         return {"scheduling_strategy": self._here}
 
 
 class ManyHosts:
-    """Spread over those that offer units of the role."""
+    """The placement on the hosts of a Ray cluster that offer units of the role."""
 
     def __init__(self, ray: Any, lan: Lan, wait_s: float) -> None:
         self.lan: Lan | None = lan
@@ -75,45 +76,45 @@ class ManyHosts:
 
     def await_room(self, actors: Iterable[Address], stopping: threading.Event) -> None:
         wanted = Counter(resource(actor.role) for actor in actors)
-        begun = told = time.monotonic()
+        begun = logged = time.monotonic()
         while True:
             offered = self._ray.available_resources()
             lacking = {name: n - int(offered.get(name, 0)) for name, n in wanted.items()}
-            said = ", ".join(f"{n} of {name}" for name, n in lacking.items() if n > 0)
-            if not said:
+            missing = ", ".join(f"{n} of {name}" for name, n in lacking.items() if n > 0)
+            if not missing:
                 return
             now = time.monotonic()
             if now - begun >= self._wait_s:
                 raise Unavailable(
-                    f"the hosts of the Ray cluster lack units for actors: {said}; let more "
+                    f"the hosts of the Ray cluster lack units for actors: {missing}; let more "
                     "`ps2stream cluster join`, or offer more, within nodes_s"
                 )
-            if now - told >= TELL_S:
-                told = now
-                log.info("waiting for hosts that offer %s", said)
+            if now - logged >= LOG_S:
+                logged = now
+                log.info("waiting for hosts that offer %s", missing)
             if stopping.wait(LOOK_S):
-                raise Unavailable(f"asked to stop while the hosts lacked {said}")
+                raise Unavailable(f"asked to stop while the hosts lacked {missing}")
 
     def options(self, actor: Address, homes: Homes, silent_s: Silence) -> dict[str, Any]:
         name = resource(actor.role)
         nodes = {node["NodeID"]: node["Resources"] for node in self._ray.nodes() if node["Alive"]}
         taken = Counter(home.node for of, home in homes.items() if of.role == actor.role)
         if actor in homes:
-            taken[homes[actor].node] -= 1  # its own, which is free again
+            taken[homes[actor].node] -= 1  # the unit of its predecessor is free again
         free = {node for node, has in nodes.items() if has.get(name, 0) > taken[node]}
         if not free:
             raise Unavailable(
                 f"{actor.role}-{actor.index} has no place: no living host offers another unit "
                 f"of {name}"
             )
-        silent = self._silent(homes, silent_s)
+        silent = self._find_silent_hosts(homes, silent_s)
         chosen: dict[str, Any] = {"resources": {name: 1}, "scheduling_strategy": "SPREAD"}
         if silent and free - silent:
             chosen["label_selector"] = {"ray.io/node-id": f"!in({','.join(sorted(silent))})"}
         return chosen
 
-    def _silent(self, homes: Homes, silent_s: Silence) -> set[str]:
-        """Hosts, others than this one, none of whose actors answers."""
+    def _find_silent_hosts(self, homes: Homes, silent_s: Silence) -> set[str]:
+        """Returns the hosts, except this one, none of whose actors answers."""
         answering = {home.node for of, home in homes.items() if silent_s(of) < SILENT_S}
         here = self._ray.get_runtime_context().get_node_id()
         return {home.node for home in homes.values()} - answering - {here}

@@ -1,9 +1,9 @@
-"""Folders for what lasts no longer than a process: sockets, Ray's session, benchmark data.
+"""Folders for files that last no longer than a process: sockets, Ray's session, benchmark data.
 
-Each is for its owner alone (0700), has a name that nobody can guess, and is locked while the
-process that made it lives. So no other user reaches or replaces anything in it, whatever modes
+Only its owner may enter such a folder (0700). Its name cannot be guessed, and it is locked while
+the process that made it lives. So no other user reaches or replaces anything in it, whatever modes
 Ray gives its own folders inside, and the next process can tell which folders were left behind.
-`XDG_RUNTIME_DIR` is not used: systemd removes it when the user logs out, under a service that
+`XDG_RUNTIME_DIR` is not used: systemd removes it when the user logs out, although the service
 goes on.
 """
 
@@ -25,9 +25,9 @@ from typing import Self
 log = logging.getLogger("ps2stream.cluster")
 PREFIX = "ps2s-"
 OWNER = "owner"
-"""Name of the file that says whose folder it is: what has none was not made here."""
+"""Name of the file with the owner's pid; a folder without it was not made here."""
 BASE_BYTES = 24
-"""Longest path of the folder above: of a socket's path, which ends at 107 bytes, Ray takes 64."""
+"""Longest path of the folder above: of the 107 bytes of a socket's path Ray needs 64."""
 END_S = 5.0
 
 
@@ -35,8 +35,8 @@ class PrivateFolder:
     """A new folder, removed by `remove` or at the end of a `with` block.
 
     It lies in `base`, by default the system's folder for temporary files; with `holds_sockets`
-    in /tmp where the path of that is too long. This user's folders there whose owners were killed
-    are removed before, and what still runs in them is ended.
+    in /tmp where the path of the default is too long. This user's folders there whose owners were
+    killed are removed first, and processes that still run in them are killed.
     """
 
     def __init__(self, base: Path | None = None, *, holds_sockets: bool = False) -> None:
@@ -56,7 +56,7 @@ class PrivateFolder:
         self.remove()
 
     def remove(self) -> None:
-        """Remove the folder with everything in it; idempotent."""
+        """Removes the folder with everything in it; idempotent."""
         if self._lock >= 0:
             shutil.rmtree(self.path, ignore_errors=True)
             os.close(self._lock)
@@ -66,13 +66,13 @@ class PrivateFolder:
 def find_writers(folder: Path) -> set[int]:
     """Returns the other processes that have a file in `folder` open for writing.
 
-    Ray's daemons and actors log to such files; somebody who only reads them is not meant.
+    Ray's daemons and actors log to such files. Processes that only read them are not included.
     """
     return {pid for pid in _list_processes() if pid != os.getpid() and _writes_to(pid, folder)}
 
 
 def end_writers(folder: Path) -> bool:
-    """Kill all processes that `find_writers` returns, and wait; returns whether all are gone."""
+    """Kills all processes that `find_writers` returns, and waits; returns whether all are gone."""
     deadline = time.monotonic() + END_S
     while pids := find_writers(folder):
         if time.monotonic() > deadline:
@@ -83,7 +83,7 @@ def end_writers(folder: Path) -> bool:
 
 
 def end_processes(pids: Iterable[int]) -> None:
-    """Kill them, without waiting for their end."""
+    """Kills these processes, without waiting for their end."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -103,7 +103,7 @@ def _remove_if_abandoned(path: Path) -> None:
     try:
         folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:
-        return  # another user's, or no folder
+        return  # another user's folder, or no folder
     try:
         if os.fstat(folder).st_uid == os.geteuid() and (path / OWNER).is_file():
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,6 +1,6 @@
-"""What Ray is told by the environment, which it reads when it is imported and starts.
+"""Ray's settings in the environment, which it reads when it is imported and when it starts.
 
-Ray runs the code of whoever reaches its ports: so they ask for a token, which its own
+Ray runs the code of anybody who reaches its ports. So they demand a token, which Ray's own
 processes inherit.
 """
 
@@ -23,25 +23,27 @@ MODE, TOKEN, TOKEN_PATH = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PAT
 NAME = "ray-token"
 CHECK_S = 10.0
 NICENESS = "RAY_worker_niceness"
-"""Read by the raylet, which starts the actors' processes; Ray's own default is 15, which leaves
-an actor 3 % of a core that another program wants."""
+"""Read by the raylet, which starts the actors' processes. Ray's own default is 15, with which an
+actor gets 3 % of a core that another program wants."""
 
 SETTINGS = {
     "RAY_task_events_report_interval_ms": "0",  # task events grow the GCS without bound
     "RAY_DEDUP_LOGS": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "MALLOC_ARENA_MAX": "4",  # else what many threads free stays with the process (allocator.py)
+    "MALLOC_ARENA_MAX": "4",  # otherwise memory that many threads free is kept (allocator.py)
     "RAY_ENABLE_AUTO_CONNECT": "0",  # a call between two Rays must not start a third
 }
 
 
 def prepare(environ: MutableMapping[str, str], joins: bool = False, *, niceness: int = 0) -> None:
-    """Before `import ray`. Has Ray ask for a token, a new one of this process unless one is
-    configured; a mode that is configured stays, and is warned of where it asks for nothing.
-    Actors get `niceness` beside that of this process.
-    Raises FailedPrecondition when Ray has been imported without; and, for one that `joins`
-    other hosts, when it asks for none, or there is none, or all here can read it."""
+    """Sets the environment before `import ray`, so that Ray demands a token.
+
+    The token is a new one of this process unless one is configured. A configured mode stays, with
+    a warning if it demands no token. Actors run with `niceness` in addition to that of this
+    process. Raises FailedPrecondition when Ray was imported without a mode; and, when this host
+    `joins` others, if the mode demands no token, there is none, or all users can read it.
+    """
     for name, value in SETTINGS.items():
         environ.setdefault(name, value)
     environ[NICENESS] = str(niceness)
@@ -60,17 +62,17 @@ def prepare(environ: MutableMapping[str, str], joins: bool = False, *, niceness:
     if not joins:
         if TOKEN not in environ and TOKEN_PATH not in environ:
             environ[TOKEN] = secrets.token_hex(32)
-    elif TOKEN not in environ and not (path := _path(environ)).is_file():
+    elif TOKEN not in environ and not (path := _token_path(environ)).is_file():
         raise FailedPrecondition(
             f"the hosts of a Ray cluster share a token, and there is none: set {TOKEN_PATH}, or "
             f"copy the file of `ps2stream cluster start` to {path}"
         )
     elif TOKEN not in environ:
-        _check_kept(path)
+        _check_token_file(path)
 
 
-def _check_kept(path: Path) -> None:
-    """Raises FailedPrecondition unless it holds something that not everybody here can read."""
+def _check_token_file(path: Path) -> None:
+    """Raises FailedPrecondition if all users can read the token file, or it is empty."""
     if path.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH):
         raise FailedPrecondition(
             f"{path}: all users of this machine can read the hosts' token: chmod 600 it, and make "
@@ -80,34 +82,34 @@ def _check_kept(path: Path) -> None:
         raise FailedPrecondition(f"{path}: holds no token")
 
 
-def _path(environ: Mapping[str, str]) -> Path:
-    """Where Ray looks for the token."""
-    given = environ.get(TOKEN_PATH)
-    return Path(given) if given else Path.home() / ".ray" / "auth_token"
+def _token_path(environ: Mapping[str, str]) -> Path:
+    """Returns the path where Ray looks for the token."""
+    path = environ.get(TOKEN_PATH)
+    return Path(path) if path else Path.home() / ".ray" / "auth_token"
 
 
 def provide(environ: Mapping[str, str]) -> Path | None:
-    """Make the hosts' common token, a file for its owner alone, where one is looked for and there
-    is none; the file, if it was made."""
+    """Makes the hosts' common token, a file that only its owner can read, where Ray needs one and
+    there is none. Returns the path if it was made."""
     if TOKEN in environ:
         return None
-    path = _path(environ)
+    path = _token_path(environ)
     if path.exists():
         return None
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _write(path, secrets.token_hex(32))
+    _write_token(path, secrets.token_hex(32))
     return path
 
 
 def check_guarded(address: str) -> None:
-    """Ask the Ray cluster at HOST:PORT something without a token. Raises FailedPrecondition if
-    it answers, Unavailable if nothing can be told."""
+    """Calls the Ray cluster at HOST:PORT without a token. Raises FailedPrecondition if it answers,
+    Unavailable if it is unknown whether it demands one."""
     import grpc
 
     with grpc.insecure_channel(address) as channel:
-        ask: Any = channel.unary_unary("/ray.rpc.NodeInfoGcsService/CheckAlive")
+        check_alive: Any = channel.unary_unary("/ray.rpc.NodeInfoGcsService/CheckAlive")
         try:
-            ask(b"", timeout=CHECK_S)
+            check_alive(b"", timeout=CHECK_S)
         except grpc.RpcError as error:
             refusal: Any = error
             if refusal.code() == grpc.StatusCode.UNAUTHENTICATED:
@@ -123,24 +125,24 @@ def check_guarded(address: str) -> None:
 
 
 def check_joined(environ: MutableMapping[str, str]) -> None:
-    """Raises FailedPrecondition for a Ray that was there before and asks for no token."""
+    """Raises FailedPrecondition if the Ray that already runs here demands no token."""
     if environ.get(MODE) != "token":
         raise FailedPrecondition(f"the Ray that runs here asks for no token: set {MODE}=token")
 
 
-def keep(directory: Path, environ: Mapping[str, str], dashboard_port: int = 0) -> None:
-    """The token as a file for its owner alone, to look at this Ray with its own tools:
+def write_token_file(directory: Path, environ: Mapping[str, str], dashboard_port: int = 0) -> None:
+    """Writes the token to a file that only its owner can read, for Ray's own tools:
     RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=.../ray-token ray status. Where Ray has a dashboard,
     the log says where both are: the dashboard's own advice leads to another token."""
     if environ.get(MODE) != "token" or TOKEN not in environ:
         return
-    _write(directory / NAME, environ[TOKEN])
+    _write_token(directory / NAME, environ[TOKEN])
     if dashboard_port:
         where = dashboard_port, directory / NAME
         log.info("Ray's dashboard: http://127.0.0.1:%d; it asks for the token in %s", *where)
 
 
-def _write(path: Path, token: str) -> None:
+def _write_token(path: Path, token: str) -> None:
     fresh = path.with_name(f"{path.name}.new")
     with contextlib.suppress(FileNotFoundError):
         fresh.unlink()
@@ -149,6 +151,6 @@ def _write(path: Path, token: str) -> None:
     fresh.replace(path)
 
 
-def forget(directory: Path) -> None:
-    """Remove the file."""
+def remove_token_file(directory: Path) -> None:
+    """Removes the token file that `write_token_file` wrote."""
     (directory / NAME).unlink(missing_ok=True)

@@ -1,5 +1,5 @@
-"""The Ray that actors run in: one of this host alone, which is started and ended here, or a
-cluster that runs already, which this host is a node of."""
+"""The Ray that actors run in: either one of this host alone, which is started and ended here, or
+a running cluster that this host is a node of."""
 
 from __future__ import annotations
 
@@ -28,42 +28,42 @@ from ps2stream.observability.process import is_running, read_name
 log = logging.getLogger("ps2stream.cluster")
 NAMESPACE = "ps2stream"
 DAEMONS = {"raylet": "raylet", "gcs_server": "GCS"}
-"""Names of the processes that Ray cannot go on without, and what Ray calls them."""
+"""Names of the processes that Ray cannot go on without, and Ray's names for them."""
 ACTION_BYTES = 1024
-"""More than the system's struct sigaction takes anywhere."""
+"""Room for a struct sigaction, more than it needs on any system."""
 LOOK_S = 0.25
 KEEP_S = 0.005
 CLOSE_S = 3.0
-"""How long Ray may take to end by itself: with both daemons dead it waits for ten seconds."""
+"""How long Ray may take to end by itself; with both daemons dead it would take ten seconds."""
 
 
 class RayInstance:
-    """`ray` is the module; `placement` says where its actors go. What is started here keeps its
-    sockets and logs in `folder`, which only its owner may enter."""
+    """A running Ray. `ray` is the module; `placement` says where actors run. A Ray that is started
+    here keeps its sockets and logs in `folder`, which only its owner may enter."""
 
     def __init__(self, settings: Settings, folder: Path) -> None:
-        """Raises FailedPrecondition when it asks for no token, Unavailable when it cannot be
-        reached."""
+        """Starts or joins Ray. Raises FailedPrecondition when it demands no token, Unavailable
+        when it cannot be reached."""
         joins = settings.ray_address is not None
         ray_environment.prepare(os.environ, joins, niceness=settings.niceness)
         import ray
 
         self.ray = ray
         self._settings = settings
-        self._folder = folder / "ray"  # which Ray opens to everybody
+        self._folder = folder / "ray"  # Ray makes this one readable for everybody
         self._started = False
         self._joined = False
         self._closed = False
         self._daemons: dict[int, str] = {}
         self._probe: RayProbe | None = None
         there = ray.is_initialized()
-        with _signals_kept():
+        with _keep_signals():
             if there:
                 ray_environment.check_joined(os.environ)
             elif settings.ray_address is not None:
-                self._join(settings, settings.ray_address)
+                self._join_cluster(settings, settings.ray_address)
             else:
-                self._start(settings)
+                self._start_ray(settings)
         if (there or self._joined) and (settings.metrics_port or settings.dashboard_port):
             log.warning(
                 "metrics_port and dashboard_port have no effect: the Ray that runs here has its own"
@@ -81,26 +81,26 @@ class RayInstance:
 
     @property
     def is_ours(self) -> bool:
-        """Whether it was started here, so that it may be started again."""
+        """True if it was started here, so that it may be started again."""
         return self._started
 
     @property
     def dashboard_port(self) -> int:
-        """Of a dashboard that was started here, on the loopback address; else 0."""
+        """The port of a dashboard that was started here, on the loopback address; 0 without one."""
         return self._settings.dashboard_port if self._started else 0
 
     def find_loss(self) -> str:
-        """Returns what of Ray has died, so that it cannot go on: "raylet" or "GCS"; else an
-        empty string. From any thread; costs two reads of /proc."""
+        """Returns the part of Ray that has died, so that it cannot go on: "raylet" or "GCS"; an
+        empty string if none has. From any thread; costs two reads of /proc."""
         if self._probe is not None:
             return self._probe.find_loss()
         lost = (name for pid, name in self._daemons.items() if not is_running(pid))
         return next(lost, "") if self._daemons else "raylet"
 
     def get(self, call: Any, timeout_s: float, check: Callable[[], None]) -> Any:
-        """Returns what a call returned, or a list of them. Raises what they raised,
-        GetTimeoutError, and what `check` raises, which is called now and then: Ray itself would
-        wait for a dead GCS for ever."""
+        """Returns the result of a call, or the results of a list of calls. Raises what they
+        raised, GetTimeoutError, and what `check` raises, which is called now and then: Ray itself
+        would wait for a dead GCS for ever."""
         ray, calls = self.ray, call if isinstance(call, list) else [call]
         deadline = time.monotonic() + timeout_s
         while len(ray.wait(calls, num_returns=len(calls), timeout=LOOK_S)[0]) < len(calls):
@@ -110,39 +110,40 @@ class RayInstance:
         return ray.get(call)
 
     def end_actors(self) -> None:
-        """Kill the processes of all actors of a Ray that was started here."""
+        """Kills the processes of all actors of a Ray that was started here."""
         end_processes(find_writers(self._folder) - self._daemons.keys())
 
     def restart(self) -> None:
-        """Start Ray again where it was started here and has died. No process of the one before
-        is left then. Raises Unavailable, also when it was closed meanwhile."""
+        """Starts Ray again where it was started here and has died, once no process of the old one
+        is left. Raises Unavailable, also when it was closed meanwhile."""
         self.end_actors()
-        with _signals_kept():
+        with _keep_signals():
             self.ray.shutdown()
         if not end_writers(self._folder):
             raise Unavailable("a process of the Ray that has died does not end")
         shutil.rmtree(self._folder, ignore_errors=True)
         if self._closed:
             raise Unavailable("Ray is not to be started again")
-        with _signals_kept():
-            self._start(self._settings)
+        with _keep_signals():
+            self._start_ray(self._settings)
         self.placement = OneHost(self.ray)
 
     def close(self) -> None:
-        """End it, or leave it, if that was begun here; idempotent."""
+        """Ends Ray if it was started here, or leaves it if it was joined here; idempotent."""
         self._closed = True
         if self._started or self._joined:
             ending = threading.Thread(target=self.ray.shutdown, daemon=True, name="ray-shutdown")
-            with _signals_kept():
+            with _keep_signals():
                 ending.start()
                 ending.join(CLOSE_S)
             if ending.is_alive():
-                atexit.unregister(self.ray.shutdown)  # it would be waited for once more
+                # Otherwise the exit of this process would wait for it once more.
+                atexit.unregister(self.ray.shutdown)
         if self._started:
             end_writers(self._folder)
         self._started = self._joined = False
 
-    def _start(self, settings: Settings) -> None:
+    def _start_ray(self, settings: Settings) -> None:
         self._started = True
         try:
             self.ray.init(
@@ -158,11 +159,11 @@ class RayInstance:
                 _metrics_export_port=settings.metrics_port or None,
             )
         except self.ray.exceptions.RayError as error:
-            raise Unavailable(f"Ray did not start: {_said(error)}") from error
+            raise Unavailable(f"Ray did not start: {_first_line(error)}") from error
         names = {pid: read_name(pid) for pid in find_writers(self._folder)}
         self._daemons = {pid: DAEMONS[name] for pid, name in names.items() if name in DAEMONS}
 
-    def _join(self, settings: Settings, address: str) -> None:
+    def _join_cluster(self, settings: Settings, address: str) -> None:
         try:
             self.ray.init(
                 address=address,
@@ -172,7 +173,9 @@ class RayInstance:
                 _node_ip_address=settings.node_ip,
             )
         except (ConnectionError, RuntimeError, ValueError, self.ray.exceptions.RayError) as error:
-            raise Unavailable(f"ray_address: {address} cannot be joined: {_said(error)}") from error
+            raise Unavailable(
+                f"ray_address: {address} cannot be joined: {_first_line(error)}"
+            ) from error
         self._joined = True
         try:
             ray_environment.check_guarded(self.ray.get_runtime_context().gcs_address)
@@ -182,21 +185,23 @@ class RayInstance:
 
 
 @contextlib.contextmanager
-def _signals_kept() -> Iterator[None]:
-    """Keep this process's own answer to SIGTERM while Ray starts or ends: it sets a handler of
-    Python's on the main thread, and from any thread one of the system's, or none. Between that
-    and its return there may be seconds, in which SIGTERM would end the process half stopped; so
-    a thread sets it again every few milliseconds."""
+def _keep_signals() -> Iterator[None]:
+    """Keeps this process's handler of SIGTERM while Ray starts or ends.
+
+    Ray sets a handler of Python's on the main thread, and from any thread one of the system's, or
+    none. Seconds may pass until it returns, in which SIGTERM would end the process half stopped;
+    so a thread sets the handler again every few milliseconds.
+    """
     before = signal.getsignal(signal.SIGTERM)
     action, libc = ctypes.create_string_buffer(ACTION_BYTES), ctypes.CDLL(None)
     libc.sigaction(signal.SIGTERM.value, None, action)
     over = threading.Event()
 
-    def keep() -> None:
+    def keep_handler() -> None:
         while not over.wait(KEEP_S):
             libc.sigaction(signal.SIGTERM.value, action, None)
 
-    keeping = threading.Thread(target=keep, daemon=True, name="sigterm")
+    keeping = threading.Thread(target=keep_handler, daemon=True, name="sigterm")
     keeping.start()
     try:
         yield
@@ -208,6 +213,6 @@ def _signals_kept() -> Iterator[None]:
         libc.sigaction(signal.SIGTERM.value, action, None)
 
 
-def _said(error: BaseException) -> str:
+def _first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__

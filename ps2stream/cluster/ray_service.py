@@ -1,6 +1,8 @@
-"""The service as Ray actors, one a machine, on one host or several; a supervisor replaces what
-dies (docs/decisions/0006). Where Ray itself dies, a Ray that was started here is started again
-with all actors; without a Ray of its own the service ends."""
+"""The runtime `ray`: the service as Ray actors, one for each machine, on one host or several.
+
+A supervisor replaces actors that die (docs/decisions/0006). Where Ray itself dies, a Ray that was
+started here is started again with all actors; without a Ray of its own the service ends.
+"""
 
 from __future__ import annotations
 
@@ -37,16 +39,16 @@ BIND_S = 120.0
 STOP_S = 5.0
 """How long all actors together may take to stop in order; then their processes are killed."""
 LEAVE_S = 10.0
-"""How long one worker may take that goes."""
+"""How long a worker that is dismissed may take to stop."""
 WATCH_S = 2.0
-"""How long a start of Ray that is under way may take to see that it is not wanted any more."""
+"""How long a start of Ray that is under way may take to notice that it is no longer wanted."""
 RETRY_S = 5.0
 STOP_ORDER = ("controller", "dispatcher", "sequencer", "worker", "merger")
 SEQUENCER = Address("sequencer", 0)
 
 
 class RayService(Service):
-    """See the module."""
+    """A service whose machines are Ray actors; see the module."""
 
     def __init__(
         self,
@@ -68,42 +70,44 @@ class RayService(Service):
         self._settings = settings
         self._topology = topology
         self._logs = Logs(self._place)
-        self._said = Receiver(self._folder.path)
+        self._log_receiver = Receiver(self._folder.path)
         self._tracing = tracing_of(settings)
         self._stopping = stopping
         self._ending = threading.Event()
         self._watching = threading.Thread(target=self._watch_ray, daemon=True, name="ray-watch")
-        self._lock = threading.RLock()  # over the two tables
+        self._lock = threading.RLock()  # guards the two tables
         self._actors: dict[Address, Any] = {}
         self._peers: dict[Address, Incarnation] = {}
         self._ports = dict(enumerate(ports(settings)))
         self._targets: dict[int, str] = {}
         self._supervisor: Supervisor | None = None
-        self._manning: Manning | None = None
-        self._replanning = Replanning(settings, self._folder.path, self._note)
-        self._census = CensusRounds(self.status, self._note)
+        self._scaling: Manning | None = None
+        self._replanning = Replanning(settings, self._folder.path, self._note_parts)
+        self._census = CensusRounds(self.status, self._note_parts)
         self._replaced = 0
-        self._generation = 0  # of the actors: one for each Ray
-        self._kept = False
+        self._generation = 0  # of the actors: rises when Ray is started again
+        self._has_token_file = False
         try:
-            self._start(accept_loss, begin_stage)
+            self._start_service(accept_loss, begin_stage)
             if settings.database_url is None:
-                ray_environment.keep(settings.data_dir, os.environ, self._instance.dashboard_port)
-                self._kept = True
+                ray_environment.write_token_file(
+                    settings.data_dir, os.environ, self._instance.dashboard_port
+                )
+                self._has_token_file = True
             self._watching.start()
         except BaseException:
             self.stop()
             raise
 
     def status(self) -> dict[str, Any]:
-        """Counters of every actor; `failure` of one that does not answer says so."""
+        """Returns the counters of every actor; `failure` says which of them do not answer."""
         with self._lock:
             calls = {address: actor.status.remote() for address, actor in self._actors.items()}
         found: dict[str, Any] = {}
         for address, call in calls.items():
             name = f"{address.role}-{address.index}"
             try:
-                found[name] = self._get(call, 10)
+                found[name] = self._get_result(call, 10)
             except (self._ray.exceptions.RayError, Unavailable) as error:
                 found[name] = {"failure": f"{type(error).__name__}: does not answer"}
         return found | self._replanning.status()
@@ -115,13 +119,13 @@ class RayService(Service):
         if self._watching.is_alive():
             self._watching.join(WATCH_S)
         self._stop_watching_actors()
-        if self._kept:
-            ray_environment.forget(self._settings.data_dir)
+        if self._has_token_file:
+            ray_environment.remove_token_file(self._settings.data_dir)
         if not self._instance.find_loss():
             self._stop_actors()
         self._actors = {}
         self._instance.close()
-        self._said.stop()
+        self._log_receiver.stop()
         self._folder.remove()
 
     def _stop_actors(self) -> None:
@@ -151,7 +155,7 @@ class RayService(Service):
             log.error("Ray's %s has died; Ray and all actors are started again", lost)
             begun = time.monotonic()
             try:
-                self._restart()
+                self._restart_ray()
             except Exception:
                 if self._ending.is_set() or self._stopping.is_set():
                     return
@@ -160,9 +164,9 @@ class RayService(Service):
             else:
                 log.warning("serving again after %.1f s", time.monotonic() - begun)
 
-    def _restart(self) -> None:
-        """Ray and every actor there was, at the ports of before. The ledger has what else they
-        need: it is as if each had been replaced."""
+    def _restart_ray(self) -> None:
+        """Restarts Ray and all actors, at the same ports. The ledger has what else they need, as
+        when each of them is replaced."""
         self._stop_watching_actors()
         with self._lock:
             addresses = [*self._peers]
@@ -171,19 +175,19 @@ class RayService(Service):
         self._instance.restart()
         self._start_actors(addresses, first=False)
 
-    def _check(self) -> None:
-        """Raises Unavailable when there is no use in waiting for Ray."""
+    def _check_running(self) -> None:
+        """Raises Unavailable when it is useless to wait for Ray any longer."""
         if self._ending.is_set() or self._stopping.is_set():
             raise Unavailable("the service is to stop")
         if lost := self._instance.find_loss():
             raise Unavailable(f"Ray's {lost} has died")
 
-    def _get(self, call: Any, timeout_s: float = math.inf) -> Any:
-        return self._instance.get(call, timeout_s, self._check)
+    def _get_result(self, call: Any, timeout_s: float = math.inf) -> Any:
+        return self._instance.get(call, timeout_s, self._check_running)
 
     # --- starting ------------------------------------------------------------------
 
-    def _start(self, accept_loss: bool, begin_stage: Callable[[str], None]) -> None:
+    def _start_service(self, accept_loss: bool, begin_stage: Callable[[str], None]) -> None:
         try:
             self._instance.placement.await_room(self._topology.addresses(), self._stopping)
             begin_stage("starting actors, replaying ledger and logs")
@@ -198,49 +202,49 @@ class RayService(Service):
     def _start_actors(
         self, addresses: list[Address], *, first: bool, accept_loss: bool = False
     ) -> None:
-        """`first`: they are the service's first, not successors."""
+        """Starts these actors; `first`: they are the service's first, not successors."""
         settings = self._settings
-        self._make(SEQUENCER, 0, first)
+        self._create_actor(SEQUENCER, 0, first)
         if first:
-            self._get(self._actors[SEQUENCER].pair_logs.remote(self._logs, accept_loss))
+            self._get_result(self._actors[SEQUENCER].pair_logs.remote(self._logs, accept_loss))
         others = [a for a in addresses if a != SEQUENCER]
-        epochs = self._get(self._actors[SEQUENCER].admit.remote(others))
+        epochs = self._get_result(self._actors[SEQUENCER].admit.remote(others))
         for address, epoch in zip(others, epochs, strict=True):
-            self._make(address, epoch, first)
-        peers = {address: self._bound(actor) for address, actor in self._actors.items()}
+            self._create_actor(address, epoch, first)
+        peers = {address: self._bind_inbox(actor) for address, actor in self._actors.items()}
         with self._lock:
             self._peers.clear()
             self._peers |= peers
-        self._get([a.expect.remote(self._peers) for a in self._actors.values()])
-        self._get([a.connect.remote(self._peers) for a in self._actors.values()])
-        told = settings.metrics_s, self._tracing
-        self._get([a.start.remote(True, *told) for a in self._actors.values()])
+        self._get_result([a.expect.remote(self._peers) for a in self._actors.values()])
+        self._get_result([a.connect.remote(self._peers) for a in self._actors.values()])
+        options = settings.metrics_s, self._tracing
+        self._get_result([a.start.remote(True, *options) for a in self._actors.values()])
         dispatchers = [a for a in self._actors if a.role == "dispatcher"]
         for address in dispatchers:
             self._await_ready(address)
         for address in dispatchers:
-            self._serve(address)
+            self._open_endpoint(address)
         self._supervisor = Supervisor(
             self._ray,
             self._actors,
             self._lock,
-            self._replace,
+            self._replace_actor,
             settings.lease_s,
             near=self._instance.placement.lan is None,
         )
         pings = {a: actor.ping.remote(settings.lease_s, None) for a, actor in self._actors.items()}
-        self._get([*pings.values()])
+        self._get_result([*pings.values()])
         self._supervisor.start(pings)
-        self._manning = Manning(self)
-        self._manning.start()
+        self._scaling = Manning(self)
+        self._scaling.start()
 
     def _stop_watching_actors(self) -> None:
-        if self._manning is not None:
-            self._manning.stop()
+        if self._scaling is not None:
+            self._scaling.stop()
         if self._supervisor is not None:
             self._supervisor.stop()
 
-    def _note(self, parts: Mapping[str, Any]) -> None:
+    def _note_parts(self, parts: Mapping[str, Any]) -> None:
         with self._lock:
             actors = list(self._actors.items())
         for actor in (actor for address, actor in actors if address.role == "dispatcher"):
@@ -256,14 +260,14 @@ class RayService(Service):
     def tell(self, workers: int) -> int:
         call = self._actors[SEQUENCER].workers.remote(workers)
         try:
-            return int(self._get(call, 30))
+            return int(self._get_result(call, 30))
         except self._ray.exceptions.RayError as error:
             raise Unavailable("the sequencer does not answer") from error
 
     def hire(self, worker: int) -> None:
         address = Address("worker", worker)
         try:
-            self._bring(address)
+            self._add_actor(address)
         except BaseException:
             with self._lock:
                 actor = self._actors.pop(address, None)
@@ -277,37 +281,38 @@ class RayService(Service):
         with self._lock:
             actor = self._actors.pop(address)
             del self._peers[address]
-        self._make_known({address: None}, self._others(address))
+        self._announce_peers({address: None}, self._list_others(address))
         try:
-            self._get(actor.stop.remote(), LEAVE_S)
+            self._get_result(actor.stop.remote(), LEAVE_S)
         except ray.exceptions.RayError as error:
             log.warning("%s-%d did not stop cleanly: %s", *address, error)
         ray.kill(actor)
 
-    def _others(self, address: Address) -> list[Any]:
+    def _list_others(self, address: Address) -> list[Any]:
         with self._lock:
             return [actor for peer, actor in self._actors.items() if peer != address]
 
-    def _make_known(self, peers: dict[Address, Incarnation | None], to: list[Any]) -> None:
-        self._wait([actor.connect.remote(peers) for actor in to])
+    def _announce_peers(self, peers: dict[Address, Incarnation | None], to: list[Any]) -> None:
+        self._await_calls([actor.connect.remote(peers) for actor in to])
 
-    def _wait(self, calls: list[Any]) -> None:
-        self._ray.wait(calls, num_returns=len(calls), timeout=5)  # the dead are told on return
+    def _await_calls(self, calls: list[Any]) -> None:
+        # An actor that is dead, and so does not return, learns of its peers once it is replaced.
+        self._ray.wait(calls, num_returns=len(calls), timeout=5)
 
     # --- replacing -------------------------------------------------------------------
 
-    def _replace(self, address: Address) -> None:
-        """A new incarnation of an actor that died or does not answer. Raises RayError, or
+    def _replace_actor(self, address: Address) -> None:
+        """Starts a new incarnation of an actor that died or does not answer. Raises RayError, or
         what the actor raised, when it does not come up."""
         with self._lock:
             if address not in self._actors:
-                return  # it was to go
+                return  # it has been dismissed
         log.warning("%s-%d is replaced", *address)
-        self._bring(address)
+        self._add_actor(address)
         self._replaced += 1
 
-    def _bring(self, address: Address) -> None:
-        """Start an actor in a service that runs."""
+    def _add_actor(self, address: Address) -> None:
+        """Starts an actor in a service that runs."""
         ray = self._ray
         sequencer = self._actors[SEQUENCER]
         if address == SEQUENCER:
@@ -315,12 +320,12 @@ class RayService(Service):
         else:
             try:
                 if address.role == "dispatcher":
-                    self._get(sequencer.fence.remote(address.index), 30)
-                [epoch] = self._get(sequencer.admit.remote([address]), 30)
+                    self._get_result(sequencer.fence.remote(address.index), 30)
+                [epoch] = self._get_result(sequencer.admit.remote([address]), 30)
             except ray.exceptions.RayActorError as error:
                 raise Unavailable("the sequencer is to be replaced first") from error
-        actor = self._make(address, epoch, first=False)
-        incarnation = self._bound(actor)
+        actor = self._create_actor(address, epoch, first=False)
+        incarnation = self._bind_inbox(actor)
         with self._lock:
             wanted = self._actors.get(address) is actor
             if not wanted:
@@ -328,43 +333,48 @@ class RayService(Service):
                 raise Unavailable(f"{address.role}-{address.index} is not wanted any more")
             self._peers[address] = incarnation
         if self._instance.placement.lan is not None:
-            self._wait([a.expect.remote({address: incarnation}) for a in self._others(address)])
+            self._await_calls(
+                [a.expect.remote({address: incarnation}) for a in self._list_others(address)]
+            )
         with self._lock:
             peers = dict(self._peers)
-        first_ping = actor.ping.remote(self._settings.lease_s, None)  # its lease begins with start
-        self._get([actor.connect.remote(peers), first_ping], 30)
-        self._make_known({address: incarnation}, self._others(address))
-        self._get(actor.start.remote(True, self._settings.metrics_s, self._tracing), 30)
+        # The lease that this asks for begins with `start`.
+        first_ping = actor.ping.remote(self._settings.lease_s, None)
+        self._get_result([actor.connect.remote(peers), first_ping], 30)
+        self._announce_peers({address: incarnation}, self._list_others(address))
+        self._get_result(actor.start.remote(True, self._settings.metrics_s, self._tracing), 30)
         if address.role == "dispatcher":
             self._await_ready(address)
-            self._serve(address)
+            self._open_endpoint(address)
 
-    def _bound(self, actor: Any) -> Incarnation:
+    def _bind_inbox(self, actor: Any) -> Incarnation:
         call = actor.bind.remote(self._folder.path, self._instance.placement.lan)
-        incarnation: Incarnation = self._get(call, BIND_S)
+        incarnation: Incarnation = self._get_result(call, BIND_S)
         return incarnation
 
-    def _serve(self, address: Address) -> None:
-        """Open the endpoint, at its port of before, where it had one, and tell all of it."""
+    def _open_endpoint(self, address: Address) -> None:
+        """Opens a dispatcher's endpoint, at its earlier port if any, and makes it known to all."""
         settings = self._settings
         where = settings.host, self._ports[address.index]
         private = self._replanning.socket(address.index)
         call = self._actors[address].serve.remote(*where, settings.security, private)
-        port = self._ports[address.index] = self._get(call)
+        port = self._ports[address.index] = self._get_result(call)
         home = self._peers[address].home or here()
         with self._lock:
             before = self._targets.get(address.index)
             now = self._targets[address.index] = target(settings.host, port, home)
-            self.targets = [told for _, told in sorted(self._targets.items())]
-            fronts = [actor for peer, actor in self._actors.items() if peer.role == "dispatcher"]
+            self.targets = [found for _, found in sorted(self._targets.items())]
+            dispatchers = [
+                actor for peer, actor in self._actors.items() if peer.role == "dispatcher"
+            ]
         if before not in (None, now):
             log.warning("dispatcher-%d listens at %s now", address.index, now)
-        for front in fronts:
-            front.locate.remote(self.targets)
+        for dispatcher in dispatchers:
+            dispatcher.locate.remote(self.targets)
 
     def _await_ready(self, address: Address) -> None:
         deadline = time.monotonic() + READY_S
-        while not self._get(self._actors[address].ready.remote()):
+        while not self._get_result(self._actors[address].ready.remote()):
             if time.monotonic() > deadline:
                 raise Unavailable(f"the ledger was not replayed within {READY_S:.0f} s")
             time.sleep(0.02)
@@ -372,18 +382,18 @@ class RayService(Service):
     def _silent_s(self, address: Address) -> float:
         return 0.0 if self._supervisor is None else self._supervisor.silent_s(address)
 
-    def _identity(self) -> int:
-        return int(self._get(self._actors[SEQUENCER].identity.remote(), 30))
+    def _read_identity(self) -> int:
+        return int(self._get_result(self._actors[SEQUENCER].identity.remote(), 30))
 
-    def _make(self, address: Address, epoch: int, first: bool = True) -> Any:
+    def _create_actor(self, address: Address, epoch: int, first: bool = True) -> Any:
         ray = self._ray
-        self._check()
+        self._check_running()
         shell, args = find_shell(
             address,
             epoch,
             self._topology,
             self._logs,
-            self._identity,
+            self._read_identity,
             self._settings.snapshot_s,
             first,
         )
@@ -392,7 +402,7 @@ class RayService(Service):
             found = {peer: known.home for peer, known in self._peers.items()}
         homes = {peer: home for peer, home in found.items() if home is not None}
         placed = self._instance.placement.options(address, homes, self._silent_s)
-        alone = first and self._instance.placement.lan is None  # else the name may be taken
+        alone = first and self._instance.placement.lan is None  # otherwise the name may be taken
         made = ray.remote(shell).options(
             name=f"{address.role}-{address.index}" + ("" if alone else f".{time.time_ns():x}"),
             namespace=NAMESPACE,

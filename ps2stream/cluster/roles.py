@@ -1,4 +1,4 @@
-"""What a host offers to actors: `worker=4,dispatcher=1`, units of each role."""
+"""The units of each role that a host offers to actors: `worker=4,dispatcher=1`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ NONE = "none"
 
 
 def units(spec: str | None) -> dict[str, int]:
-    """Of each role that is offered, by its name. A role without a number, and every one where
-    there is no spec, is offered in plenty; `none`: nothing. Raises InvalidArgument."""
+    """Returns the number of units by role. A role without a number, and every role where there
+    is no spec, is offered in plenty; `none` offers nothing. Raises InvalidArgument."""
     if spec is None:
         return dict.fromkeys(ROLES, PLENTY)
     if spec.strip() == NONE:
@@ -21,19 +21,21 @@ def units(spec: str | None) -> dict[str, int]:
     for part in spec.split(","):
         role, equals, number = (word.strip() for word in part.partition("="))
         if role not in ROLES:
-            raise _wrong(f"{role!r} is no role; there are: {', '.join(ROLES)}, or {NONE} alone")
+            raise _make_error(
+                f"{role!r} is no role; there are: {', '.join(ROLES)}, or {NONE} alone"
+            )
         if role in found:
-            raise _wrong(f"{role} is named twice")
+            raise _make_error(f"{role} is named twice")
         if equals and not (number.isascii() and number.isdecimal() and int(number) <= PLENTY):
-            raise _wrong(f"{role}={number}: is not a number from 0 to {PLENTY}")
+            raise _make_error(f"{role}={number}: is not a number from 0 to {PLENTY}")
         found[role] = int(number) if equals else PLENTY
     return found
 
 
 def resources(offered: dict[str, int]) -> dict[str, int]:
-    """As Ray takes them; a role of 0 units is not offered."""
+    """Returns the offered units as Ray's resources; a role of 0 units is not offered."""
     return {resource(role): number for role, number in offered.items() if number}
 
 
-def _wrong(problem: str) -> InvalidArgument:
+def _make_error(problem: str) -> InvalidArgument:
     return InvalidArgument([Violation("--roles", problem)])

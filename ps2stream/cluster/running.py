@@ -1,4 +1,4 @@
-"""What every running service can do."""
+"""The interface of a running service, and its addresses and place from the settings."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class Service(abc.ABC):
 
     targets: list[str]
     failure: str = ""
-    """Why the service cannot go on; whoever started it is to stop it. Empty: it can."""
+    """Why the service cannot go on, so that its caller should stop it; empty while it can."""
 
     @abc.abstractmethod
     def status(self) -> dict[str, Any]:
-        """Counters of every actor, by name; `failure` is not empty where one stopped."""
+        """Returns the counters of every actor, by name; `failure` is not empty if it stopped."""
 
     @abc.abstractmethod
     def stop(self) -> None:
-        """Stop what this service started, and only that."""
+        """Stops what this service started, and only that."""
 
     def __enter__(self) -> Self:
         return self
@@ -40,19 +40,19 @@ class Service(abc.ABC):
 
 
 def ports(settings: Settings) -> list[int]:
-    """Of each dispatcher; 0: any free one."""
+    """Returns the port of each dispatcher; 0: any free one."""
     step = settings.port > 0 and settings.dispatcher_ports == "consecutive"
     return [settings.port + i * step for i in range(settings.dispatchers)]
 
 
 def target(host: str, port: int, home: Home | None = None) -> str:
-    """Where clients reach what listens at `host` there; None: here."""
+    """Returns where clients reach a port opened at `host` on the host of `home`; None: this one."""
     everywhere = ipaddress.ip_address(host).is_unspecified if host != "localhost" else False
     return f"{numeric(home.host if home is not None and everywhere else host)}:{port}"
 
 
 def place_of(settings: Settings) -> Place:
-    """Where the service keeps what is to last. Raises FailedPrecondition."""
+    """Returns the place where the service stores its data. Raises FailedPrecondition."""
     url = settings.database_url
     secret = None if url is None else url.get_secret_value()
     return place(settings.data_dir, secret, settings.database_schema)

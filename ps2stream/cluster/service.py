@@ -1,4 +1,4 @@
-"""Start and stop the whole service on this machine.
+"""The start of the whole service from its settings.
 
     with start(settings) as service:
         print(service.targets)
@@ -45,10 +45,10 @@ def start(
     accept_loss: bool = False,
     begin_stage: Callable[[str], None] = lambda _: None,
 ) -> Service:
-    """Start everything, replay the ledger, and serve.
+    """Starts everything, replays the ledger, and serves.
 
     `plan` overrides `settings.plan`; once `stopping` is set, hosts are not waited for;
-    `accept_loss` goes on without what the data directory lacks, and tells gaps;
+    `accept_loss` goes on without what the data directory lacks, and announces gaps;
     `begin_stage` is called with the name of each stage as it begins. Raises
     DataDirectoryError, PlanError, InvalidArgument (a port in use, a refused address) or
     Unavailable; what was started is stopped again.
@@ -66,7 +66,7 @@ def start(
 
 
 def topology_of(settings: Settings, plan: RoutingPlan) -> Topology:
-    """The machines that carry `plan` out, as the settings have them."""
+    """Returns the topology that carries out `plan` with these settings."""
     return Topology(
         plan,
         dispatchers=settings.dispatchers,
@@ -82,7 +82,7 @@ def topology_of(settings: Settings, plan: RoutingPlan) -> Topology:
 
 
 def policy_of(settings: Settings, workers: int) -> Policy:
-    """What the controller does; at most half of the workers give at once."""
+    """Returns the controller's policy, by which at most half of the workers give units at once."""
     costs = Costs()
     if settings.costs is not None:
         from ps2stream.planner.job import read_costs
@@ -97,16 +97,16 @@ def policy_of(settings: Settings, workers: int) -> Policy:
 
 
 def fitted_plan(settings: Settings, plan: RoutingPlan | None) -> RoutingPlan:
-    """The plan under the analysis settings of the data directory; without a plan the one that
-    it was last moved to, or the built-in one. A new directory takes the plan's settings, or
-    its own and a random salt.
+    """Returns the plan under the text analysis that the data directory has recorded.
 
-    A plan carries term strings and a plan file no salt, so theirs may differ. Raises
-    PlanError or DataDirectoryError when stemmer, stop words or character data do.
+    Without a plan it is the one that the directory last changed to, or the built-in one. A new
+    directory takes the plan's analysis, or that of the settings and a random salt. A plan carries
+    term strings and a plan file no salt, so the salts may differ. Raises PlanError or
+    DataDirectoryError when stemmer, stop words or character data differ.
     """
     if plan is None and settings.plan is not None:
-        given = "workers" in settings.model_fields_set
-        plan = load_plan(settings.plan, workers=settings.workers if given else None)
+        has_workers = "workers" in settings.model_fields_set
+        plan = load_plan(settings.plan, workers=settings.workers if has_workers else None)
     place = place_of(settings)
     recorded = place.recorded_analysis()
     if recorded is not None:
@@ -149,8 +149,8 @@ def fitted_plan(settings: Settings, plan: RoutingPlan | None) -> RoutingPlan:
 def sampled_plan(
     settings: Settings, lon: F64, lat: F64, texts: Sequence[str], grid: Grid | None = None
 ) -> RoutingPlan:
-    """A built-in plan for objects like these: kd-tree by their places, and the frequencies
-    of their terms, which choose the posting terms."""
+    """Returns a built-in plan for objects like these: a kd-tree over their places, and the
+    frequencies of their terms, by which posting terms are chosen."""
     analysis = fitted_plan(settings, None).analysis
     analyzer = Analyzer(analysis)
     counts = Counter(token for text in texts for token in analyzer.tokens(text))

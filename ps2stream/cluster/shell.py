@@ -1,9 +1,8 @@
-"""What all actors share: links, the thread that receives, lease, failure, status.
+"""The common part of all actors: links, the thread that receives, lease, failure, status.
 
-Ray calls an actor to wire it up, start, look at and stop it; its messages come on a
-thread of their own. An exception in a machine ends the actor, whose successor rebuilds
-itself from what is durable (docs/decisions/0006). So does a lease that has run out: another
-incarnation may be there.
+Ray's calls connect, start, inspect and stop an actor; its messages come on a thread of their own.
+An exception in a machine ends the actor, whose successor rebuilds itself from what is durable
+(docs/decisions/0006). A lease that has run out ends it, too, since another incarnation may run.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from typing import Any, NamedTuple
 from ps2stream import __version__
 from ps2stream.cluster.home import Home, here
 from ps2stream.cluster.links import Links
-from ps2stream.cluster.log_lines import say_here, send_to
+from ps2stream.cluster.log_lines import log_to_folder, say_here
 from ps2stream.errors import FailedPrecondition, Unavailable
 from ps2stream.observability.exporters import Recorder
 from ps2stream.observability.meter import Meter
@@ -35,14 +34,14 @@ from ps2stream.protocol.frame import Frame, decode
 log = logging.getLogger("ps2stream.cluster")
 TICK_S = 0.1
 GRACE_S = 30.0
-"""How long an actor whose lease has run out may wait for another before it ends."""
+"""How long an actor whose lease has run out may wait for a renewal before it ends."""
 RENEWAL_S = 0.01
 GROUP = 64
-"""Messages that are handled together, before one sync."""
+"""Most messages that are handled together, before one sync."""
 
 
 class Incarnation(NamedTuple):
-    """Where an actor listens, its epoch, and, where peers may be on other hosts, its home."""
+    """An incarnation of an actor: its endpoint and epoch, and its home if on several hosts."""
 
     endpoint: str
     epoch: int
@@ -50,8 +49,8 @@ class Incarnation(NamedTuple):
 
 
 class Lan(NamedTuple):
-    """Where actors are on several hosts: the ports that they listen at, any where there are
-    none, the level and form of what they log there, and the version of all."""
+    """The settings of actors on several hosts: the ports that they listen at, any if there are
+    none, the level and format of their logs, and the version that all must have."""
 
     ports: range
     level: int
@@ -60,14 +59,14 @@ class Lan(NamedTuple):
 
 
 class Pulse(NamedTuple):
-    """An actor's answer: its process's number, and its monotonic clock, s."""
+    """An actor's answer to a ping: its process id, and its monotonic clock, s."""
 
     pid: int
     clock: float
 
 
 class Shell(abc.ABC):
-    """An actor around one machine. It moves bytes, and holds no logic."""
+    """An actor around one machine. It transports bytes, and holds no logic."""
 
     def __init__(self, address: Address, epoch: int) -> None:
         self.address = address
@@ -78,27 +77,29 @@ class Shell(abc.ABC):
         self._recorder: Recorder | None = None
         self.failure = ""
         self.lease = float("inf")
-        self._lease_s = float("inf")  # of the pings before `start`
+        self._lease_s = float("inf")  # the lease that pings before `start` ask for
         self._grace_s = 0.0
         self._exits = False
         self._stopping = threading.Event()
-        self._peers: queue.SimpleQueue[tuple[Address, Incarnation | None]] = queue.SimpleQueue()
-        self._known: dict[Address, int] = {}  # their epochs
+        self._peer_changes: queue.SimpleQueue[tuple[Address, Incarnation | None]] = (
+            queue.SimpleQueue()
+        )
+        self._peer_epochs: dict[Address, int] = {}
         self._receiver = threading.Thread(
-            target=self._receive, daemon=True, name=f"{self.name}-inbox"
+            target=self._receive_messages, daemon=True, name=f"{self.name}-inbox"
         )
 
     def __repr__(self) -> str:
-        """Role and index, `worker-0`. Ray asks once, when the actor has been made, and shows it in
-        its table of actors and before lines of its log: so nothing that changes belongs here."""
+        """Returns role and index, `worker-0`. Ray reads this once, when the actor is created, and
+        shows it in its table of actors and before lines of its log, so it must not change."""
         return self.name
 
     def bind(self, folder: Path, lan: Lan | None = None) -> Incarnation:
-        """Open the inbox in `folder`, where the log goes, too, or to the hosts of `lan`. Raises
-        FailedPrecondition on a host of another version."""
+        """Opens the inbox in `folder`, to which the log is sent as well, or to the hosts of
+        `lan`. Raises FailedPrecondition on a host of another version."""
         if lan is None:
             self._grace_s = GRACE_S
-            send_to(folder, self.name, self.epoch)
+            log_to_folder(folder, self.name, self.epoch)
             return Incarnation(self.links.bind(folder), self.epoch)
         say_here(self.name, self.epoch, lan.level, lan.as_json)
         where = here()
@@ -110,24 +111,26 @@ class Shell(abc.ABC):
         return Incarnation(endpoint, self.epoch, home)
 
     def expect(self, peers: Mapping[Address, Incarnation]) -> None:
-        """Who of other hosts will send soon; `connect` is to follow."""
+        """Admits peers of other hosts that will send soon; `connect` follows."""
         for peer, incarnation in peers.items():
             if incarnation.home is not None:
                 self.links.admit(peer, incarnation.home)
 
     def connect(self, peers: Mapping[Address, Incarnation | None]) -> None:
-        """Who is there, and later who has been replaced; None: who has gone. Before `start` at
-        once, after it between two messages."""
+        """Connects to these incarnations of peers, and disconnects from peers that are None.
+
+        Before `start` this is done at once, after it between two messages.
+        """
         for peer in peers.items():
-            self._peers.put(peer)
+            self._peer_changes.put(peer)
         if not self._receiver.is_alive():
-            self._connect()
+            self._connect_peers()
 
     def start(
         self, exits: bool = False, metrics_s: float = 0.0, tracing: Tracing = NO_TRACES
     ) -> None:
-        """Take messages from now on. `exits`: a failure ends the process. `metrics_s`: seconds
-        after which Ray is told the metrics again; 0: never. `tracing`: of which batches."""
+        """Handles messages from now on. `exits`: a failure ends the process. `metrics_s`: seconds
+        between two reports of the metrics to Ray; 0: none. `tracing`: the batches to trace."""
         self._exits = exits
         if metrics_s:
             self._recorder = Recorder(*self.address, round(metrics_s / TICK_S))
@@ -137,7 +140,7 @@ class Shell(abc.ABC):
         self._receiver.start()
 
     def stop(self) -> None:
-        """Take no further message, once the one under way is done."""
+        """Handles no further message, once the one under way is done."""
         self._stopping.set()
         if self._receiver.is_alive():
             self._receiver.join()
@@ -146,9 +149,12 @@ class Shell(abc.ABC):
             self.meter.traces.close()
 
     def ping(self, lease_s: float, heard: float | None) -> Pulse:
-        """Renew the lease, which begins with `start`: it lasts so long from the last answer that
-        came back, which was `heard` by its clock, this actor's; None: none yet, which renews
-        nothing, because such a ping may have waited until a stopped process went on."""
+        """Renews the lease, which begins with `start`, and returns a pulse.
+
+        It lasts `lease_s` from the last answer that the supervisor received, which was given at
+        `heard` by this actor's clock. None: it has received none yet. Then the lease is not
+        extended, because such a ping may have waited until a stopped process went on.
+        """
         now = time.monotonic()
         if not self._receiver.is_alive():
             self._lease_s = lease_s
@@ -160,8 +166,8 @@ class Shell(abc.ABC):
 
     @property
     def lapsed(self) -> bool:
-        """Whether another incarnation may be there, so that this one must end. On one host it is
-        killed first: there it waits a while, and nothing is sent or answered, for a renewal."""
+        """True if another incarnation may run, so that this one must end. On one host this one is
+        killed first; so there it waits a while for a renewal, and sends and answers nothing."""
         while (now := time.monotonic()) > self.lease:
             if now > self.lease + self._grace_s or self._stopping.is_set():
                 return True
@@ -170,23 +176,23 @@ class Shell(abc.ABC):
 
     @property
     def busy(self) -> bool:
-        """Whether there is more to do without a message."""
+        """True if there is more to do without a message."""
         return False
 
     @abc.abstractmethod
     def handle(self, frames: list[Frame]) -> None:
-        """Some messages, in order."""
+        """Handles messages in order."""
 
     @abc.abstractmethod
     def joined(self, peer: Address) -> None:
-        """A peer was replaced."""
+        """Handles that a peer was replaced."""
 
     def lost(self, peer: Address) -> None:  # noqa: B027
-        """A peer's process is gone, as it seems."""
+        """Handles that a peer's process seems to be gone."""
 
     @abc.abstractmethod
     def tick(self) -> None:
-        """Ten times a second."""
+        """Does periodic work; called ten times a second."""
 
     def status(self) -> dict[str, Any]:
         return {
@@ -202,14 +208,14 @@ class Shell(abc.ABC):
         }
 
     def post(self, sends: list[Send]) -> None:
-        """Send. Raises Unavailable once the lease has run out."""
+        """Sends frames. Raises Unavailable once the lease has run out."""
         if self.lapsed:
             raise Unavailable("this actor's lease has run out; another may be in its place")
         self.links.post(sends)
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """An exception inside, whatever it is, ends this shell."""
+        """A context in which any exception ends this shell."""
         try:
             yield
         except Exception as error:  # noqa: BLE001
@@ -220,25 +226,25 @@ class Shell(abc.ABC):
             if self._exits:
                 os._exit(70)
 
-    def _connect(self) -> None:
+    def _connect_peers(self) -> None:
         while True:
             try:
-                peer, incarnation = self._peers.get_nowait()
+                peer, incarnation = self._peer_changes.get_nowait()
             except queue.Empty:
                 return
             if incarnation is None:
                 self.links.disconnect(peer)
-                self._known.pop(peer, None)
+                self._peer_epochs.pop(peer, None)
                 continue
-            before = self._known.get(peer)
+            before = self._peer_epochs.get(peer)
             if before is not None and incarnation.epoch < before:
-                continue  # where many are replaced at once, this may be old
+                continue  # old news, as may happen where many are replaced at once
             self.links.connect(peer, *incarnation)
-            self._known[peer] = incarnation.epoch
+            self._peer_epochs[peer] = incarnation.epoch
             if before is not None:
                 self.joined(peer)
 
-    def _receive(self) -> None:
+    def _receive_messages(self) -> None:
         due = time.monotonic()
         while not self._stopping.is_set():
             data = self.links.receive(wait=not self.busy)
@@ -251,7 +257,7 @@ class Shell(abc.ABC):
                     data = self.links.receive(wait=False)
                 if self.failure:
                     continue
-                self._connect()
+                self._connect_peers()
                 while self.links.gone:
                     self.lost(self.links.gone.popleft())
                 if frames or self.busy:

@@ -1,4 +1,4 @@
-"""Which shell an actor is, and what it is made with."""
+"""The shell of each role, and the arguments that it is created with."""
 
 from __future__ import annotations
 

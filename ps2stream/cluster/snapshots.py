@@ -1,7 +1,7 @@
-"""When a worker's snapshots are made, and on which thread.
+"""The times at which a worker's snapshots are made, and the threads that make them.
 
-The copy is made beside the machine's thread, which goes on matching; updates wait for it.
-Writing takes longer, and nothing waits for that.
+Another thread makes the copy while the machine's goes on matching; updates wait for it. Writing
+takes longer, and nothing waits for that.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from ps2stream.protocol.frame import U8, Array
 from ps2stream.store.places import Place
 from ps2stream.store.snapshots import Key, Snapshots
 
-if TYPE_CHECKING:  # other actors import this module, too
+if TYPE_CHECKING:  # actors without an index import this module, too
     from ps2stream.workers.index import Saved
     from ps2stream.workers.machine import WorkerMachine
 
 log = logging.getLogger("ps2stream.cluster")
-WORTH = 10_000  # updates
-WORTH_OF_LIVE = 0.1  # of the queries that are held
+WORTH = 10_000  # updates since the last snapshot, from which on one is worthwhile
+WORTH_OF_LIVE = 0.1  # the same as a share of the stored queries
 WORTH_AT_THE_END = 0.01
 _MORE = 1 << 16  # bytes
 
 
 class Policy(NamedTuple):
-    """Snapshots of the ledger `identity` are kept in `place`, each `period_s` seconds at most;
-    none are, when that is 0."""
+    """The policy of snapshots: those of the ledger `identity` are stored in `place`, one in
+    `period_s` seconds at most; none if that is 0."""
 
     place: Place | None = None
     identity: int = 0
     period_s: float = 0.0
 
     def open(self, name: str) -> Snapshots | None:
-        """Those of an actor, if there are to be any."""
+        """Opens the snapshots of an actor; None if there are none to make."""
         if self.place is None or not self.period_s:
             return None
         try:
@@ -55,10 +55,12 @@ NO_SNAPSHOTS = Policy()
 
 
 class Saver:
-    """Of the worker `index`, whose incarnation is `epoch`. `prepare`, `copy` and `write` are for
-    a thread of its own, the rest for the machine's: it says that it is time to (`wanted`), the
-    other touches as much memory as is needed, which takes longer than the copy; then the machine
-    is frozen, and thawed once there is a copy."""
+    """Saves snapshots of the worker `index`, whose incarnation is `epoch`.
+
+    `prepare`, `copy` and `write` are for a thread of its own, the rest for the machine's. That
+    sets `wanted` when it is time; the other then touches as much memory as is needed, which takes
+    longer than the copy; then the machine is frozen, and thawed once there is a copy.
+    """
 
     def __init__(self, policy: Policy, name: str, index: int, route: int, epoch: int) -> None:
         from ps2stream.workers.layout import FORMAT
@@ -70,16 +72,17 @@ class Saver:
         self._key = Key(policy.identity, route, index, FORMAT)
         self._stamp = f"{epoch}.{{}}"
         self._count = 0
-        self._lsn = 0  # of the last one
+        self._lsn = 0  # of the last snapshot
         self._due = 0.0
-        self._sizes: dict[str, int] | None = None  # bytes to prepare; then the rest is under way
+        # Bytes to prepare; not None while a snapshot is under way.
+        self._sizes: dict[str, int] | None = None
         self._room: dict[str, U8] | None = None
         self._frozen: Saved | None = None
         self._copy: Saved | None = None
-        self._told: dict[str, Any] = {}
+        self._figures: dict[str, Any] = {}
 
     def load(self) -> Saved | None:
-        """What the machine goes on from."""
+        """Reads the snapshot that the machine goes on from, if there is one."""
         from ps2stream.workers.index import Saved
 
         begun = time.perf_counter()
@@ -87,25 +90,25 @@ class Saver:
         if found is None:
             return None
         self._lsn = found[0]
-        self._told |= {"loaded_lsn": found[0], "load_s": _since(begun)}
+        self._figures |= {"loaded_lsn": found[0], "load_s": _seconds_since(begun)}
         return Saved(*found)
 
     def status(self) -> dict[str, Any]:
-        """LSNs, seconds and bytes of the one that was loaded and of the last that was written."""
-        return dict(self._told)
+        """Returns LSNs, seconds and bytes of the loaded snapshot and of the last written one."""
+        return dict(self._figures)
 
     @property
     def frozen(self) -> bool:
-        """Whether the machine waits for `copied`."""
+        """True while the machine waits for `copied`."""
         return self._frozen is not None
 
     def look(self, machine: WorkerMachine, now: float) -> None:
-        """Begin one if it is time to, or go on with it (monotonic seconds)."""
+        """Begins a snapshot if it is time to, or goes on with it. now: monotonic seconds."""
         if self._kept is None:
             return
         if self._sizes is None:
             self._due = self._due or now + self._policy.period_s
-            if now < self._due or not self._worth(machine, WORTH, WORTH_OF_LIVE):
+            if now < self._due or not self._is_worthwhile(machine, WORTH, WORTH_OF_LIVE):
                 return
             if (saved := machine.freeze()) is not None:
                 machine.thaw()
@@ -118,7 +121,7 @@ class Saver:
                 self.wanted.set()
 
     def thaw(self, machine: WorkerMachine, now: float) -> list[Send]:
-        """Go on, once it is copied."""
+        """Lets the machine go on once its state is copied; returns what it sends."""
         if self._frozen is None or not self.copied.is_set():
             return []
         self._frozen = None
@@ -126,7 +129,7 @@ class Saver:
         return machine.thaw()
 
     def prepare(self) -> None:
-        """Have memory for the copy, and a little more: the machine goes on."""
+        """Allocates memory for the copy, and a little more since the machine goes on meanwhile."""
         self.wanted.clear()
         sizes = self._sizes or {}
         try:
@@ -140,39 +143,39 @@ class Saver:
         self._room = room
 
     def copy(self) -> None:
-        """What was frozen."""
+        """Copies the state that was frozen."""
         assert self._frozen is not None
         self.wanted.clear()
         begun = time.perf_counter()
         room, self._room = self._room or {}, None
         try:
-            parts = {n: _copied(part, room.get(n)) for n, part in self._frozen.parts.items()}
+            parts = {n: _copy_part(part, room.get(n)) for n, part in self._frozen.parts.items()}
             self._copy = self._frozen._replace(parts=parts)
         except MemoryError:
             log.warning("there is no memory for a snapshot")
         finally:
-            self._told["copy_s"] = _since(begun)
+            self._figures["copy_s"] = _seconds_since(begun)
             self.copied.set()
 
     def write(self, still: Callable[[], bool]) -> None:
-        """What was copied; it counts if `still` holds at the end."""
+        """Writes the copy as a snapshot, which counts if `still` holds at the end."""
         if self._copy is not None:
-            self._write(self._copy, still)
+            self._write_snapshot(self._copy, still)
         self._copy = self._sizes = None
 
     def end(self, machine: WorkerMachine, still: Callable[[], bool]) -> None:
-        """A last one, when nothing moves any more."""
+        """Writes a last snapshot, when all threads have stopped, if it is worthwhile."""
         if self._kept is None:
             return
-        if self._worth(machine, 1, WORTH_AT_THE_END) and (saved := machine.freeze()):
-            self._write(saved, still)
+        if self._is_worthwhile(machine, 1, WORTH_AT_THE_END) and (saved := machine.freeze()):
+            self._write_snapshot(saved, still)
         self._kept.close()
 
-    def _worth(self, machine: WorkerMachine, rows: int, part: float) -> bool:
-        """Whether what came since the last one would take long to fetch."""
+    def _is_worthwhile(self, machine: WorkerMachine, rows: int, part: float) -> bool:
+        """Returns whether it would take long to fetch the updates since the last snapshot."""
         return machine.applied - self._lsn >= max(rows, part * machine.stats().live)
 
-    def _write(self, saved: Saved, still: Callable[[], bool]) -> None:
+    def _write_snapshot(self, saved: Saved, still: Callable[[], bool]) -> None:
         assert self._kept is not None
         begun = time.perf_counter()
         self._count += 1
@@ -184,10 +187,10 @@ class Saver:
             return
         if size:
             self._lsn = saved.lsn
-            self._told |= {"lsn": saved.lsn, "bytes": size, "write_s": _since(begun)}
+            self._figures |= {"lsn": saved.lsn, "bytes": size, "write_s": _seconds_since(begun)}
 
 
-def _copied(part: Array, room: U8 | None) -> Array:
+def _copy_part(part: Array, room: U8 | None) -> Array:
     if room is None or len(room) < part.nbytes:
         return np.array(part)
     out = room[: part.nbytes].view(part.dtype).reshape(part.shape)
@@ -195,5 +198,5 @@ def _copied(part: Array, room: U8 | None) -> Array:
     return out
 
 
-def _since(begun: float) -> float:
+def _seconds_since(begun: float) -> float:
     return round(time.perf_counter() - begun, 3)

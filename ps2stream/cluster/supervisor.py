@@ -1,15 +1,15 @@
-"""Watches the actors: who died is replaced, who does not answer is killed and replaced.
+"""The supervisor of the actors, which replaces those that die or do not answer.
 
 A ping renews a lease: until it runs out, and no longer, an actor may answer for its role. It
-counts from the last answer that came back, by the actor's own clock, so two hosts need no
-common one: the lease of one that does not answer has run out before its successor is made.
-Each is replaced on a thread of its own: meanwhile the others' leases are renewed, and one of
-another role, that is needed for it, may be replaced too. Of one role only one is replaced at a
-time, and one that dies again and again ever later.
+counts from the last answer that came back, by the actor's own clock, so two hosts need no common
+clock: the lease of an actor that does not answer has run out before its successor is created.
+Each actor is replaced on a thread of its own: meanwhile the leases of the others are renewed, and
+an actor of another role that the successor needs may be replaced, too. Only one actor of a role is
+replaced at a time, and one that dies again and again is replaced ever later.
 
-Whose process, on this host, waits for a processor is waited for (see patience). Its own lease may
-run out meanwhile; then it does nothing until it is renewed, which is safe, because here a
-process is always killed before its successor is made.
+An actor whose process, on this host, lacks a processor is given more time (see patience). Its
+lease may run out meanwhile; then it does nothing until it is renewed, which is safe because on
+one host a process is always killed before its successor is created.
 """
 
 from __future__ import annotations
@@ -33,14 +33,15 @@ from ps2stream.protocol.addresses import Address
 log = logging.getLogger("ps2stream.cluster")
 PING_S = 0.25
 START_S = 120.0
-"""How much longer one that starts may be silent."""
+"""How much longer an actor that starts may be silent."""
 RETRY_S = 0.5
 STOP_S = 2.0
 
 
 class Supervisor:
-    """Over `actors`, which `replace(address)` changes; `lock` guards the table. Who has not
-    answered for `lease_s` seconds is replaced. `near`: their processes are of this host."""
+    """Watches `actors`, a table that `lock` guards. Those that have not answered for `lease_s`
+    seconds are replaced by `replace(address)`, which changes the table. `near`: their processes
+    are on this host."""
 
     def __init__(
         self,
@@ -59,77 +60,80 @@ class Supervisor:
         self._lease_s = lease_s
         self._near = near
         self._read_delays_s = read_delays_s
-        self._starving: set[Address] = set()  # told so, until they answer
+        self._starving: set[Address] = set()  # actors that lack a processor, until they answer
         self._pulse: dict[Address, Pulse] = {}
         self._answered: dict[Address, float] = {}
         self._lease: dict[Address, float] = {}
-        self._asked: dict[Address, tuple[Any, Any]] = {}  # call, the actor
-        self._asked_at: dict[Address, float] = {}
-        self._slow_s: dict[Address, float] = {}  # how long the last answer took, where that is long
-        self._silence: dict[Address, Silence] = {}  # of those that are late
+        self._pings: dict[Address, tuple[Any, Any]] = {}  # the call, the actor
+        self._pinged_at: dict[Address, float] = {}
+        self._slow_answer_s: dict[
+            Address, float
+        ] = {}  # time of the last answer, where that was long
+        self._silence: dict[Address, Silence] = {}  # of actors that are late
         self._pace: dict[Address, Pace] = {}
-        self._over: dict[Address, Any] = {}  # actors whose leases have run out
-        self._burials: dict[Address, threading.Thread] = {}
+        self._expired: dict[Address, Any] = {}  # actors whose leases have run out
+        self._replacements: dict[Address, threading.Thread] = {}
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True, name="supervisor")
+        self._thread = threading.Thread(target=self._watch_actors, daemon=True, name="supervisor")
 
     def start(self, pings: Mapping[Address, Any] = MappingProxyType({})) -> None:
-        """`pings`: calls of actors that have started and answered; so a lease of theirs runs."""
+        """Starts watching. `pings`: calls to actors that have started and answered, whose leases
+        run already."""
         now = time.monotonic()
         for address, call in pings.items():
-            self._asked[address], self._asked_at[address] = (call, self._actors[address]), now
+            self._pings[address], self._pinged_at[address] = (call, self._actors[address]), now
         self._thread.start()
 
     def stop(self) -> None:
-        """Replace nobody any more."""
+        """Ends the watch: no actor is replaced any more."""
         self._stopping.set()
         deadline = time.monotonic() + STOP_S
-        for thread in (self._thread, *self._burials.values()):
+        for thread in (self._thread, *self._replacements.values()):
             if thread.is_alive():
                 thread.join(max(0.0, deadline - time.monotonic()))
 
-    def _run(self) -> None:
+    def _watch_actors(self) -> None:
         while not self._stopping.wait(PING_S):
             try:
-                for address, actor in self._look():
+                for address, actor in self._find_dead_actors():
                     if self._may_replace(address):
-                        self._dead(address, actor)
+                        self._handle_death(address, actor)
             except Exception:
                 log.exception("the supervisor goes on after an error")
 
     def silent_s(self, address: Address) -> float:
-        """Seconds since it last answered, or was replaced; inf: never. From any thread."""
+        """Returns the seconds since an actor last answered; inf: it never did. From any thread."""
         return time.monotonic() - self._answered.get(address, -math.inf)
 
-    def _look(self) -> list[tuple[Address, Any]]:
-        """Ping everyone; who is dead."""
+    def _find_dead_actors(self) -> list[tuple[Address, Any]]:
+        """Pings all actors; returns those that are dead."""
         ray, now = self._ray, time.monotonic()
         with self._lock:
             actors = dict(self._actors)
         for address in self._lease.keys() - actors.keys():
-            self._forget(address)
+            self._forget_actor(address)
         dead: list[tuple[Address, Any]] = []
         for address, actor in actors.items():
-            call, of = self._asked.get(address, (None, None))
-            if call is not None and of is actor:
+            call, pinged = self._pings.get(address, (None, None))
+            if call is not None and pinged is actor:
                 ready, _ = ray.wait([call], timeout=0)
                 if ready:
                     try:
-                        self._hear(address, ray.get(call))
+                        self._note_answer(address, ray.get(call))
                     except ray.exceptions.RayError:
-                        if self._near or self._is_over(address, actor, now):
+                        if self._near or self._is_expired(address, actor, now):
                             dead.append((address, actor))
                             continue
-                    del self._asked[address]
+                    del self._pings[address]
             else:
-                self._asked.pop(address, None)
+                self._pings.pop(address, None)
                 self._pulse.pop(address, None)
-            if address not in self._asked:
+            if address not in self._pings:
                 pulse = self._pulse.get(address)
                 last = None if pulse is None else pulse.clock
-                lease_s = self._lease_s + self._slow_s.get(address, 0.0)
-                self._asked[address] = (actor.ping.remote(lease_s, last), actor)
-                self._asked_at[address] = now
+                lease_s = self._lease_s + self._slow_answer_s.get(address, 0.0)
+                self._pings[address] = (actor.ping.remote(lease_s, last), actor)
+                self._pinged_at[address] = now
                 self._lease.setdefault(address, now + self._lease_s)
             elif now > (
                 self._lease[address] + self._grace_s(address) + self._starved_s(address, now)
@@ -137,24 +141,24 @@ class Supervisor:
                 dead.append((address, actor))
         return dead
 
-    def _hear(self, address: Address, pulse: Pulse) -> None:
-        """Its lease begins anew. One that answers slowly here gets a longer one: else it would
-        be over each time the renewal comes."""
-        heard = time.monotonic()
-        took_s = heard - self._asked_at[address]
-        self._slow_s[address] = took_s if self._near and took_s > LATE_S else 0.0
-        self._pulse[address], self._answered[address] = pulse, heard
+    def _note_answer(self, address: Address, pulse: Pulse) -> None:
+        """Begins a new lease for an actor that answered. One on this host that answers slowly gets
+        a longer one, which would otherwise be over whenever the renewal comes."""
+        now = time.monotonic()
+        took_s = now - self._pinged_at[address]
+        self._slow_answer_s[address] = took_s if self._near and took_s > LATE_S else 0.0
+        self._pulse[address], self._answered[address] = pulse, now
         self._silence.pop(address, None)
         self._starving.discard(address)
-        self._lease[address] = heard + self._lease_s + self._slow_s[address]
+        self._lease[address] = now + self._lease_s + self._slow_answer_s[address]
 
     def _grace_s(self, address: Address) -> float:
-        """How much longer than its lease it may be silent, because it starts."""
-        starts = self._is_buried(address) or address not in self._pulse
+        """Returns how much longer than its lease an actor may be silent because it starts."""
+        starts = self._is_being_replaced(address) or address not in self._pulse
         return START_S if starts else 0.0
 
     def _starved_s(self, address: Address, now: float) -> float:
-        """For how long of its silence it had no processor; read only once it is late."""
+        """Returns for how long of its silence an actor lacked a processor; 0 until it is late."""
         pulse = self._pulse.get(address)
         late = now - self._answered.get(address, now) > LATE_S
         if pulse is None or not self._near or not late:
@@ -171,60 +175,63 @@ class Supervisor:
         return starved_s
 
     def _may_replace(self, address: Address) -> bool:
-        """Whether no other of its role is being replaced, and its last time is long enough ago."""
-        busy = {a.role for a in list(self._burials) if a != address and self._is_buried(a)}
+        """Returns whether no other of its role is being replaced, and its pace allows it."""
+        busy = {
+            a.role for a in list(self._replacements) if a != address and self._is_being_replaced(a)
+        }
         now = time.monotonic()
         return address.role not in busy and now >= self._pace_of(address).next_at(now)
 
     def _pace_of(self, address: Address) -> Pace:
         return self._pace.setdefault(address, Pace())
 
-    def _is_over(self, address: Address, actor: Any, now: float) -> bool:
-        """Whether the lease is, of one that Ray has lost: it may live where Ray does not see."""
+    def _is_expired(self, address: Address, actor: Any, now: float) -> bool:
+        """Returns whether the lease is over of an actor that Ray has lost, but which may live."""
         self._lease[address] = min(self._lease[address], now + self._lease_s)
-        return now > self._lease[address] or self._over.get(address) is actor
+        return now > self._lease[address] or self._expired.get(address) is actor
 
-    def _dead(self, address: Address, actor: Any) -> None:
-        pid = self._forget(address)
-        self._over[address] = actor
-        if self._is_buried(address):  # it died again before it served; whoever waits is told
+    def _handle_death(self, address: Address, actor: Any) -> None:
+        pid = self._forget_actor(address)
+        self._expired[address] = actor
+        if self._is_being_replaced(address):
+            # It died again before it served; the thread that waits for it sees that.
             if pid:
-                _kill(pid)
+                _kill_process(pid)
             elif not self._near:
                 self._ray.kill(actor)
             return
-        burial = threading.Thread(
-            target=self._bury,
+        thread = threading.Thread(
+            target=self._replace_dead_actor,
             args=(address, actor, pid),
             daemon=True,
             name=f"burial-{address.role}",
         )
-        self._burials[address] = burial
-        burial.start()
+        self._replacements[address] = thread
+        thread.start()
 
-    def _forget(self, address: Address) -> int:
-        """Its process's number, where it is known, and of this host."""
-        self._asked.pop(address, None)
+    def _forget_actor(self, address: Address) -> int:
+        """Drops the state of an actor; returns its process id, 0 if unknown or on another host."""
+        self._pings.pop(address, None)
         self._lease.pop(address, None)
         self._silence.pop(address, None)
         self._starving.discard(address)
         pulse = self._pulse.pop(address, None)
         return pulse.pid if pulse is not None and self._near else 0
 
-    def _is_buried(self, address: Address) -> bool:
-        """Whether its successor is being made."""
-        burial = self._burials.get(address)
-        return burial is not None and burial.is_alive()
+    def _is_being_replaced(self, address: Address) -> bool:
+        """Returns whether the successor of an actor is being created."""
+        thread = self._replacements.get(address)
+        return thread is not None and thread.is_alive()
 
-    def _bury(self, address: Address, actor: Any, pid: int) -> None:
+    def _replace_dead_actor(self, address: Address, actor: Any, pid: int) -> None:
         self._ray.kill(actor)
         if pid:
-            _end(pid)
+            _end_process(pid)
         try:
             self._replace(address)
             now = time.monotonic()
             self._pace_of(address).replace(now)
-            self._lease[address] = now + self._lease_s + self._slow_s.get(address, 0.0)
+            self._lease[address] = now + self._lease_s + self._slow_answer_s.get(address, 0.0)
         except Unavailable as error:
             log.warning("%s-%d was not replaced; tried again: %s", *address, error)
             self._end_successor(address, actor)
@@ -238,15 +245,16 @@ class Supervisor:
             self._stopping.wait(RETRY_S)
 
     def _end_successor(self, address: Address, actor: Any) -> None:
-        """Of one that could not be replaced. Half made it would answer pings, and so be left."""
+        """Kills the unfinished successor of an actor that could not be replaced: it would answer
+        pings, and so be kept."""
         with self._lock:
             successor = self._actors.get(address)
         if successor is not None and successor is not actor:
             self._ray.kill(successor)
 
 
-def _kill(pid: int) -> bool:
-    """Whether the process was still there."""
+def _kill_process(pid: int) -> bool:
+    """Kills a process; returns whether it still existed."""
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -254,8 +262,8 @@ def _kill(pid: int) -> bool:
     return True
 
 
-def _end(pid: int) -> None:
-    """Kill a process, also a stopped one, and wait until it is gone: it may hold locks."""
+def _end_process(pid: int) -> None:
+    """Kills a process, even a stopped one, and waits until it is gone, since it may hold locks."""
     deadline = time.monotonic() + 5.0
-    while _kill(pid) and time.monotonic() < deadline:
+    while _kill_process(pid) and time.monotonic() < deadline:
         time.sleep(0.01)

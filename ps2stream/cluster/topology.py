@@ -1,7 +1,7 @@
-"""How many of each role there are, and how each machine is made from the settings.
+"""The numbers of actors of each role, and the construction of their machines.
 
 One place builds machines, so that Ray actors, the in-process runtime and the
-tests' scheduler run the same ones. A machine's module is imported where one is made: an
+tests' scheduler run the same ones. A machine's module is imported where one is made, because an
 actor's process starts sooner without those of the other roles.
 """
 
@@ -50,15 +50,15 @@ class Topology:
     def __reduce__(self) -> tuple[object, ...]:
         # A plan's maps are read-only views, which do not pickle; its dictionary does.
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return _topology, (values | {"plan": self.plan.to_dict()}, self.plan.analysis)
+        return _rebuild_topology, (values | {"plan": self.plan.to_dict()}, self.plan.analysis)
 
     @property
     def workers(self) -> int:
-        """The plan says how many workers there are."""
+        """The number of workers, which the plan determines."""
         return self.plan.workers
 
     def addresses(self) -> list[Address]:
-        """Everyone, receivers before senders."""
+        """Returns the addresses of all actors, receivers before senders."""
         return [
             *(Address("merger", i) for i in range(self.mergers)),
             *(Address("worker", i) for i in range(self.workers)),
@@ -68,11 +68,11 @@ class Topology:
         ]
 
     def analyzer(self) -> Analyzer:
-        """Text analysis as the plan records it."""
+        """Returns the text analysis that the plan records."""
         return Analyzer(self.plan.analysis)
 
     def frequencies(self, analyzer: Analyzer) -> Frequencies:
-        """The term statistics that posting terms are chosen by."""
+        """Returns the term statistics by which posting terms are chosen."""
         return Frequencies.of(self.plan.frequencies, analyzer)
 
     def reservoir(self, index: int) -> Reservoir:
@@ -129,27 +129,27 @@ class Topology:
         return ControllerMachine(self.plan, self.policy, epoch, self.dispatchers)
 
     def index_factory(self) -> Callable[[Grid], Index]:
-        """Returns what makes an empty index of a grid; its modules are imported now."""
+        """Returns the maker of empty indexes of a grid; its modules are imported now."""
         from ps2stream.workers.gi2 import GI2
 
         return GI2
 
     def new_index(self, grid: Grid, parts: Parts | None = None) -> Index:
-        """What holds a worker's queries."""
+        """Returns an index for a worker's queries."""
         from ps2stream.workers.gi2 import GI2
 
         return GI2(grid, parts)
 
     def sequencer(self, store: Store, epoch: int, restarts: bool = False) -> SequencerMachine:
-        """`restarts`: of the whole service."""
+        """Returns the sequencer's machine; `restarts`: the whole service is starting."""
         from ps2stream.sequencer.machine import SequencerMachine
 
-        others = ("sequencer", "controller")  # who take no part in the order
+        others = ("sequencer", "controller")  # which take no part in the order
         peers = [peer for peer in self.addresses() if peer.role not in others]
         return SequencerMachine(
             peers, store, epoch, quotas=self.quotas, plan=self.plan, restarts=restarts
         )
 
 
-def _topology(values: dict[str, Any], analysis: Analysis) -> Topology:
+def _rebuild_topology(values: dict[str, Any], analysis: Analysis) -> Topology:
     return Topology(**values | {"plan": RoutingPlan.from_dict(values["plan"], analysis)})

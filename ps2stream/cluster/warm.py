@@ -1,11 +1,11 @@
-"""Compile the kernels before anyone waits for them.
+"""The rehearsal that compiles the kernels before anyone waits for them.
 
-Numba compiles a kernel at its first call and keeps the code on disk. Some thousand queries, so
-that tables grow, regions of every shape and two objects go through a throw-away service in this
-process, and call all kernels of a service: so the actors find the code there, and the first
+Numba compiles a kernel at its first call and keeps the code on disk. A throw-away service in this
+process receives some thousand queries, so that tables grow, with regions of every shape, and two
+objects. That calls all kernels of a service: so the actors find the code on disk, and the first
 publisher does not wait for a compiler.
 
-`python -m ps2stream.cluster.warm` does it for a host whose actors others will start.
+`python -m ps2stream.cluster.warm` does this for a host whose actors others will start.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from ps2stream.v1 import object_pb2, pubsub_pb2
 log = logging.getLogger("ps2stream.cluster")
 TICKS = 20
 QUERIES = 3_000
-"""More than the first tables of gridt and GI2 take."""
+"""More queries than the first tables of gridt and GI2 have room for."""
 REGIONS = (
     Rect(-1.0, -1.0, 1.0, 1.0),
     Circle(0.0, 0.0, 50.0),
@@ -47,7 +47,7 @@ REGIONS = (
 
 
 def compile_kernels(topology: Topology) -> None:
-    """Rehearse, unless an earlier rehearsal has left the code of all kernels on disk."""
+    """Rehearses, unless an earlier rehearsal has left the code of all kernels on disk."""
     cache = KernelCache(type(leaf).__name__ for leaf in topology.plan.leaves)
     if not cache.complete:
         warm(topology)
@@ -55,8 +55,8 @@ def compile_kernels(topology: Topology) -> None:
 
 
 def warm(topology: Topology) -> None:
-    """One insert, publication, delivery and delete under the topology's plan, and a move to
-    another number of workers."""
+    """Runs an insert, publication, delivery and delete under the topology's plan, and a plan
+    change to another number of workers."""
     policy = dataclasses.replace(topology.policy, period_ticks=TICKS)
     small = dataclasses.replace(topology, dispatchers=1, mergers=1, policy=policy)
     runtime = LocalRuntime(small, MemoryStore())
@@ -68,29 +68,30 @@ def warm(topology: Topology) -> None:
     regions = [REGIONS[i % len(REGIONS)] for i in range(QUERIES)]
     sessions, no_requests = ["warm"] * QUERIES, [""] * QUERIES
     edge.update(build_rows(ids, compiled, regions), sessions, no_requests)
-    text = strings_to_column(["up now", "up w\u00e4rm 1\ufe0f\u20e3"])  # not plain: other kernels
+    # Text that is not ASCII takes other kernels.
+    text = strings_to_column(["up now", "up w\u00e4rm 1\ufe0f\u20e3"])
     at = np.zeros(2)
     edge.publish(
         ObjectRows(*strings_to_column(["a", "b"]), np.zeros(2, np.int64), at, at, *text,
                    *edge.analyzer.analyse(*text))
     )  # fmt: skip
-    _read_a_request()
+    _read_request()
     plan = topology.plan
     plan = scaled(plan, plan.workers - 1 or 2, edge.weights())
     move = json.dumps(plan.to_dict()).encode()
     edge.strategy(move, ask=Ask.MOVE)
     runtime.tick()
-    edge.strategy(move, ask=Ask.MOVE)  # refused at first where it needs more workers than run
-    for _ in range(2 * TICKS):  # workers also tell their loads meanwhile
+    edge.strategy(move, ask=Ask.MOVE)  # the first is refused if more workers are needed than run
+    for _ in range(2 * TICKS):  # workers also report their loads meanwhile
         runtime.tick()
     if edge.machine.plan_version != plan.version:
         log.warning("the first move will be slow: the rehearsed one did not end")
-    edge.machine.gridt.postings([])  # as at the end of a move
+    edge.machine.gridt.postings([])  # as at the end of a plan change
     edge.update(delete_rows(ids), sessions, no_requests)
 
 
-def _read_a_request() -> None:
-    """As a publication is read, and as a refused one is counted."""
+def _read_request() -> None:
+    """Reads a publication as the service does, and counts the rows as of a refused one."""
     batch = object_pb2.ObjectBatch(objects=[object_pb2.Object(text="warm")])
     data = pubsub_pb2.PublishRequest(batch=batch).SerializeToString()
     rows = check_batch(pubsub_pb2.PublishRequest, data, OBJECT_ROWS)

@@ -1,1 +1,1 @@
-"""Metrics, traces, and what shows them: Prometheus, Grafana, Ray's dashboard."""
+"""Metrics, traces, and the files for Prometheus, Grafana and Ray's dashboard that show them."""

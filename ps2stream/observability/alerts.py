@@ -7,8 +7,11 @@ from typing import NamedTuple
 
 
 class Alert(NamedTuple):
-    """`wait`: how long `expr` must hold; `summary` may use Prometheus's templates; `runbook`:
-    what to look at and to do, with which its section of docs/operations.md begins."""
+    """An alert rule: `expr` must hold for `wait`; `summary` may use Prometheus's templates.
+
+    `runbook` says what to look at and to do; the alert's section of docs/operations.md begins
+    with it.
+    """
 
     name: str
     severity: str
@@ -18,13 +21,13 @@ class Alert(NamedTuple):
     runbook: str
 
 
-def _p99(stage: str) -> str:
+def _format_p99(stage: str) -> str:
     rate = f'sum by (job, le) (rate(ps2stream_stage_seconds_bucket{{stage="{stage}"}}[5m]))'
     return f"histogram_quantile(0.99, {rate})"
 
 
-def _workers(of: str) -> str:
-    return f'max by (job, index) ({of}{{role="worker"}})'
+def _max_by_worker(metric: str) -> str:
+    return f'max by (job, index) ({metric}{{role="worker"}})'
 
 
 ALERTS = (
@@ -38,8 +41,8 @@ ALERTS = (
     ),
     Alert(
         "Ps2streamWorkerMissing", "critical", "2m",
-        f"(count by (job) ({_workers('ps2stream_up')}) or 0 * max by (job) (ps2stream_workers)) "
-        "< max by (job) (ps2stream_workers)",
+        f"(count by (job) ({_max_by_worker('ps2stream_up')}) "
+        "or 0 * max by (job) (ps2stream_workers)) < max by (job) (ps2stream_workers)",
         "{{ $value }} workers tell metrics, fewer than the plan has",
         "A dead worker is normally replaced within seconds, so this one fails to start. Search "
         "the log for `is replaced` and the lines after it. The usual cause is memory: compare "
@@ -84,7 +87,7 @@ ALERTS = (
     ),
     Alert(
         "Ps2streamSlow", "warning", "5m",
-        f"{_p99('complete')} > 1",
+        f"{_format_p99('complete')} > 1",
         "1 in 100 objects takes more than {{ $value | humanizeDuration }} until its matches are "
         "durable",
         "Find the stage that grew. intake: more is published than the workers can match, so add "
@@ -94,7 +97,7 @@ ALERTS = (
     ),
     Alert(
         "Ps2streamSlowDisk", "warning", "10m",
-        f"{_p99('sync')} > 0.25",
+        f"{_format_p99('sync')} > 0.25",
         "1 in 100 syncs takes more than {{ $value | humanizeDuration }}",
         "Find out what else writes to this disk (`iostat -x 1`). A disk that slows down by "
         "itself may be failing: `dmesg`, `smartctl`. With PostgreSQL, look at its checkpoints "
@@ -178,11 +181,11 @@ ALERTS = (
 
 
 RUNBOOKS = "docs/operations.md"
-"""The page with a section for each alert, under its name."""
+"""The page with a section for each alert, named after it."""
 
 
 def rules(runbooks: str = RUNBOOKS) -> str:
-    """All alerts as a rule file, YAML. `runbooks`: path or URL of the page that each links."""
+    """Returns all alerts as a rule file, YAML. `runbooks`: path or URL of the page they link to."""
     out = "# Written by `ps2stream dashboards`.\ngroups:\n  - name: ps2stream\n    rules:\n"
     for alert in ALERTS:
         out += f"""\

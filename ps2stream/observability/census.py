@@ -1,6 +1,6 @@
-"""What a person wants to know of a whole service: how its actors do, and whether all is well.
+"""The state of a whole service for people: how its actors are doing, and whether all is well.
 
-A census is made of the statuses of all actors; between two of them rates are counted.
+A census is made from the statuses of all actors; its rates are counted since the one before.
 """
 
 from __future__ import annotations
@@ -10,20 +10,23 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 STALE_S = 30.0
-"""Nobody who looks after the actors has told how they do for so long."""
+"""Age of the last census from which on the actors count as unattended."""
 RECENT_S = 60.0
-"""A replacement is worth a word for so long."""
+"""How long after a replacement it is reported as a problem."""
 FREE_SHARE = 0.1
-"""Of a disk, below which it is nearly full; as the alert Ps2streamDiskNearlyFull has it."""
+"""Free share of a disk below which it is nearly full, as in the alert Ps2streamDiskNearlyFull."""
 LAG_MATCHES = 100_000
-"""Of one session, unacknowledged, above which it falls behind; as Ps2streamSessionLag has it."""
+"""Unacknowledged matches above which a session falls behind, as in Ps2streamSessionLag."""
 Statuses = Mapping[str, Mapping[str, Any]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, order=True)
 class ActorCount:
-    """One actor. age_s: since its incarnation was first seen; restarts: since the service
-    started; cpu: of a core, over the last period; failure: why it does not answer, or empty."""
+    """The state of an actor.
+
+    age_s: time since its incarnation was first seen; restarts: number since the service started;
+    cpu: share of a core over the last period; failure: why it does not answer, or empty.
+    """
 
     role: str
     index: int
@@ -36,8 +39,11 @@ class ActorCount:
 
 
 class Census(NamedTuple):
-    """Of one moment, Unix ms. Sessions' matches are those not yet acknowledged: of all, and of
-    the one that has most; lag_s: the age of the oldest. Rates are per second."""
+    """The state of the service at one moment (Unix ms).
+
+    lag_matches counts the matches that sessions have not acknowledged, lag_most_matches those of
+    the session that has most; lag_s is the age of the oldest. Rates are per second.
+    """
 
     taken_ms: int
     actors: tuple[ActorCount, ...]
@@ -54,8 +60,8 @@ class Census(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """What is remembered of an actor: its incarnation, when that was first seen (monotonic s),
-    how many came before it, and its CPU time."""
+    """An actor at the last census: the epoch of its incarnation, when that was first seen
+    (monotonic s), how many came before it, and its CPU time."""
 
     epoch: int
     since: float
@@ -64,24 +70,24 @@ class _Known(NamedTuple):
 
 
 class CensusTaker:
-    """Makes a census of statuses by name (`worker-0`); keeps what the next one needs."""
+    """Makes a census from statuses by name (`worker-0`), and keeps what the next one needs."""
 
     def __init__(self) -> None:
-        self._known: dict[str, _Known] = {}
+        self._seen_before: dict[str, _Known] = {}
         self._totals: dict[str, float] = {}
         self._last = 0.0
 
     def take(self, statuses: Statuses, now: float, now_ms: int) -> Census:
-        """`now`: monotonic seconds; now_ms: Unix ms."""
+        """Returns the census of these statuses. now: monotonic seconds; now_ms: Unix ms."""
         roles: dict[str, list[Mapping[str, Any]]] = {}
         actors = []
         for name, status in statuses.items():
             role, _, index = name.rpartition("-")
             if "up" in status or status.get("failure"):
-                actors.append(self._count(role, int(index), status, now))
+                actors.append(self._count_actor(role, int(index), status, now))
             roles.setdefault(role, []).append(status)
-        for name in self._known.keys() - statuses.keys():
-            del self._known[name]  # a worker that is not wanted any more
+        for name in self._seen_before.keys() - statuses.keys():
+            del self._seen_before[name]  # a worker that a plan with fewer workers has stopped
 
         def total(role: str, *keys: str) -> float:
             return sum(float(s.get(key, 0)) for s in roles.get(role, ()) for key in keys)
@@ -95,7 +101,7 @@ class CensusTaker:
             "updates": total("sequencer", "inserts", "deletes"),
         }
         seconds = now - self._last
-        # A total that fell is of an actor that was replaced.
+        # A total falls when an actor is replaced.
         rates = {
             name: max(value - self._totals[name], 0.0) / seconds
             if name in self._totals and seconds > 0
@@ -118,9 +124,11 @@ class CensusTaker:
             updates_per_second=rates["updates"],
         )
 
-    def _count(self, role: str, index: int, status: Mapping[str, Any], now: float) -> ActorCount:
+    def _count_actor(
+        self, role: str, index: int, status: Mapping[str, Any], now: float
+    ) -> ActorCount:
         name = f"{role}-{index}"
-        before = self._known.get(name)
+        before = self._seen_before.get(name)
         epoch = int(status.get("epoch", before.epoch if before else 0))
         cpu_seconds = float(status.get("cpu_seconds", 0.0))
         cpu = 0.0
@@ -131,7 +139,7 @@ class CensusTaker:
             if now > self._last:
                 cpu = max(cpu_seconds - before.cpu_seconds, 0.0) / (now - self._last)
             known = before._replace(cpu_seconds=cpu_seconds)
-        self._known[name] = known
+        self._seen_before[name] = known
         return ActorCount(
             role,
             index,
@@ -145,7 +153,7 @@ class CensusTaker:
 
 
 def find_problems(census: Census | None, now_ms: int) -> list[str]:
-    """Why a service is not healthy; empty when it is, or nobody has looked yet."""
+    """Returns why a service is not healthy; empty when it is, or when there is no census yet."""
     if census is None:
         return []
     stale_s = (now_ms - census.taken_ms) / 1000

@@ -1,9 +1,9 @@
 """The metrics of an actor, for Ray; those of a service in one process, for Prometheus.
 
-Both read a status by the table of observability/metrics.py. Ray adds to counters and takes one
-observation of a histogram at a time, of which it then makes its middle of a bucket. So a
-histogram is told as what it consists of: counters of its buckets, by `le`, its sum and its
-count; the Prometheus configuration of `ps2stream dashboards` gives them their names back.
+Both read a status by the table of observability/metrics.py. Ray adds to counters, and takes the
+observations of a histogram one at a time, each of which it then replaces by the middle of its
+bucket. So a histogram is sent as its constituents: counters of its buckets, by `le`, its sum and
+its count; the Prometheus configuration of `ps2stream dashboards` gives them their names back.
 """
 
 from __future__ import annotations
@@ -20,58 +20,61 @@ if TYPE_CHECKING:
 log = logging.getLogger("ps2stream.cluster")
 Status = Callable[[], Mapping[str, Any]]
 NOTHING = 1e-300
-"""Ray does not add 0; yet to Prometheus a counter that first appears at 5 has not increased."""
+"""First value of a counter that is 0: Ray does not add 0, and a counter that first appears at 5
+has not increased for Prometheus."""
 
 
 class Recorder:
-    """Tells Ray the metrics of an actor every `ticks` ticks. In an actor's process."""
+    """Sends the metrics of an actor to Ray every `ticks` ticks, in the actor's process."""
 
     def __init__(self, role: str, index: int, ticks: int) -> None:
-        self._of = (role, index)
-        self._every = max(ticks, 1)
+        self._actor = (role, index)
+        self._period_ticks = max(ticks, 1)
         self._ticks = 0
         self._made: dict[str, Any] = {}
-        self._told: dict[tuple[str, tuple[str, ...]], float] = {}
+        self._sent: dict[tuple[str, tuple[str, ...]], float] = {}
         self._failed = False
 
     def tick(self, status: Status) -> None:
-        """Ten times a second. Of failures one after the other the first is logged, and none ends
-        anything else."""
+        """Sends the metrics when they are due; called ten times a second.
+
+        A failure ends nothing else, and only the first of several in a row is logged.
+        """
         self._ticks += 1
-        if self._ticks % self._every:
+        if self._ticks % self._period_ticks:
             return
         try:
-            self.tell(samples(*self._of, status()))
+            self.send_samples(samples(*self._actor, status()))
             self._failed = False
         except Exception:
             if not self._failed:
-                log.exception("%s-%d does not tell its metrics", *self._of)
+                log.exception("%s-%d does not tell its metrics", *self._actor)
             self._failed = True
 
-    def tell(self, found: Iterable[Sample]) -> None:
-        """Set gauges, and add to counters what they have grown by."""
+    def send_samples(self, found: Iterable[Sample]) -> None:
+        """Sets gauges, and adds to counters what they have grown by."""
         for metric, labels, value in found:
             name = metric.name
             if isinstance(value, Histogram):
                 tags = dict(zip(metric.labels, labels, strict=True))
                 for le, count in zip(LE, value.cumulated, strict=True):
-                    self._add(f"{name}_bucket", tags | {"le": le}, count)
-                self._add(f"{name}_count", tags, sum(value.counts))
-                self._add(f"{name}_sum", tags, value.total)
+                    self._add_growth(f"{name}_bucket", tags | {"le": le}, count)
+                self._add_growth(f"{name}_count", tags, sum(value.counts))
+                self._add_growth(f"{name}_sum", tags, value.total)
             elif metric.kind is Kind.COUNTER:
-                self._add(name, dict(zip(metric.labels, labels, strict=True)), value)
+                self._add_growth(name, dict(zip(metric.labels, labels, strict=True)), value)
             else:
-                gauge = self._metric("Gauge", name, metric.labels)
+                gauge = self._get_metric("Gauge", name, metric.labels)
                 gauge.set(value, tags=dict(zip(metric.labels, labels, strict=True)))
 
-    def _add(self, name: str, tags: Mapping[str, str], value: float) -> None:
+    def _add_growth(self, name: str, tags: Mapping[str, str], value: float) -> None:
         key = (name, tuple(tags.values()))
-        before, self._told[key] = self._told.get(key), value
+        before, self._sent[key] = self._sent.get(key), value
         more = value - before if before is not None else max(value, NOTHING)
         if more > 0:
-            self._metric("Counter", name, tuple(tags)).inc(more, tags=dict(tags))
+            self._get_metric("Counter", name, tuple(tags)).inc(more, tags=dict(tags))
 
-    def _metric(self, kind: str, name: str, labels: tuple[str, ...]) -> Any:
+    def _get_metric(self, kind: str, name: str, labels: tuple[str, ...]) -> Any:
         if name not in self._made:
             from ray.util import metrics
 
@@ -80,13 +83,13 @@ class Recorder:
 
 
 class Collector:
-    """The metrics of a service, for a registry of prometheus_client, which asks at each scrape."""
+    """The metrics of a service, for a prometheus_client registry, which collects at each scrape."""
 
     def __init__(self, status: Status) -> None:
         self._status = status
 
     def collect(self) -> Iterator[Family]:
-        """All families that have a sample."""
+        """Yields all families that have a sample."""
         from prometheus_client.core import (
             CounterMetricFamily,
             GaugeMetricFamily,

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 UID = "ps2stream"
 RATE_ID, LAG_ID = 41, 24
-"""Numbers of the two panels that the Overview of Ray's dashboard asks for, whatever they show."""
+"""Ids of the two panels that the Overview of Ray's dashboard embeds, whatever they show."""
 _WIDTH = 24
 
 
 class Panel(NamedTuple):
-    """What it shows: (legend, expression) each; `unit` as Grafana calls it; `width` of 24."""
+    """A panel of (legend, expression) pairs; `unit` by Grafana's name; `width` out of 24."""
 
     title: str
     queries: tuple[tuple[str, str], ...]
@@ -21,9 +21,9 @@ class Panel(NamedTuple):
     width: int = 8
     what: str = ""
     single: bool = False
-    """The last value, in place of a line over time."""
+    """True to show the last value in place of lines over time."""
     number: int = 0
-    """By which others ask for it; 0: nobody does."""
+    """The id under which other pages embed it; 0: none does."""
 
 
 class Row(NamedTuple):
@@ -33,20 +33,20 @@ class Row(NamedTuple):
 
 def _sum(metric: str, by: str = "", match: str = "") -> str:
     clause = f" by ({by})" if by else ""
-    return f"sum{clause} ({_named(metric, match)})"
+    return f"sum{clause} ({_format_selector(metric, match)})"
 
 
 def _rate(metric: str, by: str = "", match: str = "") -> str:
     clause = f" by ({by})" if by else ""
-    return f"sum{clause} (rate({_named(metric, match)}[$__rate_interval]))"
+    return f"sum{clause} (rate({_format_selector(metric, match)}[$__rate_interval]))"
 
 
 def _max(metric: str, by: str = "", match: str = "") -> str:
     clause = f" by ({by})" if by else ""
-    return f"max{clause} ({_named(metric, match)})"
+    return f"max{clause} ({_format_selector(metric, match)})"
 
 
-def _named(metric: str, match: str) -> str:
+def _format_selector(metric: str, match: str) -> str:
     more = f", {match}" if match else ""
     return f'ps2stream_{metric}{{job=~"$job"{more}}}'
 
@@ -56,7 +56,7 @@ def _quantile(q: float, stage: str, by: str = "") -> str:
     return f"histogram_quantile({q}, {rate})"
 
 
-def _stages(q: float, *stages: str) -> tuple[tuple[str, str], ...]:
+def _list_stage_quantiles(q: float, *stages: str) -> tuple[tuple[str, str], ...]:
     return tuple((stage, _quantile(q, stage)) for stage in stages)
 
 
@@ -113,7 +113,7 @@ ROWS = (
         ), what="Batches join while others are under way: large ones say that it is busy."),
     )),
     Row("Latency", (
-        Panel("p99 by stage", _stages(
+        Panel("p99 by stage", _list_stage_quantiles(
             0.99, "intake", "link", "match", "merge", "sync", "durable", "complete", "deliver"
         ), "s", 12, "docs/metrics.md says what each stage counts"),
         Panel("Until matches are durable", tuple(
@@ -189,7 +189,7 @@ ROWS = (
 
 
 def dashboard() -> dict[str, Any]:
-    """To be imported into Grafana, or provisioned."""
+    """Returns the dashboard, to be imported into Grafana or provisioned."""
     return {
         "uid": UID,
         "title": "PS2Stream",
@@ -202,12 +202,12 @@ def dashboard() -> dict[str, Any]:
         "refresh": "15s",
         "time": {"from": "now-1h", "to": "now"},
         "timezone": "browser",
-        "templating": {"list": [_source(), _jobs()]},
-        "panels": _panels(),
+        "templating": {"list": [_make_source_variable(), _make_job_variable()]},
+        "panels": _lay_out_panels(),
     }
 
 
-def _source() -> dict[str, Any]:
+def _make_source_variable() -> dict[str, Any]:
     return {
         "type": "datasource",
         "name": "datasource",
@@ -216,7 +216,7 @@ def _source() -> dict[str, Any]:
     }
 
 
-def _jobs() -> dict[str, Any]:
+def _make_job_variable() -> dict[str, Any]:
     return {
         "type": "query",
         "name": "job",
@@ -230,7 +230,7 @@ def _jobs() -> dict[str, Any]:
     }
 
 
-def _panels() -> list[dict[str, Any]]:
+def _lay_out_panels() -> list[dict[str, Any]]:
     taken = {panel.number for row in ROWS for panel in row.panels}
     free = (number for number in itertools.count(1) if number not in taken)
     out: list[dict[str, Any]] = []
@@ -247,13 +247,13 @@ def _panels() -> list[dict[str, Any]]:
             if x + panel.width > _WIDTH:
                 x, y = 0, y + height
             place = {"x": x, "y": y, "w": panel.width, "h": high}
-            out.append(_panel(panel, panel.number or next(free), place))
+            out.append(_make_panel(panel, panel.number or next(free), place))
             x, height = x + panel.width, high
         y += height
     return out
 
 
-def _panel(panel: Panel, number: int, place: dict[str, int]) -> dict[str, Any]:
+def _make_panel(panel: Panel, number: int, place: dict[str, int]) -> dict[str, Any]:
     custom = {} if panel.single else {"custom": {"fillOpacity": 10, "showPoints": "never"}}
     defaults = {"unit": panel.unit, "min": 0} | custom
     reduced = {"reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False}}

@@ -1,4 +1,4 @@
-"""How long the stages of the stream take, in one actor."""
+"""The time that the stages of the stream take in one actor."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ STAGES = {
     "sync": "one sync of an object log or match log",
     "deliver": "a delivery, from its arrival at the dispatcher until the client has taken it",
 }
-"""What is counted, and from when until when."""
+"""The stages by name: what is counted, and from when until when."""
 
 
 class Meter:
-    """Histograms by stage, each of which one thread adds to; and the actor's traces, if any."""
+    """Histograms by stage, one thread adding to each, and the actor's traces, if any."""
 
     def __init__(self) -> None:
         self._stages: dict[str, Histogram] = {}
@@ -36,23 +36,23 @@ class Meter:
 
     @property
     def stages(self) -> dict[str, Histogram]:
-        """Those that something was added to. From any thread."""
+        """The histograms that have observations. From any thread."""
         return dict(self._stages)
 
     def add(self, stage: str, seconds: float, count: int = 1) -> None:
-        """So many things took this long."""
+        """Counts `count` things that took `seconds` each."""
         histogram = self._stages.get(stage)
         if histogram is None:
             histogram = self._stages[stage] = Histogram()
         histogram.add(seconds, count)
 
     def time(self, stage: str) -> AbstractContextManager[None]:
-        """`with` it: the time that is spent inside, unless it fails."""
+        """Returns a context manager that adds the time spent inside, unless that fails."""
         return Timer(self, stage)
 
 
 class Timer:
-    """See Meter.time."""
+    """A context manager that adds the time spent inside to a stage; see Meter.time."""
 
     __slots__ = ("_begun", "_meter", "_stage")
 
@@ -74,7 +74,7 @@ class Timer:
 
 
 class Matcher(Protocol):
-    """A worker machine; `batches` that it has matched."""
+    """A worker machine; `batches` counts those that it has matched."""
 
     batches: int
 
@@ -82,7 +82,7 @@ class Matcher(Protocol):
 
 
 def matched(worker: Matcher, frame: Frame, meter: Meter) -> list[Send]:
-    """What the worker answers; where it matched for that, the meter learns how long it took."""
+    """Returns the worker's answer to a frame; a match that this took is added to the meter."""
     before, begun = worker.batches, time.monotonic()
     sends = worker.on(frame)
     if worker.batches > before:

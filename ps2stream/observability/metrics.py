@@ -1,7 +1,7 @@
-"""All metrics, as data: what they are called, what they mean, where their values stand.
+"""All metrics, as data: their names, what they mean, where their values come from.
 
-Machines and shells keep plain numbers and tell them as an actor's status; `samples` reads a
-status by the table below. Who exports them (observability/exporters.py) adds nothing of its own.
+Machines and shells keep plain numbers and report them as an actor's status; `samples` reads a
+status by the table below. The exporters (observability/exporters.py) add nothing of their own.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from numbers import Real
 from typing import Any, NamedTuple
 
 BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Upper ends of a histogram's buckets in seconds; one more is without end."""
+"""Upper bounds of a histogram's buckets in seconds; a last bucket has none."""
 LE = (*map(str, BOUNDS), "+Inf")
 
 
 class Histogram:
-    """Durations, counted by bucket. One thread adds, others may read."""
+    """Durations, counted by bucket. One thread adds; others may read."""
 
     __slots__ = ("counts", "total")
 
@@ -28,13 +28,13 @@ class Histogram:
         self.total = 0.0  # seconds
 
     def add(self, seconds: float, count: int = 1) -> None:
-        """So many things took this long."""
+        """Counts `count` things that took `seconds` each."""
         self.counts[bisect_left(BOUNDS, seconds)] += count
         self.total += seconds * count
 
     @property
     def cumulated(self) -> list[int]:
-        """By bucket, those below its upper end, as Prometheus has them."""
+        """The number of durations up to the upper bound of each bucket, as Prometheus has them."""
         return list(accumulate(self.counts))
 
 
@@ -45,8 +45,8 @@ class Kind(enum.StrEnum):
 
 
 class Source(NamedTuple):
-    """Where a value stands: `key` of the status of actors of `role` (empty: of all), with
-    these labels."""
+    """The place of a value: `key` of the status of actors of `role` (empty: of all), with these
+    labels."""
 
     role: str
     key: str
@@ -54,8 +54,8 @@ class Source(NamedTuple):
 
 
 class Metric(NamedTuple):
-    """`by`: the values are a mapping or a sequence, and this label says of what each is.
-    `scale`: of the unit in the status in that of the name."""
+    """A metric. With `by` its values are a mapping or a sequence, whose keys become this label.
+    `scale` converts from the unit in the status to that of the name."""
 
     name: str
     kind: Kind
@@ -66,19 +66,19 @@ class Metric(NamedTuple):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Of every sample, in order."""
+        """The names of the labels of every sample, in order."""
         own = dict.fromkeys(name for source in self.sources for name in source.labels)
         return ("role", "index", *own, *([self.by] if self.by else []))
 
     @property
     def unit(self) -> str:
-        """As the name says it; empty for plain numbers."""
+        """The unit that ends the name; empty for plain numbers."""
         words = self.name.removesuffix("_total").split("_")
         return words[-1] if words[-1] in ("seconds", "bytes") else ""
 
 
 class Sample(NamedTuple):
-    """One value; labels in the order of `metric.labels`."""
+    """A value with its labels, in the order of `metric.labels`."""
 
     metric: Metric
     labels: tuple[str, ...]
@@ -241,18 +241,18 @@ METRICS: tuple[Metric, ...] = (
 
 
 def samples(role: str, index: int, status: Mapping[str, Any]) -> Iterator[Sample]:
-    """What an actor's status says. What is not there is left out."""
+    """Yields the samples in an actor's status. What it does not contain is left out."""
     for metric in METRICS:
         for source in metric.sources:
             if source.role not in ("", role):
                 continue
             labels = (role, str(index), *(source.labels.get(n, "") for n in metric.labels[2:]))
-            found = _find(status, source.key)
+            found = _find_value(status, source.key)
             if not metric.by:
                 if isinstance(found, Real):
                     yield Sample(metric, labels, float(found) * metric.scale)
                 continue
-            for key, value in _items(found):
+            for key, value in _iterate_items(found):
                 at = (*labels[:-1], str(key))
                 if isinstance(value, Histogram):
                     yield Sample(metric, at, value)
@@ -260,14 +260,14 @@ def samples(role: str, index: int, status: Mapping[str, Any]) -> Iterator[Sample
                     yield Sample(metric, at, float(value) * metric.scale)
 
 
-def _find(status: Mapping[str, Any], key: str) -> Any:
+def _find_value(status: Mapping[str, Any], key: str) -> Any:
     found: Any = status
     for part in key.split("."):
         found = found.get(part) if isinstance(found, Mapping) else None
     return found
 
 
-def _items(found: Any) -> Iterator[tuple[object, Any]]:
+def _iterate_items(found: Any) -> Iterator[tuple[object, Any]]:
     if isinstance(found, Mapping):
         yield from found.items()
     elif isinstance(found, list | tuple):

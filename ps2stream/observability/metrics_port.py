@@ -1,4 +1,4 @@
-"""Where Prometheus finds the metrics of a service that is one process."""
+"""The port where Prometheus scrapes the metrics of a service in one process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ps2stream.errors import InvalidArgument, Violation
 from ps2stream.observability.exporters import Collector, Status
 
 HOST = "127.0.0.1"
-"""Whoever may ask sees how much goes on; nothing here asks who that is."""
+"""The loopback address only, since whoever reaches the port may read the metrics."""
 
 
 class MetricsPort:

@@ -1,4 +1,4 @@
-"""What an actor's process and disk have of a machine, its clock, and a machine's counters."""
+"""Measurements of processes and disks, the wall clock, and the counters of an actor's machine."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def resident_bytes() -> int:
-    """Memory of this process."""
+    """Returns the resident memory of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE
 
 
 def disk(folder: Path | None) -> dict[str, int]:
-    """Bytes of the file system of `folder`; nothing where there is none, or it cannot tell."""
+    """Returns the total and free bytes of the file system of `folder`; empty where they are
+    unknown."""
     if folder is None:
         return {}
     try:
@@ -35,7 +36,7 @@ def is_running(pid: int) -> bool:
 
 
 def read_state(pid: int) -> str:
-    """Returns its state as a letter, as ps shows it; an empty string if there is none."""
+    """Returns the state of the process as a letter, as ps shows it; empty if there is none."""
     try:
         return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0]
     except (OSError, IndexError):
@@ -43,7 +44,7 @@ def read_state(pid: int) -> str:
 
 
 def read_name(pid: int) -> str:
-    """Returns its program's name, of at most 15 characters; an empty string if there is none."""
+    """Returns the name of its program, at most 15 characters; empty if there is no process."""
     try:
         return Path(f"/proc/{pid}/comm").read_text("utf-8", "replace").strip()
     except OSError:
@@ -52,7 +53,7 @@ def read_name(pid: int) -> str:
 
 def read_cpu_delays_s(pid: int) -> dict[int, float]:
     """Returns for each thread how long it has been runnable without a processor since it began;
-    nothing where the process is gone, or the system does not count it."""
+    empty where the process is gone or the system does not count that."""
     found: dict[int, float] = {}
     try:
         for task in Path(f"/proc/{pid}/task").iterdir():
@@ -64,7 +65,7 @@ def read_cpu_delays_s(pid: int) -> dict[int, float]:
 
 
 def counters_of(machine: object) -> dict[str, Any]:
-    """A machine's `counters`, as a plain dict."""
+    """Returns a machine's `counters` as a plain dict."""
     counters = getattr(machine, "counters", None)
     if counters is None:
         return {}
@@ -74,5 +75,5 @@ def counters_of(machine: object) -> dict[str, Any]:
 
 
 def wall_clock_ms() -> int:
-    """Unix time in milliseconds."""
+    """Returns the Unix time in milliseconds."""
     return time.time_ns() // 1_000_000

@@ -1,5 +1,5 @@
-"""What shows the dashboard in the Metrics tab of Ray's own: files for Grafana, and the environment
-of Ray. Ray embeds the Grafana that it finds there, at the dashboard of the identifier named."""
+"""The files that show the dashboard in the Metrics tab of Ray's own: configuration for Grafana,
+and environment variables for Ray, which name the Grafana and the dashboard that Ray embeds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ps2stream.observability.grafana import UID
 from ps2stream.observability.scrape import INTERVAL_S
 
 SOURCE_NAME = "ps2stream"
-"""Of the data source. It is not the default one, of which a Grafana may have one only."""
+"""Name of the data source. It is not the default one, since a Grafana has only one of those."""
 DASHBOARDS = "grafana/dashboards"
 PROVISIONING = "grafana/provisioning"
 _HEAD = "Written by `ps2stream dashboards`."
@@ -62,7 +62,7 @@ datasources:
 
 
 def write_provider(folder: Path) -> str:
-    """Returns what has Grafana load the dashboard, YAML.
+    """Returns the provider that makes Grafana load the dashboard, YAML.
 
     Args:
         folder: Absolute path of the folder that all files are written to.

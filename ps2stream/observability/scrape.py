@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 RULES = "ps2stream.rules.yml"
 INTERVAL_S = 15
-"""Between two scrapes."""
+"""Time between two scrapes."""
 JOB = "ps2stream"
 
-# Ray puts `ray_` before our names, and `_total` behind the parts of a histogram; its own labels
-# of no use here go.
+# Ray puts `ray_` before our names, and `_total` after the parts of a histogram. Labels of Ray's
+# own that are of no use here are dropped.
 _RELABEL = """\
     metric_relabel_configs:
       - source_labels: [__name__]
@@ -28,7 +28,10 @@ _RELABEL = """\
 
 
 def configuration(targets: Sequence[str], discovery: Sequence[str] = ()) -> str:
-    """YAML. targets: HOST:PORT; discovery: files that Ray writes the addresses of its nodes to."""
+    """Returns the configuration, YAML.
+
+    targets: HOST:PORT; discovery: files that Ray writes the addresses of its nodes to.
+    """
     out = f"""\
 # Written by `ps2stream dashboards`.
 global:

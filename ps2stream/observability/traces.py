@@ -1,8 +1,8 @@
 """Traces of sampled batches, sent to an OpenTelemetry collector.
 
-Every actor knows by a batch's offset whether it is sampled, and of which trace it is: both are a
-hash, so that no message carries anything for it. Whoever has the `seed` of the service makes the
-same. The dispatcher makes the span of the whole batch, the others children of it.
+Every actor derives from a batch's offset whether it is sampled, and which trace it belongs to:
+both are a hash, so that messages carry nothing for it. Actors with the same `seed` derive the
+same. The dispatcher makes the span of the whole batch, the others make children of it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Key = tuple[int, int]
 
 
 class Tracing(NamedTuple):
-    """One batch in `every` is sampled (0: none), and told to the collector at `endpoint`."""
+    """The sampling: one batch in `every` (0: none) is traced to the collector at `endpoint`."""
 
     every: int = 0
     endpoint: str = ""
@@ -34,11 +34,11 @@ class Tracing(NamedTuple):
 
 NO_TRACES = Tracing()
 EXPORT_S = 2.0
-"""How long a collector may take; what it does not take is lost."""
+"""How long a collector may take; spans that it does not take by then are lost."""
 
 
 class Traces:
-    """Those of one actor. `exporter`: another than that of the endpoint."""
+    """The traces of one actor. `exporter` replaces that of the endpoint."""
 
     def __init__(self, tracing: Tracing, actor: Address, exporter: Any = None) -> None:
         from opentelemetry import trace
@@ -61,18 +61,18 @@ class Traces:
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("ps2stream")
         self._failed = False
-        self._open: dict[Key, int] = {}  # of this dispatcher, and how many objects
+        self._open: dict[Key, int] = {}  # open batches of this dispatcher: number of objects
 
     def wanted(self, key: Key) -> bool:
-        """Whether this batch is sampled."""
-        return int.from_bytes(self._hash(key)[24:], "big") % self._tracing.every == 0
+        """Returns whether this batch is sampled."""
+        return int.from_bytes(self._hash_key(key)[24:], "big") % self._tracing.every == 0
 
     def open(self, key: Key, objects: int) -> None:
-        """A dispatcher has sent its sampled batch."""
+        """Notes that this dispatcher has sent a sampled batch."""
         self._open[key] = objects
 
     def of_delivery(self, data: bytes) -> Key | None:
-        """The sampled batch of this dispatcher that an encoded delivery is of."""
+        """Returns the sampled batch of this dispatcher that an encoded delivery is of, if any."""
         if not self._open:
             return None
         batch = delivery_pb2.DeliverResponse.FromString(data).batch
@@ -83,26 +83,26 @@ class Traces:
         return next(found, None)
 
     def whole(self, key: Key, begun: int, ended: int, **attributes: int) -> None:
-        """The span of a batch that is complete, Unix nanoseconds."""
+        """Records the span of a batch that is complete, Unix nanoseconds."""
         self._open.pop(key, None)
-        self._ids.give(self._of(key))
-        self._span("batch", None, begun, ended, attributes)
+        self._ids.set_next(self._derive_ids(key))
+        self._record_span("batch", None, begun, ended, attributes)
 
     def part(self, name: str, key: Key, begun: int, ended: int, **attributes: int) -> None:
-        """A span of a stage of the batch."""
+        """Records the span of a stage of the batch, Unix nanoseconds."""
         api = self._api
-        trace, span = self._of(key)
+        trace, span = self._derive_ids(key)
         flags = api.TraceFlags(api.TraceFlags.SAMPLED)
         parent = api.NonRecordingSpan(
             api.SpanContext(trace, span, is_remote=True, trace_flags=flags)
         )
-        self._span(name, api.set_span_in_context(parent), begun, ended, attributes)
+        self._record_span(name, api.set_span_in_context(parent), begun, ended, attributes)
 
     def close(self) -> None:
-        """Send what is left."""
+        """Sends the spans that are left."""
         self._provider.shutdown()
 
-    def _span(
+    def _record_span(
         self, name: str, parent: Any, begun: int, ended: int, attributes: dict[str, int]
     ) -> None:
         try:
@@ -113,42 +113,42 @@ class Traces:
                 log.exception("spans are lost")
             self._failed = True
 
-    def _of(self, key: Key) -> tuple[int, int]:
-        digest = self._hash(key)
+    def _derive_ids(self, key: Key) -> tuple[int, int]:
+        digest = self._hash_key(key)
         return int.from_bytes(digest[:16], "big"), int.from_bytes(digest[16:24], "big")
 
-    def _hash(self, key: Key) -> bytes:
+    def _hash_key(self, key: Key) -> bytes:
         data = b"%d.%d" % key
         return hashlib.blake2b(data, digest_size=32, key=self._tracing.seed).digest()
 
 
 class _Ids:
-    """Random ids, but for the next span, where they are given."""
+    """An id generator: random ids, except for the next span where its ids are set."""
 
     def __init__(self, others: Any) -> None:
         self._others = others
-        self._given = threading.local()
+        self._next = threading.local()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._others, name)
 
-    def give(self, ids: tuple[int, int] | None) -> None:
-        """For the next span of this thread."""
-        self._given.ids = ids
+    def set_next(self, ids: tuple[int, int] | None) -> None:
+        """Sets the ids of the next span of this thread; None: random ones."""
+        self._next.ids = ids
 
     def generate_trace_id(self) -> int:
-        given = getattr(self._given, "ids", None)
-        return int(self._others.generate_trace_id() if given is None else given[0])
+        ids = getattr(self._next, "ids", None)
+        return int(self._others.generate_trace_id() if ids is None else ids[0])
 
     def generate_span_id(self) -> int:
-        given = getattr(self._given, "ids", None)
-        self.give(None)
-        return int(self._others.generate_span_id() if given is None else given[1])
+        ids = getattr(self._next, "ids", None)
+        self.set_next(None)
+        return int(self._others.generate_span_id() if ids is None else ids[1])
 
 
 def tracing_of(settings: Settings) -> Tracing:
-    """As the settings have it, with a new seed. Raises FailedPrecondition when what makes traces
-    is not installed."""
+    """Returns the tracing that the settings ask for, with a new seed. Raises FailedPrecondition
+    when OpenTelemetry is not installed."""
     if not settings.trace_every:
         return NO_TRACES
     try:
@@ -161,5 +161,5 @@ def tracing_of(settings: Settings) -> Tracing:
 
 
 def unix_ns(monotonic: float) -> int:
-    """When that was, by the clock as it is now."""
+    """Converts a time of the monotonic clock to Unix ns, by the wall clock as it is now."""
     return time.time_ns() - round((time.monotonic() - monotonic) * 1e9)

@@ -257,13 +257,13 @@ def snapshots_claim_more_than_they_hold() -> Iterator[None]:
 
 
 def _early(kind: type) -> AbstractContextManager[object]:
-    commit = actors.MergerShell._commit
+    commit = actors.MergerShell._commit_sends
 
     def hasty(self: Any, sends: Any) -> None:
         self.post([send for send in sends if isinstance(send.frame, kind)])
         commit(self, [send for send in sends if not isinstance(send.frame, kind)])
 
-    return patch(actors.MergerShell, "_commit", hasty)
+    return patch(actors.MergerShell, "_commit_sends", hasty)
 
 
 @bug

@@ -290,7 +290,7 @@ class Cluster:
         return found
 
     def _replace(self, address: Address) -> Task:
-        """See RayService._replace: on any failure it is tried again later."""
+        """See RayService._replace_actor: on any failure it is tried again later."""
         old = self.current[address]
         if old.killable:
             self.ended(old, "its lease has run out, it is killed")

@@ -8,7 +8,7 @@ import signal
 import time
 from pathlib import Path
 
-from ps2stream.cluster.ray_instance import _signals_kept
+from ps2stream.cluster.ray_instance import _keep_signals
 
 
 def is_caught() -> bool:
@@ -23,7 +23,7 @@ def test_sigterm_reaches_its_handler_also_while_ray_ends() -> None:
     before = signal.signal(signal.SIGTERM, lambda number, _: got.append(number))
     default = ctypes.create_string_buffer(1024)  # of zeros: SIG_DFL, no flags, an empty mask
     try:
-        with _signals_kept():
+        with _keep_signals():
             for _ in range(2):
                 ctypes.CDLL(None).sigaction(signal.SIGTERM.value, default, None)
                 deadline = time.monotonic() + 30

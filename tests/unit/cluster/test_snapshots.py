@@ -236,7 +236,7 @@ def test_another_process_that_has_the_folder_costs_the_snapshots_alone(
 @pytest.mark.parametrize("room", [None, 8, 40, 1_000])
 def test_a_copy_shares_nothing_with_what_was_frozen(room: int | None) -> None:
     part = np.arange(10, dtype=np.uint32).reshape(2, 5)
-    copied = snapshots._copied(part, None if room is None else np.ones(room, np.uint8))
+    copied = snapshots._copy_part(part, None if room is None else np.ones(room, np.uint8))
     part += 1
     assert copied.tolist() == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
     assert copied.dtype == part.dtype

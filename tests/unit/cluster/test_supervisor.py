@@ -71,16 +71,16 @@ def test_who_does_not_answer_within_the_lease_is_dead(
     actor = Actor(ahead)
     supervisor = Supervisor(RAY, {HERE: actor}, threading.RLock(), lambda _: None, lease_s)
     for _ in range(3):
-        assert supervisor._look() == []
+        assert supervisor._find_dead_actors() == []
         now[0] += 0.25
     actor.awake = False
     last = 1000.5 + lease_s  # from the last answer
     assert actor.lease - ahead <= last
     assert supervisor.silent_s(HERE) == 0.25
     now[0] = last
-    assert supervisor._look() == []
+    assert supervisor._find_dead_actors() == []
     now[0] = last + 0.01
-    assert supervisor._look() == [(HERE, actor)]
+    assert supervisor._find_dead_actors() == [(HERE, actor)]
     assert now[0] > actor.lease - ahead
 
 
@@ -93,19 +93,19 @@ def test_whom_ray_has_lost_on_another_host_may_live_until_its_lease_is_over(
     actor = Actor()
     supervisor = Supervisor(RAY, {HERE: actor}, threading.RLock(), lambda _: None, 6.0, near)
     for _ in range(3):
-        assert supervisor._look() == []
+        assert supervisor._find_dead_actors() == []
         now[0] += 0.25
     actor.lost = True
-    found = supervisor._look()
+    found = supervisor._find_dead_actors()
     assert found == ([(HERE, actor)] if near else [])
     if not near:
         now[0] = actor.lease
-        assert supervisor._look() == []
+        assert supervisor._find_dead_actors() == []
         now[0] = 1000.5 + 6.01
-        assert supervisor._look() == [(HERE, actor)]
-        supervisor._dead(HERE, actor)
-        assert supervisor._look() == []  # it is asked once more
-        assert supervisor._look() == [(HERE, actor)]
+        assert supervisor._find_dead_actors() == [(HERE, actor)]
+        supervisor._handle_death(HERE, actor)
+        assert supervisor._find_dead_actors() == []  # it is asked once more
+        assert supervisor._find_dead_actors() == [(HERE, actor)]
 
 
 def test_one_that_never_answered_and_is_lost_is_waited_for_no_longer_than_a_lease(
@@ -117,9 +117,9 @@ def test_one_that_never_answered_and_is_lost_is_waited_for_no_longer_than_a_leas
     actor.lost = True
     supervisor = Supervisor(RAY, {HERE: actor}, threading.RLock(), lambda _: None, 6.0, near=False)
     for _ in range(2):
-        assert supervisor._look() == []
+        assert supervisor._find_dead_actors() == []
     now[0] += 6.01
-    assert supervisor._look() == [(HERE, actor)]
+    assert supervisor._find_dead_actors() == [(HERE, actor)]
 
 
 def test_who_has_gone_and_comes_again_is_not_held_to_the_lease_of_before(
@@ -130,16 +130,16 @@ def test_who_has_gone_and_comes_again_is_not_held_to_the_lease_of_before(
     actors = {HERE: Actor()}
     supervisor = Supervisor(RAY, actors, threading.RLock(), lambda _: None, 2.0)
     for _ in range(3):
-        assert supervisor._look() == []
+        assert supervisor._find_dead_actors() == []
         now[0] += 0.25
     gone = actors.pop(HERE)
-    assert supervisor._look() == []
+    assert supervisor._find_dead_actors() == []
     now[0] += 60
     actors[HERE] = again = Actor()
     assert again is not gone
     again.awake = False  # it is being made
     for _ in range(3):
-        assert supervisor._look() == []
+        assert supervisor._find_dead_actors() == []
         now[0] += 0.25
 
 
@@ -152,22 +152,22 @@ def test_the_grace_of_a_start_ends_once_the_actor_has_answered(
     actors = {HERE: actor, fresh: Actor()}
     actors[fresh].awake = False  # it is being made, and has never answered
     supervisor = Supervisor(RAY, actors, threading.RLock(), lambda _: None, 6.0)
-    monkeypatch.setattr(supervisor, "_run", lambda: None)
+    monkeypatch.setattr(supervisor, "_watch_actors", lambda: None)
     supervisor.start({HERE: actor.ping.remote(6.0, None)})
-    assert supervisor._look() == []
+    assert supervisor._find_dead_actors() == []
     actor.awake = False
     now[0] += 6.01
-    assert supervisor._look() == [(HERE, actor)]
+    assert supervisor._find_dead_actors() == [(HERE, actor)]
     now[0] += START_S - 0.1
-    assert (fresh, actors[fresh]) not in supervisor._look()
+    assert (fresh, actors[fresh]) not in supervisor._find_dead_actors()
     now[0] += 0.2
-    assert (fresh, actors[fresh]) in supervisor._look()
+    assert (fresh, actors[fresh]) in supervisor._find_dead_actors()
 
 
 def test_the_grace_of_a_successor_ends_once_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    monkeypatch.setattr("ps2stream.cluster.supervisor._end", lambda pid: None)
+    monkeypatch.setattr("ps2stream.cluster.supervisor._end_process", lambda pid: None)
     actor, successor = Actor(), Actor()
     actors, half, serves = {HERE: actor}, threading.Event(), threading.Event()
 
@@ -178,27 +178,27 @@ def test_the_grace_of_a_successor_ends_once_it_serves(monkeypatch: pytest.Monkey
 
     supervisor = Supervisor(RAY, actors, threading.RLock(), replace, 6.0)
     for _ in range(2):
-        assert supervisor._look() == []
+        assert supervisor._find_dead_actors() == []
     actor.lost = True
-    supervisor._dead(HERE, actor)
+    supervisor._handle_death(HERE, actor)
     assert half.wait(30)
     for _ in range(3):
-        assert supervisor._look() == []
+        assert supervisor._find_dead_actors() == []
     successor.awake = False  # one step of its start takes long
     now[0] += START_S - 1
-    assert supervisor._look() == []
+    assert supervisor._find_dead_actors() == []
     serves.set()
-    supervisor._burials[HERE].join()
+    supervisor._replacements[HERE].join()
     now[0] += 5.99
-    assert supervisor._look() == []
+    assert supervisor._find_dead_actors() == []
     now[0] += 0.02
-    assert supervisor._look() == [(HERE, successor)]
+    assert supervisor._find_dead_actors() == [(HERE, successor)]
 
 
 def test_one_that_was_not_quite_made_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ps2stream.cluster.supervisor.PING_S", 0.01)
     monkeypatch.setattr("ps2stream.cluster.supervisor.RETRY_S", 0.01)
-    monkeypatch.setattr("ps2stream.cluster.supervisor._end", lambda pid: None)
+    monkeypatch.setattr("ps2stream.cluster.supervisor._end_process", lambda pid: None)
     ray = SimpleNamespace(**vars(RAY))
     ray.kill = lambda actor: setattr(actor, "lost", True)
     made: list[Actor] = []
@@ -234,7 +234,7 @@ class Machine:
             read_delays_s=lambda pid: dict(self.delays_s) if pid == 7 else {},
         )  # fmt: skip
         for _ in range(3):
-            assert self.supervisor._look() == []
+            assert self.supervisor._find_dead_actors() == []
             self.now += 0.25
         self.heard = self.now - 0.25
 
@@ -245,7 +245,7 @@ class Machine:
             self.now += 0.25
             self.delays_s[1] += 0.25 * starved_share
             self.delays_s[2] += 0.25 * starved_share / 10
-            if self.supervisor._look():
+            if self.supervisor._find_dead_actors():
                 return self.now - self.heard
         return most
 
@@ -275,14 +275,14 @@ def test_a_starved_one_that_answers_gets_a_lease_that_its_slowness_does_not_use_
     machine = Machine(monkeypatch)
     assert machine.seconds_until_dead(0.97, 20.0) == 20.0
     machine.actor.awake = True
-    assert machine.supervisor._look() == []
+    assert machine.supervisor._find_dead_actors() == []
     for _ in range(3):  # each answer takes 20 s
         machine.actor.awake = False
         machine.heard = machine.now
         assert machine.seconds_until_dead(0.97, 20.0) == 20.0
         assert machine.actor.lease > machine.now
         machine.actor.awake = True
-        assert machine.supervisor._look() == []
+        assert machine.supervisor._find_dead_actors() == []
 
 
 def test_of_one_role_only_one_is_replaced_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,7 +298,7 @@ def test_of_one_role_only_one_is_replaced_at_a_time(monkeypatch: pytest.MonkeyPa
 
     supervisor = Supervisor(RAY, actors, threading.RLock(), replace, 6.0)
     monkeypatch.setattr("ps2stream.cluster.supervisor.PING_S", 0.01)
-    monkeypatch.setattr("ps2stream.cluster.supervisor._end", lambda pid: None)
+    monkeypatch.setattr("ps2stream.cluster.supervisor._end_process", lambda pid: None)
     for actor in actors.values():
         actor.lost = True
     supervisor.start()

@@ -127,7 +127,7 @@ def test_ray_is_told_differences_of_counters_every_few_ticks(
 ) -> None:
     told = Told()
     recorder = Recorder("worker", 3, ticks=2)
-    monkeypatch.setattr(recorder, "_metric", told.metric)
+    monkeypatch.setattr(recorder, "_get_metric", told.metric)
     meter = Meter()
     status = {"matches": 10, "live": 4, "stages": meter.stages}
     recorder.tick(lambda: status)
@@ -151,7 +151,7 @@ def test_ray_is_told_differences_of_counters_every_few_ticks(
 def test_a_counter_is_there_before_it_has_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     told = Told()
     recorder = Recorder("merger", 0, ticks=1)
-    monkeypatch.setattr(recorder, "_metric", told.metric)
+    monkeypatch.setattr(recorder, "_get_metric", told.metric)
     key = ("ps2stream_lost_matches_total", ("merger", "0"))
     seen = []
     for lost in (0, 0, 5):
@@ -168,7 +168,7 @@ def test_a_recorder_that_fails_ends_nothing_else_and_tries_again(
 
     told = Told()
     recorder = Recorder("worker", 0, ticks=1)
-    monkeypatch.setattr(recorder, "_metric", told.metric)
+    monkeypatch.setattr(recorder, "_get_metric", told.metric)
     with caplog.at_level("ERROR", logger="ps2stream.cluster"):
         recorder.tick(broken)
         recorder.tick(broken)
