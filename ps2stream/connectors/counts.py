@@ -50,7 +50,7 @@ class Counts:
 
 
 class Teller:
-    """Reports the counts every `every` seconds, if `due` is asked often enough; 0: never so."""
+    """Reports the counts every `every` seconds, when `due` is checked; 0: never by itself."""
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ from ps2stream.connectors.retry import Abandoned
 from ps2stream.errors import FailedPrecondition, Unavailable
 
 MOST_BYTES = 100_000_000
-"""Largest record to send, unless configured: the brokers took it once, and decide again."""
+"""Largest record to send, unless configured: brokers decide what is too large."""
 
 
 class Letters:

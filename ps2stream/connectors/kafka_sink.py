@@ -51,7 +51,7 @@ class Options:
 
 
 class KafkaSink:
-    """Writes until `stop` is set. Every match is in the topic once, for who reads what was
+    """Writes until `stop` is set. Every match is in the topic once, for readers of what was
     committed (isolation.level=read_committed), whatever is killed: its place in the session is
     written in the same transaction, to the topic `NAME-cursor`. Raises InvalidArgument."""
 

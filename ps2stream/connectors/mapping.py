@@ -35,9 +35,9 @@ class Fields:
     """Places of the values of a post in a JSON record.
 
     spec: `text=body,lat=place.lat,lon=geometry.coordinates.0`, of the names id, time, lon, lat and
-    text; dots lead into objects, numbers into arrays. A name that is not given has its usual
-    ones (posts.NAMES), one that is given empty (`id=`) none. unit: of numbers that are times;
-    texts are ISO 8601. Raises InvalidArgument.
+    text; dots lead into objects, numbers into arrays. A name without a path has its usual
+    ones (posts.NAMES), one with an empty path (`id=`) has none. unit: of times that are numbers;
+    times that are texts are ISO 8601. Raises InvalidArgument.
     """
 
     def __init__(self, spec: str = "", unit: Unit = "ms") -> None:
@@ -55,7 +55,7 @@ class Fields:
             self._paths[name] = (tuple(path.split(".")),) if path else ()
 
     def convert(self, records: Sequence[bytes | None], ids: Sequence[str]) -> Converted:
-        """Converts JSON records to posts; ids[i] is the id of record i where it has no own one."""
+        """Converts JSON records to posts; record i without an id of its own gets ids[i]."""
         try:
             return Converted(self._convert_columns(records, ids), range(len(records)), {})
         except (ValueError, TypeError, pa.ArrowException, InvalidArgument):

@@ -56,8 +56,8 @@ class MqttSource:
         self._teller = teller
         self._abandon = threading.Event()
         self._publisher = Publisher(client, counts, self._abandon)
-        client_of = options.address, options.client_id, options.topics
-        self._session = Session(*client_of, options.window, options.expiry_s)
+        broker = options.address, options.client_id, options.topics
+        self._session = Session(*broker, options.window, options.expiry_s)
 
     def run(self, stop: threading.Event, ready: Callable[[], None]) -> None:
         """Runs the source; calls `ready` once the topics are subscribed to. Raises what no retry

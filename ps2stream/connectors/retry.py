@@ -1,4 +1,4 @@
-"""Pauses before another try: exponential backoff with jitter, as long as the peer wants it."""
+"""Pauses before another try: exponential backoff with jitter, no shorter than asked for."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ class Abandoned(Exception):
 
 
 class Backoff:
-    """Pauses in seconds: after attempt n, 0 for the first, at random up to `base * 2**n`, at most
-    `cap`, and at least half of that, so that a pause is one."""
+    """Pauses in seconds. The pause after attempt n, 0 for the first, is drawn between half and all
+    of `base * 2**n`, or of `cap` where that is less, so that it never is next to nothing."""
 
     def __init__(
         self,

@@ -151,8 +151,8 @@ class MatchSource(DataSource):
 
 
 class MatchReader(SimpleDataSourceStreamReader):
-    """Offsets are numbers of the session's matches, which the service keeps until Spark commits
-    them: then they are acknowledged."""
+    """Reader of a session's matches, whose numbers are its offsets. The service keeps the matches
+    until Spark commits them: then they are acknowledged."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         lowered = {name.lower(): value for name, value in options.items()}

@@ -172,7 +172,7 @@ class Webhook:
         append_records(self._options.dead_letters, [record])
 
     async def _sleep_before_retry(self, pause: float, stop: threading.Event) -> None:
-        """Sleeps. Raises Abandoned once stop is requested: the body is left for the next run."""
+        """Sleeps. Raises Abandoned once a stop is requested: the body is left to the next run."""
         end = time.monotonic() + pause
         while (left := end - time.monotonic()) > 0:
             if await asyncio.to_thread(stop.wait, min(left, 1.0)):

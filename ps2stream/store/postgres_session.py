@@ -45,7 +45,7 @@ SELECT set_config('search_path', %s, false),
 
 @dataclasses.dataclass(frozen=True)
 class Database:
-    """The place of the tables: a PostgreSQL URL, and the name of a schema."""
+    """A PostgreSQL URL, and the name of the schema that holds the tables."""
 
     url: str
     schema: str = "ps2stream"

@@ -1,4 +1,4 @@
-"""Access to the page: other origins are refused, and strangers too where there could be any.
+"""Access to the page: other origins are refused, and strangers need a key.
 
 The map acts for whoever started it. Where others could reach it off loopback, or when it holds
 a token that other users of this machine lack, the page asks for a key. The command prints the
