@@ -1,4 +1,4 @@
-"""What a connector has done: plain numbers, told as status lines and to Prometheus."""
+"""Counts of what a connector has done, reported as status lines and to Prometheus."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TOTALS = {
 
 
 class Counts:
-    """Numbers by name, of GAUGES and TOTALS; those of `names` are told. Safe for threads."""
+    """Numbers by name, of GAUGES and TOTALS; those of `names` are reported. Safe for threads."""
 
     def __init__(self, *names: str) -> None:
         self._lock = threading.Lock()
@@ -44,13 +44,13 @@ class Counts:
         return self._values[name]
 
     def now(self) -> dict[str, int]:
-        """All of them."""
+        """Returns all numbers by name."""
         with self._lock:
             return dict(self._values)
 
 
 class Teller:
-    """Tells the counts every `every` seconds, when asked often enough; 0: never by itself."""
+    """Reports the counts every `every` seconds, when `due` is checked; 0: never by itself."""
 
     def __init__(
         self,
@@ -66,24 +66,24 @@ class Teller:
         self._next = clock() + every
 
     def due(self) -> bool:
-        """Whether it is time."""
+        """Returns whether a report is due."""
         return bool(self._every) and self._clock() >= self._next
 
     def tell(self, event: str = "status") -> None:
-        """One line, and the next after `every` seconds."""
+        """Reports one line; the next is due after `every` seconds."""
         self._next = self._clock() + self._every
         found = self._counts.now()
-        self._tell({"event": event, **found}, f"{event}: {_line(found)}")
+        self._tell({"event": event, **found}, f"{event}: {_format_counts(found)}")
 
 
-def _line(found: Mapping[str, int]) -> str:
+def _format_counts(found: Mapping[str, int]) -> str:
     return ", ".join(f"{value:,} {name}" for name, value in found.items())
 
 
 @contextmanager
 def metrics_port(port: int, connector: str, counts: Counts) -> Iterator[None]:
-    """Serves http://127.0.0.1:PORT/metrics within the block; 0: nothing. Raises InvalidArgument
-    for a port in use."""
+    """Serves http://127.0.0.1:PORT/metrics within the block; port 0 serves nothing. Raises
+    InvalidArgument for a port in use."""
     if not port:
         yield
         return

@@ -1,4 +1,4 @@
-"""A session's matches for a sink: several batches at a time, acknowledged when dealt with."""
+"""Deliveries of a session to a sink: several batches at a time, acknowledged when written."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ps2stream.connectors.counts import Counts
 log = logging.getLogger(__name__)
 
 AHEAD = 64
-"""Batches that are received before those before them are dealt with."""
+"""Batches that are received before earlier ones are dealt with."""
 
 
 class Item(NamedTuple):
     """A match as JSON, without its session: its number and its query's id. A gap is one, too,
-    under the number of the last pair that it holds, and query None."""
+    with the number of the last match that it covers, and query None."""
 
     number: int
     query_id: str | None
@@ -30,7 +30,7 @@ class Item(NamedTuple):
 
 
 class Deliveries:
-    """Reads on a thread of its own, `most` batches ahead; a context manager."""
+    """Reads batches on a thread of its own, `ahead` of them in advance; a context manager."""
 
     def __init__(self, subscription: Subscription, counts: Counts, ahead: int = AHEAD) -> None:
         self._subscription = subscription
@@ -40,7 +40,9 @@ class Deliveries:
         self._error: Exception | None = None
         self._ended = False
         self._changed = threading.Condition()
-        self._reader = threading.Thread(target=self._read, name="ps2stream-read", daemon=True)
+        self._reader = threading.Thread(
+            target=self._read_batches, name="ps2stream-read", daemon=True
+        )
 
     def __enter__(self) -> Self:
         self._reader.start()
@@ -59,7 +61,7 @@ class Deliveries:
         self._reader.join(10)
 
     def take(self, most: int, wait: float) -> list[Matches]:
-        """What is there, in order, of at least one batch and as many as have `most` pairs
+        """Returns what is there, in order: at least one batch, and as many as have `most` pairs
         together; empty after `wait` seconds without any. Raises what ended the subscription."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._error, wait)
@@ -74,16 +76,16 @@ class Deliveries:
         return found
 
     def done(self, number: int, count: int) -> None:
-        """Everything up to this pair is where it belongs: acknowledge it. count: of its pairs."""
+        """Acknowledges everything up to this pair, as it is where it belongs. count: its pairs."""
         self._subscription.took(number)
         self._counts.add("done", count)
-        self._waits()
+        self._update_waiting()
 
     def cursor_at(self, number: int) -> bytes:
-        """As Subscription.cursor_at."""
+        """Returns the cursor after this pair; see Subscription.cursor_at."""
         return self._subscription.cursor_at(number)
 
-    def _read(self) -> None:
+    def _read_batches(self) -> None:
         try:
             for batch in self._subscription.batches(manual=True):
                 with self._changed:
@@ -92,7 +94,7 @@ class Deliveries:
                         return
                     self._waiting.append(batch)
                     self._counts.add("taken", len(batch))
-                    self._waits()
+                    self._update_waiting()
                     if batch.gap is not None:
                         self._counts.add("missed", batch.gap.count)
                     self._changed.notify_all()
@@ -101,25 +103,25 @@ class Deliveries:
                 self._error = error
                 self._changed.notify_all()
 
-    def _waits(self) -> None:
+    def _update_waiting(self) -> None:
         self._counts.set("waiting", self._counts["taken"] - self._counts["done"])
 
 
-def items(batch: Matches) -> Iterator[Item]:
-    """The matches of a batch. Each object is written once, whatever the number of its matches."""
+def encode_items(batch: Matches) -> Iterator[Item]:
+    """Yields the matches of a batch. Each object is encoded once, however many matches it has."""
     if batch.gap is not None:
         gap = {"from": batch.gap.first, "to": batch.gap.last, "count": batch.gap.count}
         body = json.dumps({"seq": batch.gap.first, "gap": gap})
         yield Item(batch.gap.last, None, body)
         return
-    objects = list(map(_encoded, _rows(batch)))
+    objects = list(map(_encode_row, _build_rows(batch)))
     numbered = enumerate(zip(batch.query_ids, batch.objects.tolist(), strict=True), batch.first)
     for number, (query_id, row) in numbered:
         name = json.dumps(query_id, ensure_ascii=False)
         yield Item(number, query_id, f'{{"seq": {number}, "query_id": {name}, {objects[row]}}}')
 
 
-def _rows(batch: Matches) -> Iterator[dict[str, Any]]:
+def _build_rows(batch: Matches) -> Iterator[dict[str, Any]]:
     columns: dict[str, Any] = {
         "object_id": batch.object_ids,
         "offset": batch.offsets.tolist(),
@@ -133,5 +135,5 @@ def _rows(batch: Matches) -> Iterator[dict[str, Any]]:
         yield {"partition": batch.partition, **dict(zip(present, row, strict=True))}
 
 
-def _encoded(row: dict[str, Any]) -> str:
+def _encode_row(row: dict[str, Any]) -> str:
     return json.dumps(row, ensure_ascii=False)[1:-1]

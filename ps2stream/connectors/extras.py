@@ -9,7 +9,7 @@ from ps2stream.errors import FailedPrecondition
 
 
 def library(name: str, extra: str) -> Any:
-    """A module of an optional dependency. Raises FailedPrecondition, saying how to install it."""
+    """Imports an optional dependency. Raises FailedPrecondition, saying how to install it."""
     try:
         return import_module(name)
     except ImportError as error:

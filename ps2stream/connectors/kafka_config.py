@@ -1,4 +1,4 @@
-"""How a Kafka cluster is reached: librdkafka's properties, and what it says when it fails."""
+"""Access to a Kafka cluster: librdkafka's properties, and what its errors mean."""
 
 from __future__ import annotations
 
@@ -23,42 +23,43 @@ WAIT_S = 15.0
 
 
 def read_config(path: Path | None, ours: Collection[str]) -> dict[str, str]:
-    """Properties `name=value` a line, as librdkafka names them; # begins a comment. `ours`: those
-    that may not be set. Raises InvalidArgument naming the line, never showing a value."""
+    """Reads properties, one `name=value` a line, as librdkafka names them; # begins a comment.
+    `ours`: those that may not be set. Raises InvalidArgument naming the line, never showing a
+    value."""
     if path is None:
         return {}
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise _invalid(f"cannot read {path}: {getattr(error, 'strerror', error)}") from None
+        raise _config_error(f"cannot read {path}: {getattr(error, 'strerror', error)}") from None
     found: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not (line := line.strip()) or line.startswith("#"):
             continue
         name, equals, value = (part.strip() for part in line.partition("="))
         if not (name and equals):
-            raise _invalid(f"{path}:{number}: expected NAME=VALUE")
+            raise _config_error(f"{path}:{number}: expected NAME=VALUE")
         if name in ours:
-            raise _invalid(f"{path}:{number}: {name} is the connector's own to set")
+            raise _config_error(f"{path}:{number}: {name} is the connector's own to set")
         found[name] = value
     return found
 
 
-def made(kind: Any, config: dict[str, Any]) -> Any:
-    """A consumer or producer of confluent_kafka. Raises InvalidArgument for a bad property."""
+def make_handle(kind: Any, config: dict[str, Any]) -> Any:
+    """Makes a consumer or a producer of Kafka. Raises InvalidArgument for a bad property."""
     try:
-        # What brokers that are away make it say, again and again, comes by error_cb, too.
+        # Its log repeats again and again that brokers are away, which error_cb reports, too.
         return kind({"logger": log, "log_level": 2, **config})
     except Exception as error:
         if type(error).__name__ != "KafkaException":
             raise
         problem = error.args[0].str() if hasattr(error.args[0], "str") else str(error)
-        raise _invalid(problem) from None
+        raise _config_error(problem) from None
 
 
 class Complaints:
-    """An error_cb: `failed` is what the connector must end with; all else is logged, the same at
-    most every five seconds."""
+    """An error_cb: `failed` is the error that the connector must end with; all others are
+    logged, the same one at most every five seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.failed: Exception | None = None
@@ -67,7 +68,7 @@ class Complaints:
 
     def __call__(self, error: Any) -> None:
         now = self._clock()
-        if (found := failure(error)) is not None:
+        if (found := translate_error(error)) is not None:
             self.failed = self.failed or found
         elif now - self._last.get(error.code(), -5.0) >= 5:
             self._last[error.code()] = now
@@ -75,8 +76,8 @@ class Complaints:
 
 
 def check_topic(handle: Any, topic: str, bootstrap: str) -> int:
-    """The partitions of a topic. Raises Unavailable where no broker answers, FailedPrecondition
-    without the topic."""
+    """Returns the number of a topic's partitions. Raises Unavailable where no broker answers,
+    FailedPrecondition without the topic."""
     from confluent_kafka import KafkaException
 
     try:
@@ -89,22 +90,23 @@ def check_topic(handle: Any, topic: str, bootstrap: str) -> int:
     return len(found.partitions)
 
 
-def failure(error: Any) -> Ps2StreamError | None:
-    """What a KafkaError means for the connector; None where librdkafka goes on by itself."""
+def translate_error(error: Any) -> Ps2StreamError | None:
+    """Returns the error that a KafkaError means for the connector; None where librdkafka goes on
+    by itself."""
     from confluent_kafka import KafkaError
 
-    said = f"Kafka: {error.str()}"
+    problem = f"Kafka: {error.str()}"
     if error.code() in (
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError.GROUP_AUTHORIZATION_FAILED,
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     ):
-        return PermissionDenied(said)
+        return PermissionDenied(problem)
     if error.code() in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED):
-        return Unauthenticated(said)
-    return FailedPrecondition(said) if error.fatal() else None
+        return Unauthenticated(problem)
+    return FailedPrecondition(problem) if error.fatal() else None
 
 
-def _invalid(problem: str) -> InvalidArgument:
+def _config_error(problem: str) -> InvalidArgument:
     return InvalidArgument([Violation("kafka_config", problem)])

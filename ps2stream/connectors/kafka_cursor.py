@@ -1,4 +1,4 @@
-"""Where a sink keeps its place: a compacted topic of its own, written in its transactions.
+"""The cursor of a sink, in a compacted topic of its own, written in its transactions.
 
 Not offsets of a consumer group: librdkafka 2.16's send_offsets_to_transaction may never return
 once the group's coordinator was restarted, whatever time it is given.
@@ -9,11 +9,11 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ps2stream.connectors.kafka_config import WAIT_S, check_topic, failure, made
+from ps2stream.connectors.kafka_config import WAIT_S, check_topic, make_handle, translate_error
 from ps2stream.errors import FailedPrecondition, Unavailable
 
 TAIL = 100
-"""Offsets that are looked through for the last record that was committed; then all are."""
+"""Offsets that are searched first for the last record that was committed; then all are."""
 SETTINGS = {
     "cleanup.policy": "compact",
     "segment.bytes": "1048576",
@@ -30,11 +30,11 @@ class Place:
         self.name = name
 
     def make(self, bootstrap: str) -> None:
-        """Raises FailedPrecondition where there is no such topic and none can be made."""
+        """Makes the topic if need be. Raises FailedPrecondition where that is not possible."""
         from confluent_kafka.admin import AdminClient
         from confluent_kafka.cimpl import NewTopic
 
-        admin = made(AdminClient, self._config)
+        admin = make_handle(AdminClient, self._config)
         [answer] = admin.create_topics([NewTopic(self.name, 1, -1, config=SETTINGS)]).values()
         try:
             answer.result(2 * WAIT_S)
@@ -42,31 +42,32 @@ class Place:
             found = error.args[0]
             if found.code() != self._kafka.KafkaError.TOPIC_ALREADY_EXISTS:
                 problem = f"topic {self.name}, for the sink's place, cannot be made: {found.str()}"
-                raise failure(found) or FailedPrecondition(problem) from None
+                raise translate_error(found) or FailedPrecondition(problem) from None
         check_topic(admin, self.name, bootstrap)
 
     def read(self) -> bytes:
-        """The last value that was committed; empty without one. After the producer's
-        init_transactions, which ends what an earlier run left open. Raises Unavailable."""
+        """Returns the last value that was committed; empty without one. To be called after the
+        producer's init_transactions, which ends what an earlier run left open. Raises
+        Unavailable."""
         ours = {
             "group.id": self.name,
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "isolation.level": "read_committed",
         }
-        consumer = made(self._kafka.Consumer, self._config | ours)
+        consumer = make_handle(self._kafka.Consumer, self._config | ours)
         try:
             part = self._kafka.TopicPartition(self.name, 0)
             low, high = consumer.get_watermark_offsets(part, WAIT_S)
             begin = max(low, high - TAIL)
-            found = self._last(consumer, begin)
-            return found if found or begin == low else self._last(consumer, low)
+            found = self._read_last(consumer, begin)
+            return found if found or begin == low else self._read_last(consumer, low)
         except self._kafka.KafkaException as error:
-            raise self._failure(error.args[0]) from None
+            raise self._read_error(error.args[0]) from None
         finally:
             consumer.close()
 
-    def _last(self, consumer: Any, begin: int) -> bytes:
+    def _read_last(self, consumer: Any, begin: int) -> bytes:
         consumer.assign([self._kafka.TopicPartition(self.name, 0, begin)])
         deadline = time.monotonic() + 2 * WAIT_S
         found = b""
@@ -77,8 +78,8 @@ class Place:
                 elif error.code() == self._kafka.KafkaError._PARTITION_EOF:
                     return found
                 else:
-                    raise self._failure(error)
+                    raise self._read_error(error)
         raise Unavailable(f"Kafka: topic {self.name} was not read to its end")
 
-    def _failure(self, error: Any) -> Exception:
-        return failure(error) or Unavailable(f"Kafka: topic {self.name}: {error.str()}")
+    def _read_error(self, error: Any) -> Exception:
+        return translate_error(error) or Unavailable(f"Kafka: topic {self.name}: {error.str()}")

@@ -1,4 +1,4 @@
-"""A Kafka topic for records that are no posts: each as it came, with where from and why."""
+"""A Kafka topic for records that are no posts: each unchanged, with its place and the reason."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from ps2stream.connectors.kafka_config import check_topic, made
+from ps2stream.connectors.kafka_config import check_topic, make_handle
 from ps2stream.connectors.retry import Abandoned
 from ps2stream.errors import FailedPrecondition, Unavailable
 
 MOST_BYTES = 100_000_000
-"""Of a letter, unless configured: what a broker took as a record, it decides on as a letter."""
+"""Largest record to send, unless configured: brokers decide what is too large."""
 
 
 class Letters:
@@ -20,18 +20,18 @@ class Letters:
 
     def __init__(self, kind: Any, config: dict[str, Any], topic: str) -> None:
         sure = {"acks": "all", "enable.idempotence": True}
-        self._producer = made(kind, {"message.max.bytes": MOST_BYTES} | config | sure)
+        self._producer = make_handle(kind, {"message.max.bytes": MOST_BYTES} | config | sure)
         self._topic = topic
 
     def check(self, bootstrap: str) -> None:
-        """As kafka_config.check_topic."""
+        """Checks that the topic is there; see kafka_config.check_topic."""
         check_topic(self._producer, self._topic, bootstrap)
 
     def send(self, bad: Sequence[tuple[Any, str, str]], abandon: threading.Event) -> None:
-        """Messages, each with what is wrong and where it was; returns once the brokers have them
-        all. Raises Unavailable, FailedPrecondition for one that they refuse for good, and
+        """Sends messages, each with what is wrong and where it was; returns once the brokers have
+        them all. Raises Unavailable, FailedPrecondition for one that they refuse for good, and
         Abandoned once that is set."""
-        waiting = [self._begin(*letter, abandon) for letter in bad]
+        waiting = [self._begin_sending(*record, abandon) for record in bad]
         while not all(future.done() for future in waiting):
             self._producer.poll(0.1)
             if abandon.is_set():
@@ -39,7 +39,7 @@ class Letters:
         for future in waiting:
             future.result()
 
-    def _begin(
+    def _begin_sending(
         self, message: Any, reason: str, place: str, abandon: threading.Event
     ) -> Future[None]:
         future: Future[None] = Future()

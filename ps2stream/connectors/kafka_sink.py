@@ -14,15 +14,15 @@ from typing import Any
 from ps2stream.client.client import Client
 from ps2stream.client.matches import Matches
 from ps2stream.connectors.counts import Counts, Teller
-from ps2stream.connectors.deliveries import Deliveries, items
+from ps2stream.connectors.deliveries import Deliveries, encode_items
 from ps2stream.connectors.extras import library
 from ps2stream.connectors.kafka_config import (
     WAIT_S,
     Complaints,
     check_topic,
-    failure,
-    made,
+    make_handle,
     read_config,
+    translate_error,
 )
 from ps2stream.connectors.kafka_cursor import Place
 from ps2stream.connectors.retry import Abandoned, Backoff
@@ -34,14 +34,14 @@ log = logging.getLogger(__name__)
 OURS = ("bootstrap.servers", "group.id", "transactional.id", "enable.idempotence", "acks")
 NAME = re.compile("[A-Za-z0-9._-]{1,200}")
 MOST = 5000
-"""Matches of a transaction, unless one batch has more."""
+"""Most matches of a transaction, unless one batch has more."""
 DRAIN_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """name: of this sink, which keeps its place under it; two that run with one name end each
-    other, the older first."""
+    """Options of a sink. name: of this sink, which keeps its cursor under it; of two that run
+    with one name, the newer ends the older."""
 
     bootstrap: str
     topic: str
@@ -51,7 +51,7 @@ class Options:
 
 
 class KafkaSink:
-    """Writes until `stop` is set. Every match is in the topic once, for who reads what was
+    """Writes until `stop` is set. Every match is in the topic once, for readers of what was
     committed (isolation.level=read_committed), whatever is killed: its place in the session is
     written in the same transaction, to the topic `NAME-cursor`. Raises InvalidArgument."""
 
@@ -73,30 +73,30 @@ class KafkaSink:
             "error_cb": self._complaints,
         }
         sure = {"transactional.id": options.name, "enable.idempotence": True, "acks": "all"}
-        self._producer = made(self._kafka.Producer, {"linger.ms": 5} | common | sure)
+        self._producer = make_handle(self._kafka.Producer, {"linger.ms": 5} | common | sure)
         self._place = Place(self._kafka, common, f"{options.name}-cursor")
 
     def run(self, stop: threading.Event, ready: Callable[[int], None]) -> None:
-        """`ready` is called with the number of the last match that is there already. Raises what
-        no retry can help."""
+        """Runs the sink; calls `ready` with the number of the last match that is there already.
+        Raises what no retry can help."""
         options = self._options
         check_topic(self._producer, options.topic, options.bootstrap)
         self._place.make(options.bootstrap)
-        self._do(lambda: self._producer.init_transactions(WAIT_S), stop)
+        self._repeat_call(lambda: self._producer.init_transactions(WAIT_S), stop)
         cursor = self._place.read()
         subscription = self._client.subscribe(options.session, cursor=cursor)
         with Deliveries(subscription, self._counts) as deliveries:
             ready(delivery_pb2.Cursor.FromString(cursor).session_seq)
             try:
-                self._loop(deliveries, stop)
+                self._write_deliveries(deliveries, stop)
             except Abandoned:
                 log.warning("Kafka did not take what was under way; it is written next time")
 
-    def _loop(self, deliveries: Deliveries, stop: threading.Event) -> None:
+    def _write_deliveries(self, deliveries: Deliveries, stop: threading.Event) -> None:
         while not stop.is_set():
             batches = deliveries.take(MOST, 0.2)
             if batches:
-                self._write(batches, deliveries.cursor_at(batches[-1].last), stop)
+                self._write_batches(batches, deliveries.cursor_at(batches[-1].last), stop)
                 deliveries.done(batches[-1].last, sum(map(len, batches)))
             else:
                 self._producer.poll(0)
@@ -105,34 +105,36 @@ class KafkaSink:
             if self._teller.due():
                 self._teller.tell()
 
-    def _write(self, batches: list[Matches], cursor: bytes, stop: threading.Event) -> None:
-        """One transaction, again and again until it is committed."""
+    def _write_batches(self, batches: list[Matches], cursor: bytes, stop: threading.Event) -> None:
+        """Writes one transaction, again and again until it is committed."""
         attempt = 0
         while True:
             try:
-                self._transaction(batches, cursor, stop)
+                self._run_transaction(batches, cursor, stop)
                 return
             except self._kafka.KafkaException as error:
                 found = error.args[0]
                 if not found.txn_requires_abort():
-                    raise self._fatal(found) from None
+                    raise self._build_fatal(found) from None
                 log.warning("Kafka: the transaction is done again: %s", found.str())
-            self._do(lambda: self._producer.abort_transaction(WAIT_S), stop)
-            self._wait(attempt, stop)
+            self._repeat_call(lambda: self._producer.abort_transaction(WAIT_S), stop)
+            self._wait_to_retry(attempt, stop)
             attempt += 1
 
-    def _transaction(self, batches: list[Matches], cursor: bytes, stop: threading.Event) -> None:
+    def _run_transaction(
+        self, batches: list[Matches], cursor: bytes, stop: threading.Event
+    ) -> None:
         self._producer.begin_transaction()
         session = self._options.session.encode()
         for batch in batches:
-            for number, query_id, body in items(batch):
+            for number, query_id, body in encode_items(batch):
                 headers = [("ps2stream-seq", b"%d" % number), ("ps2stream-session", session)]
                 key = None if query_id is None else query_id.encode()
-                self._produce(self._options.topic, body.encode(), key, headers, stop)
-        self._produce(self._place.name, cursor, b"cursor", None, stop)
-        self._do(lambda: self._producer.commit_transaction(WAIT_S), stop, abort=True)
+                self._produce_message(self._options.topic, body.encode(), key, headers, stop)
+        self._produce_message(self._place.name, cursor, b"cursor", None, stop)
+        self._repeat_call(lambda: self._producer.commit_transaction(WAIT_S), stop, abort=True)
 
-    def _produce(
+    def _produce_message(
         self, topic: str, value: bytes, key: bytes | None, headers: Any, stop: threading.Event
     ) -> None:
         while True:
@@ -141,12 +143,12 @@ class KafkaSink:
                 return
             except BufferError:  # the library's queue is full
                 self._producer.poll(0.1)
-                self._patience(stop)
+                self._check_deadline(stop)
 
-    def _do(
+    def _repeat_call(
         self, call: Callable[[], object], stop: threading.Event, *, abort: bool = False
     ) -> None:
-        """Call until it works, as long as trying again is sensible. With `abort`, the error that
+        """Calls until it works, as long as trying again is sensible. With `abort`, the error that
         asks for the transaction's end is raised as it is."""
         attempt = 0
         while True:
@@ -158,31 +160,32 @@ class KafkaSink:
                 if abort and found.txn_requires_abort():
                     raise
                 if found.fatal() or not found.retriable():
-                    raise self._fatal(found) from None
+                    raise self._build_fatal(found) from None
                 log.warning("Kafka: trying again: %s", found.str())
-            self._wait(attempt, stop)
+            self._wait_to_retry(attempt, stop)
             attempt += 1
 
-    def _wait(self, attempt: int, stop: threading.Event) -> None:
-        self._patience(stop)
+    def _wait_to_retry(self, attempt: int, stop: threading.Event) -> None:
+        self._check_deadline(stop)
         self._counts.add("retries")
         if self._teller.due():
             self._teller.tell()
         pause = self._backoff.pause(attempt)
         (time.sleep if stop.is_set() else stop.wait)(min(pause, 1.0) if stop.is_set() else pause)
 
-    def _patience(self, stop: threading.Event) -> None:
-        """Once asked to stop, what is under way has so long; then it comes again next time."""
+    def _check_deadline(self, stop: threading.Event) -> None:
+        """Raises Abandoned DRAIN_S after the stop was requested: what is under way then comes again
+        next time."""
         if not stop.is_set():
             return
         self._deadline = min(self._deadline, time.monotonic() + DRAIN_S)
         if time.monotonic() > self._deadline:
             raise Abandoned
 
-    def _fatal(self, error: Any) -> Ps2StreamError:
+    def _build_fatal(self, error: Any) -> Ps2StreamError:
         if error.code() in (
             self._kafka.KafkaError._FENCED,
             self._kafka.KafkaError.INVALID_PRODUCER_EPOCH,
         ):
             return FailedPrecondition(f"another sink runs as {self._options.name}")
-        return failure(error) or FailedPrecondition(f"Kafka: {error.str()}")
+        return translate_error(error) or FailedPrecondition(f"Kafka: {error.str()}")

@@ -19,9 +19,9 @@ from ps2stream.connectors.extras import library
 from ps2stream.connectors.kafka_config import (
     Complaints,
     check_topic,
-    failure,
-    made,
+    make_handle,
     read_config,
+    translate_error,
 )
 from ps2stream.connectors.kafka_letters import Letters
 from ps2stream.connectors.mapping import Fields
@@ -36,15 +36,16 @@ OURS = ("bootstrap.servers", "group.id", "enable.auto.commit", "enable.auto.offs
 IN_FLIGHT = 4
 COMMIT_S = 0.1
 PAUSE_S = 1.0
-"""How long the service may take before partitions are paused, which drops what was read ahead."""
+"""Time that the service may take before partitions are paused, which drops what was read ahead."""
 DRAIN_S = 15.0
-"""How long what is under way may take when partitions or the process must go."""
+"""Time that what is under way may take when partitions or the process must go."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """bad: what becomes of records that are no posts. `stop` ends with an error, `skip` counts
-    them, `topic` sends them to `dead_letters`. batch: records published at once."""
+    """Options of a source. bad: what becomes of records that are no posts: `stop` ends with an
+    error, `skip` counts them, `topic` sends them to `dead_letters`. batch: records published at
+    once."""
 
     bootstrap: str
     topic: str
@@ -75,7 +76,7 @@ class KafkaSource:
         self._abandon = threading.Event()
         self._publisher = Publisher(client, counts, self._abandon)
         self._flight = Flight()
-        self._paused: bool | None = None  # not known: some are, of those that came and stayed
+        self._paused: bool | None = None  # None: unknown, as only some may be
         self._complaints = Complaints()
         self._committed_at = 0.0
         config = read_config(options.config, OURS) | {"bootstrap.servers": options.bootstrap}
@@ -83,18 +84,18 @@ class KafkaSource:
         if options.dead_letters == options.topic:
             raise InvalidArgument([Violation("dead_letter_topic", "is the topic itself")])
         if options.bad == "topic":
-            self._letters = Letters(self._kafka.Producer, config, options.dead_letters)
+            self._dead_letters = Letters(self._kafka.Producer, config, options.dead_letters)
 
     def run(self, stop: threading.Event, ready: Callable[[int], None]) -> None:
-        """`ready` is called with the number of partitions once the topic is there. Raises what
-        no retry can help."""
+        """Runs the source; calls `ready` with the number of partitions once the topic is there.
+        Raises what no retry can help."""
         options = self._options
         ours = {"group.id": options.group, "enable.auto.commit": False}
         defaults = {
             "auto.offset.reset": options.start,
             "partition.assignment.strategy": "cooperative-sticky",
         }
-        consumer = made(
+        consumer = make_handle(
             self._kafka.Consumer,
             defaults
             | self._config
@@ -105,7 +106,7 @@ class KafkaSource:
             stack.callback(consumer.close)
             partitions = check_topic(consumer, options.topic, options.bootstrap)
             if options.bad == "topic":
-                self._letters.check(options.bootstrap)
+                self._dead_letters.check(options.bootstrap)
             pool = stack.enter_context(ThreadPoolExecutor(IN_FLIGHT, "ps2stream-publish"))
             stack.callback(self._abandon.set)  # before the pool waits for its threads
             consumer.subscribe(
@@ -116,17 +117,17 @@ class KafkaSource:
             )
             ready(partitions)
             while not stop.is_set():
-                self._step(consumer, pool)
-            self._drain(consumer)
+                self._read_once(consumer, pool)
+            self._drain_flight(consumer)
 
-    def _step(self, consumer: Any, pool: ThreadPoolExecutor) -> None:
-        """Read once, hand on, commit what is done."""
+    def _read_once(self, consumer: Any, pool: ThreadPoolExecutor) -> None:
+        """Reads once, hands the records on, and commits what is done."""
         if len(self._flight) >= IN_FLIGHT and not self._paused:
             wait([self._flight.first()], PAUSE_S)
             self._flight.advance()
         full = len(self._flight) >= IN_FLIGHT
-        self._pause(consumer, full)
-        if full:  # paused: this keeps the membership of the group, and gives nothing
+        self._set_paused(consumer, full)
+        if full:  # paused: this keeps the membership of the group, and returns nothing
             wait([self._flight.first()], 0.1)
             messages = consumer.consume(1, 0.0)
         else:
@@ -136,71 +137,74 @@ class KafkaSource:
         good = [m for m in messages if self._is_record(m)]
         if good:
             self._counts.add("taken", len(good))
-            ends = _ends(good)
-            self._flight.add(pool.submit(self._deal_with, good, ends), ends)
+            ends = _find_ends(good)
+            self._flight.add(pool.submit(self._publish_records, good, ends), ends)
         self._flight.advance()
-        self._commit(consumer)
+        self._commit_due(consumer)
         if self._teller.due():
-            self._measure(consumer)
+            self._measure_lag(consumer)
             self._teller.tell()
 
     def _is_record(self, message: Any) -> bool:
         if (error := message.error()) is None:
             return True
-        if (found := failure(error)) is not None:
+        if (found := translate_error(error)) is not None:
             raise found
         if error.code() != self._kafka.KafkaError._PARTITION_EOF:
             self._complaints(error)
         return False
 
-    def _deal_with(self, messages: list[Any], ends: dict[Partition, int]) -> InvalidArgument | None:
-        """On a thread of its own: publish, and put bad records where they belong. One that ends
-        the connector is returned, and `ends` are then those of the records before it."""
-        found = self._fields.convert([m.value() for m in messages], list(map(_id, messages)))
+    def _publish_records(
+        self, messages: list[Any], ends: dict[Partition, int]
+    ) -> InvalidArgument | None:
+        """Publishes records on a thread of its own, and puts bad ones where they belong. Returns
+        the error of one that ends the connector; `ends` are then those of the records before
+        it."""
+        found = self._fields.convert([m.value() for m in messages], list(map(_make_id, messages)))
         if found.bad and self._options.bad == "stop":
             first = min(found.bad)
             ends.clear()
             if first:
-                self._deal_with(messages[:first], ends)
-                ends.update(_ends(messages[:first]))
-            return _refused(messages[first], found.bad[first])
+                self._publish_records(messages[:first], ends)
+                ends.update(_find_ends(messages[:first]))
+            return _refusal_error(messages[first], found.bad[first])
         bad = found.bad
         if len(found.posts):
             for row, reason in self._publisher.publish(found.posts):
                 bad[found.rows[row]] = reason
         if bad:
-            self._put_away([(messages[i], reason) for i, reason in sorted(bad.items())])
+            self._put_away_records([(messages[i], reason) for i, reason in sorted(bad.items())])
             self._counts.add("bad", len(bad))
         self._counts.add("done", len(messages) - len(bad))
         return None
 
-    def _put_away(self, bad: list[tuple[Any, str]]) -> None:
-        if self._options.bad == "stop":  # what only the service found wrong
-            raise _refused(*bad[0])
+    def _put_away_records(self, bad: list[tuple[Any, str]]) -> None:
+        if self._options.bad == "stop":  # only the service found it wrong
+            raise _refusal_error(*bad[0])
         if self._options.bad == "skip":
             for message, reason in bad[:10]:
-                log.warning("skipped record %s: %s", _place(message), reason)
+                log.warning("skipped record %s: %s", _format_place(message), reason)
             return
-        self._letters.send([(m, reason, _place(m)) for m, reason in bad], self._abandon)
+        self._dead_letters.send([(m, reason, _format_place(m)) for m, reason in bad], self._abandon)
 
     # --- offsets ----------------------------------------------------------------
 
-    def _commit(self, consumer: Any) -> None:
+    def _commit_due(self, consumer: Any) -> None:
         now = time.monotonic()
         if now - self._committed_at >= COMMIT_S and (due := self._flight.take()):
             self._committed_at = now
-            consumer.commit(offsets=self._parts(due), asynchronous=True)
+            consumer.commit(offsets=self._build_offsets(due), asynchronous=True)
 
     def _commit_now(self, consumer: Any) -> None:
         if due := self._flight.take():
             try:
-                consumer.commit(offsets=self._parts(due), asynchronous=False)
+                consumer.commit(offsets=self._build_offsets(due), asynchronous=False)
             except self._kafka.KafkaException as error:
                 raise Unavailable(
                     f"offsets were not committed, their records come again: {error.args[0].str()}"
                 ) from None
 
-    def _parts(self, ends: dict[Partition, int]) -> list[Any]:
+    def _build_offsets(self, ends: dict[Partition, int]) -> list[Any]:
         return [self._kafka.TopicPartition(t, p, end) for (t, p), end in ends.items()]
 
     def _on_commit(self, error: Any, partitions: list[Any]) -> None:
@@ -218,7 +222,7 @@ class KafkaSource:
         log.info("partitions revoked: %s", [p.partition for p in partitions])
         try:
             try:
-                self._finish()
+                self._await_flight()
             finally:
                 self._commit_now(consumer)
         except Exception as error:  # noqa: BLE001  # within a callback; raised by the loop
@@ -231,31 +235,31 @@ class KafkaSource:
 
     # --- flow -------------------------------------------------------------------
 
-    def _pause(self, consumer: Any, wanted: bool) -> None:
+    def _set_paused(self, consumer: Any, wanted: bool) -> None:
         if wanted == self._paused:
             return
         (consumer.pause if wanted else consumer.resume)(consumer.assignment())
         self._paused = wanted
 
-    def _finish(self) -> None:
-        """Wait until what is under way is done, as long as may be."""
+    def _await_flight(self) -> None:
+        """Waits until what is under way is done, DRAIN_S at most."""
         deadline = time.monotonic() + DRAIN_S
         while len(self._flight) and time.monotonic() < deadline:
             wait([self._flight.first()], deadline - time.monotonic())
             self._flight.advance()
 
-    def _drain(self, consumer: Any) -> None:
-        self._finish()
+    def _drain_flight(self, consumer: Any) -> None:
+        self._await_flight()
         if len(self._flight):
             log.warning("%d batches were not answered; they come again", len(self._flight))
         try:
             self._commit_now(consumer)
         except Unavailable as error:
             log.warning("%s", error)
-        self._measure(consumer)
+        self._measure_lag(consumer)
 
-    def _measure(self, consumer: Any) -> None:
-        """Lag as far as brokers have told it with what was fetched: no call."""
+    def _measure_lag(self, consumer: Any) -> None:
+        """Measures the lag that brokers reported with what was fetched, without a call."""
         assigned = consumer.assignment()
         lag = 0
         for at in consumer.position(assigned):
@@ -267,22 +271,22 @@ class KafkaSource:
         self._counts.set("waiting", self._counts["taken"] - self._counts["done"] - bad)
 
 
-def _place(message: Any) -> str:
+def _format_place(message: Any) -> str:
     return f"{message.topic()}/{message.partition()}/{message.offset()}"
 
 
-def _ends(messages: list[Any]) -> dict[Partition, int]:
-    """The offset after the last one of each partition, of messages in order."""
+def _find_ends(messages: list[Any]) -> dict[Partition, int]:
+    """Returns the offset after the last message of each partition; messages are in order."""
     return {(m.topic(), m.partition()): m.offset() + 1 for m in messages}
 
 
-def _refused(message: Any, reason: str) -> InvalidArgument:
-    return InvalidArgument([Violation(f"record {_place(message)}", reason)])
+def _refusal_error(message: Any, reason: str) -> InvalidArgument:
+    return InvalidArgument([Violation(f"record {_format_place(message)}", reason)])
 
 
-def _id(message: Any) -> str:
-    """Of a record without one: where it is, which it keeps."""
-    place = _place(message)
+def _make_id(message: Any) -> str:
+    """Returns the id of a record without one: its place, which never changes."""
+    place = _format_place(message)
     if len(place) <= ID_BYTES:
         return place
     topic = hashlib.sha256(message.topic().encode()).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""A file for what was refused for good: JSON lines, each on disk before what follows it."""
+"""A file for what was refused for good: JSON lines, each on disk before anything follows."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 
-def put_away(path: Path, letters: Iterable[Mapping[str, Any]]) -> None:
-    """Append and sync. Raises OSError."""
+def append_records(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
+    """Appends the records and syncs the file. Raises OSError."""
     with path.open("a", encoding="utf-8") as file:
-        for letter in letters:
-            file.write(json.dumps(letter, ensure_ascii=False) + "\n")
+        for record in records:
+            file.write(json.dumps(record, ensure_ascii=False) + "\n")
         file.flush()
         os.fsync(file.fileno())

@@ -1,7 +1,7 @@
 """Records of other systems as posts: which of their fields is what, and what is wrong.
 
-A chunk of JSON records is read as columns. What columns cannot tell - a bad record, times as
-people write them - is looked at record by record, and gives the same posts.
+A chunk of JSON records is read as columns. What columns cannot express (a bad record, times as
+people write them) is converted record by record, and gives the same posts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ Path = tuple[str, ...]
 
 
 class Converted(NamedTuple):
-    """posts: of posts.SCHEMA, row i of record `rows[i]`. bad: what is wrong with which record."""
+    """Result of a conversion. posts: of posts.SCHEMA, row i of record `rows[i]`. bad: what is
+    wrong, by record."""
 
     posts: pa.RecordBatch
     rows: Sequence[int]
@@ -31,12 +32,12 @@ class Converted(NamedTuple):
 
 
 class Fields:
-    """Where the values of a post are in a JSON record.
+    """Places of the values of a post in a JSON record.
 
     spec: `text=body,lat=place.lat,lon=geometry.coordinates.0`, of the names id, time, lon, lat and
-    text; dots lead into objects, numbers into arrays. A name that is not given has its usual
-    ones (posts.NAMES), one that is given empty (`id=`) none. unit: of numbers that are times;
-    texts are ISO 8601. Raises InvalidArgument.
+    text; dots lead into objects, numbers into arrays. A name without a path has its usual
+    ones (posts.NAMES), one with an empty path (`id=`) has none. unit: of times that are numbers;
+    times that are texts are ISO 8601. Raises InvalidArgument.
     """
 
     def __init__(self, spec: str = "", unit: Unit = "ms") -> None:
@@ -54,17 +55,19 @@ class Fields:
             self._paths[name] = (tuple(path.split(".")),) if path else ()
 
     def convert(self, records: Sequence[bytes | None], ids: Sequence[str]) -> Converted:
-        """Posts of JSON records; ids[i] is that of record i where it has none of its own."""
+        """Converts JSON records to posts; record i without an id of its own gets ids[i]."""
         try:
-            return Converted(self._columns(records, ids), range(len(records)), {})
+            return Converted(self._convert_columns(records, ids), range(len(records)), {})
         except (ValueError, TypeError, pa.ArrowException, InvalidArgument):
-            return self._one_by_one(records, ids)
+            return self._convert_records(records, ids)
 
-    def _columns(self, records: Sequence[bytes | None], ids: Sequence[str]) -> pa.RecordBatch:
-        """Raises unless all records are good, one a line, and of one shape."""
+    def _convert_columns(
+        self, records: Sequence[bytes | None], ids: Sequence[str]
+    ) -> pa.RecordBatch:
+        """Converts records as columns. Raises unless all are good, one a line, and of one shape."""
         data = b"\n".join(records)  # type: ignore[arg-type]  # None: TypeError
         lines = len(records) - 1
-        # As each line begins an object, so many rows are one a line.
+        # Each line begins an object, so that as many rows as lines are one a line.
         if not data.startswith(b"{") or {data.count(b"\n"), data.count(b"\n{")} != {lines}:
             raise ValueError("not an object a line")
         options = pyarrow.json.ReadOptions(use_threads=False, block_size=len(data) + 1)
@@ -77,7 +80,7 @@ class Fields:
             if len(there) > 1:
                 raise ValueError("a value in one of several places")
             for path in there:
-                columns[name] = self._column(name, table, path)
+                columns[name] = self._extract_column(name, table, path)
         columns.setdefault("id", pa.array(ids, pa.string()))
         part = pa.RecordBatch.from_pydict(columns)
         found = post_columns("record", part.schema)
@@ -85,7 +88,7 @@ class Fields:
             [post_column("record", name, found, part, 0) for name in SCHEMA.names], schema=SCHEMA
         )
 
-    def _column(self, name: str, table: Any, path: Path) -> Any:
+    def _extract_column(self, name: str, table: Any, path: Path) -> Any:
         column = table.column(path[0])
         if len(path) > 1:
             column = pc.struct_field(column, list(path[1:]))
@@ -94,13 +97,13 @@ class Fields:
             return pc.multiply_checked(column, self._factor)
         return column
 
-    def _one_by_one(self, records: Sequence[bytes | None], ids: Sequence[str]) -> Converted:
+    def _convert_records(self, records: Sequence[bytes | None], ids: Sequence[str]) -> Converted:
         columns: dict[str, list[Any]] = {name: [] for name in SCHEMA.names}
         rows: list[int] = []
         wrong: dict[int, str] = {}
         for number, (record, id) in enumerate(zip(records, ids, strict=True)):
             try:
-                values = self._post(record, id)
+                values = self._convert_record(record, id)
             except ValueError as error:
                 wrong[number] = str(error)
                 continue
@@ -109,8 +112,8 @@ class Fields:
                 column.append(values[name])
         return Converted(pa.RecordBatch.from_pydict(columns, schema=SCHEMA), rows, wrong)
 
-    def _post(self, record: bytes | None, id: str) -> dict[str, Any]:
-        """Raises ValueError for what is wrong first."""
+    def _convert_record(self, record: bytes | None, id: str) -> dict[str, Any]:
+        """Converts one record. Raises ValueError for what is wrong first."""
         if record is None:
             raise ValueError("expected a JSON object, got no value")
         try:
@@ -121,18 +124,20 @@ class Fields:
             raise ValueError(f"expected a JSON object, got {short(found)}")
         out: dict[str, Any] = {}
         for name, check in CHECKS.items():
-            value = next((v for p in self._paths[name] if (v := _at(found, p)) is not None), None)
+            value = next(
+                (v for p in self._paths[name] if (v := _find_value(found, p)) is not None), None
+            )
             if value is None and name == "id":
                 value = id
             if name == "time":
-                value = self._milliseconds(value)
+                value = self._convert_time(value)
             try:
                 out[name] = check(value)
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from None
         return out
 
-    def _milliseconds(self, value: Any) -> Any:
+    def _convert_time(self, value: Any) -> Any:
         if self._factor == 1 or isinstance(value, bool) or not isinstance(value, int | float):
             return value
         try:
@@ -141,8 +146,8 @@ class Fields:
             return value
 
 
-def _at(record: Mapping[str, Any], path: Path) -> Any:
-    """The value at a path; None where there is none."""
+def _find_value(record: Mapping[str, Any], path: Path) -> Any:
+    """Returns the value at a path; None where there is none."""
     value: Any = record
     for step in path:
         if isinstance(value, Mapping):

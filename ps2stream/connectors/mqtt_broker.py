@@ -1,4 +1,4 @@
-"""An MQTT 5 session: messages as they come, each to be acknowledged, over all connections."""
+"""An MQTT 5 session over all its connections: messages in order, each to be acknowledged."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ BAD_LOGIN, NOT_ALLOWED, BANNED = 134, 135, 138
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """url: mqtt://host[:port] or mqtts://host[:port], without a password. Files are PEM; without
-    `ca` the authorities that this machine trusts."""
+    """Address of a broker. url: mqtt://host[:port] or mqtts://host[:port], without a password.
+    Files are PEM; without `ca` the authorities that this machine trusts count."""
 
     url: str
     username: str | None = None
@@ -45,16 +45,16 @@ class Address:
 
 
 class Came(NamedTuple):
-    """A message, and the connection that it came by."""
+    """A message, and the number of the connection that brought it."""
 
     message: Any
     connection: int
 
 
 class Session:
-    """A persistent session. What it brings waits in `take`, at most `window` messages that were
-    not acknowledged; of QoS 0, which knows no acknowledgement, what comes while so many wait is
-    dropped. Raises InvalidArgument."""
+    """A persistent session. Its messages wait for `take`, at most `window` that are not
+    acknowledged. QoS 0 knows no acknowledgement: its messages are dropped while so many wait.
+    Raises InvalidArgument."""
 
     def __init__(
         self, address: Address, client_id: str, topics: Sequence[str], window: int, expiry_s: int
@@ -74,7 +74,7 @@ class Session:
         self._client = mqtt.Client(
             mqtt.CallbackAPIVersion.VERSION2, client_id, protocol=mqtt.MQTTv5, manual_ack=True
         )
-        _secure(self._client, address)
+        _secure_client(self._client, address)
         self._client.reconnect_delay_set(1, 30)
         self._client.on_connect = self._on_connect
         self._client.on_disconnect = self._on_disconnect
@@ -89,8 +89,8 @@ class Session:
         self._failed: Exception | None = None
 
     def open(self) -> None:
-        """Returns once the topics are subscribed to. Raises Unavailable, or why the broker
-        refused."""
+        """Connects, and returns once the topics are subscribed to. Raises Unavailable, or the
+        reason for which the broker refused."""
         try:
             self._client.connect(self.host, self.port, clean_start=False, properties=self._kept)
         except (OSError, ValueError) as error:
@@ -105,13 +105,13 @@ class Session:
                 raise Unavailable(f"the MQTT broker at {self.host}:{self.port} did not answer")
 
     def close(self) -> None:
-        """The session stays with the broker, for its expiry."""
+        """Disconnects; the broker keeps the session until it expires."""
         self._client.disconnect()
         self._client.loop_stop()
 
     def take(self, most: int, wait: float) -> list[Came]:
-        """What is there, in order; empty after `wait` seconds without any. Raises what ended the
-        session."""
+        """Returns what is there, in order; empty after `wait` seconds without any. Raises what
+        ended the session."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._failed, wait)
             if self._failed is not None:
@@ -119,8 +119,8 @@ class Session:
             return [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
 
     def done(self, taken: Sequence[Came]) -> None:
-        """Acknowledge. What came by an earlier connection comes again by itself, perhaps under
-        the number of another message: it is not acknowledged by mistake."""
+        """Acknowledges messages. One of an earlier connection comes again by itself, and its number
+        may now be another message's: it is not acknowledged by mistake."""
         for came in taken:
             if came.message.qos and came.connection == self._connection:
                 self._client.ack(came.message.mid, came.message.qos)
@@ -133,7 +133,7 @@ class Session:
                 BAD_LOGIN: Unauthenticated, NOT_ALLOWED: PermissionDenied, BANNED: PermissionDenied,
             }  # fmt: skip
             if (kind := kinds.get(reason.value)) is not None:
-                self._fail(kind(f"the MQTT broker refused the connection: {reason}"))
+                self._end_session(kind(f"the MQTT broker refused the connection: {reason}"))
             else:
                 log.warning("the MQTT broker refused the connection: %s", reason)
             return
@@ -146,7 +146,9 @@ class Session:
     def _on_subscribe(self, _: Any, __: Any, ___: Any, reasons: Any, ____: Any) -> None:
         for (topic, _how), reason in zip(self._wanted, reasons, strict=True):
             if reason.is_failure:
-                self._fail(PermissionDenied(f"the MQTT broker refused topic {topic}: {reason}"))
+                self._end_session(
+                    PermissionDenied(f"the MQTT broker refused topic {topic}: {reason}")
+                )
                 return
         with self._changed:
             self._ready = True
@@ -155,7 +157,7 @@ class Session:
 
     def _on_disconnect(self, _: Any, __: Any, ___: Any, reason: Any, ____: Any) -> None:
         if reason.value == TAKEN_OVER:
-            self._fail(FailedPrecondition("another MQTT client took the session over"))
+            self._end_session(FailedPrecondition("another MQTT client took the session over"))
         elif reason.is_failure:
             log.warning("the connection to the MQTT broker broke: %s", reason)
 
@@ -169,43 +171,45 @@ class Session:
                 self._waiting.append(Came(message, self._connection))
                 self._changed.notify_all()
 
-    def _fail(self, error: Exception) -> None:
+    def _end_session(self, error: Exception) -> None:
         with self._changed:
             self._failed = self._failed or error
             self._changed.notify_all()
 
 
 def where(address: Address) -> tuple[str, int]:
-    """Host and port. Raises InvalidArgument, also for a password that would travel in plaintext
-    to another machine."""
+    """Returns host and port. Raises InvalidArgument, also for a password that would travel in
+    plaintext to another machine."""
     url = urlsplit(address.url)
     try:
         port = url.port or PORTS.get(url.scheme, 0)
     except ValueError:
         port = 0
     if url.scheme not in PORTS or not url.hostname or not port or url.path.strip("/"):
-        raise _invalid("broker", "expected mqtt://HOST[:PORT] or mqtts://HOST[:PORT]")
+        raise _field_error("broker", "expected mqtt://HOST[:PORT] or mqtts://HOST[:PORT]")
     if url.username or url.password:
-        raise _invalid("broker", "holds a name or password, which others can see among the options")
+        raise _field_error(
+            "broker", "holds a name or password, which others can see among the options"
+        )
     if (address.cert is None) != (address.key is None):
-        raise _invalid("broker_cert", "comes with broker_key, and it with broker_cert")
+        raise _field_error("broker_cert", "comes with broker_key, and it with broker_cert")
     if url.scheme == "mqtt" and (address.ca or address.cert):
-        raise _invalid("broker", "certificates need mqtts://")
+        raise _field_error("broker", "certificates need mqtts://")
     if address.password_file is not None and address.username is None:
-        raise _invalid("password_file", "comes with a username")
+        raise _field_error("password_file", "comes with a username")
     if url.scheme == "mqtt" and address.password_file is not None and not _is_here(url.hostname):
-        raise _invalid("broker", f"the password would travel in plaintext to {url.hostname}")
+        raise _field_error("broker", f"the password would travel in plaintext to {url.hostname}")
     return url.hostname, port
 
 
-def _secure(client: Any, address: Address) -> None:
+def _secure_client(client: Any, address: Address) -> None:
     if address.url.startswith("mqtts:"):
         try:
             context = ssl.create_default_context(cafile=address.ca and str(address.ca))
             if address.cert is not None:
                 context.load_cert_chain(address.cert, address.key)
         except OSError as error:
-            raise _invalid("broker_ca", f"cannot use the files: {error}") from None
+            raise _field_error("broker_ca", f"cannot use the files: {error}") from None
         client.tls_set_context(context)
     if address.username is not None:
         password = None
@@ -215,7 +219,7 @@ def _secure(client: Any, address: Address) -> None:
             except (OSError, UnicodeDecodeError) as error:
                 why = getattr(error, "strerror", "is not UTF-8")
                 problem = f"cannot read {address.password_file}: {why}"
-                raise _invalid("password_file", problem) from None
+                raise _field_error("password_file", problem) from None
         client.username_pw_set(address.username, password)
 
 
@@ -226,5 +230,5 @@ def _is_here(host: str) -> bool:
         return False
 
 
-def _invalid(field: str, problem: str) -> InvalidArgument:
+def _field_error(field: str, problem: str) -> InvalidArgument:
     return InvalidArgument([Violation(field, problem)])

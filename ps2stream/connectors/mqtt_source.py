@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from ps2stream.client.client import Client
 from ps2stream.connectors.counts import Counts, Teller
-from ps2stream.connectors.letters import put_away
+from ps2stream.connectors.letters import append_records
 from ps2stream.connectors.mapping import Fields
 from ps2stream.connectors.mqtt_broker import Address, Came, Session
 from ps2stream.connectors.publisher import Publisher
@@ -28,9 +28,10 @@ DRAIN_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """bad: what becomes of messages that are no posts. `stop` ends with an error, `skip` counts
-    them, `file` appends them to `dead_letters`. window: messages not acknowledged at a time.
-    expiry_s: how long the broker keeps the session while nobody is connected."""
+    """Options of a source. bad: what becomes of messages that are no posts: `stop` ends with an
+    error, `skip` counts them, `file` appends them to `dead_letters`. window: messages not
+    acknowledged at a time. expiry_s: how long the broker keeps the session while nobody is
+    connected."""
 
     address: Address
     topics: Sequence[str]
@@ -43,8 +44,8 @@ class Options:
 
 class MqttSource:
     """Publishes until `stop` is set. What was published with QoS 1 or 2 is published at least
-    once here; after a lost connection or a crash, what was not acknowledged comes again. Without
-    an id of its own a message has one of its topic and content, so a repeat has the same."""
+    once here; after a lost connection or a crash, what was not acknowledged comes again. A
+    message without an id gets one of its topic and content, so a repeat has the same."""
 
     def __init__(
         self, client: Client, fields: Fields, options: Options, counts: Counts, teller: Teller
@@ -55,13 +56,14 @@ class MqttSource:
         self._teller = teller
         self._abandon = threading.Event()
         self._publisher = Publisher(client, counts, self._abandon)
-        given = options.address, options.client_id, options.topics
-        self._session = Session(*given, options.window, options.expiry_s)
+        broker = options.address, options.client_id, options.topics
+        self._session = Session(*broker, options.window, options.expiry_s)
 
     def run(self, stop: threading.Event, ready: Callable[[], None]) -> None:
-        """`ready` is called once the topics are subscribed to. Raises what no retry can help."""
+        """Runs the source; calls `ready` once the topics are subscribed to. Raises what no retry
+        can help."""
         over = threading.Event()
-        limit = threading.Thread(target=self._limit, args=(stop, over), daemon=True)
+        limit = threading.Thread(target=self._limit_drain, args=(stop, over), daemon=True)
         limit.start()
         try:
             self._session.open()
@@ -69,7 +71,7 @@ class MqttSource:
             while not stop.is_set():
                 if taken := self._session.take(MOST, 0.2):
                     self._counts.add("taken", len(taken))
-                    self._deal_with(taken)
+                    self._publish_messages(taken)
                 if self._teller.due():
                     self._teller.tell()
         except Abandoned:
@@ -79,52 +81,52 @@ class MqttSource:
             self._session.close()
             limit.join()
 
-    def _limit(self, stop: threading.Event, over: threading.Event) -> None:
-        """Once asked to stop, what is under way has so long."""
+    def _limit_drain(self, stop: threading.Event, over: threading.Event) -> None:
+        """Abandons what is still under way DRAIN_S after the stop was requested."""
         while not stop.wait(0.2):
             if over.is_set():
                 return
         if not over.wait(DRAIN_S):
             self._abandon.set()
 
-    def _deal_with(self, taken: list[Came]) -> None:
+    def _publish_messages(self, taken: list[Came]) -> None:
         messages = [came.message for came in taken]
-        ids = [_id(message) for message in messages]
+        ids = [_make_id(message) for message in messages]
         found = self._fields.convert([bytes(m.payload) for m in messages], ids)
         bad = found.bad
         if bad and self._options.bad == "stop":
             first = min(bad)
             if first:  # what was before it is done
-                self._deal_with(taken[:first])
-            raise _refused(messages[first], bad[first])
+                self._publish_messages(taken[:first])
+            raise _refusal_error(messages[first], bad[first])
         if len(found.posts):
             for row, reason in self._publisher.publish(found.posts):
                 bad[found.rows[row]] = reason
         if bad:
-            self._put_away([(messages[i], reason) for i, reason in sorted(bad.items())])
+            self._put_away_messages([(messages[i], reason) for i, reason in sorted(bad.items())])
             self._counts.add("bad", len(bad))
         self._session.done(taken)
         self._counts.add("done", len(taken) - len(bad))
 
-    def _put_away(self, bad: list[tuple[Any, str]]) -> None:
-        if self._options.bad == "stop":  # what only the service found wrong
-            raise _refused(*bad[0])
+    def _put_away_messages(self, bad: list[tuple[Any, str]]) -> None:
+        if self._options.bad == "stop":  # only the service found it wrong
+            raise _refusal_error(*bad[0])
         if self._options.dead_letters is None:
             for message, reason in bad[:10]:
                 log.warning("skipped a message of %s: %s", message.topic, reason)
             return
-        letters = (
+        records = (
             {"topic": m.topic, "reason": why, "payload": base64.b64encode(m.payload).decode()}
             for m, why in bad
         )
-        put_away(self._options.dead_letters, letters)
+        append_records(self._options.dead_letters, records)
 
 
-def _id(message: Any) -> str:
-    """Of a message without one: it has no place that would name it."""
+def _make_id(message: Any) -> str:
+    """Returns the id of a message without one, a hash, as it has no place that would name it."""
     what = message.topic.encode() + b"\0" + bytes(message.payload)
     return hashlib.sha256(what).hexdigest()[:32]
 
 
-def _refused(message: Any, reason: str) -> InvalidArgument:
+def _refusal_error(message: Any, reason: str) -> InvalidArgument:
     return InvalidArgument([Violation(f"message of {message.topic}", reason)])

@@ -1,4 +1,4 @@
-"""Which offsets of a partitioned log may be committed: pure, and of no system in particular."""
+"""Offsets of a partitioned log that may be committed: pure, and of no system in particular."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ Partition = tuple[str, int]
 
 
 class Flight:
-    """Pieces of work under way, in the order they were read. What is committed is what all
-    before it is done, too."""
+    """Pieces of work under way, in the order they were read. An offset may be committed once all
+    work before it is done."""
 
     def __init__(self) -> None:
         self._under_way: deque[tuple[Any, dict[Partition, int]]] = deque()
@@ -22,12 +22,13 @@ class Flight:
         return len(self._under_way)
 
     def add(self, future: Any, ends: dict[Partition, int]) -> None:
-        """Work whose `future` says when it is done; `ends`: the offsets after it. Its result is
-        None, or an error to stop with once these are committed."""
+        """Adds work whose `future` says when it is done; `ends`: the offsets after it. The result
+        is None, or an error to stop with once these are committed."""
         self._under_way.append((future, ends))
 
     def advance(self) -> int:
-        """Look for what is done; how many pieces. Raises what the first failed or stopped with."""
+        """Removes the oldest work as far as it is done; returns how many pieces. Raises what a
+        piece failed or stopped with."""
         count = 0
         while self._under_way and self._under_way[0][0].done():
             future, ends = self._under_way[0]
@@ -40,26 +41,27 @@ class Flight:
         return count
 
     def first(self) -> Any:
-        """The future of the oldest work under way."""
+        """Returns the future of the oldest work under way."""
         return self._under_way[0][0]
 
     def take(self) -> dict[Partition, int]:
-        """What may be committed and was not taken yet."""
+        """Returns the offsets that may be committed and were not taken yet."""
         due, self._due = self._due, {}
         return due
 
     def put_back(self, failed: dict[Partition, int]) -> None:
-        """What could not be committed, as far as it is still ours and the highest."""
+        """Puts back offsets that could not be committed, unless they are no longer ours, or a
+        higher one is due."""
         for key, end in failed.items():
             if key in self._ours:
                 self._due[key] = max(end, self._due.get(key, 0))
 
     def gain(self, partitions: Iterable[Partition]) -> None:
-        """We deal with these from now on."""
+        """Adds partitions that are ours from now on."""
         self._ours.update(partitions)
 
     def forget(self, partitions: Iterable[Partition]) -> None:
-        """Others deal with these from now on: their offsets are theirs."""
+        """Removes partitions that are others' from now on, and their offsets with them."""
         for key in partitions:
             self._ours.discard(key)
             self._due.pop(key, None)

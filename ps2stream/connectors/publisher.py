@@ -29,16 +29,16 @@ class Publisher:
         self._backoff = Backoff(0.05, 2.0)
 
     def publish(self, posts: Any) -> Iterator[tuple[int, str]]:
-        """Publish a record batch of posts.SCHEMA; rows that the service refuses, and why. Raises
-        what no retry can help: InvalidArgument, Unauthenticated, and so on."""
+        """Publishes a record batch of posts.SCHEMA; yields the rows that the service refuses, and
+        why. Raises what no retry can help: InvalidArgument, Unauthenticated, and so on."""
         begin = 0
         for part in sized(posts):
-            receipt = self._once(part)
+            receipt = self._publish_part(part)
             for refused in receipt.refused:
                 yield begin + refused.row, str(refused.error)
             begin += len(part)
 
-    def _once(self, part: Any) -> Receipt:
+    def _publish_part(self, part: Any) -> Receipt:
         attempt = 0
         while True:
             try:

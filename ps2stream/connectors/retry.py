@@ -1,4 +1,4 @@
-"""When to try again: exponential backoff with jitter, never before the other side wants it."""
+"""Pauses before another try: exponential backoff with jitter, no shorter than asked for."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 
 class Abandoned(Exception):
-    """The connector ends, and leaves something for its next run."""
+    """Raised when the connector ends and leaves something for its next run."""
 
 
 class Backoff:
-    """Pauses in seconds: of attempt n, 0 for the first, at random up to `base * 2**n`, at most
-    `cap`, and at least half of that, so that a pause is one."""
+    """Pauses in seconds. The pause after attempt n, 0 for the first, is drawn between half and all
+    of `base * 2**n`, or of `cap` where that is less, so that it never is next to nothing."""
 
     def __init__(
         self,
@@ -25,7 +25,7 @@ class Backoff:
         self._chance = chance
 
     def pause(self, attempt: int, at_least: float = 0.0) -> float:
-        """`at_least`: what the other side asked for; the pause is added to it, so that those who
-        were all sent away for as long do not return together."""
+        """Returns the pause after an attempt. `at_least`: what the other side asked for; the pause
+        is added to it, so that clients sent away together do not return together."""
         whole = min(self._cap, self._base * 2.0 ** min(attempt, 32))
         return at_least + whole * (1 + self._chance()) / 2

@@ -16,8 +16,8 @@ KEY_BYTES = range(24, 65)
 
 
 def read_secrets(path: Path) -> list[bytes]:
-    """The keys of a file: a secret a line, `whsec_` and base64, the first the newest. With more
-    than one, receivers may have either. Raises InvalidArgument, never showing one."""
+    """Reads the keys of a file: a secret a line, `whsec_` and base64, the first the newest. With
+    more than one, receivers may have either. Raises InvalidArgument, never showing one."""
     try:
         lines = path.read_text("utf-8").split()
     except (OSError, UnicodeDecodeError) as error:
@@ -39,7 +39,7 @@ def read_secrets(path: Path) -> list[bytes]:
 
 
 def signed(keys: Sequence[bytes], id: str, at: int, body: bytes) -> dict[str, str]:
-    """The three headers of a message. at: Unix seconds of this attempt."""
+    """Returns the three headers of a message. at: Unix seconds of this attempt."""
     what = b"%s.%d.%s" % (id.encode(), at, body)
     digests = (hmac.new(key, what, hashlib.sha256).digest() for key in keys)
     signatures = " ".join(f"v1,{base64.b64encode(digest).decode()}" for digest in digests)

@@ -36,9 +36,9 @@ from ps2stream.v1 import delivery_pb2
 log = logging.getLogger(__name__)
 
 PATIENCE_S = 600.0
-"""How long a service may be full or away before a task fails."""
+"""Time that a service may be full or away before a task fails."""
 MOST = 10_000
-"""Matches of a micro-batch, unless one batch of the service has more."""
+"""Most matches of a micro-batch, unless one batch of the service has more."""
 COLUMNS = (
     "seq bigint, query_id string, object_id string, partition int, offset bigint, "
     "time timestamp, lon double, lat double, text string"
@@ -57,7 +57,7 @@ def publish_stream(
     trigger: Mapping[str, Any] | None = None,
     **access: str,
 ) -> StreamingQuery:
-    """Publish the rows of a streaming DataFrame, durably; the running query.
+    """Publishes the rows of a streaming DataFrame durably; returns the running query.
 
     df: lon, lat and text, perhaps id and time, by their usual names (posts.NAMES). name: of the
     query; a row without an id has `NAME/EPOCH/PARTITION/ROW`. trigger: as DataStreamWriter's.
@@ -81,7 +81,7 @@ def publish_stream(
 
 
 class _Sender:
-    """On an executor: publishes a partition, and says how many rows that were."""
+    """Publishes a partition, on an executor, and returns how many rows it had."""
 
     def __init__(
         self, server: str, prefix: str, columns: dict[str, str], access: Mapping[str, str]
@@ -98,11 +98,11 @@ class _Sender:
         with Client(self._server, **self._access) as client:  # type: ignore[arg-type]
             for part in parts:
                 if len(part):
-                    self._publish(client, self._posts(part, partition, done), partition)
+                    self._publish_posts(client, self._build_posts(part, partition, done), partition)
                 done += len(part)
         yield pa.RecordBatch.from_pydict({"published": [done]})
 
-    def _posts(self, part: pa.RecordBatch, partition: int, start: int) -> pa.RecordBatch:
+    def _build_posts(self, part: pa.RecordBatch, partition: int, start: int) -> pa.RecordBatch:
         where = f"{self._prefix} partition {partition}"
         columns = {
             name: post_column(where, name, self._columns, part, start) for name in SCHEMA.names
@@ -112,7 +112,7 @@ class _Sender:
             columns["id"] = pa.array(np.char.add(f"{self._prefix}/{partition}/", rows))
         return pa.RecordBatch.from_pydict(columns, schema=SCHEMA)
 
-    def _publish(self, client: Client, posts: pa.RecordBatch, partition: int) -> None:
+    def _publish_posts(self, client: Client, posts: pa.RecordBatch, partition: int) -> None:
         late = threading.Event()
         limit = threading.Timer(PATIENCE_S, late.set)
         limit.daemon = True
@@ -151,43 +151,46 @@ class MatchSource(DataSource):
 
 
 class MatchReader(SimpleDataSourceStreamReader):
-    """Offsets are numbers of the session's matches, which the service keeps until Spark commits
-    them: then they are acknowledged."""
+    """Reader of a session's matches, whose numbers are its offsets. The service keeps the matches
+    until Spark commits them: then they are acknowledged."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        given = {name.lower(): value for name, value in options.items()}
-        if "server" not in given:
+        lowered = {name.lower(): value for name, value in options.items()}
+        if "server" not in lowered:
             raise bad("server", "expected HOST:PORT of a dispatcher as an option")
-        self._server = given["server"]
-        self._session = given.get("session", "default")
-        self._access = {name: given[name] for name in ACCESS if name in given}
-        self._strict = given.get("failondataloss", "true").lower() == "true"
+        self._server = lowered["server"]
+        self._session = lowered.get("session", "default")
+        self._access = {name: lowered[name] for name in ACCESS if name in lowered}
+        self._strict = lowered.get("failondataloss", "true").lower() == "true"
         self._stream: _Stream | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_stream": None}  # an executor that repeats a batch opens its own
 
     def initialOffset(self) -> dict[str, Any]:
-        """Before the first match that is not acknowledged."""
+        """Returns the offset before the first match that is not acknowledged."""
         return {"incarnation": "", "seq": 0}
 
     def read(self, start: dict[str, Any]) -> tuple[Iterator[tuple[Any, ...]], dict[str, Any]]:
-        """What is there now."""
+        """Returns the matches that are there now, and the offset after them."""
         try:
-            batches = self._at(start).take(start["seq"], MOST, 0.2)
+            batches = self._stream_at(start).take(start["seq"], MOST, 0.2)
         except FailedPrecondition:  # an executor repeated a batch meanwhile, or another reads
-            batches = self._at(start).take(start["seq"], MOST, 0.2)
+            batches = self._stream_at(start).take(start["seq"], MOST, 0.2)
         if not batches:
             return iter([]), start
-        stream, last = self._at(start), batches[-1].last
+        stream, last = self._stream_at(start), batches[-1].last
         stream.position = last
-        return iter(self._rows(batches, last)), {"incarnation": stream.incarnation, "seq": last}
+        return iter(self._build_rows(batches, last)), {
+            "incarnation": stream.incarnation,
+            "seq": last,
+        }
 
     def readBetweenOffsets(
         self, start: dict[str, Any], end: dict[str, Any]
     ) -> Iterator[tuple[Any, ...]]:
-        """Once more, after a restart: they were not acknowledged."""
-        stream = _Stream(self._client(), self._session, end["incarnation"])
+        """Returns matches once more, after a restart, as they were not acknowledged."""
+        stream = _Stream(self._open_client(), self._session, end["incarnation"])
         try:
             batches: list[Matches] = []
             deadline = time.monotonic() + 60
@@ -197,30 +200,30 @@ class MatchReader(SimpleDataSourceStreamReader):
                 if time.monotonic() > deadline:
                     problem = f"matches {known + 1} to {end['seq']} of {self._session} did not come"
                     raise Unavailable(problem)
-            return iter(self._rows(batches, end["seq"]))
+            return iter(self._build_rows(batches, end["seq"]))
         finally:
             stream.close()
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Acknowledge."""
+        """Acknowledges the matches up to this offset."""
         if end["seq"]:
-            self._at(end, anywhere=True).deliveries.done(end["seq"], 0)
+            self._stream_at(end, anywhere=True).deliveries.done(end["seq"], 0)
 
-    def _client(self) -> Client:
+    def _open_client(self) -> Client:
         return Client(self._server, timeout=PATIENCE_S, **self._access)
 
-    def _at(self, start: dict[str, Any], *, anywhere: bool = False) -> _Stream:
-        """The stream, which goes on at this offset."""
+    def _stream_at(self, start: dict[str, Any], *, anywhere: bool = False) -> _Stream:
+        """Returns the stream at this offset, opened anew if need be."""
         stream = self._stream
         if stream is not None and stream.is_open and (anywhere or stream.position == start["seq"]):
             return stream
         if stream is not None:
             stream.close()
-        self._stream = _Stream(self._client(), self._session, start["incarnation"])
+        self._stream = _Stream(self._open_client(), self._session, start["incarnation"])
         self._stream.position = start["seq"]
         return self._stream
 
-    def _rows(self, batches: list[Matches], end: int) -> list[tuple[Any, ...]]:
+    def _build_rows(self, batches: list[Matches], end: int) -> list[tuple[Any, ...]]:
         out: list[tuple[Any, ...]] = []
         for batch in batches:
             if batch.gap is not None:
@@ -268,7 +271,7 @@ class _Stream:
         self.deliveries = Deliveries(subscription, counts).__enter__()
 
     def take(self, known: int, most: int, wait: float) -> list[Matches]:
-        """What comes after match `known`. What was acknowledged is not there any more."""
+        """Returns matches after match `known`. Acknowledged ones are not there any more."""
         try:
             found = self.deliveries.take(most, wait)
         except (FailedPrecondition, Unavailable, InvalidArgument):
@@ -277,7 +280,7 @@ class _Stream:
         return [b if b.first > known else b.after(known) for b in found if b.last > known]
 
     def close(self) -> None:
-        """What was not acknowledged comes again to the next one."""
+        """Closes the stream; what was not acknowledged comes again on the next one."""
         self.is_open = False
         self.deliveries.__exit__(None, None, None)
         self._client.close()

@@ -20,8 +20,8 @@ import aiohttp
 from ps2stream import __version__
 from ps2stream.client.client import Client
 from ps2stream.connectors.counts import Counts, Teller
-from ps2stream.connectors.deliveries import Deliveries, Item, items
-from ps2stream.connectors.letters import put_away
+from ps2stream.connectors.deliveries import Deliveries, Item, encode_items
+from ps2stream.connectors.letters import append_records
 from ps2stream.connectors.retry import Abandoned, Backoff
 from ps2stream.connectors.signature import read_secrets, signed
 from ps2stream.errors import FailedPrecondition, InvalidArgument, Violation
@@ -31,17 +31,18 @@ from ps2stream.v1 import delivery_pb2
 log = logging.getLogger(__name__)
 
 MOST_BYTES = 1 << 20
-"""Of a body, unless one match has more."""
+"""Most bytes of a body, unless one match has more."""
 ATTEMPT_S = 15.0
 LONGEST_S = 3600.0
-"""Nobody is believed who asks for a longer pause."""
+"""Longest pause that a receiver may ask for."""
 AGAIN = frozenset({408, 425, 429, *range(500, 600)})
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """most: matches of a body. give_up_s: after so long a body counts as refused; 0: never.
-    dead_letters: where refused bodies go; without, the first one ends the connector."""
+    """Options of a webhook. most: matches of a body. give_up_s: after so long a body counts as
+    refused; 0: never. dead_letters: where refused bodies go; without, the first one ends the
+    connector."""
 
     session: str
     url: str
@@ -54,7 +55,7 @@ class Options:
 
 class Webhook:
     """Posts until `stop` is set. A body is acknowledged to the service once it was answered with
-    2xx; killed, the connector posts what was not again. A match keeps its `seq`."""
+    2xx; after a kill, the connector posts the others again. A match keeps its `seq`."""
 
     def __init__(self, client: Client, options: Options, counts: Counts, teller: Teller) -> None:
         check_url(options.url)
@@ -64,25 +65,25 @@ class Webhook:
         self._teller = teller
         self._keys = read_secrets(options.secret_file)
         self._backoff = Backoff(0.25, 60.0)
-        self._trust = _trust(options.ca)
+        self._tls = _build_tls(options.ca)
 
     def run(self, stop: threading.Event, ready: Callable[[], None]) -> None:
-        """Raises what no retry can help."""
+        """Runs the connector; calls `ready` once subscribed. Raises what no retry can help."""
         subscription = self._client.subscribe(self._options.session)
         with Deliveries(subscription, self._counts) as deliveries:
             ready()
             try:
-                asyncio.run(self._run(deliveries, stop))
+                asyncio.run(self._post_deliveries(deliveries, stop))
             except Abandoned:
                 log.warning("the last body was not taken; it is posted next time")
 
-    async def _run(self, deliveries: Deliveries, stop: threading.Event) -> None:
+    async def _post_deliveries(self, deliveries: Deliveries, stop: threading.Event) -> None:
         timeout = aiohttp.ClientTimeout(total=ATTEMPT_S)
         headers = {
             "content-type": "application/json",
             "user-agent": f"ps2stream/{__version__}",
         }
-        connector = aiohttp.TCPConnector(limit=1, ssl=self._trust)
+        connector = aiohttp.TCPConnector(limit=1, ssl=self._tls)
         async with aiohttp.ClientSession(
             timeout=timeout,
             headers=headers,
@@ -91,10 +92,10 @@ class Webhook:
         ) as http:
             while not stop.is_set():
                 batches = await asyncio.to_thread(deliveries.take, self._options.most, 0.2)
-                found = (item for batch in batches for item in items(batch))
+                found = (item for batch in batches for item in encode_items(batch))
                 for part in parts(found, self._options.most):
                     cursor = deliveries.cursor_at(part[-1].number)
-                    await self._post(http, part, cursor, stop)
+                    await self._post_part(http, part, cursor, stop)
                     pairs = sum(item.query_id is not None for item in part)
                     deliveries.done(part[-1].number, pairs)
                     if self._teller.due():
@@ -104,54 +105,54 @@ class Webhook:
                 if self._teller.due():
                     self._teller.tell()
 
-    async def _post(
+    async def _post_part(
         self,
         http: aiohttp.ClientSession,
         part: list[Item],
         cursor: bytes,
         stop: threading.Event,
     ) -> None:
-        """Until it is there, or refused for good and put away."""
+        """Posts a body until it is accepted, or refused for good and put away."""
         place = delivery_pb2.Cursor.FromString(cursor)
         first = part[0].number
         name = f"msg_{place.incarnation:016x}_{place.session}_{first}_{part[-1].number}"
-        body = self._body(part)
+        body = self._build_body(part)
         began, attempt = time.monotonic(), 0
         while True:
-            status, wanted, said = await self._attempt(http, name, body)
+            status, wanted, outcome = await self._attempt_post(http, name, body)
             if 200 <= status < 300:
                 return
             waited = time.monotonic() - began
             late = self._options.give_up_s and waited >= self._options.give_up_s
             if status == 410 or (status and status not in AGAIN) or late:
-                self._refused(status, said, name, body)
+                self._put_away_body(status, outcome, name, body)
                 return
             pause = self._backoff.pause(attempt, min(wanted, LONGEST_S))
-            log.warning("%s is posted again in %.1f s: %s", name, pause, said)
+            log.warning("%s is posted again in %.1f s: %s", name, pause, outcome)
             self._counts.add("retries")
             attempt += 1
-            await self._sleep(pause, stop)
+            await self._sleep_before_retry(pause, stop)
 
-    async def _attempt(
+    async def _attempt_post(
         self, http: aiohttp.ClientSession, name: str, body: bytes
     ) -> tuple[int, float, str]:
-        """(status, 0 where there was none; seconds that the receiver wants; what went wrong)."""
+        """Returns (status, 0 where there was none; seconds that the receiver wants; outcome)."""
         headers = signed(self._keys, name, int(time.time()), body)
         try:
             async with http.post(
                 self._options.url, data=body, headers=headers, allow_redirects=False
             ) as answer:
-                said = f"answered {answer.status} {answer.reason or ''}".rstrip()
+                outcome = f"answered {answer.status} {answer.reason or ''}".rstrip()
                 if 300 <= answer.status < 400:
-                    said += " (redirects are not followed)"
+                    outcome += " (redirects are not followed)"
                 wanted = retry_after(answer.headers.get("retry-after", ""), datetime.now(UTC))
-                return answer.status, wanted, said
+                return answer.status, wanted, outcome
         except aiohttp.InvalidURL as error:
             raise InvalidArgument([Violation("url", str(error))]) from None
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             return 0, 0.0, f"{type(error).__name__}: {error}".rstrip(": ")
 
-    def _body(self, part: list[Item]) -> bytes:
+    def _build_body(self, part: list[Item]) -> bytes:
         at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         session = json.dumps(self._options.session, ensure_ascii=False)
         gap = part[0].query_id is None
@@ -162,16 +163,16 @@ class Webhook:
         data = f'{{"session": {session}, {what}}}'
         return f'{{"type": "{kind}", "timestamp": "{at}", "data": {data}}}'.encode()
 
-    def _refused(self, status: int, said: str, name: str, body: bytes) -> None:
+    def _put_away_body(self, status: int, outcome: str, name: str, body: bytes) -> None:
         self._counts.add("bad")
         if self._options.dead_letters is None or status == 410:
-            raise FailedPrecondition(f"the receiver did not take {name}: {said}")
-        log.warning("%s is put away: %s", name, said)
-        letter = {"id": name, "reason": said, "body": json.loads(body)}
-        put_away(self._options.dead_letters, [letter])
+            raise FailedPrecondition(f"the receiver did not take {name}: {outcome}")
+        log.warning("%s is put away: %s", name, outcome)
+        record = {"id": name, "reason": outcome, "body": json.loads(body)}
+        append_records(self._options.dead_letters, [record])
 
-    async def _sleep(self, pause: float, stop: threading.Event) -> None:
-        """Once asked to stop, a body that was not taken is left for the next run."""
+    async def _sleep_before_retry(self, pause: float, stop: threading.Event) -> None:
+        """Sleeps. Raises Abandoned once a stop is requested: the body is left to the next run."""
         end = time.monotonic() + pause
         while (left := end - time.monotonic()) > 0:
             if await asyncio.to_thread(stop.wait, min(left, 1.0)):
@@ -188,15 +189,15 @@ def check_url(url: str) -> None:
     except ValueError:
         here = False
     if where.scheme not in ("http", "https") or not where.hostname:
-        raise _url("expected an https URL")
+        raise _url_error("expected an https URL")
     if where.scheme == "http" and not here:
-        raise _url(f"matches would travel in plaintext to {where.hostname}; use https")
+        raise _url_error(f"matches would travel in plaintext to {where.hostname}; use https")
     if where.username or where.password:
-        raise _url("holds a name or password, which others can see among the options")
+        raise _url_error("holds a name or password, which others can see among the options")
 
 
 def retry_after(value: str, now: datetime) -> float:
-    """Seconds that a Retry-After header asks for, as a number or a date; 0 without."""
+    """Returns the seconds that a Retry-After header asks for, as a number or a date; 0 without."""
     try:
         return max(0.0, float(value))
     except ValueError:
@@ -208,7 +209,7 @@ def retry_after(value: str, now: datetime) -> float:
 
 
 def parts(found: Iterator[Item], most: int) -> Iterator[list[Item]]:
-    """Bodies: at most `most` matches and MOST_BYTES each; a gap has one of its own."""
+    """Yields parts of one body each: `most` matches and MOST_BYTES at most; a gap has its own."""
     part: list[Item] = []
     size = 0
     for item in found:
@@ -223,7 +224,7 @@ def parts(found: Iterator[Item], most: int) -> Iterator[list[Item]]:
         yield part
 
 
-def _trust(ca: Path | None) -> ssl.SSLContext:
+def _build_tls(ca: Path | None) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=None if ca is None else str(ca))
     except OSError as error:
@@ -231,5 +232,5 @@ def _trust(ca: Path | None) -> ssl.SSLContext:
         raise InvalidArgument([Violation("receiver_ca", problem)]) from None
 
 
-def _url(problem: str) -> InvalidArgument:
+def _url_error(problem: str) -> InvalidArgument:
     return InvalidArgument([Violation("url", problem)])

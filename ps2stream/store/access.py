@@ -1,4 +1,4 @@
-"""Who may read and write a data directory, and how an error says so."""
+"""Access to a data directory: who may read and write it, and how an error says so."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ _OURS = re.compile(
 
 
 def explain_denial(path: Path, error: OSError) -> str:
-    """Returns why a path cannot be used, in words for the one who has to change it."""
+    """Returns why a path cannot be used, in words for whoever has to change that."""
     if error.errno == errno.EROFS:
         return "the file system is read-only; mount it to read and write"
     if error.errno in _DENIED:
-        held = path.absolute()
-        while (found := _stat(held)) is None:
-            held = held.parent
+        existing = path.absolute()
+        while (found := _stat_path(existing)) is None:
+            existing = existing.parent
         return (
-            f"{error.strerror}: user {os.geteuid()} may not read and write {held} (owner "
+            f"{error.strerror}: user {os.geteuid()} may not read and write {existing} (owner "
             f"{found.st_uid}, mode {stat.S_IMODE(found.st_mode):04o}); run as its owner, or chown "
             "the whole directory"
         )
     return error.strerror or str(error)
 
 
-def _stat(path: Path) -> os.stat_result | None:
-    """None where it is not there or cannot be looked at; / always can."""
+def _stat_path(path: Path) -> os.stat_result | None:
+    """Returns the status of a path; None if it is missing or cannot be read, as / always can."""
     try:
         return path.stat()
     except OSError:
@@ -45,12 +45,12 @@ def _stat(path: Path) -> os.stat_result | None:
 
 
 def is_denied(error: OSError) -> bool:
-    """Whether rights or a read-only file system are the reason, and not damage."""
+    """Returns whether missing rights or a read-only file system caused the error, not damage."""
     return error.errno in _DENIED or error.errno == errno.EROFS
 
 
 def find_obstacle(path: Path) -> OSError | None:
-    """Returns the error that a file cannot be written or made for, without opening it."""
+    """Returns the error that writing or making a file would meet, or None; does not open it."""
     if os.statvfs(path.parent).f_flag & os.ST_RDONLY:
         return OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
     for needed in (path, path.parent) if os.access(path, os.F_OK) else (path.parent,):
@@ -60,8 +60,8 @@ def find_obstacle(path: Path) -> OSError | None:
 
 
 def make_private(folder: Path) -> None:
-    """Makes the folder, or closes it to others: 0700, whatever the umask. Raises OSError, and
-    DataDirectoryError for one that others can read and that holds what is not a service's."""
+    """Makes the folder, or closes it to other users: 0700, whatever the umask. Raises OSError, and
+    DataDirectoryError if others can read it and it holds files that are not a service's."""
     try:
         folder.mkdir(mode=0o700, parents=True)
         return
@@ -83,12 +83,12 @@ def make_private(folder: Path) -> None:
 
 
 def find_foreign(folder: Path) -> str:
-    """Returns the first name in the folder that is not one of a service's; "" without one."""
+    """Returns the first name in the folder that is not a service's; "" if there is none."""
     return min((name for name in os.listdir(folder) if not _OURS.fullmatch(name)), default="")  # noqa: PTH208
 
 
 def close_files(folder: Path) -> None:
-    """Takes a service's files in the folder away from others: 0600. Raises OSError."""
+    """Closes a service's files in the folder to other users: 0600. Raises OSError."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if _OURS.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):

@@ -1,10 +1,10 @@
-"""A consistent copy of a data directory while its service runs, and a directory made of one.
+"""Backups: consistent copies of data directories whose services may run, and their restore.
 
 The order makes the copy consistent: object logs, then match logs, then the ledger. Each knows
-all that the ones before it refer to: an object that was complete when its log was copied is in
-the match logs, and an LSN that a log is stamped with is in the ledger. What comes between is
-matched again after a restore and recognised as done. The ledger's notes of the logs are set to
-what was copied.
+everything that the ones before it refer to: an object that was complete when its log was copied
+is in the match logs, and an LSN that a log is stamped with is in the ledger. What comes between
+is matched again after a restore and recognised as done. The ledger's notes of the logs are set
+to what was copied.
 """
 
 from __future__ import annotations
@@ -25,25 +25,26 @@ from ps2stream.errors import DataDirectoryError, FailedPrecondition
 from ps2stream.protocol.ports import LogNote
 from ps2stream.store import identity, tokens
 from ps2stream.store.access import explain_denial, make_private
-from ps2stream.store.database import connect, reading
+from ps2stream.store.database import connect, translate_ledger_errors
 from ps2stream.store.directory import MANIFEST, replace_file
 from ps2stream.store.disk import OsFile
-from ps2stream.store.frames import FRAME, HEADER, MARK, Header, Mark, walk
+from ps2stream.store.frames import FRAME, HEADER, MARK, Header, Mark, walk_frames
 from ps2stream.store.places import RESTORED
-from ps2stream.store.recovery import damaged, segment_path
+from ps2stream.store.recovery import damage_error, segment_path
 from ps2stream.store.tables import meta_row, notes_row
 
 FORMAT = 1
 LEDGER = "ledger.db"
 _LOG = re.compile(r"(objects|matches)-[0-9]+")
 _KINDS = [str, int, dict]  # of created, lsn and files in the manifest
-_ATTEMPTS = 20  # of a log whose oldest segments go while they are opened
+_ATTEMPTS = 20  # to open a log whose oldest segments are trimmed meanwhile
 _STEP = 4 << 20  # bytes copied at a time
 _WAIT_MS = 30_000  # for a writer of the ledger
 
 
 class Copied(NamedTuple):
-    """What a backup holds: bytes of all files, the ledger's last LSN, the logs' ends by name."""
+    """Contents of a copy: bytes of all files, the ledger's last LSN, and, after a backup, the
+    logs' ends by name."""
 
     size: int
     lsn: int
@@ -54,12 +55,12 @@ def back_up(source: Path, target: Path) -> Copied:
     """Copies the data directory, whose service may run, into the new or empty folder `target`.
 
     Raises DataDirectoryError when something cannot be read or is damaged, FailedPrecondition
-    when `target` holds something or lies in `source`; without its manifest, written last, a
-    copy is none.
+    when `target` holds something or lies in `source`. The manifest is written last: a copy
+    without one is no backup.
     """
     if not (source / LEDGER).exists():
         raise DataDirectoryError(f"{source}: there is no ledger.db, so it is no data directory")
-    _prepare(target, beside=source)
+    _prepare_target(target, beside=source)
     try:
         names = sorted(
             (path.name for path in source.iterdir() if _LOG.fullmatch(path.name)), reverse=True
@@ -67,8 +68,8 @@ def back_up(source: Path, target: Path) -> Copied:
         ends = {name: _copy_log(source / name, target / name) for name in names}
         lsn = _copy_ledger(source, target, ends)
         if (source / tokens.NAME).exists():
-            _write(target / tokens.NAME, (source / tokens.NAME).read_bytes())
-        files = dict(_checksums(target))
+            _write_file(target / tokens.NAME, (source / tokens.NAME).read_bytes())
+        files = dict(_list_checksums(target))
         body = {
             "format": FORMAT,
             "version": __version__,
@@ -84,10 +85,10 @@ def back_up(source: Path, target: Path) -> Copied:
 
 
 def restore(source: Path, target: Path) -> Copied:
-    """Makes the new or empty folder `target` a data directory of the backup `source`.
+    """Restores the backup `source` to the new or empty folder `target`, a data directory then.
 
-    Its first start passes over numbers that may have been given after the backup. Raises
-    DataDirectoryError when the backup is damaged or none, FailedPrecondition when `target`
+    Its first start skips numbers that may have been given after the backup. Raises
+    DataDirectoryError when `source` is damaged or no backup, FailedPrecondition when `target`
     holds something or lies in `source`. The ledger comes last: without it no service starts.
     """
     body = _read_manifest(source)
@@ -95,17 +96,17 @@ def restore(source: Path, target: Path) -> Copied:
     try:
         for name, found in files.items():
             path = source / name
-            if not path.is_file() or [path.stat().st_size, _checksum(path)] != found:
+            if not path.is_file() or [path.stat().st_size, _compute_checksum(path)] != found:
                 raise DataDirectoryError(f"{path} is damaged or missing; use another backup")
-        _prepare(target, beside=source)
+        _prepare_target(target, beside=source)
         for name in sorted(files, key=lambda name: name == LEDGER):
             if name == LEDGER:
-                _write(target / RESTORED, f"{body['created']}\n".encode())
+                _write_file(target / RESTORED, f"{body['created']}\n".encode())
             make_private((target / name).parent)
             with (source / name).open("rb") as file:
-                _copy(iter(lambda: file.read(_STEP), b""), target / name)
+                _write_parts(iter(lambda: file.read(_STEP), b""), target / name)
         for folder in {(target / name).parent for name in files} | {target.absolute().parent}:
-            _sync(folder)
+            _sync_folder(folder)
     except OSError as error:
         where = Path(error.filename or target)
         raise DataDirectoryError(f"{where}: {explain_denial(where, error)}") from error
@@ -134,7 +135,7 @@ def _read_manifest(source: Path) -> dict[str, Any]:
     return body
 
 
-def _prepare(target: Path, beside: Path) -> None:
+def _prepare_target(target: Path, beside: Path) -> None:
     try:
         if beside.resolve() in target.resolve().parents:
             raise FailedPrecondition(f"{target} lies in {beside}; name a folder outside of it")
@@ -149,31 +150,34 @@ def _prepare(target: Path, beside: Path) -> None:
 
 
 def _copy_log(source: Path, target: Path) -> int:
-    """Copies what is durable of a log that may be written meanwhile; where that ends."""
+    """Copies the durable part of a log that may be written meanwhile; returns where it ends."""
     make_private(target)
     held = identity.read_identity(source)
     if held is not None:
         identity.write_identity(target, held)
     mark, files = _open_log(source)
     first = mark.number
-    for number, file, header, stop in _spans(source, mark, files):
+    for number, file, header, stop in _list_segments(source, mark, files):
         first = min(first, number)
         path = segment_path(target, number)
-        _copy(_read_parts(file, HEADER + stop - header.base), path)
+        _write_parts(_read_parts(file, HEADER + stop - header.base), path)
         copy = OsFile(path, 0)
-        reached = _walked(copy, header.base, stop)
+        reached = _find_sound_end(copy, header.base, stop)
         copy.close()
         if reached < stop:
-            raise damaged(segment_path(source, number), header.base, reached, "it is not sound")
+            raise damage_error(
+                segment_path(source, number), header.base, reached, "it is not sound"
+            )
     for file in files.values():
         file.close()
-    _write(target / "mark", mark._replace(first=first).encode())
-    _sync(target)
+    _write_file(target / "mark", mark._replace(first=first).encode())
+    _sync_folder(target)
     return mark.end
 
 
 def _open_log(source: Path) -> tuple[Mark, dict[int, OsFile]]:
-    """The mark and all segments that it names; open files stay whole when they are trimmed."""
+    """Returns the mark and the open files of all segments that it names, by number. A trim
+    leaves an open file whole."""
     for _ in range(_ATTEMPTS):
         files: dict[int, OsFile] = {}
         try:
@@ -193,10 +197,10 @@ def _open_log(source: Path) -> tuple[Mark, dict[int, OsFile]]:
     raise DataDirectoryError(f"{source}: {last.filename} is missing")
 
 
-def _spans(
+def _list_segments(
     source: Path, mark: Mark, files: dict[int, OsFile]
 ) -> Iterator[tuple[int, OsFile, Header, int]]:
-    """number, file, header of each segment, and where its records end."""
+    """Yields the number, file and header of each segment, and where its records end."""
     headers: dict[int, Header] = {}
     for number, file in files.items():
         path = segment_path(source, number)
@@ -209,10 +213,10 @@ def _spans(
         yield number, file, headers[number], mark.end if following is None else following.base
 
 
-def _walked(file: OsFile, base: int, stop: int) -> int:
-    """Where the sound frames from `base` end."""
+def _find_sound_end(file: OsFile, base: int, stop: int) -> int:
+    """Returns where the sound frames from `base` end."""
     reached = base
-    for position, record in walk(file, base, base, stop):
+    for position, record in walk_frames(file, base, base, stop):
         reached = position + FRAME + len(record)
     return reached
 
@@ -221,8 +225,8 @@ def _walked(file: OsFile, base: int, stop: int) -> int:
 
 
 def _copy_ledger(source: Path, target: Path, ends: dict[str, int]) -> int:
-    """Copies the ledger as of one moment, its notes as of the copied logs; its last LSN."""
-    with reading(source):
+    """Copies the ledger as of one moment, its notes as of the copied logs; returns its last LSN."""
+    with translate_ledger_errors(source):
         live = connect(source / LEDGER, apsw.SQLITE_OPEN_READWRITE)
         try:
             live.set_busy_timeout(_WAIT_MS)
@@ -257,13 +261,13 @@ def _copy_ledger(source: Path, target: Path, ends: dict[str, int]) -> int:
 
 
 def _read_parts(file: OsFile, size: int) -> Iterator[bytes]:
-    """The first `size` bytes of a file."""
+    """Yields the first `size` bytes of a file."""
     for at in range(0, size, _STEP):
         yield file.pread(min(_STEP, size - at), at)
 
 
-def _copy(parts: Iterator[bytes], target: Path) -> None:
-    """Makes a file of these bytes; durable when it returns."""
+def _write_parts(parts: Iterator[bytes], target: Path) -> None:
+    """Writes the parts to a new file; durable when it returns."""
     out = OsFile(target, os.O_CREAT | os.O_EXCL)
     at = 0
     for part in parts:
@@ -273,11 +277,11 @@ def _copy(parts: Iterator[bytes], target: Path) -> None:
     out.close()
 
 
-def _write(path: Path, data: bytes) -> None:
-    _copy(iter([data]), path)
+def _write_file(path: Path, data: bytes) -> None:
+    _write_parts(iter([data]), path)
 
 
-def _sync(folder: Path) -> None:
+def _sync_folder(folder: Path) -> None:
     held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(held)
@@ -285,14 +289,14 @@ def _sync(folder: Path) -> None:
         os.close(held)
 
 
-def _checksums(folder: Path) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Bytes and CRC-32 of each file below the folder, by its relative name."""
+def _list_checksums(folder: Path) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Yields the relative name of each file below the folder, with its bytes and CRC-32."""
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path.name != "lock":
-            yield str(path.relative_to(folder)), (path.stat().st_size, _checksum(path))
+            yield str(path.relative_to(folder)), (path.stat().st_size, _compute_checksum(path))
 
 
-def _checksum(path: Path) -> int:
+def _compute_checksum(path: Path) -> int:
     crc = 0
     with path.open("rb") as file:
         while part := file.read(_STEP):

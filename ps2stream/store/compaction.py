@@ -1,4 +1,4 @@
-"""A ledger without the queries that nobody needs any more."""
+"""Compaction of a ledger: the queries that nobody needs any more, and batches without them."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from ps2stream.protocol.rows import Kind, QueryRows
 MIN_ROWS = 10_000  # below, a rewrite is not worth it
 
 
-def outlived(log: Iterable[Applied], watermark: int) -> I64:
-    """The sorted handles of queries deleted at or below the watermark; none, when they are
-    too few for a rewrite: not more than half of the rows."""
+def find_outlived(log: Iterable[Applied], watermark: int) -> I64:
+    """Returns the sorted handles of queries deleted at or below the watermark; none when they
+    are too few for a rewrite: not more than half of the rows."""
     rows = 0
-    gone = [np.zeros(0, np.int64)]
+    deleted = [np.zeros(0, np.int64)]
     for batch in log:
         columns = QueryRows.decode(batch.rows.data)
         rows += len(columns)
-        gone.append(columns.handle[(columns.kind == Kind.DELETE) & (columns.lsn <= watermark)])
-    handles = np.sort(np.concatenate(gone))
-    worth = rows >= MIN_ROWS and 4 * len(handles) > rows  # a delete kills two rows
-    return handles if worth else handles[:0]
+        deleted.append(columns.handle[(columns.kind == Kind.DELETE) & (columns.lsn <= watermark)])
+    handles = np.sort(np.concatenate(deleted))
+    is_worth_it = rows >= MIN_ROWS and 4 * len(handles) > rows  # a delete makes two rows dead
+    return handles if is_worth_it else handles[:0]
 
 
 def without(batch: Applied, handles: I64) -> Applied:
-    """The batch without the rows of these sorted handles, at least one."""
+    """Returns the batch without the rows of these sorted handles, at least one handle."""
     rows = QueryRows.decode(batch.rows.data)
     at = np.searchsorted(handles, rows.handle)
     at[at == len(handles)] = 0

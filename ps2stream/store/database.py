@@ -1,4 +1,4 @@
-"""How SQLite is opened here, and how what is wrong with a file is told."""
+"""Connections to a ledger's SQLite file, and the errors that say what is wrong with it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _REFUSED = (
 def connect(
     file: Path, flags: int = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
 ) -> apsw.Connection:
-    """A connection that leaves the write-ahead log where it is when it closes: until all is
+    """Opens a connection that leaves the write-ahead log where it is when it closes: until all is
     checked, the log may be the only trace of what is lost."""
     if flags & apsw.SQLITE_OPEN_CREATE and not file.exists():
         os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
@@ -35,9 +35,9 @@ def connect(
 
 
 @contextlib.contextmanager
-def reading(path: Path) -> Iterator[None]:
-    """Damage, however SQLite or a frame reports it, becomes a DataDirectoryError; so does a file
-    that may not be written, which is told from damage."""
+def translate_ledger_errors(path: Path) -> Iterator[None]:
+    """Turns damage, however SQLite or a frame reports it, into a DataDirectoryError, and a file
+    that may not be written into one that says so."""
     try:
         yield
     except OSError as error:

@@ -1,7 +1,7 @@
 """A data directory beside its database: its one owner, and the mark of how far it had come.
 
 SQLite takes a write-ahead log that is damaged or missing for one whose end was never
-written, and goes back to the last sound commit without a word. The mark tells the two
+written, and silently goes back to the last sound commit. The mark tells the two
 apart: what it names had been acknowledged.
 """
 
@@ -25,7 +25,7 @@ _MAGIC = b"PS2m"
 
 
 class Extent(NamedTuple):
-    """How far a ledger goes: its last LSN, its sessions, the epochs that it has given."""
+    """Extent of a ledger: its last LSN, and the numbers of its sessions and of epochs given."""
 
     lsn: int
     sessions: int
@@ -36,11 +36,11 @@ class Extent(NamedTuple):
 
 
 class Mark:
-    """The file `mark`: at least this much is durable. Written in place after a commit and
-    not synced then, so it may fall behind the database but never be ahead of it."""
+    """The file `mark`, which says how much is durable at least. It is written in place after a
+    commit and not synced then, so it may lag behind the database but is never ahead of it."""
 
     def __init__(self, directory: Path) -> None:
-        """Opens it, or makes one that names nothing. Raises DataDirectoryError."""
+        """Opens the mark, or makes one that names nothing. Raises DataDirectoryError."""
         self.path = directory / "mark"
         try:
             self._file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -49,7 +49,7 @@ class Mark:
             raise DataDirectoryError(f"{self.path} cannot be used: {why}") from error
 
     def check(self, found: Extent) -> None:
-        """Raises DataDirectoryError if a database with this much lacks something, or if the
+        """Raises DataDirectoryError if a database of this extent lacks something, or if the
         mark cannot be read."""
         raw = os.pread(self._file, 1 + _HEAD.size + _BODY.size, 0)
         if not raw:
@@ -69,14 +69,14 @@ class Mark:
             )
 
     def set(self, extent: Extent, sync: bool = False) -> None:
-        """The database has this much. Raises OSError."""
+        """Records that the database has this extent. Raises OSError."""
         body = _BODY.pack(*extent)
         os.pwrite(self._file, _HEAD.pack(_MAGIC, zlib.crc32(body)) + body, 0)
         if sync:
             os.fsync(self._file)
 
     def close(self) -> None:
-        """Idempotent."""
+        """Closes the file; idempotent."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -99,10 +99,10 @@ def replace_file(path: Path, data: bytes) -> None:
         os.close(folder)
 
 
-def lock(path: Path) -> BinaryIO:
-    """The directory's lock file, held; the directory is made if need be, and closed to other
-    users with the files in it. Raises DataDirectoryError, also for a backup: what a service wrote
-    into it would give numbers twice."""
+def lock_directory(path: Path) -> BinaryIO:
+    """Locks the directory and returns the lock file. The directory is made if need be, and closed
+    to other users with the files in it. Raises DataDirectoryError, also for a backup: a service
+    that wrote into it would give numbers twice."""
     try:
         if (path / MANIFEST).exists():
             raise DataDirectoryError(

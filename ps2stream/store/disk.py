@@ -1,4 +1,4 @@
-"""What the logs need of a disk: a port, so that the simulator can supply one that fails."""
+"""The disk as the logs need it: a port, so that the simulator can supply one that fails."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Protocol
 
 from ps2stream.errors import DataDirectoryError
 from ps2stream.store.access import explain_denial
-from ps2stream.store.directory import lock
+from ps2stream.store.directory import lock_directory
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""errno of a call that took nothing and may succeed once there is room."""
+"""Error numbers of a call that wrote nothing and may succeed once there is room."""
 
 _MAX_BUFFERS = os.sysconf("SC_IOV_MAX")
 
 
 class Held(Protocol):
-    """A lock, until it is closed."""
+    """A lock that is held until it is closed."""
 
     def close(self) -> None: ...
 
@@ -29,26 +29,26 @@ class File(Protocol):
     """An open file. All methods raise OSError; threads may share it."""
 
     def size(self) -> int:
-        """Bytes."""
+        """Returns the size in bytes."""
         ...
 
     def pread(self, size: int, offset: int) -> bytes:
-        """So many bytes, or fewer at the end of the file."""
+        """Returns `size` bytes, or fewer at the end of the file."""
         ...
 
     def pwritev(self, buffers: Sequence[bytes], offset: int) -> None:
-        """Write all, one after the other."""
+        """Writes all buffers, one after the other."""
         ...
 
     def sync(self) -> None:
-        """What was written, and the size, is durable (fdatasync). After an error nobody knows
-        what is, and a second call would not tell."""
+        """Makes what was written, and the size, durable (fdatasync). After an error it is unknown
+        what is durable, and a second call would not tell."""
         ...
 
     def truncate(self, size: int) -> None: ...
 
     def close(self) -> None:
-        """Idempotent. It also closes when nothing refers to it any more."""
+        """Closes the file; idempotent. A file also closes when nothing refers to it any more."""
         ...
 
 
@@ -56,35 +56,35 @@ class Disk(Protocol):
     """Directories of files. All methods raise OSError."""
 
     def lock(self, directory: Path) -> Held:
-        """The directory, made if need be, for this process alone. Raises DataDirectoryError
-        that names the other process."""
+        """Locks the directory, made if need be, for this process alone. Raises
+        DataDirectoryError that names the other process."""
         ...
 
     def list(self, directory: Path) -> list[str]:
-        """Names, in no order."""
+        """Returns the names in the directory, in no order."""
         ...
 
     def create(self, path: Path, size: int) -> File:
-        """A new file of zeros, with room for all of them. FileExistsError when there is one;
-        one of FULL without room, and then there is no file."""
+        """Makes a file of zeros, with room for all of them. Raises FileExistsError when there is
+        one; without room an error of FULL, and then there is no file."""
         ...
 
     def open(self, path: Path) -> File:
-        """To read and write."""
+        """Opens a file to read and write it."""
         ...
 
     def rename(self, path: Path, to: Path) -> None:
-        """Within a directory; a file that stood there is replaced, atomically."""
+        """Renames a file within a directory; one of the new name is replaced, atomically."""
         ...
 
     def remove(self, path: Path) -> None: ...
 
     def stands(self, path: Path, file: File) -> bool:
-        """Whether `file` has this name now, and no other file."""
+        """Returns whether `file`, and no other file, has this name now."""
         ...
 
     def sync(self, directory: Path) -> None:
-        """What was created, renamed and removed in it is durable."""
+        """Makes what was created, renamed and removed in the directory durable."""
         ...
 
 
@@ -96,11 +96,11 @@ class OsFile:
         self._fd = os.open(path, flags | os.O_RDWR | os.O_CLOEXEC, 0o600)
 
     def is_at(self, path: Path) -> bool:
-        """Whether it has this name now."""
+        """Returns whether the file has this name now."""
         return os.path.samestat(os.fstat(self._fd), path.stat())
 
     def reserve(self, size: int) -> None:
-        """Allocate the first `size` bytes."""
+        """Allocates the first `size` bytes."""
         os.posix_fallocate(self._fd, 0, size)
 
     def size(self) -> int:
@@ -134,13 +134,13 @@ class OsFile:
 
 
 class OsDisk:
-    """The operating system's."""
+    """The disk of the operating system."""
 
     def lock(self, directory: Path) -> Held:
         directory = directory.absolute()
         try:
             made = [p for p in (directory, *directory.parents) if not p.exists()]
-            held = lock(directory)
+            held = lock_directory(directory)
             for path in made:
                 self.sync(path.parent)
         except OSError as error:
@@ -154,7 +154,7 @@ class OsDisk:
     def create(self, path: Path, size: int) -> File:
         room = os.statvfs(path.parent)
         if room.f_bavail * room.f_frsize < size:
-            # Without this look, trying would take from others what is left, for a moment.
+            # Trying without this check would briefly take the remaining room from others.
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         file = OsFile(path, os.O_CREAT | os.O_EXCL)
         try:

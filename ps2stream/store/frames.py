@@ -1,8 +1,8 @@
-"""The bytes of a segment log's files.
+"""Layout of a segment log's files in bytes.
 
 A segment file is a header, then frames without a gap, then zeros. A frame is its size, a
-CRC-32 of (size, position, record) and the record: it counts at its own position only, so that
-nothing that was left or moved there does. The mark is a file beside the segments.
+CRC-32 of (size, position, record) and the record. It counts at its own position only, so
+nothing that was left or moved there counts. The mark is a file beside the segments.
 """
 
 from __future__ import annotations
@@ -31,28 +31,29 @@ FRAME = _FRAME.size  # bytes of a frame beside its record
 
 
 class Header(NamedTuple):
-    """Of a segment: its number, and the position of its first record, at which the segment
-    before it ends. Once it is written, all before it is durable."""
+    """Header of a segment: its number, and the position of its first record, at which the
+    segment before it ends. Once it is written, all before it is durable."""
 
     number: int
     base: int
 
     def encode(self) -> bytes:
-        """HEADER bytes."""
-        return _encode(b"PS2s", _HEADER.pack(FORMAT, *self))
+        """Returns HEADER bytes."""
+        return _encode_checked(b"PS2s", _HEADER.pack(FORMAT, *self))
 
     @classmethod
     def decode(cls, raw: bytes, path: Path, advice: str) -> Self | None:
-        """None when there is none yet. Raises DataDirectoryError with the path and, when it
-        is damaged, the advice."""
+        """Returns the header, or None when none is written yet. Raises DataDirectoryError with
+        the path and, when it is damaged, the advice."""
         if not raw.strip(b"\0"):
             return None
-        return cls(*_decode(b"PS2s", _HEADER, raw, path, advice))
+        return cls(*_decode_checked(b"PS2s", _HEADER, raw, path, advice))
 
 
 class Mark(NamedTuple):
-    """What must be there: the segments from `first` on, and all up to `end`, which lies in
-    the segment `number`; that one begins at `base`, and may not be there while base == end."""
+    """Mark of a log. The segments from `first` on must be there, and all records up to `end`,
+    which lies in the segment `number`; that one begins at `base`, and may be missing while
+    base == end."""
 
     first: int
     number: int
@@ -60,24 +61,24 @@ class Mark(NamedTuple):
     end: int
 
     def encode(self) -> bytes:
-        """MARK bytes."""
-        return _encode(b"PS2g", _MARK.pack(FORMAT, *self))
+        """Returns MARK bytes."""
+        return _encode_checked(b"PS2g", _MARK.pack(FORMAT, *self))
 
     @classmethod
     def decode(cls, raw: bytes, path: Path, advice: str) -> Self:
-        """Raises DataDirectoryError, like Header.decode."""
-        return cls(*_decode(b"PS2g", _MARK, raw, path, advice))
+        """Returns the mark. Raises DataDirectoryError, like Header.decode."""
+        return cls(*_decode_checked(b"PS2g", _MARK, raw, path, advice))
 
 
-def _encode(magic: bytes, body: bytes) -> bytes:
+def _encode_checked(magic: bytes, body: bytes) -> bytes:
     return _CHECKED.pack(magic, zlib.crc32(body, zlib.crc32(magic))) + body
 
 
-def _decode(
+def _decode_checked(
     magic: bytes, form: struct.Struct, raw: bytes, path: Path, advice: str
 ) -> tuple[int, ...]:
     body = raw[_CHECKED.size :]
-    if len(body) != form.size or raw != _encode(magic, body):
+    if len(body) != form.size or raw != _encode_checked(magic, body):
         raise DataDirectoryError(f"{path} is damaged at byte 0, or of another program. {advice}")
     found, *values = form.unpack(body)
     if found != FORMAT:
@@ -90,7 +91,7 @@ def _decode(
 
 
 def frames(positions: Sequence[int], records: Sequence[bytes]) -> list[bytes]:
-    """What to write for records that follow one another, at these positions."""
+    """Returns the buffers to write for records that follow one another, at these positions."""
     sizes = [FRAME + size for size in map(len, records)]
     seeds = map(zlib.crc32, map(_SEED.pack, sizes, positions))
     out = [b""] * (2 * len(records))
@@ -99,12 +100,12 @@ def frames(positions: Sequence[int], records: Sequence[bytes]) -> list[bytes]:
     return out
 
 
-def walk(
+def walk_frames(
     file: File, base: int, position: int, stop: int, step: int = 1 << 20
 ) -> Generator[tuple[int, bytes], None, int]:
-    """(position, record) of the sound frames that follow one another from `position`, that of
-    a frame, to `stop` in a segment that begins at `base`; returns where they end. Reads `step`
-    bytes at a time. Raises OSError."""
+    """Yields (position, record) of the sound frames that follow one another from `position`,
+    where one begins, to `stop` in a segment that begins at `base`; returns where they end.
+    Reads `step` bytes at a time. Raises OSError."""
     block, at = b"", 0
     unpack, seed, crc32 = _FRAME.unpack_from, _SEED.pack, zlib.crc32
     while position < stop:

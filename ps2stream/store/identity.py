@@ -1,4 +1,4 @@
-"""The file `identity` of a log's folder: which log it is, and which ledger it belongs to.
+"""The file `identity` in a log's folder names the log, and the ledger that it belongs to.
 
 The ledger keeps the other half (ports.LogNote), so that a log that is missing, or a ledger that
 is older than its logs, is noticed at the next start (pairing.py). Versions that know nothing of
@@ -22,8 +22,8 @@ _MOST_BYTES = 1024
 
 
 class LogIdentity(NamedTuple):
-    """ledger: the identity of the ledger it belongs to; incarnation: a random number of its own,
-    given when it was made; generation: of the last start of the service that opened it; lsn: an
+    """Identity of a log. ledger: the identity of its ledger; incarnation: a random number, drawn
+    when the log was made; generation: of the last start of the service that opened it; lsn: an
     LSN that the ledger had by then."""
 
     ledger: int
@@ -33,7 +33,7 @@ class LogIdentity(NamedTuple):
 
 
 def read_identity(folder: Path, disk: Disk | None = None) -> LogIdentity | None:
-    """Returns None where there is none: the log is new, or of a version that wrote none. Raises
+    """Returns the identity; None where the log is new, or of a version that wrote none. Raises
     DataDirectoryError when it cannot be read or is damaged."""
     path = folder / NAME
     try:
@@ -55,7 +55,7 @@ def read_identity(folder: Path, disk: Disk | None = None) -> LogIdentity | None:
 
 def write_identity(folder: Path, identity: LogIdentity, disk: Disk | None = None) -> None:
     """Replaces the file; durable when it returns. On a full disk an older one stays, which is
-    true all the same. Raises Unavailable where there is none, DataDirectoryError after any other
+    still true. Raises Unavailable where there is none, DataDirectoryError after any other
     error."""
     disk = disk or OsDisk()
     path, new = folder / NAME, folder / f"{NAME}.new"

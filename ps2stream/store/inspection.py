@@ -12,7 +12,7 @@ import apsw
 
 from ps2stream.errors import DataDirectoryError
 from ps2stream.protocol.ports import LogNote
-from ps2stream.store.database import connect, reading
+from ps2stream.store.database import connect, translate_ledger_errors
 from ps2stream.store.frames import MARK, Mark
 from ps2stream.store.identity import read_identity
 from ps2stream.store.pairing import FoundLedger, FoundLog, Mismatch, find_mismatches
@@ -22,8 +22,8 @@ _LOG = re.compile(r"(objects|matches)-[0-9]+")
 
 
 class Inspection(NamedTuple):
-    """format and last LSN of the ledger, the names of the logs, and what does not fit. Records
-    are not read, so that less is seen than at a start."""
+    """Result of an inspection: format and last LSN of the ledger, the names of the logs, and
+    what does not fit. Records are not read, so a start sees more."""
 
     format: int
     lsn: int
@@ -32,10 +32,10 @@ class Inspection(NamedTuple):
 
 
 def inspect(folder: Path) -> Inspection:
-    """Looks at the directory, which has a ledger. Raises DataDirectoryError when something cannot
+    """Inspects the directory, which has a ledger. Raises DataDirectoryError when something cannot
     be read or is damaged."""
-    # The ledger comes before the logs, which may grow meanwhile: what it notes they have.
-    with reading(folder):
+    # The ledger is read before the logs, which may grow meanwhile: they have what it notes.
+    with translate_ledger_errors(folder):
         db = connect(folder / "ledger.db", apsw.SQLITE_OPEN_READWRITE)
         try:
             db.set_busy_timeout(5000)
@@ -51,16 +51,16 @@ def inspect(folder: Path) -> Inspection:
     meta = {key: value for key, value, _ in rows}
     found = json.loads(meta["logs"]) if "logs" in meta else None
     notes = None if found is None else {name: LogNote(*note) for name, note in found.items()}
-    logs = [_look_at(path) for path in sorted(folder.iterdir()) if _LOG.fullmatch(path.name)]
+    logs = [_inspect_log(path) for path in sorted(folder.iterdir()) if _LOG.fullmatch(path.name)]
     known = {log.name for log in logs}
-    gone = sorted(set(notes or {}) - known)
-    logs += [FoundLog(name, made=False, end=0, lsn=0, identity=None) for name in gone]
+    missing = sorted(set(notes or {}) - known)
+    logs += [FoundLog(name, made=False, end=0, lsn=0, identity=None) for name in missing]
     ledger = FoundLedger(int(meta.get("identity", "0")), starts + 1, lsn, notes)
     problems = find_mismatches(ledger, logs)
     return Inspection(int(meta.get("format", "0")), lsn, sorted(known), problems)
 
 
-def _look_at(folder: Path) -> FoundLog:
+def _inspect_log(folder: Path) -> FoundLog:
     identity = read_identity(folder)
     path = folder / "mark"
     try:

@@ -1,7 +1,7 @@
 """The embedded ledger: SQLite (apsw) in WAL mode, synced at every commit (contract.md 2).
 
 A row of `log` is one group commit: its LSN range, a CRC-32 and the encoded `Applied`.
-The mark (directory.py) notices an end that got lost. After an I/O error nothing more is
+The mark (directory.py) reveals that the end was lost. After an I/O error nothing more is
 written: what a failed fsync left on the disk is only known after a restart.
 """
 
@@ -20,9 +20,9 @@ import apsw
 
 from ps2stream.errors import DataDirectoryError, StoreFailed, Unavailable
 from ps2stream.protocol.ports import Change, LogNote
-from ps2stream.store.compaction import outlived, without
-from ps2stream.store.database import connect, reading
-from ps2stream.store.directory import Extent, Mark, lock
+from ps2stream.store.compaction import find_outlived, without
+from ps2stream.store.database import connect, translate_ledger_errors
+from ps2stream.store.directory import Extent, Mark, lock_directory
 from ps2stream.store.tables import (
     Row,
     Tables,
@@ -70,28 +70,29 @@ class Ledger(KeepsTokens, Tables):
     def open(
         cls, path: str | os.PathLike[str], analysis: str, created: str = "", compact: bool = True
     ) -> Self:
-        """Open the data directory, or make it. `analysis` is the JSON of the text analysis
-        settings, `created` a time for people to read; `compact` as nobody follows the log.
+        """Opens the data directory, or makes it. `analysis` is the JSON of the text analysis
+        settings, `created` a time for people to read; `compact` only while nobody follows
+        the log.
 
         Raises DataDirectoryError when it is in use, damaged, of another format, made with
-        other analysis settings, or no directory; the ledger is left as it was then.
+        other analysis settings, or no directory; the ledger then stays as it was.
         """
         path = Path(path)
         with contextlib.ExitStack() as undo:
-            held = undo.enter_context(lock(path))
+            held = undo.enter_context(lock_directory(path))
             mark = Mark(path)
             undo.callback(mark.close)
-            with reading(path):
+            with translate_ledger_errors(path):
                 db = connect(path / "ledger.db")
                 undo.callback(db.close)
                 db.set_busy_timeout(5000)
                 ledger = cls(path, held, mark, db)
                 if db.execute("SELECT count(*) FROM sqlite_schema").get == 0:
                     mark.check(ledger._extent)
-                    ledger._create(analysis, created)
+                    ledger._create_tables(analysis, created)
                 if db.pragma("quick_check", 1) != "ok":
                     raise DataDirectoryError(f"{ledger.place}: the ledger is damaged (quick_check)")
-                ledger._watermark, ledger._identity = ledger._meta(analysis)
+                ledger._watermark, ledger._identity = ledger._read_meta(analysis)
                 db.pragma("journal_mode", "wal")
                 db.pragma("synchronous", "full")
                 ledger._check_content()
@@ -104,7 +105,7 @@ class Ledger(KeepsTokens, Tables):
         return ledger
 
     def close(self) -> None:
-        """Release the directory; idempotent."""
+        """Releases the directory; idempotent."""
         self._db.close()
         self._mark.close()
         self._lock.close()
@@ -115,8 +116,8 @@ class Ledger(KeepsTokens, Tables):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _select(self, query: str, *values: int) -> list[Row]:
-        with reading(self.path):
+    def _select_rows(self, query: str, *values: int) -> list[Row]:
+        with translate_ledger_errors(self.path):
             return list(self._db.execute(query, values))
 
     @property
@@ -135,49 +136,49 @@ class Ledger(KeepsTokens, Tables):
 
     def epoch(self, role: str, index: int) -> int:
         key = (role, index)
-        with self._transaction():
+        with self._run_transaction():
             found = "SELECT epoch FROM epochs WHERE role = ? AND number = ?"
             epoch = int(self._db.execute(found, key).get or 0) + 1
-            self._put("epochs", epoch_row(role, index, epoch))
-        self._grow(Extent(0, 0, 1))
+            self._put_row("epochs", epoch_row(role, index, epoch))
+        self._grow_extent(Extent(0, 0, 1))
         return epoch
 
     def commit(self, change: Change) -> None:
-        """One synced transaction; see Store.commit. Raises Unavailable: for this call alone
-        on a full disk; StoreFailed, for good, after any other error."""
-        with self._transaction():
+        """Commits the change in one synced transaction; see Store.commit. Raises Unavailable
+        for this call alone on a full disk, and StoreFailed, for good, after any other error."""
+        with self._run_transaction():
             for number, name in change.sessions:
-                self._insert("sessions", session_row(number, name))
+                self._insert_row("sessions", session_row(number, name))
             if change.batch is not None:
-                self._insert("log", log_row(change.batch))
+                self._insert_row("log", log_row(change.batch))
             if change.requests is not None:
-                gone = "DELETE FROM requests WHERE lsn_to < ?"
-                self._db.execute(gone, (change.forget,))
-                self._insert("requests", requests_row(change.requests))
+                delete = "DELETE FROM requests WHERE lsn_to < ?"
+                self._db.execute(delete, (change.forget,))
+                self._insert_row("requests", requests_row(change.requests))
             settled = {a.dispatcher: (a.dispatcher, a.epoch, a.settled) for a in change.answers}
-            gone = "DELETE FROM answers WHERE dispatcher = ? AND (epoch, seq) < (?, ?)"
-            self._db.executemany(gone, settled.values())
+            delete = "DELETE FROM answers WHERE dispatcher = ? AND (epoch, seq) < (?, ?)"
+            self._db.executemany(delete, settled.values())
             for answer in change.answers:
-                self._put("answers", answer_row(answer))
+                self._put_row("answers", answer_row(answer))
             if change.watermark > self._watermark:
-                self._put("meta", meta_row("watermark", str(change.watermark)))
+                self._put_row("meta", meta_row("watermark", str(change.watermark)))
             if change.plan is not None:
-                self._put("meta", meta_row("plan", change.plan))
+                self._put_row("meta", meta_row("plan", change.plan))
         self._watermark = max(self._watermark, change.watermark)
         rows = change.batch.lsn_to - change.batch.lsn_from + 1 if change.batch else 0
-        self._grow(Extent(rows, len(change.sessions), 0))
+        self._grow_extent(Extent(rows, len(change.sessions), 0))
 
     def note_logs(self, notes: Mapping[str, LogNote]) -> None:
-        with self._transaction():
-            self._put("meta", notes_row(notes))
+        with self._run_transaction():
+            self._put_row("meta", notes_row(notes))
 
-    def _grow(self, more: Extent) -> None:
+    def _grow_extent(self, more: Extent) -> None:
         self._extent = Extent(*map(sum, zip(self._extent, more, strict=True)))
-        with contextlib.suppress(OSError):  # a mark that stays behind is true all the same
+        with contextlib.suppress(OSError):  # a mark that lags behind is still true
             self._mark.set(self._extent)
 
     @contextlib.contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def _run_transaction(self) -> Iterator[None]:
         if self._failed:
             raise StoreFailed(f"the ledger takes no updates until a restart: {self._failed}")
         try:
@@ -185,22 +186,22 @@ class Ledger(KeepsTokens, Tables):
             yield
             self._db.execute("COMMIT")
         except apsw.FullError as error:
-            self._rollback()
+            self._roll_back()
             raise Unavailable(f"the disk of {self.path} is full") from error
         except apsw.Error as error:
-            self._rollback()
+            self._roll_back()
             self._failed = str(error)
             raise StoreFailed(f"the ledger cannot be written: {error}") from error
         except BaseException:
-            self._rollback()
+            self._roll_back()
             raise
 
     def compact(self) -> bool:
-        """Rewrite the log without the queries deleted at or below the watermark when more than
-        half of its rows are dead; reads and checks all of it. True when it was rewritten.
-        Atomic. Only while nobody follows the log: who has applied a part of it would miss
-        deletes."""
-        deleted = outlived(self.replay(), self._watermark)
+        """Rewrites the log, atomically, without the queries deleted at or below the watermark when
+        more than half of its rows are dead; reads and checks all of it. Returns whether it was
+        rewritten. Nobody may follow the log meanwhile: an actor that has applied a part of it
+        would miss deletes."""
+        deleted = find_outlived(self.replay(), self._watermark)
         if not len(deleted):
             return False
         run = self._db.execute
@@ -208,30 +209,30 @@ class Ledger(KeepsTokens, Tables):
             run("BEGIN IMMEDIATE")
             run(f"CREATE TABLE compacted {SCHEMA['log']}")
             for batch in self.replay():
-                self._insert("compacted", log_row(without(batch, deleted)))
+                self._insert_row("compacted", log_row(without(batch, deleted)))
             run("DROP TABLE log")
             run("ALTER TABLE compacted RENAME TO log")
             run("COMMIT")
             run("VACUUM")
         except apsw.FullError:
-            self._rollback()  # the longer log is as good
+            self._roll_back()  # the longer log serves as well
             return False
         return True
 
-    def _insert(self, table: str, row: Row, verb: str = "INSERT") -> None:
+    def _insert_row(self, table: str, row: Row, verb: str = "INSERT") -> None:
         self._db.execute(f"{verb} INTO {table} VALUES ({', '.join('?' * len(row))})", row)
 
-    def _put(self, table: str, row: Row) -> None:
-        self._insert(table, row, "INSERT OR REPLACE")
+    def _put_row(self, table: str, row: Row) -> None:
+        self._insert_row(table, row, "INSERT OR REPLACE")
 
-    def _rollback(self) -> None:
+    def _roll_back(self) -> None:
         with contextlib.suppress(apsw.Error):
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
 
     # --- the directory -----------------------------------------------------------
 
-    def _create(self, analysis: str, created: str) -> None:
+    def _create_tables(self, analysis: str, created: str) -> None:
         db = self._db
         db.pragma("page_size", 16384)
         with db:
@@ -244,18 +245,18 @@ class Ledger(KeepsTokens, Tables):
                 ("watermark", "0"),
                 ("identity", str(secrets.randbits(63))),
             ):
-                self._put("meta", meta_row(key, value))
-            self._put("meta", notes_row({}))
+                self._put_row("meta", meta_row(key, value))
+            self._put_row("meta", notes_row({}))
 
     def _check_content(self) -> None:
-        """All tables, and that nothing acknowledged is missing at the end; the log itself is
-        read by `compact`."""
+        """Checks all tables, and that nothing acknowledged is missing at the end; `open` reads
+        the log itself."""
         schema = "SELECT name, replace(sql, '\"', '') FROM sqlite_schema WHERE type = 'table'"
         want = {name: f"CREATE TABLE {name} {columns}" for name, columns in SCHEMA.items()}
-        self._check(dict(self._db.execute(schema)) == want, "the schema")
+        self._check_sound(dict(self._db.execute(schema)) == want, "the schema")
         deque(self.requests(), maxlen=0)
         self.answers()
-        epochs = sum(epoch for _, _, epoch in self._epochs())
+        epochs = sum(epoch for _, _, epoch in self._read_epochs())
         lsn = self._db.execute("SELECT ifnull(max(lsn_to), 0) FROM log").get
         self._extent = Extent(lsn, len(self.sessions()), epochs)
         self._mark.check(self._extent)
@@ -266,16 +267,16 @@ class Ledger(KeepsTokens, Tables):
 
 
 def recorded(path: str | os.PathLike[str], key: str) -> str | None:
-    """What the directory's ledger keeps under this key; None when there is no ledger yet, or
-    nothing there. Raises DataDirectoryError when it cannot be read."""
+    """Returns what the directory's ledger keeps under this key; None when there is no ledger yet,
+    or no such key. Raises DataDirectoryError when it cannot be read."""
     file = Path(path) / "ledger.db"
-    with reading(Path(path)):
+    with translate_ledger_errors(Path(path)):
         if not file.exists():
             return None
         db = connect(file, apsw.SQLITE_OPEN_READWRITE)
         try:
             if db.execute("SELECT count(*) FROM sqlite_schema").get == 0:
-                return None  # left by a start that was refused for it
+                return None  # left empty by a start that was refused
             found = db.execute("SELECT value, crc32 FROM meta WHERE key = ?", (key,)).get
         finally:
             db.close()

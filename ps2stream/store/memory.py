@@ -13,7 +13,7 @@ from ps2stream.protocol.tokens import Token
 
 class MemoryStore:
     """A Store that keeps encoded frames in lists; it outlives the machine that writes it,
-    so a simulated restart finds what was committed. `refusing`: why no commit succeeds."""
+    so a simulated restart finds what was committed. `refusing`: why no commit succeeds, if so."""
 
     def __init__(self) -> None:
         self._log: list[bytes] = []
@@ -55,16 +55,16 @@ class MemoryStore:
         return self._notes
 
     def note_logs(self, notes: Mapping[str, LogNote]) -> None:
-        self._check()
+        self._check_writable()
         self._notes = dict(notes)
 
     def epoch(self, role: str, index: int) -> int:
-        self._check()
+        self._check_writable()
         epoch = self._epochs[role, index] = self._epochs.get((role, index), 0) + 1
         return epoch
 
     def commit(self, change: Change) -> None:
-        self._check()
+        self._check_writable()
         if change.batch is not None:
             self._log.append(change.batch.encode())
         self._sessions.update(change.sessions)
@@ -86,9 +86,9 @@ class MemoryStore:
         self._tokens = tuple(tokens)
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Does nothing: there is nothing to release."""
 
-    def _check(self) -> None:
+    def _check_writable(self) -> None:
         if self.refusing:
             raise Unavailable(self.refusing)
 
@@ -137,4 +137,4 @@ class MemoryLog:
         return self.end - self.first
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Does nothing: there is nothing to release."""

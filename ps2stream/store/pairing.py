@@ -1,8 +1,8 @@
-"""Whether a ledger and its logs belong together, and whether one of them lacks something.
+"""Checks that a ledger and its logs belong together, and that none of them lacks something.
 
 The ledger notes each log's incarnation and a position that it has reached; a log names its
 ledger and the start of the service that opened it last, and its records are stamped with LSNs.
-So a log that is missing or older than the ledger is known, and a ledger older than its logs.
+So a log that is missing or older than the ledger is noticed, and a ledger older than its logs.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from ps2stream.store.identity import LogIdentity
 
 
 class FoundLedger(NamedTuple):
-    """identity: its random number; generation: of this start, counted by the ledger; lsn: its
-    last; notes: what it knows of the logs, None where it was written by an older version."""
+    """A ledger as a start finds it. identity: its random number; generation: of this start,
+    counted by the ledger; lsn: its last; notes: what it knows of the logs, None where it was
+    written by an older version."""
 
     identity: int
     generation: int
@@ -25,8 +26,9 @@ class FoundLedger(NamedTuple):
 
 
 class FoundLog(NamedTuple):
-    """made: whether it was there; end: where its last record ends; lsn: the highest LSN of a
-    record behind the noted position; identity: None where it has none."""
+    """A log as a start finds it. made: whether it was there; end: where its last record ends;
+    lsn: the highest LSN of a record behind the noted position; identity: None where it has
+    none."""
 
     name: str
     made: bool
@@ -36,7 +38,7 @@ class FoundLog(NamedTuple):
 
 
 class Mismatch(NamedTuple):
-    """What is wrong with a log: it lacks records (`lost`), or it knows more than the ledger."""
+    """Fault of a log: it lacks records (`lost`), or it knows more than the ledger."""
 
     log: str
     lost: bool
@@ -44,19 +46,19 @@ class Mismatch(NamedTuple):
 
 
 def find_mismatches(ledger: FoundLedger, logs: Sequence[FoundLog]) -> list[Mismatch]:
-    """Returns what does not fit, in the order of the logs, at most one of each kind a log."""
+    """Returns what does not fit, in the order of the logs, at most one fault a log."""
     found: list[Mismatch] = []
     for log in logs:
         note = None if ledger.notes is None else ledger.notes.get(log.name)
-        if problem := _older_ledger(ledger, log, note):
+        if problem := _describe_older_ledger(ledger, log, note):
             found.append(Mismatch(log.name, lost=False, problem=f"{log.name}: {problem}"))
-        elif note is not None and (problem := _lost_records(log, note)):
+        elif note is not None and (problem := _describe_lost_records(log, note)):
             found.append(Mismatch(log.name, lost=True, problem=f"{log.name} {problem}"))
     return found
 
 
-def _lost_records(log: FoundLog, note: LogNote) -> str:
-    """What the log lacks of what the ledger knows of it; empty: nothing."""
+def _describe_lost_records(log: FoundLog, note: LogNote) -> str:
+    """Returns what the log lacks of what the ledger knows of it; empty if nothing."""
     reached = f"the ledger knows it up to position {note.position}"
     if not log.made and (note.incarnation or note.position):
         return f"is missing; {reached}"
@@ -67,8 +69,8 @@ def _lost_records(log: FoundLog, note: LogNote) -> str:
     return ""
 
 
-def _older_ledger(ledger: FoundLedger, log: FoundLog, note: LogNote | None) -> str:
-    """What the log knows that the ledger does not; empty: nothing."""
+def _describe_older_ledger(ledger: FoundLedger, log: FoundLog, note: LogNote | None) -> str:
+    """Returns what the log knows that the ledger does not; empty if nothing."""
     identity = log.identity
     if identity is not None and identity.ledger != ledger.identity:
         return "it belongs to another ledger"

@@ -1,4 +1,4 @@
-"""Where a service keeps what is to last: a data directory, or a schema in PostgreSQL."""
+"""Places for a service's durable data: a data directory, or a schema in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 SNAPSHOTS = "snapshots"
 RESTORED = "restored"
-"""A file of a directory that was restored and not used since."""
+"""Name of a file in a directory that was restored and not used since."""
 
 
 class TokenKeeper(Protocol):
-    """The part of a Store that is of tokens, and a context manager."""
+    """The part of a Store that keeps tokens; a context manager."""
 
     def tokens(self) -> Sequence[Token]: ...
     def keep_tokens(self, tokens: Sequence[Token], /) -> None: ...
@@ -35,63 +35,65 @@ class TokenKeeper(Protocol):
 
 
 class Place(Protocol):
-    """It is told by `str`, without secrets. All raise DataDirectoryError, or Unavailable."""
+    """A place for a ledger, logs and tokens. `str` names it, without secrets. All methods raise
+    DataDirectoryError, or Unavailable."""
 
     @property
     def folder(self) -> Path | None:
-        """Where it takes room on this machine, if it does."""
+        """The folder where the place takes room on this machine, if it does."""
         ...
 
     def recorded_analysis(self) -> str | None:
-        """The text analysis that its ledger was made with (JSON); None without a ledger."""
+        """Returns the text analysis of its ledger (JSON); None without a ledger."""
         ...
 
     def recorded_plan(self) -> str | None:
-        """The plan that objects were last routed by (JSON); None where it was never changed."""
+        """Returns the plan that objects were last routed by (JSON); None if it never changed."""
         ...
 
     def open_ledger(self, analysis: str, *, again: bool = False) -> Store:
-        """Open the ledger, or make it. `again`: a part of a running service was replaced; it
+        """Opens the ledger, or makes it. `again`: a part of a running service was replaced; it
         may have left an owner behind, and others follow the log."""
         ...
 
     def open_log(self, name: str, *, again: bool = False) -> Log:
-        """Open the log of this name, or make it; `again` as above."""
+        """Opens the log of this name, or makes it; `again` as above."""
         ...
 
     def logs(self) -> Sequence[str]:
-        """The names of those that have been made."""
+        """Returns the names of the logs that have been made."""
         ...
 
     def log_identity(self, name: str) -> LogIdentity | None:
-        """See read_identity; None where logs and ledger are one database."""
+        """Returns the log's identity (read_identity); None where logs and ledger are one
+        database."""
         ...
 
     def identify_log(self, name: str, identity: LogIdentity) -> None:
-        """See write_identity."""
+        """Gives the log this identity (write_identity)."""
         ...
 
     @property
     def restored(self) -> bool:
-        """Whether it was restored from a backup, and no service has used it since."""
+        """True if the place was restored from a backup and no service has used it since."""
         ...
 
     def forget_restored(self) -> None:
-        """A service uses it now."""
+        """Records that a service uses the restored place now."""
         ...
 
     def open_snapshots(self, name: str) -> Snapshots | None:
-        """Those of the actor of this name; None where none are kept. Raises OSError."""
+        """Opens the snapshots of this actor; None where none are kept. Raises OSError."""
         ...
 
     def open_tokens(self) -> TokenKeeper:
-        """The tokens of a service that does not run, or was never started."""
+        """Opens the tokens of a service that does not run, or was never started."""
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class Directory:
-    """A data directory; what owned a part of it before has died, or holds its locks."""
+    """A data directory; a former owner of a part of it has died, or still holds its locks."""
 
     path: Path
 
@@ -175,22 +177,22 @@ class Schema:
         return PostgresLog.open(self.database, name, take_over=again)
 
     def logs(self) -> Sequence[str]:
-        from ps2stream.store.postgres_log import names
+        from ps2stream.store.postgres_log import list_logs
 
-        return names(self.database)
+        return list_logs(self.database)
 
     def log_identity(self, name: str) -> LogIdentity | None:
         return None
 
     def identify_log(self, name: str, identity: LogIdentity) -> None:
-        """Nothing: whoever restores the database restores all of it."""
+        """Does nothing: whoever restores the database restores all of it."""
 
     @property
     def restored(self) -> bool:
         return False
 
     def forget_restored(self) -> None:
-        """Nothing."""
+        """Does nothing: `restored` is never true."""
 
     def open_snapshots(self, name: str) -> Snapshots | None:
         return None
@@ -202,8 +204,8 @@ class Schema:
 
 
 def place(data_dir: Path, database_url: str | None = None, schema: str = "ps2stream") -> Place:
-    """The data directory, unless there is a URL. Raises InvalidArgument when it is none,
-    FailedPrecondition when what speaks to PostgreSQL is not installed."""
+    """Returns the data directory, or the schema in PostgreSQL if there is a URL. Raises
+    InvalidArgument when the URL is none, FailedPrecondition when psycopg is not installed."""
     if database_url is None:
         return Directory(data_dir.absolute())
     try:

@@ -1,8 +1,8 @@
 """The ledger of a cluster: the Store of ports.py in PostgreSQL, synced at every commit.
 
 Durable means: flushed by the server, and by its synchronous standby where it has one
-(synchronous_standby_names). Who owns it, and what becomes of a lost connection, is
-postgres_owner.py's business.
+(synchronous_standby_names). Ownership, and what becomes of a lost connection, is the business
+of postgres_owner.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import ClassVar, LiteralString, Self
 from ps2stream.errors import DataDirectoryError, StoreFailed, Unavailable
 from ps2stream.protocol.ports import Change, LogNote
 from ps2stream.store import postgres_schema
-from ps2stream.store.compaction import outlived, without
+from ps2stream.store.compaction import find_outlived, without
 from ps2stream.store.postgres_owner import Owner
 from ps2stream.store.postgres_session import Database, Session, Statement
 from ps2stream.store.postgres_tokens import LEDGER, KeepsTokens
@@ -65,7 +65,7 @@ class PostgresLedger(KeepsTokens, Tables):
         super().__init__(str(owner.database))
         self._owner = owner
         self._watermark = self._identity = 0
-        self._given: dict[tuple[str, int], int] = {}  # epochs
+        self._last_epochs: dict[tuple[str, int], int] = {}  # by role and index
 
     @classmethod
     def open(
@@ -77,7 +77,7 @@ class PostgresLedger(KeepsTokens, Tables):
         take_over: bool = False,
         wait_s: float | None = None,
     ) -> Self:
-        """Open the ledger, or make it; see Ledger.open and Owner.
+        """Opens the ledger, or makes it; see Ledger.open and Owner.
 
         Raises DataDirectoryError when it is in use, damaged, of another format or made with
         other analysis settings, Unavailable when the database cannot be reached.
@@ -86,13 +86,15 @@ class PostgresLedger(KeepsTokens, Tables):
         try:
             ledger = cls(owner)
             if not owner.select("SELECT 1 FROM meta WHERE key = 'analysis'"):
-                ledger._create(analysis, created)
-            ledger._watermark, ledger._identity = ledger._meta(analysis)
+                ledger._create_meta(analysis, created)
+            ledger._watermark, ledger._identity = ledger._read_meta(analysis)
             deque(ledger.requests(), maxlen=0)
             ledger.answers()
             ledger.sessions()
             ledger.tokens()
-            ledger._given = {(role, index): epoch for role, index, epoch in ledger._epochs()}
+            ledger._last_epochs = {
+                (role, index): epoch for role, index, epoch in ledger._read_epochs()
+            }
             if compact:
                 ledger.compact()
             else:
@@ -103,7 +105,7 @@ class PostgresLedger(KeepsTokens, Tables):
         return ledger
 
     def close(self) -> None:
-        """Release it; idempotent."""
+        """Releases the ledger; idempotent."""
         self._owner.close()
 
     def __enter__(self) -> Self:
@@ -112,7 +114,7 @@ class PostgresLedger(KeepsTokens, Tables):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _select(self, query: str, *values: int) -> list[Row]:
+    def _select_rows(self, query: str, *values: int) -> list[Row]:
         return self._owner.select(query, *values)
 
     @property
@@ -126,26 +128,26 @@ class PostgresLedger(KeepsTokens, Tables):
     # --- writing -------------------------------------------------------------------
 
     def epoch(self, role: str, index: int) -> int:
-        epoch = self._given.get((role, index), 0) + 1
+        epoch = self._last_epochs.get((role, index), 0) + 1
         self._owner.write([(EPOCH, epoch_row(role, index, epoch))])
-        self._given[role, index] = epoch
+        self._last_epochs[role, index] = epoch
         return epoch
 
     @property
     def lsn(self) -> int:
-        [(lsn,)] = self._select("SELECT coalesce(max(lsn_to), 0) FROM log")
+        [(lsn,)] = self._select_rows("SELECT coalesce(max(lsn_to), 0) FROM log")
         return int(lsn)
 
     def note_logs(self, notes: Mapping[str, LogNote]) -> None:
         self._owner.write([(META, notes_row(notes))])
 
     def commit(self, change: Change) -> None:
-        """One synced transaction in one round trip; see Store.commit. Raises Unavailable when
-        nothing was done, StoreFailed, for good, when that is open."""
-        self._owner.write(list(self._statements(change)))
+        """Commits the change in one synced transaction and one round trip; see Store.commit.
+        Raises Unavailable when nothing was done, StoreFailed, for good, when that is unknown."""
+        self._owner.write(list(self._build_statements(change)))
         self._watermark = max(self._watermark, change.watermark)
 
-    def _statements(self, change: Change) -> Iterator[Statement]:
+    def _build_statements(self, change: Change) -> Iterator[Statement]:
         for number, name in change.sessions:
             yield "INSERT INTO sessions VALUES (%s, %b, %s)", session_row(number, name)
         if change.batch is not None:
@@ -164,8 +166,8 @@ class PostgresLedger(KeepsTokens, Tables):
             yield META, meta_row("plan", change.plan)
 
     def compact(self) -> bool:
-        """See Ledger.compact."""
-        deleted = outlived(self.replay(), self._watermark)
+        """Compacts the log; see Ledger.compact."""
+        deleted = find_outlived(self.replay(), self._watermark)
         if not len(deleted):
             return False
         batches = (log_row(without(batch, deleted)) for batch in self.replay())
@@ -178,10 +180,10 @@ class PostgresLedger(KeepsTokens, Tables):
         except StoreFailed:
             raise
         except Unavailable:
-            return False  # the longer log is as good
+            return False  # the longer log serves as well
         return True
 
-    def _create(self, analysis: str, created: str) -> None:
+    def _create_meta(self, analysis: str, created: str) -> None:
         values = {"analysis": analysis, "created": created, "watermark": "0"}
         values["identity"] = str(secrets.randbits(63))
         rows = [*(meta_row(key, value) for key, value in values.items()), notes_row({})]
@@ -189,11 +191,11 @@ class PostgresLedger(KeepsTokens, Tables):
 
 
 def recorded(database: Database, key: str) -> str | None:
-    """What the ledger keeps under this key; None when there is no ledger yet, or nothing
-    there. Raises DataDirectoryError when it cannot be read, Unavailable."""
+    """Returns what the ledger keeps under this key; None when there is no ledger yet, or no such
+    key. Raises DataDirectoryError when it cannot be read, Unavailable."""
     session = Session(database, "start")
     try:
-        if not session.prepared():
+        if not session.has_tables():
             return None
         found = "SELECT key, value, crc32 FROM meta WHERE key = $1"
         for row in session.select(found, key):

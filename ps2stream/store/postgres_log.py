@@ -1,7 +1,7 @@
 """An append-only log in PostgreSQL: the `Log` of ports.py as rows of a table.
 
 Appending only buffers; a sync is one transaction in one round trip. A record that is missing
-between two others is noticed: positions follow on one another.
+between two others is noticed, as positions follow on one another.
 """
 
 from __future__ import annotations
@@ -57,18 +57,18 @@ class PostgresLog:
         self._reader = reader
         self._segment_bytes = segment_bytes
         self._patience_s = patience_s
-        self._fresh: dict[int, bytes] = {}  # by position: appended
-        self._writing: dict[int, bytes] = {}  # and those that a sync is at
-        self._refusing = ""  # why nothing is taken for now
+        self._fresh: dict[int, bytes] = {}  # appended records, by position
+        self._writing: dict[int, bytes] = {}  # and those that a sync is writing
+        self._refusing = ""  # why appends are refused for now
         self._failed = ""
-        self._lock = threading.Lock()  # of all the fields
-        self._syncing = threading.Lock()  # one sync at a time, with the owner's session
-        self._reading = threading.Lock()  # of the reader's session
+        self._lock = threading.Lock()  # guards all the fields
+        self._syncing = threading.Lock()  # one sync at a time, in the owner's session
+        self._reading = threading.Lock()  # guards the reader's session
         name = owner.name
         self._first: int = owner.select("SELECT first FROM owners WHERE name = $1", name)[0][0]
         [(oldest,)] = owner.select("SELECT min(position) FROM records WHERE log = $1", name)
         if (oldest is None and self._first) or (oldest not in (None, self._first)):
-            raise self._damaged(self._first)
+            raise self._damage_error(self._first)
         self._last: int = self._first  # the last record that is synced
         self._synced: int = self._first  # its end
         for position, end in owner.select(_END, name):
@@ -87,7 +87,7 @@ class PostgresLog:
         segment_bytes: int = 16 << 20,
         patience_s: float = 10.0,
     ) -> Self:
-        """Open the log of this name, or make one; see Owner. So many bytes are trimmed at
+        """Opens the log of this name, or makes one; see Owner. `segment_bytes` are trimmed at
         once; a sync that is refused, as by a full disk, is tried again for `patience_s`.
 
         Raises DataDirectoryError when it is in use or damaged, Unavailable when the database
@@ -136,40 +136,40 @@ class PostgresLog:
                     return record
             if not self._first <= position < self._synced:
                 raise KeyError(position)
-        for found, crc, record in self._select(_READ, position):
-            if crc == _crc(found, record):
+        for found, crc, record in self._select_records(_READ, position):
+            if crc == _compute_crc(found, record):
                 return bytes(record)
         if position < self.first:
             raise KeyError(position)
-        raise self._damaged(position)
+        raise self._damage_error(position)
 
     def scan(self, start: int = 0) -> Iterator[tuple[int, bytes]]:
         with self._lock:
             waiting = [*self._writing.items(), *self._fresh.items()]
-            return self._scan(start, self._first, self._synced, waiting)
+            return self._scan_records(start, self._first, self._synced, waiting)
 
-    def _scan(
+    def _scan_records(
         self, start: int, first: int, synced: int, waiting: list[tuple[int, bytes]]
     ) -> Iterator[tuple[int, bytes]]:
         at = max(start, first)
         while at < synced:
             before = at
-            for position, crc, record in self._select(_SCAN, at):
+            for position, crc, record in self._select_records(_SCAN, at):
                 if position != at or at >= synced:
                     break
-                if crc != _crc(position, record):
-                    raise self._damaged(at)
+                if crc != _compute_crc(position, record):
+                    raise self._damage_error(at)
                 yield at, record
                 at += len(record) + GAP
             if at == before:
                 if at >= self.first:
-                    raise self._damaged(at)
+                    raise self._damage_error(at)
                 at = self.first  # it was trimmed in the meantime
         for position, record in waiting:
             if position >= start:
                 yield position, record
 
-    def _select(self, query: str, position: int) -> list[Row]:
+    def _select_records(self, query: str, position: int) -> list[Row]:
         with self._reading:
             return self._reader.select(query, self._owner.name, position)
 
@@ -197,11 +197,12 @@ class PostgresLog:
                 batch = self._writing = self._fresh
                 self._fresh = {}
             try:
-                first = self._trimmed()
-                statements = [*self._inserts(batch), *self._deletes(first)]
+                first = self._find_next_first()
+                statements = [*self._build_inserts(batch), *self._build_deletes(first)]
                 with self._lock:
-                    self._first = first  # before it goes: a reader that misses it looks here
-                self._write(statements)
+                    # Before the rows go: a reader that misses one looks here.
+                    self._first = first
+                self._write_statements(statements)
             except BaseException as error:
                 with self._lock:
                     self._failed = str(error) or type(error).__name__
@@ -212,12 +213,12 @@ class PostgresLog:
             return end
 
     def trim(self, before: int) -> None:
-        """Only notes it: what fills a segment goes with a later sync."""
+        """Only notes the position: a later sync removes what fills a segment."""
         with self._lock:
             self._check_usable()
             self._trim_to = max(self._trim_to, min(before, self._last))
 
-    def _write(self, statements: list[Statement]) -> None:
+    def _write_statements(self, statements: list[Statement]) -> None:
         give_up = time.monotonic() + self._patience_s
         while True:
             try:
@@ -232,7 +233,7 @@ class PostgresLog:
                     self._refusing = str(error)
                 time.sleep(_RETRY_S)
 
-    def _inserts(self, batch: dict[int, bytes]) -> Iterator[Statement]:
+    def _build_inserts(self, batch: dict[int, bytes]) -> Iterator[Statement]:
         positions, records = list(batch), list(batch.values())
         ends = list(accumulate(map(len, records)))
         start = 0
@@ -240,11 +241,11 @@ class PostgresLog:
             sent = ends[start - 1] if start else 0
             stop = max(start + 1, bisect_right(ends, sent + _SEND))
             at, page = positions[start:stop], records[start:stop]
-            yield _INSERT, (self._owner.name, at, list(map(_crc, at, page)), page)
+            yield _INSERT, (self._owner.name, at, list(map(_compute_crc, at, page)), page)
             start = stop
 
-    def _trimmed(self) -> int:
-        """Where the log begins after the next sync."""
+    def _find_next_first(self) -> int:
+        """Returns where the log begins after the next sync."""
         with self._lock:
             first, wanted = self._first, self._trim_to
         if wanted - first < self._segment_bytes:
@@ -253,7 +254,7 @@ class PostgresLog:
         [(position,)] = self._owner.select(query, self._owner.name, wanted)
         return int(position)
 
-    def _deletes(self, first: int) -> list[Statement]:
+    def _build_deletes(self, first: int) -> list[Statement]:
         if first == self._first:
             return []
         return [(_TRIM, (self._owner.name, first)), (_FIRST, (first, self._owner.name))]
@@ -262,7 +263,7 @@ class PostgresLog:
         if self._failed:
             raise Unavailable(f"{self._owner} takes nothing until a restart: {self._failed}")
 
-    def _damaged(self, position: int) -> DataDirectoryError:
+    def _damage_error(self, position: int) -> DataDirectoryError:
         return DataDirectoryError(
             f"{self._owner}: position {position} is damaged: no sound record begins there; "
             "restore a copy"
@@ -274,15 +275,15 @@ class PostgresLog:
             return self._end - self._first
 
 
-def _crc(position: int, record: bytes) -> int:
+def _compute_crc(position: int, record: bytes) -> int:
     return zlib.crc32(record, zlib.crc32(b"%d" % position))
 
 
-def names(database: Database) -> list[str]:
-    """Of the logs that have been made. Raises DataDirectoryError, Unavailable."""
+def list_logs(database: Database) -> list[str]:
+    """Returns the names of the logs that have been made. Raises DataDirectoryError, Unavailable."""
     session = Session(database, "logs")
     try:
-        if not session.prepared():
+        if not session.has_tables():
             return []
         return [name for (name,) in session.select(_NAMES, LEDGER)]
     finally:

@@ -1,9 +1,9 @@
 """One owner at a time of a ledger or a log in PostgreSQL, and its connection.
 
-An advisory lock keeps a second owner out. Who takes over ends the session of the owner
-before and raises the epoch, on which every write is conditional: what a zombie sends is
-refused. A connection that is found dead is made anew before the next write; one that dies
-while a write is under way leaves open what became of it, which ends the owner.
+An advisory lock keeps a second owner out. An owner that takes over ends the session of the one
+before and raises the epoch, on which every write is conditional: what an earlier owner still
+sends is refused. A connection that is found dead is replaced before the next write; one that
+dies during a write leaves the outcome unknown, which ends the owner.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from ps2stream.store.postgres_session import (
     Database,
     Session,
     Statement,
+    describe_error,
+    fetch_value,
     is_alive,
-    one,
-    said,
 )
 
 POLL_S = 0.05
@@ -38,27 +38,24 @@ WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND (classid::bigint <<
 
 
 class Owner(Session):
-    """The owner of what is called `name`, in a database.
-
-    One thread at a time.
-    """
+    """The owner of the ledger, or of the log `name`, in a database; one thread at a time."""
 
     def __init__(
         self, database: Database, name: str, *, take_over: bool = False, wait_s: float | None = None
     ) -> None:
-        """Waits so long (WAIT_S) for another owner to go, whose host may have died; with
+        """Waits `wait_s` (WAIT_S) for another owner to go, whose host may have died; with
         `take_over` ends its session at once. Raises DataDirectoryError when it stays,
         Unavailable when the database cannot be reached."""
         super().__init__(database, name)
         self._failed = ""
         try:
-            database.prepare(self._db)
+            database.create_tables(self._db)
             wait_s = WAIT_S if wait_s is None else wait_s
-            self._lock(self._db, wait_s, ends=-1 if take_over else 0)
-            self.epoch = self._take()
+            self._acquire_lock(self._db, wait_s, ends=-1 if take_over else 0)
+            self.epoch = self._raise_epoch()
         except psycopg.Error as error:
             self._db.close()
-            raise Unavailable(f"{self} cannot be opened: {said(error)}") from error
+            raise Unavailable(f"{self} cannot be opened: {describe_error(error)}") from error
         except BaseException:
             self._db.close()
             raise
@@ -71,14 +68,14 @@ class Owner(Session):
     # --- writing -------------------------------------------------------------------
 
     def write(self, statements: Iterable[Statement]) -> None:
-        """Do all of this durably, or nothing, in one round trip; if this is still the owner.
+        """Does all of this durably, or nothing, in one round trip, if this is still the owner.
 
         Raises Unavailable when nothing was done and a later call may succeed (no connection,
         a full disk), else StoreFailed, for good.
         """
         if self._failed:
             raise StoreFailed(f"{self} takes nothing until a restart: {self._failed}")
-        db = self._alive()
+        db = self._ensure_alive()
         try:
             with db.pipeline():
                 db.execute("BEGIN")
@@ -89,22 +86,22 @@ class Owner(Session):
             if done.statusmessage != "COMMIT":
                 raise psycopg.DatabaseError(f"the answer to COMMIT was {done.statusmessage}")
         except psycopg.Error as error:
-            raise self._refused(db, error) from error
+            raise self._handle_refusal(db, error) from error
         except BaseException as error:
             self._failed = str(error) or type(error).__name__
             db.close()
             raise
 
-    def _refused(self, db: Connection, error: psycopg.Error) -> Unavailable:
-        what = f"{self} cannot be written: {said(error)}"
+    def _handle_refusal(self, db: Connection, error: psycopg.Error) -> Unavailable:
+        what = f"{self} cannot be written: {describe_error(error)}"
         state = error.sqlstate or ""
         if db.closed or not (state.startswith(FULL) or state in PASSING):
-            self._failed = said(error)
+            self._failed = describe_error(error)
             db.close()
             return StoreFailed(what)
-        # The server has told of the error: nothing was done.
+        # The server has reported the error, so nothing was done.
         if state == READ_ONLY:
-            db.close()  # it became a standby; look for the primary
+            db.close()  # the server became a standby; the next write looks for the primary
         else:
             with contextlib.suppress(psycopg.Error):
                 db.rollback()
@@ -112,8 +109,8 @@ class Owner(Session):
 
     # --- owning --------------------------------------------------------------------
 
-    def _alive(self) -> Connection:
-        """The connection; where it has died, another one, if this is still the owner."""
+    def _ensure_alive(self) -> Connection:
+        """Returns the connection; where it has died, a new one, if this is still the owner."""
         if self._failed:
             raise StoreFailed(f"{self}: {self._failed}")
         if is_alive(self._db):
@@ -121,24 +118,25 @@ class Owner(Session):
         self._db.close()
         db = self.database.connect(self.name)
         try:
-            if one(db, "SELECT epoch FROM owners WHERE name = %s", self.name) != self.epoch:
+            if fetch_value(db, "SELECT epoch FROM owners WHERE name = %s", self.name) != self.epoch:
                 self._failed = "another process has taken it over"
                 raise StoreFailed(f"{self}: {self._failed}")
-            self._lock(db, wait_s=2.0, ends=self._pid)
+            self._acquire_lock(db, wait_s=2.0, ends=self._pid)
         except (DataDirectoryError, psycopg.Error) as error:
             db.close()
-            raise Unavailable(f"{self} cannot be reached: {said(error)}") from error
+            raise Unavailable(f"{self} cannot be reached: {describe_error(error)}") from error
         except BaseException:
             db.close()
             raise
         self._db, self._pid = db, db.info.backend_pid
         return db
 
-    def _lock(self, db: Connection, wait_s: float, ends: int = 0) -> None:
-        """`ends`: the session that may be ended for it; -1: any."""
-        key = self.database.key(self.name)
+    def _acquire_lock(self, db: Connection, wait_s: float, ends: int = 0) -> None:
+        """Acquires the advisory lock. `ends`: the session that may be ended for it; 0: none,
+        -1: any."""
+        key = self.database.lock_key(self.name)
         give_up = time.monotonic() + wait_s
-        while not one(db, "SELECT pg_try_advisory_lock(%s)", key):
+        while not fetch_value(db, "SELECT pg_try_advisory_lock(%s)", key):
             holder = db.execute(_HOLDER, [key]).fetchone()
             if holder is not None and ends in (-1, holder[0]):
                 db.execute("SELECT pg_terminate_backend(%s)", [holder[0]])
@@ -150,10 +148,10 @@ class Owner(Session):
                 )
             time.sleep(POLL_S)
 
-    def _take(self) -> int:
-        """Waits for a write of the owner before that is under way."""
+    def _raise_epoch(self) -> int:
+        """Raises the epoch and returns it. Waits for a write of the earlier owner to end."""
         raised = """
             INSERT INTO owners VALUES (%s, 1, 0)
             ON CONFLICT (name) DO UPDATE SET epoch = owners.epoch + 1 RETURNING epoch
         """
-        return int(one(self._db, raised, self.name))
+        return int(fetch_value(self._db, raised, self.name))

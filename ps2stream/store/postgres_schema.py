@@ -5,9 +5,9 @@ from __future__ import annotations
 FORMAT = 1
 
 FENCED = "PS001"
-"""The SQLSTATE of a write by one who is not the owner any more."""
+"""The SQLSTATE of a write by a former owner."""
 
-# The bodies are not compressed: they are small, or hashes and coordinates.
+# Blobs and records are not compressed: they are small, or hashes and coordinates.
 DDL = f"""
 CREATE TABLE meta (key text PRIMARY KEY, value text NOT NULL, crc32 bigint NOT NULL);
 CREATE TABLE owners (name text PRIMARY KEY, epoch bigint NOT NULL, first bigint NOT NULL);

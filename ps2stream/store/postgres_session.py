@@ -1,4 +1,4 @@
-"""A session with PostgreSQL: how it is opened, read from, and opened again."""
+"""Sessions with PostgreSQL: opening one, reading from it, and replacing a dead one."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ SELECT set_config('search_path', %s, false),
 
 @dataclasses.dataclass(frozen=True)
 class Database:
-    """Where the tables lie: a PostgreSQL URL, and the name of a schema."""
+    """A PostgreSQL URL, and the name of the schema that holds the tables."""
 
     url: str
     schema: str = "ps2stream"
 
     def __post_init__(self) -> None:
-        """Raises InvalidArgument."""
+        """Checks the URL. Raises InvalidArgument."""
         try:
             conninfo_to_dict(self.url)
         except psycopg.Error:  # whose text may hold the password
@@ -59,7 +59,7 @@ class Database:
             raise InvalidArgument([Violation("database_url", problem)]) from None
 
     def __str__(self) -> str:
-        """Without the password."""
+        """Returns the URL without its password, and the schema."""
         parts = conninfo_to_dict(self.url)
         user, host = parts.get("user", ""), parts.get("host", "")
         port, name = parts.get("port", ""), parts.get("dbname", "")
@@ -69,14 +69,14 @@ class Database:
     __repr__ = __str__  # also in a traceback
 
     def connect(self, name: str) -> Connection:
-        """A session, in autocommit. Raises Unavailable, DataDirectoryError."""
+        """Opens a session in autocommit. Raises Unavailable, DataDirectoryError."""
         link = _LINK | {"application_name": f"ps2stream {name}"}
         link = {k: v for k, v in link.items() if k not in conninfo_to_dict(self.url)}
         try:
             db: Connection = psycopg.connect(make_conninfo(self.url, **link), autocommit=True)
             found = db.execute(_SESSION, [self.schema]).fetchone()
         except psycopg.Error as error:
-            raise Unavailable(f"{self} cannot be reached: {said(error)}") from None
+            raise Unavailable(f"{self} cannot be reached: {describe_error(error)}") from None
         assert found is not None
         if found[-1] != "on":
             db.close()
@@ -85,45 +85,47 @@ class Database:
             )
         return db
 
-    def prepare(self, db: Connection) -> None:
-        """Make the tables unless they are there. Raises DataDirectoryError."""
+    def create_tables(self, db: Connection) -> None:
+        """Makes the tables unless they are there. Raises DataDirectoryError."""
         try:
-            if one(db, PREPARED, self.schema):
+            if fetch_value(db, PREPARED, self.schema):
                 return
             with db.transaction():
-                db.execute("SELECT pg_advisory_xact_lock(%s)", [self.key("")])
-                if one(db, PREPARED, self.schema):
+                db.execute("SELECT pg_advisory_xact_lock(%s)", [self.lock_key("")])
+                if fetch_value(db, PREPARED, self.schema):
                     return
                 name = sql.Identifier(self.schema)
                 db.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(name))
                 crc = zlib.crc32(str(FORMAT).encode())
                 db.execute(DDL.replace("$CRC", str(crc)).encode())
         except psycopg.Error as error:
-            raise DataDirectoryError(f"{self}: no tables can be made: {said(error)}") from error
+            raise DataDirectoryError(
+                f"{self}: no tables can be made: {describe_error(error)}"
+            ) from error
 
     def drop(self) -> None:
-        """Remove the schema and all in it. Raises Unavailable."""
+        """Removes the schema and all in it. Raises Unavailable."""
         db = self.connect("drop")
         try:
             db.execute(
                 sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(self.schema))
             )
         except psycopg.Error as error:
-            raise Unavailable(f"{self} cannot be removed: {said(error)}") from error
+            raise Unavailable(f"{self} cannot be removed: {describe_error(error)}") from error
         finally:
             db.close()
 
-    def key(self, name: str) -> int:
-        """Of an advisory lock: 64 bits."""
+    def lock_key(self, name: str) -> int:
+        """Returns the key of an advisory lock: 64 bits."""
         raw = hashlib.sha256(f"ps2stream\0{self.schema}\0{name}".encode()).digest()
         return int.from_bytes(raw[:8], "big", signed=True)
 
 
 class Session:
-    """A session for reading; one thread at a time. Where it has died, another one is opened."""
+    """A session for reading; one thread at a time. One that has died is replaced."""
 
     def __init__(self, database: Database, name: str) -> None:
-        """`name` tells what it is for. Raises Unavailable, DataDirectoryError."""
+        """Opens the session; `name` says what it is for. Raises Unavailable, DataDirectoryError."""
         self.database = database
         self.name = name
         self._db = database.connect(name)
@@ -132,46 +134,48 @@ class Session:
         return f"{self.database}, {self.name}"
 
     def close(self) -> None:
-        """Idempotent."""
+        """Closes the session; idempotent."""
         self._db.close()
 
-    def prepared(self) -> bool:
-        """Whether the tables are there. Raises Unavailable."""
+    def has_tables(self) -> bool:
+        """Returns whether the tables are there. Raises Unavailable."""
         try:
-            return bool(one(self._alive(), PREPARED, self.database.schema))
+            return bool(fetch_value(self._ensure_alive(), PREPARED, self.database.schema))
         except psycopg.Error as error:
-            raise Unavailable(f"{self} cannot be read: {said(error)}") from error
+            raise Unavailable(f"{self} cannot be read: {describe_error(error)}") from error
 
     def select(self, query: str, *values: Any) -> list[Row]:
-        """All rows. Raises DataDirectoryError when they cannot be read, Unavailable when the
-        database cannot be reached."""
+        """Returns all rows. Raises DataDirectoryError when they cannot be read, Unavailable when
+        the database cannot be reached."""
         for again in (False, True):
-            db = self._alive()
+            db = self._ensure_alive()
             try:
                 with psycopg.RawCursor(db) as cursor:
                     return list(cursor.execute(query.encode(), values, binary=True))
             except psycopg.Error as error:
                 if not db.closed:
-                    raise DataDirectoryError(f"{self} cannot be read: {said(error)}") from error
+                    raise DataDirectoryError(
+                        f"{self} cannot be read: {describe_error(error)}"
+                    ) from error
                 if again:
-                    raise Unavailable(f"{self} cannot be read: {said(error)}") from error
+                    raise Unavailable(f"{self} cannot be read: {describe_error(error)}") from error
         raise AssertionError
 
-    def _alive(self) -> Connection:
+    def _ensure_alive(self) -> Connection:
         if not is_alive(self._db):
             self._db.close()
             self._db = self.database.connect(self.name)
         return self._db
 
 
-def said(error: BaseException) -> str:
-    """What went wrong, in one line."""
+def describe_error(error: BaseException) -> str:
+    """Returns what went wrong, in one line."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 
 
 def is_alive(db: Connection) -> bool:
-    """Whether the server has not ended the session; what it last said is read."""
+    """Returns whether the server keeps the session; reads what it has sent last."""
     poll = select.poll()
     while not db.closed:
         poll.register(db.fileno(), select.POLLIN)
@@ -182,6 +186,6 @@ def is_alive(db: Connection) -> bool:
     return False
 
 
-def one(db: Connection, query: LiteralString, *values: Any) -> Any:
+def fetch_value(db: Connection, query: LiteralString, *values: Any) -> Any:
     row = db.execute(query, values).fetchone()
     return row[0] if row else None

@@ -21,7 +21,7 @@ PUT: LiteralString = (
 
 
 class KeepsTokens:
-    """The part of a Store for the owner of a ledger."""
+    """The part of a Store that keeps tokens in PostgreSQL, for the owner of a ledger."""
 
     _owner: Owner
 

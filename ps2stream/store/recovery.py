@@ -1,11 +1,11 @@
 """A segment log's directory as its last owner left it, checked and taken over.
 
-What a crash leaves is told from damage by two witnesses: a header is written only when all
-before it is durable, and the mark names what had been synced. The mark is written in place
-and not synced, so it may stay behind but is never ahead.
+Two things tell what a crash leaves from damage: a header is written only when all before it is
+durable, and the mark names what had been synced. The mark is written in place and not synced,
+so it may lag behind but is never ahead.
 
-Each owner first puts a mark of its own in the place of the last one. A process that was
-stopped while it had the log finds that out after its next sync, and acknowledges nothing.
+Each owner first replaces the mark by one of its own. A process that was stopped while it owned
+the log finds that out after its next sync, and acknowledges nothing.
 What it still writes never counts, for the new mark says where the new owner found the end.
 """
 
@@ -21,7 +21,7 @@ from pathlib import Path
 from ps2stream.errors import DataDirectoryError, Unavailable
 from ps2stream.store.access import explain_denial, is_denied
 from ps2stream.store.disk import FULL, Disk, File
-from ps2stream.store.frames import FRAME, HEADER, MARK, Header, Mark, walk
+from ps2stream.store.frames import FRAME, HEADER, MARK, Header, Mark, walk_frames
 
 _NAME = re.compile(r"([0-9]{12})\.segment")
 _ADVICE = "Restore a copy of {}; to go on without what it holds, move it away"
@@ -29,8 +29,8 @@ _ADVICE = "Restore a copy of {}; to go on without what it holds, move it away"
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Segment:
-    """A file of the log; `size` in bytes. `file` is open while there may be something to
-    write, `begun` is whether the header is written."""
+    """A file of the log, of `size` bytes. `file` is open while there may be something to
+    write; `begun` says whether the header is written."""
 
     number: int
     base: int
@@ -56,8 +56,8 @@ def segment_path(directory: Path, number: int) -> Path:
     return directory / f"{number:012}.segment"
 
 
-def damaged(path: Path, base: int, position: int, why: str) -> DataDirectoryError:
-    """The segment `path`, which begins at `base`, is not sound at `position`."""
+def damage_error(path: Path, base: int, position: int, why: str) -> DataDirectoryError:
+    """Returns the error for a segment, beginning at `base`, that is not sound at `position`."""
     return DataDirectoryError(
         f"{path}: the log is damaged at position {position} (byte {HEADER + position - base} of "
         f"the file): {why}. {_ADVICE.format(path.parent)}"
@@ -65,8 +65,8 @@ def damaged(path: Path, base: int, position: int, why: str) -> DataDirectoryErro
 
 
 @contextlib.contextmanager
-def reading(path: Path) -> Iterator[None]:
-    """An OSError becomes a DataDirectoryError that names the file."""
+def translate_read_errors(path: Path) -> Iterator[None]:
+    """Turns an OSError into a DataDirectoryError that names the file."""
     try:
         yield
     except OSError as error:
@@ -80,10 +80,10 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def take_over(path: Path, disk: Disk) -> Found:
-    """Check the directory, which is locked, then make it the caller's.
+    """Checks the directory, which is locked, then makes it the caller's.
 
-    Raises DataDirectoryError when something that was synced is damaged or missing, and the
-    directory is as it was then; Unavailable when the disk is too full to begin.
+    Raises DataDirectoryError when something that was synced is damaged or missing; the
+    directory then stays as it was. Raises Unavailable when the disk is too full to begin.
     """
     try:
         return _take_over(path, disk)
@@ -99,10 +99,12 @@ def _take_over(path: Path, disk: Disk) -> Found:
     mark = file = None
     if "mark" in names:
         mark = _read_mark(path, disk)
-        file = _own_mark(path, disk, names, mark)
-        names = disk.list(path)  # from here on nobody else is acknowledged anything
+        file = _write_own_mark(path, disk, names, mark)
+        names = disk.list(path)  # from here on no earlier owner acknowledges anything
     numbers = sorted(int(found[1]) for name in names if (found := _NAME.fullmatch(name)))
-    segments = _begun(path, disk, [n for n in numbers if mark is None or n >= mark.first])
+    segments = _list_begun_segments(
+        path, disk, [n for n in numbers if mark is None or n >= mark.first]
+    )
     _check_chain(path, segments, mark)
     end = _find_end(path, disk, segments, mark)
 
@@ -110,11 +112,11 @@ def _take_over(path: Path, disk: Disk) -> Found:
         if not segments or not segments[0].number <= number <= segments[-1].number:
             disk.remove(segment_path(path, number))  # trimmed, or never begun
     if segments:
-        _settle(segments[-1], path, disk, end, mark)
+        _settle_segment(segments[-1], path, disk, end, mark)
     number = segments[-1].number + 1 if segments else 1
     mark = Mark(segments[0].number if segments else number, number, end, end)
     if file is None:
-        file = _own_mark(path, disk, names, mark)
+        file = _write_own_mark(path, disk, names, mark)
     else:
         file.pwritev([mark.encode()], 0)
         file.sync()
@@ -133,8 +135,9 @@ def _read_mark(path: Path, disk: Disk) -> Mark:
         file.close()
 
 
-def _own_mark(path: Path, disk: Disk, names: list[str], mark: Mark) -> File:
-    """The mark in a new file under the old name, durable."""
+def _write_own_mark(path: Path, disk: Disk, names: list[str], mark: Mark) -> File:
+    """Replaces the mark durably by one in a new file, which is returned; on a full disk, the
+    old file is."""
     new = path / "mark.new"
     if new.name in names:
         disk.remove(new)
@@ -142,7 +145,7 @@ def _own_mark(path: Path, disk: Disk, names: list[str], mark: Mark) -> File:
         file = disk.create(new, MARK)
     except OSError as error:
         if error.errno in FULL and "mark" in names:
-            return disk.open(path / "mark")  # on a full disk one can still read
+            return disk.open(path / "mark")  # a log on a full disk can still be read
         raise
     file.pwritev([mark.encode()], 0)
     file.sync()
@@ -151,8 +154,8 @@ def _own_mark(path: Path, disk: Disk, names: list[str], mark: Mark) -> File:
     return file
 
 
-def _begun(path: Path, disk: Disk, numbers: list[int]) -> list[Segment]:
-    """The segments with a header; those at the end that have none hold nothing."""
+def _list_begun_segments(path: Path, disk: Disk, numbers: list[int]) -> list[Segment]:
+    """Returns the segments with a header; those at the end that have none hold nothing."""
     found: list[Segment] = []
     for number in numbers:
         name = segment_path(path, number)
@@ -172,7 +175,8 @@ def _begun(path: Path, disk: Disk, numbers: list[int]) -> list[Segment]:
 
 
 def _check_chain(path: Path, segments: list[Segment], mark: Mark | None) -> None:
-    """No segment is missing before the last, and each is as long as the next one says."""
+    """Checks that no segment is missing before the last, and that each is as long as the next one
+    says."""
     if not segments:
         return
     first = segments[0].number if mark is None else mark.first
@@ -183,18 +187,18 @@ def _check_chain(path: Path, segments: list[Segment], mark: Mark | None) -> None
             )
         if mark is not None and number == mark.number and segment.base != mark.base:
             why = f"it should begin at {mark.base}"
-            raise damaged(segment.path(path), segment.base, segment.base, why)
+            raise damage_error(segment.path(path), segment.base, segment.base, why)
     for segment, after in pairwise(segments):
         stop = segment.base + segment.size - HEADER
         if not segment.base < after.base <= stop:
-            raise damaged(
+            raise damage_error(
                 segment.path(path), segment.base, stop, f"it should go on to {after.base}"
             )
 
 
 def _find_end(path: Path, disk: Disk, segments: list[Segment], mark: Mark | None) -> int:
-    """Where the sound records of the last segment end; segments without one are dropped."""
-    end = None  # that of the last segment, once it is known
+    """Returns where the sound records of the last segment end; drops segments without one."""
+    end = None  # of the last segment, where it is known
     if mark is not None and segments and mark.number == segments[-1].number + 1:
         end = mark.base
     while segments:
@@ -202,11 +206,11 @@ def _find_end(path: Path, disk: Disk, segments: list[Segment], mark: Mark | None
         stop = last.base + last.size - HEADER if end is None else end
         file = disk.open(last.path(path))
         reached = last.base
-        for position, record in walk(file, last.base, last.base, stop):
+        for position, record in walk_frames(file, last.base, last.base, stop):
             reached = position + FRAME + len(record)
         file.close()
         if end is not None and reached < end:
-            raise damaged(last.path(path), last.base, reached, f"it should go on to {end}")
+            raise damage_error(last.path(path), last.base, reached, f"it should go on to {end}")
         end = reached
         if end > last.base:
             break
@@ -221,15 +225,15 @@ def _find_end(path: Path, disk: Disk, segments: list[Segment], mark: Mark | None
     return end
 
 
-def _settle(last: Segment, path: Path, disk: Disk, end: int, mark: Mark | None) -> None:
-    """Make durable what was found in the last segment, and cut off the rest.
+def _settle_segment(last: Segment, path: Path, disk: Disk, end: int, mark: Mark | None) -> None:
+    """Makes durable what was found in the last segment, and cuts off the rest.
 
     What lies above the mark is written again: a failed sync may have left it in memory alone,
     where it counts as written.
     """
     start = 0
     if mark is not None and mark.number >= last.number:
-        start = mark.end - last.base  # that is a header's size before what it does not name
+        start = mark.end - last.base  # a header's size before what the mark does not name
     file = disk.open(last.path(path))
     last.size = HEADER + end - last.base
     file.pwritev([file.pread(last.size - start, start)], start)

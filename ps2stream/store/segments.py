@@ -1,7 +1,7 @@
 """An append-only log in segment files: the `Log` of ports.py on a disk.
 
-Appending only buffers; the room for it has been taken before, so that a full disk is met at
-`append`, which refuses, and never at `sync`. After any other error nothing more is written:
+Appending only buffers; room on the disk is reserved before, so a full disk shows at `append`,
+which refuses, and never at `sync`. After any other error nothing more is written:
 what a failed sync left on the disk is only known after a restart (recovery.py).
 """
 
@@ -19,8 +19,15 @@ from typing import Self
 
 from ps2stream.errors import Unavailable
 from ps2stream.store.disk import FULL, Disk, File, Held, OsDisk
-from ps2stream.store.frames import FRAME, HEADER, MAX_FRAME, Header, frames, walk
-from ps2stream.store.recovery import Found, Segment, damaged, reading, segment_path, take_over
+from ps2stream.store.frames import FRAME, HEADER, MAX_FRAME, Header, frames, walk_frames
+from ps2stream.store.recovery import (
+    Found,
+    Segment,
+    damage_error,
+    segment_path,
+    take_over,
+    translate_read_errors,
+)
 
 _BASE = attrgetter("base")
 _READ = 8 << 10  # bytes at first when one record is read
@@ -42,14 +49,14 @@ class SegmentLog:
         self._mark, self._mark_file = found.mark, found.mark_file
         self._synced = self._end = found.end
         self._limit = -1  # where the room of the last segment ends; -1: none may be used
-        self._fresh: dict[int, bytes] = {}  # by position: appended
-        self._writing: dict[int, bytes] = {}  # and those that a sync is at
+        self._fresh: dict[int, bytes] = {}  # appended records, by position
+        self._writing: dict[int, bytes] = {}  # and those that a sync is writing
         self._unsealed: list[Segment] = []  # those not yet written to their end
         self._reader: tuple[Segment, File] | None = None  # the last sealed segment read from
         self._failed = ""
-        self._lock = threading.Lock()  # of all the fields
+        self._lock = threading.Lock()  # guards all the fields
         self._syncing = threading.Lock()  # one sync at a time
-        self._marking = threading.Lock()  # of the mark
+        self._marking = threading.Lock()  # guards the mark
 
     @classmethod
     def open(
@@ -58,7 +65,7 @@ class SegmentLog:
         disk: Disk | None = None,
         segment_bytes: int = 64 << 20,
     ) -> Self:
-        """Open the log in the directory `path`, or make one; new segments take `segment_bytes`
+        """Opens the log in the directory `path`, or makes one; new segments take `segment_bytes`
         at once, or as much as a longer record needs.
 
         All headers, the chain of segments and the last segment with records are checked here,
@@ -81,7 +88,7 @@ class SegmentLog:
             self._failed = self._failed or "it is closed"
             self._limit = -1
             for segment in self._unsealed:
-                segment.file = None  # who reads it at the moment goes on
+                segment.file = None  # a reader that holds it goes on
             self._reader = None
             self._mark_file.close()
             self._held.close()
@@ -115,49 +122,49 @@ class SegmentLog:
             at = bisect_right(self._segments, position, key=_BASE) - 1
             if at < 0 or position >= self._synced:
                 raise KeyError(position)
-            segment, stop = self._segments[at], self._stop(self._segments, at, self._synced)
+            segment, stop = self._segments[at], self._find_stop(self._segments, at, self._synced)
             path = segment.path(self.path)
-            with reading(path):
-                file = segment.file or self._sealed(segment)
-        with reading(path):
-            for _, record in walk(file, segment.base, position, stop, _READ):
+            with translate_read_errors(path):
+                file = segment.file or self._open_sealed(segment)
+        with translate_read_errors(path):
+            for _, record in walk_frames(file, segment.base, position, stop, _READ):
                 return record
-        raise damaged(path, segment.base, position, "no sound record begins there")
+        raise damage_error(path, segment.base, position, "no sound record begins there")
 
     def scan(self, start: int = 0) -> Iterator[tuple[int, bytes]]:
         with self._lock:
             waiting = [*self._writing.items(), *self._fresh.items()]
             segments, synced = self._segments[:], self._synced
-        return self._scan(start, segments, synced, waiting)
+        return self._scan_segments(start, segments, synced, waiting)
 
-    def _scan(
+    def _scan_segments(
         self, start: int, segments: list[Segment], synced: int, waiting: list[tuple[int, bytes]]
     ) -> Iterator[tuple[int, bytes]]:
         for at, segment in enumerate(segments):
-            position, stop = max(start, segment.base), self._stop(segments, at, synced)
+            position, stop = max(start, segment.base), self._find_stop(segments, at, synced)
             if position >= stop:
                 continue
             path = segment.path(self.path)
-            with reading(path):
+            with translate_read_errors(path):
                 with self._lock:
                     if segment.number < self._segments[0].number:
                         continue  # trimmed in the meantime
                     file = segment.file or self._disk.open(path)
-                reached = yield from walk(file, segment.base, position, stop)
+                reached = yield from walk_frames(file, segment.base, position, stop)
             if reached < stop:
-                raise damaged(path, segment.base, reached, "no sound record begins there")
+                raise damage_error(path, segment.base, reached, "no sound record begins there")
         for position, record in waiting:
             if position >= start:
                 yield position, record
 
-    def _sealed(self, segment: Segment) -> File:
+    def _open_sealed(self, segment: Segment) -> File:
         if self._reader is None or self._reader[0] is not segment:
             self._reader = segment, self._disk.open(segment.path(self.path))
         return self._reader[1]
 
     @staticmethod
-    def _stop(segments: list[Segment], at: int, synced: int) -> int:
-        """Where the synced records of a segment end."""
+    def _find_stop(segments: list[Segment], at: int, synced: int) -> int:
+        """Returns where the synced records of a segment end."""
         return min(segments[at + 1].base, synced) if at + 1 < len(segments) else synced
 
     # --- writing -------------------------------------------------------------------
@@ -183,15 +190,15 @@ class SegmentLog:
                 self._fresh = {}
                 todo = self._unsealed[:]
             try:
-                self._write(batch, todo)
+                self._write_batch(batch, todo)
                 self._check_owned()
             except OSError as error:
-                raise self._fail(error) from error
+                raise self._record_failure(error) from error
             except BaseException as error:
-                self._fail(error)  # nobody knows how far it came
+                self._record_failure(error)  # how far it came is unknown
                 raise
             with self._marking, contextlib.suppress(OSError):
-                # One that stays behind is true all the same.
+                # A mark that lags behind is still true.
                 self._set_mark(number=todo[-1].number, base=todo[-1].base, end=end)
             with self._lock:
                 self._synced = end
@@ -222,10 +229,10 @@ class SegmentLog:
                 self._disk.remove(segment.path(self.path))
             self._disk.sync(self.path)
         except OSError as error:
-            raise self._fail(error) from error
+            raise self._record_failure(error) from error
 
     def _begin_segment(self, frame: int) -> None:
-        """Room for a frame of so many bytes at the end, in a new segment."""
+        """Makes room for a frame of so many bytes at the end, in a new segment."""
         self._check_usable()
         if frame > MAX_FRAME:
             raise ValueError(f"record: {frame - FRAME} bytes, more than {MAX_FRAME - FRAME}")
@@ -244,8 +251,8 @@ class SegmentLog:
         self._number += 1
         self._limit = self._end + size - HEADER
 
-    def _write(self, batch: dict[int, bytes], segments: list[Segment]) -> None:
-        """Write and sync the batch. A segment begins when the one before is durable."""
+    def _write_batch(self, batch: dict[int, bytes], segments: list[Segment]) -> None:
+        """Writes and syncs the batch. A segment begins when the one before is durable."""
         positions, records = list(batch), list(batch.values())
         cuts = [bisect_left(positions, s.base) for s in segments[1:]]
         for segment, start, stop in zip(segments, [0, *cuts], [*cuts, len(records)], strict=True):
@@ -275,7 +282,7 @@ class SegmentLog:
         if self._failed:
             raise Unavailable(f"the log {self.path} takes nothing until a restart: {self._failed}")
 
-    def _fail(self, error: BaseException) -> Unavailable:
+    def _record_failure(self, error: BaseException) -> Unavailable:
         with self._lock:
             self._failed, self._limit = str(error) or type(error).__name__, -1
         return Unavailable(f"the log {self.path} cannot be written: {error}")

@@ -1,4 +1,4 @@
-"""Snapshots: arrays by name, as they were when all updates up to an LSN were in them.
+"""Snapshots: arrays by name, as they were when they held all updates up to an LSN.
 
 A cache in a directory of its own, which the ledger can replace at any time: whatever is
 missing, damaged or of another key counts as nothing, and is removed. `arrays.<stamp>` holds
@@ -26,13 +26,13 @@ log = logging.getLogger("ps2stream.store")
 FORMAT = 1
 MANIFEST = "manifest"
 SLICE = 4 << 20  # bytes written, and synced, at a time: no other sync waits long for them
-_LINE = 64  # bytes: what arrays are aligned to
+_LINE = 64  # bytes to which arrays are aligned
 
 
 class Key(NamedTuple):
-    """What must be the same for a snapshot to count: the ledger's identity, the worker's number,
-    the layout of its index; and `route`, of the plan under which the service started, which may
-    also be the one that the snapshot's `serving` was of: what changed it is in the ledger."""
+    """Values that must be the same for a snapshot to count: the ledger's identity, the worker's
+    number, the layout of its index, and `route`, of the plan under which the service started.
+    That may also be the plan of the snapshot's `serving`: what changed it is in the ledger."""
 
     identity: int
     route: int
@@ -41,14 +41,14 @@ class Key(NamedTuple):
     serving: int = 0
 
     def serves(self, asked: Key) -> bool:
-        """Whether a snapshot of this key is one that is asked for."""
+        """Returns whether a snapshot of this key is one that is asked for."""
         same = self._replace(route=asked.route, serving=asked.serving) == asked
         return same and asked.route in (self.route, self.serving)
 
 
 class Snapshots:
     """The last snapshot in a directory, which is this object's alone. Raises DataDirectoryError
-    or OSError when it cannot be had."""
+    or OSError when the directory cannot be locked."""
 
     def __init__(self, folder: Path, disk: Disk | None = None) -> None:
         self._disk: Disk = disk or OsDisk()
@@ -56,40 +56,40 @@ class Snapshots:
         self._lock = self._disk.lock(folder)
 
     def close(self) -> None:
-        """Let others have it; idempotent."""
+        """Releases the directory; idempotent."""
         self._lock.close()
 
     def read(self, key: Key) -> tuple[int, dict[str, Array]] | None:
-        """The LSN and the arrays, whose memory is the caller's; None when there are none."""
+        """Returns the LSN and the arrays, whose memory is the caller's; None without a snapshot."""
         try:
             if MANIFEST not in self._disk.list(self._folder):
-                self._clear()
+                self._remove_others()
                 return None
-            body = _manifest(self._disk.open(self._folder / MANIFEST))
+            body = _read_manifest(self._disk.open(self._folder / MANIFEST))
             if body["format"] != FORMAT or not Key(*body["key"]).serves(key):
                 raise ValueError("it is of another service, plan or version")
             file = self._disk.open(self._folder / body["file"])
-            arrays = {name: _array(file, *what) for name, *what in body["arrays"]}
+            arrays = {name: _read_array(file, *what) for name, *what in body["arrays"]}
             file.close()
         except (OSError, ValueError, KeyError, TypeError) as error:
             log.warning("the snapshot in %s is not used: %s", self._folder, error)
             with contextlib.suppress(OSError):
-                self._clear()
+                self._remove_others()
             return None
         with contextlib.suppress(OSError):
-            self._clear(MANIFEST, body["file"])
+            self._remove_others(MANIFEST, body["file"])
         return int(body["lsn"]), arrays
 
     def write(
         self, key: Key, lsn: int, arrays: Mapping[str, Array], stamp: str, still: Callable[[], bool]
     ) -> int:
-        """Put these in the place of what is there; bytes written. `stamp` was never used before;
-        unless `still` holds at the end, nothing is changed. Raises OSError."""
+        """Replaces the snapshot; returns the bytes of the arrays. `stamp` was never used before;
+        unless `still` holds at the end, nothing changes and 0 is returned. Raises OSError."""
         name = f"arrays.{stamp}"
         new = self._folder / f"{MANIFEST}.{stamp}"
         good = False
         try:
-            size = self._put(key, lsn, arrays, name, new)
+            size = self._write_files(key, lsn, arrays, name, new)
             good = still()
         finally:
             if not good:
@@ -100,21 +100,21 @@ class Snapshots:
             return 0
         self._disk.rename(new, self._folder / MANIFEST)
         self._disk.sync(self._folder)
-        self._clear(MANIFEST, name)
+        self._remove_others(MANIFEST, name)
         return size
 
-    def _put(
+    def _write_files(
         self, key: Key, lsn: int, arrays: Mapping[str, Array], name: str, manifest: Path
     ) -> int:
-        """Write the two files; bytes of the arrays."""
-        size = sum(_padded(a.nbytes) for a in arrays.values())
+        """Writes the two files; returns the bytes of the arrays."""
+        size = sum(_pad_size(a.nbytes) for a in arrays.values())
         file = self._disk.create(self._folder / name, size)
         rows: list[tuple[Any, ...]] = []
         at = 0
         for label, array in arrays.items():
-            crc = _write(file, at, array)
+            crc = _write_array(file, at, array)
             rows.append((label, array.dtype.str, array.shape, at, crc))
-            at += _padded(array.nbytes)
+            at += _pad_size(array.nbytes)
         file.close()
         body = {"format": FORMAT, "key": key, "lsn": lsn, "file": name, "arrays": rows}
         text = json.dumps(body).encode()
@@ -125,8 +125,8 @@ class Snapshots:
         file.close()
         return size
 
-    def _clear(self, *kept: str) -> None:
-        """Remove all but these; the manifest before what it names."""
+    def _remove_others(self, *kept: str) -> None:
+        """Removes all files but these; the manifest before what it names."""
         names = set(self._disk.list(self._folder)) - {"lock", *kept}
         for name in sorted(names, key=lambda name: name != MANIFEST):
             self._disk.remove(self._folder / name)
@@ -135,7 +135,7 @@ class Snapshots:
 
 
 def forget_beyond(folder: Path, lsn: int) -> None:
-    """Remove the snapshots below `folder` that hold more than a ledger which ends at `lsn`: it is
+    """Removes the snapshots below `folder` that hold more than a ledger which ends at `lsn`: it is
     an older copy, and will go on in another way than they did. Raises DataDirectoryError."""
     disk = OsDisk()
     if not folder.is_dir():
@@ -145,7 +145,7 @@ def forget_beyond(folder: Path, lsn: int) -> None:
             if not (where / MANIFEST).exists():
                 continue
             try:
-                good = _manifest(disk.open(where / MANIFEST))["lsn"] <= lsn
+                good = _read_manifest(disk.open(where / MANIFEST))["lsn"] <= lsn
             except (ValueError, KeyError, TypeError):
                 good = False
             if not good:
@@ -155,8 +155,8 @@ def forget_beyond(folder: Path, lsn: int) -> None:
         raise DataDirectoryError(f"{folder} cannot be used: {error.strerror}") from error
 
 
-def _manifest(file: File) -> dict[str, Any]:
-    """Raises OSError; ValueError when it is damaged."""
+def _read_manifest(file: File) -> dict[str, Any]:
+    """Reads a manifest. Raises OSError, and ValueError when it is damaged."""
     raw = file.pread(file.size(), 0)
     file.close()
     if raw[:9] != b"%08x " % zlib.crc32(raw[9:]):
@@ -165,8 +165,8 @@ def _manifest(file: File) -> dict[str, Any]:
     return found
 
 
-def _write(file: File, at: int, array: Array) -> int:
-    """The CRC-32 of what was written."""
+def _write_array(file: File, at: int, array: Array) -> int:
+    """Writes and syncs an array; returns its CRC-32."""
     raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     crc = 0
     for start in range(0, len(raw), SLICE):
@@ -177,8 +177,8 @@ def _write(file: File, at: int, array: Array) -> int:
     return crc
 
 
-def _array(file: File, dtype: str, shape: list[int], at: int, crc: int) -> Array:
-    """Raises OSError; ValueError when it is damaged."""
+def _read_array(file: File, dtype: str, shape: list[int], at: int, crc: int) -> Array:
+    """Reads an array. Raises OSError, and ValueError when it is damaged."""
     kind = np.dtype(dtype)
     size = int(np.prod(shape)) * kind.itemsize
     raw = np.empty(size + _LINE, np.uint8)
@@ -195,5 +195,5 @@ def _array(file: File, dtype: str, shape: list[int], at: int, crc: int) -> Array
     return raw.view(kind).reshape(shape)
 
 
-def _padded(size: int) -> int:
+def _pad_size(size: int) -> int:
     return -(-size // _LINE) * _LINE

@@ -1,4 +1,4 @@
-"""The tables of a ledger in SQL, and how they are read: nothing that is damaged passes."""
+"""The tables of a ledger in SQL, and their reading, which lets nothing damaged pass."""
 
 from __future__ import annotations
 
@@ -20,39 +20,39 @@ PAGE = 64  # batches of the log that are read at a time
 
 
 def log_row(batch: Applied) -> Row:
-    """lsn_from, lsn_to, crc32, blob."""
+    """Returns (lsn_from, lsn_to, crc32, blob)."""
     blob = batch.encode()
     return batch.lsn_from, batch.lsn_to, zlib.crc32(blob), blob
 
 
 def session_row(number: int, name: bytes) -> Row:
-    """number, name, crc32."""
+    """Returns (number, name, crc32)."""
     return number, name, zlib.crc32(name, number & 0xFFFFFFFF)
 
 
 def requests_row(seen: DeleteRequests) -> Row:
-    """lsn_to, crc32, blob."""
+    """Returns (lsn_to, crc32, blob)."""
     blob = seen.encode()
     return int(seen.lsn[-1]), zlib.crc32(blob), blob
 
 
 def answer_row(answer: Answer) -> Row:
-    """dispatcher, epoch, seq, settled, crc32, blob."""
+    """Returns (dispatcher, epoch, seq, settled, crc32, blob)."""
     return _answer_row(*answer[:4], answer.decision.encode())
 
 
 def epoch_row(role: str, index: int, epoch: int) -> Row:
-    """role, number, epoch, crc32."""
+    """Returns (role, number, epoch, crc32)."""
     return role, index, epoch, zlib.crc32(f"{role}.{index}.{epoch}".encode())
 
 
 def meta_row(key: str, value: str) -> Row:
-    """key, value, crc32."""
+    """Returns (key, value, crc32)."""
     return key, value, zlib.crc32(value.encode())
 
 
 def notes_row(notes: Mapping[str, LogNote]) -> Row:
-    """key, value, crc32 of what is known of the logs."""
+    """Returns (key, value, crc32) of what is known of the logs."""
     return meta_row("logs", json.dumps(notes))
 
 
@@ -62,7 +62,7 @@ def _answer_row(dispatcher: int, epoch: int, seq: int, settled: int, blob: bytes
 
 
 class Tables(abc.ABC):
-    """The reading half of a Store. `place` names it in errors, `FORMAT` is the one that this
+    """The reading half of a Store. `place` names it in errors; `FORMAT` is the format that this
     version reads and writes."""
 
     FORMAT: ClassVar[int]
@@ -71,73 +71,77 @@ class Tables(abc.ABC):
         self.place = place
 
     @abc.abstractmethod
-    def _select(self, query: str, *values: int) -> Iterable[Row]:
-        """All rows. Raises DataDirectoryError when they cannot be read."""
+    def _select_rows(self, query: str, *values: int) -> Iterable[Row]:
+        """Returns all rows. Raises DataDirectoryError when they cannot be read."""
 
     def sessions(self) -> list[tuple[int, bytes]]:
-        found = list(self._select("SELECT number, name, crc32 FROM sessions ORDER BY number"))
+        found = list(self._select_rows("SELECT number, name, crc32 FROM sessions ORDER BY number"))
         for row in found:
-            self._check(row == session_row(*row[:2]), f"session {row[0]}")
+            self._check_sound(row == session_row(*row[:2]), f"session {row[0]}")
         return [(number, name) for number, name, _ in found]
 
     def replay(self, after: int = 0) -> Iterator[Applied]:
         first = "SELECT coalesce(max(lsn_from), 1) FROM log WHERE lsn_from <= $1"
         page = "SELECT lsn_from, lsn_to, crc32, blob FROM log WHERE lsn_from >= $1 "
         page += f"ORDER BY lsn_from LIMIT {PAGE}"
-        [(start,)] = self._select(first, after + 1)
-        while rows := list(self._select(page, start)):
+        [(start,)] = self._select_rows(first, after + 1)
+        while rows := list(self._select_rows(page, start)):
             for lsn_from, lsn_to, crc, blob in rows:
                 where = f"the log at LSN {start}"
-                self._check(zlib.crc32(blob) == crc, where)
-                batch = self._decoded(Applied, blob, where)
+                self._check_sound(zlib.crc32(blob) == crc, where)
+                batch = self._decode_frame(Applied, blob, where)
                 same = (batch.lsn_from, batch.lsn_to) == (lsn_from, lsn_to)
-                self._check(same and lsn_from == start <= lsn_to, where)
+                self._check_sound(same and lsn_from == start <= lsn_to, where)
                 start = lsn_to + 1
                 if lsn_to > after:
                     yield batch
 
     def requests(self) -> Iterator[DeleteRequests]:
-        for lsn, crc, blob in self._select("SELECT lsn_to, crc32, blob FROM requests ORDER BY 1"):
+        for lsn, crc, blob in self._select_rows(
+            "SELECT lsn_to, crc32, blob FROM requests ORDER BY 1"
+        ):
             where = f"the requests at LSN {lsn}"
-            self._check(zlib.crc32(blob) == crc, where)
-            seen = self._decoded(DeleteRequests, blob, where)
-            self._check(seen.lsn[-1:].tolist() == [lsn], where)
+            self._check_sound(zlib.crc32(blob) == crc, where)
+            seen = self._decode_frame(DeleteRequests, blob, where)
+            self._check_sound(seen.lsn[-1:].tolist() == [lsn], where)
             yield seen
 
     def answers(self) -> list[Answer]:
         out: list[Answer] = []
         query = "SELECT dispatcher, epoch, seq, settled, crc32, blob FROM answers ORDER BY 1, 2, 3"
-        for row in self._select(query):
+        for row in self._select_rows(query):
             dispatcher, epoch, seq, settled, _, blob = row
             where = f"the answer {dispatcher}.{epoch}.{seq}"
-            self._check(row == _answer_row(dispatcher, epoch, seq, settled, blob), where)
-            decision = self._decoded(UpdateDecision, blob, where)
+            self._check_sound(row == _answer_row(dispatcher, epoch, seq, settled, blob), where)
+            decision = self._decode_frame(UpdateDecision, blob, where)
             out.append(Answer(dispatcher, epoch, seq, settled, decision))
         return out
 
     def log_notes(self) -> dict[str, LogNote] | None:
         query = "SELECT key, value, crc32 FROM meta WHERE key = 'logs'"
-        for row in self._select(query):
-            self._check(row == meta_row(*row[:2]), "meta 'logs'")
+        for row in self._select_rows(query):
+            self._check_sound(row == meta_row(*row[:2]), "meta 'logs'")
             found: dict[str, list[int]] = json.loads(row[1])
             return {name: LogNote(*note) for name, note in found.items()}
         return None
 
-    def _epochs(self) -> list[tuple[str, int, int]]:
-        """role, index, epoch."""
-        found = list(self._select("SELECT role, number, epoch, crc32 FROM epochs"))
+    def _read_epochs(self) -> list[tuple[str, int, int]]:
+        """Returns (role, index, epoch) of all."""
+        found = list(self._select_rows("SELECT role, number, epoch, crc32 FROM epochs"))
         for row in found:
-            self._check(row == epoch_row(*row[:3]), f"the epoch of {row[0]} {row[1]}")
+            self._check_sound(row == epoch_row(*row[:3]), f"the epoch of {row[0]} {row[1]}")
         return [row[:3] for row in found]
 
-    def _meta(self, analysis: str) -> tuple[int, int]:
-        """Watermark and identity. Raises DataDirectoryError, also when what is stored has
+    def _read_meta(self, analysis: str) -> tuple[int, int]:
+        """Returns watermark and identity. Raises DataDirectoryError, also when what is stored has
         another format or was made with another text analysis."""
-        found = list(self._select("SELECT key, value, crc32 FROM meta"))
+        found = list(self._select_rows("SELECT key, value, crc32 FROM meta"))
         for row in found:
-            self._check(row == meta_row(*row[:2]), f"meta {row[0]!r}")
+            self._check_sound(row == meta_row(*row[:2]), f"meta {row[0]!r}")
         meta = {key: value for key, value, _ in found}
-        self._check({"format", "analysis"} <= meta.keys() and meta["format"].isdigit(), "meta")
+        self._check_sound(
+            {"format", "analysis"} <= meta.keys() and meta["format"].isdigit(), "meta"
+        )
         if (old := int(meta["format"])) != self.FORMAT:
             age = "newer" if old > self.FORMAT else "older"
             raise DataDirectoryError(
@@ -145,7 +149,7 @@ class Tables(abc.ABC):
                 "version reads; use the version that wrote it, or another place"
             )
         for key in ("watermark", "identity"):
-            self._check(meta.get(key, "").isdigit(), "meta")
+            self._check_sound(meta.get(key, "").isdigit(), "meta")
         if json.loads(meta["analysis"]) != json.loads(analysis):
             raise DataDirectoryError(
                 f"{self.place} was made with the text analysis {meta['analysis']}, not {analysis}; "
@@ -153,15 +157,15 @@ class Tables(abc.ABC):
             )
         return int(meta["watermark"]), int(meta["identity"])
 
-    def _decoded(self, kind: type[Kind], blob: bytes, what: str) -> Kind:
+    def _decode_frame(self, kind: type[Kind], blob: bytes, what: str) -> Kind:
         try:
             return kind.decode(blob)
         except FrameError as error:
-            raise self._damaged(what) from error
+            raise self._damage_error(what) from error
 
-    def _check(self, good: bool, what: str) -> None:
+    def _check_sound(self, good: bool, what: str) -> None:
         if not good:
-            raise self._damaged(what)
+            raise self._damage_error(what)
 
-    def _damaged(self, what: str) -> DataDirectoryError:
+    def _damage_error(self, what: str) -> DataDirectoryError:
         return DataDirectoryError(f"{self.place}: {what} is damaged; restore a copy")

@@ -10,15 +10,15 @@ from typing import Self
 from ps2stream.errors import DataDirectoryError, Unavailable
 from ps2stream.protocol import tokens
 from ps2stream.protocol.tokens import Token
-from ps2stream.store.directory import lock, replace_file
+from ps2stream.store.directory import lock_directory, replace_file
 
 NAME = "tokens"
 _HEAD = b"ps2stream tokens 1 %08x\n"
 
 
 def read(directory: Path) -> list[Token]:
-    """The tokens; none without the file, so that its loss locks everyone out and lets nobody
-    in. Raises DataDirectoryError when it is damaged."""
+    """Returns the tokens; none without the file, so that its loss locks everyone out and lets
+    nobody in. Raises DataDirectoryError when it is damaged."""
     path = directory / NAME
     try:
         raw = path.read_bytes()
@@ -36,7 +36,8 @@ def read(directory: Path) -> list[Token]:
 
 
 def write(directory: Path, held: Sequence[Token]) -> None:
-    """Durable when it returns. Raises Unavailable, with the old file in its place."""
+    """Replaces the tokens; durable when it returns. Raises Unavailable, with the old file in its
+    place."""
     path = directory / NAME
     body = tokens.encode(held)
     try:
@@ -46,7 +47,7 @@ def write(directory: Path, held: Sequence[Token]) -> None:
 
 
 class KeepsTokens:
-    """The part of a Store that its data directory keeps in the file."""
+    """The part of a Store that keeps tokens in the file of its data directory."""
 
     path: Path
 
@@ -64,7 +65,7 @@ class TokenStore(KeepsTokens):
         """Makes the directory if need be. Raises DataDirectoryError, also when a service
         runs on it."""
         self.path = path
-        self._lock = lock(path)
+        self._lock = lock_directory(path)
 
     def __enter__(self) -> Self:
         return self

@@ -27,10 +27,10 @@ from ps2stream.web.hub import Hub
 STATIC = Path(__file__).parent / "static"
 BODY_BYTES = 256 << 10
 PAUSE_S = 0.15
-"""Between two events of a page."""
+"""Pause between two events of a page."""
 BEAT_S = 10.0
 WRITE_S = 30.0
-"""A page that takes nothing for so long is let go of."""
+"""Time after which a page that takes nothing is disconnected."""
 STATUS: tuple[tuple[type[Exception], int], ...] = (
     (InvalidArgument, 400),
     (Unauthenticated, 502),
@@ -43,10 +43,10 @@ STATUS: tuple[tuple[type[Exception], int], ...] = (
 )
 
 
-def application(hub: Hub, gate: Gate) -> web.Application:
-    """The page of `hub` behind `gate`."""
+def build_application(hub: Hub, gate: Gate) -> web.Application:
+    """Returns the application that serves the page of `hub` behind `gate`."""
     site = Site(hub)
-    app = web.Application(middlewares=[gate.middleware, _told], client_max_size=BODY_BYTES)
+    app = web.Application(middlewares=[gate.middleware, _report_errors], client_max_size=BODY_BYTES)
     app.add_routes(
         [
             web.get("/", site.index),
@@ -62,14 +62,14 @@ def application(hub: Hub, gate: Gate) -> web.Application:
 
 
 class Site:
-    """The handlers."""
+    """Handlers of the page's requests."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._streams: set[asyncio.Task[Any]] = set()
 
     async def shutdown(self, _: web.Application) -> None:
-        """End the streams of events."""
+        """Ends the streams of events."""
         for task in tuple(self._streams):
             task.cancel()
 
@@ -80,15 +80,15 @@ class Site:
         return web.json_response(self._hub.plan)
 
     async def insert(self, request: web.Request) -> web.StreamResponse:
-        """{"expression": text, "region": null, a Rect, a Circle or GeoJSON}."""
-        body = await _body(request)
+        """Inserts {"expression": text, "region": null, a Rect, a Circle or GeoJSON}."""
+        body = await _read_body(request)
         if unknown := sorted(set(body) - {"expression", "region"}):
-            _bad(unknown[0], "is not a field of a query")
+            _reject_field(unknown[0], "is not a field of a query")
         expression, region = body.get("expression", ""), body.get("region")
         if not isinstance(expression, str):
-            _bad("expression", "is not a text")
+            _reject_field("expression", "is not a text")
         if not isinstance(region, dict | None):
-            _bad("region", "is neither null nor an object")
+            _reject_field("region", "is neither null nor an object")
         return web.json_response(await self._hub.own.insert(expression, region), status=201)
 
     async def drop(self, request: web.Request) -> web.StreamResponse:
@@ -96,9 +96,9 @@ class Site:
         return web.json_response({})
 
     async def events(self, request: web.Request) -> web.StreamResponse:
-        """Server-sent events, each one JSON object: what is new of what the hub tells."""
+        """Sends server-sent events, each one JSON object: what is new from the hub."""
         page = self._hub.join()
-        # It begins before the gate could add its headers.
+        # The response begins before the gate could add its headers.
         response = web.StreamResponse(headers=HEADERS | {"Content-Type": "text/event-stream"})
         task = asyncio.current_task()
         assert task is not None
@@ -106,16 +106,16 @@ class Site:
         try:
             await response.prepare(request)
             with contextlib.suppress(ConnectionError, TimeoutError):
-                await _write(response, b"retry: 1000\n\n")
+                await _write_data(response, b"retry: 1000\n\n")
                 while True:
                     try:
                         async with asyncio.timeout(BEAT_S):
-                            told = await page.take()
+                            event = await page.take()
                     except TimeoutError:
-                        await _write(response, b": beat\n\n")
+                        await _write_data(response, b": beat\n\n")
                         continue
-                    data = json.dumps(told, ensure_ascii=False, separators=(",", ":"))
-                    await _write(response, f"data: {data}\n\n".encode("utf-8", "replace"))
+                    data = json.dumps(event, ensure_ascii=False, separators=(",", ":"))
+                    await _write_data(response, f"data: {data}\n\n".encode("utf-8", "replace"))
                     await asyncio.sleep(PAUSE_S)
         finally:
             self._streams.discard(task)
@@ -123,45 +123,47 @@ class Site:
         return response
 
 
-async def _write(response: web.StreamResponse, data: bytes) -> None:
+async def _write_data(response: web.StreamResponse, data: bytes) -> None:
     async with asyncio.timeout(WRITE_S):
         await response.write(data)
 
 
-async def _body(request: web.Request) -> dict[str, Any]:
+async def _read_body(request: web.Request) -> dict[str, Any]:
     if request.content_type != "application/json":
-        _bad("request", "is not of the type application/json")
+        _reject_field("request", "is not of the type application/json")
     try:
-        body = json.loads(await request.read(), parse_constant=_not_finite)
+        body = json.loads(await request.read(), parse_constant=_reject_constant)
     except (ValueError, RecursionError) as error:
-        _bad("request", f"is not JSON: {error}")
+        _reject_field("request", f"is not JSON: {error}")
     if not isinstance(body, dict):
-        _bad("request", "is not an object")
+        _reject_field("request", "is not an object")
     return body
 
 
-def _not_finite(name: str) -> NoReturn:
+def _reject_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a number of JSON")
 
 
-def _bad(field: str, problem: str) -> NoReturn:
+def _reject_field(field: str, problem: str) -> NoReturn:
     raise InvalidArgument([Violation(field, problem)])
 
 
 @web.middleware
-async def _told(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Errors as JSON, with the fields that are to blame."""
+async def _report_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answers errors as JSON, with the fields that they concern."""
     try:
         return await handler(request)
     except web.HTTPException as error:
-        return _error(error.status, f"{request.path}: {error.reason.lower()}")
+        return _build_error(error.status, f"{request.path}: {error.reason.lower()}")
     except (Ps2StreamError, TimeoutError) as error:
         status = next(status for kind, status in STATUS if isinstance(error, kind))
         message = str(error) or "the service did not answer in time"
         fields = [v._asdict() for v in getattr(error, "violations", ())]
-        return _error(status, message, fields)
+        return _build_error(status, message, fields)
 
 
-def _error(status: int, message: str, fields: list[dict[str, str]] | None = None) -> web.Response:
+def _build_error(
+    status: int, message: str, fields: list[dict[str, str]] | None = None
+) -> web.Response:
     body = {"error": {"message": message, "violations": fields or []}}
     return web.json_response(body, status=status)

@@ -1,8 +1,8 @@
-"""Who may use the page: nobody from another origin, and strangers only where there are none.
+"""Access to the page: other origins are refused, and strangers need a key.
 
-The map acts for whoever started it. Where others could reach it - off loopback, or when it
-holds a token that other users of this machine lack - the page asks for a key, which the
-command prints as part of a link and the browser then keeps as a cookie.
+The map acts for whoever started it. Where others could reach it off loopback, or when it holds
+a token that other users of this machine lack, the page asks for a key. The command prints the
+key as part of a link, and the browser then keeps it as a cookie.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ READS = ("GET", "HEAD")
 
 
 class Gate:
-    """The first to see each request. key "": none is asked for."""
+    """The middleware that sees each request first; with the key "" none is asked for."""
 
     def __init__(self, host: str, key: str, secure: bool) -> None:
         self.key = key
@@ -40,52 +40,52 @@ class Gate:
 
     @property
     def cookie(self) -> str:
-        """Its name; cookies do not tell ports apart."""
+        """Name of the cookie, with the port, as cookies do not tell ports apart."""
         return f"ps2stream-map-{self.port}"
 
     @web.middleware
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        found = self._refused(request) or self._entered(request)
+        found = self._refuse_foreign(request) or self._check_key(request)
         response = await handler(request) if found is None else found
         if not response.prepared:
             response.headers.update(HEADERS)
         return response
 
-    def _refused(self, request: web.Request) -> web.Response | None:
-        # A name that was made to lead here is somebody else's page.
-        if self._local and request.host not in self._names():
-            return _plain(421, f"{request.host!r} is not this page's address")
+    def _refuse_foreign(self, request: web.Request) -> web.Response | None:
+        # A foreign name that was made to resolve to this address is somebody else's page.
+        if self._local and request.host not in self._list_hosts():
+            return _build_plain(421, f"{request.host!r} is not this page's address")
         origin = f"{'https' if self._secure else 'http'}://{request.host}"
         same = request.headers.get("Origin") in (None, origin)
         site = request.headers.get("Sec-Fetch-Site", "none")
         reading = request.method in READS
         navigation = reading and request.headers.get("Sec-Fetch-Mode") == "navigate"
         if not same or not (site in ("none", "same-origin") or navigation):
-            return _plain(403, "requests of other pages are refused")
+            return _build_plain(403, "requests of other pages are refused")
         return None
 
-    def _entered(self, request: web.Request) -> web.Response | None:
-        """None for who has the key; else the way in, or no way."""
-        if not self.key or _equal(request.cookies.get(self.cookie, ""), self.key):
+    def _check_key(self, request: web.Request) -> web.Response | None:
+        """Returns None for a request that has the key; else the answer that sets it, or refuses."""
+        if not self.key or _is_equal(request.cookies.get(self.cookie, ""), self.key):
             return None
-        given = request.query.get("key", "") if request.path == "/" else ""
-        if not (request.method in READS and _equal(given, self.key)):
-            return _plain(401, STRANGER)
+        offered = request.query.get("key", "") if request.path == "/" else ""
+        if not (request.method in READS and _is_equal(offered, self.key)):
+            return _build_plain(401, STRANGER)
         response = web.Response(status=303, headers={"Location": "/"})
         response.set_cookie(
             self.cookie, self.key, path="/", httponly=True, samesite="Strict", secure=self._secure
         )
         return response
 
-    def _names(self) -> list[str]:
+    def _list_hosts(self) -> list[str]:
         hosts = ("127.0.0.1", "localhost", "[::1]")
         usual = self.port == (443 if self._secure else 80)
         return [f"{host}:{self.port}" for host in hosts] + list(hosts) * usual
 
 
-def _equal(given: str, key: str) -> bool:
-    return hmac.compare_digest(given.encode(), key.encode())
+def _is_equal(offered: str, key: str) -> bool:
+    return hmac.compare_digest(offered.encode(), key.encode())
 
 
-def _plain(status: int, text: str) -> web.Response:
+def _build_plain(status: int, text: str) -> web.Response:
     return web.Response(status=status, text=text)

@@ -1,4 +1,4 @@
-"""What waits for a page: bounded, so that one that reads slowly misses some and holds up none."""
+"""Events that wait for a page, bounded: a slow page misses some and holds up no other."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from collections import deque
 from typing import Any
 
 LISTS = {"objects": 100, "matches": 100, "own": 200, "queries": 2000, "seconds": 10}
-"""What is told as a list, and how many of each may wait; of all else the newest counts."""
-Told = dict[str, Any]
+"""Values that are sent as lists, and how many of each may wait; of others the newest counts."""
+PageEvent = dict[str, Any]
 
 
 class Mailbox:
-    """Between the hub, which must not wait, and the stream of one page."""
+    """Events between the hub, which must not wait, and the stream of one page."""
 
     def __init__(self) -> None:
         self.dropped = 0
         self._lists = {name: deque[Any](maxlen=most) for name, most in LISTS.items()}
-        self._values: Told = {}
+        self._values: PageEvent = {}
         self._filled = asyncio.Event()
 
     def __len__(self) -> int:
         return sum(map(len, self._lists.values())) + len(self._values)
 
-    def put(self, told: Told) -> None:
-        """Any of LISTS, and other values by name."""
-        for name, value in told.items():
+    def put(self, event: PageEvent) -> None:
+        """Adds an event: any of LISTS, and other values by name."""
+        for name, value in event.items():
             if name not in LISTS:
                 self._values[name] = value
                 continue
@@ -35,12 +35,12 @@ class Mailbox:
             waiting.extend(value)
         self._filled.set()
 
-    async def take(self) -> Told:
-        """All that waits, once something does; with the number of those dropped so far."""
+    async def take(self) -> PageEvent:
+        """Returns all that waits, once something does, with the number of items dropped so far."""
         await self._filled.wait()
         self._filled.clear()
-        told = self._values | {name: list(d) for name, d in self._lists.items() if d}
+        event = self._values | {name: list(d) for name, d in self._lists.items() if d}
         self._values = {}
         for waiting in self._lists.values():
             waiting.clear()
-        return told | {"dropped": self.dropped}
+        return event | {"dropped": self.dropped}

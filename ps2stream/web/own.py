@@ -13,7 +13,7 @@ from ps2stream.client.async_client import AsyncClient
 from ps2stream.client.matches import Match
 from ps2stream.client.requests import Query
 from ps2stream.errors import NotFound, Ps2StreamError, ResourceExhausted
-from ps2stream.web.mailbox import Told
+from ps2stream.web.mailbox import PageEvent
 from ps2stream.web.shapes import Feature, on_globe, query_feature
 
 MAX_OWN = 100
@@ -23,32 +23,32 @@ LEAVE_S = 3.0
 
 
 class Own:
-    """The session `name`; without one it is new, and its queries go when the map ends."""
+    """The session `name`; without a name a new one, whose queries go when the map ends."""
 
     def __init__(self, client: AsyncClient, name: str | None) -> None:
         self.session = name or f"map-{secrets.token_hex(4)}"
-        self.tell: Callable[[Told], None] = lambda _: None
+        self.tell: Callable[[PageEvent], None] = lambda _: None
         self._client = client
         self._lasting = name is not None
         self._queries: dict[str, Feature] = {}
-        self._drawn = asyncio.Event()  # a session is made when it is needed
+        self._drawn = asyncio.Event()  # set when the session is needed, and so made
 
     def has(self, id: str) -> bool:
-        """Whether it was drawn here."""
+        """Returns whether the query was drawn here."""
         return id in self._queries
 
     def features(self) -> list[Feature]:
-        """All of them."""
+        """Returns all queries that were drawn here."""
         return list(self._queries.values())
 
     async def find(self) -> None:
-        """Take up what the session has from before."""
+        """Fetches the queries that the session has from before."""
         async for query in self._client.list(self.session):
             self._queries[query.id] = query_feature(query, True)
             self._drawn.set()
 
     async def insert(self, expression: str, region: Any) -> Feature:
-        """Insert a query; in canonical form. Raises the service's errors."""
+        """Inserts a query; returns it in canonical form. Raises the service's errors."""
         if len(self._queries) >= MAX_OWN:
             raise ResourceExhausted(f"{MAX_OWN} queries are drawn, the limit; drop one first")
         id = f"{self.session}-{secrets.token_hex(4)}"
@@ -60,7 +60,7 @@ class Own:
         return self._queries[id]
 
     async def drop(self, id: str) -> None:
-        """Delete a query of the map. Raises NotFound, also for those of others."""
+        """Deletes a query of the map. Raises NotFound, also for queries of others."""
         if id not in self._queries:
             raise NotFound(f"the map has no query {id!r}")
         with contextlib.suppress(NotFound):  # somebody else has dropped it
@@ -69,20 +69,20 @@ class Own:
         self.tell({"mine": self.features()})
 
     async def receive(self) -> None:
-        """Tell the matches, until cancelled."""
+        """Sends the matches on, until cancelled."""
         await self._drawn.wait()
         while True:
             try:
                 async with self._client.subscribe(self.session) as matches:
                     async for match in matches:
                         if self.has(match.query_id):  # and not one that was just dropped
-                            self.tell({"own": [_match(match)]})
+                            self.tell({"own": [_describe_match(match)]})
             except (Ps2StreamError, TimeoutError):
-                pass  # the link says why
+                pass  # the hub's link says why
             await asyncio.sleep(LOST_S)
 
     async def leave(self) -> None:
-        """The map ends."""
+        """Deletes the queries of a session that ends with the map."""
         if self._lasting:
             return
         try:
@@ -93,7 +93,7 @@ class Own:
             pass  # the service is away
 
 
-def _match(match: Match) -> Told:
+def _describe_match(match: Match) -> PageEvent:
     return {
         "id": match.object_id,
         "query": match.query_id,

@@ -17,7 +17,7 @@ from aiohttp import web
 from ps2stream.client.async_client import AsyncClient
 from ps2stream.errors import InvalidArgument, Violation
 from ps2stream.security import is_loopback
-from ps2stream.web.app import application
+from ps2stream.web.app import build_application
 from ps2stream.web.gate import Gate
 from ps2stream.web.hub import Hub
 from ps2stream.web.own import Own
@@ -26,8 +26,8 @@ PATIENCE_S = 10.0
 
 
 class Options(NamedTuple):
-    """Where the page is served; session None: a new one, whose queries go with the map; also:
-    other dispatchers, whose objects are shown, too."""
+    """Options of a map: where the page is served; session None: a new one, whose queries go with
+    the map; also: other dispatchers, whose objects are shown, too."""
 
     host: str = "127.0.0.1"
     port: int = 7080
@@ -46,7 +46,7 @@ class Running(NamedTuple):
 
 @contextmanager
 def serving(target: str, access: Mapping[str, Any], options: Options) -> Iterator[Running]:
-    """Serve the map of the service at `target` within the block; `access` as the client's
+    """Serves the map of the service at `target` within the block; `access` as the client's
     parameters. Raises InvalidArgument for what cannot be served."""
     check(options)
     ready = threading.Event()
@@ -56,7 +56,7 @@ def serving(target: str, access: Mapping[str, Any], options: Options) -> Iterato
     async def run() -> None:
         done = asyncio.Event()
         stop.append((asyncio.get_running_loop(), done))
-        async with opened(target, access, options) as running:
+        async with open_map(target, access, options) as running:
             outcome.append(running)
             ready.set()
             await done.wait()
@@ -85,13 +85,13 @@ def serving(target: str, access: Mapping[str, Any], options: Options) -> Iterato
 
 
 @asynccontextmanager
-async def opened(
+async def open_map(
     target: str, access: Mapping[str, Any], options: Options
 ) -> AsyncIterator[Running]:
-    """The same on the loop that runs."""
+    """Serves the map on the running loop; see `serving`."""
     secret = any(access.get(name) for name in ("token", "tls_cert"))
     key = secrets.token_urlsafe(24) if secret or not is_loopback(options.host) else ""
-    trust = _trust(options)
+    trust = _build_tls(options)
     async with AsyncExitStack() as stack:
         client, *others = [
             await stack.enter_async_context(AsyncClient(at, **{"timeout": PATIENCE_S, **access}))
@@ -102,13 +102,13 @@ async def opened(
         hub = Hub(client, own, others)
         if options.session is not None:
             await own.find()
-        runner = web.AppRunner(application(hub, gate), access_log=None, shutdown_timeout=1.0)
+        runner = web.AppRunner(build_application(hub, gate), access_log=None, shutdown_timeout=1.0)
         await runner.setup()
         try:
             site = web.TCPSite(runner, options.host, options.port, ssl_context=trust)
-            await _listen(site, options)
+            await _start_listening(site, options)
             gate.port = runner.addresses[0][1]
-            yield Running(_url(options.host, gate, trust is not None), hub)
+            yield Running(_build_url(options.host, gate, trust is not None), hub)
         finally:
             await runner.cleanup()
             await hub.close()
@@ -116,21 +116,23 @@ async def opened(
 
 
 def check(options: Options) -> None:
-    """Raises InvalidArgument, naming the option."""
+    """Checks the options. Raises InvalidArgument, naming the option."""
     try:
         local = is_loopback(options.host)
     except ValueError:
-        raise _bad("--host", f"{options.host!r} is not an IP address or localhost") from None
+        raise _option_error(
+            "--host", f"{options.host!r} is not an IP address or localhost"
+        ) from None
     if (options.https_cert is None) != (options.https_key is None):
-        raise _bad("--https-cert", "comes with --https-key, and it with --https-cert")
+        raise _option_error("--https-cert", "comes with --https-key, and it with --https-cert")
     if not local and options.https_cert is None:
-        raise _bad(
+        raise _option_error(
             "--host",
             f"{options.host} is not a loopback address, which needs --https-cert and --https-key",
         )
 
 
-def _trust(options: Options) -> ssl.SSLContext | None:
+def _build_tls(options: Options) -> ssl.SSLContext | None:
     if options.https_cert is None or options.https_key is None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -139,24 +141,24 @@ def _trust(options: Options) -> ssl.SSLContext | None:
         context.load_cert_chain(options.https_cert, options.https_key, password="")
     except OSError as error:  # ssl.SSLError is one
         why = error.strerror or str(error)
-        raise _bad("--https-cert, --https-key", f"cannot be used: {why}") from None
+        raise _option_error("--https-cert, --https-key", f"cannot be used: {why}") from None
     return context
 
 
-async def _listen(site: web.TCPSite, options: Options) -> None:
+async def _start_listening(site: web.TCPSite, options: Options) -> None:
     try:
         await site.start()
     except OSError as error:
         taken = error.errno == errno.EADDRINUSE
         why = "is in use" if taken else f"cannot be opened: {error.strerror}"
-        raise _bad("--port", f"{options.port} on {options.host} {why}") from None
+        raise _option_error("--port", f"{options.port} on {options.host} {why}") from None
 
 
-def _url(host: str, gate: Gate, secure: bool) -> str:
+def _build_url(host: str, gate: Gate, secure: bool) -> str:
     name = f"[{host}]" if ":" in host else host
     key = f"?key={gate.key}" if gate.key else ""
     return f"http{'s' * secure}://{name}:{gate.port}/{key}"
 
 
-def _bad(field: str, problem: str) -> InvalidArgument:
+def _option_error(field: str, problem: str) -> InvalidArgument:
     return InvalidArgument([Violation(field, problem)])

@@ -20,26 +20,27 @@ from ps2stream.space.regions import Circle, Polygon, Rect, Region
 CORNERS = 48
 EARTH_KM = 6371.0088
 _NEARLY = math.radians(90 - 1e-6)
-"""At a pole itself there are no bearings."""
+"""Largest latitude of a centre, in radians: at a pole itself there are no bearings."""
 MAX_BOXES = 4000
 """Boxes of a plan's picture; a finer plan is drawn coarser."""
 Feature = dict[str, Any]
 
 
 def query_feature(query: Query, own: bool) -> Feature:
-    """A query with its region; no geometry where that is the world."""
+    """Returns a query as a feature with its region; no geometry where that is the world."""
     properties = {"id": query.id, "expression": query.expression, "session": query.session}
     return {
         "type": "Feature",
         "properties": properties | {"own": own},
-        "geometry": _geometry(query.region),
+        "geometry": _draw_region(query.region),
     }
 
 
 def on_globe(region: Any) -> Any:
-    """A polygon in GeoJSON whose longitudes go on beyond 180 degrees, cut at the antimeridian as
-    RFC 7946 wants it, and with corners on edges of more than 180 degrees, which go as they are
-    drawn; all else as it is. Raises InvalidArgument for one that cannot be cut."""
+    """Returns a region as it lies on the globe. A polygon in GeoJSON whose longitudes go on beyond
+    180 degrees is cut at the antimeridian, as RFC 7946 wants it, and edges of more than 180
+    degrees get corners, so that they go as they are drawn; all else stays as it is. Raises
+    InvalidArgument for a polygon that cannot be cut."""
     if not isinstance(region, dict) or region.get("type") != "Polygon":
         return region
     try:
@@ -66,40 +67,41 @@ def on_globe(region: Any) -> Any:
     return cut
 
 
-def _geometry(region: Region | None) -> dict[str, Any] | None:
+def _draw_region(region: Region | None) -> dict[str, Any] | None:
     match region:
         case Rect():
             east = region.lon_max + 360 * (region.lon_min > region.lon_max)
-            return _box(region.lon_min, region.lat_min, east, region.lat_max)
+            return _draw_box(region.lon_min, region.lat_min, east, region.lat_max)
         case Circle():
-            return {"type": "Polygon", "coordinates": _circle(region)}
+            return {"type": "Polygon", "coordinates": _draw_circle(region)}
         case Polygon():
             found: dict[str, Any] = region.to_json()
             return found
     return None
 
 
-def _box(west: float, south: float, east: float, north: float) -> dict[str, Any]:
+def _draw_box(west: float, south: float, east: float, north: float) -> dict[str, Any]:
     ring = [[west, south], [east, south], [east, north], [west, north], [west, south]]
     return {"type": "Polygon", "coordinates": [ring]}
 
 
-def _circle(circle: Circle) -> list[list[list[float]]]:
-    """Rings around what is within the radius; longitudes go on beyond 180 degrees."""
+def _draw_circle(circle: Circle) -> list[list[list[float]]]:
+    """Returns rings around what is within the radius; longitudes go on beyond 180 degrees."""
     lat, reach = math.radians(circle.lat), circle.radius_km / EARTH_KM
     north, south = reach >= math.pi / 2 - lat, reach >= math.pi / 2 + lat
     if north and south:  # all but a circle around the other side of the earth
-        (world,) = _box(circle.lon, -90, circle.lon + 360, 90)["coordinates"]
-        return [world, _around(circle.lon + 180, -lat, math.pi - reach, 0.0)]
+        (world,) = _draw_box(circle.lon, -90, circle.lon + 360, 90)["coordinates"]
+        return [world, _draw_ring(circle.lon + 180, -lat, math.pi - reach, 0.0)]
     if not (north or south):
-        return [_around(circle.lon, lat, reach, 0.0)]
-    ring = _around(circle.lon, lat, reach, 0.0 if north else math.pi)
+        return [_draw_ring(circle.lon, lat, reach, 0.0)]
+    ring = _draw_ring(circle.lon, lat, reach, 0.0 if north else math.pi)
     pole = 90.0 if north else -90.0
     return [[*ring, [ring[-1][0], pole], [ring[0][0], pole], ring[0]]]
 
 
-def _around(lon: float, lat: float, reach: float, first: float) -> list[list[float]]:
-    """Points so far (radians, as `lat`) from a centre, from the bearing `first` on."""
+def _draw_ring(lon: float, lat: float, reach: float, first: float) -> list[list[float]]:
+    """Returns points at the distance `reach` (radians, as `lat`) from a centre, from the bearing
+    `first` on."""
     lat = max(-_NEARLY, min(_NEARLY, lat))
     bearing = first + np.linspace(0, 2 * np.pi, CORNERS + 1)
     sine = np.sin(lat) * np.cos(reach) + np.cos(lat) * np.sin(reach) * np.cos(bearing)
@@ -114,8 +116,8 @@ def _around(lon: float, lat: float, reach: float, first: float) -> list[list[flo
 
 
 def plan_picture(raw: bytes) -> dict[str, Any]:
-    """The plan in JSON as {version, workers, leaves}: a FeatureCollection of boxes with the
-    number of their leaf, the workers that hold it, and whether they divide it by text."""
+    """Returns the plan in JSON as {version, workers, leaves}: a FeatureCollection of boxes with
+    the number of their leaf, the workers that hold it, and whether they divide it by text."""
     plan = json.loads(raw)
     leaves = tuple(map(leaf_from_dict, plan["leaves"]))
     held = holders(leaves)
@@ -131,17 +133,17 @@ def plan_picture(raw: bytes) -> dict[str, Any]:
                 "worker": held[leaf][0] if held[leaf] else 0,
                 "text": not isinstance(leaves[leaf], Space),
             },
-            "geometry": _box(west, south, east, north),
+            "geometry": _draw_box(west, south, east, north),
         }
-        for leaf, west, south, east, north in _boxes(cells)
+        for leaf, west, south, east, north in _cover_cells(cells)
     ]
     picture = {"type": "FeatureCollection", "features": features}
     return {"version": plan["version"], "workers": plan["workers"], "leaves": picture}
 
 
-def _boxes(cells: U32) -> list[tuple[int, float, float, float, float]]:
-    """Leaf and sides in degrees of boxes that cover the cells, row 0 in the south."""
-    while len(found := _merged(cells)) > MAX_BOXES:
+def _cover_cells(cells: U32) -> list[tuple[int, float, float, float, float]]:
+    """Returns leaf and sides in degrees of boxes that cover the cells, row 0 in the south."""
+    while len(found := _merge_cells(cells)) > MAX_BOXES:
         cells = cells[::2, ::2]
     wide, high = 360 / cells.shape[1], 180 / cells.shape[0]
     return [
@@ -150,8 +152,8 @@ def _boxes(cells: U32) -> list[tuple[int, float, float, float, float]]:
     ]
 
 
-def _merged(cells: U32) -> list[tuple[int, int, int, int, int]]:
-    """Equal neighbours in a row as one, and equal ones above each other."""
+def _merge_cells(cells: U32) -> list[tuple[int, int, int, int, int]]:
+    """Merges equal neighbours in a row, and equal runs above each other, into boxes."""
     changed = np.r_[True, (cells[1:] != cells[:-1]).any(axis=1)]
     bands = np.flatnonzero(changed)
     tops = np.r_[bands[1:], len(cells)]

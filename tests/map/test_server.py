@@ -180,7 +180,7 @@ def test_who_reads_nothing_holds_up_nobody_and_does_not_grow(target: str) -> Non
             some = WatchedObject("o", 0, 1, 0, 1.0, 2.0, "t" * 1000)
             match = WatchedMatch(some, "q", 1, 1)
             for _ in range(500):
-                hub._take(Watched((some,) * 5, (match,) * 5, 5, 5, (1.0,) * 90, 0))
+                hub._take_watched(Watched((some,) * 5, (match,) * 5, 5, 5, (1.0,) * 90, 0))
                 told = await quick.take()
                 assert (len(told["objects"]), told["dropped"]) == (5, 0)
             assert len(slow) <= sum(LISTS.values()) + 20
@@ -250,14 +250,14 @@ def test_matches_of_own_queries_come_once_and_few_others_are_looked_up(target: s
             await page.take()
             some = WatchedObject("o", 0, 1, 0, 1.0, 2.0, "t")
             matches = [WatchedMatch(some, name, 1, 1) for name in (mine, *map(str, range(20)))]
-            hub._take(Watched((), tuple(matches), 0, 21, (), 0))
+            hub._take_watched(Watched((), tuple(matches), 0, 21, (), 0))
             assert len(hub._asked) == hubs.MAX_LOOKUPS
             told = await page.take()
             assert [match["query"] for match in told["matches"]] == [*map(str, range(20))]
             await asyncio.gather(*hub._lookups)
             assert hub._known["0"]["geometry"] is None  # there is no such query
             ids = [str(i) for i in range(hubs.MAX_KNOWN + 9)]
-            hub._learn([{"properties": {"id": id}, "geometry": None} for id in ids])
+            hub._keep_queries([{"properties": {"id": id}, "geometry": None} for id in ids])
             assert list(hub._known) == ids[9:]
             hub.leave(page)
             await hub.close()
@@ -305,7 +305,7 @@ def test_regions_of_so_many_queries_are_shown_and_no_more(
     async def listed() -> int:
         async with AsyncClient(target) as connected:
             hub = Hub(connected, Own(connected, None))
-            await hub._queries()
+            await hub._fetch_queries()
             return len(hub._known)
 
     assert asyncio.run(listed()) == 3

@@ -261,7 +261,7 @@ def test_what_is_trimmed_while_it_is_read_is_not_called_damaged(
         log.sync()
         log.trim(at[8])
         log.append(b"last")
-        write = log._write
+        write = log._write_statements
         found: list[object] = []
 
         def write_and_look(statements: list[Statement]) -> None:
@@ -270,7 +270,7 @@ def test_what_is_trimmed_while_it_is_read_is_not_called_damaged(
                 log.read(at[0])
             found.extend(position for position, _ in log.scan(at[0]))
 
-        monkeypatch.setattr(log, "_write", write_and_look)
+        monkeypatch.setattr(log, "_write_statements", write_and_look)
         log.sync()
         assert found[:2] == at[8:10]
         assert log.first == at[8]

@@ -406,7 +406,7 @@ def a_torn_tail_is_taken_for_records() -> Iterator[None]:
 @bug
 def failed_syncs_are_ignored() -> Iterator[None]:
     """A log goes on after a sync that failed."""
-    write = segments.SegmentLog._write
+    write = segments.SegmentLog._write_batch
 
     def careless(self: Any, *args: Any) -> None:
         try:
@@ -415,7 +415,7 @@ def failed_syncs_are_ignored() -> Iterator[None]:
             for segment in args[1]:
                 segment.begun = True
 
-    with patch(segments.SegmentLog, "_write", careless):
+    with patch(segments.SegmentLog, "_write_batch", careless):
         yield
 
 

@@ -59,7 +59,7 @@ class Ledger(MemoryStore):
             raise StoreFailed("an I/O error, after all was written")
 
     def _watch(self, change: Change) -> None:
-        self._check()
+        self._check_writable()
         if change.batch is not None:
             self.history.append(QueryRows.decode(change.batch.rows.data))
         self.plan = change.plan or self.plan

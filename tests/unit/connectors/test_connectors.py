@@ -95,7 +95,7 @@ _LINES = st.one_of(
 @given(st.lists(_LINES, min_size=1, max_size=4), st.sampled_from(["ms", "s"]))
 def test_columns_and_records_give_the_same_posts(lines: list[bytes | None], unit: Any) -> None:
     fields, ids = Fields("", unit), [f"t/0/{i}" for i in range(len(lines))]
-    found, slowly = fields.convert(lines, ids), fields._one_by_one(lines, ids)
+    found, slowly = fields.convert(lines, ids), fields._convert_records(lines, ids)
     assert (found.posts, list(found.rows), found.bad) == (slowly.posts, slowly.rows, slowly.bad)
 
 

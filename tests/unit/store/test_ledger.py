@@ -50,7 +50,8 @@ def test_a_kill_after_commit_loses_nothing(tmp_path: Path) -> None:
         "import sys, os, signal; from tests.unit.store.test_ledger import *\n"
         "from ps2stream.store.tables import log_row\n"
         f"store = Ledger.open({str(tmp_path)!r}, ANALYSIS); fill(store)\n"
-        "store._db.execute('BEGIN'); store._insert('log', log_row(applied([insert('torn')], 5)))\n"
+        "store._db.execute('BEGIN')\n"
+        "store._insert_row('log', log_row(applied([insert('torn')], 5)))\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
     done = subprocess.run(

@@ -25,7 +25,7 @@ def content(store: Ledger) -> Content:
         store.sessions(),
         [seen.encode() for seen in store.requests()],
         [(*a[:4], a.decision.encode()) for a in store.answers()],
-        store._epochs(),
+        store._read_epochs(),
         store.watermark,
         store.identity,
     )

@@ -213,7 +213,7 @@ def test_a_sync_that_is_interrupted_is_the_last(
             def interrupted(*_: object) -> None:
                 raise KeyboardInterrupt
 
-            patch.setattr(log, "_write", interrupted)
+            patch.setattr(log, "_write_batch", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 log.sync()
         with pytest.raises(Unavailable, match="until a restart: KeyboardInterrupt"):
