@@ -10,7 +10,8 @@ from ps2stream.planner.tree import assemble
 
 
 def kd(stats: Statistics, workers: int, options: Options) -> Partition:
-    """Fewer leaves than workers where lines divide no further: a warning."""
+    """Divides space only. Fewer leaves than workers, where lines divide no further, are a
+    warning."""
     model = Model(stats, options)
     lines: Lines = {}
     leaves = space_split(model, model.root(), workers, lines)
