@@ -23,7 +23,8 @@ from ps2stream.protocol.frame import column_to_strings
 
 
 def write_sample(objects: int, queries: int, directory: Path) -> list[str]:
-    """The synthetic posts and Q1 queries of `bench`, seed 1; options that name the files."""
+    """Writes the synthetic posts and Q1 queries of `bench`, seed 1; returns options that name the
+    files."""
     load = make("synthetic", "q1", queries, 0, objects, 1, Analyzer(Analysis(salt=1)))
     lon, lat, off, text = load.posts
     posts = pa.table({"lon": lon, "lat": lat, "text": column_to_strings(off, text)})
@@ -39,8 +40,8 @@ def write_sample(objects: int, queries: int, directory: Path) -> list[str]:
 
 
 def used(root: int) -> tuple[float, list[int]]:
-    """(seconds of CPU, bytes in memory of each) of this process and all below it, with the
-    CPU of those that ended; pages that several share count for each."""
+    """Returns (seconds of CPU, bytes in memory of each) of this process and all below it, with
+    the CPU of those that ended; pages that several share count for each."""
     fields = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # it ended meanwhile
@@ -56,7 +57,7 @@ def used(root: int) -> tuple[float, list[int]]:
 
 
 def main() -> int:
-    """Exit code of the plan."""
+    """Runs the plan; returns its exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--objects", type=int, default=1_000_000)
     parser.add_argument("--queries", type=int, default=200_000)

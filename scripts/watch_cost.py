@@ -1,7 +1,8 @@
-"""What watching costs a dispatcher and a merger, in CPU time: python scripts/watch_cost.py
+"""Measures what watching costs a dispatcher and a merger, in CPU time: python
+scripts/watch_cost.py
 
 A second of stream is 200 batches of 1,024 objects, each of which one of a million queries
-matches; what else is done with them is left out.
+matches; no other work on them is included.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ OBJECTS = ObjectRows(*IDS, *WHERE, *TEXTS, *TERMS)
 
 
 def pairs() -> Matched:
-    """Those of one batch."""
+    """Returns the matches of one batch."""
     handle = np.random.default_rng(1).integers(1, QUERIES + 1, ROWS)
     index = np.arange(ROWS, dtype=np.uint32)
     sessions = np.arange(SESSIONS)
@@ -40,13 +41,13 @@ def pairs() -> Matched:
 
 
 def milliseconds(names: Names, record: Matched, watched: bool) -> dict[str, float]:
-    """CPU ms of a second of stream."""
+    """Returns the CPU ms for a second of stream."""
     sent: list[Send] = []
-    told: list[Glimpse] = []
+    glimpses: list[Glimpse] = []
     dispatcher = Watchers(0, 1, sent.extend, time.monotonic)
     merger = Watched(lambda: names)
     if watched:
-        dispatcher.add(Watcher("", told.append))
+        dispatcher.add(Watcher("", glimpses.append))
     spent = dict.fromkeys(("dispatcher", "merger", "stream"), 0.0)
     batches = [(at, Completed(0, np.array([at]))) for at in range(0, BATCHES * ROWS, ROWS)]
     each = BATCHES // TICKS_PER_S
@@ -67,9 +68,9 @@ def milliseconds(names: Names, record: Matched, watched: bool) -> dict[str, floa
             dispatcher.on(send.frame)
         dispatcher.tick()
         ticked = time.process_time()
-        for glimpse in told:
+        for glimpse in glimpses:
             _encoded(glimpse, 0)
-        told.clear()
+        glimpses.clear()
         spent["dispatcher"] += dispatched - begun + ticked - merged
         spent["merger"] += merged - dispatched
         spent["stream"] += time.process_time() - ticked
