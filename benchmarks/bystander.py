@@ -47,7 +47,7 @@ def run_bystander(
     runtime: str = "ray",
 ) -> dict[str, Any]:
     """Measures; JSON-able. shape: what the flood consists of, one of SHAPES."""
-    given = dict(locals())
+    inputs = dict(locals())
     request = _make_request(shape, request_bytes)
     with tempfile.TemporaryDirectory(prefix="ps2s-bench-") as folder:
         settings = Settings(port=0, data_dir=Path(folder) / "data", runtime=runtime)
@@ -57,8 +57,8 @@ def run_bystander(
             before = memory.resident(service)
             memory.reset(service)
             context = multiprocessing.get_context("spawn")
-            pipe, theirs = context.Pipe()
-            arguments = (target, request, calls, streams, theirs)
+            pipe, flood_end = context.Pipe()
+            arguments = (target, request, calls, streams, flood_end)
             flood = context.Process(target=flood_large, args=arguments, daemon=True)
             flood.start()
             try:
@@ -74,7 +74,7 @@ def run_bystander(
             after = memory.resident(service)
     return {
         "benchmark": "bystander",
-        "settings": given | {"request_bytes": len(request)},
+        "settings": inputs | {"request_bytes": len(request)},
         "alone": alone,
         "beside": beside,
         "flood_answers": answers,

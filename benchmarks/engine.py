@@ -140,7 +140,7 @@ class Engine:
         ]
         self._order = np.argsort(load.interests.death, kind="stable")
         self._death = load.interests.death[self._order]
-        self._gone = 0
+        self._next_delete = 0
         self.inserted = load.start
         self.lsn = load.start
         self.deleted = np.zeros(n, np.bool_)
@@ -160,16 +160,16 @@ class Engine:
         self.index.insert(*tags_of(self._later[at], self.load.grid))
         self.inserted += UPDATES
         due = int(np.searchsorted(self._death, self.inserted - self.load.start, "right"))
-        gone = self._order[self._gone : due]
-        self._gone = due
+        deletes = self._order[self._next_delete : due]
+        self._next_delete = due
         self.lsn = self.inserted
-        self.index.delete(gone + 1, np.full(len(gone), self.lsn, np.int64))
-        self.deleted[gone] = True
+        self.index.delete(deletes + 1, np.full(len(deletes), self.lsn, np.int64))
+        self.deleted[deletes] = True
         self.index.purge(self.lsn)
         stats = self.index.stats()
         forced = stats.tombstones > FORCED * stats.live
         self.index.sweep(FORCED_SWEEP if forced else SWEEP)
-        return UPDATES + len(gone)
+        return UPDATES + len(deletes)
 
     def round(self) -> dict[str, float]:
         """Processes all batches once, with their updates; returns rates and matches per object."""
@@ -242,7 +242,7 @@ def matches_per_object(load: Workload, analyzer: Analyzer, objects: tuple[I64, U
     return count / (used * BATCH) * (load.start / n)
 
 
-def tuned(
+def tune_workload(
     load: Workload, mo: float, analyzer: Analyzer, objects: tuple[I64, U64]
 ) -> tuple[Workload, dict[str, float]]:
     """Changes the workload by bisection so that an object has about `mo` matches; returns it and
@@ -305,9 +305,9 @@ def run_engine(
     """Measures; returns a JSON-able account with every setting. One more run comes first,
     unmeasured.
 
-    workload: "synthetic", "yardstick" or a file of posts. mo: matches per object to tune to (see
-    `tuned`). against: a yardstick's engine.py, run before and after; `ratio` is our median rate
-    over the better of its two.
+    workload: "synthetic", "yardstick" or a file of posts. mo: matches per object to tune to
+    (see `tune_workload`). against: a yardstick's engine.py, run before and after; `ratio` is our
+    median rate over the better of its two.
     """
     analyzer = Analyzer(Analysis(salt=seed))
     updates = (runs + 1) * ROUNDS * UPDATES
@@ -315,7 +315,7 @@ def run_engine(
     objects, tokenised = _analyse_posts(load.posts, analyzer)
     tuning = {"side_factor": 1.0, "keyword_skew": 1.0}
     if mo is not None:
-        load, tuning = tuned(load, mo, analyzer, objects)
+        load, tuning = tune_workload(load, mo, analyzer, objects)
     before = yardstick_rate(against, queries) if against else None
     engine = Engine(load, analyzer, objects)
     inserts = engine.fill()

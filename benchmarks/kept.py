@@ -12,7 +12,7 @@ from ps2stream.store.places import Place, place
 
 
 @contextlib.contextmanager
-def fresh(directory: str | None, database_url: str | None) -> Iterator[Place]:
+def open_fresh_place(directory: str | None, database_url: str | None) -> Iterator[Place]:
     """Yields a new directory below `directory` (the system's for temporary files if None), or a
     new schema of the database."""
     if database_url is None:

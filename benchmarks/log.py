@@ -8,7 +8,7 @@ import statistics
 import time
 from typing import Any
 
-from ps2stream.benchmarks.kept import fresh
+from ps2stream.benchmarks.kept import open_fresh_place
 from ps2stream.store.places import Place
 
 SHAPES = ((100, 1), (100, 4096), (256 << 10, 16))
@@ -25,7 +25,7 @@ def run_log(
     """
     shapes, wrong = [], 0
     for size, group in SHAPES:
-        with fresh(directory, database_url) as place:
+        with open_fresh_place(directory, database_url) as place:
             found = _measure_shape(place, size, group, seconds)
         wrong += found.pop("wrong")
         shapes.append(found)

@@ -57,7 +57,7 @@ def run_overload(
 ) -> dict[str, Any]:
     """Measures; JSON-able. `times`: the multiple of the peak that is offered, over `streams`
     streams."""
-    given = dict(locals())
+    options = dict(locals())
     analysis = Analysis(salt=seed)
     load = workload.make("synthetic", "q1", queries, 0, batch * BATCHES, seed, Analyzer(analysis))
     with PrivateFolder() as folder:
@@ -83,7 +83,7 @@ def run_overload(
     )
     return {
         "benchmark": "overload",
-        "settings": given | {"levels": list(levels), "cores": os.cpu_count()},
+        "settings": options | {"levels": list(levels), "cores": os.cpu_count()},
         **found,
         "verified": {"wrong": wrong},
     }
@@ -102,16 +102,16 @@ class _Run:
         """Yields the levels, one after the other, while clients and queries are in place."""
         target = self.service.targets[0]
         context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        receipts, answers = context.Pipe()
+        self._pipe, flood_end = context.Pipe()
+        subscriber, subscriber_end = context.Pipe()
         processes = [
-            context.Process(target=subscribe, args=(target, SESSION, answers, 1 << 40)),
-            context.Process(target=flood, args=(target, theirs)),
+            context.Process(target=subscribe, args=(target, SESSION, subscriber_end, 1 << 40)),
+            context.Process(target=flood, args=(target, flood_end)),
         ]
         for process in processes:
             process.start()
         try:
-            receipts.recv()
+            subscriber.recv()
             with grpc.insecure_channel(target, options=OPTIONS) as channel:
                 self._stub = pubsub_pb2_grpc.PubSubStub(channel)
                 self._insert_queries(channel, target)
@@ -121,7 +121,7 @@ class _Run:
                 self._marks.close()
                 self._acks.close()
             self._pipe.send(None)
-            receipts.send(None)
+            subscriber.send(None)
         finally:
             for process in processes:
                 process.join(5)

@@ -58,9 +58,11 @@ def run_pipeline(
     updates = min(int(seconds * 60_000), 600_000)
     load = workload.make(source, group, queries, updates, batch * 100, seed, analyzer)
     if mo is not None:
-        from ps2stream.benchmarks.engine import tuned
+        from ps2stream.benchmarks.engine import tune_workload
 
-        load, _ = tuned(load, mo, analyzer, analyzer.analyse(load.posts.text_off, load.posts.text))
+        load, _ = tune_workload(
+            load, mo, analyzer, analyzer.analyse(load.posts.text_off, load.posts.text)
+        )
     with PrivateFolder() as folder:
         settings = Settings(
             port=0,
@@ -109,33 +111,33 @@ class _Run:
 
     def measure(self) -> dict[str, Any]:
         context = multiprocessing.get_context("spawn")
-        ours, theirs = context.Pipe()
-        receipts, answers = context.Pipe()
+        publisher, publisher_end = context.Pipe()
+        subscriber, subscriber_end = context.Pipe()
         target = self.service.targets[0]
         job = Job(
             target, self.load.posts, self.load.expressions(), self.load.interests.rect,
             self.load.interests.death, self.load.start, self.batch, self.level,
         )  # fmt: skip
         processes = [
-            context.Process(target=subscribe, args=(target, "bench", answers, SAMPLE_EVERY)),
-            context.Process(target=publish, args=(job, theirs)),
+            context.Process(target=subscribe, args=(target, "bench", subscriber_end, SAMPLE_EVERY)),
+            context.Process(target=publish, args=(job, publisher_end)),
         ]
         for process in processes:
             process.start()
         try:
-            receipts.recv()
-            loaded: Interval = ours.recv()
+            subscriber.recv()
+            loaded: Interval = publisher.recv()
             before = self._read_cpu()
-            ours.send((self.seconds, None, self.batch))
-            full: Interval = ours.recv()
-            full_receipt = self._collect_receipt(receipts, full)
+            publisher.send((self.seconds, None, self.batch))
+            full: Interval = publisher.recv()
+            full_receipt = self._collect_receipt(subscriber, full)
             after = self._read_cpu()
             rate = full.tuples / full_receipt.span(full.began)
-            ours.send((self.seconds, self.rate or rate / 2, self.batch))
-            half: Interval = ours.recv()
-            half_receipt = self._collect_receipt(receipts, half)
-            ours.send(None)
-            receipts.send(None)
+            publisher.send((self.seconds, self.rate or rate / 2, self.batch))
+            half: Interval = publisher.recv()
+            half_receipt = self._collect_receipt(subscriber, half)
+            publisher.send(None)
+            subscriber.send(None)
         finally:
             for process in processes:
                 process.join(5)
@@ -172,13 +174,13 @@ class _Run:
             ),
         }
 
-    def _collect_receipt(self, receipts: Any, interval: Interval) -> Receipt:
+    def _collect_receipt(self, subscriber: Any, interval: Interval) -> Receipt:
         """Waits until every batch is complete, then returns what the subscriber received."""
         deadline = time.monotonic() + SETTLE_S
         while self.service.status()["dispatcher-0"]["in_flight"] and time.monotonic() < deadline:
             time.sleep(0.005)
-        receipts.send(interval.first_offset)
-        receipt: Receipt = receipts.recv()
+        subscriber.send(interval.first_offset)
+        receipt: Receipt = subscriber.recv()
         return receipt
 
     def _read_cpu(self) -> dict[str, float]:

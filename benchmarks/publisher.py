@@ -137,7 +137,7 @@ class Publisher:
         self.objects = _Stream(stub.PublishStream, self._record_publication)
         self._order = np.argsort(job.death, kind="stable")
         self._due = job.death[self._order]
-        self._gone = 0
+        self._next_delete = 0
         self.next = 0
         self._texts = pa.array(column_to_strings(job.posts.text_off, job.posts.text))
         self._batches: dict[tuple[int, int], Any] = {}
@@ -166,9 +166,9 @@ class Publisher:
     def delete(self) -> None:
         """Deletes the queries that are due and whose insert has been answered."""
         due = int(np.searchsorted(self._due, self.next - self.job.start, "right"))
-        rows = self._order[self._gone : due]
+        rows = self._order[self._next_delete : due]
         rows = rows[self.born[rows] > 0]
-        self._gone = due
+        self._next_delete = due
         if len(rows):
             self._deleting.put(rows)
             ids = [f"q{i}" for i in rows.tolist()]
@@ -211,7 +211,7 @@ class Publisher:
         rows: list[int] = []
         posts = len(self.job.posts.lon) - len(self.job.posts.lon) % size
         base, k = self.next, 0
-        gone = self._gone
+        first_delete = self._next_delete
         while (moment := interval.began + k * pause if rate else time.monotonic()) < (
             interval.began + seconds
         ) and not stopped():
@@ -230,7 +230,7 @@ class Publisher:
         interval.cpu += time.process_time()
         interval.objects = k * size
         interval.inserts = self.next - base
-        interval.deletes = self._gone - gone
+        interval.deletes = self._next_delete - first_delete
         interval.offsets, interval.lsns = np.array(self.acks, np.int64).reshape(-1, 2).T
         interval.rows = np.array(rows, np.int64)
         interval.intended = np.array(intended)

@@ -49,48 +49,48 @@ def run_stalled(
     """Measures; JSON-able. `rate`: objects per second, each of which matches every healthy
     session, and one in `every` every stalled session too. `burst`: objects of 32 KiB that each
     stalled session is sent first."""
-    given = {k: v for k, v in locals().items() if k != "given"}
+    options = {k: v for k, v in locals().items() if k != "options"}
     with PrivateFolder() as folder:
         settings = Settings(port=0, data_dir=folder.path / "data", workers=1, runtime=runtime)
         with start(settings) as service:
-            found = _measure_phases(service, given)
-    return {"benchmark": "stalled", "settings": given | {"cores": os.cpu_count()}, **found}
+            found = _measure_phases(service, options)
+    return {"benchmark": "stalled", "settings": options | {"cores": os.cpu_count()}, **found}
 
 
-def _measure_phases(service: Service, given: dict[str, Any]) -> dict[str, Any]:
+def _measure_phases(service: Service, options: dict[str, Any]) -> dict[str, Any]:
     """Runs both phases on the service; returns what they measured."""
-    target, stalled = service.targets[0], given["stalled"]
+    target, stalled = service.targets[0], options["stalled"]
     with grpc.insecure_channel(target, options=OPTIONS) as channel:
         stub = pubsub_pb2_grpc.PubSubStub(channel)
-        names = [f"healthy-{i}" for i in range(given["healthy"])]
+        names = [f"healthy-{i}" for i in range(options["healthy"])]
         _subscribe_to(stub, "calm", names)
         sessions = [Taker(target, name) for name in names]
-        load = _Load(stub, given)
+        load = _Load(stub, options)
         load.run(1.0)  # warm
         alone = _run_phase(load, sessions)
         before = memory.resident(service)
 
         _subscribe_to(stub, "storm", [f"stalled-{i}" for i in range(stalled)])
-        ours, theirs = multiprocessing.get_context("spawn").Pipe()
+        crowd_pipe, crowd_end = multiprocessing.get_context("spawn").Pipe()
         crowd = multiprocessing.get_context("spawn").Process(
-            target=_stall_streams, args=(target, stalled, theirs)
+            target=_stall_streams, args=(target, stalled, crowd_end)
         )
         crowd.start()
         try:
-            opened = ours.recv()
+            opened = crowd_pipe.recv()
             _wait_until(lambda: service.status()["dispatcher-0"]["streams"] == stalled + len(names))
             attached = memory.resident(service)
             memory.reset(service)
             for session in sessions:
                 session.got.clear()
-            load.burst(given["burst"])
-            _wait_for_deliveries(load, sessions, load.next - given["burst"])
+            load.burst(options["burst"])
+            _wait_for_deliveries(load, sessions, load.next - options["burst"])
             time.sleep(PAUSE_S if stalled else 0.0)
             beside = _run_phase(load, sessions)
             after, most = memory.resident(service), memory.peak(service)
             still = service.status()["dispatcher-0"]["streams"] - len(names)
         finally:
-            ours.send(None)
+            crowd_pipe.send(None)
             crowd.join(30)
             crowd.terminate()
         for session in sessions:
@@ -114,7 +114,7 @@ def _run_phase(load: _Load, sessions: list[Taker]) -> dict[str, Any]:
     for session in sessions:
         session.got.clear()
     first = load.next
-    refused = load.run(load.given["seconds"])
+    refused = load.run(load.options["seconds"])
     want = load.next - first
     _wait_for_deliveries(load, sessions, first)
     late = np.array([(t.at - load.intended[int(t.id)]) * 1e3 for s in sessions for t in s.got])
@@ -139,14 +139,14 @@ class _Load:
     intended[number] is when the object was meant to be sent."""
 
     stub: Any
-    given: dict[str, Any]
+    options: dict[str, Any]
     next: int = 0
     intended: list[float] = dataclasses.field(default_factory=list)
     answered: list[float] = dataclasses.field(default_factory=list)
 
     def run(self, seconds: float) -> int:
         """Publishes for `seconds`; returns the number of refused batches."""
-        size, rate = self.given["batch"], self.given["rate"]
+        size, rate = self.options["batch"], self.options["rate"]
         pause = size / rate
         began = time.monotonic()
         self.answered.clear()
@@ -181,8 +181,8 @@ class _Load:
                 raise ValueError("a batch of the burst was refused")
 
     def _make_texts(self) -> list[str]:
-        numbers = range(self.next, self.next + self.given["batch"])
-        return ["calm" if n % self.given["every"] else "calm storm" for n in numbers]
+        numbers = range(self.next, self.next + self.options["batch"])
+        return ["calm" if n % self.options["every"] else "calm storm" for n in numbers]
 
     def _make_request(self, moment: float, texts: list[str]) -> Any:
         batch = object_pb2.ObjectBatch()

@@ -11,7 +11,7 @@ import numpy as np
 
 from ps2stream.benchmarks import workload
 from ps2stream.benchmarks.engine import query_rows
-from ps2stream.benchmarks.kept import fresh
+from ps2stream.benchmarks.kept import open_fresh_place
 from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
 from ps2stream.protocol.messages.updates import Applied, UpdateDecision
 from ps2stream.protocol.ports import Answer, Change, Store
@@ -36,7 +36,7 @@ def run_store(
     rows = query_rows(load, analyzer, frequencies, 0, max(ROWS))
     shapes, wrong = [], 0
     for count in ROWS:
-        with fresh(directory, database_url) as place:
+        with open_fresh_place(directory, database_url) as place:
             found = _measure_commits(place, rows.take(np.arange(count)), seconds)
         wrong += found.pop("wrong")
         shapes.append(found)

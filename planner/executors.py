@@ -142,11 +142,11 @@ def count_hits(analysis: Analysis, units: Any, grid: Grid, parts: Batches) -> Ba
 
 def _fill_hits(n: int, **columns: Any) -> Any:
     """Returns a batch of HITS in which the columns that are not given are null."""
-    given = [
+    arrays = [
         pa.array(columns[field.name]) if field.name in columns else pa.nulls(n, field.type)
         for field in HITS
     ]
-    return pa.record_batch([pc.cast(a, k) for a, k in zip(given, HITS.types, strict=True)], HITS)
+    return pa.record_batch([pc.cast(a, k) for a, k in zip(arrays, HITS.types, strict=True)], HITS)
 
 
 def _sum_tables(

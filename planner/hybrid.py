@@ -21,7 +21,7 @@ from ps2stream.planner.partition import Options, Partition
 from ps2stream.planner.similarity import simt
 from ps2stream.planner.split import Line, Lines, median_line, partition_node
 from ps2stream.planner.statistics import I32, Statistics
-from ps2stream.planner.tree import assemble
+from ps2stream.planner.tree import build_partition
 from ps2stream.protocol.frame import F64
 from ps2stream.routing.costs import balance
 
@@ -62,7 +62,7 @@ def hybrid(stats: Statistics, workers: int, options: Options) -> Partition:
             options.progress(f"{len(leaves)} leaves, balance {balance(loads):.2f}")
     met = balance(best.loads) <= options.sigma
     warnings = [] if met else [_explain_unmet_sigma(stats, best, fixed, options)]
-    return assemble(model, best.leaves, best.owner, lines, workers, warnings)
+    return build_partition(model, best.leaves, best.owner, lines, workers, warnings)
 
 
 def _split_by_similarity(model: Model, options: Options, limit: int, lines: Lines) -> list[Node]:

@@ -63,17 +63,17 @@ def balanced(load: F64, worker: I64, level: F64, slack: float) -> I64:
         gap = total[high] - total[low]
         if gap <= slack * total.mean():
             break
-        ours = np.flatnonzero((worker == high) & (load > 0))
-        theirs = np.flatnonzero(worker == low)
+        in_heaviest = np.flatnonzero((worker == high) & (load > 0))
+        in_lightest = np.flatnonzero(worker == low)
         # Column 0: a move; the others: a swap for that tile of the lightest.
-        gain = load[ours][:, None] - np.r_[0.0, load[theirs]][None, :]
+        gain = load[in_heaviest][:, None] - np.r_[0.0, load[in_lightest]][None, :]
         off = np.abs(gain - gap / 2)
         if not off.size or off.min() >= gap / 2:
             break
         i, j = np.unravel_index(int(np.argmin(off)), off.shape)
-        worker[ours[i]] = low
+        worker[in_heaviest[i]] = low
         if j:
-            worker[theirs[j - 1]] = high
+            worker[in_lightest[j - 1]] = high
         total[high] -= gain[i, j]
         total[low] += gain[i, j]
     return worker

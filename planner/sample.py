@@ -89,7 +89,7 @@ def take(
     counts = {name: int(queries[name].to_numpy().sum()) for name in COUNTS}
     cell = np.flatnonzero(hits.cells)
     cells = CellTable(cell, hits.cells[cell].astype(np.float64))
-    return assemble(grid, frequencies, counts, postings, cells, hits.units, hits.signatures())
+    return build_sample(grid, frequencies, counts, postings, cells, hits.units, hits.signatures())
 
 
 def commonest(terms: Any) -> dict[str, int]:
@@ -99,7 +99,7 @@ def commonest(terms: Any) -> dict[str, int]:
     return dict(zip(kept["term"].to_pylist(), kept["objects"].to_pylist(), strict=True))
 
 
-def assemble(
+def build_sample(
     grid: Grid,
     frequencies: dict[str, int],
     counts: dict[str, int],

@@ -29,7 +29,7 @@ from ps2stream.planner.sample import (
     COUNTS,
     MAX_FREQUENCIES,
     Sample,
-    assemble,
+    build_sample,
     commonest,
     ordered,
     units_of,
@@ -114,7 +114,7 @@ class _Job:
         self._progress("Spark: counting the objects of each cell and term")
         units = units_of(postings, on.analyzer_of(analysis))
         tables = self._count_hits(posts, grid, spark.sparkContext.broadcast(units), len(units))
-        sample = assemble(grid, frequencies, counts, postings, *tables)
+        sample = build_sample(grid, frequencies, counts, postings, *tables)
         self._report_sample(sample)
         return dataclasses.replace(sample, collected=dict(self._collected))
 

@@ -38,8 +38,10 @@ _ALWAYS = {
 def session() -> Iterator[SparkSession]:
     """Yields the session of spark-submit, else one of our own, which ends with the block:
     local[*] unless Spark's own settings name a master. Raises FailedPrecondition without Java."""
-    theirs = "PYSPARK_GATEWAY_PORT" in os.environ or SparkSession.getActiveSession() is not None
-    if not theirs:
+    is_external = (
+        "PYSPARK_GATEWAY_PORT" in os.environ or SparkSession.getActiveSession() is not None
+    )
+    if not is_external:
         SparkContext(appName="ps2stream plan", gateway=_launch_gateway())
     spark = SparkSession.builder.appName("ps2stream plan").getOrCreate()
     for name, value in _ALWAYS.items():
@@ -52,7 +54,7 @@ def session() -> Iterator[SparkSession]:
     try:
         yield spark
     finally:
-        if not theirs:
+        if not is_external:
             spark.stop()
 
 

@@ -13,7 +13,7 @@ from ps2stream.routing.plan import Leaf, Space, Text
 from ps2stream.space.kdt_tree import Kdt, Part, Split, flatten
 
 
-def assemble(
+def build_partition(
     model: Model,
     nodes: Sequence[Node],
     owner: Sequence[int],

@@ -125,10 +125,10 @@ def standing(updates: Any) -> Any:
     if not len(rows):
         return QUERIES.empty_table()
     id_, op = rows["id"].to_numpy(), rows["op"].to_numpy()
-    gone = op == DELETE
+    is_delete = op == DELETE
     later = np.r_[False, id_[1:] == id_[:-1]]
-    alive = later & ~np.r_[True, gone[:-1]]
-    starts, ends = ~gone & ~alive, gone & alive
+    alive = later & ~np.r_[True, is_delete[:-1]]
+    starts, ends = ~is_delete & ~alive, is_delete & alive
     turns = np.flatnonzero(starts | ends)
     begun = np.flatnonzero(starts[turns])
     ended = np.r_[ends[turns], False][begun + 1]

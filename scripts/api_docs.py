@@ -30,9 +30,10 @@ Comments = dict[tuple[int, ...], str]
 
 def reference(files: FileDescriptorSet) -> str:
     """Returns the generated part of docs/reference/api.md."""
-    ours = (file for file in files.file if file.package == "ps2stream.v1")
+    own_files = (file for file in files.file if file.package == "ps2stream.v1")
     found = [
-        (file, _collect_comments(file)) for file in sorted(ours, key=lambda f: "admin" in f.name)
+        (file, _collect_comments(file))
+        for file in sorted(own_files, key=lambda f: "admin" in f.name)
     ]
     parts = [BEGIN]
     for file, comments in found:

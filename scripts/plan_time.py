@@ -30,9 +30,9 @@ def write_sample(objects: int, queries: int, directory: Path) -> list[str]:
     posts = pa.table({"lon": lon, "lat": lat, "text": column_to_strings(off, text)})
     sides = zip(("lon_min", "lat_min", "lon_max", "lat_max"), load.interests.rect.T, strict=True)
     ids = [f"q{i}" for i in range(queries)]
-    asked = pa.table({"id": ids, "expression": load.expressions(), **dict(sides)})
+    query_table = pa.table({"id": ids, "expression": load.expressions(), **dict(sides)})
     options = []
-    for name, table in (("objects", posts), ("queries", asked)):
+    for name, table in (("objects", posts), ("queries", query_table)):
         path = str(directory / f"{name}.parquet")
         pq.write_table(table, path)
         options += [f"--{name}", path]
@@ -61,9 +61,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--objects", type=int, default=1_000_000)
     parser.add_argument("--queries", type=int, default=200_000)
-    given, more = parser.parse_known_args()
+    arguments, more = parser.parse_known_args()
     with tempfile.TemporaryDirectory(prefix="ps2stream-plan-") as path:
-        sample = write_sample(given.objects, given.queries, Path(path))
+        sample = write_sample(arguments.objects, arguments.queries, Path(path))
         command = [sys.executable, "-m", "ps2stream", "plan", *sample]
         command += ["-o", f"{path}/plan.json", *more]
         began = time.perf_counter()

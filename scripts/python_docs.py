@@ -83,13 +83,13 @@ def _render_signature(method: Function) -> str:
 
 
 def _list_arguments(method: Function) -> list[str]:
-    given = method.args
-    plain = given.posonlyargs + given.args
-    defaults = [None] * (len(plain) - len(given.defaults)) + list(given.defaults)
+    parameters = method.args
+    plain = parameters.posonlyargs + parameters.args
+    defaults = [None] * (len(plain) - len(parameters.defaults)) + list(parameters.defaults)
     out = [_render_argument(a, value) for a, value in zip(plain, defaults, strict=True)][1:]
-    if given.kwonlyargs:
+    if parameters.kwonlyargs:
         out.append("*")
-        rest = zip(given.kwonlyargs, given.kw_defaults, strict=True)
+        rest = zip(parameters.kwonlyargs, parameters.kw_defaults, strict=True)
         out += [_render_argument(a, value) for a, value in rest]
     return out
 

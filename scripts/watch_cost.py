@@ -30,7 +30,7 @@ TERMS = (np.arange(ROWS + 1), np.zeros(ROWS, np.uint64))
 OBJECTS = ObjectRows(*IDS, *WHERE, *TEXTS, *TERMS)
 
 
-def pairs() -> Matched:
+def make_matches() -> Matched:
     """Returns the matches of one batch."""
     handle = np.random.default_rng(1).integers(1, QUERIES + 1, ROWS)
     index = np.arange(ROWS, dtype=np.uint32)
@@ -40,7 +40,7 @@ def pairs() -> Matched:
     return Matched(0, 0, ROWS, 1, 0, *columns, *IDS, *WHERE, *TEXTS)
 
 
-def milliseconds(names: Names, record: Matched, watched: bool) -> dict[str, float]:
+def measure_ms(names: Names, record: Matched, watched: bool) -> dict[str, float]:
     """Returns the CPU ms for a second of stream."""
     sent: list[Send] = []
     glimpses: list[Glimpse] = []
@@ -80,9 +80,9 @@ def milliseconds(names: Names, record: Matched, watched: bool) -> dict[str, floa
 if __name__ == "__main__":
     names = Names()
     names.add(np.arange(1, QUERIES + 1), *strings_to_column(f"q{i}" for i in range(1, QUERIES + 1)))
-    record = pairs()
-    milliseconds(names, record, watched=True)  # compiles
+    record = make_matches()
+    measure_ms(names, record, watched=True)  # compiles
     for watched in (False, True):
-        found = milliseconds(names, record, watched)
+        found = measure_ms(names, record, watched)
         shown = ", ".join(f"{name} {ms} ms" for name, ms in found.items())
         print(f"{'watched' if watched else 'not watched'}: {shown} a second")  # noqa: T201

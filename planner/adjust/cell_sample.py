@@ -11,7 +11,7 @@ from ps2stream.language.analyzer import Analyzer
 from ps2stream.planner.counting import POSTINGS, find
 from ps2stream.planner.hits import Hits
 from ps2stream.planner.recent import copies
-from ps2stream.planner.sample import assemble, ordered, posts, units_of
+from ps2stream.planner.sample import build_sample, ordered, posts, units_of
 from ps2stream.planner.statistics import CellTable, Statistics
 from ps2stream.protocol.frame import column_to_strings
 from ps2stream.protocol.messages.loads import SampleReport
@@ -62,4 +62,4 @@ def statistics(
     held = np.flatnonzero(hits.cells)
     cells = CellTable(held, hits.cells[held].astype(np.float64))
     numbers = {"live": 0, "inserts": 0, "deletes": 0}
-    return assemble(grid, {}, numbers, postings, cells, hits.units, hits.signatures()).stats
+    return build_sample(grid, {}, numbers, postings, cells, hits.units, hits.signatures()).stats

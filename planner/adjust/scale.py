@@ -89,13 +89,13 @@ def _list_parts(plan: RoutingPlan, held: Sequence[tuple[int, ...]], weights: Wei
     worker = flat[start[plan.cells[cell]] + np.arange(len(cell)) - first[cell]]
     load = np.zeros(len(cell))
     if len(weights.cell):
-        given, row = np.unique(
+        weighted, row = np.unique(
             weights.cell.astype(np.int64) << 16 | weights.worker, return_inverse=True
         )
-        summed = np.bincount(row, weights.weight, len(given))
+        summed = np.bincount(row, weights.weight, len(weighted))
         keys = cell << 16 | worker
-        at = np.minimum(np.searchsorted(given, keys), len(given) - 1)
-        load = np.where(given[at] == keys, summed[at], 0.0)
+        at = np.minimum(np.searchsorted(weighted, keys), len(weighted) - 1)
+        load = np.where(weighted[at] == keys, summed[at], 0.0)
     return _Parts(cell, worker, load + IDLE * (load.sum() or 1.0) / len(cell), first)
 
 

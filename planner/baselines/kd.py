@@ -6,7 +6,7 @@ from ps2stream.planner.nodes import Model
 from ps2stream.planner.partition import Options, Partition
 from ps2stream.planner.split import Lines, space_split
 from ps2stream.planner.statistics import Statistics
-from ps2stream.planner.tree import assemble
+from ps2stream.planner.tree import build_partition
 
 
 def kd(stats: Statistics, workers: int, options: Options) -> Partition:
@@ -15,4 +15,4 @@ def kd(stats: Statistics, workers: int, options: Options) -> Partition:
     model = Model(stats, options)
     lines: Lines = {}
     leaves = space_split(model, model.root(), workers, lines)
-    return assemble(model, leaves, range(len(leaves)), lines, workers)
+    return build_partition(model, leaves, range(len(leaves)), lines, workers)
