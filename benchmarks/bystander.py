@@ -46,7 +46,7 @@ def run_bystander(
     request_bytes: int = 3_900_000,
     runtime: str = "ray",
 ) -> dict[str, Any]:
-    """Measures; JSON-able. shape: what the flood consists of, one of SHAPES."""
+    """Returns the measured figures, JSON-able. shape: what the flood consists of, one of SHAPES."""
     inputs = dict(locals())
     request = _make_request(shape, request_bytes)
     with tempfile.TemporaryDirectory(prefix="ps2s-bench-") as folder:

@@ -302,11 +302,11 @@ def run_engine(
     runs: int = 5,
     seed: int = 1,
 ) -> dict[str, Any]:
-    """Measures; returns a JSON-able account with every setting. One more run comes first,
+    """Returns the measured figures with every setting, JSON-able. One more run comes first,
     unmeasured.
 
-    workload: "synthetic", "yardstick" or a file of posts. mo: matches per object to tune to
-    (see `tune_workload`). against: a yardstick's engine.py, run before and after; `ratio` is our
+    workload: "synthetic", "yardstick" or a file of posts. mo: matches per object to tune to (see
+    `tune_workload`). against: a yardstick's engine.py, run before and after; `ratio` is our
     median rate over the better of its two.
     """
     analyzer = Analyzer(Analysis(salt=seed))

@@ -55,8 +55,8 @@ def run_overload(
     seed: int = 1,
     runtime: str = "ray",
 ) -> dict[str, Any]:
-    """Measures; JSON-able. `times`: the multiple of the peak that is offered, over `streams`
-    streams."""
+    """Returns the measured figures, JSON-able. `times`: the multiple of the peak that is offered,
+    over `streams` streams."""
     options = dict(locals())
     analysis = Analysis(salt=seed)
     load = workload.make("synthetic", "q1", queries, 0, batch * BATCHES, seed, Analyzer(analysis))

@@ -50,9 +50,9 @@ def run_pipeline(
     runtime: str = "ray",
     level: str = "durable",
 ) -> dict[str, Any]:
-    """Measures; JSON-able. `rate`: tuples per second of the latency phase. `mo` scales the
-    squares' sides so that the sample of the engine benchmark gives about that many matches per
-    object."""
+    """Returns the measured figures, JSON-able. `rate`: tuples per second of the latency phase.
+    `mo` scales the squares' sides so that the sample of the engine benchmark gives about that
+    many matches per object."""
     analysis = Analysis(salt=seed)
     analyzer = Analyzer(analysis)
     updates = min(int(seconds * 60_000), 600_000)

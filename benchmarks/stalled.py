@@ -46,9 +46,9 @@ def run_stalled(
     burst: int = 40,
     runtime: str = "ray",
 ) -> dict[str, Any]:
-    """Measures; JSON-able. `rate`: objects per second, each of which matches every healthy
-    session, and one in `every` every stalled session too. `burst`: objects of 32 KiB that each
-    stalled session is sent first."""
+    """Returns the measured figures, JSON-able. `rate`: objects per second, each of which matches
+    every healthy session, and one in `every` every stalled session too. `burst`: objects of 32
+    KiB that each stalled session is sent first."""
     options = {k: v for k, v in locals().items() if k != "options"}
     with PrivateFolder() as folder:
         settings = Settings(port=0, data_dir=folder.path / "data", workers=1, runtime=runtime)

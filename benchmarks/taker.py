@@ -64,7 +64,8 @@ class Taker:
                     self.waits.append(now - acked)
                 batch = delivery_pb2.DeliverResponse.FromString(data).batch
                 self.gaps += batch.gap.count
-                known = max(last + 1 - batch.session_seq, 0)  # of its pairs, each an object
+                # Pairs that were received before; each pair is an object here.
+                known = max(last + 1 - batch.session_seq, 0)
                 objects = zip(batch.object_ids, batch.object_offsets, strict=True)
                 new = [Taken(id_, batch.partition, offset, now) for id_, offset in objects][known:]
                 self.again += len(batch.pair_handles) - len(new)

@@ -44,9 +44,8 @@ COLUMNS = ("stream", "queries", "algorithm", "kernel_throughput", "own_ms", "sam
 def run(settings: Settings) -> Report:
     """Runs F8 for Q1, Q2 and Q3."""
     rounds = max(settings.size.judged // BATCH, 1)
-    size = settings.size._replace(
-        rounds=rounds, generated=1
-    )  # a longer stream would make longer batches
+    # A longer stream would only make longer batches.
+    size = settings.size._replace(rounds=rounds, generated=1)
     settings = dataclasses.replace(settings, size=size)
     rows: list[Row] = []
     for world in make_worlds(settings, GROUPS):

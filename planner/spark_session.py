@@ -48,9 +48,8 @@ def session() -> Iterator[SparkSession]:
         spark.conf.set(name, value)
     context = spark.sparkContext
     if not context.getConf().contains(_SHUFFLE):
-        spark.conf.set(
-            _SHUFFLE, str(max(8, 4 * context.defaultParallelism))
-        )  # the partitions are small
+        # Shuffled rows are few, so a small number of partitions will do.
+        spark.conf.set(_SHUFFLE, str(max(8, 4 * context.defaultParallelism)))
     try:
         yield spark
     finally:

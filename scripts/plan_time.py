@@ -44,7 +44,7 @@ def used(root: int) -> tuple[float, list[int]]:
     the CPU of those that ended; pages that several share count for each."""
     fields = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it ended meanwhile
+        with suppress(OSError):  # the process ended meanwhile
             fields[int(stat.parent.name)] = stat.read_text().rpartition(")")[2].split()
     tree: set[int] = set()
     below = {root} & fields.keys()

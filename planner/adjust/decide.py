@@ -176,7 +176,7 @@ class _Work:
         return bool(self.load[unit] > (1 - GAIN) * gap)
 
     def _migrate_units(self, source: int, target: int, seed: int) -> None:
-        """Phase II: moves units that make up half the gap, for the fewest bytes."""
+        """Moves units that make up half the gap, for the fewest bytes (Phase II)."""
         tau = float(self.loads[source] - self.loads[target]) / 2
         self.taus.append(tau)
         mine, most = self._find_free_parts(source), (1 - GAIN) * 2 * tau
