@@ -1,9 +1,9 @@
 """`ps2stream bench bystander`: a small publisher beside a flood of large publications.
 
 The flood keeps every limit: each connection sends publications of nearly 4 MB as fast as it is
-answered, in calls or over streams. Beside it one client publishes a few objects by the clock.
-What is measured is how long each of its publications takes, from when it was meant to be sent,
-and the memory of the dispatcher: before, at most, and once the flood is over.
+answered, in calls or over streams. Beside it one client publishes a few objects by the clock. The
+benchmark measures how long each of its publications takes, from when it was meant to be sent, and
+the memory of the dispatcher: before the flood, at most, and after it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PUBSUB = "/ps2stream.v1.PubSub/"
 PUBLISH_EVERY_S = 0.05
 PATIENCE_S = 60.0
 REST_S = 15.0
-"""After the flood, until the memory that is kept is read."""
+"""The time after the flood until the memory that is still held is read."""
 STREAM_WINDOW = 8
 TEXT_BYTES = 65_000
 
@@ -46,8 +46,8 @@ def run_bystander(
     request_bytes: int = 3_900_000,
     runtime: str = "ray",
 ) -> dict[str, Any]:
-    """Measures; JSON-able. shape: what the flood consists of, one of SHAPES."""
-    given = dict(locals())
+    """Returns the measured figures, JSON-able. shape: what the flood consists of, one of SHAPES."""
+    inputs = dict(locals())
     request = _make_request(shape, request_bytes)
     with tempfile.TemporaryDirectory(prefix="ps2s-bench-") as folder:
         settings = Settings(port=0, data_dir=Path(folder) / "data", runtime=runtime)
@@ -57,8 +57,8 @@ def run_bystander(
             before = memory.resident(service)
             memory.reset(service)
             context = multiprocessing.get_context("spawn")
-            pipe, theirs = context.Pipe()
-            arguments = (target, request, calls, streams, theirs)
+            pipe, flood_end = context.Pipe()
+            arguments = (target, request, calls, streams, flood_end)
             flood = context.Process(target=flood_large, args=arguments, daemon=True)
             flood.start()
             try:
@@ -74,7 +74,7 @@ def run_bystander(
             after = memory.resident(service)
     return {
         "benchmark": "bystander",
-        "settings": given | {"request_bytes": len(request)},
+        "settings": inputs | {"request_bytes": len(request)},
         "alone": alone,
         "beside": beside,
         "flood_answers": answers,
@@ -86,8 +86,8 @@ def run_bystander(
 
 
 def flood_large(target: str, request: bytes, calls: int, streams: int, pipe: Connection) -> None:
-    """Sends `request` over so many connections until the pipe says something; then answers by
-    status."""
+    """Sends `request` over many connections until a message arrives on the pipe; then sends the
+    answers by status."""
     found: Counter[str] = Counter()
     stopped = threading.Event()
     options = [
@@ -150,7 +150,8 @@ def _send_stream(
 
 
 def _publish_by_clock(target: str, seconds: float) -> dict[str, Any]:
-    """A batch of ten objects each PUBLISH_EVERY_S, sent again until it is accepted."""
+    """Publishes ten objects each PUBLISH_EVERY_S, again until they are accepted; returns the
+    times."""
     rows = [object_pb2.Object(lon=1.0, lat=2.0, text="a small publication")] * 10
     batch = object_pb2.ObjectBatch(objects=rows)
     request = pubsub_pb2.PublishRequest(batch=batch).SerializeToString()

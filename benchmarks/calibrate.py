@@ -1,8 +1,8 @@
 """c1 to c4 of Definition 1 on this machine: GI2 timed on several mixes of work.
 
-A mix is a number of queries of a group of algorithms.md 1.10 under synthetic posts (or
-those of a file), in the grid that a plan for them would have. Timed apart are the inserts,
-the objects matched, and the deletes with the sweeps that remove their postings.
+A mix is a number of queries of a group of algorithms.md 1.10 under synthetic posts (or those of a
+file), in the grid that a plan for them would have. The inserts, the matching of objects, and the
+deletes with the sweeps that remove their postings are timed separately.
 """
 
 from __future__ import annotations
@@ -33,24 +33,25 @@ def calibrate(
     seed: int = 1,
     progress: Callable[[str], None] = lambda what: None,
 ) -> dict[str, Any]:
-    """Measure and fit; JSON-able: c1 to c4 in microseconds, the median relative error of
-    what they predict, and every measurement. source: "synthetic" or a file of posts."""
+    """Measures and fits; JSON-able: c1 to c4 in microseconds, the median relative error of what
+    they predict, and every measurement. source: "synthetic" or a file of posts."""
     analyzer = Analyzer(Analysis(salt=seed))
     progress("compiling")
-    _measured(*MIXES[0], source, seed, analyzer)
+    _measure_mix(*MIXES[0], source, seed, analyzer)
     rows: list[dict[str, Any]] = []
     for queries, group in MIXES:
         progress(f"{queries:,} queries of {group.upper()}")
-        rows += _measured(queries, group, source, seed, analyzer)
+        rows += _measure_mix(queries, group, source, seed, analyzer)
     names = ("candidates", "objects", "inserts", "deletes")
     work = np.array([[row[name] for name in names] for row in rows], np.float64)
     found = fit(work, np.array([row["microseconds"] for row in rows]))
     return {**dataclasses.asdict(found.costs), "error": found.error, "measured": rows}
 
 
-def _measured(
+def _measure_mix(
     queries: int, group: str, source: str, seed: int, analyzer: Analyzer
 ) -> list[dict[str, Any]]:
+    """Returns the timed runs of one mix, with what each of them did."""
     load = make(source, group, queries, 0, OBJECTS, seed, analyzer)
     rows = query_rows(load, analyzer, Frequencies.of(load.counts, analyzer), 0, queries)
     tags = tags_of(rows, load.grid)
@@ -81,29 +82,31 @@ def _measured(
             pass
 
     timed(lambda: index.insert(*tags), inserts=int(tags.off[-1]))
-    met = _candidates(load, tags, *objects)
+    met = _count_candidates(load, tags, *objects)
     for _ in range(RUNS):
         timed(match, candidates=met, objects=OBJECTS)
     timed(delete, deletes=int(tags.off[-1] - tags.off[half]))
     kept = tags.off[half]
     rest = Tagged(rows, tags.off[: half + 1], tags.cell[:kept], tags.term[:kept])
-    met = _candidates(load, rest, *objects)
+    met = _count_candidates(load, rest, *objects)
     for _ in range(RUNS):
         timed(match, candidates=met, objects=OBJECTS)
     return found
 
 
-def _candidates(load: Workload, tags: Tagged, off: I64, term: U64) -> int:
-    """Objects met with a posting of a term that they have, in their cell of a level."""
-    tag, count = np.unique(_unit(tags.cell.astype(np.uint64), tags.term), return_counts=True)
+def _count_candidates(load: Workload, tags: Tagged, off: I64, term: U64) -> int:
+    """Counts the objects met with a posting of a term that they have, in their cell of a level."""
+    tag, count = np.unique(
+        _make_unit_keys(tags.cell.astype(np.uint64), tags.term), return_counts=True
+    )
     row, met = row_of(off), 0
     for level in range(load.grid.levels):
         cell = load.grid.cells(load.posts.lon, load.posts.lat, level).astype(np.uint64)
-        unit = _unit(cell[row], term)
+        unit = _make_unit_keys(cell[row], term)
         at = np.minimum(np.searchsorted(tag, unit), len(tag) - 1)
         met += int(count[at][tag[at] == unit].sum())
     return met
 
 
-def _unit(cell: U64, term: U64) -> U64:
+def _make_unit_keys(cell: U64, term: U64) -> U64:
     return term ^ (cell * _ODD)

@@ -1,8 +1,8 @@
 """The engine alone, one core, in process: GI2 under the mixed stream (speed.md).
 
-A round is 1,024 objects, 102 inserts and as many deletes. Timed are the tags of the
-inserts (grid cover times posting terms), insert, delete, purge, sweep and match; the
-text is analysed before, and that rate is reported apart.
+A round is 1,024 objects, 102 inserts and as many deletes. The measured time covers the tags of
+the inserts (grid cover times posting terms), insert, delete, purge, sweep and match; the text is
+analysed before, and that rate is reported separately.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ UPDATES = 102  # inserts, and about as many deletes, with every batch: 5 to 1
 ROUNDS = 100
 CHECKED = 200  # objects compared with brute force
 _CHUNK = 1 << 16
-_TUNED_ON = 100_000  # queries and
+_TUNED_ON = 100_000  # queries that --mo is tuned on
 _TUNED_WITH = 4096  # objects that --mo is tuned on
 
 
 class Tagged(NamedTuple):
-    """Query rows and their tags, as a dispatcher would send them to an only worker."""
+    """Query rows and their tags, as a dispatcher would send them to the only worker."""
 
     rows: QueryRows
     off: I64
@@ -53,7 +53,7 @@ class Tagged(NamedTuple):
 def query_rows(
     load: Workload, analyzer: Analyzer, frequencies: Frequencies, first: int, last: int
 ) -> QueryRows:
-    """Interests first..last - 1 as insert rows; LSN and handle are 1 + their number."""
+    """Returns interests first..last - 1 as insert rows; LSN and handle are 1 + their number."""
     part = dataclasses.replace(
         load.interests,
         **{
@@ -95,7 +95,7 @@ def query_rows(
 
 
 def tags_of(rows: QueryRows, grid: Grid) -> Tagged:
-    """All tags of the rows: one worker holds everything."""
+    """Returns all tags of the rows, as if one worker held everything."""
     cell_off, cell = grid.cover(rows.box_off, rows.box)
     off = np.zeros(len(rows) + 1, np.int64)
     tag_sizes(cell_off, rows.post, off)
@@ -105,7 +105,7 @@ def tags_of(rows: QueryRows, grid: Grid) -> Tagged:
 
 
 class Batches:
-    """Posts, analysed, in batches of BATCH objects."""
+    """Analysed posts in batches of BATCH objects."""
 
     def __init__(self, posts: Posts, term_off: I64, term: U64) -> None:
         self._posts, self._off, self._term = posts, term_off, term
@@ -121,7 +121,7 @@ class Batches:
 
 
 class Engine:
-    """One index under the stream of a workload; LSNs as the ledger would give them."""
+    """An index under the stream of a workload; LSNs are numbered as by the ledger."""
 
     def __init__(self, load: Workload, analyzer: Analyzer, objects: tuple[I64, U64]) -> None:
         self.load = load
@@ -140,13 +140,13 @@ class Engine:
         ]
         self._order = np.argsort(load.interests.death, kind="stable")
         self._death = load.interests.death[self._order]
-        self._gone = 0
+        self._next_delete = 0
         self.inserted = load.start
         self.lsn = load.start
         self.deleted = np.zeros(n, np.bool_)
 
     def fill(self) -> float:
-        """Insert the first queries; inserts a second."""
+        """Inserts the first queries; returns inserts per second."""
         start = time.perf_counter()
         for rows in self._rows:
             tags = tags_of(rows, self.load.grid)
@@ -155,24 +155,24 @@ class Engine:
         return self.load.start / (time.perf_counter() - start)
 
     def update(self) -> int:
-        """102 inserts and the deletes that are due then; how many updates that were."""
+        """Makes 102 inserts and the deletes that are due then; returns the number of updates."""
         at = (self.inserted - self.load.start) // UPDATES
         self.index.insert(*tags_of(self._later[at], self.load.grid))
         self.inserted += UPDATES
         due = int(np.searchsorted(self._death, self.inserted - self.load.start, "right"))
-        gone = self._order[self._gone : due]
-        self._gone = due
+        deletes = self._order[self._next_delete : due]
+        self._next_delete = due
         self.lsn = self.inserted
-        self.index.delete(gone + 1, np.full(len(gone), self.lsn, np.int64))
-        self.deleted[gone] = True
+        self.index.delete(deletes + 1, np.full(len(deletes), self.lsn, np.int64))
+        self.deleted[deletes] = True
         self.index.purge(self.lsn)
         stats = self.index.stats()
         forced = stats.tombstones > FORCED * stats.live
         self.index.sweep(FORCED_SWEEP if forced else SWEEP)
-        return UPDATES + len(gone)
+        return UPDATES + len(deletes)
 
     def round(self) -> dict[str, float]:
-        """All batches once, with their updates: rates and matches per object."""
+        """Processes all batches once, with their updates; returns rates and matches per object."""
         matches = updates = 0
         matching = 0.0
         start = time.perf_counter()
@@ -190,7 +190,7 @@ class Engine:
         }
 
     def differences(self, analyzer: Analyzer, sample: int, seed: int) -> int:
-        """Objects of a seeded sample whose matches differ from brute force over words."""
+        """Counts the objects of a seeded sample whose matches differ from brute force."""
         rng = np.random.default_rng(seed)
         batch = int(rng.integers(len(self.batches)))
         lon, lat, off, term = self.batches[batch]
@@ -202,7 +202,7 @@ class Engine:
         for row in rng.choice(BATCH, min(sample, BATCH), replace=False).tolist():
             at = batch * BATCH + row
             text = posts.text[posts.text_off[at] : posts.text_off[at + 1]].tobytes()
-            said = set(analyzer.tokens(text.decode()))
+            tokens = set(analyzer.tokens(text.decode()))
             east, west = lon[row] >= rect[:, 0], lon[row] <= rect[:, 2]
             beside = np.where(wraps, east | west, east & west)
             near = live[beside & (lat[row] >= rect[:, 1]) & (lat[row] <= rect[:, 3])]
@@ -214,14 +214,14 @@ class Engine:
                     interests.every[near].tolist(),
                     strict=True,
                 )
-                if (all if every else any)(words[w] in said for w in of if w >= 0)
+                if (all if every else any)(words[w] in tokens for w in of if w >= 0)
             ]
             wrong += sorted(found.handle[found.row == row].tolist()) != sorted(want)
         return wrong
 
 
-def _analysed(posts: Posts, analyzer: Analyzer) -> tuple[tuple[I64, U64], float]:
-    """Term columns of the posts, and posts a second (the second of two runs)."""
+def _analyse_posts(posts: Posts, analyzer: Analyzer) -> tuple[tuple[I64, U64], float]:
+    """Returns term columns of the posts, and posts per second (the second of two runs)."""
     for _ in range(2):
         start = time.perf_counter()
         out = analyzer.analyse(posts.text_off, posts.text)
@@ -230,7 +230,7 @@ def _analysed(posts: Posts, analyzer: Analyzer) -> tuple[tuple[I64, U64], float]
 
 
 def matches_per_object(load: Workload, analyzer: Analyzer, objects: tuple[I64, U64]) -> float:
-    """Estimated on the first 100,000 queries and 4,096 objects."""
+    """Estimates the matches per object on the first 100,000 queries and 4,096 objects."""
     n = min(load.start, _TUNED_ON)
     rows = query_rows(load, analyzer, Frequencies.of(load.counts, analyzer), 0, n)
     index = GI2(load.grid)
@@ -242,13 +242,14 @@ def matches_per_object(load: Workload, analyzer: Analyzer, objects: tuple[I64, U
     return count / (used * BATCH) * (load.start / n)
 
 
-def tuned(
+def tune_workload(
     load: Workload, mo: float, analyzer: Analyzer, objects: tuple[I64, U64]
 ) -> tuple[Workload, dict[str, float]]:
-    """The workload changed by bisection so that an object has about `mo` matches, and how.
+    """Changes the workload by bisection so that an object has about `mo` matches; returns it and
+    the factors.
 
-    First the sides of the squares, by a factor within 1/4 and 4; where that is not enough,
-    the keyword skew too (`Workload.scaled`), within -1 and 2.
+    First the sides of the squares change, by a factor within 1/4 and 4; if that is not enough,
+    the keyword skew changes too (`Workload.scaled`), within -1 and 2.
     """
 
     def bisect(low: float, high: float, at: Callable[[float], Workload]) -> float:
@@ -267,8 +268,8 @@ def tuned(
 
 
 def yardstick_rate(path: str, queries: int) -> dict[str, float]:
-    """Run the yardstick engine in a process of its own. Raises InvalidArgument when it does
-    not print what is expected."""
+    """Runs the yardstick engine in a process of its own. Raises InvalidArgument if it does not
+    print what is expected."""
     script = Path(path).resolve()
     with PrivateFolder() as cache:
         done = subprocess.run(
@@ -281,13 +282,14 @@ def yardstick_rate(path: str, queries: int) -> dict[str, float]:
         )
     found = re.search(r"([\d.]+) tuples/s min ([\d.]+) max ([\d.]+) m/o ([\d.]+)", done.stdout)
     if found is None:
-        said = (done.stdout + done.stderr)[-300:].strip()
-        raise InvalidArgument([Violation("against", f"{path} printed no rate: {said}")])
+        output = (done.stdout + done.stderr)[-300:].strip()
+        raise InvalidArgument([Violation("against", f"{path} printed no rate: {output}")])
     names = ("tuples_per_second", "min", "max", "matches_per_object")
     return dict(zip(names, map(float, found.groups()), strict=True))
 
 
-def _spread(values: list[float]) -> dict[str, float]:
+def _summarise_values(values: list[float]) -> dict[str, float]:
+    """Returns the median, the least and the largest value."""
     return {"median": median(values), "min": min(values), "max": max(values)}
 
 
@@ -300,19 +302,20 @@ def run_engine(
     runs: int = 5,
     seed: int = 1,
 ) -> dict[str, Any]:
-    """Measure; a JSON-able account with every setting. One run more comes first, unmeasured.
+    """Returns the measured figures with every setting, JSON-able. One more run comes first,
+    unmeasured.
 
-    workload: "synthetic", "yardstick" or a file of posts. mo: matches per object to tune
-    to (see `tuned`). against: a yardstick's engine.py, run before and
-    after; `ratio` is our median rate over the better of its two.
+    workload: "synthetic", "yardstick" or a file of posts. mo: matches per object to tune to (see
+    `tune_workload`). against: a yardstick's engine.py, run before and after; `ratio` is our
+    median rate over the better of its two.
     """
     analyzer = Analyzer(Analysis(salt=seed))
     updates = (runs + 1) * ROUNDS * UPDATES
     load = make(workload, group, queries, updates, ROUNDS * BATCH, seed, analyzer)
-    objects, tokenised = _analysed(load.posts, analyzer)
+    objects, tokenised = _analyse_posts(load.posts, analyzer)
     tuning = {"side_factor": 1.0, "keyword_skew": 1.0}
     if mo is not None:
-        load, tuning = tuned(load, mo, analyzer, objects)
+        load, tuning = tune_workload(load, mo, analyzer, objects)
     before = yardstick_rate(against, queries) if against else None
     engine = Engine(load, analyzer, objects)
     inserts = engine.fill()
@@ -334,8 +337,8 @@ def run_engine(
             "objects_per_run": ROUNDS * BATCH,
             "grid": load.grid.to_dict(),
         },
-        "tuples_per_second": _spread(rates["tuples_per_second"]),
-        "objects_per_second": _spread(rates["objects_per_second"]),
+        "tuples_per_second": _summarise_values(rates["tuples_per_second"]),
+        "objects_per_second": _summarise_values(rates["objects_per_second"]),
         "matches_per_object": median(rates["matches_per_object"]),
         "inserts_per_second": inserts,
         "tokenised_objects_per_second": tokenised,

@@ -1,4 +1,4 @@
-"""Publishers that offer what the clock says, whether they are answered or not: over streams, or
+"""Publishers that offer batches by the clock, whether they are answered or not: over streams, or
 in calls of their own."""
 
 from __future__ import annotations
@@ -19,16 +19,19 @@ from ps2stream.client.subscription import rpc_error
 from ps2stream.errors import ResourceExhausted
 from ps2stream.v1 import pubsub_pb2
 
-WINDOW = 8  # batches under way on a stream, when it is answers that set the pace
-CALLS = 16  # under way of each caller, who offers no more beyond
+WINDOW = 8  # batches under way on a stream, if answers set the pace
+CALLS = 16  # under way for each caller, which offers no more beyond that
 GRACE_S = 30.0
 
 
 @dataclasses.dataclass
 class Flood:
-    """What became of the batches. accepted: (partition, first offset, objects) of each that
-    was; refused: milliseconds after which to try again, of each that was not; errors: other
-    ends of streams and calls, by status; elapsed: seconds to the last that was accepted."""
+    """The outcome of the batches of a flood.
+
+    accepted: (partition, first offset, objects) of each accepted batch. refused: for each refused
+    batch, the milliseconds after which to try again. errors: other ends of streams and calls, by
+    status. elapsed: the seconds to the last accepted batch.
+    """
 
     seconds: float
     offered: int = 0
@@ -45,7 +48,7 @@ class Flood:
         answer: pubsub_pb2.PublishStreamResponse | pubsub_pb2.PublishResponse,
         retry_after_ms: int,
     ) -> None:
-        """An answer to a batch; one that was not accepted may say when to try again."""
+        """Records the answer to a batch. retry_after_ms: when to try again if it was refused."""
         if answer.accepted:
             self.last = time.monotonic()
             self.accepted.append((answer.partition, answer.first_offset, answer.accepted))
@@ -54,14 +57,14 @@ class Flood:
 
 
 def flood(target: str, pipe: Connection) -> None:
-    """For each (requests, streams, batches a second or None, seconds, in calls or not) on the
-    pipe, the Flood. The requests are encoded, as PublishStreamRequests or PublishRequests,
-    which are the same, and sent over and over."""
-    while (asked := pipe.recv()) is not None:
-        pipe.send(_run(target, *asked))
+    """Answers each (requests, streams, batches per second or None, seconds, in calls or not) on
+    the pipe with the Flood. The requests are encoded, as PublishStreamRequests or
+    PublishRequests, which are the same, and sent over and over."""
+    while (request := pipe.recv()) is not None:
+        pipe.send(_run_flood(target, *request))
 
 
-def _run(
+def _run_flood(
     target: str,
     requests: list[bytes],
     streams: int,
@@ -69,6 +72,7 @@ def _run(
     seconds: float,
     calls: bool,
 ) -> Flood:
+    """Offers the requests for `seconds`, at `rate` or as fast as they are answered."""
     found = Flood(seconds, cpu=-time.process_time())
     channels = [
         grpc.insecure_channel(target, [("grpc.use_local_subchannel_pool", 1), ("n", i)])
@@ -103,8 +107,7 @@ def _run(
 
 
 class _Line:
-    """One PublishStream. What is offered waits here; gRPC takes it as far as the service
-    lets it."""
+    """A PublishStream. Offered requests wait here; gRPC takes them as far as the service allows."""
 
     def __init__(self, found: Flood, channel: grpc.Channel, paced: bool) -> None:
         self._found = found
@@ -117,8 +120,8 @@ class _Line:
             "/ps2stream.v1.PubSub/PublishStream",
             request_serializer=bytes,
             response_deserializer=pubsub_pb2.PublishStreamResponse.FromString,
-        )(self._requests())
-        self._reader = threading.Thread(target=self._read, daemon=True)
+        )(self._take_requests())
+        self._reader = threading.Thread(target=self._read_answers, daemon=True)
         self._reader.start()
         self.join = self._reader.join
 
@@ -126,18 +129,18 @@ class _Line:
         self._offered.put(request)
 
     def fill(self, requests: list[bytes]) -> None:
-        """Enough for a while."""
+        """Queues enough requests for a while."""
         while self._offered.qsize() < 64:
             self._offered.put(requests[self._found.offered % len(requests)])
             self._found.offered += 1
 
     def close(self) -> None:
-        """What was not taken yet stays."""
+        """Ends the stream; requests that gRPC has not taken are dropped."""
         self._closed = True
         self._offered.put(None)
         self._room.release()
 
-    def _requests(self) -> Iterator[bytes]:
+    def _take_requests(self) -> Iterator[bytes]:
         while not self._closed:
             if self._paced:
                 self._room.acquire()
@@ -147,7 +150,7 @@ class _Line:
             self.sent += 1
             yield request
 
-    def _read(self) -> None:
+    def _read_answers(self) -> None:
         found = self._found
         try:
             for answer in self._call:
@@ -159,7 +162,7 @@ class _Line:
 
 
 class _Caller:
-    """Publish calls, up to CALLS under way."""
+    """A client that makes Publish calls, up to CALLS at a time."""
 
     def __init__(self, found: Flood, channel: grpc.Channel) -> None:
         self._found = found
@@ -175,14 +178,14 @@ class _Caller:
         if not self._room.acquire(blocking=False):
             return False
         self.sent += 1
-        self._call.future(request).add_done_callback(self._answered)
+        self._call.future(request).add_done_callback(self._record_answer)
         return True
 
     def close(self) -> None:
-        """What is under way goes on."""
+        """Does nothing: calls under way continue."""
 
     def fill(self, requests: list[bytes]) -> None:
-        """As many calls as may be under way."""
+        """Starts as many calls as may be under way."""
         while self.offer(requests[self.sent % len(requests)]):
             self._found.offered += 1
 
@@ -191,7 +194,7 @@ class _Caller:
         for _ in range(CALLS):
             self._room.acquire(timeout=max(until - time.monotonic(), 0.0))
 
-    def _answered(self, call: Any) -> None:
+    def _record_answer(self, call: Any) -> None:
         error = call.exception()
         if error is None:
             self._found.note(call.result(), 0)

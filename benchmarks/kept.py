@@ -1,4 +1,4 @@
-"""A place for a benchmark, which is gone afterwards."""
+"""A place for the data of a benchmark, which is removed afterwards."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ps2stream.store.places import Place, place
 
 
 @contextlib.contextmanager
-def fresh(directory: str | None, database_url: str | None) -> Iterator[Place]:
-    """A new directory below `directory` (that of the system for temporary files if None), or
-    a new schema of the database."""
+def open_fresh_place(directory: str | None, database_url: str | None) -> Iterator[Place]:
+    """Yields a new directory below `directory` (the system's for temporary files if None), or a
+    new schema of the database."""
     if database_url is None:
         with PrivateFolder(None if directory is None else Path(directory)) as folder:
             yield place(folder.path)

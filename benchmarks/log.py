@@ -1,4 +1,4 @@
-"""How fast a log takes records and makes them durable, on a disk or in a database."""
+"""The rate at which a log takes records and makes them durable, on a disk or in a database."""
 
 from __future__ import annotations
 
@@ -8,31 +8,32 @@ import statistics
 import time
 from typing import Any
 
-from ps2stream.benchmarks.kept import fresh
+from ps2stream.benchmarks.kept import open_fresh_place
 from ps2stream.store.places import Place
 
 SHAPES = ((100, 1), (100, 4096), (256 << 10, 16))
-"""Bytes of a record, records of a sync."""
+"""Bytes per record, records per sync."""
 _KEPT = 256 << 20  # bytes; older segments are trimmed
 
 
 def run_log(
     directory: str | None = None, seconds: float = 3.0, database_url: str | None = None
 ) -> dict[str, Any]:
-    """Append and sync for so long in each shape, then read back what is kept.
+    """Appends and syncs for `seconds` in each shape, then reads back what is kept.
 
     JSON-able: a list of rates, and how many of the records read back were wrong.
     """
     shapes, wrong = [], 0
     for size, group in SHAPES:
-        with fresh(directory, database_url) as place:
-            found = _measured(place, size, group, seconds)
+        with open_fresh_place(directory, database_url) as place:
+            found = _measure_shape(place, size, group, seconds)
         wrong += found.pop("wrong")
         shapes.append(found)
     return {"shapes": shapes, "verified": {"wrong": wrong}}
 
 
-def _measured(place: Place, size: int, group: int, seconds: float) -> dict[str, Any]:
+def _measure_shape(place: Place, size: int, group: int, seconds: float) -> dict[str, Any]:
+    """Measures one shape; returns its rates."""
     record = random.Random(1).randbytes(size)
     took: list[float] = []
     with contextlib.closing(place.open_log("bench-0")) as log:

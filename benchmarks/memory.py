@@ -9,30 +9,30 @@ from ps2stream.cluster.running import Service
 
 
 def resident(service: Service) -> dict[str, int]:
-    """Bytes resident of each actor's process; of this one, where they all run in it."""
-    return _of(service, "VmRSS")
+    """Returns the resident bytes of each actor's process, or of this one if all run in it."""
+    return _read_bytes(service, "VmRSS")
 
 
 def peak(service: Service) -> dict[str, int]:
-    """The most of them since the last `reset`."""
-    return _of(service, "VmHWM")
+    """Returns the most resident bytes since the last `reset`."""
+    return _read_bytes(service, "VmHWM")
 
 
 def reset(service: Service) -> None:
-    """Let `peak` begin anew."""
-    for pid in _pids(service).values():
+    """Restarts the measurement of `peak`."""
+    for pid in _find_pids(service).values():
         Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
-def _of(service: Service, name: str) -> dict[str, int]:
+def _read_bytes(service: Service, name: str) -> dict[str, int]:
     found = {}
-    for actor, pid in _pids(service).items():
+    for actor, pid in _find_pids(service).items():
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
         kib = next(line for line in lines if line.startswith(name + ":")).split()[1]
         found[actor] = int(kib) << 10
     return found
 
 
-def _pids(service: Service) -> dict[str, int]:
+def _find_pids(service: Service) -> dict[str, int]:
     found = {name: s["pid"] for name, s in service.status().items() if "pid" in s}
     return found or {"service": os.getpid()}

@@ -1,7 +1,7 @@
-"""`python -m ps2stream.benchmarks.merger`: what a merger takes for a batch, and print JSON.
+"""`python -m ps2stream.benchmarks.merger`: the time that a merger takes for a batch, as JSON.
 
-One worker's answer to a batch goes through a merger whose sessions all have streams with
-credits and acknowledge in time: dedupe, numbering, the match log, encoding.
+One worker's answer to a batch goes through a merger whose sessions all have streams with credits
+and acknowledge in time: dedupe, numbering, the match log, encoding.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class _Nowhere:
 
 
 def run(sessions: int, fields: int, batches: int, log: Log, seed: int = 1) -> dict[str, Any]:
-    """Milliseconds for a batch in `on_many`, and for the sync behind it; `log_bytes` that it
-    adds."""
+    """Returns the milliseconds per batch in `on_many` and in the sync after it, and the
+    `log_bytes` that it adds."""
     rng = np.random.default_rng(seed)
     machine = MergerMachine(0, 1, 1, log)
     owner = rng.integers(0, sessions, QUERIES)
@@ -81,7 +81,7 @@ def run(sessions: int, fields: int, batches: int, log: Log, seed: int = 1) -> di
     machine.on_many(attach)
     took, synced, sizes, last = [], [], [], [0] * sessions
     for batch in range(batches):
-        frames = _batch(rng, batch * OBJECTS, owner)
+        frames = _make_batch(rng, batch * OBJECTS, owner)
         began, before = time.perf_counter(), log.end
         out = machine.on_many(frames)
         done = time.perf_counter()
@@ -103,7 +103,8 @@ def run(sessions: int, fields: int, batches: int, log: Log, seed: int = 1) -> di
     }
 
 
-def _batch(rng: np.random.Generator, offset: int, owner: Any) -> tuple[Payload, MatchBatch]:
+def _make_batch(rng: np.random.Generator, offset: int, owner: Any) -> tuple[Payload, MatchBatch]:
+    """Returns a batch of objects and one worker's matches of it."""
     pair = rng.choice(OBJECTS * 64, PAIRS, replace=False)
     row = np.sort(pair // 64).astype(np.uint32)
     handle = (pair % 64 * 1_499 + row * 7 + 1) % QUERIES + 1

@@ -1,5 +1,5 @@
-"""What metering costs, or one who watches: the same objects through two runtimes of one process,
-in turn."""
+"""The cost of metering, or of a watcher: the same objects through two runtimes of one process, in
+turn."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ TICK_S = 0.1
 
 
 class Unmetered(Meter):
-    """Adds nothing."""
+    """A meter that records nothing."""
 
     def add(self, stage: str, seconds: float, count: int = 1) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def time(self, stage: str) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
@@ -47,9 +47,9 @@ def run_metering(
     seed: int = 1,
     watched: bool = False,
 ) -> dict[str, Any]:
-    """Publish blocks of batches without metering and with it, in turn, for so long: CPU time of
-    the thread, which does all the work. `watched`: with metering, without and with one who
-    watches, and as many ticks as that time has. JSON-able."""
+    """Publishes blocks of batches without metering and with it, in turn, for `seconds`;
+    JSON-able: CPU time of the thread, which does all the work. `watched`: compares metering
+    without and with a watcher, with as many ticks as that time has."""
     analysis = Analysis(salt=seed)
     analyzer = Analyzer(analysis)
     load = workload.make("synthetic", "q1", queries, 100, POSTS, seed, analyzer)
@@ -60,10 +60,10 @@ def run_metering(
     meters = (Meter if watched else Unmetered, Meter)
     without, metered = (LocalRuntime(topology, MemoryStore(), meter=meter) for meter in meters)
     for runtime in (without, metered):
-        _insert(runtime, load)
-    told: list[Glimpse] = []
+        _insert_queries(runtime, load)
+    glimpses: list[Glimpse] = []
     if watched:
-        metered.edges[0].watch("", told.append)
+        metered.edges[0].watch("", glimpses.append)
     off, term = analyzer.analyse(posts.text_off, posts.text)
     ids = strings_to_column([str(i) for i in range(len(posts.lon))])
     rows = ObjectRows(
@@ -104,17 +104,17 @@ def run_metering(
         "batch_us": statistics.median(took) * 1e6,
         "cpu_ratio": statistics.median(ratios),
         "standard_error": statistics.stdev(ratios) / len(ratios) ** 0.5,
-        "verified": {"different": abs(_matches(without) - _matches(metered))},
-        **({"seen": sum(glimpse.accepted for glimpse in told)} if watched else {}),
+        "verified": {"different": abs(_count_matches(without) - _count_matches(metered))},
+        **({"seen": sum(glimpse.accepted for glimpse in glimpses)} if watched else {}),
     }
 
 
-def _matches(runtime: LocalRuntime) -> int:
+def _count_matches(runtime: LocalRuntime) -> int:
     status = runtime.status()
     return sum(status[name]["matches"] for name in status if name.startswith("worker"))
 
 
-def _insert(runtime: LocalRuntime, load: workload.Workload) -> None:
+def _insert_queries(runtime: LocalRuntime, load: workload.Workload) -> None:
     server = serve(runtime.edges[0], "127.0.0.1", 0)
     rects = load.interests.rect[: load.start].tolist()
     expressions = load.expressions()[: load.start]

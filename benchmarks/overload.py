@@ -1,10 +1,10 @@
 """`ps2stream bench overload`: ten times as much as the service can take.
 
-What it can take, the peak, is measured first, with publishers that send as fast as they are
-answered; then they offer ten times that by the clock, over streams and again in calls. One object
-in each batch is wanted by a session of its own, whose deliveries tell which accepted batches came
-through, and how often. Deletes go on meanwhile, by the clock, and so does a session with a window
-of one batch, that is: one that waits for each of its acknowledgements.
+The peak, what the service can take, is measured first, with publishers that send as fast as they
+are answered. Then they offer ten times that by the clock, over streams and again in calls. One
+object in each batch matches a session of its own, whose deliveries show which accepted batches
+came through, and how often. Meanwhile deletes are sent by the clock, and another session has a
+window of one batch, so that it waits for each of its acknowledgements.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from ps2stream.routing.plan import built_in_plan
 from ps2stream.v1 import object_pb2, pubsub_pb2, pubsub_pb2_grpc, query_pb2
 
 MARK = "zzmark"
-BATCHES = 50  # different ones
+BATCHES = 50  # different batches, sent over and over
 DELETE_EVERY_S = 0.1
 SETTLE_S = 120.0
 PACED_STREAMS = 2
@@ -55,8 +55,9 @@ def run_overload(
     seed: int = 1,
     runtime: str = "ray",
 ) -> dict[str, Any]:
-    """Measure; JSON-able. `times`: of the peak that is offered, over so many `streams`."""
-    given = dict(locals())
+    """Returns the measured figures, JSON-able. `times`: the multiple of the peak that is offered,
+    over `streams` streams."""
+    options = dict(locals())
     analysis = Analysis(salt=seed)
     load = workload.make("synthetic", "q1", queries, 0, batch * BATCHES, seed, Analyzer(analysis))
     with PrivateFolder() as folder:
@@ -82,7 +83,7 @@ def run_overload(
     )
     return {
         "benchmark": "overload",
-        "settings": given | {"levels": list(levels), "cores": os.cpu_count()},
+        "settings": options | {"levels": list(levels), "cores": os.cpu_count()},
         **found,
         "verified": {"wrong": wrong},
     }
@@ -98,48 +99,50 @@ class _Run:
     streams: int
 
     def opened(self, levels: tuple[str, ...]) -> Any:
-        """The levels, one after the other, while clients and queries are there."""
+        """Yields the levels, one after the other, while clients and queries are in place."""
         target = self.service.targets[0]
         context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        heard, said = context.Pipe()
+        self._pipe, flood_end = context.Pipe()
+        subscriber, subscriber_end = context.Pipe()
         processes = [
-            context.Process(target=subscribe, args=(target, SESSION, said, 1 << 40)),
-            context.Process(target=flood, args=(target, theirs)),
+            context.Process(target=subscribe, args=(target, SESSION, subscriber_end, 1 << 40)),
+            context.Process(target=flood, args=(target, flood_end)),
         ]
         for process in processes:
             process.start()
         try:
-            heard.recv()
+            subscriber.recv()
             with grpc.insecure_channel(target, options=OPTIONS) as channel:
                 self._stub = pubsub_pb2_grpc.PubSubStub(channel)
-                self._insert(channel, target)
+                self._insert_queries(channel, target)
                 self._marks = Taker(target, "marks")
                 self._acks = Taker(target, "acks", 1)
                 yield from levels
                 self._marks.close()
                 self._acks.close()
             self._pipe.send(None)
-            heard.send(None)
+            subscriber.send(None)
         finally:
             for process in processes:
                 process.join(5)
                 process.terminate()
 
     def level(self, level: str) -> dict[str, Any]:
-        """Peak and flood at one level of publication, over streams and in calls."""
-        requests = self._requests(level)
-        self._phase(requests, PACED_STREAMS, None, level)  # warm
-        return self._pair(requests, level, calls=False) | {
-            f"calls_{name}": part for name, part in self._pair(requests, level, calls=True).items()
+        """Measures peak and flood at one level of publication, over streams and in calls."""
+        requests = self._encode_requests(level)
+        self._run_phase(requests, PACED_STREAMS, None, level)  # warm
+        return self._measure_pair(requests, level, calls=False) | {
+            f"calls_{name}": part
+            for name, part in self._measure_pair(requests, level, calls=True).items()
         }
 
-    def _pair(self, requests: list[bytes], level: str, calls: bool) -> dict[str, Any]:
-        peak = self._phase(requests, PACED_STREAMS, None, level, calls)
+    def _measure_pair(self, requests: list[bytes], level: str, calls: bool) -> dict[str, Any]:
+        """Measures the peak, then a flood of a multiple of it."""
+        peak = self._run_phase(requests, PACED_STREAMS, None, level, calls)
         rate = peak["accepted_per_second"] * self.times / self.batch
         before = memory.resident(self.service)
         memory.reset(self.service)
-        flood = self._phase(requests, self.streams, rate, level, calls)
+        flood = self._run_phase(requests, self.streams, rate, level, calls)
         most = memory.peak(self.service)
         flood |= {
             "goodput": {
@@ -153,7 +156,7 @@ class _Run:
         }
         return {"peak": peak, "flood": flood}
 
-    def _phase(
+    def _run_phase(
         self,
         requests: list[bytes],
         streams: int,
@@ -161,6 +164,7 @@ class _Run:
         level: str,
         calls: bool = False,
     ) -> dict[str, Any]:
+        """Publishes for one phase; returns what became of the batches."""
         self._marks.got.clear()
         again = self._marks.again
         self._acks.waits.clear()
@@ -170,7 +174,7 @@ class _Run:
         deletes.start()
         found: Flood = self._pipe.recv()
         deletes.join()
-        self._settle(len(found.accepted))
+        self._wait_for_deliveries(len(found.accepted))
         got = Counter((t.partition, t.offset) for t in self._marks.got)
         last = max((t.at for t in self._marks.got), default=began)
         size = self.batch
@@ -188,12 +192,13 @@ class _Run:
             "repeated": sum(n - 1 for n in got.values()),
             "redelivered": self._marks.again - again,
             "generator_cpu_s": found.cpu,
-            "delete_ms": _percentiles(deletes.took),
+            "delete_ms": _compute_percentiles(deletes.took),
             "deletes_refused": deletes.refused,
-            "ack_ms": _percentiles(self._acks.waits),
+            "ack_ms": _compute_percentiles(self._acks.waits),
         }
 
-    def _settle(self, accepted: int) -> None:
+    def _wait_for_deliveries(self, accepted: int) -> None:
+        """Waits until every accepted batch is delivered."""
         deadline = time.monotonic() + SETTLE_S
         while time.monotonic() < deadline:
             idle = not self.service.status()["dispatcher-0"]["in_flight"]
@@ -201,7 +206,7 @@ class _Run:
                 return
             time.sleep(0.05)
 
-    def _insert(self, channel: grpc.Channel, target: str) -> None:
+    def _insert_queries(self, channel: grpc.Channel, target: str) -> None:
         load = self.load
         job = Job(
             target, load.posts, load.expressions(), load.interests.rect, load.interests.death,
@@ -222,7 +227,7 @@ class _Run:
         for stream in (publisher.objects, publisher.inserts, publisher.deletes):
             stream.close()
 
-    def _requests(self, level: str) -> list[bytes]:
+    def _encode_requests(self, level: str) -> list[bytes]:
         posts, size = self.load.posts, self.batch
         texts = column_to_strings(posts.text_off, posts.text)
         found = []
@@ -242,8 +247,8 @@ class _Run:
 
 
 class _Deletes(threading.Thread):
-    """Deletes queries by the clock. took: seconds from when each was meant to be sent to its
-    answer."""
+    """A thread that deletes queries by the clock. took: for each delete, the seconds from when it
+    was meant to be sent to its answer."""
 
     number = 0
 
@@ -266,17 +271,17 @@ class _Deletes(threading.Thread):
             moment = began + i * DELETE_EVERY_S
             time.sleep(max(moment - time.monotonic(), 0.0))
             call = self._stub.DeleteQuery.future(pubsub_pb2.DeleteQueryRequest(id=id_))
-            call.add_done_callback(functools.partial(self._answered, moment))
+            call.add_done_callback(functools.partial(self._record_answer, moment))
             calls.append(call)
         for call in calls:
             call.exception()
 
-    def _answered(self, moment: float, call: Any) -> None:
+    def _record_answer(self, moment: float, call: Any) -> None:
         self.took.append(time.monotonic() - moment)
         self.refused += call.exception() is not None
 
 
-def _percentiles(seconds: list[float]) -> dict[str, float]:
+def _compute_percentiles(seconds: list[float]) -> dict[str, float]:
     if not seconds:
         return {}
     return {f"p{p}": float(np.percentile(seconds, p)) * 1e3 for p in (50, 99)}

@@ -1,12 +1,11 @@
 """`ps2stream bench pipeline`: the whole service, gRPC in and gRPC out, and print JSON.
 
-Three phases on one service: load the queries; *saturated*, in which publisher and
-updater send as fast as they are answered; *half load*, open loop at half the rate that
-was reached, or at a given rate: a batch's latency counts from the moment it was meant to
-be sent, whether the sender was late or not, to the arrival of each delivery of its
-objects. Publisher and subscriber are processes of their own, so that their CPU is told
-apart. Objects, inserts and deletes come 10 : 1 : 1, all as Arrow or bulk batches, through
-the public API.
+Three phases on one service: load the queries; *saturated*, in which publisher and updater send as
+fast as they are answered; *half load*, open loop at half the rate that was reached, or at a given
+rate: a batch's latency counts from the moment it was meant to be sent, whether the sender was
+late or not, to the arrival of each delivery of its objects. Publisher and subscriber are
+processes of their own, so that their CPU time is counted separately. Objects, inserts and deletes
+come 10 : 1 : 1, all as Arrow or bulk batches, through the public API.
 """
 
 from __future__ import annotations
@@ -51,17 +50,19 @@ def run_pipeline(
     runtime: str = "ray",
     level: str = "durable",
 ) -> dict[str, Any]:
-    """Measure; JSON-able. `rate`: tuples a second of the latency phase. `mo` scales the
-    squares' sides so that the sample of the engine benchmark gives about so many matches
-    per object."""
+    """Returns the measured figures, JSON-able. `rate`: tuples per second of the latency phase.
+    `mo` scales the squares' sides so that the sample of the engine benchmark gives about that
+    many matches per object."""
     analysis = Analysis(salt=seed)
     analyzer = Analyzer(analysis)
     updates = min(int(seconds * 60_000), 600_000)
     load = workload.make(source, group, queries, updates, batch * 100, seed, analyzer)
     if mo is not None:
-        from ps2stream.benchmarks.engine import tuned
+        from ps2stream.benchmarks.engine import tune_workload
 
-        load, _ = tuned(load, mo, analyzer, analyzer.analyse(load.posts.text_off, load.posts.text))
+        load, _ = tune_workload(
+            load, mo, analyzer, analyzer.analyse(load.posts.text_off, load.posts.text)
+        )
     with PrivateFolder() as folder:
         settings = Settings(
             port=0,
@@ -110,33 +111,33 @@ class _Run:
 
     def measure(self) -> dict[str, Any]:
         context = multiprocessing.get_context("spawn")
-        ours, theirs = context.Pipe()
-        heard, said = context.Pipe()
+        publisher, publisher_end = context.Pipe()
+        subscriber, subscriber_end = context.Pipe()
         target = self.service.targets[0]
         job = Job(
             target, self.load.posts, self.load.expressions(), self.load.interests.rect,
             self.load.interests.death, self.load.start, self.batch, self.level,
         )  # fmt: skip
         processes = [
-            context.Process(target=subscribe, args=(target, "bench", said, SAMPLE_EVERY)),
-            context.Process(target=publish, args=(job, theirs)),
+            context.Process(target=subscribe, args=(target, "bench", subscriber_end, SAMPLE_EVERY)),
+            context.Process(target=publish, args=(job, publisher_end)),
         ]
         for process in processes:
             process.start()
         try:
-            heard.recv()
-            loaded: Interval = ours.recv()
-            before = self._cpu()
-            ours.send((self.seconds, None, self.batch))
-            full: Interval = ours.recv()
-            full_receipt = self._settled(heard, full)
-            after = self._cpu()
+            subscriber.recv()
+            loaded: Interval = publisher.recv()
+            before = self._read_cpu()
+            publisher.send((self.seconds, None, self.batch))
+            full: Interval = publisher.recv()
+            full_receipt = self._collect_receipt(subscriber, full)
+            after = self._read_cpu()
             rate = full.tuples / full_receipt.span(full.began)
-            ours.send((self.seconds, self.rate or rate / 2, self.batch))
-            half: Interval = ours.recv()
-            half_receipt = self._settled(heard, half)
-            ours.send(None)
-            heard.send(None)
+            publisher.send((self.seconds, self.rate or rate / 2, self.batch))
+            half: Interval = publisher.recv()
+            half_receipt = self._collect_receipt(subscriber, half)
+            publisher.send(None)
+            subscriber.send(None)
         finally:
             for process in processes:
                 process.join(5)
@@ -173,27 +174,27 @@ class _Run:
             ),
         }
 
-    def _settled(self, heard: Any, interval: Interval) -> Receipt:
-        """Wait until every batch is complete, then take what the subscriber got."""
+    def _collect_receipt(self, subscriber: Any, interval: Interval) -> Receipt:
+        """Waits until every batch is complete, then returns what the subscriber received."""
         deadline = time.monotonic() + SETTLE_S
         while self.service.status()["dispatcher-0"]["in_flight"] and time.monotonic() < deadline:
             time.sleep(0.005)
-        heard.send(interval.first_offset)
-        receipt: Receipt = heard.recv()
+        subscriber.send(interval.first_offset)
+        receipt: Receipt = subscriber.recv()
         return receipt
 
-    def _cpu(self) -> dict[str, float]:
-        """CPU seconds so far of each actor, and of Ray's own daemons together."""
+    def _read_cpu(self) -> dict[str, float]:
+        """Returns the CPU seconds so far of each actor, and of Ray's own daemons together."""
         spent = {
             name: status["cpu_seconds"]
             for name, status in self.service.status().items()
             if "cpu_seconds" in status
         }
-        return spent | {"ray_daemons": _daemons_cpu()}
+        return spent | {"ray_daemons": _read_daemons_cpu()}
 
 
-def _daemons_cpu() -> float:
-    """CPU seconds of raylet and gcs_server among the children of this process."""
+def _read_daemons_cpu() -> float:
+    """Returns the CPU seconds of raylet and gcs_server among the children of this process."""
     tick = os.sysconf("SC_CLK_TCK")
     total = 0.0
     for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -209,7 +210,7 @@ def _daemons_cpu() -> float:
 
 
 def summary(found: Mapping[str, Any]) -> str:
-    """One line for people."""
+    """Returns the measurement as one line of text."""
     full, half = found["saturated"], found["half_load"]
     latency = half["latency_ms"]
     return (

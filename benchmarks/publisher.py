@@ -28,8 +28,8 @@ NEVER = np.iinfo(np.int64).max
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What to send: posts over and over; the first `start` queries, then the later ones,
-    of which query i is deleted once `death[i]` were inserted after the start. level: of
+    """The work of a publisher: posts over and over; the first `start` queries, then the later
+    ones, of which query i is deleted once `death[i]` were inserted after the start. level: of
     publication, in lower case."""
 
     target: str
@@ -44,8 +44,9 @@ class Job:
 
 @dataclasses.dataclass
 class Interval:
-    """One phase. Times in monotonic seconds; offsets and lsns of the accepted batches, in
-    order; rows the first post of each; born and died the LSN of each query."""
+    """A phase of publishing. Times are in monotonic seconds; offsets and lsns are those of the
+    accepted batches, in order; rows the first post of each; born and died the LSN of each query's
+    insert and delete."""
 
     began: float
     elapsed: float = 0.0
@@ -70,7 +71,7 @@ class Interval:
         return int(self.offsets[0]) if len(self.offsets) else 0
 
     def sampled(self, every: int) -> list[tuple[int, int, int]]:
-        """(offset, LSN, post) of the objects whose offset `every` divides."""
+        """Returns (offset, LSN, post) of the objects whose offset `every` divides."""
         found = []
         for first, lsn, row in zip(
             self.offsets.tolist(), self.lsns.tolist(), self.rows.tolist(), strict=True
@@ -91,7 +92,7 @@ class _Stream:
         self._rest = threading.Condition()
         self._on = on
         self._answers = call(iter(self._requests.get, None))
-        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader = threading.Thread(target=self._read_answers, daemon=True)
         self._reader.start()
 
     def send(self, request: Any) -> None:
@@ -106,11 +107,11 @@ class _Stream:
                 raise TimeoutError("the service left requests unanswered for 120 s")
 
     def close(self) -> None:
-        """Before the channel closes: an open stream ends with an error."""
+        """Ends the stream before the channel closes: an open stream would end with an error."""
         self._requests.put(None)
         self._reader.join(10)
 
-    def _read(self) -> None:
+    def _read_answers(self) -> None:
         for answer in self._answers:
             self._on(answer)
             self._room.release()
@@ -120,6 +121,8 @@ class _Stream:
 
 
 class Publisher:
+    """A client that publishes posts, and inserts and deletes queries, over three streams."""
+
     def __init__(self, job: Job, channel: grpc.Channel) -> None:
         self.job = job
         stub = pubsub_pb2_grpc.PubSubStub(channel)
@@ -129,18 +132,18 @@ class Publisher:
         self.born = np.zeros(n, np.int64)
         self.died = np.full(n, NEVER, np.int64)
         self.acks: list[tuple[int, int]] = []
-        self.inserts = _Stream(stub.InsertQueries, self._inserted)
-        self.deletes = _Stream(stub.DeleteQueries, self._deleted)
-        self.objects = _Stream(stub.PublishStream, self._published)
+        self.inserts = _Stream(stub.InsertQueries, self._record_inserts)
+        self.deletes = _Stream(stub.DeleteQueries, self._record_deletes)
+        self.objects = _Stream(stub.PublishStream, self._record_publication)
         self._order = np.argsort(job.death, kind="stable")
         self._due = job.death[self._order]
-        self._gone = 0
+        self._next_delete = 0
         self.next = 0
         self._texts = pa.array(column_to_strings(job.posts.text_off, job.posts.text))
         self._batches: dict[tuple[int, int], Any] = {}
 
     def insert(self, last: int) -> None:
-        """The queries up to `last`."""
+        """Inserts the queries up to `last`."""
         rows = range(self.next, min(last, len(self.job.expressions)))
         self.next = rows.stop
         if not rows:
@@ -161,18 +164,18 @@ class Publisher:
         self.inserts.send(pubsub_pb2.InsertQueriesRequest(batch=batch))
 
     def delete(self) -> None:
-        """The queries whose time has come, and whose insert has been answered."""
+        """Deletes the queries that are due and whose insert has been answered."""
         due = int(np.searchsorted(self._due, self.next - self.job.start, "right"))
-        rows = self._order[self._gone : due]
+        rows = self._order[self._next_delete : due]
         rows = rows[self.born[rows] > 0]
-        self._gone = due
+        self._next_delete = due
         if len(rows):
             self._deleting.put(rows)
             ids = [f"q{i}" for i in rows.tolist()]
             self.deletes.send(pubsub_pb2.DeleteQueriesRequest(ids=ids))
 
     def publish(self, first: int, size: int) -> None:
-        """Posts first..first + size - 1, encoded once and sent over and over."""
+        """Publishes posts first..first + size - 1, encoded once and sent over and over."""
         request = self._batches.get((first, size))
         if request is None:
             part = slice(first, first + size)
@@ -195,10 +198,10 @@ class Publisher:
         size: int,
         stopped: Callable[[], bool] = lambda: False,
     ) -> Interval:
-        """Send for `seconds`, or until stopped; `rate` tuples a second, or as fast as answers
-        come."""
+        """Sends for `seconds`, or until stopped, at `rate` tuples per second or as fast as
+        answers come."""
         for first in range(0, len(self.job.posts.lon) - size + 1, size):
-            self._prepare(first, size)
+            self._encode_batch(first, size)
         self.acks.clear()
         interval = Interval(time.monotonic(), -time.process_time(), size=size)
         interval.cpu = -time.process_time()
@@ -208,7 +211,7 @@ class Publisher:
         rows: list[int] = []
         posts = len(self.job.posts.lon) - len(self.job.posts.lon) % size
         base, k = self.next, 0
-        gone = self._gone
+        first_delete = self._next_delete
         while (moment := interval.began + k * pause if rate else time.monotonic()) < (
             interval.began + seconds
         ) and not stopped():
@@ -227,42 +230,42 @@ class Publisher:
         interval.cpu += time.process_time()
         interval.objects = k * size
         interval.inserts = self.next - base
-        interval.deletes = self._gone - gone
+        interval.deletes = self._next_delete - first_delete
         interval.offsets, interval.lsns = np.array(self.acks, np.int64).reshape(-1, 2).T
         interval.rows = np.array(rows, np.int64)
         interval.intended = np.array(intended)
         interval.born, interval.died = self.born.copy(), self.died.copy()
         return interval
 
-    def _prepare(self, first: int, size: int) -> None:
-        """Encode outside the measured time."""
+    def _encode_batch(self, first: int, size: int) -> None:
+        """Encodes a batch outside the measured time."""
         send, self.objects.send = self.objects.send, lambda request: None  # type: ignore[method-assign]
         try:
             self.publish(first, size)
         finally:
             self.objects.send = send  # type: ignore[method-assign]
 
-    def _inserted(self, answer: pubsub_pb2.InsertQueriesResponse) -> None:
+    def _record_inserts(self, answer: pubsub_pb2.InsertQueriesResponse) -> None:
         rows = self._inserting.get()
         if answer.errors:
             raise ValueError(f"an insert was refused: {answer.errors[0]}")
         self.born[rows.start : rows.stop] = answer.lsns
 
-    def _deleted(self, answer: pubsub_pb2.DeleteQueriesResponse) -> None:
+    def _record_deletes(self, answer: pubsub_pb2.DeleteQueriesResponse) -> None:
         rows = self._deleting.get()
         if answer.errors:
             raise ValueError(f"a delete was refused: {answer.errors[0]}")
         self.died[rows] = answer.lsns
 
-    def _published(self, answer: pubsub_pb2.PublishStreamResponse) -> None:
+    def _record_publication(self, answer: pubsub_pb2.PublishStreamResponse) -> None:
         if not answer.accepted:
             raise ValueError("a batch was refused")
         self.acks.append((answer.first_offset, answer.lsn))
 
 
 def publish(job: Job, pipe: Connection) -> None:
-    """Load the queries, then run the phases that the pipe asks for: (seconds, rate, size). One
-    that has no end, for seconds is infinite, ends with whatever the pipe says next."""
+    """Inserts the queries, then runs the phases that the pipe requests: (seconds, rate, size). A
+    phase of infinite seconds ends with the next message on the pipe."""
     options = [("grpc.max_receive_message_length", 64 << 20)]
     with grpc.insecure_channel(job.target, options=options) as channel:
         publisher = Publisher(job, channel)
@@ -272,8 +275,8 @@ def publish(job: Job, pipe: Connection) -> None:
         publisher.inserts.drain()
         loading.elapsed = time.monotonic() - loading.began
         pipe.send(loading)
-        while (asked := pipe.recv()) is not None:
-            seconds, rate, size = asked
+        while (phase := pipe.recv()) is not None:
+            seconds, rate, size = phase
             endless = seconds == float("inf")
             stopped = pipe.poll if endless else lambda: False
             interval = publisher.phase(seconds, rate, size, stopped)

@@ -1,9 +1,9 @@
 """`ps2stream bench stalled`: subscribers that open a stream and never take anything.
 
-Two phases of the same open-loop load on one service: with a few healthy sessions alone, and
-with many besides that have stalled: before, each was sent more than its credits and its
-connection's window hold. A delivery's latency counts from the moment its object was meant to
-be published. The stalled are a process of their own.
+Two phases of the same open-loop load run on one service: with a few healthy sessions alone, and
+with many more that have stalled; each of these was first sent more than its credits and its
+connection's window hold. A delivery's latency counts from the moment its object was meant to be
+published. The stalled subscribers are a process of their own.
 """
 
 from __future__ import annotations
@@ -46,50 +46,51 @@ def run_stalled(
     burst: int = 40,
     runtime: str = "ray",
 ) -> dict[str, Any]:
-    """Measure; JSON-able. `rate`: objects a second, each wanted by every healthy
-    session, one in `every` by every stalled session too. `burst`: objects of 32 KiB that each
-    stalled session is sent first."""
-    given = {k: v for k, v in locals().items() if k != "given"}
+    """Returns the measured figures, JSON-able. `rate`: objects per second, each of which matches
+    every healthy session, and one in `every` every stalled session too. `burst`: objects of 32
+    KiB that each stalled session is sent first."""
+    options = {k: v for k, v in locals().items() if k != "options"}
     with PrivateFolder() as folder:
         settings = Settings(port=0, data_dir=folder.path / "data", workers=1, runtime=runtime)
         with start(settings) as service:
-            found = _measure(service, given)
-    return {"benchmark": "stalled", "settings": given | {"cores": os.cpu_count()}, **found}
+            found = _measure_phases(service, options)
+    return {"benchmark": "stalled", "settings": options | {"cores": os.cpu_count()}, **found}
 
 
-def _measure(service: Service, given: dict[str, Any]) -> dict[str, Any]:
-    target, stalled = service.targets[0], given["stalled"]
+def _measure_phases(service: Service, options: dict[str, Any]) -> dict[str, Any]:
+    """Runs both phases on the service; returns what they measured."""
+    target, stalled = service.targets[0], options["stalled"]
     with grpc.insecure_channel(target, options=OPTIONS) as channel:
         stub = pubsub_pb2_grpc.PubSubStub(channel)
-        names = [f"healthy-{i}" for i in range(given["healthy"])]
+        names = [f"healthy-{i}" for i in range(options["healthy"])]
         _subscribe_to(stub, "calm", names)
         sessions = [Taker(target, name) for name in names]
-        load = _Load(stub, given)
+        load = _Load(stub, options)
         load.run(1.0)  # warm
-        alone = _phase(load, sessions)
+        alone = _run_phase(load, sessions)
         before = memory.resident(service)
 
         _subscribe_to(stub, "storm", [f"stalled-{i}" for i in range(stalled)])
-        ours, theirs = multiprocessing.get_context("spawn").Pipe()
+        crowd_pipe, crowd_end = multiprocessing.get_context("spawn").Pipe()
         crowd = multiprocessing.get_context("spawn").Process(
-            target=_stall, args=(target, stalled, theirs)
+            target=_stall_streams, args=(target, stalled, crowd_end)
         )
         crowd.start()
         try:
-            opened = ours.recv()
-            _until(lambda: service.status()["dispatcher-0"]["streams"] == stalled + len(names))
+            opened = crowd_pipe.recv()
+            _wait_until(lambda: service.status()["dispatcher-0"]["streams"] == stalled + len(names))
             attached = memory.resident(service)
             memory.reset(service)
             for session in sessions:
                 session.got.clear()
-            load.burst(given["burst"])
-            _heard(load, sessions, load.next - given["burst"])
+            load.burst(options["burst"])
+            _wait_for_deliveries(load, sessions, load.next - options["burst"])
             time.sleep(PAUSE_S if stalled else 0.0)
-            beside = _phase(load, sessions)
+            beside = _run_phase(load, sessions)
             after, most = memory.resident(service), memory.peak(service)
             still = service.status()["dispatcher-0"]["streams"] - len(names)
         finally:
-            ours.send(None)
+            crowd_pipe.send(None)
             crowd.join(30)
             crowd.terminate()
         for session in sessions:
@@ -108,13 +109,14 @@ def _measure(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _phase(load: _Load, sessions: list[Taker]) -> dict[str, Any]:
+def _run_phase(load: _Load, sessions: list[Taker]) -> dict[str, Any]:
+    """Publishes for one phase; returns its latencies."""
     for session in sessions:
         session.got.clear()
     first = load.next
-    refused = load.run(load.given["seconds"])
+    refused = load.run(load.options["seconds"])
     want = load.next - first
-    _heard(load, sessions, first)
+    _wait_for_deliveries(load, sessions, first)
     late = np.array([(t.at - load.intended[int(t.id)]) * 1e3 for s in sessions for t in s.got])
     return {
         "published": want,
@@ -125,26 +127,26 @@ def _phase(load: _Load, sessions: list[Taker]) -> dict[str, Any]:
     }
 
 
-def _heard(load: _Load, sessions: list[Taker], first: int) -> None:
-    """Wait until all have got what was published since `first`."""
+def _wait_for_deliveries(load: _Load, sessions: list[Taker], first: int) -> None:
+    """Waits until all sessions have received what was published since `first`."""
     want = load.next - first
-    _until(lambda: all(len(s.got) >= want for s in sessions))
+    _wait_until(lambda: all(len(s.got) >= want for s in sessions))
 
 
 @dataclasses.dataclass
 class _Load:
-    """Publishes by the clock, whether it is answered or not. Object ids are numbers, and
-    intended[number] is when it was meant to be sent."""
+    """A publisher by the clock, whether it is answered or not. Object ids are numbers, and
+    intended[number] is when the object was meant to be sent."""
 
     stub: Any
-    given: dict[str, Any]
+    options: dict[str, Any]
     next: int = 0
     intended: list[float] = dataclasses.field(default_factory=list)
     answered: list[float] = dataclasses.field(default_factory=list)
 
     def run(self, seconds: float) -> int:
-        """Batches that were refused."""
-        size, rate = self.given["batch"], self.given["rate"]
+        """Publishes for `seconds`; returns the number of refused batches."""
+        size, rate = self.options["batch"], self.options["rate"]
         pause = size / rate
         began = time.monotonic()
         self.answered.clear()
@@ -157,7 +159,7 @@ class _Load:
                 if (wait := moment - time.monotonic()) > 0:
                     time.sleep(wait)
                 meant.put(moment)
-                yield self._request(moment, self._texts())
+                yield self._make_request(moment, self._make_texts())
                 moment += pause
 
         for answer in self.stub.PublishStream(requests()):
@@ -166,23 +168,23 @@ class _Load:
         return refused
 
     def burst(self, count: int) -> None:
-        """So many large objects for everyone, four a second."""
+        """Publishes `count` large objects that match every session, four a second."""
         large = "calm storm " + "x" * LARGE
 
         def requests() -> Iterator[Any]:
             for _ in range(count):
-                yield self._request(time.monotonic(), [large])
+                yield self._make_request(time.monotonic(), [large])
                 time.sleep(BURST_PAUSE_S)
 
         for answer in self.stub.PublishStream(requests()):
             if not answer.accepted:
                 raise ValueError("a batch of the burst was refused")
 
-    def _texts(self) -> list[str]:
-        numbers = range(self.next, self.next + self.given["batch"])
-        return ["calm" if n % self.given["every"] else "calm storm" for n in numbers]
+    def _make_texts(self) -> list[str]:
+        numbers = range(self.next, self.next + self.options["batch"])
+        return ["calm" if n % self.options["every"] else "calm storm" for n in numbers]
 
-    def _request(self, moment: float, texts: list[str]) -> Any:
+    def _make_request(self, moment: float, texts: list[str]) -> Any:
         batch = object_pb2.ObjectBatch()
         for text in texts:
             batch.objects.add(id=str(self.next), text=text, lon=1.0, lat=1.0)
@@ -191,15 +193,16 @@ class _Load:
         return pubsub_pb2.PublishStreamRequest(batch=batch)
 
 
-def _stall(target: str, count: int, pipe: Connection) -> None:
-    """Open so many streams, read the first message of each and nothing more, until told."""
+def _stall_streams(target: str, count: int, pipe: Connection) -> None:
+    """Opens `count` streams, reads the first message of each and nothing more, until a message
+    arrives on the pipe."""
     channels = []
     calls = []
     start_of = threading.Event()
     for i in range(count):
         if i % CHANNEL_STREAMS == 0:
             channels.append(grpc.insecure_channel(target, options=OPTIONS))
-        begin = delivery_pb2.Start(session=f"stalled-{i}", fields=_ALL)
+        begin = delivery_pb2.Start(session=f"stalled-{i}", fields=_ALL_FIELDS)
 
         def requests(begin: Any = begin) -> Iterator[Any]:
             yield delivery_pb2.DeliverRequest(start=begin)
@@ -220,10 +223,10 @@ def _stall(target: str, count: int, pipe: Connection) -> None:
             return
     pipe.send(opened)
     pipe.recv()
-    os._exit(0)  # a thousand threads wait
+    os._exit(0)  # without waiting for a thousand blocked threads
 
 
-_ALL = delivery_pb2.DeliverFields(text=True, position=True, time=True)
+_ALL_FIELDS = delivery_pb2.DeliverFields(text=True, position=True, time=True)
 
 
 def _subscribe_to(stub: Any, word: str, sessions: list[str]) -> None:
@@ -238,7 +241,7 @@ def _subscribe_to(stub: Any, word: str, sessions: list[str]) -> None:
                 raise ValueError(f"an insert was refused: {answer.errors[0]}")
 
 
-def _until(true: Any) -> None:
+def _wait_until(true: Any) -> None:
     deadline = time.monotonic() + SETTLE_S
     while not true() and time.monotonic() < deadline:
         time.sleep(0.05)

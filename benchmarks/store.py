@@ -1,4 +1,4 @@
-"""How many commits of query updates a second a ledger makes durable."""
+"""The number of commits of query updates that a ledger makes durable per second."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from ps2stream.benchmarks import workload
 from ps2stream.benchmarks.engine import query_rows
-from ps2stream.benchmarks.kept import fresh
+from ps2stream.benchmarks.kept import open_fresh_place
 from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
 from ps2stream.protocol.messages.updates import Applied, UpdateDecision
 from ps2stream.protocol.ports import Answer, Change, Store
@@ -19,14 +19,14 @@ from ps2stream.protocol.rows import QueryRows
 from ps2stream.store.places import Place
 
 ROWS = (1, 1000)
-"""Inserts of a commit."""
+"""Inserts per commit."""
 _ANALYSIS = "{}"
 
 
 def run_store(
     directory: str | None = None, database_url: str | None = None, seconds: float = 3.0
 ) -> dict[str, Any]:
-    """Commit for so long in each shape, as a sequencer does, then read all of it back.
+    """Commits for `seconds` in each shape, as a sequencer does, then reads all of it back.
 
     JSON-able: a list of rates, and how many of the rows read back were wrong.
     """
@@ -36,14 +36,15 @@ def run_store(
     rows = query_rows(load, analyzer, frequencies, 0, max(ROWS))
     shapes, wrong = [], 0
     for count in ROWS:
-        with fresh(directory, database_url) as place:
-            found = _measured(place, rows.take(np.arange(count)), seconds)
+        with open_fresh_place(directory, database_url) as place:
+            found = _measure_commits(place, rows.take(np.arange(count)), seconds)
         wrong += found.pop("wrong")
         shapes.append(found)
     return {"shapes": shapes, "verified": {"wrong": wrong}}
 
 
-def _measured(place: Place, rows: QueryRows, seconds: float) -> dict[str, Any]:
+def _measure_commits(place: Place, rows: QueryRows, seconds: float) -> dict[str, Any]:
+    """Measures commits of these rows; returns their rates."""
     store = place.open_ledger(_ANALYSIS)
     took: list[float] = []
     began = time.perf_counter()
@@ -51,12 +52,12 @@ def _measured(place: Place, rows: QueryRows, seconds: float) -> dict[str, Any]:
         now = time.perf_counter()
         if now > began + seconds and took:
             break
-        store.commit(_change(rows, seq))
+        store.commit(_make_change(rows, seq))
         took.append(time.perf_counter() - now)
     store.close()
     before = time.perf_counter()
     store = place.open_ledger(_ANALYSIS)
-    wrong = len(took) * len(rows) - _right(store, rows)
+    wrong = len(took) * len(rows) - _count_right_rows(store, rows)
     opened = time.perf_counter() - before
     store.close()
     return {
@@ -65,14 +66,14 @@ def _measured(place: Place, rows: QueryRows, seconds: float) -> dict[str, Any]:
         "rows_per_second": len(took) * len(rows) / sum(took),
         "commit_milliseconds_median": statistics.median(took) * 1e3,
         "commit_milliseconds_p99": float(np.percentile(took, 99)) * 1e3,
-        "bytes_a_row": _change(rows, 1).batch.rows.nbytes / len(rows),  # type: ignore[union-attr]
+        "bytes_a_row": _make_change(rows, 1).batch.rows.nbytes / len(rows),  # type: ignore[union-attr]
         "read_rows_per_second": len(took) * len(rows) / opened,
         "wrong": wrong,
     }
 
 
-def _change(rows: QueryRows, seq: int) -> Change:
-    """The seq-th commit: these rows as new queries, and the answer to the one who asked."""
+def _make_change(rows: QueryRows, seq: int) -> Change:
+    """Returns the seq-th commit: these rows as new queries, and the answer to their sender."""
     n = len(rows)
     lsn = np.arange(n) + (seq - 1) * n + 1
     column = np.frombuffer(rows.replace(lsn=lsn, handle=lsn).encode(), np.uint8)
@@ -81,10 +82,10 @@ def _change(rows: QueryRows, seq: int) -> Change:
     return Change(batch, answers=[Answer(0, 1, seq, seq, decision)])
 
 
-def _right(store: Store, rows: QueryRows) -> int:
-    """How many rows of those committed are there."""
+def _count_right_rows(store: Store, rows: QueryRows) -> int:
+    """Counts the committed rows that are read back as they were written."""
     right = 0
     for seq, batch in enumerate(store.replay(), 1):
-        want = _change(rows, seq).batch
+        want = _make_change(rows, seq).batch
         right += len(rows) * (want is not None and batch.encode() == want.encode())
     return right

@@ -22,8 +22,8 @@ CREDIT_BATCHES, CREDIT_BYTES = 4096, 8 << 20
 
 @dataclasses.dataclass
 class Receipt:
-    """What came since the last receipt. offsets: of the delivered objects, by arrival;
-    at: when each arrived (monotonic s); sample: handles of the sampled objects."""
+    """The deliveries since the last receipt. offsets: of the delivered objects, by arrival; at:
+    when each delivery arrived (monotonic s); sample: handles of the sampled objects."""
 
     pairs: int = 0
     gaps: int = 0
@@ -34,11 +34,11 @@ class Receipt:
     sample: dict[int, list[int]] = dataclasses.field(default_factory=dict)
 
     def span(self, began: float) -> float:
-        """Seconds from `began` to the last arrival."""
+        """Returns the seconds from `began` to the last arrival."""
         return max(self.last - began, 1e-9)
 
     def sent(self, interval: Interval) -> F64:
-        """When the batch of each delivered object was meant to be sent, monotonic s."""
+        """Returns the intended time of sending the batch of each delivered object, monotonic s."""
         if not self.offsets:
             return np.zeros(0)
         batch = np.searchsorted(interval.offsets, np.concatenate(self.offsets), "right") - 1
@@ -46,14 +46,14 @@ class Receipt:
         return sent
 
     def latency(self, interval: Interval) -> F64:
-        """ms from the intended sending of its batch to the arrival of each object."""
+        """Returns the ms from the intended sending of its batch to the arrival of each object."""
         at = np.repeat(self.at, [len(o) for o in self.offsets])
         late: F64 = (at - self.sent(interval)) * 1e3
         return late
 
 
 def subscribe(target: str, session: str, pipe: Connection, every: int) -> None:
-    """Receive until told None; a message on the pipe asks for the receipt so far."""
+    """Receives until the pipe holds None; any other message on it requests the receipt so far."""
     upward: queue.SimpleQueue[pb.DeliverRequest | None] = queue.SimpleQueue()
     fields = pb.DeliverFields(text=False)
     begin = pb.Start(

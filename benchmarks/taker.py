@@ -13,12 +13,12 @@ from ps2stream.v1 import delivery_pb2
 
 OPTIONS = [
     ("grpc.max_receive_message_length", 64 << 20),
-    ("grpc.use_local_subchannel_pool", 1),  # connections of their own
+    ("grpc.use_local_subchannel_pool", 1),  # each channel gets a connection of its own
 ]
 
 
 class Taken(NamedTuple):
-    """An object of a delivery, and when that came (monotonic s)."""
+    """An object of a delivery, and the time of its arrival (monotonic s)."""
 
     id: str
     partition: int
@@ -27,10 +27,12 @@ class Taken(NamedTuple):
 
 
 class Taker:
-    """`got`: what came; `again`: how many came once more, with their numbers;
-    `waits`: seconds from each acknowledgement to the next delivery; `gaps`: pairs that were
-    lost. The session has one query. `window`: batches that may be under way, 0: as many as the
-    service likes."""
+    """A subscriber of a session with one query.
+
+    `got`: the objects received; `again`: the number received more than once, by their numbers;
+    `waits`: seconds from each acknowledgement to the next delivery; `gaps`: pairs that were lost.
+    `window`: batches that may be under way, 0: as many as the service allows.
+    """
 
     def __init__(self, target: str, session: str, window: int = 0) -> None:
         self.got: list[Taken] = []
@@ -46,13 +48,13 @@ class Taker:
             request_serializer=delivery_pb2.DeliverRequest.SerializeToString,
         )(iter(self._upward.get, None))
         next(self._call)
-        threading.Thread(target=self._read, daemon=True).start()
+        threading.Thread(target=self._read_deliveries, daemon=True).start()
 
     def close(self) -> None:
         self._upward.put(None)
         self._channel.close()
 
-    def _read(self) -> None:
+    def _read_deliveries(self) -> None:
         acked = 0.0
         last = 0
         try:
@@ -62,7 +64,8 @@ class Taker:
                     self.waits.append(now - acked)
                 batch = delivery_pb2.DeliverResponse.FromString(data).batch
                 self.gaps += batch.gap.count
-                known = max(last + 1 - batch.session_seq, 0)  # of its pairs, each an object
+                # Pairs that were received before; each pair is an object here.
+                known = max(last + 1 - batch.session_seq, 0)
                 objects = zip(batch.object_ids, batch.object_offsets, strict=True)
                 new = [Taken(id_, batch.partition, offset, now) for id_, offset in objects][known:]
                 self.again += len(batch.pair_handles) - len(new)

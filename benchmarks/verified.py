@@ -1,4 +1,4 @@
-"""Sampled objects against brute force over the words: what was delivered, and what should be."""
+"""Sampled objects compared with brute force over the words: the matches delivered and expected."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from ps2stream.protocol.frame import F64, column_to_strings
 def verified(
     load: Workload, intervals: Sequence[Interval], receipts: Sequence[Receipt], every: int
 ) -> dict[str, int]:
-    """Of the objects whose offset `every` divides: sampled; wrong, those whose delivered handles
-    are not the expected ones; lost, doubled: pairs that are missing or came again."""
+    """Checks the objects whose offset `every` divides. sampled: their number; wrong: those whose
+    delivered handles are not the expected ones; lost, doubled: pairs that are missing or came
+    again."""
     found = dict.fromkeys(("sampled", "wrong", "lost", "doubled"), 0)
     last = intervals[-1]
     words = [set(e.replace(" AND ", " ").replace(" OR ", " ").split()) for e in load.expressions()]
@@ -28,14 +29,14 @@ def verified(
     rect, all_of = load.interests.rect, load.interests.every
     for interval, receipt in zip(intervals, receipts, strict=True):
         for offset, lsn, row in interval.sampled(every):
-            said = set(analyzer.tokens(texts[row]))
+            tokens = set(analyzer.tokens(texts[row]))
             lon, lat = load.posts.lon[row], load.posts.lat[row]
             live = np.flatnonzero((last.born <= lsn) & (last.born > 0) & (lsn < last.died))
-            near = live[_inside(rect[live], lon, lat)]
+            near = live[_is_inside(rect[live], lon, lat)]
             want = Counter(
                 int(last.born[q])
                 for q in near.tolist()
-                if (words[q] <= said if all_of[q] else words[q] & said)
+                if (words[q] <= tokens if all_of[q] else words[q] & tokens)
             )
             got = Counter(receipt.sample.get(offset, []))
             found["sampled"] += 1
@@ -45,7 +46,8 @@ def verified(
     return found
 
 
-def _inside(rect: F64, lon: float, lat: float) -> NDArray[np.bool_]:
+def _is_inside(rect: F64, lon: float, lat: float) -> NDArray[np.bool_]:
+    """Returns for each rectangle whether the point is inside."""
     east, west = lon >= rect[:, 0], lon <= rect[:, 2]
     beside = np.where(rect[:, 0] > rect[:, 2], east | west, east & west)
     found: NDArray[np.bool_] = beside & (lat >= rect[:, 1]) & (lat <= rect[:, 3])

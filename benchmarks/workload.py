@@ -1,4 +1,4 @@
-"""Seeded workloads: posts, and the standing queries that come and go (algorithms.md 1.10).
+"""Seeded workloads: posts, and queries that are inserted and deleted (algorithms.md 1.10).
 
 Sources
     tweets     a file with text, lat and lon (`readers.read_posts`)
@@ -7,11 +7,11 @@ Sources
                plane of kilometres is laid on degrees linearly, so that its 50 km cell is
                one cell of Grid(9, 8)
 
-Queries (not for yardstick, which brings its own): one to three keywords with AND or OR,
-a square centred at a random post. Q1: side 1-50 km, keywords as frequent as in the posts.
-Q2: side 1-100 km, one keyword outside the 1% most frequent terms. Q3: 100 equal regions,
-each Q1 or Q2. Lifetimes, in later inserts, are Gaussian with mean `queries` and a fifth
-of it as deviation, and the live set starts in its steady state.
+Queries (except for yardstick, which has its own): one to three keywords with AND or OR, a square
+centred at a random post. Q1: side 1-50 km, keywords as frequent as in the posts. Q2: side 1-100
+km, one keyword outside the 1% most frequent terms. Q3: 100 equal regions, each Q1 or Q2.
+Lifetimes, in later inserts, are Gaussian with mean `queries` and a fifth of it as deviation, and
+the live set starts in its steady state.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from ps2stream.space.regions import square_km
 GROUPS = ("q1", "q2", "q3")
 _KM_WIDE, _KM_HIGH, _VOCABULARY = 4600.0, 2770.0, 300_000  # the yardstick's world
 _CELL_KM = 50.0
-_YARDSTICK_EXTRA = 600_000  # it draws that many queries more than it starts with
+_YARDSTICK_EXTRA = 600_000  # queries that it draws beyond those it starts with
 
 
 class Posts(NamedTuple):
-    """Objects: float64 degrees and a ragged column of UTF-8 texts."""
+    """Objects as columns: float64 degrees and a ragged column of UTF-8 texts."""
 
     lon: F64
     lat: F64
@@ -45,17 +45,17 @@ class Posts(NamedTuple):
     text: U8
 
     def take(self, rows: I64) -> Posts:
-        """These, in this order."""
+        """Returns these rows, in this order."""
         off, text = take_ragged(self.text_off, self.text, rows)
         return Posts(self.lon[rows], self.lat[rows], off, text)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Interests:
-    """Queries in the order of their inserts. word int32[n, 3] indexes Workload.words, -1
-    pads; every uint8[n], 1 = AND; rect float64[n, 4] lon_min, lat_min, lon_max, lat_max
-    (lon_min > lon_max wraps); death int64[n]: the query is deleted once that many were
-    inserted after the start."""
+    """Queries in the order of their inserts. word int32[n, 3] indexes Workload.words, -1 pads;
+    every uint8[n], 1 = AND; rect float64[n, 4] lon_min, lat_min, lon_max, lat_max (lon_min >
+    lon_max wraps); death int64[n]: the query is deleted once that many were inserted after the
+    start."""
 
     word: Array
     every: U8
@@ -65,8 +65,9 @@ class Interests:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Workload:
-    """`interests` holds the `start` queries that are live at the start, then those that
-    are inserted later. words, most frequent first, with their frequencies in the posts."""
+    """Posts, and queries over them. `interests` holds the `start` queries that are live at the
+    start, then those that are inserted later. words: most frequent first; counts: their
+    frequencies in the posts."""
 
     posts: Posts
     interests: Interests
@@ -79,7 +80,7 @@ class Workload:
     seed: int
 
     def expressions(self) -> list[str]:
-        """The queries' keyword expressions in the query language."""
+        """Returns the queries' keyword expressions in the query language."""
         words = self.words
         joint = (" OR ", " AND ")
         return [
@@ -90,22 +91,24 @@ class Workload:
         ]
 
     def scaled(self, side: float, skew: float = 1.0) -> Workload:
-        """The same queries with sides `side` times as long, and with keywords drawn by
-        (frequency ** skew): above 1 commoner words, below rarer ones. Raises ValueError
-        for a workload whose queries are given."""
+        """Returns the same queries with sides `side` times as long, and with keywords drawn by
+        (frequency ** skew): above 1 commoner words, below rarer ones. Raises ValueError for a
+        workload whose queries are given."""
         if not len(self.square):
             raise ValueError("the yardstick's queries are given: they cannot be scaled")
         square = self.square * np.array([1.0, 1.0, side])
-        rect = _rects(square)
+        rect = _make_rects(square)
         counts = np.array([self.counts[w] for w in self.words], np.float64)
-        word, every = _keywords(counts**skew, self.kind, _keyword_rng(self.seed))
+        word, every = _draw_keywords(counts**skew, self.kind, _make_keyword_rng(self.seed))
         interests = dataclasses.replace(self.interests, rect=rect, word=word, every=every)
-        return dataclasses.replace(self, interests=interests, square=square, grid=_grid(rect))
+        return dataclasses.replace(
+            self, interests=interests, square=square, grid=_choose_grid(rect)
+        )
 
     def flipping(self, every: int, first: int = 0, share: float = 0.1) -> Workload:
-        """The same places and regions as of Q3, but a `share` of the 100 regions turns from Q1 to
-        Q2 or back after each `every` of the later inserts from `first` on; queries that stand
-        stay what they are. Raises ValueError for a workload whose queries are given."""
+        """Returns a workload with the same places and Q3's regions, of which a `share` of the 100
+        turns from Q1 to Q2 or back after each `every` of the later inserts from `first` on; live
+        queries stay what they are. Raises ValueError for a workload whose queries are given."""
         if not len(self.square):
             raise ValueError("the yardstick's queries are given: their regions cannot flip")
         rng = np.random.default_rng([self.seed, 4])
@@ -113,16 +116,16 @@ class Workload:
         turn = rng.random((later.max(initial=0) // every + 1, 100)).argsort(1) < share * 100
         turn[0] = False
         turned = np.logical_xor.accumulate(turn)[
-            later // every, _region(self.square[:, 0], self.square[:, 1])
+            later // every, _find_region(self.square[:, 0], self.square[:, 1])
         ]
         kind = np.where(turned, 3 - self.kind, self.kind)
         side = np.where(kind == self.kind, 1, np.where(kind == 1, 49 / 99, 99 / 49))
         square = self.square.copy()
         square[:, 2] = 1 + (square[:, 2] - 1) * side
         counts = np.array([self.counts[w] for w in self.words], np.float64)
-        word, joined = _keywords(counts, kind, _keyword_rng(self.seed))
+        word, joined = _draw_keywords(counts, kind, _make_keyword_rng(self.seed))
         interests = dataclasses.replace(
-            self.interests, rect=_rects(square), word=word, every=joined
+            self.interests, rect=_make_rects(square), word=word, every=joined
         )
         return dataclasses.replace(self, interests=interests, square=square, kind=kind)
 
@@ -130,36 +133,38 @@ class Workload:
 def make(
     source: str, group: str, queries: int, updates: int, posts: int, seed: int, analyzer: Analyzer
 ) -> Workload:
-    """A workload of `queries` live queries, `updates` later inserts, and `posts` posts.
+    """Returns a workload of `queries` live queries, `updates` later inserts, and `posts` posts.
 
     source: "yardstick", "synthetic" or a file. Raises ValueError for an unknown group.
     """
     if group not in GROUPS:
         raise ValueError(f"group {group!r} is none of {', '.join(GROUPS)}")
     if source == "yardstick":
-        return _yardstick(group, queries, updates, posts)
+        return _make_yardstick(group, queries, updates, posts)
     rng = np.random.default_rng(seed)
     if source == "synthetic":
-        lon, lat, texts = _synthetic(posts, rng)
+        lon, lat, texts = _make_posts(posts, rng)
     else:
-        lon, lat, texts = _from_file(source, posts, rng)
+        lon, lat, texts = _read_posts(source, posts, rng)
     counts = Counter(itertools.chain.from_iterable(map(analyzer.tokens, texts)))
     ranked = [(w, c) for w, c in counts.most_common() if w.replace("_", "").isalnum()]
     n = queries + updates
     at = rng.integers(0, len(lon), n)
-    kind = _kinds(group, lon[at], lat[at], rng)
+    kind = _draw_kinds(group, lon[at], lat[at], rng)
     side = rng.uniform(1.0, np.where(kind == 1, 50.0, 100.0))
-    word, every = _keywords(np.array([c for _, c in ranked], np.float64), kind, _keyword_rng(seed))
+    word, every = _draw_keywords(
+        np.array([c for _, c in ranked], np.float64), kind, _make_keyword_rng(seed)
+    )
     square = np.stack([lon[at], lat[at], side], axis=1)
-    rect = _rects(square)
-    interests = Interests(word, every, rect, _deaths(queries, updates, rng))
+    rect = _make_rects(square)
+    interests = Interests(word, every, rect, _draw_deaths(queries, updates, rng))
     return Workload(
         posts=Posts(lon, lat, *strings_to_column(texts)),
         interests=interests,
         start=queries,
         words=[w for w, _ in ranked],
         counts=dict(counts),
-        grid=_grid(rect),
+        grid=_choose_grid(rect),
         square=square,
         kind=kind,
         seed=seed,
@@ -169,8 +174,8 @@ def make(
 # --- parts ----------------------------------------------------------------
 
 
-def _from_file(path: str, posts: int, rng: np.random.Generator) -> tuple[F64, F64, list[str]]:
-    """`posts` rows of a file in a seeded order; drawn again where it has too few."""
+def _read_posts(path: str, posts: int, rng: np.random.Generator) -> tuple[F64, F64, list[str]]:
+    """Returns `posts` rows of a file in a seeded order; drawn again if it has too few."""
     rows = pa.Table.from_batches(readers.read_posts(path))
     lon, lat = rows["lon"].to_numpy(), rows["lat"].to_numpy()
     texts = rows["text"].to_pylist()
@@ -178,15 +183,15 @@ def _from_file(path: str, posts: int, rng: np.random.Generator) -> tuple[F64, F6
     return lon[order], lat[order], [texts[i] for i in order.tolist()]
 
 
-def _synthetic(posts: int, rng: np.random.Generator) -> tuple[F64, F64, list[str]]:
-    """Eight to ten words a post, power-law words and cities over a continent."""
+def _make_posts(posts: int, rng: np.random.Generator) -> tuple[F64, F64, list[str]]:
+    """Returns posts of eight to ten words, with power-law words and cities over a continent."""
     cities = 2000
     weight = 1.0 / np.arange(1, cities + 1)
     city = rng.choice(cities, posts, p=weight / weight.sum())
     spread = np.clip(28 * (weight / weight[0]) ** 0.35, 2, 40) / 111.0
     home = np.c_[rng.uniform(-122, -72, cities), rng.uniform(27, 48, cities)]
     at = home[city] + rng.normal(0, 1, (posts, 2)) * spread[city, None]
-    word = np.searchsorted(_word_distribution(), rng.random((posts, 10)))
+    word = np.searchsorted(_make_word_distribution(), rng.random((posts, 10)))
     size = rng.integers(8, 11, posts)
     texts = [
         " ".join([f"w{w}" for w in row[:k]])
@@ -195,35 +200,35 @@ def _synthetic(posts: int, rng: np.random.Generator) -> tuple[F64, F64, list[str
     return at[:, 0], at[:, 1], texts
 
 
-def _word_distribution() -> F64:
-    """Cumulative probabilities of 300,000 words by rank, p ~ 1 / (rank + 30)."""
+def _make_word_distribution() -> F64:
+    """Returns cumulative probabilities of 300,000 words by rank, p ~ 1 / (rank + 30)."""
     p = 1.0 / (np.arange(1, _VOCABULARY + 1) + 30.0)
     p /= p.sum()
     return np.cumsum(p)
 
 
-def _kinds(group: str, lon: F64, lat: F64, rng: np.random.Generator) -> Array:
-    """1 or 2 for each query: of Q1 or of Q2."""
+def _draw_kinds(group: str, lon: F64, lat: F64, rng: np.random.Generator) -> Array:
+    """Returns 1 or 2 for each query: of Q1 or of Q2."""
     if group != "q3":
         return np.full(len(lon), 1 if group == "q1" else 2)
-    kind: Array = rng.integers(1, 3, 100)[_region(lon, lat)]
+    kind: Array = rng.integers(1, 3, 100)[_find_region(lon, lat)]
     return kind
 
 
-def _region(lon: F64, lat: F64) -> Array:
-    """Which of ten by ten equal regions each is in."""
+def _find_region(lon: F64, lat: F64) -> Array:
+    """Returns the region of each point, of ten by ten equal ones."""
     column = np.searchsorted(np.linspace(lon.min(), lon.max(), 11)[1:-1], lon)
     row = np.searchsorted(np.linspace(lat.min(), lat.max(), 11)[1:-1], lat)
     region: Array = row * 10 + column
     return region
 
 
-def _keyword_rng(seed: int) -> np.random.Generator:
+def _make_keyword_rng(seed: int) -> np.random.Generator:
     return np.random.default_rng([seed, 1])
 
 
-def _keywords(counts: F64, kind: Array, rng: np.random.Generator) -> tuple[Array, U8]:
-    """(int32[n, 3] distinct word ranks or -1, uint8[n] AND); counts by rank."""
+def _draw_keywords(counts: F64, kind: Array, rng: np.random.Generator) -> tuple[Array, U8]:
+    """Returns (int32[n, 3] distinct word ranks or -1, uint8[n] AND); counts by rank."""
     n = len(kind)
     mass = np.cumsum(counts / counts.sum())
     word = np.searchsorted(mass, rng.random((n, 3)))
@@ -231,21 +236,21 @@ def _keywords(counts: F64, kind: Array, rng: np.random.Generator) -> tuple[Array
     rare = np.searchsorted(mass, common + (1 - common) * rng.random(n), "right")
     word[:, 0] = np.where(kind == 2, rare, word[:, 0])
     word = np.minimum(word, len(counts) - 1).astype(np.int32)
-    return _distinct(word, rng.integers(1, 4, n)), rng.integers(0, 2, n).astype(np.uint8)
+    return _blank_repeats(word, rng.integers(1, 4, n)), rng.integers(0, 2, n).astype(np.uint8)
 
 
-def _distinct(word: Array, size: Array) -> Array:
-    """The first `size` words of each row, repeats blanked, the rarest first."""
+def _blank_repeats(word: Array, size: Array) -> Array:
+    """Returns the first `size` words of each row, repeats blanked, the rarest first."""
     word[np.arange(3) >= size[:, None]] = -1
     word[word[:, 1] == word[:, 0], 1] = -1
     word[(word[:, 2] == word[:, 0]) | (word[:, 2] == word[:, 1]), 2] = -1
     return -np.sort(-word, axis=1)
 
 
-def _deaths(queries: int, updates: int, rng: np.random.Generator) -> I64:
-    """When each query is deleted, counted in inserts after the start. The first queries
-    have what is left of lifetimes that began long ago: a live query of age a exists with
-    probability P(life > a)."""
+def _draw_deaths(queries: int, updates: int, rng: np.random.Generator) -> I64:
+    """Returns when each query is deleted, counted in inserts after the start. The first queries
+    have the rest of lifetimes that began long ago: a live query of age a exists with probability
+    P(life > a)."""
     life = np.zeros(0)
     while len(life) < queries:
         age = rng.uniform(0, 2.5 * queries, 4 * queries)
@@ -256,11 +261,11 @@ def _deaths(queries: int, updates: int, rng: np.random.Generator) -> I64:
     return death
 
 
-def _rects(square: F64) -> F64:
+def _make_rects(square: F64) -> F64:
     return np.stack(square_km(square[:, 0], square[:, 1], square[:, 2]), axis=1)
 
 
-def _grid(rect: F64) -> Grid:
+def _choose_grid(rect: F64) -> Grid:
     wide = np.median((rect[:, 2] - rect[:, 0]) % 360.0)
     return Grid.for_queries(float(wide), float(np.median(rect[:, 3] - rect[:, 1])))
 
@@ -268,11 +273,11 @@ def _grid(rect: F64) -> Grid:
 # --- the yardstick's world ------------------------------------------------
 
 
-def _yardstick(group: str, queries: int, updates: int, posts: int) -> Workload:
-    """Its generator's draws in their order; every change of order changes the numbers."""
+def _make_yardstick(group: str, queries: int, updates: int, posts: int) -> Workload:
+    """Repeats the yardstick generator's draws in their order; another order changes the numbers."""
     if updates > _YARDSTICK_EXTRA:
         raise ValueError(f"the yardstick's workload has at most {_YARDSTICK_EXTRA} updates")
-    mass = _word_distribution()
+    mass = _make_word_distribution()
     rng = np.random.default_rng(1)
     weight = 1.0 / np.arange(1, 2001)
     weight /= weight.sum()
@@ -281,7 +286,7 @@ def _yardstick(group: str, queries: int, updates: int, posts: int) -> Workload:
     cities = (weight, spread, x, y)
 
     rng = np.random.default_rng(7)
-    x, y = _around(posts, rng, cities)
+    x, y = _draw_points(posts, rng, cities)
     size = rng.integers(8, 11, posts)
     word = np.minimum(np.searchsorted(mass, rng.random((posts, 10))), _VOCABULARY - 1)
     names = [f"w{i}" for i in range(_VOCABULARY)]
@@ -289,11 +294,11 @@ def _yardstick(group: str, queries: int, updates: int, posts: int) -> Workload:
         " ".join([names[w] for w in row[:k]])
         for row, k in zip(word.tolist(), size.tolist(), strict=True)
     ]
-    lon, lat = _degrees(x, y)
+    lon, lat = _convert_to_degrees(x, y)
 
     rng = np.random.default_rng(11)
     n = queries + _YARDSTICK_EXTRA
-    x, y = _around(n, rng, cities)
+    x, y = _draw_points(n, rng, cities)
     half = rng.uniform(1, 50 if group == "q1" else 100, n).astype(np.float32) / np.float32(2)
     terms = rng.integers(1, 4, n)
     every = rng.integers(0, 2, n).astype(np.uint8)
@@ -303,10 +308,10 @@ def _yardstick(group: str, queries: int, updates: int, posts: int) -> Workload:
         rare = np.searchsorted(mass, common + (1 - common) * rng.random(n))
         ranks[:, 0] = np.minimum(rare, _VOCABULARY - 1)
     keep = queries + updates
-    west, south = _degrees((x - half)[:keep], (y - half)[:keep])
-    east, north = _degrees((x + half)[:keep], (y + half)[:keep])
+    west, south = _convert_to_degrees((x - half)[:keep], (y - half)[:keep])
+    east, north = _convert_to_degrees((x + half)[:keep], (y + half)[:keep])
     interests = Interests(
-        word=_distinct(ranks[:keep].astype(np.int32), terms[:keep]),
+        word=_blank_repeats(ranks[:keep].astype(np.int32), terms[:keep]),
         every=every[:keep],
         rect=np.stack([west, south, east, north], axis=1),
         death=np.arange(1, keep + 1),  # first in, first out
@@ -324,10 +329,10 @@ def _yardstick(group: str, queries: int, updates: int, posts: int) -> Workload:
     )
 
 
-def _around(
+def _draw_points(
     n: int, rng: np.random.Generator, cities: tuple[Array, Array, Array, Array]
 ) -> tuple[Array, Array]:
-    """Points in km, float32: nine of ten around a city, the others anywhere."""
+    """Returns points in km, float32: nine of ten around a city, the others anywhere."""
     weight, spread, cx, cy = cities
     city = rng.choice(len(weight), n, p=weight)
     x = cx[city] + rng.normal(0, 1, n) * spread[city]
@@ -339,8 +344,8 @@ def _around(
     return x.astype(np.float32), y.astype(np.float32)
 
 
-def _degrees(x: Array, y: Array) -> tuple[F64, F64]:
-    """Kilometres of the plane as degrees: order is kept, and its corner is a corner of
+def _convert_to_degrees(x: Array, y: Array) -> tuple[F64, F64]:
+    """Converts kilometres of the plane to degrees: order is kept, and its corner is a corner of
     cells, away from the antimeridian and the poles."""
     lon = x.astype(np.float64) / _CELL_KM * (360.0 / 512) - 90.0
     lat = y.astype(np.float64) / _CELL_KM * (180.0 / 256) - 45.0

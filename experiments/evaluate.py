@@ -1,9 +1,9 @@
-"""Judge a plan on a period of the stream that it was not made from.
+"""Judges a plan on a period of the stream that it was not made from.
 
-Two judgements of the same work. Counted exactly: what the gridt of the plan sends to each
-worker, at the costs of algorithms.md 1.11. Measured: each worker's share on a real GI2, one
-worker after the other at full speed in this process, so that the cluster's throughput is
-bounded by the slowest. What travels between machines is in neither.
+There are two judgements of the same work. Counted exactly: what the gridt of the plan sends to
+each worker, at the costs of algorithms.md 1.11. Measured: each worker's share on a real GI2, one
+worker after the other at full speed in this process, so that the cluster's throughput is bounded
+by the slowest. Neither includes what travels between machines.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ps2stream.protocol.frame import F64, I64, U64
 from ps2stream.dispatcher.gridt import Gridt, Share
-from ps2stream.space.grid import Grid
-from ps2stream.routing.plan import RoutingPlan
-from ps2stream.routing.costs import (Costs, balance)
-from ps2stream.protocol.rows import Kind, QueryRows
-from ps2stream.routing.tags import TagShare
 from ps2stream.language.analyzer import Analyzer
+from ps2stream.protocol.frame import F64, I64, U64
+from ps2stream.protocol.rows import Kind, QueryRows
+from ps2stream.routing.costs import Costs, balance
+from ps2stream.routing.plan import RoutingPlan
+from ps2stream.routing.tags import TagShare
+from ps2stream.space.grid import Grid
 from ps2stream.workers.gi2 import GI2
 from ps2stream.workers.load import LoadCounter
 from ps2stream.workers.machine import FORCED, FORCED_SWEEP, SWEEP
 
 
 class Objects(NamedTuple):
-    """Analysed objects: degrees float64[n]; terms ragged, sorted and unique a row."""
+    """Analysed objects: degrees float64[n]; terms ragged, sorted and unique per row."""
 
     lon: F64
     lat: F64
@@ -38,8 +38,8 @@ class Objects(NamedTuple):
 
 
 class Round(NamedTuple):
-    """A stretch of the stream: its inserts, then its deletes (whole rows, so that they go
-    the way of their inserts), then its objects."""
+    """A stretch of the stream: its inserts, then its deletes (whole rows, so that they are routed
+    like their inserts), then its objects."""
 
     inserts: QueryRows
     deletes: QueryRows
@@ -48,31 +48,33 @@ class Round(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Period:
-    """`live`: the queries that stand when it begins."""
+    """A period of the stream. `live`: the queries that are live when it begins."""
 
     live: QueryRows
     rounds: Sequence[Round]
 
     @property
     def tuples(self) -> int:
-        """Objects, inserts and deletes."""
+        """The number of objects, inserts and deletes."""
         return sum(len(r.inserts) + len(r.deletes) + len(r.objects.lon) for r in self.rounds)
 
 
 class Step(NamedTuple):
-    """What one worker is sent in a round; gone, went: handles and tags of its deletes."""
+    """The messages that one worker is sent in a round. deleted, delete_tags: handles and tags of
+    its deletes."""
 
     inserts: QueryRows
     tags: TagShare
-    gone: I64
-    went: TagShare
+    deleted: I64
+    delete_tags: TagShare
     lsn: int
     share: Share | None
 
 
 class Dealt(NamedTuple):
-    """A period among the workers: what each has at its beginning and is sent in each round,
-    and what a gridt counted meanwhile, as in Judgement. wanted: objects that anyone is sent."""
+    """A period divided among the workers: what each holds at its beginning and is sent in each
+    round, and what a gridt counted meanwhile, as in Judgement. wanted: objects that any worker is
+    sent."""
 
     gridt: Gridt
     start: Sequence[TagShare]
@@ -88,10 +90,13 @@ class Dealt(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Judgement:
-    """Of each worker, [workers]: objects, candidates, inserts and deletes (postings)
-    int64; load in microseconds, float64; bytes of its GI2 int64. seconds float64[rounds,
-    workers] on the kernel. sent: of each round (row, worker) of every copy.
-    bound: the slowest worker's load with no object copied twice and all balanced."""
+    """The judgement of a plan.
+
+    For each worker, [workers]: objects, candidates, inserts and deletes (postings) int64; load in
+    microseconds, float64; bytes of its GI2 int64. seconds float64[rounds, workers] on the kernel.
+    sent: the (row, worker) of every copy, for each round. bound: the slowest worker's load if no
+    object were copied twice and all workers were balanced.
+    """
 
     tuples: int
     objects: I64
@@ -110,17 +115,17 @@ class Judgement:
 
     @property
     def throughput(self) -> float:
-        """Tuples a second by the cost model: the slowest worker's load is the time."""
+        """The tuples per second by the cost model: the slowest worker's load is the time."""
         return self.tuples / float(self.load.max()) * 1e6
 
     @property
     def kernel_throughput(self) -> float:
-        """Tuples a second by the measured time of the slowest worker; 0 if not measured."""
+        """The tuples per second by the measured time of the slowest worker; 0 if not measured."""
         slowest = float(self.seconds.sum(axis=0).max())
         return self.tuples / slowest if slowest else 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able: totals, and what each worker had."""
+        """Returns totals and the figures of each worker; JSON-able."""
         kernel = self.seconds.sum(axis=0)
         return {
             "tuples": self.tuples,
@@ -129,7 +134,7 @@ class Judgement:
             "balance": balance(self.load),
             "kernel_balance": balance(kernel) if kernel.any() else 0.0,
             "slowest_over_bound": float(self.load.max()) / self.bound if self.bound else 1.0,
-            "copies": float(self.objects.sum()) / max(self._wanted(), 1),
+            "copies": float(self.objects.sum()) / max(self._count_wanted(), 1),
             "matches": self.matches,
             "discarded": self.discarded,
             "dispatcher_bytes": self.dispatcher_bytes,
@@ -146,12 +151,12 @@ class Judgement:
             },
         }
 
-    def _wanted(self) -> int:
+    def _count_wanted(self) -> int:
         return sum(len(np.unique(row)) for row, _ in self.sent)
 
 
-def deal(plan: RoutingPlan, analyzer: Analyzer, period: Period) -> Dealt:
-    """The plan's H1 under this period. Raises PlanError for a plan of another text analysis."""
+def divide_period(plan: RoutingPlan, analyzer: Analyzer, period: Period) -> Dealt:
+    """Divides the period by the plan's H1. Raises PlanError for a plan of another text analysis."""
     gridt = Gridt(plan.compile(analyzer), plan.grid)
     m = plan.workers
     live = gridt.expand(period.live)
@@ -164,11 +169,11 @@ def deal(plan: RoutingPlan, analyzer: Analyzer, period: Period) -> Dealt:
     sent: list[tuple[I64, I64]] = []
     lsn = int(period.live.lsn.max(initial=0))
     for part in period.rounds:
-        tags, gone = gridt.expand(part.inserts), gridt.expand(part.deletes)
+        tags, deleted = gridt.expand(part.inserts), gridt.expand(part.deletes)
         gridt.insert(tags)
-        gridt.retire(gone)
+        gridt.retire(deleted)
         inserts += np.bincount(tags.worker, minlength=m)
-        deletes += np.bincount(gone.worker, minlength=m)
+        deletes += np.bincount(deleted.worker, minlength=m)
         candidates += gridt.candidates(*part.objects)
         shares, unwanted = gridt.route(*part.objects)
         discarded += unwanted
@@ -177,12 +182,12 @@ def deal(plan: RoutingPlan, analyzer: Analyzer, period: Period) -> Dealt:
         of = {share.worker: share for share in shares}
         for share in shares:
             objects[share.worker] += len(share.row)
-        sent.append(_pairs(shares))
-        came, went = gridt.split(tags), gridt.split(gone)
+        sent.append(_list_copies(shares))
+        insert_tags, delete_tags = gridt.split(tags), gridt.split(deleted)
         for w in range(m):
-            rows = part.inserts.take(came[w].row)
-            handles = part.deletes.handle[went[w].row]
-            steps[w].append(Step(rows, came[w], handles, went[w], lsn, of.get(w)))
+            rows = part.inserts.take(insert_tags[w].row)
+            handles = part.deletes.handle[delete_tags[w].row]
+            steps[w].append(Step(rows, insert_tags[w], handles, delete_tags[w], lsn, of.get(w)))
     return Dealt(
         gridt, start, steps, sent, objects, candidates, inserts, deletes, discarded, wanted
     )
@@ -191,17 +196,17 @@ def deal(plan: RoutingPlan, analyzer: Analyzer, period: Period) -> Dealt:
 def evaluate(
     plan: RoutingPlan, analyzer: Analyzer, period: Period, costs: Costs, repeats: int = 2
 ) -> Judgement:
-    """The plan under this period. `repeats` timed runs of each worker, of which the faster
-    counts; 0 counts only. Raises PlanError for a plan of another text analysis."""
-    dealt, m = deal(plan, analyzer, period), plan.workers
+    """Judges the plan under this period. Each worker is timed `repeats` times, of which the
+    fastest counts; 0 only counts. Raises PlanError for a plan of another text analysis."""
+    dealt, m = divide_period(plan, analyzer, period), plan.workers
     candidates, inserts, deletes = dealt.candidates, dealt.inserts, dealt.deletes
-    load = _load(costs, candidates, dealt.objects, inserts, deletes)
-    whole = _load(costs, candidates.sum(), dealt.wanted, inserts.sum(), deletes.sum())
+    load = _compute_load(costs, candidates, dealt.objects, inserts, deletes)
+    whole = _compute_load(costs, candidates.sum(), dealt.wanted, inserts.sum(), deletes.sum())
     seconds = np.zeros((len(period.rounds), m))
     matches, sizes = 0, np.zeros(m, np.int64)
     for w in range(m):
         for attempt in range(repeats):
-            took, found, index = serve(plan.grid, period.live, dealt.start[w], dealt.steps[w])
+            took, found, index = run_worker(plan.grid, period.live, dealt.start[w], dealt.steps[w])
             sizes[w] = index.stats().bytes
             if not attempt or took.sum() < seconds[:, w].sum():
                 seconds[:, w] = took
@@ -214,41 +219,41 @@ def evaluate(
     )  # fmt: skip
 
 
-def _load(costs: Costs, candidates: Any, objects: Any, inserts: Any, deletes: Any) -> Any:
+def _compute_load(costs: Costs, candidates: Any, objects: Any, inserts: Any, deletes: Any) -> Any:
     return costs.c1 * candidates + costs.c2 * objects + costs.c3 * inserts + costs.c4 * deletes
 
 
-def _pairs(shares: Sequence[Share]) -> tuple[I64, I64]:
-    """(row, worker) of every copy."""
+def _list_copies(shares: Sequence[Share]) -> tuple[I64, I64]:
+    """Returns (row, worker) of every copy."""
     rows = [share.row.astype(np.int64) for share in shares]
     worker = [np.full(len(share.row), share.worker, np.int64) for share in shares]
     none = np.zeros(0, np.int64)
     return np.concatenate([none, *rows]), np.concatenate([none, *worker])
 
 
-def serve(
+def run_worker(
     grid: Grid,
     live: QueryRows,
     start: TagShare,
     steps: Sequence[Step],
     counter: LoadCounter | None = None,
 ) -> tuple[F64, int, GI2]:
-    """One worker's period on a GI2 of its own: (seconds of each round, matches, the index).
-    The queries that stand at the beginning are not timed. counter: counts what is done."""
+    """Runs one worker's period on a GI2 of its own: (seconds of each round, matches, the index).
+    The queries that are live at the beginning are not timed. counter: counts what is done."""
     index = GI2(grid)
     index.insert(live.take(start.row), start.off, start.cell, start.term)
     seconds, matches = np.zeros(len(steps)), 0
     for i, step in enumerate(steps):
         began = time.perf_counter()
         index.insert(step.inserts, step.tags.off, step.tags.cell, step.tags.term)
-        index.delete(step.gone, np.full(len(step.gone), step.lsn, np.int64))
+        index.delete(step.deleted, np.full(len(step.deleted), step.lsn, np.int64))
         index.purge(step.lsn)
         stats = index.stats()
         index.sweep(FORCED_SWEEP if stats.tombstones > FORCED * stats.live else SWEEP)
         if counter is not None:
             counter.updates(step.inserts.kind, step.tags.off, step.tags.cell)
-            kind = np.full(len(step.gone), Kind.DELETE, np.uint8)
-            counter.updates(kind, step.went.off, step.went.cell)
+            kind = np.full(len(step.deleted), Kind.DELETE, np.uint8)
+            counter.updates(kind, step.delete_tags.off, step.delete_tags.cell)
         if (s := step.share) is not None:
             matches += len(index.match(step.lsn, s.lon, s.lat, s.term_off, s.term).row)
             if counter is not None:

@@ -1,4 +1,4 @@
-"""Figure 10: the memory of a worker, its GI2, and under which condition hybrid's is least."""
+"""Figure 10: the memory of a worker's GI2, and the condition under which hybrid's is least."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ps2stream.experiments.plans import (
     METRIC,
     Row,
     Settings,
-    bars,
-    every,
+    make_bar_panels,
+    judge_all,
 )  # fmt: skip
 from ps2stream.experiments.report import Chart, Report, Verdict, ordering
 from ps2stream.experiments.sweep import Condition, compared, joined, sides, swept
@@ -31,9 +31,9 @@ CONDITIONS = (
 
 
 def run(settings: Settings) -> Report:
-    """F10 for Q1, Q2 and Q3, and the sweep."""
+    """Runs F10 for Q1, Q2 and Q3, and the sweep."""
     settings = dataclasses.replace(settings, repeats=1)  # nothing is timed
-    rows, notes = every(settings, GROUPS, MAIN)
+    rows, notes = judge_all(settings, GROUPS, MAIN)
     more = swept(settings, ("q1",), MAIN, CONDITIONS) if settings.sweeps else []
     for row in (*rows, *more):
         row["worker_mb"] = row["worker_bytes"] / 1e6
@@ -42,12 +42,12 @@ def run(settings: Settings) -> Report:
     return Report(
         "f10", "memory of a worker, MB", settings.to_dict(), [*settings.notes(), *notes],
         COLUMNS, [*rows, *more], [*verdicts(rows), *verdicts(more)],
-        Chart("bars", "MB", bars(rows, {"mean": "worker_mb", "largest": "largest_mb"})),
+        Chart("bars", "MB", make_bar_panels(rows, {"mean": "worker_mb", "largest": "largest_mb"})),
     )  # fmt: skip
 
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """On the mean and the largest worker, in every condition."""
+    """Returns the verdicts on the mean and the largest worker, in every condition."""
     values = {"mean": "worker_mb", "largest": "largest_mb"}
     return [
         ordering(f"{case}: {other} above hybrid", found)

@@ -9,10 +9,10 @@ from ps2stream.experiments.plans import (
     MAIN,
     METRIC,
     Settings,
-    cases,
-    every,
-    ratios,
-    table,
+    list_cases,
+    judge_all,
+    compare_throughputs,
+    select_values,
 )  # fmt: skip
 from ps2stream.experiments.report import Chart, Report, Verdict, ordering
 
@@ -23,22 +23,22 @@ COLUMNS = (
 
 
 def run(settings: Settings) -> Report:
-    """F11 for Q1, Q2 and Q3."""
-    rows, notes = every(settings, GROUPS, MAIN)
+    """Runs F11 for Q1, Q2 and Q3."""
+    rows, notes = judge_all(settings, GROUPS, MAIN)
     verdicts: list[Verdict] = []
     low, high = min(settings.workers), max(settings.workers)
-    for stream, queries in cases(rows):
+    for stream, queries in list_cases(rows):
         at = {"stream": stream, "queries": queries}
         for workers in settings.workers:
             claim = f"{stream} {queries}, {workers} workers: hybrid above metric and kd-tree"
-            found = ratios(rows, (HYBRID,), (METRIC, KD), workers=workers, **at)
+            found = compare_throughputs(rows, (HYBRID,), (METRIC, KD), workers=workers, **at)
             verdicts.append(ordering(claim, found))
         worst = {"Q1": METRIC, "Q2": KD}.get(queries)
         if worst and low < high:
             growth = {
                 label: {
-                    name: table(rows, column, workers=high, **at)[name]
-                    / table(rows, column, workers=low, **at)[name]
+                    name: select_values(rows, column, workers=high, **at)[name]
+                    / select_values(rows, column, workers=low, **at)[name]
                     for name in (HYBRID, METRIC, KD)
                 }
                 for label, column in (("modelled", "throughput"), ("kernel", "kernel_throughput"))
@@ -52,13 +52,13 @@ def run(settings: Settings) -> Report:
     panels = {
         f"{stream} {queries}": {
             name: {
-                workers: table(rows, "throughput", stream=stream, queries=queries,
+                workers: select_values(rows, "throughput", stream=stream, queries=queries,
                                workers=workers)[name]
                 for workers in settings.workers
             }
             for name in MAIN
         }
-        for stream, queries in cases(rows)
+        for stream, queries in list_cases(rows)
     }  # fmt: skip
     return Report(
         "f11", "throughput by workers, tuples/s", settings.to_dict(),

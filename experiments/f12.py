@@ -1,8 +1,9 @@
-"""Figure 12: how long the algorithms of Minimum Cost Migration take, and what they move.
+"""Figure 12: the time that the algorithms of Minimum Cost Migration take, and the bytes they
+move.
 
-The service planned for the first part of a stream whose hot spot wanders west; offered are the
-parts of the worker that is the most loaded by the second part, as workers and controller count
-them.
+The service is planned for the first part of a stream whose hot spot moves west. The algorithms
+choose among the parts of the worker that is the most loaded in the second part, as workers and
+controller count them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from ps2stream.protocol.frame import F64
 from ps2stream.experiments.loads import measured
 from ps2stream.experiments.plans import (
     GROUPS,
@@ -21,9 +21,9 @@ from ps2stream.experiments.plans import (
     JUDGED_AT,
     Row,
     Settings,
-    cases,
+    list_cases,
     planned,
-    worlds,
+    make_worlds,
 )
 from ps2stream.experiments.report import Chart, Report, Verdict, at_most, ordering
 from ps2stream.experiments.selections import (
@@ -32,12 +32,13 @@ from ps2stream.experiments.selections import (
     bytes_of,
     chosen,
     generated,
-    of_worker,
+    cases_of_worker,
     optimum,
-    small,
+    draw_small_cases,
 )
 from ps2stream.experiments.worlds import westward
 from ps2stream.planner.adjust.algorithms import SELECTIONS
+from ps2stream.protocol.frame import F64
 
 COLUMNS = (
     "stream", "queries", "standing", "tau", "parts", "dp_table_mb",
@@ -53,35 +54,35 @@ TRIED, SMALL = 96, 600
 
 
 def run(settings: Settings) -> Report:
-    """F12: up to as many queries as `settings.size` has."""
-    return selections("f12", settings, PARTS_OF[settings.sweeps])
+    """Runs F12: up to as many queries as `settings.size` has."""
+    return run_selections("f12", settings, PARTS_OF[settings.sweeps])
 
 
-def selections(name: str, settings: Settings, counts: Sequence[float]) -> Report:
-    """counts: of standing queries, times those of the size."""
+def run_selections(name: str, settings: Settings, counts: Sequence[float]) -> Report:
+    """Runs the algorithms. counts: numbers of live queries, as multiples of those of the size."""
     rows, without = [], 0
     for count in counts:
         standing = round(count * settings.size.queries)
         size = settings.size._replace(queries=standing, generated=1)
-        for world in worlds(dataclasses.replace(settings, size=size), GROUPS, change=westward):
+        for world in make_worlds(dataclasses.replace(settings, size=size), GROUPS, change=westward):
             plan = planned(world, HYBRID, workers := settings.workers[0], settings)
             units = measured(plan, world.analyzer, world.period)
             stream, queries = world.name.split(" ", 1)
             at = {"stream": stream, "queries": queries, "standing": standing}
-            for tau, case in of_worker(units, workers, JUDGED_AT, SHARES).items():
+            for tau, case in cases_of_worker(units, workers, JUDGED_AT, SHARES).items():
                 if chosen("gr", case) is None:
                     without += 1
                 else:
-                    rows.append(at | {"tau": tau} | figures(case))
+                    rows.append(at | {"tau": tau} | measure_case(case))
     settings.progress("generated cases")
     drawn = [case for case in generated(TRIED, settings.seed) if chosen("gr", case) is not None]
     by = {n: np.array([bytes_of(n, case) for case in drawn]) for n in SELECTIONS}
     real = {n: np.array([row[f"{n}_bytes"] for row in rows]) for n in by}
     verdicts = [
-        *speed(rows),
-        *moved("of the streams", real),
-        *moved("generated", by),
-        exact(small(SMALL, settings.seed)),
+        *judge_speed(rows),
+        *judge_bytes("of the streams", real),
+        *judge_bytes("generated", by),
+        judge_dp(draw_small_cases(SMALL, settings.seed)),
     ]
     notes = [
         f"Parts of the most loaded of {settings.workers[0]} workers, as they count them.",
@@ -93,12 +94,12 @@ def selections(name: str, settings: Settings, counts: Sequence[float]) -> Report
     ]
     return Report(
         name, "choosing what moves: time and bytes", settings.to_dict(), notes, COLUMNS, rows,
-        verdicts, Chart("lines", "ms, median", panels(rows)),
+        verdicts, Chart("lines", "ms, median", make_panels(rows)),
     )  # fmt: skip
 
 
-def figures(case: Case) -> Row:
-    """Milliseconds and bytes of each algorithm."""
+def measure_case(case: Case) -> Row:
+    """Returns milliseconds and bytes of each algorithm."""
     size = {name: bytes_of(name, case) for name in SELECTIONS}
     row: Row = {"parts": len(case.load), "dp_table_mb": 8 * len(case.load) * size["gr"] / 1e6}
     for name in SELECTIONS:
@@ -113,8 +114,8 @@ def figures(case: Case) -> Row:
     return row
 
 
-def speed(rows: Sequence[Row]) -> list[Verdict]:
-    """On the times: medians over the cases of each stream."""
+def judge_speed(rows: Sequence[Row]) -> list[Verdict]:
+    """Returns the verdicts on the times: medians over the cases of each stream."""
     streams = list(dict.fromkeys(row["stream"] for row in rows))
     counts = sorted({row["standing"] for row in rows})
     low, high = counts[0], counts[-1]
@@ -143,8 +144,8 @@ def speed(rows: Sequence[Row]) -> list[Verdict]:
     return verdicts
 
 
-def moved(label: str, by: Mapping[str, F64]) -> list[Verdict]:
-    """On the bytes of each algorithm, by case."""
+def judge_bytes(label: str, by: Mapping[str, F64]) -> list[Verdict]:
+    """Returns the verdicts on the bytes of each algorithm, by case."""
     verdicts = []
     for name in GREEDY:
         over = by[name] / by["dp"]
@@ -159,8 +160,8 @@ def moved(label: str, by: Mapping[str, F64]) -> list[Verdict]:
     return verdicts
 
 
-def exact(tried: Iterable[Case]) -> Verdict:
-    """DP against all subsets of a few units."""
+def judge_dp(tried: Iterable[Case]) -> Verdict:
+    """Compares DP with all subsets of a few units."""
     same = total = 0
     for case in tried:
         found, best = chosen("dp", case), optimum(case)
@@ -171,12 +172,12 @@ def exact(tried: Iterable[Case]) -> Verdict:
 
 
 def median(values: Iterable[float]) -> float:
-    """Of at least one value."""
+    """Returns the median of at least one value."""
     return float(np.median(list(values)))
 
 
-def panels(rows: Sequence[Row]) -> dict[str, dict[str, dict[int, float]]]:
-    """Milliseconds by the number of queries."""
+def make_panels(rows: Sequence[Row]) -> dict[str, dict[str, dict[int, float]]]:
+    """Returns milliseconds by the number of queries."""
     counts = sorted({row["standing"] for row in rows})
     return {
         f"{stream} {queries}": {
@@ -190,5 +191,5 @@ def panels(rows: Sequence[Row]) -> dict[str, dict[str, dict[int, float]]]:
             }
             for name in SELECTIONS
         }
-        for stream, queries in cases(rows)
+        for stream, queries in list_cases(rows)
     }

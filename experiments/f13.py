@@ -1,8 +1,8 @@
-"""Figure 13: as Figure 12, with more queries."""
+"""Figure 13: the same as Figure 12, with more queries."""
 
 from __future__ import annotations
 
-from ps2stream.experiments.f12 import selections
+from ps2stream.experiments.f12 import run_selections
 from ps2stream.experiments.plans import Settings
 from ps2stream.experiments.report import Report
 
@@ -10,5 +10,5 @@ TIMES = (2.0, 4.0)
 
 
 def run(settings: Settings) -> Report:
-    """F13: up to four times as many queries as `settings.size` has."""
-    return selections("f13", settings, TIMES)
+    """Runs F13: up to four times as many queries as `settings.size` has."""
+    return run_selections("f13", settings, TIMES)

@@ -1,4 +1,4 @@
-"""Figure 14: what a migration moves and how long it takes, in the running service."""
+"""Figure 14: the size and the time of a migration in the running service."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ps2stream.experiments.moving import DELAYED_MS, SHARE, STALLED_MS, Move, migrations, scene
+from ps2stream.experiments.moving import DELAYED_MS, SHARE, STALLED_MS, Move, migrations, make_scene
 from ps2stream.experiments.plans import Row, Settings
 from ps2stream.experiments.report import Chart, Report, Verdict, at_most, ordering
 from ps2stream.planner.adjust.algorithms import SELECTIONS
@@ -16,9 +16,9 @@ COLUMNS = (
     "stream", "standing", "algorithm", "moves", "parts", "megabytes", "loaded_mb", "seconds",
     "balance", "balance_after", "sampled", "lost", "doubled",
 )  # fmt: skip
-POSTS_OF = 2  # times the objects before T
+POSTS_OF = 2  # multiple of the objects before T
 REPEATS = {False: 1, True: 3}  # quick, full
-FEWER = 0.25  # of the queries, beside all of them at full size
+FEWER = 0.25  # share of the queries, which full size runs besides all of them
 GREEDY = ("gr", "gr+")
 NOTES = (
     "The service runs on Ray, 1 dispatcher, 1 merger; objects, inserts and deletes 10 : 1 : 1 at",
@@ -30,12 +30,12 @@ NOTES = (
 
 
 def run(settings: Settings) -> Report:
-    """F14 on the first stream."""
+    """Runs F14 on the first stream."""
     return report(settings, *measured(settings, tuple(SELECTIONS)))
 
 
 def report(settings: Settings, rows: Sequence[Row], rates: Sequence[str]) -> Report:
-    """What was measured."""
+    """Returns the report on the measured rows."""
     panels = {
         f"{standing:,} queries": {
             name: {row["algorithm"]: row[name] for row in rows if row["standing"] == standing}
@@ -52,20 +52,20 @@ def report(settings: Settings, rows: Sequence[Row], rates: Sequence[str]) -> Rep
 def measured(
     settings: Settings, algorithms: Sequence[str], rate: float | None = None
 ) -> tuple[list[Row], list[str]]:
-    """(a row for each number of queries and algorithm, what the rates were). rate: tuples a
-    second, by default SHARE of what saturates the service."""
+    """Returns (a row for each number of queries and algorithm, a note on each rate). rate: tuples
+    per second, by default SHARE of what saturates the service."""
     stream, source = next(iter(settings.sources.items()))
     rows: list[Row] = []
     rates = []
     for share in (FEWER, 1.0) if settings.sweeps else (1.0,):
         standing = round(share * settings.size.queries)
         settings.progress(f"{stream} Q3, {standing:,} queries: drawing the stream")
-        set_up = scene(
+        set_up = make_scene(
             source, standing, POSTS_OF * settings.size.planned, settings.workers[0], settings.seed
         )
         order = [algorithms[0], *(REPEATS[settings.sweeps] * tuple(algorithms))]
-        given, moves = migrations(set_up, order, settings.runtime, settings.progress, rate)
-        rates.append(f"{standing:,} queries: {given:,.0f} tuples/s.")
+        reached, moves = migrations(set_up, order, settings.runtime, settings.progress, rate)
+        rates.append(f"{standing:,} queries: {reached:,.0f} tuples/s.")
         for name in algorithms:
             mine = [move for move in moves[1:] if move.algorithm == name]
             rows.append({"stream": stream, "standing": standing} | row_of(name, mine))
@@ -73,17 +73,17 @@ def measured(
 
 
 def row_of(algorithm: str, moves: Sequence[Move]) -> Row:
-    """Moves by one algorithm as one row: sums and medians."""
-    sizes = [sum(part["bytes"] for part in move.told["moves"]) for move in moves]
+    """Returns the moves by one algorithm as one row: sums and medians."""
+    sizes = [sum(part["bytes"] for part in move.proposal["moves"]) for move in moves]
     row: Row = {
         "algorithm": algorithm,
         "moves": len(moves),
-        "parts": float(np.median([len(move.told["moves"]) for move in moves])),
+        "parts": float(np.median([len(move.proposal["moves"]) for move in moves])),
         "megabytes": float(np.median(sizes)) / 1e6,
         "loaded_mb": float(np.median([move.info.bytes or 0 for move in moves])) / 1e6,
         "seconds": float(np.median([move.seconds for move in moves])),
-        "balance": float(np.median([move.told["balance_before"] for move in moves])),
-        "balance_after": float(np.median([move.told["balance_after"] for move in moves])),
+        "balance": float(np.median([move.proposal["balance_before"] for move in moves])),
+        "balance_after": float(np.median([move.proposal["balance_after"] for move in moves])),
         "each": [
             {"seconds": m.seconds, "bytes": b} | dataclasses.asdict(m.info)
             for m, b in zip(moves, sizes, strict=True)
@@ -107,7 +107,7 @@ def row_of(algorithm: str, moves: Sequence[Move]) -> Row:
 
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """On bytes and time."""
+    """Returns the verdicts on bytes and time."""
     found: list[Verdict] = []
     for standing in dict.fromkeys(row["standing"] for row in rows):
         of = {row["algorithm"]: row for row in rows if row["standing"] == standing}
@@ -125,25 +125,25 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     counts = sorted({row["standing"] for row in rows})
     if len(counts) > 1:
         more = {
-            name: _of(rows, name, counts[-1]) / _of(rows, name, counts[0])
+            name: _find_megabytes(rows, name, counts[-1]) / _find_megabytes(rows, name, counts[0])
             for name in dict.fromkeys(row["algorithm"] for row in rows)
         }
         found.append(ordering(f"{counts[-1] / counts[0]:g} times the queries: more bytes", more))
-    return [*found, unharmed(rows)]
+    return [*found, judge_losses(rows)]
 
 
-def _of(rows: Sequence[Row], name: str, standing: int) -> float:
+def _find_megabytes(rows: Sequence[Row], name: str, standing: int) -> float:
     [value] = [
         row["megabytes"] for row in rows if (row["algorithm"], row["standing"]) == (name, standing)
     ]
     return float(value)
 
 
-def unharmed(rows: Sequence[Row]) -> Verdict:
-    """Nothing lost, nothing doubled."""
+def judge_losses(rows: Sequence[Row]) -> Verdict:
+    """Returns the verdict that no match was lost or doubled."""
     sampled, lost, doubled = (
         sum(row[name] for row in rows) for name in ("sampled", "lost", "doubled")
     )
     word = "met" if sampled and not lost and not doubled else "missed"
-    told = f"{lost} lost, {doubled} doubled in {sampled:,} sampled objects"
-    return Verdict("no match is lost or doubled", told, "our goal", word)
+    measured = f"{lost} lost, {doubled} doubled in {sampled:,} sampled objects"
+    return Verdict("no match is lost or doubled", measured, "our goal", word)

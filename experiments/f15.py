@@ -1,10 +1,10 @@
-"""Figure 15: how long deliveries take during a migration, in the running service."""
+"""Figure 15: the delays of deliveries during a migration in the running service."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ps2stream.experiments.f14 import GREEDY, NOTES, measured, unharmed
+from ps2stream.experiments.f14 import GREEDY, NOTES, measured, judge_losses
 from ps2stream.experiments.plans import Row, Settings
 from ps2stream.experiments.report import Chart, Report, Verdict, ordering
 from ps2stream.planner.adjust.algorithms import SELECTIONS
@@ -18,12 +18,12 @@ LEAST = 0.98
 
 
 def run(settings: Settings) -> Report:
-    """F15 on the first stream."""
+    """Runs F15 on the first stream."""
     return report(settings, *measured(settings, tuple(SELECTIONS)))
 
 
 def report(settings: Settings, rows: Sequence[Row], rates: Sequence[str]) -> Report:
-    """What was measured."""
+    """Returns the report on the measured rows."""
     notes = [
         *NOTES,
         "Shares of deliveries, from the moment that their batch was meant to be sent, of what was",
@@ -49,7 +49,7 @@ def report(settings: Settings, rows: Sequence[Row], rates: Sequence[str]) -> Rep
 
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """On the shares."""
+    """Returns the verdicts on the shares."""
     found: list[Verdict] = []
     for standing in dict.fromkeys(row["standing"] for row in rows):
         of = {row["algorithm"]: row for row in rows if row["standing"] == standing}
@@ -66,4 +66,4 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                 if other not in GREEDY
             }
             found.append(ordering(f"{case} delays fewer than", others))
-    return [*found, unharmed(rows)]
+    return [*found, judge_losses(rows)]

@@ -1,9 +1,9 @@
 """Figure 16: adjustment against none, while regions of Q3 flip between Q1 and Q2.
 
 Two services begin with the same plan and have the same stream. At the end of each period the
-workers of one tell what they counted, and the controller's rules decide, as in the service: no
-decision before a whole period has passed since the last, parts too hot to move divided by a
-sample of the period. A move takes no time here; f14 measures what it takes.
+workers of one report what they counted, and the controller's rules decide, as in the service: no
+decision before a whole period has passed since the last, and parts that are too hot to move are
+divided by a sample of the period. A move takes no time here; f14 measures what it takes.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from ps2stream.experiments.loads import measured
 from ps2stream.experiments.plans import HYBRID, JUDGED_AT, NOTES, Row, Settings, planned
 from ps2stream.experiments.report import Chart, Report, Verdict, at_least, at_most
 from ps2stream.experiments.worlds import UPDATE_EVERY, World, make_world, sample
-from ps2stream.routing.plan import RoutingPlan
 from ps2stream.planner.adjust.adjustment import Move
 from ps2stream.planner.adjust.apply import apply
 from ps2stream.planner.adjust.decide import Rules, decide
 from ps2stream.planner.adjust.units import Units, carried, smoothed
-from ps2stream.routing.costs import (balance)
 from ps2stream.protocol.rows import QueryRows
+from ps2stream.routing.costs import balance
+from ps2stream.routing.plan import RoutingPlan
 
 COLUMNS = (
     "stream", "flips", "balance", "balance_adjusted", "throughput", "throughput_adjusted",
@@ -31,19 +31,19 @@ COLUMNS = (
 )  # fmt: skip
 GAIN, PERIODS, SHARE = 1.2, 3, 0.1
 FLIPS = {False: 2, True: 8}  # quick, full
-MOST = 50_000  # queries that stand, and objects of a period
+MOST = 50_000  # live queries, and objects of a period
 
 
 def run(settings: Settings) -> Report:
-    """F16: the live queries are exchanged between two flips."""
+    """Runs F16: the live queries are exchanged between two flips."""
     workers = settings.workers[0]
     rules = Rules(JUDGED_AT, pairs=max(1, workers // 2))
     rows: list[Row] = []
     panels: dict[str, dict[str, dict[int, float]]] = {}
     notes = []
-    for world, periods in worlds(settings):
-        course = list(both(world, workers, rules, periods, settings))
-        rows += [stage(course[k : k + periods]) for k in range(0, len(course), periods)]
+    for world, periods in make_streams(settings):
+        course = list(run_services(world, workers, rules, periods, settings))
+        rows += [merge_periods(course[k : k + periods]) for k in range(0, len(course), periods)]
         panels[f"{world.name}: balance"] = {
             label: {row["period"]: row[label] for row in course}
             for label in ("balance", "balance_adjusted")
@@ -54,7 +54,7 @@ def run(settings: Settings) -> Report:
         "f16", "with and without adjustment, Q3 with flips", settings.to_dict(),
         [
             *NOTES[1:],
-            f"A tenth of 100 regions flips each time the {live(settings):,} queries are exchanged.",
+            f"A tenth of 100 regions flips each time the {count_live(settings):,} queries are exchanged.",
             "A row is the time up to the next flip: the balance at worst, the rest of its last",
             "period. above_sigma: the most periods in a row, of the adjusted service.",
             *notes,
@@ -63,20 +63,24 @@ def run(settings: Settings) -> Report:
     )  # fmt: skip
 
 
-def live(settings: Settings) -> int:
-    """Queries that stand."""
+def count_live(settings: Settings) -> int:
+    """Returns the number of live queries."""
     return min(settings.size.queries, MOST)
 
 
-def worlds(settings: Settings) -> Iterator[tuple[World, int]]:
-    """(a stream, periods between two flips)."""
+def make_streams(settings: Settings) -> Iterator[tuple[World, int]]:
+    """Yields (a stream, periods between two flips)."""
     size = settings.size
     objects = min(size.judged, MOST)
-    periods = live(settings) * UPDATE_EVERY // objects
+    periods = count_live(settings) * UPDATE_EVERY // objects
     rounds = periods * (FLIPS[settings.sweeps] + 1)
     drawn = size.planned + size.judged
     whole = size._replace(
-        queries=live(settings), judged=rounds * objects, rounds=rounds, generated=1, drawn=drawn
+        queries=count_live(settings),
+        judged=rounds * objects,
+        rounds=rounds,
+        generated=1,
+        drawn=drawn,
     )
     before = size.planned // UPDATE_EVERY
     for stream, source in settings.sources.items():
@@ -84,16 +88,16 @@ def worlds(settings: Settings) -> Iterator[tuple[World, int]]:
         yield (
             make_world(
                 stream, source, "q3", whole, settings.seed,
-                lambda load: load.flipping(live(settings), before, SHARE),
+                lambda load: load.flipping(count_live(settings), before, SHARE),
             ),
             periods,
         )  # fmt: skip
 
 
-def both(
+def run_services(
     world: World, workers: int, rules: Rules, periods: int, settings: Settings
 ) -> Iterator[Row]:
-    """A row for each period; by the kernel only in the last before a flip."""
+    """Yields a row for each period; the kernel is measured only in the last one before a flip."""
     plan = adjusted = planned(world, HYBRID, workers, settings)
     standing, units, settled = world.period.live, None, 0
     size = len(world.period.rounds[0].objects.lon)
@@ -107,16 +111,16 @@ def both(
         moves: Sequence[Move] = ()
         if k >= settled and balance(units.loads(workers, JUDGED_AT)) > rules.sigma:
             now = first + k * size
-            moves, adjusted, units = _adjusted(world, adjusted, units, rules, now, now + size)
+            moves, adjusted, units = _adjust_plan(world, adjusted, units, rules, now, now + size)
             settled = k + 2 if moves else settled
-        yield _row(world.name, k, k // periods, found, moves)
-        standing = _after(standing, part.inserts, part.deletes)
+        yield _make_row(world.name, k, k // periods, found, moves)
+        standing = _apply_updates(standing, part.inserts, part.deletes)
 
 
-def _adjusted(
+def _adjust_plan(
     world: World, plan: RoutingPlan, units: Units, rules: Rules, first: int, last: int
 ) -> tuple[Sequence[Move], RoutingPlan, Units]:
-    """What the controller does, told of objects first..last - 1."""
+    """Decides as the controller does, by a report of objects first..last - 1."""
     updates = slice(first // UPDATE_EVERY, last // UPDATE_EVERY)
     recent = sample(world.load, slice(first, last), updates, world.analyzer)
     found = decide(units, plan, rules, recent.stats)
@@ -125,12 +129,15 @@ def _adjusted(
     return found.moves, apply(plan, found), carried(units, found.moves, rules.costs)
 
 
-def _after(standing: QueryRows, inserts: QueryRows, deletes: QueryRows) -> QueryRows:
+def _apply_updates(standing: QueryRows, inserts: QueryRows, deletes: QueryRows) -> QueryRows:
+    """Returns the live queries after these inserts and deletes."""
     now = QueryRows.concat([standing, inserts])
     return now.take(np.flatnonzero(~np.isin(now.handle, deletes.handle)))
 
 
-def _row(stream: str, k: int, flips: int, found: Sequence[Judgement], moves: Sequence[Move]) -> Row:
+def _make_row(
+    stream: str, k: int, flips: int, found: Sequence[Judgement], moves: Sequence[Move]
+) -> Row:
     row: Row = {"stream": stream, "period": k, "flips": flips}
     for label, judged in zip(("", "_adjusted"), found, strict=True):
         row |= {
@@ -146,8 +153,8 @@ def _row(stream: str, k: int, flips: int, found: Sequence[Judgement], moves: Seq
     }
 
 
-def stage(course: Sequence[Row]) -> Row:
-    """The periods between two flips as one row."""
+def merge_periods(course: Sequence[Row]) -> Row:
+    """Returns the periods between two flips as one row."""
     last = course[-1]
     row: Row = {"stream": last["stream"], "flips": last["flips"], "periods": list(course)}
     for name in ("balance", "balance_adjusted"):
@@ -163,7 +170,7 @@ def stage(course: Sequence[Row]) -> Row:
 
 
 def verdicts(rows: Sequence[Row], rules: Rules) -> list[Verdict]:
-    """On our goals; of what comes after the first flip."""
+    """Returns the verdicts on our goals, for what follows the first flip."""
     found: list[Verdict] = []
     for stream in dict.fromkeys(row["stream"] for row in rows):
         mine = [row for row in rows if row["stream"] == stream]
@@ -180,7 +187,7 @@ def verdicts(rows: Sequence[Row], rules: Rules) -> list[Verdict]:
 
 
 def longest(flags: Sequence[bool]) -> int:
-    """Of the runs of true."""
+    """Returns the length of the longest run of true."""
     best = run = 0
     for flag in flags:
         run = run + 1 if flag else 0

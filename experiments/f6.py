@@ -1,4 +1,5 @@
-"""Figure 6: the throughput of text and space partitioning, and where the order turns."""
+"""Figure 6: the throughput of text and space partitioning, and the conditions that turn the
+order."""
 
 from __future__ import annotations
 
@@ -6,7 +7,6 @@ import dataclasses
 
 import numpy as np
 
-from ps2stream.protocol.frame import F64
 from ps2stream.experiments.evaluate import Judgement
 from ps2stream.experiments.plans import (
     GRID,
@@ -18,18 +18,19 @@ from ps2stream.experiments.plans import (
     TEXT,
     Row,
     Settings,
-    bars,
-    cases,
-    every,
-    judged,
+    make_bar_panels,
+    list_cases,
+    judge_all,
+    judge_plan,
     planned,
-    ratios,
-    worlds,
+    compare_throughputs,
+    make_worlds,
 )  # fmt: skip
 from ps2stream.experiments.report import LOST, Chart, Report, Verdict, ordering
 from ps2stream.experiments.sweep import Condition, compared, sides, swept
 from ps2stream.experiments.worlds import World, all_rare
 from ps2stream.language.analyzer import TOP
+from ps2stream.protocol.frame import F64
 
 COLUMNS = (
     "stream", "queries", "condition", "workers", "algorithm", "throughput", "kernel_throughput",
@@ -43,32 +44,32 @@ CONDITIONS = (Condition(workers=(2, 16)), Condition("sides x4", sides(4.0)))
 
 
 def run(settings: Settings) -> Report:
-    """F6 for Q1 and Q2, and the sweeps."""
-    rows, notes = every(settings, ("q1", "q2"), (*TEXT, *SPACE))
+    """Runs F6 for Q1 and Q2, and the sweeps."""
+    rows, notes = judge_all(settings, ("q1", "q2"), (*TEXT, *SPACE))
     verdicts: list[Verdict] = []
-    for stream, queries in cases(rows):
+    for stream, queries in list_cases(rows):
         at = {"stream": stream, "queries": queries}
         name = f"{stream} {queries}"
         if queries == "Q1":
             claim = f"{name}: every space method above every text method"
-            verdicts.append(ordering(claim, ratios(rows, SPACE, TEXT, **at)))
-            found = ratios(rows, (GRID,), ("frequency",), **at)
+            verdicts.append(ordering(claim, compare_throughputs(rows, SPACE, TEXT, **at)))
+            found = compare_throughputs(rows, (GRID,), ("frequency",), **at)
             paper = "160,659 / 76,921 tuples/s"
             verdicts.append(
                 ordering(f"{name}: grid above frequency", found, paper, 160_659 / 76_921)
             )
         else:
             claim = f"{name}: every text method above every space method"
-            verdicts.append(ordering(claim, ratios(rows, TEXT, SPACE, **at)))
-            found = ratios(rows, (METRIC,), (RTREE,), **at)
+            verdicts.append(ordering(claim, compare_throughputs(rows, TEXT, SPACE, **at)))
+            found = compare_throughputs(rows, (METRIC,), (RTREE,), **at)
             paper = "267,415 / 181,542 tuples/s"
             verdicts.append(
                 ordering(f"{name}: metric above R-tree", found, paper, 267_415 / 181_542)
             )
         for best, others in BEST:
             claim = f"{name}: {best} above {' and '.join(others)}"
-            verdicts.append(ordering(claim, ratios(rows, (best,), others, **at)))
-    more, found_more = sweep(settings)
+            verdicts.append(ordering(claim, compare_throughputs(rows, (best,), others, **at)))
+    more, found_more = sweep_conditions(settings)
     if settings.sweeps:
         counted = dataclasses.replace(settings, repeats=0)
         more += (far := swept(counted, ("q1",), (*TEXT, *SPACE), CONDITIONS))
@@ -81,7 +82,7 @@ def run(settings: Settings) -> Report:
         "f6", "throughput of the baselines, tuples/s", settings.to_dict(),
         [*settings.notes(), *notes, *SWEEP_NOTES], COLUMNS, [*rows, *more],
         [*verdicts, *found_more],
-        Chart("bars", "tuples/s", bars(rows, {"modelled": "throughput",
+        Chart("bars", "tuples/s", make_bar_panels(rows, {"modelled": "throughput",
                                               "kernel": "kernel_throughput"})),
     )  # fmt: skip
 
@@ -94,16 +95,16 @@ SWEEP_NOTES = (
 )
 
 
-def sweep(settings: Settings) -> tuple[list[Row], list[Verdict]]:
-    """Under which condition text is above space on Q2."""
+def sweep_conditions(settings: Settings) -> tuple[list[Row], list[Verdict]]:
+    """Looks for conditions under which text is above space on Q2."""
     rows: list[Row] = []
     verdicts: list[Verdict] = []
     for rare in (False, True):
         changed = ("all rare", all_rare) if rare else ()
-        for world in worlds(settings, ("q2",), *changed):
-            _, text = judged(world, METRIC, settings.workers[0], settings)
-            kd, space = judged(world, KD, settings.workers[0], settings)
-            slowest = float(unfiltered(world, space, settings).max())
+        for world in make_worlds(settings, ("q2",), *changed):
+            _, text = judge_plan(world, METRIC, settings.workers[0], settings)
+            kd, space = judge_plan(world, KD, settings.workers[0], settings)
+            slowest = float(compute_unfiltered_load(world, space, settings).max())
             bare = space.tuples / slowest * 1e6
             fields = ("stream", "queries", "workers")
             row = {n: kd[n] for n in fields} | {"algorithm": "kd-tree, no H2", "throughput": bare}
@@ -120,9 +121,10 @@ def sweep(settings: Settings) -> tuple[list[Row], list[Verdict]]:
     return rows, verdicts
 
 
-def unfiltered(world: World, found: Judgement, settings: Settings) -> F64:
-    """The load of each worker of a kd-tree, float64[workers], were every object sent to the
-    worker of its place. Where kd-tree divides a cell by text, to that of the pseudo-term."""
+def compute_unfiltered_load(world: World, found: Judgement, settings: Settings) -> F64:
+    """Returns the load of each worker of a kd-tree, float64[workers], if every object were sent
+    to the worker of its place. Where kd-tree divides a cell by text, that is the worker of the
+    pseudo-term."""
     plan = planned(world, KD, len(found.load), settings)
     h1 = plan.compile(world.analyzer)
     objects = np.zeros(len(found.load), np.int64)

@@ -20,16 +20,16 @@ from ps2stream.experiments.plans import (
     TEXT,
     Row,
     Settings,
-    bars,
-    cases,
-    every,
-    ratios,
-    table,
+    make_bar_panels,
+    list_cases,
+    judge_all,
+    compare_throughputs,
+    select_values,
 )  # fmt: skip
 from ps2stream.experiments.report import LOST, Chart, Report, Verdict, at_least, at_most, ordering
 from ps2stream.experiments.sweep import Condition, compared, swept
 from ps2stream.planner.calibrate import fit
-from ps2stream.routing.costs import (Costs)
+from ps2stream.routing.costs import Costs
 
 COLUMNS = (
     "stream", "queries", "condition", "algorithm", "throughput", "kernel_throughput", "balance",
@@ -40,18 +40,18 @@ GOALS = {"Q1": (1.3, 1.4), "Q2": (1.2, 1.5), "Q3": (1.3, 1.5)}  # over kd-tree, 
 BOUND = {"tweets": 1.3, "synthetic": 1.4}
 BALANCE, NEVER_BELOW = 1.4, 0.97
 CALIBRATED = Costs(c1=0.041, c2=0.105, c3=0.087, c4=0.19)
-"""What `ps2stream calibrate` gave on the machine of docs/experiments.md."""
+"""The costs that `ps2stream calibrate` measured on the machine of docs/experiments.md."""
 SEEDS = [Condition(f"seed +{more}", seed=more) for more in range(1, 5)]
 
 
 def run(settings: Settings) -> Report:
-    """F7 for Q1, Q2 and Q3, all baselines beside it."""
-    rows, notes = every(settings, GROUPS, (HYBRID, PLUS, *TEXT, *SPACE, HASH))
+    """Runs F7 for Q1, Q2 and Q3, with all baselines."""
+    rows, notes = judge_all(settings, GROUPS, (HYBRID, PLUS, *TEXT, *SPACE, HASH))
     verdicts: list[Verdict] = []
-    for stream, queries in cases(rows):
+    for stream, queries in list_cases(rows):
         at = {"stream": stream, "queries": queries}
         for other in (KD, METRIC):
-            found = ratios(rows, (HYBRID,), (other,), **at)
+            found = compare_throughputs(rows, (HYBRID,), (other,), **at)
             claim = f"{stream} {queries}: hybrid above {other}"
             if queries == "Q3":
                 verdicts.append(ordering(claim, found, "30% above both", 1.3))
@@ -59,31 +59,31 @@ def run(settings: Settings) -> Report:
                 verdicts.append(ordering(claim, found, LOST))
         if queries == "Q2":
             claim = f"{stream} Q2: metric above kd-tree"
-            verdicts.append(ordering(claim, ratios(rows, (METRIC,), (KD,), **at)))
-    for stream, queries in cases(rows):
+            verdicts.append(ordering(claim, compare_throughputs(rows, (METRIC,), (KD,), **at)))
+    for stream, queries in list_cases(rows):
         at = {"stream": stream, "queries": queries}
         for name in (HYBRID, PLUS):
             case = f"{stream} {queries}: {name}"
             for other, goal in zip((KD, METRIC), GOALS[queries], strict=True):
-                found = ratios(rows, (name,), (other,), **at)
+                found = compare_throughputs(rows, (name,), (other,), **at)
                 verdicts.append(at_least(f"{case} over {other}", found, goal))
-            found = ratios(rows, (name,), (*TEXT, *SPACE, HASH), **at)
+            found = compare_throughputs(rows, (name,), (*TEXT, *SPACE, HASH), **at)
             verdicts.append(at_least(f"{case} over the best baseline", found, NEVER_BELOW))
-            over = {"modelled": table(rows, "slowest_over_bound", **at)[name]}
+            over = {"modelled": select_values(rows, "slowest_over_bound", **at)[name]}
             claim = f"{case}, slowest worker over the lower bound"
             verdicts.append(at_most(claim, over, BOUND[stream], "our goal"))
-            even = {"modelled": table(rows, "balance", **at)[name]}
+            even = {"modelled": select_values(rows, "balance", **at)[name]}
             verdicts.append(at_most(f"{case}, balance", even, BALANCE, "our goal"))
     more, found_more = sweeps(settings, rows) if settings.sweeps else ([], [])
     return Report(
         "f7", "throughput of hybrid, tuples/s", settings.to_dict(),
         [*settings.notes(), *notes], COLUMNS, [*rows, *more], [*verdicts, *found_more],
-        Chart("bars", "tuples/s", bars(rows, VALUES)),
+        Chart("bars", "tuples/s", make_bar_panels(rows, VALUES)),
     )  # fmt: skip
 
 
 def sweeps(settings: Settings, rows: Sequence[Row]) -> tuple[list[Row], list[Verdict]]:
-    """Other draws of the synthetic stream, whose cities decide how well kd-tree fares; and
+    """Runs other draws of the synthetic stream, whose cities decide how well kd-tree fares, and
     plans made with other costs, for the slowest worker by the kernel."""
     drawn = dataclasses.replace(settings, posts=None, repeats=0)
     seeds = swept(drawn, GROUPS, (HYBRID, METRIC, *SPACE), SEEDS)
@@ -100,7 +100,7 @@ def sweeps(settings: Settings, rows: Sequence[Row]) -> tuple[list[Row], list[Ver
     more = swept(settings, GROUPS, (HYBRID, KD), conditions)
     for row in more:
         at = {"stream": row["stream"], "queries": row["queries"]}
-        own = {label: table(rows, v, **at)[row["algorithm"]] for label, v in VALUES.items()}
+        own = {label: select_values(rows, v, **at)[row["algorithm"]] for label, v in VALUES.items()}
         ratio = {label: row[VALUES[label]] / value for label, value in own.items()}
         what = f"{row['stream']} {row['queries']}: {row['algorithm']}, {row['condition']}"
         verdicts.append(ordering(f"{what}, above it by the defaults", ratio, "none"))
@@ -108,7 +108,7 @@ def sweeps(settings: Settings, rows: Sequence[Row]) -> tuple[list[Row], list[Ver
 
 
 def fitted(rows: Sequence[Row]) -> Costs:
-    """The costs that predict the kernel's times of these rows best."""
+    """Returns the costs that predict the kernel's times of these rows best."""
     names = ("candidates", "objects", "inserts", "deletes")
     work = [np.array([row["each"][name] for name in names]).T for row in rows]
     seconds = np.concatenate([row["each"]["seconds"] for row in rows])

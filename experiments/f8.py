@@ -17,7 +17,6 @@ import dataclasses
 
 import numpy as np
 
-from ps2stream.protocol.frame import F64
 from ps2stream.experiments.evaluate import Judgement
 from ps2stream.experiments.plans import (
     GROUPS,
@@ -27,13 +26,14 @@ from ps2stream.experiments.plans import (
     METRIC,
     Row,
     Settings,
-    bars,
-    cases,
-    judged,
-    table,
-    worlds,
+    make_bar_panels,
+    list_cases,
+    judge_plan,
+    select_values,
+    make_worlds,
 )  # fmt: skip
 from ps2stream.experiments.report import LOST, Chart, Report, Verdict, ordering
+from ps2stream.protocol.frame import F64
 
 SHARE = 0.6
 BATCH = 2048
@@ -42,13 +42,14 @@ COLUMNS = ("stream", "queries", "algorithm", "kernel_throughput", "own_ms", "sam
 
 
 def run(settings: Settings) -> Report:
-    """F8 for Q1, Q2 and Q3."""
+    """Runs F8 for Q1, Q2 and Q3."""
     rounds = max(settings.size.judged // BATCH, 1)
-    size = settings.size._replace(rounds=rounds, generated=1)  # more would be longer batches
+    # A longer stream would only make longer batches.
+    size = settings.size._replace(rounds=rounds, generated=1)
     settings = dataclasses.replace(settings, size=size)
     rows: list[Row] = []
-    for world in worlds(settings, GROUPS):
-        found = {name: judged(world, name, settings.workers[0], settings) for name in MAIN}
+    for world in make_worlds(settings, GROUPS):
+        found = {name: judge_plan(world, name, settings.workers[0], settings) for name in MAIN}
         best = max(judgement.kernel_throughput for _, judgement in found.values())
         for row, judgement in found.values():
             own = judgement.kernel_throughput
@@ -57,9 +58,9 @@ def run(settings: Settings) -> Report:
             row["same_load"] = SHARE * best / own
             rows.append(row)
     verdicts: list[Verdict] = []
-    for stream, queries in cases(rows):
+    for stream, queries in list_cases(rows):
         at = {"stream": stream, "queries": queries}
-        alone, same = table(rows, "own_ms", **at), table(rows, "same_ms", **at)
+        alone, same = select_values(rows, "own_ms", **at), select_values(rows, "same_ms", **at)
         for other in (METRIC, KD):
             later = {
                 "own rate": alone[other] / alone[HYBRID],
@@ -78,13 +79,13 @@ def run(settings: Settings) -> Report:
     return Report(
         "f8", "mean latency, ms", settings.to_dict(), [*settings.notes(), *lines],
         COLUMNS, rows, verdicts,
-        Chart("bars", "ms", bars(rows, {"own rate": "own_ms", "same rate": "same_ms"})),
+        Chart("bars", "ms", make_bar_panels(rows, {"own rate": "own_ms", "same rate": "same_ms"})),
     )  # fmt: skip
 
 
 def mean_latency(judgement: Judgement, rate: float, seed: int, batches: int = BATCHES) -> float:
-    """Seconds from a batch's leaving to the last of an object's workers, mean over objects
-    that some worker wants; rate in tuples a second."""
+    """Returns the seconds from a batch's leaving to the last of an object's workers, mean over
+    objects that some worker is sent; rate in tuples per second."""
     kinds = len(judgement.seconds)
     gap = judgement.tuples / kinds / rate
     gaps = np.random.default_rng(seed).exponential(gap, batches)
@@ -103,8 +104,9 @@ def mean_latency(judgement: Judgement, rate: float, seed: int, batches: int = BA
 
 
 def lateness(seconds: F64, gaps: F64) -> F64:
-    """When each worker is done with each batch, from that batch's leaving, float64[batches,
-    workers]; batch i leaves gaps[i] after the one before it, and waits for that one."""
+    """Returns when each worker is done with each batch, from that batch's leaving,
+    float64[batches, workers]; batch i leaves gaps[i] after the one before it, and waits for that
+    one."""
     late = np.zeros_like(seconds)
     before = np.zeros(seconds.shape[1])
     for batch, took in enumerate(seconds):

@@ -1,4 +1,4 @@
-"""Figure 9: the memory of a dispatcher, its gridt (H1 and H2)."""
+"""Figure 9: the memory of a dispatcher's gridt (H1 and H2)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ps2stream.experiments.plans import (
     MAIN,
     METRIC,
     Settings,
-    bars,
+    make_bar_panels,
     by_case,
-    every,
+    judge_all,
 )  # fmt: skip
 from ps2stream.experiments.report import Chart, Report, Verdict, at_most, ordering
 
@@ -21,9 +21,9 @@ COLUMNS = ("stream", "queries", "algorithm", "dispatcher_mb", "units")
 
 
 def run(settings: Settings) -> Report:
-    """F9 for Q1, Q2 and Q3."""
+    """Runs F9 for Q1, Q2 and Q3."""
     settings = dataclasses.replace(settings, repeats=0)  # nothing is timed
-    rows, notes = every(settings, GROUPS, MAIN)
+    rows, notes = judge_all(settings, GROUPS, MAIN)
     for row in rows:
         row["dispatcher_mb"] = row["dispatcher_bytes"] / 1e6
     verdicts: list[Verdict] = []
@@ -43,5 +43,5 @@ def run(settings: Settings) -> Report:
     )
     return Report(
         "f9", "memory of a dispatcher, MB", settings.to_dict(), [*settings.notes(), *notes],
-        COLUMNS, rows, verdicts, Chart("bars", "MB", bars(rows, {"gridt": "dispatcher_mb"})),
+        COLUMNS, rows, verdicts, Chart("bars", "MB", make_bar_panels(rows, {"gridt": "dispatcher_mb"})),
     )  # fmt: skip

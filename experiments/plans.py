@@ -1,4 +1,4 @@
-"""What the experiments on plans share: make them on one part, judge them on the other."""
+"""The common part of experiments on plans: made on one part of the stream, judged on the other."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 from ps2stream.experiments.evaluate import Judgement, evaluate
 from ps2stream.experiments.worlds import FULL, QUICK, Change, Size, World, as_drawn, make_world
-from ps2stream.routing.plan import RoutingPlan
 from ps2stream.planner.algorithms import ALGORITHMS
-from ps2stream.routing.costs import (Costs)
 from ps2stream.planner.partition import Options, to_plan
+from ps2stream.routing.costs import Costs
+from ps2stream.routing.plan import RoutingPlan
 
 HYBRID, PLUS, METRIC, KD = "hybrid", "hybrid+", "metric", "kdtree"
 GRID, RTREE, HASH = "grid", "rtree", "hash"
@@ -21,7 +21,7 @@ SPACE = (GRID, KD, RTREE)
 MAIN = (HYBRID, PLUS, METRIC, KD)
 GROUPS = ("q1", "q2", "q3")
 JUDGED_AT = Costs(c1=0.02, c2=0.6, c3=0.6, c4=0.2)
-"""What "modelled" counts with, whatever a plan was made with."""
+"""The costs that "modelled" counts with, whatever a plan was made with."""
 NOTES = (
     "Plans are made on the stream before a moment T and judged on what comes after it.",
     "modelled: the slowest worker's load, counted exactly, at 0.6 us for an object, 0.02 for a",
@@ -35,9 +35,12 @@ Row = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """posts: a file of real posts, none for the synthetic stream alone. costs: what plans
-    are made with. repeats: timed runs of each worker, of which the fastest counts; 0 counts
-    alone. runtime: of experiments that run a service. progress is told what is being done."""
+    """The settings of an experiment.
+
+    posts: a file of real posts, None for the synthetic stream alone. costs: what plans are made
+    with. repeats: timed runs of each worker, of which the fastest counts; 0 only counts. runtime:
+    of experiments that run a service. progress: receives a line about each step.
+    """
 
     size: Size = QUICK
     workers: Sequence[int] = (8,)
@@ -56,11 +59,11 @@ class Settings:
 
     @property
     def sweeps(self) -> bool:
-        """Conditions of the orderings that do not come out are looked for at full size."""
+        """True at full size, where conditions of orderings that do not hold are looked for."""
         return self.size == FULL
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able."""
+        """Returns the settings as JSON-able data."""
         return {
             **self.size._asdict(),
             "workers": list(self.workers),
@@ -71,7 +74,7 @@ class Settings:
         }
 
     def notes(self) -> list[str]:
-        """What to know about the figures."""
+        """Returns notes on how to read the figures."""
         size = self.size
         streams = "" if self.posts else " No file of real posts was given: synthetic alone."
         more = f"; {size.generated} times as many of the synthetic stream"
@@ -83,10 +86,10 @@ class Settings:
         ]
 
 
-def worlds(
+def make_worlds(
     settings: Settings, groups: Sequence[str], label: str = "", change: Change = as_drawn
 ) -> Iterator[World]:
-    """Every group over every stream; a label says what is changed."""
+    """Yields every group over every stream; a label names what is changed."""
     for stream, source in settings.sources.items():
         for group in groups:
             name = f"{stream} {group.upper()}{label and ' ' + label}"
@@ -95,14 +98,14 @@ def worlds(
 
 
 def planned(world: World, name: str, workers: int, settings: Settings) -> RoutingPlan:
-    """The plan of one algorithm."""
+    """Returns the plan of one algorithm."""
     options = Options(costs=settings.costs, seed=settings.seed)
     partition = ALGORITHMS[name](world.statistics, workers, options)
     return to_plan(partition, world.statistics, workers, world.analyzer.analysis, world.frequencies)
 
 
-def judged(world: World, name: str, workers: int, settings: Settings) -> tuple[Row, Judgement]:
-    """Plan and judge: (a row of a report, all of it)."""
+def judge_plan(world: World, name: str, workers: int, settings: Settings) -> tuple[Row, Judgement]:
+    """Makes and judges a plan: (a row of a report, the whole judgement)."""
     settings.progress(f"{world.name}: {name}, {workers} workers")
     began = time.perf_counter()
     plan = planned(world, name, workers, settings)
@@ -120,14 +123,14 @@ def judged(world: World, name: str, workers: int, settings: Settings) -> tuple[R
     return row, found
 
 
-def every(
+def judge_all(
     settings: Settings, groups: Sequence[str], names: Sequence[str]
 ) -> tuple[list[Row], list[str]]:
-    """(rows, warnings): every algorithm in every world with every number of workers."""
+    """Returns (rows, warnings): every algorithm in every world with every number of workers."""
     rows = []
-    for world in worlds(settings, groups):
+    for world in make_worlds(settings, groups):
         for workers in settings.workers:
-            rows += [judged(world, name, workers, settings)[0] for name in names]
+            rows += [judge_plan(world, name, workers, settings)[0] for name in names]
     different = {
         (row["stream"], row["queries"])
         for row in rows
@@ -138,8 +141,8 @@ def every(
     return rows, [f"WRONG: the plans of {' '.join(d)} find different matches" for d in different]
 
 
-def table(rows: Sequence[Row], value: str, **fixed: Any) -> dict[str, float]:
-    """algorithm -> value, of the rows that have the fixed fields."""
+def select_values(rows: Sequence[Row], value: str, **fixed: Any) -> dict[str, float]:
+    """Returns algorithm -> value for the rows that have the fixed fields."""
     return {
         row["algorithm"]: row[value]
         for row in rows
@@ -147,31 +150,33 @@ def table(rows: Sequence[Row], value: str, **fixed: Any) -> dict[str, float]:
     }
 
 
-def ratios(
+def compare_throughputs(
     rows: Sequence[Row], above: Sequence[str], below: Sequence[str], **fixed: Any
 ) -> dict[str, float]:
-    """The worst of `above` over the best of `below`, by cost model and kernel."""
+    """Returns the worst of `above` over the best of `below`, by cost model and kernel."""
     out = {}
     for label, value in (("modelled", "throughput"), ("kernel", "kernel_throughput")):
-        found = table(rows, value, **fixed)
+        found = select_values(rows, value, **fixed)
         out[label] = min(found[n] for n in above) / max(found[n] for n in below)
     return out
 
 
-def cases(rows: Sequence[Row]) -> list[tuple[str, str]]:
-    """The (stream, queries) of the rows, in their order."""
+def list_cases(rows: Sequence[Row]) -> list[tuple[str, str]]:
+    """Returns the (stream, queries) of the rows, in their order."""
     return list(dict.fromkeys((row["stream"], row["queries"]) for row in rows))
 
 
 def by_case(rows: Sequence[Row], value: str) -> dict[tuple[str, str], dict[str, float]]:
-    """(stream, queries) -> algorithm -> value."""
-    return {at: table(rows, value, stream=at[0], queries=at[1]) for at in cases(rows)}
+    """Returns (stream, queries) -> algorithm -> value."""
+    return {at: select_values(rows, value, stream=at[0], queries=at[1]) for at in list_cases(rows)}
 
 
-def bars(rows: Sequence[Row], values: Mapping[str, str]) -> dict[str, dict[str, dict[str, float]]]:
-    """Panels of a bar chart: values maps a series' name to a column."""
+def make_bar_panels(
+    rows: Sequence[Row], values: Mapping[str, str]
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Returns panels of a bar chart: values maps a series' name to a column."""
     found = {label: by_case(rows, value) for label, value in values.items()}
     return {
         f"{stream} {queries}": {label: of[stream, queries] for label, of in found.items()}
-        for stream, queries in cases(rows)
+        for stream, queries in list_cases(rows)
     }

@@ -1,7 +1,7 @@
-"""What an experiment hands back: figures, verdicts on the paper's claims, a chart.
+"""The outcome of an experiment: figures, verdicts on the paper's claims, a chart.
 
-A verdict is about an ordering, and about the ratio where the paper's numbers survive. A
-number that the texts at hand have lost is called "lost"; nothing is put in its place.
+A verdict is about an ordering, and about the ratio if the paper's numbers are known. A number
+that the available texts have lost is called "lost"; no other takes its place.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TIE = 0.03
 
 
 class Verdict(NamedTuple):
-    """claim: what is said to be so; paper: its number or LOST, or "goal" for our own."""
+    """A verdict on a claim. paper: its number or LOST, or "our goal" for a goal of our own."""
 
     claim: str
     measured: str
@@ -28,8 +28,8 @@ class Verdict(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """panels: title -> series -> label (bars) or number (lines, on logarithmic axes; course, on
-    linear ones) -> value."""
+    """The data of a chart. panels: title -> series -> label (bars) or number (lines, on
+    logarithmic axes; course, on linear ones) -> value."""
 
     kind: Literal["bars", "lines", "course"]
     unit: str
@@ -38,7 +38,8 @@ class Chart(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """rows: one figure each, JSON-able; columns: those of them that are shown."""
+    """The outcome of an experiment. rows: one figure each, JSON-able; columns: those that are
+    shown."""
 
     name: str
     title: str
@@ -50,20 +51,20 @@ class Report:
     chart: Chart
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able; an infinite balance (an idle worker) is null."""
+        """Returns the report as JSON-able data; an infinite balance (an idle worker) is null."""
         return {
             "experiment": self.name,
             "title": self.title,
             "settings": dict(self.settings),
             "notes": list(self.notes),
-            "rows": [_finite(dict(row)) for row in self.rows],
+            "rows": [_replace_infinity(dict(row)) for row in self.rows],
             "verdicts": [verdict._asdict() for verdict in self.verdicts],
         }
 
     def text(self) -> str:
-        """For people."""
+        """Returns the report as text for people."""
         table = [list(self.columns)]
-        table += [[_shown(row.get(name, "")) for name in self.columns] for row in self.rows]
+        table += [[_format_value(row.get(name, "")) for name in self.columns] for row in self.rows]
         width = [max(map(len, column)) for column in zip(*table, strict=True)]
         lines = [f"{self.name}: {self.title}", ""]
         for row in table:
@@ -75,7 +76,7 @@ class Report:
         return "\n".join(lines)
 
     def save(self, folder: Path) -> tuple[Path, Path]:
-        """Write NAME.json and NAME.png. Raises OSError."""
+        """Writes NAME.json and NAME.png. Raises OSError."""
         folder.mkdir(parents=True, exist_ok=True)
         data, picture = folder / f"{self.name}.json", folder / f"{self.name}.png"
         data.write_text(json.dumps(self.to_dict(), indent=1) + "\n", "utf-8")
@@ -86,9 +87,10 @@ class Report:
 def ordering(
     claim: str, ratios: Mapping[str, float], paper: str = LOST, ratio: float | None = None
 ) -> Verdict:
-    """On "A is above B": `ratios` are A over B by each way of measuring. holds: all are
-    above 1; reversed: all below; equal; mixed. ratio: the paper's, where it is known."""
-    signs = {_sign(value) for value in ratios.values()}
+    """Returns the verdict on "A is above B": `ratios` are A over B by each way of measuring.
+    holds: all are above 1; reversed: all below; equal; mixed. ratio: the paper's, if it is known.
+    """
+    signs = {_compare_to_one(value) for value in ratios.values()}
     word = {1: "holds", 0: "equal", -1: "reversed"}[signs.pop()] if len(signs) == 1 else "mixed"
     measured = ", ".join(f"{name} {value:.2f}x" for name, value in ratios.items())
     if ratio is not None:
@@ -98,7 +100,7 @@ def ordering(
 
 
 def at_least(claim: str, ratios: Mapping[str, float], goal: float) -> Verdict:
-    """On a goal of our own for a ratio."""
+    """Returns the verdict on a goal of our own for a ratio."""
     measured = ", ".join(f"{name} {value:.2f}x" for name, value in ratios.items())
     met = [value >= goal for value in ratios.values()]
     word = "met" if all(met) else "partly" if any(met) else "missed"
@@ -106,7 +108,7 @@ def at_least(claim: str, ratios: Mapping[str, float], goal: float) -> Verdict:
 
 
 def at_most(claim: str, values: Mapping[str, float], limit: float, paper: str) -> Verdict:
-    """On an upper limit."""
+    """Returns the verdict on an upper limit."""
     measured = ", ".join(f"{name} {value:,.2f}" for name, value in values.items())
     met = [value <= limit for value in values.values()]
     word = "met" if all(met) else "partly" if any(met) else "missed"
@@ -114,7 +116,7 @@ def at_most(claim: str, values: Mapping[str, float], limit: float, paper: str) -
 
 
 def draw(chart: Chart, title: str, path: Path) -> None:
-    """The chart as PNG. Raises OSError."""
+    """Writes the chart as PNG. Raises OSError."""
     from matplotlib.figure import Figure
 
     panels = list(chart.panels.items())
@@ -145,18 +147,19 @@ def draw(chart: Chart, title: str, path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-def _finite(value: Any) -> Any:
-    """JSON has no infinity."""
+def _replace_infinity(value: Any) -> Any:
+    """Replaces what JSON cannot hold, infinity and NaN, by None."""
     if isinstance(value, dict):
-        return {name: _finite(of) for name, of in value.items()}
+        return {name: _replace_infinity(of) for name, of in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _sign(ratio: float) -> int:
+def _compare_to_one(ratio: float) -> int:
+    """Returns 1 above 1, -1 below, and 0 for a tie."""
     return 0 if abs(ratio - 1) < TIE else 1 if ratio > 1 else -1
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
     return f"{value:,}" if isinstance(value, int) else str(value)

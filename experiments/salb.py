@@ -1,9 +1,9 @@
 """S3-TM (algorithms.md 2.7): words to nodes by hash, by cuts of a graph, by SALB.
 
-No space: the statistics have one cell, a unit a subscribed word, and every publication of
-the learning part that has one as a signature. The algorithms are those of the planner.
-Judged on other publications: spread R, copies of a publication; imbalance B, the largest
-node's load over the mean; throughput is proportional to 1 / (R B), that is 1 / max L.
+There is no space: the statistics have one cell, one unit per subscribed word, and every
+publication of the learning part that has one as a signature. The algorithms are those of the
+planner. They are judged on other publications: spread R, copies of a publication; imbalance B,
+the largest node's load over the mean; throughput is proportional to 1 / (R B), that is 1 / max L.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from ps2stream.protocol.frame import F64, I64, Array, row_of
 from ps2stream.benchmarks.workload import make
 from ps2stream.experiments.plans import Row, Settings
 from ps2stream.experiments.report import LOST, Chart, Report, Verdict, at_least, ordering
 from ps2stream.experiments.topics import post_subscriptions, topic_subscriptions, topics
 from ps2stream.experiments.worlds import SYNTHETIC
-from ps2stream.space.grid import Grid
-from ps2stream.routing.plan import Space
+from ps2stream.language.analyzer import TOP, Analysis, Analyzer
 from ps2stream.planner.algorithms import ALGORITHMS
 from ps2stream.planner.partition import Options, Partition
 from ps2stream.planner.statistics import Statistics
-from ps2stream.language.analyzer import TOP, Analysis, Analyzer
+from ps2stream.protocol.frame import F64, I64, Array, row_of
+from ps2stream.routing.plan import Space
+from ps2stream.space.grid import Grid
 
 HASH, SALB, SPLIT = "hash", "SALB", "SALB, hot words split"
 GRAPHS = ("gC", "gFC", "gFCL", "gNFCL")
@@ -41,36 +41,37 @@ COLUMNS = (
     "relative",
     "learnt",
 )
-SWEPT_NODES = 64  # METIS gives up on the longer stream's graphs beyond
+SWEPT_NODES = 64  # with more, METIS gives up on the graphs of the longer stream
 GOALS = (("topic", 8, 1.2), ("topic", 64, 2.0), ("tweet", 256, 1.7))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Posts:
-    """Publications as ragged columns of word numbers, distinct a row."""
+    """Publications as ragged columns of word numbers, distinct per row."""
 
     off: I64
     word: I64
 
     def only(self, wanted: Array) -> Posts:
-        """Without the words where the mask is false, and without rows that have none."""
+        """Returns them without the words where the mask is false, and without rows that then have
+        none."""
         keep = wanted[self.word]
         size = np.bincount(row_of(self.off)[keep], minlength=len(self.off) - 1)
         return Posts(np.r_[0, np.cumsum(size[size > 0])], self.word[keep])
 
 
 def run(settings: Settings) -> Report:
-    """Spread, imbalance and relative throughput on tweet- and topic-based subscriptions."""
+    """Measures spread, imbalance and relative throughput for tweet and topic subscriptions."""
     rows: list[Row] = []
     sources = settings.sources.items()
     streams = [(stream, source, settings.size, settings.workers) for stream, source in sources]
-    if settings.sweeps:  # does more to learn from turn an order?
+    if settings.sweeps:  # to see whether more posts to learn from turn an order
         longer, label = settings.size.of(SYNTHETIC), f"{SYNTHETIC} x{settings.size.generated}"
         few = tuple(n for n in settings.workers if n <= SWEPT_NODES)
         streams.append((label, SYNTHETIC, longer, few))
     for stream, source, size, numbers in streams:
         settings.progress(f"{stream}: drawing the stream")
-        learn, held, words = _posts(source, size.planned + size.judged, settings.seed)
+        learn, held, words = _draw_posts(source, size.planned + size.judged, settings.seed)
         rng = np.random.default_rng([settings.seed, 3])
         n = settings.size.queries // 2
         kinds = {"tweet": post_subscriptions(learn.off, learn.word, n, rng)}
@@ -83,12 +84,14 @@ def run(settings: Settings) -> Report:
             for nodes in numbers:
                 settings.progress(f"{stream}: {kind}-based subscriptions, {nodes} nodes")
                 case = {"stream": stream, "subscriptions": kind, "nodes": nodes}
-                found = compare(learn.only(wanted), held.only(wanted), count, nodes, settings)
+                found = compare_algorithms(
+                    learn.only(wanted), held.only(wanted), count, nodes, settings
+                )
                 rows += [case | row for row in found]
     return Report(
-        "salb", "words to nodes, throughput relative to hash", _settings(settings), NOTES,
+        "salb", "words to nodes, throughput relative to hash", _describe_settings(settings), NOTES,
         COLUMNS, rows, verdicts(rows, settings.workers),
-        Chart("lines", "throughput / hash", _panels(rows)),
+        Chart("lines", "throughput / hash", _make_panels(rows)),
     )  # fmt: skip
 
 
@@ -104,19 +107,21 @@ NOTES = (
 )
 
 
-def compare(learn: Posts, held: Posts, queries: I64, nodes: int, settings: Settings) -> list[Row]:
-    """A row an algorithm. queries: subscriptions that have each word, int64[words]."""
+def compare_algorithms(
+    learn: Posts, held: Posts, queries: I64, nodes: int, settings: Settings
+) -> list[Row]:
+    """Returns a row per algorithm. queries: subscriptions that have each word, int64[words]."""
     words = len(queries)
     rng = np.random.default_rng([settings.seed, 4])
     maps: dict[str, I64] = {}
     for name, registered in ((SALB, "metric"), *((g, g) for g in GRAPHS)):
-        maps[name] = _placed(registered, learn, queries, nodes, settings)
+        maps[name] = _place_words(registered, learn, queries, nodes, settings)
     hashes = [rng.integers(0, nodes, words) for _ in range(SEEDS)]
     maps[HASH] = sorted(hashes, key=lambda to: float(load(held, to, nodes).max()))[SEEDS // 2]
     loads = {name: load(held, to, nodes) for name, to in maps.items()}
     learnt = {name: load(learn, to, nodes) for name, to in maps.items()}
     split_learn, split_held, versions = split_hot(learn, held, words, nodes, rng)
-    to = _placed("metric", split_learn, versions, nodes, settings)
+    to = _place_words("metric", split_learn, versions, nodes, settings)
     loads[SPLIT], learnt[SPLIT] = load(split_held, to, nodes), load(split_learn, to, nodes)
     published = len(held.off) - 1
     return [
@@ -132,7 +137,7 @@ def compare(learn: Posts, held: Posts, queries: I64, nodes: int, settings: Setti
 
 
 def load(posts: Posts, to: I64, nodes: int) -> F64:
-    """Publications that each node is sent, float64[nodes]; to: the node of each word."""
+    """Returns the publications sent to each node, float64[nodes]; to: the node of each word."""
     pairs = np.unique(row_of(posts.off) * nodes + to[posts.word])
     return np.bincount(pairs % nodes, minlength=nodes).astype(np.float64)
 
@@ -140,8 +145,8 @@ def load(posts: Posts, to: I64, nodes: int) -> F64:
 def split_hot(
     learn: Posts, held: Posts, words: int, nodes: int, rng: np.random.Generator
 ) -> tuple[Posts, Posts, I64]:
-    """Words above half of a node's mean load cut into versions, numbered from `words` on
-    (2.5): (both parts with a random version in the place of each hot word, a count of 1 a
+    """Cuts words above half of a node's mean load into versions, numbered from `words` on (2.5).
+    Returns (both parts with a random version in the place of each hot word, a count of 1 per
     word, int64[words and versions])."""
     count = np.bincount(learn.word, minlength=words)
     parts = np.maximum(np.ceil(2.0 * nodes * count / max(count.sum(), 1)), 1).astype(np.int64)
@@ -157,8 +162,8 @@ def split_hot(
     return versions(learn), versions(held), np.ones(words + parts[parts > 1].sum(), np.int64)
 
 
-def statistics(posts: Posts, queries: I64) -> tuple[Statistics, I64]:
-    """(one cell, a unit for each word that a publication has; the number of that word)."""
+def make_statistics(posts: Posts, queries: I64) -> tuple[Statistics, I64]:
+    """Returns (one cell, a unit for each word that a publication has; the number of that word)."""
     word, at = np.unique(posts.word, return_inverse=True)
     published, units = len(posts.off) - 1, len(word)
     nothing = np.zeros(units)
@@ -175,7 +180,7 @@ def statistics(posts: Posts, queries: I64) -> tuple[Statistics, I64]:
 
 
 def verdicts(rows: Sequence[Row], nodes: Sequence[int]) -> list[Verdict]:
-    """On the orderings of 2.7."""
+    """Returns the verdicts on the orderings of 2.7."""
     out: list[Verdict] = []
     for stream, kind in dict.fromkeys((r["stream"], r["subscriptions"]) for r in rows):
         mine = {r["nodes"] for r in rows if (r["stream"], r["subscriptions"]) == (stream, kind)}
@@ -218,8 +223,8 @@ def verdicts(rows: Sequence[Row], nodes: Sequence[int]) -> list[Verdict]:
     return out
 
 
-def _posts(source: str, n: int, seed: int) -> tuple[Posts, Posts, int]:
-    """(learning part, held-out part, number of words) of n posts."""
+def _draw_posts(source: str, n: int, seed: int) -> tuple[Posts, Posts, int]:
+    """Returns (learning part, held-out part, number of words) of n posts."""
     analyzer = Analyzer(Analysis(salt=seed, stemmer="english", stop_words="en"))
     load = make(source, "q1", 1, 1, n, seed, analyzer)
     blank = np.append(analyzer.hash_terms(PLACEHOLDERS), TOP)
@@ -233,9 +238,9 @@ def _posts(source: str, n: int, seed: int) -> tuple[Posts, Posts, int]:
     return learn, held, len(known)
 
 
-def _placed(name: str, learn: Posts, queries: I64, nodes: int, settings: Settings) -> I64:
-    """The node of each word by an algorithm of the planner; unseen words by hash."""
-    stats, word = statistics(learn, queries)
+def _place_words(name: str, learn: Posts, queries: I64, nodes: int, settings: Settings) -> I64:
+    """Returns the node of each word by an algorithm of the planner; unseen words by hash."""
+    stats, word = make_statistics(learn, queries)
     options = Options(costs=settings.costs, seed=settings.seed)
     partition: Partition = ALGORITHMS[name](stats, nodes, options)
     leaf = partition.leaves[int(partition.cells[0])]
@@ -249,7 +254,7 @@ def _placed(name: str, learn: Posts, queries: I64, nodes: int, settings: Setting
     return out
 
 
-def _settings(settings: Settings) -> dict[str, Any]:
+def _describe_settings(settings: Settings) -> dict[str, Any]:
     size = settings.size
     return {
         "posts": size.planned + size.judged, "subscriptions": size.queries // 2,
@@ -257,7 +262,7 @@ def _settings(settings: Settings) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _panels(rows: Sequence[Row]) -> dict[str, dict[str, dict[int, float]]]:
+def _make_panels(rows: Sequence[Row]) -> dict[str, dict[str, dict[int, float]]]:
     out: dict[str, dict[str, dict[int, float]]] = {}
     for row in rows:
         panel = out.setdefault(f"{row['stream']}, {row['subscriptions']}-based", {})

@@ -1,4 +1,4 @@
-"""Cases of Minimum Cost Migration, and what the algorithms make of them."""
+"""Cases of Minimum Cost Migration, and the answers of the algorithms."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps2stream.protocol.frame import F64, I64
 from ps2stream.planner.adjust.algorithms import SELECTIONS
 from ps2stream.planner.adjust.selection import select
 from ps2stream.planner.adjust.units import Units
-from ps2stream.routing.costs import (Costs)
+from ps2stream.protocol.frame import F64, I64
+from ps2stream.routing.costs import Costs
 
 DRAWS = 8
-"""Of `ra`, whose answer is a matter of luck: bytes are the mean of so many."""
+"""The draws of `ra`, whose answer is random: its bytes are their mean."""
 
 
 class Case(NamedTuple):
-    """load float64[n], microseconds; size int64[n], bytes; tau: the load to move."""
+    """A case: load float64[n], microseconds; size int64[n], bytes; tau: the load to move."""
 
     load: F64
     size: I64
@@ -27,12 +27,12 @@ class Case(NamedTuple):
 
 
 def chosen(name: str, case: Case, seed: int = 0) -> I64 | None:
-    """What one of SELECTIONS answers."""
+    """Returns the answer of one of SELECTIONS."""
     return select(SELECTIONS[name], case.load, case.size, case.tau, seed)
 
 
 def bytes_of(name: str, case: Case) -> float:
-    """What its choice takes. Raises ValueError for a case without an answer."""
+    """Returns the size of its choice. Raises ValueError for a case without an answer."""
     draws = [chosen(name, case, seed) for seed in range(DRAWS if name == "ra" else 1)]
     if any(found is None for found in draws):
         raise ValueError("no set of these units has a load of tau to 2 tau")
@@ -40,7 +40,7 @@ def bytes_of(name: str, case: Case) -> float:
 
 
 def optimum(case: Case) -> int | None:
-    """The least bytes by trying all subsets, None where none will do."""
+    """Returns the least bytes by trying all subsets, or None if no subset will do."""
     sets = itertools.product((0.0, 1.0), repeat=len(case.load))
     matrix = np.array(list(sets)).reshape(-1, len(case.load))
     moved, costs = matrix @ case.load, matrix @ case.size
@@ -48,9 +48,12 @@ def optimum(case: Case) -> int | None:
     return int(costs[good].min()) if good.any() else None
 
 
-def of_worker(units: Units, workers: int, costs: Costs, shares: Sequence[float]) -> dict[str, Case]:
-    """The movable parts of the most loaded worker. "gap": half of what it has above the least
-    loaded, as an adjustment has it; and each of `shares` of its own load."""
+def cases_of_worker(
+    units: Units, workers: int, costs: Costs, shares: Sequence[float]
+) -> dict[str, Case]:
+    """Returns cases of the movable parts of the most loaded worker. "gap": tau is half of what it
+    has above the least loaded one, as in an adjustment; the others: tau is each of `shares` of
+    its own load."""
     loads = units.loads(workers, costs)
     source = int(np.argmax(loads))
     mine = units.take(units.movable & (units.worker == source))
@@ -60,8 +63,8 @@ def of_worker(units: Units, workers: int, costs: Costs, shares: Sequence[float])
     return {label: Case(load, mine.bytes, tau) for label, tau in taus.items()}
 
 
-def small(count: int, seed: int) -> Iterator[Case]:
-    """So few units that all subsets can be tried."""
+def draw_small_cases(count: int, seed: int) -> Iterator[Case]:
+    """Yields cases of so few units that all subsets can be tried."""
     for k in range(count):
         rng = np.random.default_rng([seed, 9, k])
         n = int(rng.integers(1, 13))
@@ -71,8 +74,8 @@ def small(count: int, seed: int) -> Iterator[Case]:
 
 
 def generated(count: int, seed: int = 7) -> Iterator[Case]:
-    """Workers as one meets them: loads and sizes skewed like words and cities are, more or
-    less related."""
+    """Yields cases of realistic workers: loads and sizes are skewed like words and cities, and
+    more or less related."""
     for k in range(count):
         rng = np.random.default_rng([seed, k])
         n = int(rng.integers(8, 400))

@@ -1,4 +1,4 @@
-"""The experiments by name."""
+"""The experiments, by name."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EXPERIMENTS: dict[str, tuple[Sequence[int], Sequence[int]]] = {
 
 
 def run(name: str, settings: Settings) -> Report:
-    """Run one of EXPERIMENTS. Raises InvalidArgument for a bad file of posts."""
+    """Runs one of EXPERIMENTS. Raises InvalidArgument for a bad file of posts."""
     module = importlib.import_module(f"ps2stream.experiments.{name}")
     report = module.run(settings)
     assert isinstance(report, Report)

@@ -1,4 +1,4 @@
-"""Where an ordering of the paper does not come out: the same figures as one thing varies."""
+"""Sweeps for orderings of the paper that do not hold: the same figures as one thing varies."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ps2stream.benchmarks.workload import Workload
-from ps2stream.experiments.plans import Row, Settings, judged, worlds
+from ps2stream.experiments.plans import Row, Settings, judge_plan, make_worlds
 from ps2stream.experiments.worlds import Change, as_drawn
-from ps2stream.routing.costs import (Costs)
+from ps2stream.routing.costs import Costs
 
 
 class Condition(NamedTuple):
-    """label: of a change of the queries; workers: numbers to try, none: the experiment's;
-    seed: to add to the experiment's; costs: to plan with, none: the experiment's."""
+    """A condition to vary. label: names a change of the queries; workers: numbers to try, none:
+    the experiment's; seed: added to the experiment's; costs: to plan with, None: the
+    experiment's."""
 
     label: str = ""
     change: Change = as_drawn
@@ -28,17 +29,17 @@ class Condition(NamedTuple):
 def swept(
     settings: Settings, groups: Sequence[str], names: Sequence[str], conditions: Iterable[Condition]
 ) -> list[Row]:
-    """A row for every stream, group, condition, number of workers and algorithm; what was
-    varied is said in its `condition`, the number of workers in `workers`."""
+    """Returns a row for every stream, group, condition, number of workers and algorithm; its
+    `condition` names what was varied, its `workers` the number of workers."""
     rows: list[Row] = []
     for label, change, numbers, seed, costs in conditions:
         mine = dataclasses.replace(
             settings, seed=settings.seed + seed, costs=costs or settings.costs
         )
-        for world in worlds(mine, groups, label, change):
+        for world in make_worlds(mine, groups, label, change):
             for workers in numbers or settings.workers:
                 for name in names:
-                    row, _ = judged(world, name, workers, mine)
+                    row, _ = judge_plan(world, name, workers, mine)
                     row["queries"], _, row["condition"] = row["queries"].partition(" ")
                     rows.append(row)
     return rows
@@ -47,7 +48,7 @@ def swept(
 def compared(
     rows: Sequence[Row], above: Sequence[str], below: Sequence[str], values: Mapping[str, str]
 ) -> Iterator[tuple[str, dict[str, float]]]:
-    """(what was varied, the worst of `above` over the best of `below` by each of `values`,
+    """Yields (what was varied, the worst of `above` over the best of `below` by each of `values`,
     which maps a label to a column), one for each of the conditions in `rows`."""
     fields = ("stream", "queries", "condition", "workers")
     groups: dict[tuple[Any, ...], list[Row]] = {}
@@ -66,7 +67,7 @@ def compared(
 
 
 def joined(every: bool) -> Change:
-    """All keywords of each query joined by AND, or by OR."""
+    """Returns a change that joins all keywords of each query by AND, or by OR."""
 
     def change(load: Workload) -> Workload:
         held = np.full_like(load.interests.every, every)
@@ -76,5 +77,5 @@ def joined(every: bool) -> Change:
 
 
 def sides(times: float) -> Change:
-    """Squares with sides so many times as long; the grid's cells grow with them."""
+    """Returns a change to squares with sides `times` as long; the grid's cells grow with them."""
     return lambda load: load.scaled(times)

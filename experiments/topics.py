@@ -1,11 +1,11 @@
 """Subscriptions over words alone, for the experiments of S3-TM (algorithms.md 2.7).
 
-Tweet-based: all words of a random post of the learning part. Topic-based: one topic at
-random, one to five of its words, their number by Zipf(0.5). The paper learnt 100 topics
-of five words by LDA. Here a topic grows around a seed, greedily: the seeds are the most
-frequent words that no topic has yet, and each of the other four is the free word with the
-highest sum of cosine similarities, co-occurrences over the root of both frequencies, with
-the words that are in. Only words in at least `COMMON` posts are looked at. Deterministic.
+Tweet-based: all words of a random post of the learning part. Topic-based: one topic at random,
+one to five of its words, their number by Zipf(0.5). The paper learnt 100 topics of five words by
+LDA. Here a topic grows around a seed, greedily: the seeds are the most frequent words that no
+topic has yet, and each of the other four is the free word with the highest sum of cosine
+similarities, co-occurrences over the root of both frequencies, with the words of the topic so
+far. Only words in at least `COMMON` posts are considered. Deterministic.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ TOPICS, WORDS, CANDIDATES, COMMON = 100, 5, 3000, 20
 
 
 def topics(off: I64, word: I64, words: int) -> list[list[int]]:
-    """At most TOPICS lists of WORDS word numbers. off, word: ragged, distinct a row."""
+    """Returns at most TOPICS lists of WORDS word numbers. off, word: ragged, distinct per row."""
     counts = np.bincount(word, minlength=words)
     order = np.argsort(-counts, kind="stable")[:CANDIDATES]
     order = order[counts[order] >= COMMON]
-    likeness = _cosines(off, word, order, words)
+    likeness = _compute_cosines(off, word, order, words)
     free = np.ones(len(order), np.bool_)
     out: list[list[int]] = []
     for seed in range(len(order)):
@@ -46,7 +46,7 @@ def topics(off: I64, word: I64, words: int) -> list[list[int]]:
 def topic_subscriptions(
     found: list[list[int]], n: int, rng: np.random.Generator
 ) -> tuple[I64, I64]:
-    """n subscriptions as a ragged column of words."""
+    """Returns n subscriptions as a ragged column of words."""
     table = np.array(found, np.int64)
     weight = np.arange(1, WORDS + 1) ** -0.5
     size = 1 + rng.choice(WORDS, n, p=weight / weight.sum())
@@ -56,7 +56,7 @@ def topic_subscriptions(
 
 
 def post_subscriptions(off: I64, word: I64, n: int, rng: np.random.Generator) -> tuple[I64, I64]:
-    """n posts with words at random, as a ragged column of words."""
+    """Returns n posts with words at random, as a ragged column of words."""
     size = np.diff(off)
     row = rng.choice(np.flatnonzero(size), n)
     out = np.r_[0, np.cumsum(size[row])]
@@ -64,8 +64,8 @@ def post_subscriptions(off: I64, word: I64, n: int, rng: np.random.Generator) ->
     return out, word[where]
 
 
-def _cosines(off: I64, word: I64, order: I64, words: int) -> F64:
-    """float64[c, c], diagonal 0: likeness of the candidate words."""
+def _compute_cosines(off: I64, word: I64, order: I64, words: int) -> F64:
+    """Returns the similarity of the candidate words, float64[c, c], diagonal 0."""
     number = np.full(words, -1)
     number[order] = np.arange(len(order))
     inside = number[word] >= 0

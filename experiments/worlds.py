@@ -1,9 +1,9 @@
-"""A stream cut in two: what a plan is made from, and what it is judged on.
+"""A stream cut in two: one part to make a plan from, the other to judge it on.
 
-The stream of `bench.workload`, 10 objects to an insert and a delete, runs up to a moment T
-and on. The planner knows what a service would know at T: the objects and updates until
-then and the queries that stand. Judged is what comes after T: other objects, and the
-queries that stand at T as they come and go. Posting terms follow the frequencies before T.
+The stream of `bench.workload`, with 10 objects for each insert and delete, runs up to a moment T
+and on. The planner knows what a service would know at T: the objects and updates until then and
+the live queries. The plan is judged on what follows T: other objects, and the queries that are
+live at T, with their later inserts and deletes. Posting terms follow the frequencies before T.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps2stream.protocol.frame import Array, column_to_strings
 from ps2stream.benchmarks.engine import query_rows
 from ps2stream.benchmarks.workload import Workload, make
 from ps2stream.experiments.evaluate import Objects, Period, Round
+from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
 from ps2stream.planner.sample import Sample, posts, take
 from ps2stream.planner.statistics import Statistics
 from ps2stream.planner.updates import DELETE, INSERT, LIVE, of_rects
+from ps2stream.protocol.frame import Array, column_to_strings
 from ps2stream.protocol.rows import Kind
-from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
 
 UPDATE_EVERY = 10  # objects
 SYNTHETIC = "synthetic"
@@ -30,10 +30,10 @@ Change = Callable[[Workload], Workload]
 
 
 class Size(NamedTuple):
-    """queries that stand; objects before and after T; rounds that are judged. generated: how
-    many times as many objects the synthetic stream has, which is as long as one likes: what
-    a small sample says wrongly of a worker's share is not the plan's fault. drawn: posts that
-    come over and over; 0: each once."""
+    """The size of an experiment: live queries; objects before and after T; rounds that are
+    judged. generated: the factor by which the synthetic stream is longer, because it can be: the
+    errors of a small sample about a worker's share are not the plan's fault. drawn: posts that
+    are repeated over and over; 0: each occurs once."""
 
     queries: int
     planned: int
@@ -43,7 +43,7 @@ class Size(NamedTuple):
     drawn: int = 0
 
     def of(self, source: str) -> Size:
-        """For the streams of one source."""
+        """Returns the size for the streams of one source."""
         times = self.generated if source == SYNTHETIC else 1
         return self._replace(planned=times * self.planned, judged=times * self.judged)
 
@@ -54,8 +54,8 @@ FULL = Size(200_000, 40_000, 100_000, 4, 4)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class World:
-    """statistics and frequencies (of the terms, in the objects) are of before T; load: the whole
-    stream."""
+    """A stream with what is known of it before T: statistics and the frequencies of terms in the
+    objects. load: the whole stream."""
 
     name: str
     analyzer: Analyzer
@@ -66,15 +66,15 @@ class World:
 
 
 def as_drawn(load: Workload) -> Workload:
-    """No change."""
+    """Returns the workload without a change."""
     return load
 
 
 def westward(load: Workload) -> Workload:
-    """The same posts in another order: the hot spot wanders, as the day does. The eastern half
-    has three quarters of the first and a quarter of the last."""
+    """Returns the same posts in another order, so that the hot spot moves west, like the day. The
+    eastern half has three quarters of the first posts and a quarter of the last."""
     lon = load.posts.lon
-    east = np.argsort(np.argsort(-lon, kind="stable")) / len(lon)  # 0 the easternmost
+    east = np.argsort(np.argsort(-lon, kind="stable")) / len(lon)  # 0 is the easternmost
     order = np.argsort(east + 2 * np.random.default_rng([load.seed, 3]).random(len(lon)))
     return dataclasses.replace(load, posts=load.posts.take(order))
 
@@ -82,8 +82,8 @@ def westward(load: Workload) -> Workload:
 def make_world(
     name: str, source: str, group: str, size: Size, seed: int, change: Change = as_drawn
 ) -> World:
-    """source: "synthetic" or a file of posts; group q1, q2, q3; change: of its queries.
-    Raises InvalidArgument for a bad file."""
+    """Makes a world. source: "synthetic" or a file of posts; group q1, q2, q3; change: of its
+    queries. Raises InvalidArgument for a bad file."""
     analyzer, size = Analyzer(Analysis(salt=seed)), size.of(source)
     before, after = size.planned // UPDATE_EVERY, size.judged // UPDATE_EVERY
     objects = size.planned + size.judged
@@ -104,7 +104,7 @@ def make_world(
     number, death = np.arange(len(rows)), load.interests.death
 
     def updates(first: int, last: int) -> tuple[Array, Array]:
-        """Numbers of the queries that inserts first + 1..last bring and end."""
+        """Returns the numbers of the queries that inserts first + 1..last insert and end."""
         here = (death > first) & (death <= last) & (number < load.start + last)
         return number[load.start + first : load.start + last], np.flatnonzero(here)
 
@@ -113,35 +113,36 @@ def make_world(
     marks = (size.planned + np.linspace(0, size.judged, size.rounds + 1)).astype(int).tolist()
     rounds = []
     for i in range(size.rounds):
-        came, gone = updates(before + edges[i], before + edges[i + 1])
-        deletes = rows.take(gone).replace(kind=np.full(len(gone), Kind.DELETE, np.uint8))
-        rounds.append(Round(rows.take(came), deletes, stretch(marks[i], marks[i + 1])))
+        inserted, deleted = updates(before + edges[i], before + edges[i + 1])
+        deletes = rows.take(deleted).replace(kind=np.full(len(deleted), Kind.DELETE, np.uint8))
+        rounds.append(Round(rows.take(inserted), deletes, stretch(marks[i], marks[i + 1])))
     period = Period(rows.take(standing), rounds)
     return World(name, analyzer, known.stats, known.frequencies, period, load)
 
 
 def sample(load: Workload, objects: slice, updates: slice, analyzer: Analyzer) -> Sample:
-    """What a planner is told of a stretch of the stream: these objects, the queries that stand
-    when these updates begin, and these, as many deletes as are due among them."""
+    """Returns what a planner knows of a stretch of the stream: these objects, the queries that
+    are live when these updates begin, the inserts of these updates, and the deletes that are due
+    among them."""
     off = load.posts.text_off[objects.start : objects.stop + 1]
     texts = column_to_strings(off - off[0], load.posts.text[off[0] : off[-1]])
     batch = posts(load.posts.lon[objects], load.posts.lat[objects], texts)
     death = load.interests.death[: load.start + updates.stop]
     inserted = np.maximum(np.arange(len(death)) - load.start + 1, 0)
     known = np.flatnonzero((death > updates.start) | (inserted > updates.start))
-    gone = known[death[known] <= updates.stop]
-    row = np.concatenate([known, gone])
-    time = np.concatenate([inserted[known], death[gone]])
+    deleted = known[death[known] <= updates.stop]
+    row = np.concatenate([known, deleted])
+    time = np.concatenate([inserted[known], death[deleted]])
     first = np.where(inserted[known] > updates.start, INSERT, LIVE)
-    op = np.concatenate([first, np.full(len(gone), DELETE)])
+    op = np.concatenate([first, np.full(len(deleted), DELETE)])
     expressions = load.expressions()
-    ids, said = [f"q{i}" for i in row.tolist()], [expressions[i] for i in row.tolist()]
-    changes = of_rects(ids, op, time, said, load.interests.rect[row])
+    ids, texts = [f"q{i}" for i in row.tolist()], [expressions[i] for i in row.tolist()]
+    changes = of_rects(ids, op, time, texts, load.interests.rect[row])
     return take(lambda: [batch], [changes], analyzer.analysis, load.grid)
 
 
 def all_rare(load: Workload) -> Workload:
-    """The same queries, every keyword drawn from outside the 1% most frequent terms."""
+    """Returns the same queries with all keywords drawn from outside the 1% most frequent terms."""
     count = np.array([load.counts[w] for w in load.words], np.float64)
     first = max(len(count) // 100, 1)
     mass = np.cumsum(count[first:] / count[first:].sum())

@@ -1,1 +1,1 @@
-"""Partitioning and adjustment: where each part of space and of the terms is served."""
+"""The planner: decides which worker serves which part of space and which terms."""

@@ -1,4 +1,4 @@
-"""The partitioning algorithms by name."""
+"""The partitioning algorithms, by name."""
 
 from __future__ import annotations
 

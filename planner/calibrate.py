@@ -1,4 +1,4 @@
-"""The constants of Definition 1 from measured times, by non-negative least squares."""
+"""The constants of Definition 1, fitted to measured times by non-negative least squares."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ from ps2stream.routing.costs import Costs
 
 
 class Fit(NamedTuple):
-    """costs in microseconds; error: the median of |predicted - measured| / measured."""
+    """Fitted costs in microseconds. error: the median of |predicted - measured| / measured."""
 
     costs: Costs
     error: float
 
 
 def fit(work: F64, microseconds: F64) -> Fit:
-    """Of runs: work float64[n, 4] (candidates, objects, postings inserted and deleted) that
-    took microseconds float64[n], > 0. Relative errors count, so that short runs do too."""
+    """Fits the costs to runs: work float64[n, 4] (candidates, objects, postings inserted and
+    deleted) that took microseconds float64[n], > 0. Relative errors count, so that short runs
+    matter too."""
     scaled = work / microseconds[:, None]
     best, least = np.zeros(work.shape[1]), float(len(work))
-    # The best of the unconstrained fits of subsets that is not negative: four constants.
+    # With four constants, every subset can be fitted without constraints; the best fit that
+    # has no negative constant is the answer.
     for size in range(1, work.shape[1] + 1):
         for chosen in map(list, itertools.combinations(range(work.shape[1]), size)):
             found, *_ = np.linalg.lstsq(scaled[:, chosen], np.ones(len(work)), rcond=None)

@@ -1,4 +1,4 @@
-"""The map of a plan: leaves coloured by worker, those divided by text hatched."""
+"""The map of a plan: leaves coloured by worker, and leaves divided by text hatched."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from ps2stream.protocol.frame import F64, Array
 from ps2stream.routing.leaves import holders
 from ps2stream.routing.plan import RoutingPlan, Space
 
-MARGIN = 0.05  # of the picture's sides
-WIDE = 11.0  # inches, of the map
-SEEN = 0.96  # of the objects and queries, along each axis
-BINS = 320  # of a density, in its width
+MARGIN = 0.05  # share of the picture's sides
+WIDE = 11.0  # inches, the width of the map
+SEEN = 0.96  # share of the objects and queries to show, along each axis
+BINS = 320  # across the width of a density
 KEYS = 20  # workers in the legend
 GOLDEN = 0.618
 WORLD = (-180.0, 180.0, -90.0, 90.0)
@@ -37,26 +37,26 @@ NOWHERE = Places(np.zeros(0), np.zeros(0))
 
 
 def read_outlines(path: str) -> list[Any]:
-    """The rings of a GeoJSON file, float64[n, 2] each. Raises InvalidArgument."""
+    """Returns the rings of a GeoJSON file, float64[n, 2] each. Raises InvalidArgument."""
     try:
         found = shapely.from_geojson(Path(path).read_text("utf-8"))
     except OSError as error:
-        raise _bad("--outlines", f"cannot read {path}: {error.strerror}") from None
+        raise _make_error("--outlines", f"cannot read {path}: {error.strerror}") from None
     except (ValueError, shapely.errors.ShapelyError) as error:
-        raise _bad("--outlines", f"{path}: expected GeoJSON: {error}") from None
+        raise _make_error("--outlines", f"{path}: expected GeoJSON: {error}") from None
     parts = shapely.get_parts(shapely.get_parts(found))
     areas = parts[shapely.get_type_id(parts) == shapely.GeometryType.POLYGON]
     return [shapely.get_coordinates(ring) for ring in shapely.get_rings(areas)]
 
 
 def read_places(objects: Sequence[str], queries: Sequence[str]) -> tuple[Places, Places]:
-    """(the objects of these files, the middles of their queries). Raises InvalidArgument."""
+    """Returns (the objects, the centres of the queries) of these files. Raises InvalidArgument."""
     batches = [batch for path in objects for batch in read_posts(path)]
     middles = []
     for path in queries:
         for batch in read_updates(path):
             boxes = [np.frombuffer(raw, "<f8") for raw in batch.column("box").to_pylist() if raw]
-            # Of a region over the antimeridian the first of its two boxes.
+            # A region over the antimeridian has two boxes; the first one is used.
             middles += [(box[:2] + box[2:4]) / 2 for box in boxes]
     at = np.array(middles, np.float64).reshape(-1, 2)
     if not batches:
@@ -69,22 +69,23 @@ def draw(
     plan: RoutingPlan, png: str, outlines: Sequence[Array] = (),
     objects: Places = NOWHERE, queries: Places = NOWHERE,
 ) -> None:  # fmt: skip
-    """Write the map. Raises InvalidArgument where `png` cannot be written."""
+    """Writes the map. Raises InvalidArgument if `png` cannot be written."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     west, south, east, north = seen = window(plan, objects, queries)
-    stretch = 1 / np.cos(np.radians(min(abs(south + north) / 2, 70.0)))  # of a degree north
+    # A degree north is this much longer than one east.
+    stretch = 1 / np.cos(np.radians(min(abs(south + north) / 2, 70.0)))
     high = WIDE * stretch * (north - south) / max(east - west, 1e-6)
     figure = Figure(figsize=(WIDE + 2.0, min(max(high, 4.0), WIDE) + 0.8), layout="constrained")
     axes = figure.add_subplot()
-    keys = _leaves(axes, plan)
+    keys = _draw_leaves(axes, plan)
     for ring in outlines:
-        # A side longer than half the world is one across the antimeridian.
+        # A side longer than half the world crosses the antimeridian.
         parts = np.split(ring, np.flatnonzero(np.abs(np.diff(ring[:, 0])) > 180) + 1)
         for part in parts:
             axes.plot(part[:, 0], part[:, 1], color="0.2", linewidth=0.7)
-    keys += _densities(axes, seen, objects, queries)
+    keys += _draw_densities(axes, seen, objects, queries)
     axes.set(xlim=(west, east), ylim=(south, north), aspect=stretch)
     axes.set(xlabel="longitude, degrees", ylabel="latitude, degrees")
     text = sum(not isinstance(leaf, Space) for leaf in plan.leaves)
@@ -94,11 +95,11 @@ def draw(
         with rc_context({"hatch.linewidth": 0.5}):
             figure.savefig(png, dpi=120, format="png")
     except OSError as error:
-        raise _bad("--png", f"cannot write {png}: {error.strerror}") from None
+        raise _make_error("--png", f"cannot write {png}: {error.strerror}") from None
 
 
-def _leaves(axes: Any, plan: RoutingPlan) -> list[Any]:
-    """Draw whose each cell is; returns what the legend says of it."""
+def _draw_leaves(axes: Any, plan: RoutingPlan) -> list[Any]:
+    """Draws the owner of each cell; returns the entries of the legend."""
     from matplotlib import colormaps
     from matplotlib.patches import Patch
 
@@ -107,7 +108,7 @@ def _leaves(axes: Any, plan: RoutingPlan) -> list[Any]:
     space = np.array([isinstance(of, Space) for of in plan.leaves])
     first = [held[0] for held in holders(plan.leaves)]
     few = next((name for size, name in ((10, "tab10"), (20, "tab20")) if plan.workers <= size), "")
-    # Of many workers, neighbours in number are far apart in hue.
+    # With many workers, those with neighbouring numbers get hues far apart.
     shade = [
         colormaps[few](w) if few else colormaps["hsv"](w * GOLDEN % 1) for w in range(plan.workers)
     ]
@@ -123,7 +124,7 @@ def _leaves(axes: Any, plan: RoutingPlan) -> list[Any]:
         keys.append(Patch(alpha=0, label=f"and {plan.workers - KEYS} more"))
     hatched = ~space[leaf]
     if hatched.any():
-        # Twice the cells, so that the hatching ends at a cell's edge and not in its middle.
+        # Each cell is doubled so that the hatching ends at its edge and not in its middle.
         mask = np.pad(np.kron(hatched, np.ones((2, 2))), 1)
         x = -180 + (np.arange(2 * columns + 2) - 0.5) * 180 / columns
         y = -90 + (np.arange(2 * rows + 2) - 0.5) * 90 / rows
@@ -134,23 +135,24 @@ def _leaves(axes: Any, plan: RoutingPlan) -> list[Any]:
     return keys
 
 
-def _densities(
+def _draw_densities(
     axes: Any, seen: tuple[float, float, float, float], objects: Places, queries: Places
 ) -> list[Any]:
-    """Objects as shades of black, queries as lines of equal density; returns their keys."""
+    """Draws objects as shades of black and queries as lines of equal density; returns their
+    entries of the legend."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     west, south, east, north = seen
     keys: list[Any] = []
     if len(objects.lon):
-        count = _histogram(objects, seen, BINS)
+        count = _count_places(objects, seen, BINS)
         shade = np.zeros((*count.shape, 4))
         shade[..., 3] = 0.85 * np.log1p(count) / max(np.log1p(count.max()), 1.0)
         axes.imshow(shade, origin="lower", extent=(west, east, south, north), zorder=3)
         keys.append(Patch(facecolor="black", alpha=0.6, label="objects (darker: more)"))
     if len(queries.lon):
-        count = np.log1p(_smooth(_histogram(queries, seen, BINS // 4)))
+        count = np.log1p(_smooth_counts(_count_places(queries, seen, BINS // 4)))
         y, x = (
             a + (np.arange(n) + 0.5) * (b - a) / n
             for (a, b), n in zip(((south, north), (west, east)), count.shape, strict=True)
@@ -162,7 +164,8 @@ def _densities(
     return keys
 
 
-def _histogram(places: Places, seen: tuple[float, float, float, float], bins: int) -> F64:
+def _count_places(places: Places, seen: tuple[float, float, float, float], bins: int) -> F64:
+    """Returns the number of places in each bin of the visible area."""
     west, south, east, north = seen
     rows = max(int(bins * (north - south) / (east - west)), 8)
     found, _, _ = np.histogram2d(
@@ -171,8 +174,8 @@ def _histogram(places: Places, seen: tuple[float, float, float, float], bins: in
     return found
 
 
-def _smooth(count: F64) -> F64:
-    """Each bin the mean of the nine around it, twice."""
+def _smooth_counts(count: F64) -> F64:
+    """Replaces each bin by the mean of the nine around it, twice."""
     for axis in (0, 1, 0, 1):
         wide = np.pad(count, [(1, 1) if a == axis else (0, 0) for a in (0, 1)], "edge")
         n = count.shape[axis]
@@ -181,11 +184,11 @@ def _smooth(count: F64) -> F64:
 
 
 def window(plan: RoutingPlan, *places: Places) -> tuple[float, float, float, float]:
-    """(west, south, east, north) of what there is to see: where nearly all of the places
-    are, else the cells of every leaf but the largest, else the world."""
+    """Returns (west, south, east, north) of the area to show: where nearly all of the places are,
+    else the cells of every leaf but the largest, else the world."""
     lon, lat = (np.concatenate([p[axis] for p in places] or [np.zeros(0)]) for axis in (0, 1))
     if len(lon):
-        (west, east), (south, north) = _shortest(lon), _shortest(lat)
+        (west, east), (south, north) = _find_shortest_interval(lon), _find_shortest_interval(lat)
     else:
         leaf = plan.cells.reshape(plan.grid.rows(), plan.grid.columns())
         at = np.argwhere(leaf != np.bincount(plan.cells).argmax())
@@ -201,13 +204,13 @@ def window(plan: RoutingPlan, *places: Places) -> tuple[float, float, float, flo
     )  # fmt: skip
 
 
-def _shortest(values: F64) -> tuple[float, float]:
-    """The shortest interval with SEEN of the values."""
+def _find_shortest_interval(values: F64) -> tuple[float, float]:
+    """Returns the shortest interval that holds the share SEEN of the values."""
     rising = np.sort(values)
     held = int(np.ceil(SEEN * len(rising)))
     at = int(np.argmin(rising[held - 1 :] - rising[: len(rising) - held + 1]))
     return float(rising[at]), float(rising[at + held - 1])
 
 
-def _bad(field: str, what: str) -> InvalidArgument:
+def _make_error(field: str, what: str) -> InvalidArgument:
     return InvalidArgument([Violation(field, what)])

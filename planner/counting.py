@@ -1,7 +1,7 @@
 """What the planner counts in a batch: the same code under NumPy and on Spark's executors.
 
-Everything here takes one Arrow batch and gives counts per term or per unit;
-`planner/sample.py` and `planner/spark.py` add them up.
+Each function takes one Arrow batch and returns counts per term or per unit; `planner/sample.py`
+and `planner/spark.py` add them up.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ QUERIES = pa.schema(
         ("deletes", pa.int64()),
     ]
 )
-"""Standing queries, 0 or 1 each: live at the end of the period, inserted and deleted in it."""
+"""Queries; 0 or 1 each: live at the end of the period, inserted in it, deleted in it."""
 
 TERMS = pa.schema([("term", pa.string()), ("objects", pa.int64())])
 POSTINGS = pa.schema(
@@ -42,11 +42,11 @@ POSTINGS = pa.schema(
 )
 SIDES = pa.schema([("axis", pa.int64()), ("side", pa.int64()), ("queries", pa.int64())])
 COARSE = -1
-_STEPS = 16  # classes of a side's length, a doubling
+_STEPS = 16  # classes of a side's length per doubling
 
 
 def ragged(column: Any, kind: Any = None) -> tuple[I64, U8]:
-    """An Arrow column of strings (or bytes: kind) without nulls as a ragged column."""
+    """Returns an Arrow column of strings (or bytes: kind) without nulls as a ragged column."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     column = column.cast(kind or pa.large_string())
@@ -57,18 +57,18 @@ def ragged(column: Any, kind: Any = None) -> tuple[I64, U8]:
 
 
 def object_terms(objects: Any, analyzer: Analyzer) -> Any:
-    """TERMS: how many objects of a batch (posts.SCHEMA) have each term."""
+    """Returns TERMS: how many objects of a batch (posts.SCHEMA) have each term."""
     _, found = analyzer.analyse(*ragged(objects.column("text")))
     term, count = np.unique(found, return_counts=True)
-    # Lines are apart, so that the tokens of the whole are those of its lines.
+    # Tokens do not cross line ends, so the joined text has exactly the tokens of its lines.
     words = analyzer.tokens("\n".join(objects.column("text").to_pylist()))
     at, held = find(term, analyzer.hash_terms(words))
     return pa.table([np.array(words, object)[held], count[at[held]]], schema=TERMS)
 
 
 def sides(queries: Any) -> Any:
-    """SIDES: how many queries' boxes have about which width (axis 0) and height (axis 1),
-    in classes of 2^(side / 16) degrees. Queries of the whole world are left out."""
+    """Returns SIDES: how many boxes of queries have about which width (axis 0) and height (axis
+    1), in classes of 2^(side / 16) degrees. Queries of the whole world are left out."""
     off, box = boxes(queries)
     wide, high = np.zeros(len(off) - 1), np.zeros(len(off) - 1)
     row = row_of(off // 4)
@@ -87,7 +87,8 @@ def sides(queries: Any) -> Any:
 
 
 def grid_of(table: Any) -> Grid:
-    """Grid.for_queries of the median box of all batches' SIDES, to a sixteenth of a doubling."""
+    """Returns Grid.for_queries of the median box over the SIDES of all batches, exact to a
+    sixteenth of a doubling."""
     medians = []
     for axis in (0, 1):
         mine = table["axis"].to_numpy() == axis
@@ -102,13 +103,13 @@ def grid_of(table: Any) -> Grid:
 
 
 def boxes(queries: Any) -> tuple[I64, F64]:
-    """The column `box` of a batch of QUERIES as in QueryRows: ragged float64."""
+    """Returns the column `box` of a batch of QUERIES as in QueryRows: ragged float64."""
     off, data = ragged(queries.column("box"), pa.large_binary())
     return (off - off[0]) // 8, np.frombuffer(data[off[0] : off[-1]].tobytes(), np.float64)
 
 
 def postings(queries: Any, analyzer: Analyzer, frequencies: Frequencies, grid: Grid) -> Any:
-    """POSTINGS of a batch of QUERIES, by the service's own posting sets and covers.
+    """Returns POSTINGS of a batch of QUERIES, by the service's own posting sets and covers.
 
     Raises InvalidArgument naming the query of a bad expression.
     """
@@ -119,14 +120,14 @@ def postings(queries: Any, analyzer: Analyzer, frequencies: Frequencies, grid: G
         raise InvalidArgument([Violation(f"query {name} expression", str(error))])
     cell_off, cell = grid.cover(*boxes(queries))
     level = cell[cell_off[:-1]] >> 28
-    term_off, number, words = _posted(compiled)
-    # Every posted term of a query in every cell of it.
+    term_off, number, words = _list_posted_terms(compiled)
+    # One posting for every posted term of a query in every cell of it.
     n_cells = np.where(level == 0, np.diff(cell_off), 0)
     pairs = n_cells * np.diff(term_off)
     row = np.repeat(np.arange(len(pairs)), pairs)
     k = np.arange(len(row)) - np.repeat(np.cumsum(pairs) - pairs, pairs)
     at = cell[cell_off[row] + k % n_cells[row]].astype(np.int64)
-    names, of_number = _names(words, analyzer, compiled)
+    names, of_number = _name_hashes(words, analyzer, compiled)
     key = at * len(names) + of_number[number[term_off[row] + k // n_cells[row]]]
     key, where = np.unique(key, return_inverse=True)
     counts, coarse = [], []
@@ -144,8 +145,8 @@ def postings(queries: Any, analyzer: Analyzer, frequencies: Frequencies, grid: G
     return table
 
 
-def _posted(compiled: CompiledColumn) -> tuple[I64, I64, U64]:
-    """The terms of P(q) as a ragged column of numbers into the distinct hashes."""
+def _list_posted_terms(compiled: CompiledColumn) -> tuple[I64, I64, U64]:
+    """Returns the terms of P(q) as a ragged column of numbers into the distinct hashes."""
     row = row_of(compiled.term_off)
     bit = (np.arange(len(row)) - compiled.term_off[row]).astype(np.uint64)
     held = (compiled.post[row] >> bit) & np.uint64(1) == 1
@@ -155,8 +156,11 @@ def _posted(compiled: CompiledColumn) -> tuple[I64, I64, U64]:
     return off, number.astype(np.int64), words
 
 
-def _names(hashes: U64, analyzer: Analyzer, compiled: CompiledColumn) -> tuple[list[str], I64]:
-    """(the terms with these hashes, in order of the strings; for each hash its place)."""
+def _name_hashes(
+    hashes: U64, analyzer: Analyzer, compiled: CompiledColumn
+) -> tuple[list[str], I64]:
+    """Returns (the terms with these hashes, in order of the strings; the place of each hash
+    there)."""
     canonical = " ".join(column_to_strings(compiled.canonical_off, compiled.canonical))
     words = {*canonical.replace("(", " ").replace(")", " ").split()} - {"AND", "OR"}
     known = sorted(words)
@@ -170,6 +174,6 @@ def _names(hashes: U64, analyzer: Analyzer, compiled: CompiledColumn) -> tuple[l
 
 
 def find(ordered: Array, wanted: Array) -> tuple[I64, Array]:
-    """(where each wanted value would be among the ordered ones, whether it is there)."""
+    """Returns (the place of each wanted value among the ordered ones, whether it is there)."""
     at = np.minimum(np.searchsorted(ordered, wanted), max(len(ordered) - 1, 0))
     return at, ordered[at] == wanted if len(ordered) else np.zeros(len(wanted), np.bool_)

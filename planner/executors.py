@@ -1,7 +1,7 @@
-"""What Spark's executors run: Arrow batches in, Arrow batches out.
+"""The functions that Spark's executors run: Arrow batches in, Arrow batches out.
 
-Each function takes the batches of one partition. A refused row ends the job: its
-InvalidArgument travels as text in the error that Spark passes on.
+Each function takes the batches of one partition. A refused row ends the job: its InvalidArgument
+travels as text in the error that Spark passes on.
 """
 
 from __future__ import annotations
@@ -28,21 +28,23 @@ from ps2stream.space.grid import Grid
 
 HITS = pa.schema(
     [
-        ("cell", pa.int64()),  # with objects: of a cell; with hash and units: of a signature
-        ("unit", pa.int64()),  # with objects: of a unit, by its number
+        ("cell", pa.int64()),  # of a count of objects; with hash and units: of a signature
+        ("unit", pa.int64()),  # of a count of objects, by its number
         ("objects", pa.int64()),
         ("hash", pa.int64()),
         ("units", pa.list_(pa.int64())),
     ]
 )
 Batches = Iterator[Any]
-_ROWS = 1 << 20  # of sums, before they are summed up again and, if still so many, passed on
+_ROWS = 1 << 20  # rows held before they are summed again; if hardly fewer, they are passed on
 _REFUSED = re.compile(r"<refused>(\[.*?\])</refused>", re.DOTALL)
 
 analyzer_of = cache(Analyzer)
 
 
-def _refusing(function: Callable[..., Batches]) -> Callable[..., Batches]:
+def _encode_refusals(function: Callable[..., Batches]) -> Callable[..., Batches]:
+    """Makes a function raise InvalidArgument as a ValueError that `refused` can read."""
+
     @wraps(function)
     def run(*args: Any) -> Batches:
         try:
@@ -55,37 +57,37 @@ def _refusing(function: Callable[..., Batches]) -> Callable[..., Batches]:
 
 
 def refused(text: str) -> InvalidArgument | None:
-    """The InvalidArgument that an executor's error text carries, if it does."""
+    """Returns the InvalidArgument that an executor's error text carries, if any."""
     found = _REFUSED.search(text)
     if found is None:
         return None
     return InvalidArgument([Violation(*pair) for pair in json.loads(found[1])])
 
 
-@_refusing
+@_encode_refusals
 def read_objects(kind: Format, path: str, columns: dict[str, str], parts: Batches) -> Batches:
-    """posts.SCHEMA without ids; columns: the file's for each of ours (Parquet)."""
+    """Yields posts.SCHEMA without ids. columns: the file's column for each of ours (Parquet)."""
     row = 0
     for part in parts:
         if kind == "parquet":
             where = f"{path} (a partition)"
             found = [post_column(where, name, columns, part, row) for name in SCHEMA.names[1:]]
         else:
-            found = of_records(_records(kind, path, part, row)).columns[1:]
+            found = of_records(_read_records(kind, path, part, row)).columns[1:]
         yield pa.record_batch([pa.nulls(len(found[0]), pa.string()), *found], SCHEMA)
         row += len(part)
 
 
-@_refusing
+@_encode_refusals
 def read_updates(kind: Format, path: str, parts: Batches) -> Batches:
-    """updates.UPDATES."""
+    """Yields updates.UPDATES."""
     row = 0
     for part in parts:
-        yield updates.of_records(_records(kind, path, part, row))
+        yield updates.of_records(_read_records(kind, path, part, row))
         row += len(part)
 
 
-def _records(
+def _read_records(
     kind: Format, path: str, part: Any, row: int
 ) -> Iterable[tuple[str, Mapping[str, Any]]]:
     try:
@@ -100,56 +102,57 @@ def _records(
             yield where, json_record(f"{path} {record['value'][:60]!r}", record["value"])
 
 
-@_refusing
+@_encode_refusals
 def count_terms(analysis: Analysis, parts: Batches) -> Batches:
-    """counting.TERMS of objects."""
+    """Yields counting.TERMS of objects."""
     tables = (counting.object_terms(part, analyzer_of(analysis)) for part in parts)
-    return _summed(tables, counting.TERMS, ["term"], ("objects",))
+    return _sum_tables(tables, counting.TERMS, ["term"], ("objects",))
 
 
-@_refusing
+@_encode_refusals
 def count_sides(parts: Batches) -> Batches:
-    """counting.SIDES of queries."""
+    """Yields counting.SIDES of queries."""
     for part in parts:
         yield from counting.sides(part).to_batches()
 
 
-@_refusing
+@_encode_refusals
 def count_postings(analysis: Analysis, frequencies: Any, grid: Grid, parts: Batches) -> Batches:
-    """counting.POSTINGS of queries. frequencies: a broadcast of counts by term."""
+    """Yields counting.POSTINGS of queries. frequencies: a broadcast of counts by term."""
     analyzer = analyzer_of(analysis)
     known = Frequencies.of(frequencies.value, analyzer)
     tables = (counting.postings(part, analyzer, known, grid) for part in parts)
-    return _summed(tables, counting.POSTINGS, ["cell", "term"], COUNTS)
+    return _sum_tables(tables, counting.POSTINGS, ["cell", "term"], COUNTS)
 
 
-@_refusing
+@_encode_refusals
 def count_hits(analysis: Analysis, units: Any, grid: Grid, parts: Batches) -> Batches:
-    """HITS of objects. units: a broadcast of Units."""
+    """Yields HITS of objects. units: a broadcast of Units."""
     known: Units = units.value
     hits = Hits(known, analyzer_of(analysis), grid)
     for part in parts:
         hits.add(part)
     for name, counts in (("cell", hits.cells), ("unit", hits.units)):
         number = np.flatnonzero(counts)
-        yield _filled(len(number), **{name: number, "objects": counts[number]})
+        yield _fill_hits(len(number), **{name: number, "objects": counts[number]})
     found = hits.signatures()
     lists = pa.ListArray.from_arrays(found.unit_off.astype(np.int32), found.unit)
-    yield _filled(len(found.cell), cell=found.cell, hash=found.hash, units=lists)
+    yield _fill_hits(len(found.cell), cell=found.cell, hash=found.hash, units=lists)
 
 
-def _filled(n: int, **columns: Any) -> Any:
-    """A batch of HITS, the columns that are not given null."""
-    given = [
+def _fill_hits(n: int, **columns: Any) -> Any:
+    """Returns a batch of HITS in which the columns that are not given are null."""
+    arrays = [
         pa.array(columns[field.name]) if field.name in columns else pa.nulls(n, field.type)
         for field in HITS
     ]
-    return pa.record_batch([pc.cast(a, k) for a, k in zip(given, HITS.types, strict=True)], HITS)
+    return pa.record_batch([pc.cast(a, k) for a, k in zip(arrays, HITS.types, strict=True)], HITS)
 
 
-def _summed(
+def _sum_tables(
     tables: Iterable[Any], schema: Any, keys: list[str], values: tuple[str, ...]
 ) -> Batches:
+    """Sums tables by their keys, a limited number of rows at a time."""
     held: list[Any] = []
     for table in tables:
         held.append(table)

@@ -13,7 +13,7 @@ BATCH = 10_000
 
 
 def read_updates(path: str) -> Iterator[Any]:
-    """Batches of UPDATES. Raises InvalidArgument naming the file, the line (Parquet: the
+    """Yields batches of UPDATES. Raises InvalidArgument naming the file, the line (Parquet: the
     row), the column and what was expected."""
     rows = read_records(path, [("id",)])
     while some := list(islice(rows, BATCH)):

@@ -1,6 +1,6 @@
-"""Objects against units: how many have the term of each, and the few that stand for all.
+"""The counts of objects per unit, and the few objects per cell that stand for all.
 
-The same code under NumPy and on Spark's executors.
+The same code runs under NumPy and on Spark's executors.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Units:
         hashes = hash_units(analyzer, words)
         of_word = dict(zip(words, hashes.tolist(), strict=True))
         hashed = np.fromiter(map(of_word.__getitem__, term), np.uint64, len(term))
-        key = _key(cell, hashed)
+        key = _make_keys(cell, hashed)
         self._order = np.argsort(key)
         self._key, self._cell, self._term = (x[self._order] for x in (key, cell, hashed))
 
@@ -38,15 +38,15 @@ class Units:
         return len(self._key)
 
     def find(self, cell: I64, term: U64) -> I64:
-        """Numbers, -1 for no such unit; int64[n]."""
+        """Returns the numbers of the units, -1 for none; int64[n]."""
         if not len(self):
             return np.full(len(cell), -1)
-        at, held = find(self._key, _key(cell, term))
+        at, held = find(self._key, _make_keys(cell, term))
         held &= (self._cell[at] == cell) & (self._term[at] == term)
         return np.where(held, self._order[at], -1)
 
 
-def _key(cell: I64, term: U64) -> U64:
+def _make_keys(cell: I64, term: U64) -> U64:
     return term ^ (cell.astype(np.uint64) * _ODD)
 
 
@@ -60,7 +60,7 @@ class Signatures:
     unit: I64
 
     def smallest(self) -> Signatures:
-        """The SIGNATURES objects of each cell with the smallest hashes, by cell and hash."""
+        """Returns the SIGNATURES objects per cell with the smallest hashes, by cell and hash."""
         order = np.lexsort((self.hash, self.cell))
         cell = self.cell[order]
         rank = np.arange(len(cell)) - np.searchsorted(cell, cell)
@@ -71,9 +71,8 @@ class Signatures:
 
 
 class Hits:
-    """Adds up batches of objects (posts.SCHEMA): how many are in each cell of `grid`, how
-    many have the term of each unit in its cell, and the signatures of those that have any.
-    """
+    """Adds up batches of objects (posts.SCHEMA): how many are in each cell of `grid`, how many
+    have the term of each unit in its cell, and the signatures of those that have any."""
 
     KEEP = 1 << 17  # signatures, before they are cut to the smallest
 
@@ -100,16 +99,16 @@ class Hits:
         unit_off = np.zeros(len(rows) + 1, np.int64)
         np.cumsum(size[rows], out=unit_off[1:])
         time = objects.column("time").fill_null(0).to_numpy()
-        hashed = _row_hash(lon, lat, time, off, term)
+        hashed = _hash_rows(lon, lat, time, off, term)
         self._parts.append(Signatures(cell[rows], hashed[rows], unit_off, unit[hit]))
         self._held += len(rows)
         if self._held > self.KEEP:
             self._parts = [self.signatures()]
-            # What cannot be cut further is not looked at again and again.
+            # What is left cannot be cut further soon, so counting starts again.
             self._held = 0
 
     def signatures(self) -> Signatures:
-        """The smallest so far."""
+        """Returns the smallest signatures so far."""
         cell, hash, unit = (
             np.concatenate([np.zeros(0, kind), *(getattr(p, name) for p in self._parts)])
             for name, kind in (("cell", np.int64), ("hash", np.int64), ("unit", np.int64))
@@ -120,16 +119,16 @@ class Hits:
         return Signatures(cell, hash, off, unit).smallest()
 
 
-def _row_hash(lon: F64, lat: F64, time: I64, off: I64, term: U64) -> I64:
-    """Of what an object is (place, time, terms), not of where it stands in a file."""
-    out: U64 = np.add.reduceat(_mixed(term), off[:-1]) if len(lon) else np.zeros(0, np.uint64)
+def _hash_rows(lon: F64, lat: F64, time: I64, off: I64, term: U64) -> I64:
+    """Hashes what an object is (place, time, terms), not its position in a file."""
+    out: U64 = np.add.reduceat(_mix_bits(term), off[:-1]) if len(lon) else np.zeros(0, np.uint64)
     for column in (lon, lat, time.astype(np.int64)):
-        out = _mixed(out + _ODD ^ np.ascontiguousarray(column).view(np.uint64))
+        out = _mix_bits(out + _ODD ^ np.ascontiguousarray(column).view(np.uint64))
     return (out >> np.uint64(1)).astype(np.int64)
 
 
-def _mixed(x: U64) -> U64:
-    """The finaliser of splitmix64."""
+def _mix_bits(x: U64) -> U64:
+    """Applies the finaliser of splitmix64."""
     x = (x ^ (x >> np.uint64(30))) * _MIX[0]
     x = (x ^ (x >> np.uint64(27))) * _MIX[1]
     return x ^ (x >> np.uint64(31))

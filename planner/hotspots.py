@@ -1,8 +1,8 @@
-"""Text split of one cell: its terms divided among parts that share its load.
+"""Text split of one cell: its terms are divided among parts that share its load.
 
-The rule is that of PartitionNode's text split (salb.py), terms by descending load. A term
-that no sampled object has is taken to be in half an object: free, all of them would go to
-one part, which then gets all that the sample did not foresee.
+The rule is that of PartitionNode's text split (salb.py), terms by descending load. A term that no
+sampled object has is assumed to be in half an object: if such terms were free, all of them would
+go to one part, which would then get everything that the sample did not foresee.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from ps2stream.protocol.frame import F64
 from ps2stream.routing.costs import Costs
 
 MAX_PARTS = 64
-"""More are not tried: their copies eat what they save."""
+"""The most parts that are tried: the copies of more would cost what they save."""
 
 
 def divide(stats: Statistics, cell: int, parts: int, costs: Costs) -> tuple[I32, F64]:
-    """(the part of each unit of the cell with this index, int32[u]; the load of each part,
-    float64[parts]), microseconds."""
+    """Returns (the part of each unit of the cell with this index, int32[u]; the load of each
+    part, float64[parts]), in microseconds."""
     units = slice(int(stats.unit_off[cell]), int(stats.unit_off[cell + 1]))
     rows = int(stats.row_off[cell]), int(stats.row_off[cell + 1])
     q = stats.q[units]

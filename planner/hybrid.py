@@ -1,9 +1,9 @@
 """Algorithm 1: space and text divided together (PS2Stream, section IV; algorithms.md 1.4, 1.11).
 
-Where the page leaves room: text and space are compared by cost at every node, also in Nt,
-for the similarity of a large node says little; the first phase takes half of theta at most,
-so that there are always leaves left to balance with; by cells, where loads add up, merging is
-followed by moves and swaps of leaves; the best partition seen is kept.
+Where the paper leaves room: text and space are compared by cost at every node, also in Nt,
+because the similarity of a large node says little; the first phase takes at most half of theta,
+so that there are always leaves left to balance with; under the load by cells, where loads add up,
+merging is followed by moves and swaps of leaves; the best partition seen is kept.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from ps2stream.planner.partition import Options, Partition
 from ps2stream.planner.similarity import simt
 from ps2stream.planner.split import Line, Lines, median_line, partition_node
 from ps2stream.planner.statistics import I32, Statistics
-from ps2stream.planner.tree import assemble
+from ps2stream.planner.tree import build_partition
 from ps2stream.protocol.frame import F64
 from ps2stream.routing.costs import balance
 
 MAX_DEPTH = 20
-FEW = 200  # objects and postings: too few to say whether words are alike
+FEW = 200  # objects and postings; with fewer, the similarity of words means nothing
 
 
 class _Found(NamedTuple):
-    """Leaves, the worker of each, and the load of each worker."""
+    """A partition: its leaves, the worker of each, and the load of each worker."""
 
     leaves: list[Node]
     owner: list[int]
@@ -38,22 +38,22 @@ class _Found(NamedTuple):
 
 
 def hybrid(stats: Statistics, workers: int, options: Options) -> Partition:
-    """The kdt-tree of Algorithm 1. A balance of sigma that cannot be met is a warning."""
+    """Divides by the kdt-tree of Algorithm 1. If sigma cannot be met, it warns."""
     model = Model(stats, options)
     lines: Lines = {}
     theta = max(options.leaves(workers), workers)
-    leaves = _similar(model, options, theta // 2, lines)
+    leaves = _split_by_similarity(model, options, theta // 2, lines)
     options.progress(f"{len(leaves)} nodes by similarity of words")
-    leaves = _at_least(model, leaves, workers, lines)
+    leaves = _divide_to_number(model, leaves, workers, lines)
     best: _Found | None = None
     fixed: set[Node] = set()  # leaves that nothing divides
     while True:
         part, loads = merge_nodes_into_partitions(model, leaves, workers)
         if not model.product:
-            part, loads = _evened(leaves, part, loads)
-        if best is None or _better(loads, best):
+            part, loads = _even_loads(leaves, part, loads)
+        if best is None or _is_better(loads, best):
             best = _Found(leaves, part.tolist(), loads)
-        if _enough(loads, options) or len(leaves) >= theta:
+        if _is_good_enough(loads, options) or len(leaves) >= theta:
             break
         if (divided := _divide_heaviest(model, leaves, workers, lines, fixed)) is None:
             break
@@ -61,12 +61,12 @@ def hybrid(stats: Statistics, workers: int, options: Options) -> Partition:
         if len(leaves) % 16 == 0:
             options.progress(f"{len(leaves)} leaves, balance {balance(loads):.2f}")
     met = balance(best.loads) <= options.sigma
-    warnings = [] if met else [_unmet(stats, best, fixed, options)]
-    return assemble(model, best.leaves, best.owner, lines, workers, warnings)
+    warnings = [] if met else [_explain_unmet_sigma(stats, best, fixed, options)]
+    return build_partition(model, best.leaves, best.owner, lines, workers, warnings)
 
 
-def _similar(model: Model, options: Options, limit: int, lines: Lines) -> list[Node]:
-    """Lines 1-12: nodes whose words are alike (Ns), or do not become so by a line (Nt)."""
+def _split_by_similarity(model: Model, options: Options, limit: int, lines: Lines) -> list[Node]:
+    """Lines 1-12: returns nodes whose words are alike (Ns), or do not become so by a line (Nt)."""
     root = model.root()
     undecided, decided = [(root, simt(model.stats, root))], list[Node]()
     while undecided:
@@ -91,8 +91,8 @@ def _similar(model: Model, options: Options, limit: int, lines: Lines) -> list[N
     return decided
 
 
-def _at_least(model: Model, nodes: list[Node], m: int, lines: Lines) -> list[Node]:
-    """Lines 13-16: m leaves, if the nodes can be divided into so many."""
+def _divide_to_number(model: Model, nodes: list[Node], m: int, lines: Lines) -> list[Node]:
+    """Lines 13-16: divides the nodes into m leaves, if that is possible."""
     if len(nodes) >= m:
         return nodes
     if len(nodes) == 1:
@@ -101,7 +101,7 @@ def _at_least(model: Model, nodes: list[Node], m: int, lines: Lines) -> list[Nod
         return leaves
     room = m - len(nodes) + 1
     tried = [[partition_node(model, node, k) for k in range(1, room + 1)] for node in nodes]
-    # By cells the total does not fall with more parts; the squares say what they are for.
+    # By cells the total does not fall with more parts; the sum of squares does.
     power = 1 if model.product else 2
     C = [[sum(n.load**power for n in parts) for parts, _ in row] for row in tried]
     _, nums = compute_number_partitions(C, m)
@@ -113,9 +113,9 @@ def _at_least(model: Model, nodes: list[Node], m: int, lines: Lines) -> list[Nod
     return leaves
 
 
-def _evened(leaves: list[Node], part: I32, loads: F64) -> tuple[I32, F64]:
-    """Leaves moved and swapped between workers; parts of a text split, which share objects,
-    stay where they are."""
+def _even_loads(leaves: list[Node], part: I32, loads: F64) -> tuple[I32, F64]:
+    """Moves and swaps leaves between workers; parts of a text split, which share objects, stay
+    where they are."""
     whole = np.array([leaf.whole for leaf in leaves])
     load, worker = np.array([leaf.load for leaf in leaves])[whole], part[whole].astype(np.int64)
     level = loads - np.bincount(worker, load, len(loads))
@@ -128,11 +128,11 @@ def _evened(leaves: list[Node], part: I32, loads: F64) -> tuple[I32, F64]:
 def _divide_heaviest(
     model: Model, leaves: list[Node], m: int, lines: Lines, fixed: set[Node]
 ) -> list[Node] | None:
-    """Lines 25-26: the heaviest leaf that can be divided, in two; None if none can."""
+    """Lines 25-26: divides the heaviest leaf that can be divided in two; None if there is none."""
     order = np.argsort([-leaf.load for leaf in leaves], kind="stable").tolist()
     mean = sum(leaf.load for leaf in leaves) / m
     cool = [i for i in order if len(leaves[i].cells) == 1 and leaves[i].load < mean]
-    if not model.product:  # lines copy no objects: they go before the terms of cool cells
+    if not model.product:  # lines copy no objects, so they come before the terms of cool cells
         order = [i for i in order if i not in set(cool)] + cool
     for i in order:
         if leaves[i] in fixed:
@@ -145,21 +145,25 @@ def _divide_heaviest(
     return None
 
 
-def _better(loads: F64, best: _Found) -> bool:
-    """A lighter heaviest worker; where that stays, a heavier lightest one."""
+def _is_better(loads: F64, best: _Found) -> bool:
+    """Returns whether the heaviest worker is lighter or, if equal, the lightest one heavier."""
     high, low = float(loads.max()), float(loads.min())
     tie = abs(high - best.loads.max()) <= 1e-9 * high
     return bool(low > best.loads.min() if tie else high < best.loads.max())
 
 
-def _enough(loads: F64, options: Options) -> bool:
-    """Within sigma; by cells also with hardly a better partition to come, for there more
-    leaves cost nothing but the time to find them."""
+def _is_good_enough(loads: F64, options: Options) -> bool:
+    """Returns whether the balance is within sigma. Under the load by cells the heaviest worker
+    must also be close to the mean, for there more leaves cost nothing but the time to find them.
+    """
     even = options.load == "definition1" or loads.max() <= (1 + SLACK) * loads.mean()
     return bool(balance(loads) <= options.sigma and even)
 
 
-def _unmet(stats: Statistics, found: _Found, fixed: set[Node], options: Options) -> str:
+def _explain_unmet_sigma(
+    stats: Statistics, found: _Found, fixed: set[Node], options: Options
+) -> str:
+    """Returns the warning that says why the balance exceeds sigma."""
     heaviest = found.leaves[int(np.argmax([leaf.load for leaf in found.leaves]))]
     why = "more leaves than theta would be needed"
     if not stats.units:

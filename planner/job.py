@@ -1,6 +1,6 @@
 """The planning job: from files of objects and queries to a plan (`ps2stream plan`).
 
-The same under `spark-submit`; `numpy` does without Spark, in one process.
+It runs the same under `spark-submit`. The engine `numpy` works without Spark, in one process.
 """
 
 from __future__ import annotations
@@ -31,9 +31,12 @@ Engine = Literal["spark", "numpy"]
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """objects, queries: files (Spark: also directories and URLs); posts, updates: batches of
-    posts.SCHEMA and updates.UPDATES besides. Without a grid, the one for the queries'
-    median box. salt: what the plan is predicted under; a service hashes with its own."""
+    """The input and the settings of a plan.
+
+    objects, queries: files (Spark: also directories and URLs). posts, updates: further batches of
+    posts.SCHEMA and updates.UPDATES. grid: by default the one for the queries' median box. salt:
+    the one that the plan is predicted under; a service hashes with its own.
+    """
 
     objects: Sequence[str] = ()
     queries: Sequence[str] = ()
@@ -50,18 +53,18 @@ class Job:
 
     @property
     def analysis(self) -> Analysis:
-        """How objects and queries are read."""
+        """The text analysis of objects and queries."""
         return Analysis(self.salt, self.stemmer, self.stop_words)
 
 
 def run(job: Job) -> RoutingPlan:
-    """Read, count, partition. Raises InvalidArgument for bad input, PlanError for a sample
+    """Reads, counts and partitions. Raises InvalidArgument for bad input, PlanError for a sample
     or options that no plan can be made of."""
     return plan_of(sample_of(job), job)
 
 
 def sample_of(job: Job) -> Sample:
-    """Read and count."""
+    """Reads and counts."""
     if job.algorithm not in ALGORITHMS:
         names = ", ".join(ALGORITHMS)
         raise PlanError(f"algorithm {job.algorithm!r} is none of {names}")
@@ -74,18 +77,18 @@ def sample_of(job: Job) -> Sample:
         with session() as running:
             files = spark.Files(job.objects, job.queries, job.posts, job.updates)
             return spark.take(running, files, job.analysis, job.grid, progress)
-    return _by_numpy(job)
+    return _sample_by_numpy(job)
 
 
 def plan_of(sample: Sample, job: Job) -> RoutingPlan:
-    """The plan for a sample: `made` says how it came about."""
+    """Returns the plan for a sample; its `made` says how it was made."""
     options = job.options
     options.progress(f"partitioning by {job.algorithm}: {sample.stats.units:,} units")
     partition = ALGORITHMS[job.algorithm](sample.stats, job.workers, options)
     plan = to_plan(partition, sample.stats, job.workers, job.analysis, sample.frequencies)
     found = predicted(partition, sample.stats, job.workers, options, Analyzer(job.analysis))
     warnings = found.pop("warnings")
-    warnings += _warnings(sample, found["balance"], job, any("sigma" in w for w in warnings))
+    warnings += _list_warnings(sample, found["balance"], job, any("sigma" in w for w in warnings))
     if found["balance"] == float("inf"):
         found["balance"] = None  # JSON has no infinity
     made = {
@@ -105,12 +108,13 @@ def plan_of(sample: Sample, job: Job) -> RoutingPlan:
     }
     if partition.tree is not None:
         made["tree"] = tree_to_dict(partition.tree)
-    # As JSON gives it back, so that a plan equals itself after a file.
+    # Through JSON and back, so that a plan equals itself when it is read from its file.
     return dataclasses.replace(plan, made=json.loads(json.dumps(made)))
 
 
-def _warnings(sample: Sample, balance: float, job: Job, unmet: bool) -> Iterator[str]:
-    """unmet: the algorithm has said itself that sigma is not met, and why."""
+def _list_warnings(sample: Sample, balance: float, job: Job, unmet: bool) -> Iterator[str]:
+    """Yields the warnings on a plan. unmet: the algorithm has already explained why sigma is not
+    met."""
     if not sample.live + sample.inserts:
         yield "no queries: there is no load to balance"
     elif not sample.stats.o.any():
@@ -130,7 +134,7 @@ def _warnings(sample: Sample, balance: float, job: Job, unmet: bool) -> Iterator
         )
 
 
-def _by_numpy(job: Job) -> Sample:
+def _sample_by_numpy(job: Job) -> Sample:
     def objects() -> Iterator[Any]:
         yield from job.posts
         for path in job.objects:
@@ -141,7 +145,7 @@ def _by_numpy(job: Job) -> Sample:
 
 
 def read_costs(path: str) -> Costs:
-    """c1 to c4 from what `ps2stream calibrate` wrote. Raises InvalidArgument."""
+    """Reads c1 to c4 from a file that `ps2stream calibrate` wrote. Raises InvalidArgument."""
     names = [field.name for field in dataclasses.fields(Costs)]
     expected = (
         f"expected a JSON object with numbers from 0 to {MAX_COST:g} (microseconds) for "

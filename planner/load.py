@@ -1,10 +1,10 @@
 """Load: what a partition costs each worker (algorithms.md 1.3, 1.11).
 
-Costs are microseconds of the sample's period: candidates (an object met with a posting of
-a term that it has), copies of objects, postings inserted and deleted. `cells` sums the
-candidates over the units that a worker owns; `definition1` is the paper's global product of
-all its objects and all its queries, which calls plans balanced that are not. Queries are
-counted by their postings there: the sample's units do not know whose they are.
+Costs are microseconds of the sample's period: candidates (an object met with a posting of a term
+that it has), copies of objects, postings inserted and deleted. `cells` sums the candidates over
+the units that a worker owns; `definition1` is the paper's global product of all its objects and
+all its queries, which calls plans balanced that are not. There, queries are counted by their
+postings: the sample's units do not record whose postings they hold.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ Kind = Literal["cells", "definition1"]
 
 
 def unit_load(stats: Statistics, costs: Costs) -> F64:
-    """Of each unit, without the copies of objects, float64[u]: a worker that owns some units
-    of a cell has their sum and `c2` for each object that has one of their terms."""
+    """Returns the load of each unit, without copies of objects, float64[u]. A worker that owns
+    some units of a cell has their sum, and `c2` for each object that has one of their terms."""
     return costs.c1 * stats.o * stats.q + costs.c3 * stats.inserts + costs.c4 * stats.deletes
 
 
 def cell_load(stats: Statistics, costs: Costs) -> F64:
-    """Of each cell in one worker's hands, float64[c]."""
+    """Returns the load of each cell under one owner, float64[c]."""
     at = stats.unit_cell()
     units = np.bincount(at, unit_load(stats, costs), stats.cells)
     return units + costs.c2 * np.diff(stats.row_off) * stats.weight
 
 
 def copies(stats: Statistics, owner: I32, workers: int) -> F64:
-    """Objects that each worker is sent, float64[workers]; owner: of each unit."""
+    """Returns the objects that each worker is sent, float64[workers]; owner: of each unit."""
     out = np.zeros(workers)
-    _copies(stats.row_off, stats.weight, stats.row_start, stats.row_unit, owner, out)
+    _count_copies(stats.row_off, stats.weight, stats.row_start, stats.row_unit, owner, out)
     return out
 
 
 def worker_loads(
     stats: Statistics, owner: I32, workers: int, costs: Costs, kind: Kind = "cells"
 ) -> F64:
-    """L_i of each worker, float64[workers]; owner: of each unit, int32[u]."""
+    """Returns L_i of each worker, float64[workers]; owner: of each unit, int32[u]."""
     objects = copies(stats, owner, workers)
 
     def of(values: F64) -> F64:
@@ -59,12 +59,14 @@ def worker_loads(
 
 
 def lower_bound(stats: Statistics, workers: int, costs: Costs) -> float:
-    """No partition has a slowest worker below this: no object copied twice, all balanced."""
+    """Returns the least load of the slowest worker: no object copied twice, all balanced."""
     return float(cell_load(stats, costs).sum()) / workers
 
 
 @njit(cache=True, nogil=True)
-def _copies(row_off: I64, weight: F64, row_start: I64, row_unit: I32, owner: I32, out: F64) -> None:
+def _count_copies(
+    row_off: I64, weight: F64, row_start: I64, row_unit: I32, owner: I32, out: F64
+) -> None:
     seen = np.full(len(out), -1, np.int64)
     for cell in range(len(weight)):
         for row in range(row_off[cell], row_off[cell + 1]):

@@ -1,9 +1,9 @@
 """Local search over an assignment of tiles to workers: first balance, then short borders.
 
-The leaves of hybrid are balanced by it too; of their borders it knows nothing.
+The leaves of hybrid are balanced by it too; it does not consider their borders.
 
-A query on a border is stored on both sides, so the weight of a border is the number of
-queries that may lie across it: of two neighbouring cells, the fewer live postings.
+A query on a border is stored on both sides, so the weight of a border is the number of queries
+that may lie across it: the smaller number of live postings of two neighbouring cells.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ps2stream.planner.tiles import Tile
 from ps2stream.protocol.frame import F64, I64
 
 SLACK = 0.005
-"""Of the mean load: workers that differ by less are alike."""
+"""Share of the mean load: workers that differ by less count as equal."""
 MOVES = 500
 PASSES = 20
 
@@ -29,12 +29,13 @@ class Borders(NamedTuple):
     weight: F64
 
     def cut(self, worker: I64) -> float:
-        """The weight of the borders between different workers."""
+        """Returns the weight of the borders between different workers."""
         return float(self.weight[worker[self.a] != worker[self.b]].sum()) / 2
 
 
 def borders(tiles: list[Tile], queries: F64) -> Borders:
-    """Of tiles that cover the plane, float64[rows, columns] live postings a cell."""
+    """Returns the borders of tiles that cover the plane. queries: float64[rows, columns], live
+    postings per cell."""
     label = np.empty(queries.shape, np.int64)
     for i, tile in enumerate(tiles):
         label[tile.top : tile.bottom, tile.left : tile.right] = i
@@ -53,8 +54,8 @@ def borders(tiles: list[Tile], queries: F64) -> Borders:
 
 
 def balanced(load: F64, worker: I64, level: F64, slack: float) -> I64:
-    """Move or swap one tile at a time between the heaviest and the lightest worker, until
-    they differ by `slack` of the mean. level: what each worker has besides the tiles."""
+    """Moves or swaps one tile at a time between the heaviest and the lightest worker, until they
+    differ by `slack` of the mean. level: the load of each worker besides the tiles."""
     worker = worker.copy()
     total = level + np.bincount(worker, load, len(level))
     for _ in range(MOVES):
@@ -62,24 +63,24 @@ def balanced(load: F64, worker: I64, level: F64, slack: float) -> I64:
         gap = total[high] - total[low]
         if gap <= slack * total.mean():
             break
-        ours = np.flatnonzero((worker == high) & (load > 0))
-        theirs = np.flatnonzero(worker == low)
+        in_heaviest = np.flatnonzero((worker == high) & (load > 0))
+        in_lightest = np.flatnonzero(worker == low)
         # Column 0: a move; the others: a swap for that tile of the lightest.
-        gain = load[ours][:, None] - np.r_[0.0, load[theirs]][None, :]
+        gain = load[in_heaviest][:, None] - np.r_[0.0, load[in_lightest]][None, :]
         off = np.abs(gain - gap / 2)
         if not off.size or off.min() >= gap / 2:
             break
         i, j = np.unravel_index(int(np.argmin(off)), off.shape)
-        worker[ours[i]] = low
+        worker[in_heaviest[i]] = low
         if j:
-            worker[theirs[j - 1]] = high
+            worker[in_lightest[j - 1]] = high
         total[high] -= gain[i, j]
         total[low] += gain[i, j]
     return worker
 
 
 def rounded(load: F64, worker: I64, level: F64, edges: Borders, slack: float) -> I64:
-    """Give tiles to the worker that most of their border is with, as long as no worker
+    """Gives tiles to the worker that they share most of their border with, as long as no worker
     exceeds the heaviest, or the mean by `slack`."""
     worker = worker.copy()
     total = level + np.bincount(worker, load, len(level))

@@ -1,8 +1,8 @@
 """MergeNodesIntoPartitions: leaves to workers (Algorithm 1, line 18; algorithms.md 1.4).
 
-Leaves come by descending load. A leaf goes to the partition whose load it raises least -
-parts of one rectangle share objects, so together they cost less - if that does not raise
-L_max / L_min, else to the least loaded one.
+Leaves are taken by descending load. A leaf goes to the partition whose load it raises least -
+parts of one rectangle share objects, so together they cost less - if that does not raise L_max /
+L_min, else to the least loaded one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ps2stream.protocol.frame import F64, I64
 
 
 def merge_nodes_into_partitions(model: Model, leaves: Sequence[Node], m: int) -> tuple[I32, F64]:
-    """(the partition of each leaf, int32[n]; the load of each partition, float64[m])."""
+    """Returns (the partition of each leaf, int32[n]; the load of each partition, float64[m])."""
     load = np.array([leaf.load for leaf in leaves])
     order = np.lexsort((np.arange(len(leaves)), -load))
     # Only the parts of a text split can share objects with another leaf.
@@ -28,7 +28,7 @@ def merge_nodes_into_partitions(model: Model, leaves: Sequence[Node], m: int) ->
     shared, row = np.unique(np.concatenate(rows), return_inverse=True)
     part = np.empty(len(leaves), np.int32)
     loads = np.zeros(m)
-    _merge(
+    _merge_leaves(
         np.array([leaf.objects for leaf in leaves]),
         np.array([leaf.queries for leaf in leaves]),
         np.array([leaf.fixed for leaf in leaves]),
@@ -45,10 +45,11 @@ def merge_nodes_into_partitions(model: Model, leaves: Sequence[Node], m: int) ->
 
 
 @njit(cache=True, nogil=True)
-def _merge(
+def _merge_leaves(
     objects: F64, queries: F64, fixed: F64, order: I64, off: I64, row: I64, weight: F64,
     product: float, copy: float, part: I32, loads: F64,
 ) -> None:  # fmt: skip
+    """Writes the partition of each leaf and the load of each partition."""
     m = len(loads)
     held = np.zeros((len(weight), m), np.uint8)
     o, q = np.zeros(m), np.zeros(m)
@@ -73,7 +74,9 @@ def _merge(
             if added[i] < added[least] or (added[i] == added[least] and loads[i] < loads[least]):
                 least = i
         to = lightest
-        if used[lightest] and _ratio(loads, least, added[least]) <= _ratio(loads, least, 0.0):
+        if used[lightest] and _compute_balance(loads, least, added[least]) <= _compute_balance(
+            loads, least, 0.0
+        ):
             to = least
         part[leaf] = to
         used[to] = True
@@ -85,8 +88,8 @@ def _merge(
 
 
 @njit(cache=True, nogil=True)
-def _ratio(loads: F64, at: int, added: float) -> float:
-    """L_max / L_min with `added` to one of them."""
+def _compute_balance(loads: F64, at: int, added: float) -> float:
+    """Returns L_max / L_min after `added` is added to one of the loads."""
     low, high = np.inf, 0.0
     for i in range(len(loads)):
         load = loads[i] + (added if i == at else 0.0)

@@ -1,8 +1,8 @@
 """Nodes of the kdt-tree: a rectangle of cells times a set of their units (algorithms.md 1.4).
 
-A node's load is Definition 1's with its own O, Q and F: `product * O * Q + copy * O + F`.
-Under the load by cells F holds the candidates of every unit and `product` is 0; under the
-literal one `product` is c1. So one form serves nodes, text splits and merging.
+A node's load is Definition 1's with its own O, Q and F: `product * O * Q + copy * O + F`. Under
+the load by cells F holds the candidates of every unit and `product` is 0; under the literal one
+`product` is c1. One form thus serves nodes, text splits and merging.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from ps2stream.planner.statistics import I32, Statistics
 from ps2stream.protocol.frame import F64, I64
 
 UNSEEN = 0.5
-"""Objects more than sampled that a unit is expected to have when terms are divided."""
+"""Objects that a unit is expected to have beyond the sampled ones when terms are divided."""
 
 
 class Rect(NamedTuple):
-    """Cells of rows top..bottom - 1 and columns left..right - 1."""
+    """A rectangle of cells: rows top..bottom - 1 and columns left..right - 1."""
 
     top: int
     bottom: int
@@ -31,8 +31,9 @@ class Rect(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """cells, units and rows (signatures with one of the units) are numbers in Statistics,
-    ascending. whole: it has all units of its cells, no text split is above it."""
+    """A node with its loads. cells, units and rows (signatures with one of the units) are numbers
+    in Statistics, ascending. whole: it has all units of its cells, with no text split above it.
+    """
 
     rect: Rect
     cells: I64
@@ -47,7 +48,7 @@ class Node:
 
 
 class Model:
-    """Statistics with the loads of units, and where everything lies."""
+    """Statistics with the loads of units and the positions of cells."""
 
     def __init__(self, stats: Statistics, options: Options) -> None:
         costs = options.costs
@@ -58,7 +59,7 @@ class Model:
         self.fixed: F64 = costs.c3 * stats.inserts + costs.c4 * stats.deletes
         if not literal:
             self.fixed = self.fixed + costs.c1 * stats.o * stats.q
-        # A term that no sampled object has will come all the same.
+        # A term that no sampled object has will occur all the same.
         self.expected: F64 = self.fixed + costs.c1 * UNSEEN * stats.q
         self.unit_cell = stats.unit_cell()
         self.row_cell: I64 = np.repeat(np.arange(stats.cells), np.diff(stats.row_off))
@@ -68,7 +69,7 @@ class Model:
         self.column_of: I64 = stats.cell % columns
 
     def root(self) -> Node:
-        """All space, all terms."""
+        """Returns the node of all space and all terms."""
         stats = self.stats
         rect = Rect(0, stats.grid.rows(), 0, stats.grid.columns())
         units = np.arange(stats.units, dtype=np.int32)
@@ -77,7 +78,7 @@ class Model:
     def node(
         self, rect: Rect, cells: I64, units: I32, rows: I64, depth: int = 0, whole: bool = True
     ) -> Node:
-        """A node with its loads."""
+        """Returns a node with its loads."""
         o = float(self.row_weight[rows].sum())
         q = float(self.stats.q[units].sum())
         f = float(self.fixed[units].sum())
@@ -85,7 +86,7 @@ class Model:
         return Node(rect, cells, units, rows, o, q, f, load, depth, whole)
 
     def cut(self, node: Node, axis: int, at: int) -> tuple[Node, Node]:
-        """The two sides of a line before row (axis 0) or column (axis 1) `at`."""
+        """Returns the two sides of a line before row (axis 0) or column (axis 1) `at`."""
         low = np.zeros(self.stats.cells, np.bool_)
         low[node.cells] = (self.row_of, self.column_of)[axis][node.cells] < at
         below, above = (

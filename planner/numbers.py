@@ -10,11 +10,12 @@ def compute_number_partitions(
     C: Sequence[Sequence[float]],
     m: int,
 ) -> tuple[float, tuple[int, ...]]:
-    """(least total, parts of each node). C[i][k - 1]: the total load of node i in k parts.
+    """Returns (least total, parts of each node). C[i][k - 1]: the total load of node i in k
+    parts.
 
-    L[i][j] = min over k of L[i - 1][j - k] + C[i][k] is the least total of the first i
-    nodes in j parts; each node has one at least. All have m together, or as many as the
-    nodes allow. Raises ValueError for more nodes than parts.
+    L[i][j] = min over k of L[i - 1][j - k] + C[i][k] is the least total of the first i nodes in j
+    parts; each node has one at least. All have m together, or as many as the nodes allow. Raises
+    ValueError for more nodes than parts.
     """
     if len(C) > m:
         raise ValueError(f"{len(C)} nodes cannot be cut into {m} parts")

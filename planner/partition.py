@@ -1,4 +1,4 @@
-"""What a partitioning algorithm is given and gives: the one interface of all of them."""
+"""The input and the output of a partitioning algorithm: the one interface of all of them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from ps2stream.space.kdt_tree import Kdt
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """delta, eps, sigma, theta as in Algorithm 1 (algorithms.md 1.4, 1.11); theta 0 stands
-    for 16 leaves a worker. `progress` is told what is being done."""
+    """The options of a partitioning algorithm. delta, eps, sigma, theta as in Algorithm 1
+    (algorithms.md 1.4, 1.11); theta 0 stands for 16 leaves per worker. `progress` receives a line
+    about each step."""
 
     costs: Costs = dataclasses.field(default_factory=Costs)
     load: Kind = "cells"
@@ -32,14 +33,15 @@ class Options:
     progress: Callable[[str], None] = lambda what: None
 
     def leaves(self, workers: int) -> int:
-        """theta, the cap on the leaves."""
+        """Returns theta, the limit on the leaves."""
         return self.theta or 16 * workers
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Partition:
-    """leaves; cells: the leaf number of each base-level cell of the grid, uint32[rows *
-    columns]; tree: where space was divided by lines; warnings: what could not be met."""
+    """The outcome of a partitioning algorithm. cells: the leaf number of each base-level cell of
+    the grid, uint32[rows * columns]; tree: where lines divided space; warnings: what could not be
+    met."""
 
     leaves: tuple[Leaf, ...]
     cells: U32
@@ -48,15 +50,15 @@ class Partition:
 
 
 class Algorithm(Protocol):
-    """Divides space and terms among workers 0..workers - 1."""
+    """An algorithm that divides space and terms among workers 0..workers - 1."""
 
     def __call__(self, stats: Statistics, workers: int, options: Options) -> Partition:
-        """Every cell of the grid and every term of every cell has one owner. Raises
-        PlanError where the sample does not allow what the algorithm needs."""
+        """Returns a partition in which every cell of the grid and every term of every cell has
+        one owner. Raises PlanError if the sample does not allow what the algorithm needs."""
 
 
 def idle(owner: Iterable[int], workers: int) -> tuple[str, ...]:
-    """A warning where some workers own nothing."""
+    """Returns a warning if some workers own nothing."""
     none = workers - len(set(owner))
     return (f"{none} of {workers} workers have nothing to do",) if none else ()
 
@@ -65,19 +67,19 @@ def to_plan(
     partition: Partition, stats: Statistics, workers: int, analysis: Analysis,
     frequencies: Mapping[str, int],
 ) -> RoutingPlan:  # fmt: skip
-    """The plan that compiles to the gridt of this partition."""
+    """Returns the plan that compiles to the gridt of this partition."""
     return RoutingPlan(
         workers, analysis, stats.grid, partition.leaves, partition.cells, frequencies
     )
 
 
 def owners(partition: Partition, stats: Statistics, workers: int, analyzer: Analyzer) -> I32:
-    """Of each unit the worker that the gridt of this partition gives it, int32[u]."""
+    """Returns the worker that the gridt of this partition gives each unit, int32[u]."""
     return plan_owners(to_plan(partition, stats, workers, analyzer.analysis, {}), stats, analyzer)
 
 
 def plan_owners(plan: RoutingPlan, stats: Statistics, analyzer: Analyzer) -> I32:
-    """The same of a plan on the grid of `stats`."""
+    """Returns the same for a plan on the grid of `stats`."""
     h1 = plan.compile(analyzer)
     hashes = hash_units(analyzer, stats.terms)
     cell = stats.cell[stats.unit_cell()].astype(np.uint32)
@@ -87,8 +89,9 @@ def plan_owners(plan: RoutingPlan, stats: Statistics, analyzer: Analyzer) -> I32
 def predicted(
     partition: Partition, stats: Statistics, workers: int, options: Options, analyzer: Analyzer
 ) -> dict[str, Any]:
-    """What the cost model says of a partition; JSON-able. loads and balance are of the load
-    that was planned with; slowest_over_bound is by cells, of which alone there is a bound."""
+    """Returns what the cost model predicts for a partition; JSON-able. loads and balance are of
+    the load that was planned with; slowest_over_bound is by cells, for which alone there is a
+    bound."""
     owner = owners(partition, stats, workers, analyzer)
     loads = worker_loads(stats, owner, workers, options.costs, options.load)
     slowest = float(worker_loads(stats, owner, workers, options.costs).max())

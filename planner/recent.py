@@ -1,4 +1,4 @@
-"""Samples of several dispatchers as one, in which every row stands for as many objects."""
+"""Samples of several dispatchers as one, in which every row stands for equally many objects."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ps2stream.protocol.frame import F64, I64
 
 
 def together(samples: Sequence[pa.Table], seed: int = 0) -> pa.Table:
-    """Objects (posts.SCHEMA) of tables of answers.SAMPLE, each dispatcher's in proportion to
-    what it accepted in the period that all of them cover."""
+    """Returns the objects (posts.SCHEMA) of tables of answers.SAMPLE, each dispatcher's in
+    proportion to what it accepted in the period that all of them cover."""
     import pyarrow.compute as pc  # not for the actors that only import `copies`
 
     since = max(map(since_of, samples), default=0)
@@ -27,9 +27,9 @@ def together(samples: Sequence[pa.Table], seed: int = 0) -> pa.Table:
 
 
 def copies(weight: F64, seed: int = 0) -> I64:
-    """How often each row comes, int64[n]: weight / w times, a fraction by chance, where half
-    of the objects stand in rows of weight w or less. So most of what there is comes once, and
-    no more than twice as many rows come out."""
+    """Returns how often to repeat each row, int64[n]: weight / w times, where half of the objects
+    are in rows of weight w or less; a fraction is decided at random. Most rows thus come once,
+    and at most twice as many rows result."""
     if not len(weight):
         return np.zeros(0, np.int64)
     rising = np.sort(weight)

@@ -1,4 +1,4 @@
-"""The present plan and one that could follow it, judged by the same sample."""
+"""A comparison of the present plan with one that could follow it, by the same sample."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from ps2stream.routing.plan import RoutingPlan
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Verdict:
-    """Loads of each worker under the present plan and under the other one, microseconds of the
-    sample, float64[workers]; sigma: the balance to keep; unmet: local adjustment cannot; fall:
-    the share by which the sum is to fall; reason: to repartition, None: there is none."""
+    """The comparison of two plans. now, planned: the loads of each worker under the present plan
+    and under the other one, microseconds of the sample, float64[workers]. sigma: the balance to
+    keep. unmet: local adjustment cannot reach it. fall: the share by which the sum must fall.
+    reason: the reason to repartition, or None."""
 
     now: F64
     planned: F64
@@ -32,12 +33,12 @@ class Verdict:
 
     @property
     def falls(self) -> float:
-        """The share by which the sum of the loads falls; below zero where it rises."""
+        """The share by which the sum of the loads falls; below zero if it rises."""
         before = float(self.now.sum())
         return 1 - float(self.planned.sum()) / before if before else 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready; a balance is None where a worker has nothing to do."""
+        """Returns the comparison as JSON-ready data; a balance is None if a worker has no load."""
         found = {"now": self.now, "planned": self.planned}
         balances = {f"balance_{name}": balance(loads) for name, loads in found.items()}
         return {
@@ -60,8 +61,8 @@ def judged(
     unmet: bool,
     fall: float = FALL,
 ) -> Verdict:
-    """Both plans under these statistics. unmet: as in `repartition`. Raises PlanError for a plan
-    on another grid."""
+    """Compares both plans under these statistics. unmet: as in `repartition`. Raises PlanError
+    for a plan on another grid."""
 
     def loads(plan: RoutingPlan) -> F64:
         if plan.grid != stats.grid:

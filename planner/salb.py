@@ -1,11 +1,11 @@
 """Division of terms among parts, one term after the other, as SALB does (S3-TM, 2.2).
 
-Text splits of Algorithm 1 and the metric baseline share it: a term goes to the part where
-the new total load times the coefficient of variation of the parts' loads is least, and an
-object that several terms of a part share is counted there once.
+Text splits of Algorithm 1 and the metric baseline share it: a term goes to the part where the new
+total load times the coefficient of variation of the parts' loads is least, and an object that
+several terms of a part share is counted there once.
 
-A load is `product * O * Q + copy * O + F`: of the objects and the queries of a part, and
-what its units bring alone.
+A load is `product * O * Q + copy * O + F`, where O are the objects and Q the queries of a part,
+and F is what its units add by themselves.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ps2stream.protocol.frame import F64, I64
 
 
 class Words(NamedTuple):
-    """Terms as SALB sees them: the rows (of `weight` objects each) that term t is in are
-    row[off[t]:off[t + 1]]; queries and fixed, float64[t], are its Q and F."""
+    """The terms that SALB divides: term t occurs in the rows row[off[t]:off[t + 1]], of `weight`
+    objects each; queries and fixed, float64[t], are its Q and F."""
 
     off: I64
     row: I64
@@ -31,28 +31,29 @@ class Words(NamedTuple):
 
 
 def inverted(row_start: I64, row_unit: I32, rows: I64, word: I32, words: int) -> tuple[I64, I64]:
-    """(offsets int64[words + 1], positions in `rows`): where each word occurs. word: of
-    each unit, -1 for a unit that is none, int32[u]."""
+    """Returns (offsets int64[words + 1], positions in `rows`): the rows in which each word
+    occurs. word: of each unit, -1 for a unit that is no word, int32[u]."""
     off = np.zeros(words + 1, np.int64)
-    _count(row_start, row_unit, rows, word, off)
+    _count_words(row_start, row_unit, rows, word, off)
     np.cumsum(off, out=off)
     out = np.empty(off[-1], np.int64)
-    _place(row_start, row_unit, rows, word, off[:-1].copy(), out)
+    _place_rows(row_start, row_unit, rows, word, off[:-1].copy(), out)
     return off, out
 
 
 def divide(words: Words, order: I64, parts: int, product: float, copy: float, bias: float) -> I32:
-    """The part of each word, int32[t]: in the given order, each where (new total load) *
-    (bias + coefficient of variation) is least; of equals, where it adds least, then the
-    first. bias: 1 in text splits, 0 in S3-TM's SALB."""
+    """Returns the part of each word, int32[t]. In the given order, each goes where (new total
+    load) * (bias + coefficient of variation) is least; of equals, where it adds least, then to
+    the first. bias: 1 in text splits, 0 in S3-TM's SALB."""
     part = np.zeros(len(words.queries), np.int32)
     if parts > 1:
-        _divide(*words, order, parts, product, copy, bias, part)
+        _divide_words(*words, order, parts, product, copy, bias, part)
     return part
 
 
 @njit(cache=True, nogil=True)
-def _count(row_start: I64, row_unit: I32, rows: I64, word: I32, off: I64) -> None:
+def _count_words(row_start: I64, row_unit: I32, rows: I64, word: I32, off: I64) -> None:
+    """Counts the rows of each word, one place further on."""
     for row in rows:
         for i in range(row_start[row], row_start[row + 1]):
             w = word[row_unit[i]]
@@ -61,7 +62,8 @@ def _count(row_start: I64, row_unit: I32, rows: I64, word: I32, off: I64) -> Non
 
 
 @njit(cache=True, nogil=True)
-def _place(row_start: I64, row_unit: I32, rows: I64, word: I32, at: I64, out: I64) -> None:
+def _place_rows(row_start: I64, row_unit: I32, rows: I64, word: I32, at: I64, out: I64) -> None:
+    """Writes the positions of each word's rows, from `at` on."""
     for n in range(len(rows)):
         for i in range(row_start[rows[n]], row_start[rows[n] + 1]):
             w = word[row_unit[i]]
@@ -71,10 +73,11 @@ def _place(row_start: I64, row_unit: I32, rows: I64, word: I32, at: I64, out: I6
 
 
 @njit(cache=True, nogil=True)
-def _divide(
+def _divide_words(
     off: I64, row: I64, weight: F64, queries: F64, fixed: F64,
     order: I64, parts: int, product: float, copy: float, bias: float, part: I32,
 ) -> None:  # fmt: skip
+    """Writes the part of each word."""
     held = np.zeros((len(weight), parts), np.uint8)
     o, q, load = np.zeros(parts), np.zeros(parts), np.zeros(parts)
     seen = np.zeros(parts)

@@ -1,4 +1,4 @@
-"""A sample as the tables of planner/statistics.py, by NumPy in one process.
+"""The tables of planner/statistics.py from a sample, by NumPy in one process.
 
 The twin of planner/spark.py: equal rows, in any order and in any files, give equal tables.
 """
@@ -30,10 +30,13 @@ COUNTS = ("live", "inserts", "deletes")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Sample:
-    """stats, and the frequencies by which its posting sets were chosen. objects, live,
-    inserts, deletes: rows of the sample; live queries are those at its end. coarse: of
-    them, those that live on coarser levels of the grid, which no plan places: a hash
-    spreads them over all workers. collected: Spark's rows that came to the driver, by table."""
+    """Statistics, and the frequencies by which its posting sets were chosen.
+
+    objects, live, inserts, deletes: rows of the sample; live queries are those at its end.
+    coarse: the live queries that are stored on coarser levels of the grid, which no plan places:
+    a hash spreads them over all workers. collected: the rows that Spark sent to the driver, by
+    table.
+    """
 
     stats: Statistics
     frequencies: dict[str, int]
@@ -46,7 +49,7 @@ class Sample:
 
 
 def posts(lon: F64, lat: F64, text: list[str], time: I64 | None = None) -> Any:
-    """Objects as an Arrow batch of posts.SCHEMA. lon, lat float64[n] degrees, valid; time
+    """Returns objects as an Arrow batch of posts.SCHEMA. lon, lat float64[n] degrees, valid; time
     int64[n], Unix ms."""
     n = len(lon)
     times = pa.nulls(n, pa.int64()) if time is None else pa.array(time, pa.int64())
@@ -61,10 +64,10 @@ def take(
     grid: Grid | None = None,
     progress: Callable[[str], None] = lambda what: None,
 ) -> Sample:
-    """The sample of `objects()` (batches of posts.SCHEMA; gone through twice) and `updates`
-    (batches of updates.UPDATES). Without a grid, the one for the queries' median box.
+    """Samples `objects()` (batches of posts.SCHEMA; iterated twice) and `updates` (batches of
+    updates.UPDATES). grid: by default the one for the queries' median box.
 
-    Raises InvalidArgument where there are no objects, and for a wrong expression.
+    Raises InvalidArgument if there are no objects, and for a wrong expression.
     """
     analyzer = Analyzer(analysis)
     progress("counting the terms of the objects")
@@ -86,17 +89,17 @@ def take(
     counts = {name: int(queries[name].to_numpy().sum()) for name in COUNTS}
     cell = np.flatnonzero(hits.cells)
     cells = CellTable(cell, hits.cells[cell].astype(np.float64))
-    return assemble(grid, frequencies, counts, postings, cells, hits.units, hits.signatures())
+    return build_sample(grid, frequencies, counts, postings, cells, hits.units, hits.signatures())
 
 
 def commonest(terms: Any) -> dict[str, int]:
-    """The frequencies of a table of TERMS: at most MAX_FREQUENCIES, by count and string."""
+    """Returns the frequencies of a table of TERMS: at most MAX_FREQUENCIES, by count and string."""
     ordered = terms.sort_by([("objects", "descending"), ("term", "ascending")])
     kept = ordered.slice(0, MAX_FREQUENCIES)
     return dict(zip(kept["term"].to_pylist(), kept["objects"].to_pylist(), strict=True))
 
 
-def assemble(
+def build_sample(
     grid: Grid,
     frequencies: dict[str, int],
     counts: dict[str, int],
@@ -105,9 +108,8 @@ def assemble(
     unit_objects: I64,
     signatures: Signatures,
 ) -> Sample:
-    """The sample of tables that are summed up: counts of COUNTS; postings by cell and term,
-    as `ordered` gives them; unit_objects int64[u], of their units; signatures by unit number.
-    """
+    """Builds the sample from summed tables: counts of COUNTS; postings by cell and term, as
+    `ordered` returns them; unit_objects int64[u], of their units; signatures by unit number."""
     if not len(cells.cell):
         raise bad("--objects", "the sample has no objects")
     coarse, units = parts_of(postings)
@@ -130,24 +132,24 @@ def assemble(
 
 
 def ordered(postings: Any) -> Any:
-    """A table of POSTINGS by cell and term: what numbers the units."""
+    """Returns a table of POSTINGS by cell and term; this order numbers the units."""
     return postings.sort_by([("cell", "ascending"), ("term", "ascending")])
 
 
 def parts_of(postings: Any) -> tuple[Any, Any]:
-    """(the rows of queries on coarser levels, the units)."""
+    """Returns (the rows of queries on coarser levels, the units)."""
     coarse = int((postings["cell"].to_numpy() == counting.COARSE).sum())
     return postings.slice(0, coarse), postings.slice(coarse)
 
 
 def units_of(postings: Any, analyzer: Analyzer) -> Units:
-    """Finds the units of ordered POSTINGS by their numbers."""
+    """Returns the units of ordered POSTINGS, to be found by their numbers."""
     _, units = parts_of(postings)
     return Units(units["cell"].to_numpy(), units["term"].to_pylist(), analyzer)
 
 
 def summed(parts: list[Any], schema: Any, keys: list[str], values: tuple[str, ...]) -> Any:
-    """The sums of `values` by `keys` over several tables of a schema."""
+    """Returns the sums of `values` by `keys` over several tables of a schema."""
     table = pa.concat_tables([schema.empty_table(), *parts])
     found = table.group_by(keys).aggregate([(name, "sum") for name in values])
     return found.rename_columns([n.removesuffix("_sum") for n in found.column_names]).select(

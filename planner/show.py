@@ -1,4 +1,4 @@
-"""A plan for people: what each worker has, what was predicted, and a map."""
+"""A plan as text for people: what each worker has, what was predicted, and a map."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from ps2stream.routing.plan_file import load_plan
 
 
 class Emits(Protocol):
-    """Where results go (commands.output.Output)."""
+    """A receiver of results (commands.output.Output)."""
 
     def emit(self, value: dict[str, Any], line: str | None = None) -> None:
-        """One result: as JSON, or the line."""
+        """Writes one result: as JSON, or as the line."""
 
 
 def show(
@@ -29,10 +29,9 @@ def show(
     queries: Sequence[str] = (),
     outlines: str | None = None,
 ) -> None:
-    """Print the plan of a file, and draw it into `png`: over the `outlines` of a GeoJSON
-    file, with the density of the objects and queries of these files. Raises PlanError for a
-    bad plan, InvalidArgument for other bad files, and for a picture that cannot be written.
-    """
+    """Prints the plan of a file, and draws it into `png`: over the `outlines` of a GeoJSON file,
+    with the density of the objects and queries of these files. Raises PlanError for a bad plan,
+    InvalidArgument for other bad files, and for a picture that cannot be written."""
     plan = load_plan(path)
     try:
         found = facts(plan)
@@ -50,13 +49,14 @@ def show(
 
 
 def facts(plan: RoutingPlan) -> dict[str, Any]:
-    """JSON-able. Of each worker: leaves that are its own and that it shares, the cells of
-    both, terms listed for it, and its predicted load where the plan file has one."""
+    """Returns the facts of a plan; JSON-able. For each worker: leaves that are its own and that
+    it shares, the cells of both, terms listed for it, and its predicted load if the plan file has
+    one."""
     cells = np.bincount(plan.cells, minlength=len(plan.leaves))
     held = holders(plan.leaves)
     loads = plan.made.get("predicted", {}).get("loads", [])
     parts = [
-        {"worker": w, **_part(plan.leaves, held, cells, w)}
+        {"worker": w, **_describe_part(plan.leaves, held, cells, w)}
         | ({"load": loads[w]} if w < len(loads) else {})
         for w in range(plan.workers)
     ]
@@ -74,9 +74,10 @@ def facts(plan: RoutingPlan) -> dict[str, Any]:
     }
 
 
-def _part(
+def _describe_part(
     leaves: Sequence[Leaf], held: Sequence[tuple[int, ...]], cells: I64, worker: int
 ) -> dict[str, int]:
+    """Counts the leaves, cells and terms of one worker."""
     own = [n for n, leaf in enumerate(leaves) if isinstance(leaf, Space) and leaf.worker == worker]
     text = [(n, leaf) for n, leaf in enumerate(leaves) if not isinstance(leaf, Space)]
     listed = [sum(of == worker for of in leaf.terms.values()) for _, leaf in text]
@@ -91,7 +92,7 @@ def _part(
 
 
 def text(found: dict[str, Any]) -> str:
-    """The facts as lines."""
+    """Returns the facts as lines."""
     grid, made = found["grid"], found.get("made", {})
     predicted = made.get("predicted", {})
     lines = [
@@ -132,12 +133,13 @@ def text(found: dict[str, Any]) -> str:
 
 
 def scaled(loads: Sequence[float]) -> tuple[list[str], str]:
-    """Loads in microseconds for people, and the unit in which the largest is 1 or more."""
+    """Returns loads in microseconds as text, and the unit in which the largest is 1 or more."""
     most = max(loads, default=0.0)
     unit, of = next((u for u in (("s", 1e6), ("ms", 1e3)) if most >= u[1]), ("us", 1.0))
     return [f"{load / of:,.2f}" for load in loads], unit
 
 
 def ratio(value: float | None) -> str:
-    """For people; None, as JSON has no infinity, where a worker has no load."""
+    """Returns a ratio as text; None, because JSON has no infinity, means that a worker has no
+    load."""
     return "infinite" if value is None else f"{value:.2f}"

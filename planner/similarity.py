@@ -1,4 +1,4 @@
-"""simt: how alike are the words of a node's objects and of its queries (algorithms.md 1.4)."""
+"""simt: the similarity of the words of a node's objects and of its queries (algorithms.md 1.4)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from ps2stream.planner.statistics import Statistics
 
 
 def simt(stats: Statistics, node: Node) -> float:
-    """Cosine, 0 to 1, of two counts by term over the node's units: objects with the term,
-    and queries posted under it. 0 where either are missing."""
+    """Returns the cosine, 0 to 1, of two counts by term over the node's units: objects with the
+    term, and queries posted under it. 0 if there are no objects or no queries."""
     term = stats.term[node.units]
     objects = np.bincount(term, stats.o[node.units], len(stats.terms))
     queries = np.bincount(term, stats.q[node.units], len(stats.terms))

@@ -1,8 +1,8 @@
-"""A sample as the tables of planner/statistics.py, by Spark.
+"""The tables of planner/statistics.py from a sample, by Spark.
 
-Executors count (planner/executors.py, the same code as the NumPy twin's) and add up. Only
-what is bounded by cells and terms comes to the driver: counts of terms, cells and units,
-and at most SIGNATURES objects a cell as sets of units. How many rows that was is logged.
+Executors count (planner/executors.py, the same code as the NumPy twin's) and add up. Only what is
+bounded by cells and terms reaches the driver: counts of terms, cells and units, and at most
+SIGNATURES objects per cell as sets of units. The number of these rows is logged.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ps2stream.planner.sample import (
     COUNTS,
     MAX_FREQUENCIES,
     Sample,
-    assemble,
+    build_sample,
     commonest,
     ordered,
     units_of,
@@ -47,7 +47,7 @@ _WRAPPING = ("Exception thrown in awaitResult", "Job aborted", "None")
 
 
 class Files(NamedTuple):
-    """Files of objects and of queries, and batches of posts.SCHEMA and UPDATES besides."""
+    """Files of objects and of queries, with further batches of posts.SCHEMA and UPDATES."""
 
     objects: Sequence[str]
     queries: Sequence[str]
@@ -62,10 +62,9 @@ def take(
     grid: Grid | None = None,
     progress: Callable[[str], None] = lambda what: None,
 ) -> Sample:
-    """The sample of these files. Without a grid, the one for the queries' median box.
+    """Samples these files. grid: by default the one for the queries' median box.
 
-    Raises InvalidArgument for what cannot be read or is wrong, and where there are no
-    objects.
+    Raises InvalidArgument for input that cannot be read or is wrong, and if there are no objects.
     """
     job = _Job(spark, analysis, progress)
     try:
@@ -73,7 +72,7 @@ def take(
     except (PySparkException, Py4JJavaError) as error:
         if (found := on.refused(str(error))) is not None:
             raise found from None
-        raise bad("spark", _said(error)) from error
+        raise bad("spark", _describe_error(error)) from error
     finally:
         job.forget()
 
@@ -88,49 +87,53 @@ class _Job:
 
     def take(self, files: Files, grid: Grid | None) -> Sample:
         spark, analysis = self._spark, self._analysis
-        read = [self._objects(path) for path in files.objects]
-        posts = self._union([*read, *self._given(files.posts, SCHEMA)], SCHEMA)
+        read = [self._read_objects(path) for path in files.objects]
+        posts = self._union_parts([*read, *self._convert_batches(files.posts, SCHEMA)], SCHEMA)
         self._progress("Spark: counting the terms of the objects")
-        terms = _mapped(posts, partial(on.count_terms, analysis), counting.TERMS)
-        top = _sums(terms, ["term"], ("objects",)).orderBy(F.desc("objects"), "term")
-        frequencies = commonest(self._collect("terms", top.limit(MAX_FREQUENCIES), counting.TERMS))
+        terms = _map_rows(posts, partial(on.count_terms, analysis), counting.TERMS)
+        top = _sum_rows(terms, ["term"], ("objects",)).orderBy(F.desc("objects"), "term")
+        frequencies = commonest(
+            self._collect_rows("terms", top.limit(MAX_FREQUENCIES), counting.TERMS)
+        )
         self._progress("Spark: posting the queries")
-        read = [self._updates(path) for path in files.queries]
-        rows = [*read, *self._given(files.updates, UPDATES)]
-        held = self._persist(standing(self._union(rows, UPDATES)))
+        read = [self._read_updates(path) for path in files.queries]
+        rows = [*read, *self._convert_batches(files.updates, UPDATES)]
+        held = self._persist_rows(standing(self._union_parts(rows, UPDATES)))
         totals = held.agg(*(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in COUNTS))
         counts = {name: int(n) for name, n in totals.collect()[0].asDict().items()}
         if grid is None:
-            sides = _mapped(held, on.count_sides, counting.SIDES)
-            sides = _sums(sides, ["axis", "side"], ("queries",))
-            grid = counting.grid_of(self._collect("sides", sides, counting.SIDES))
+            sides = _map_rows(held, on.count_sides, counting.SIDES)
+            sides = _sum_rows(sides, ["axis", "side"], ("queries",))
+            grid = counting.grid_of(self._collect_rows("sides", sides, counting.SIDES))
         known = spark.sparkContext.broadcast(frequencies)
-        found = _mapped(held, partial(on.count_postings, analysis, known, grid), counting.POSTINGS)
-        found = _sums(found, ["cell", "term"], COUNTS)
-        postings = ordered(self._collect("postings", found, counting.POSTINGS))
+        found = _map_rows(
+            held, partial(on.count_postings, analysis, known, grid), counting.POSTINGS
+        )
+        found = _sum_rows(found, ["cell", "term"], COUNTS)
+        postings = ordered(self._collect_rows("postings", found, counting.POSTINGS))
         self._progress("Spark: counting the objects of each cell and term")
         units = units_of(postings, on.analyzer_of(analysis))
-        tables = self._hits(posts, grid, spark.sparkContext.broadcast(units), len(units))
-        sample = assemble(grid, frequencies, counts, postings, *tables)
-        self._report(sample)
+        tables = self._count_hits(posts, grid, spark.sparkContext.broadcast(units), len(units))
+        sample = build_sample(grid, frequencies, counts, postings, *tables)
+        self._report_sample(sample)
         return dataclasses.replace(sample, collected=dict(self._collected))
 
-    def _persist(self, rows: DataFrame) -> DataFrame:
+    def _persist_rows(self, rows: DataFrame) -> DataFrame:
         self._held.append(rows.persist())
         return self._held[-1]
 
     def forget(self) -> None:
-        """Drop what the executors hold of it."""
+        """Drops the rows of this job that the executors hold."""
         for rows in self._held:
             rows.unpersist()
 
-    def _hits(
+    def _count_hits(
         self, posts: DataFrame, grid: Grid, units: Any, count: int
     ) -> tuple[CellTable, Any, Signatures]:
-        hits = _mapped(posts, partial(on.count_hits, self._analysis, units, grid), on.HITS)
-        hits = self._persist(hits)
-        cells = self._collect("cells", *_keyed(hits, "cell"))
-        of_unit = self._collect("units", *_keyed(hits, "unit"))
+        hits = _map_rows(posts, partial(on.count_hits, self._analysis, units, grid), on.HITS)
+        hits = self._persist_rows(hits)
+        cells = self._collect_rows("cells", *_sum_objects(hits, "cell"))
+        of_unit = self._collect_rows("units", *_sum_objects(hits, "unit"))
         unit_objects = np.zeros(count, np.int64)
         unit_objects[of_unit["unit"].to_numpy()] = of_unit["objects"].to_numpy()
         least = Window.partitionBy("cell").orderBy("hash", "units")
@@ -141,7 +144,7 @@ class _Job:
             .select("cell", "hash", "units")
         )
         schema = pa.schema([on.HITS.field(name) for name in ("cell", "hash", "units")])
-        rows = self._collect("signatures", kept, schema).combine_chunks()
+        rows = self._collect_rows("signatures", kept, schema).combine_chunks()
         off = np.zeros(len(rows) + 1, np.int64)
         lists = rows["units"].combine_chunks()
         np.cumsum(lists.value_lengths().to_numpy(zero_copy_only=False), out=off[1:])
@@ -151,8 +154,8 @@ class _Job:
         number, objects = cells["cell"].to_numpy(), cells["objects"].to_numpy()
         return CellTable(number, objects.astype(np.float64)), unit_objects, signatures
 
-    def _objects(self, path: str) -> DataFrame:
-        kind, rows = self._read(path)
+    def _read_objects(self, path: str) -> DataFrame:
+        kind, rows = self._read_file(path)
         columns: dict[str, str] = {}
         if kind == "parquet":
             columns = post_columns(path, to_arrow_schema(rows.schema))
@@ -161,16 +164,19 @@ class _Job:
         elif kind == "csv":
             check_head(path, rows.columns, POSTS)
             rows = rows.fillna("", ["text"])
-        return _mapped(self._spread(rows), partial(on.read_objects, kind, path, columns), SCHEMA)
+        return _map_rows(
+            self._spread_rows(rows), partial(on.read_objects, kind, path, columns), SCHEMA
+        )
 
-    def _updates(self, path: str) -> DataFrame:
-        kind, rows = self._read(path)
+    def _read_updates(self, path: str) -> DataFrame:
+        kind, rows = self._read_file(path)
         if kind != "jsonl":
             check_head(path, rows.columns, [("id",)])
-        return _mapped(self._spread(rows), partial(on.read_updates, kind, path), UPDATES)
+        return _map_rows(self._spread_rows(rows), partial(on.read_updates, kind, path), UPDATES)
 
-    def _read(self, path: str) -> tuple[Format, DataFrame]:
-        """JSON lines as text, CSV as strings: its rows are checked as `publish` does it."""
+    def _read_file(self, path: str) -> tuple[Format, DataFrame]:
+        """Reads JSON lines as text and CSV as strings: their rows are checked as `publish` checks
+        them."""
         kind, reader = format_of(path), self._spark.read
         try:
             if kind == "parquet":
@@ -182,30 +188,30 @@ class _Job:
                 ignoreLeadingWhiteSpace=False, ignoreTrailingWhiteSpace=False,
             )  # fmt: skip
         except (AnalysisException, Py4JJavaError) as error:
-            raise bad(path, f"cannot read it: {_said(error)}") from None
+            raise bad(path, f"cannot read it: {_describe_error(error)}") from None
         return kind, rows
 
-    def _spread(self, rows: DataFrame) -> DataFrame:
-        """Over all cores: a small file is one partition."""
+    def _spread_rows(self, rows: DataFrame) -> DataFrame:
+        """Spreads rows over all cores: a small file is one partition."""
         cores = self._spark.sparkContext.defaultParallelism
         return rows if rows.rdd.getNumPartitions() >= cores else rows.repartition(cores)
 
-    def _given(self, batches: Sequence[Any], schema: Any) -> list[DataFrame]:
+    def _convert_batches(self, batches: Sequence[Any], schema: Any) -> list[DataFrame]:
         if not batches:
             return []
         return [self._spark.createDataFrame(pa.Table.from_batches(batches, schema))]
 
-    def _union(self, parts: list[DataFrame], schema: Any) -> DataFrame:
+    def _union_parts(self, parts: list[DataFrame], schema: Any) -> DataFrame:
         if not parts:
             return self._spark.createDataFrame([], from_arrow_schema(schema))
         return reduce(DataFrame.unionByName, parts)
 
-    def _collect(self, name: str, rows: DataFrame, schema: Any) -> Any:
+    def _collect_rows(self, name: str, rows: DataFrame, schema: Any) -> Any:
         table = rows.select(*schema.names).toArrow().cast(schema)
         self._collected[name] = len(table)
         return table
 
-    def _report(self, sample: Sample) -> None:
+    def _report_sample(self, sample: Sample) -> None:
         read = {"objects": sample.objects, "queries": sample.live + sample.deletes}
         log.info("sampled", extra={"rows_read": read, "rows_collected": self._collected})
         self._progress(
@@ -214,7 +220,7 @@ class _Job:
 
 
 def standing(updates: DataFrame) -> DataFrame:
-    """counting.QUERIES of UPDATES, as updates.standing gives them."""
+    """Returns counting.QUERIES of UPDATES, as updates.standing returns them."""
     turns = Window.partitionBy("id").orderBy("time", "op", "expression", "box")
     before = F.lag("op").over(turns)
     alive = F.coalesce(before != DELETE, F.lit(False))
@@ -234,27 +240,29 @@ def standing(updates: DataFrame) -> DataFrame:
     )
 
 
-def _said(error: Exception) -> str:
-    """What Spark or Java said: a line each of the failure and its causes."""
+def _describe_error(error: Exception) -> str:
+    """Returns the message of Spark or Java: a line for the failure and for each cause."""
     java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-    said = [] if java is not None else [str(error)]
+    messages = [] if java is not None else [str(error)]
     while java is not None:
-        said.append(str(java.getMessage()))
+        messages.append(str(java.getMessage()))
         java = java.getCause()
-    lines = dict.fromkeys(next(iter(text.splitlines()), "") for text in said)
-    told = [line for line in lines if line and not line.startswith(_WRAPPING)]
-    return "; ".join(told) or "failed"
+    lines = dict.fromkeys(next(iter(text.splitlines()), "") for text in messages)
+    causes = [line for line in lines if line and not line.startswith(_WRAPPING)]
+    return "; ".join(causes) or "failed"
 
 
-def _mapped(rows: DataFrame, function: Callable[..., Iterator[Any]], schema: Any) -> DataFrame:
+def _map_rows(rows: DataFrame, function: Callable[..., Iterator[Any]], schema: Any) -> DataFrame:
     return rows.mapInArrow(function, from_arrow_schema(schema))
 
 
-def _sums(rows: DataFrame, keys: list[str], values: Sequence[str]) -> DataFrame:
+def _sum_rows(rows: DataFrame, keys: list[str], values: Sequence[str]) -> DataFrame:
     return rows.groupBy(*keys).agg(*(F.sum(name).alias(name) for name in values))
 
 
-def _keyed(hits: DataFrame, key: str) -> tuple[DataFrame, Any]:
-    """The objects of HITS by cell or unit, and their schema."""
+def _sum_objects(hits: DataFrame, key: str) -> tuple[DataFrame, Any]:
+    """Returns the objects of HITS by cell or unit, and their schema."""
     rows = hits.where(F.col(key).isNotNull() & F.col("objects").isNotNull())
-    return _sums(rows, [key], ("objects",)), pa.schema([(key, pa.int64()), ("objects", pa.int64())])
+    return _sum_rows(rows, [key], ("objects",)), pa.schema(
+        [(key, pa.int64()), ("objects", pa.int64())]
+    )

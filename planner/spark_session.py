@@ -1,4 +1,4 @@
-"""Spark, started where none is running: one JVM a process, quiet unless it fails."""
+"""A Spark session, started if none is running: one JVM per process, silent unless it fails."""
 
 from __future__ import annotations
 
@@ -36,37 +36,40 @@ _ALWAYS = {
 
 @contextmanager
 def session() -> Iterator[SparkSession]:
-    """The session of spark-submit, else one of our own, which ends with the block: local[*]
-    unless Spark's own settings name a master. Raises FailedPrecondition without Java."""
-    theirs = "PYSPARK_GATEWAY_PORT" in os.environ or SparkSession.getActiveSession() is not None
-    if not theirs:
-        SparkContext(appName="ps2stream plan", gateway=_gateway())
+    """Yields the session of spark-submit, else one of our own, which ends with the block:
+    local[*] unless Spark's own settings name a master. Raises FailedPrecondition without Java."""
+    is_external = (
+        "PYSPARK_GATEWAY_PORT" in os.environ or SparkSession.getActiveSession() is not None
+    )
+    if not is_external:
+        SparkContext(appName="ps2stream plan", gateway=_launch_gateway())
     spark = SparkSession.builder.appName("ps2stream plan").getOrCreate()
     for name, value in _ALWAYS.items():
         spark.conf.set(name, value)
     context = spark.sparkContext
     if not context.getConf().contains(_SHUFFLE):
-        spark.conf.set(_SHUFFLE, str(max(8, 4 * context.defaultParallelism)))  # they are small
+        # Shuffled rows are few, so a small number of partitions will do.
+        spark.conf.set(_SHUFFLE, str(max(8, 4 * context.defaultParallelism)))
     try:
         yield spark
     finally:
-        if not theirs:
+        if not is_external:
             spark.stop()
 
 
 @cache
-def _gateway() -> Any:
-    """A JVM of our own, once a process; what it has to say is told only if it fails."""
+def _launch_gateway() -> Any:
+    """Starts a JVM of our own, once per process; its output is shown only if it fails."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as output:
         try:
             return launch_gateway(  # type: ignore[no-untyped-call]
                 SparkConf(loadDefaults=False).setAll(list(_DEFAULTS.items())),
-                {"stdout": said, "stderr": said},
+                {"stdout": output, "stderr": output},
             )
         except PySparkRuntimeError:
-            said.seek(0)
-            reason = said.read().decode(errors="replace").strip().split("\n")[-1]
+            output.seek(0)
+            reason = output.read().decode(errors="replace").strip().split("\n")[-1]
             raise FailedPrecondition(
                 "Spark did not start: it needs Java 17 or newer (Debian: apt-get install "
                 f"openjdk-17-jre-headless); --engine numpy does without. It said: {reason}"

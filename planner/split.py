@@ -1,8 +1,8 @@
 """PartitionNode: a node divided by lines or by terms, whichever costs less (algorithms.md 1.4).
 
-Under the load by cells no line changes the total load, so lines are taken where there are
-any, and terms divide what lines cannot: the hot cells. Under the literal load both shrink
-the products, and the smaller total decides.
+Under the load by cells no line changes the total load, so lines are taken where there are any,
+and terms divide what lines cannot: the hot cells. Under the literal load both shrink the
+products, and the smaller total decides.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ Lines = dict[Rect, Line]
 
 
 def total(nodes: list[Node]) -> float:
-    """The sum of the loads."""
+    """Returns the sum of the loads."""
     return sum(node.load for node in nodes)
 
 
 def median_line(model: Model, node: Node, axis: int) -> int | None:
-    """The grid line nearest to the median of the node's objects (of its queries where it
-    has no objects) across an axis; None where all its cells lie in one strip."""
+    """Returns the grid line nearest to the median of the node's objects (of its queries if it has
+    no objects) across an axis; None if all its cells lie in one strip."""
     if not node.whole or len(node.cells) < 2:
         return None
     strip = (model.row_of, model.column_of)[axis][node.cells]
@@ -52,21 +52,21 @@ def median_line(model: Model, node: Node, axis: int) -> int | None:
 
 
 def halves(model: Model, node: Node) -> tuple[Line, tuple[Node, Node]] | None:
-    """By the median line with the smaller total load, or of equals the more even one; None
-    where no line divides the node's cells."""
+    """Divides by the median line with the smaller total load, or of equals the more even one.
+    Returns None if no line divides the node's cells."""
     best: tuple[float, float, Line, tuple[Node, Node]] | None = None
     for axis in (1, 0):
         if (at := median_line(model, node, axis)) is None:
             continue
         pair = model.cut(node, axis, at)
         found = (total(list(pair)), max(n.load for n in pair), Line(axis, at), pair)
-        if best is None or _less(found[0], best[0], found[1], best[1]):
+        if best is None or _is_less(found[0], best[0], found[1], best[1]):
             best = found
     return None if best is None else best[2:]
 
 
 def space_split(model: Model, node: Node, k: int, lines: Lines) -> list[Node]:
-    """k parts, or as many as lines can make: the heaviest is halved again and again."""
+    """Halves the heaviest part until there are k parts, or as many as lines can make."""
     parts, whole = [node], [True]
     while len(parts) < k and any(whole):
         i = max((i for i in range(len(parts)) if whole[i]), key=lambda i: parts[i].load)
@@ -80,7 +80,7 @@ def space_split(model: Model, node: Node, k: int, lines: Lines) -> list[Node]:
 
 
 def text_split(model: Model, node: Node, k: int) -> list[Node]:
-    """k parts of the node's terms over all its cells, or as many as there are terms."""
+    """Divides the node's terms over all its cells into k parts, or as many as there are terms."""
     stats = model.stats
     terms, word_of = np.unique(stats.term[node.units], return_inverse=True)
     n, k = len(terms), min(k, len(terms))
@@ -106,8 +106,8 @@ def text_split(model: Model, node: Node, k: int) -> list[Node]:
 
 
 def partition_node(model: Model, node: Node, k: int) -> tuple[list[Node], Lines]:
-    """At most k parts, and the lines that were drawn for them: by space or by text,
-    whichever has the smaller total load. The node itself where it cannot be divided."""
+    """Returns at most k parts, and the lines that were drawn for them: by space or by text,
+    whichever has the smaller total load. A node that cannot be divided is returned itself."""
     lines: Lines = {}
     by_space = space_split(model, node, k, lines)
     if len(by_space) == k and not model.product:
@@ -115,11 +115,11 @@ def partition_node(model: Model, node: Node, k: int) -> tuple[list[Node], Lines]
     by_text = text_split(model, node, k)
     if len(by_text) < 2:
         return by_space, lines
-    if len(by_space) < 2 or _less(total(by_text), total(by_space)):
+    if len(by_space) < 2 or _is_less(total(by_text), total(by_space)):
         return by_text, {}
     return by_space, lines
 
 
-def _less(a: float, b: float, a_then: float = 0.0, b_then: float = 0.0) -> bool:
-    """Smaller by more than rounding; of equals, the second decides."""
+def _is_less(a: float, b: float, a_then: float = 0.0, b_then: float = 0.0) -> bool:
+    """Returns whether a is smaller by more than rounding; of equals, the second pair decides."""
     return a_then < b_then if abs(a - b) <= 1e-9 * max(a, b) else a < b

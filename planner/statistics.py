@@ -1,12 +1,13 @@
-"""What the planner knows: a sample of objects and query updates, as counts per unit.
+"""The statistics that plans are made of: a sample of objects and query updates as counts per
+unit.
 
-A unit is a (cell, term) of the grid's base level under which some query is posted. Every
-table is bounded by cells and terms, never by rows of the sample: counts per cell and per
-unit, and per cell at most `SIGNATURES` objects as sets of units, by which the objects that
-two workers must both see are estimated.
+A unit is a (cell, term) of the grid's base level under which some query is posted. Every table is
+bounded by cells and terms, never by rows of the sample: counts per cell and per unit, and per
+cell at most `SIGNATURES` objects as sets of units, which serve to estimate the objects that two
+workers must both receive.
 
-The tables are what Spark aggregates (planner/spark.py) and what NumPy aggregates
-(planner/sample.py); equal tables give equal statistics, and so equal plans.
+Both Spark (planner/spark.py) and NumPy (planner/sample.py) aggregate these tables; equal tables
+give equal statistics, and so equal plans.
 """
 
 from __future__ import annotations
@@ -35,20 +36,20 @@ __all__ = [
 
 I32 = NDArray[np.int32]
 SIGNATURES = 512
-"""Objects a cell that are kept as sets of units."""
+"""The most objects per cell that are kept as sets of units."""
 
 
 class CellTable(NamedTuple):
-    """One row a cell with objects: cell int64[c], objects float64[c] of the period."""
+    """The cells with objects, one row each: cell int64[c], objects float64[c] of the period."""
 
     cell: I64
     objects: F64
 
 
 class UnitTable(NamedTuple):
-    """One row a unit with postings: cell int64[u]; term the string; objects of the period
-    with that term; live postings; postings of the period's inserts and deletes, float64[u].
-    """
+    """The units with postings, one row each: cell int64[u]; term the string; objects of the
+    period with that term; live postings; postings of the period's inserts and deletes,
+    float64[u]."""
 
     cell: I64
     term: Sequence[str]
@@ -59,8 +60,8 @@ class UnitTable(NamedTuple):
 
 
 class SignatureTable(NamedTuple):
-    """At most SIGNATURES rows a cell: those of its objects with the smallest hashes. cell
-    int64[r]; terms: of each, those that are posted in its cell (at least one)."""
+    """The objects with the smallest hashes, at most SIGNATURES rows per cell: cell int64[r];
+    terms: those of each object that are posted in its cell (at least one)."""
 
     cell: I64
     terms: Sequence[Sequence[str]]
@@ -68,11 +69,14 @@ class SignatureTable(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Statistics:
-    """cell int64[c] ascending, with objects or postings; objects float64[c]; units of cell
-    i at unit_off[i]:unit_off[i + 1], by term: term int32[u] indexes `terms` (ascending), o
-    objects with the term, q live postings, inserts, deletes float64[u]; signatures of cell
-    i at row_off[i]:row_off[i + 1], row r has the units
-    row_unit[row_start[r]:row_start[r + 1]], and each stands for weight[i] objects."""
+    """The sample by cell, unit and signature.
+
+    cell int64[c] ascending, with objects or postings; objects float64[c]. Units of cell i are at
+    unit_off[i]:unit_off[i + 1], by term: term int32[u] indexes `terms` (ascending), o objects
+    with the term, q live postings, inserts, deletes float64[u]. Signatures of cell i are at
+    row_off[i]:row_off[i + 1]; row r has the units row_unit[row_start[r]:row_start[r + 1]], and
+    each stands for weight[i] objects.
+    """
 
     grid: Grid
     terms: tuple[str, ...]
@@ -91,7 +95,7 @@ class Statistics:
 
     @property
     def cells(self) -> int:
-        """Number of cells with anything in them."""
+        """The number of cells with objects or postings."""
         return len(self.cell)
 
     @property
@@ -99,15 +103,15 @@ class Statistics:
         return len(self.term)
 
     def unit_cell(self) -> I64:
-        """For each unit the index (not the number) of its cell, int64[u]."""
+        """Returns the index (not the number) of the cell of each unit, int64[u]."""
         return np.repeat(np.arange(self.cells), np.diff(self.unit_off))
 
     @classmethod
     def of(
         cls, grid: Grid, cells: CellTable, units: UnitTable, signatures: SignatureTable
     ) -> Statistics:
-        """Assemble the tables, in any order. Raises PlanError when nothing was sampled, and
-        for a cell that the grid does not have."""
+        """Assembles the tables, in any order. Raises PlanError if nothing was sampled, and for a
+        cell that the grid does not have."""
         if not len(cells.cell) and not len(units.cell):
             raise PlanError("the sample is empty: it has neither objects nor queries")
         cell = np.unique(np.concatenate([cells.cell, units.cell]))
@@ -122,7 +126,7 @@ class Statistics:
         order = np.lexsort((term, at))
         at, term = at[order], term[order]
         unit_off = np.searchsorted(at, np.arange(len(cell) + 1))
-        rows = _rows(cell, at, term, len(terms), number, signatures)
+        rows = _build_rows(cell, at, term, len(terms), number, signatures)
         row_cell, row_start, row_unit = rows
         row_off = np.searchsorted(row_cell, np.arange(len(cell) + 1))
         posted = np.zeros(len(cell))
@@ -139,19 +143,20 @@ class Statistics:
             units.inserts[order],
             units.deletes[order],
             row_off,
-            _weights(row_off, row_start, posted),
+            _compute_weights(row_off, row_start, posted),
             row_start,
             row_unit,
         )
 
 
-def _weights(row_off: I64, row_start: I64, posted: F64) -> F64:
-    """Objects a signature stands for: so many that the units' object counts come out."""
+def _compute_weights(row_off: I64, row_start: I64, posted: F64) -> F64:
+    """Returns the objects that a signature stands for, so that the sums equal the units' object
+    counts."""
     held = (row_start[row_off[1:]] - row_start[row_off[:-1]]).astype(np.float64)
     return np.divide(posted, held, out=np.zeros(len(posted)), where=held > 0)
 
 
-def _rows(
+def _build_rows(
     cell: I64,
     unit_at: I64,
     unit_term: I32,
@@ -159,7 +164,7 @@ def _rows(
     number: dict[str, int],
     signatures: SignatureTable,
 ) -> tuple[I64, I64, I32]:
-    """(cell index of each row, row offsets, units), rows in a canonical order."""
+    """Returns (cell index of each row, row offsets, units), rows in a canonical order."""
     size = np.fromiter(map(len, signatures.terms), np.int64, len(signatures.terms))
     flat = np.fromiter(
         (number[t] for row in signatures.terms for t in row), np.int64, int(size.sum())

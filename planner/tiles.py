@@ -1,7 +1,7 @@
-"""Tiles: rectangles of cells of about equal load, in an order that keeps neighbours near.
+"""Tiles: rectangles of cells of about equal load, in an order that keeps neighbours close.
 
-Space is halved by load, line after line, until a tile is light enough or one cell. The
-order is that of the tree's leaves, so that a run of tiles is a compact region.
+Space is halved by load, line after line, until a tile is light enough or one cell. The order is
+that of the tree's leaves, so that a run of tiles is a compact region.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ps2stream.protocol.frame import F64
 
 
 class Tile(NamedTuple):
-    """Rows top..bottom - 1 and columns left..right - 1 of the grid."""
+    """A rectangle of the grid: rows top..bottom - 1 and columns left..right - 1."""
 
     top: int
     bottom: int
@@ -27,15 +27,15 @@ class Tile(NamedTuple):
 
 
 def tiles(load: F64, limit: float) -> list[Tile]:
-    """Divide a grid of loads, float64[rows, columns], into tiles of at most `limit` each,
-    save single cells that are above it."""
+    """Divides a grid of loads, float64[rows, columns], into tiles of at most `limit` each, except
+    for single cells that are above it."""
     integral = np.zeros((load.shape[0] + 1, load.shape[1] + 1))
     integral[1:, 1:] = load.cumsum(0).cumsum(1)
     found: list[Tile] = []
     pending = [Tile(0, load.shape[0], 0, load.shape[1])]
     while pending:
         tile = pending.pop()
-        halves = _halved(integral, tile, limit)
+        halves = _halve_tile(integral, tile, limit)
         if halves is None:
             found.append(tile)
         else:
@@ -43,8 +43,8 @@ def tiles(load: F64, limit: float) -> list[Tile]:
     return found
 
 
-def _halved(integral: F64, tile: Tile, limit: float) -> tuple[Tile, Tile] | None:
-    """The halves, the first one last; None where the tile is to stay."""
+def _halve_tile(integral: F64, tile: Tile, limit: float) -> tuple[Tile, Tile] | None:
+    """Returns the halves, the first one last; None if the tile stays as it is."""
     top, bottom, left, right = tile
     if tile.single:
         return None
@@ -54,8 +54,8 @@ def _halved(integral: F64, tile: Tile, limit: float) -> tuple[Tile, Tile] | None
     total = down[-1]
     if total <= limit:
         return None
-    row, row_error = _median(down, total)
-    column, column_error = _median(along, total)
+    row, row_error = _find_median_line(down, total)
+    column, column_error = _find_median_line(along, total)
     # Of equally good lines the one across the longer side; cells are about square.
     longer = 0.02 if bottom - top > right - left else -0.02
     if row_error - longer < column_error:
@@ -63,8 +63,8 @@ def _halved(integral: F64, tile: Tile, limit: float) -> tuple[Tile, Tile] | None
     return Tile(top, bottom, left + column, right), Tile(top, bottom, left, left + column)
 
 
-def _median(below: F64, total: float) -> tuple[int, float]:
-    """(the inner line nearest to half of the load, its distance from half as a share)."""
+def _find_median_line(below: F64, total: float) -> tuple[int, float]:
+    """Returns (the inner line nearest to half of the load, its distance from half as a share)."""
     inner = below[1:-1]
     if not len(inner):
         return 1, np.inf

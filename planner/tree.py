@@ -1,4 +1,4 @@
-"""From leaves of the kdt-tree with their workers to a Partition."""
+"""The partition of a kdt-tree, made from its leaves and their workers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ps2stream.routing.plan import Leaf, Space, Text
 from ps2stream.space.kdt_tree import Kdt, Part, Split, flatten
 
 
-def assemble(
+def build_partition(
     model: Model,
     nodes: Sequence[Node],
     owner: Sequence[int],
@@ -21,8 +21,8 @@ def assemble(
     workers: int,
     warnings: Sequence[str] = (),
 ) -> Partition:
-    """owner: the worker of each node. `lines` may hold more than the nodes came of: a line
-    that lies inside of a node is left out."""
+    """Builds the partition. owner: the worker of each node. `lines` may hold more lines than led
+    to the nodes: one that lies inside a node is left out."""
     found: dict[Rect, list[int]] = {}
     for i, node in enumerate(nodes):
         found.setdefault(node.rect, []).append(i)
@@ -32,7 +32,7 @@ def assemble(
         if rect in found:
             parts = found[rect]
             by = tuple(sorted({owner[i] for i in parts}))
-            leaves.append(_leaf(model, [(nodes[i], owner[i]) for i in parts], by))
+            leaves.append(_make_leaf(model, [(nodes[i], owner[i]) for i in parts], by))
             return Part(by)
         axis, at = lines[rect]
         if axis == 0:
@@ -47,8 +47,9 @@ def assemble(
     return Partition(tuple(leaves), cells, kdt, (*warnings, *idle(owner, workers)))
 
 
-def _leaf(model: Model, parts: list[tuple[Node, int]], by: tuple[int, ...]) -> Leaf:
-    """Terms that are not posted here go by hash over the leaf's workers."""
+def _make_leaf(model: Model, parts: list[tuple[Node, int]], by: tuple[int, ...]) -> Leaf:
+    """Returns the leaf of some nodes; terms that are not posted here go by hash over the leaf's
+    workers."""
     if len(by) == 1:
         return Space(by[0])
     terms: dict[str, int] = {}

@@ -1,9 +1,9 @@
-"""Inserts and deletes of queries as rows, and which queries they leave standing.
+"""Inserts and deletes of queries as rows, and the queries that are live after them.
 
-Columns of a file: id; expression; region (GeoJSON or {"rect": ...}, {"circle": ...}, in
-CSV and Parquet as JSON text) or lon_min, lat_min, lon_max, lat_max; op: `insert` or
-`delete` of the sample's period, or `live`, the default: it stood before; time (ts,
-timestamp), by which updates of one id are ordered. A delete needs id and time alone.
+Columns of a file: id; expression; region (GeoJSON or {"rect": ...}, {"circle": ...}, in CSV and
+Parquet as JSON text) or lon_min, lat_min, lon_max, lat_max; op: `insert` or `delete` of the
+sample's period, or `live`, the default, for a query that existed before; time (ts, timestamp), by
+which updates of one id are ordered. A delete needs only id and time.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ _NO_TIME = np.iinfo(np.int64).min
 
 
 def of_records(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> Any:
-    """A batch of UPDATES of (place, record). Raises InvalidArgument naming the place."""
-    found = [_update(where, record) for where, record in rows]
+    """Returns a batch of UPDATES from (place, record). Raises InvalidArgument naming the place."""
+    found = [_parse_update(where, record) for where, record in rows]
     columns: Iterable[Any] = zip(*found, strict=True) if found else [()] * len(ORDER)
     kinds = UPDATES.types
     return pa.record_batch([pa.array(c, k) for c, k in zip(columns, kinds, strict=True)], UPDATES)
 
 
 def of_rects(id: list[str], op: Any, time: Any, expression: list[str], rect: F64) -> Any:
-    """A batch of UPDATES. op, time int64[n]; rect float64[n, 4], as in RectColumns."""
+    """Returns a batch of UPDATES. op, time int64[n]; rect float64[n, 4], as in RectColumns."""
     off, box = RectColumns(*rect.T).boxes()
     raw = box.astype("<f8").tobytes()
     at = (off * 8).tolist()
@@ -59,7 +59,7 @@ def of_rects(id: list[str], op: Any, time: Any, expression: list[str], rect: F64
     return pa.record_batch([id, time, op, expression, parts], UPDATES)
 
 
-def _update(where: str, record: Mapping[str, Any]) -> tuple[str, int, int, str, bytes]:
+def _parse_update(where: str, record: Mapping[str, Any]) -> tuple[str, int, int, str, bytes]:
     op = record.get("op") or "live"
     if op not in _OPS:
         raise bad(f"{where} op", f"expected insert, delete or live, got {short(op)}")
@@ -67,7 +67,7 @@ def _update(where: str, record: Mapping[str, Any]) -> tuple[str, int, int, str, 
         id_ = CHECKS["id"](record.get("id"))
     except ValueError as error:
         raise bad(f"{where} id", str(error)) from None
-    time = _time(where, record)
+    time = _parse_time(where, record)
     if op == "delete":
         if time is None:
             raise bad(f"{where} time", "expected the time of the delete, got null")
@@ -77,14 +77,14 @@ def _update(where: str, record: Mapping[str, Any]) -> tuple[str, int, int, str, 
         raise bad(f"{where} expression", f"expected a string, got {short(expression)}")
     if expression and _SURROGATE.search(expression):
         raise bad(f"{where} expression", f"expected Unicode text, got {short(expression)}")
-    region = _region(where, record)
+    region = _parse_region(where, record)
     if not expression and isinstance(region, World):
         raise bad(where, "a query needs an expression or a region")
     box = region.boxes().astype("<f8").tobytes()
     return id_, _NO_TIME if time is None else time, _OPS[op], expression or "", box
 
 
-def _time(where: str, record: Mapping[str, Any]) -> int | None:
+def _parse_time(where: str, record: Mapping[str, Any]) -> int | None:
     value = next((record[n] for n in NAMES["time"] if record.get(n) not in (None, "")), None)
     if isinstance(value, datetime):
         value = round(value.replace(tzinfo=value.tzinfo or UTC).timestamp() * 1000)
@@ -95,7 +95,7 @@ def _time(where: str, record: Mapping[str, Any]) -> int | None:
     return found
 
 
-def _region(where: str, record: Mapping[str, Any]) -> Region:
+def _parse_region(where: str, record: Mapping[str, Any]) -> Region:
     region = record.get("region")
     if isinstance(region, str) and region.strip():
         try:
@@ -119,16 +119,16 @@ def _region(where: str, record: Mapping[str, Any]) -> Region:
 
 
 def standing(updates: Any) -> Any:
-    """QUERIES of a table of UPDATES in any order. An insert of an id that is live, and a
-    delete of one that is not, changes nothing."""
+    """Returns QUERIES of a table of UPDATES in any order. An insert of an id that is live, and a
+    delete of one that is not, change nothing."""
     rows = updates.sort_by([(name, "ascending") for name in ORDER])
     if not len(rows):
         return QUERIES.empty_table()
     id_, op = rows["id"].to_numpy(), rows["op"].to_numpy()
-    gone = op == DELETE
+    is_delete = op == DELETE
     later = np.r_[False, id_[1:] == id_[:-1]]
-    alive = later & ~np.r_[True, gone[:-1]]
-    starts, ends = ~gone & ~alive, gone & alive
+    alive = later & ~np.r_[True, is_delete[:-1]]
+    starts, ends = ~is_delete & ~alive, is_delete & alive
     turns = np.flatnonzero(starts | ends)
     begun = np.flatnonzero(starts[turns])
     ended = np.r_[ends[turns], False][begun + 1]

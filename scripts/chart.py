@@ -1,9 +1,9 @@
-"""The Helm chart: `python scripts/chart.py write` renews what is written from something else,
-`check` lints and renders it, and packages it into build/.
+"""Writes and checks the Helm chart. `python scripts/chart.py write` renews the files that are
+generated, `check` lints and renders the chart, and packages it into build/.
 
-values.schema.json is where values are described: values.yaml and the chart's README come from it.
+values.schema.json describes the values: values.yaml and the chart's README are generated from it.
 The alerts and the dashboard of files/ are those of `ps2stream dashboards`. What the value files
-of tests/helm/cases render to lies beside them.
+of tests/helm/cases render to is stored beside them.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ This page is written by scripts/chart.py from values.schema.json.
 
 
 def schema() -> dict[str, Any]:
-    """values.schema.json."""
+    """Returns values.schema.json."""
     found: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text("utf-8"))
     return found
 
 
 def leaves(of: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The path of each value that has a default."""
+    """Yields the path of each value that has a default."""
     for name, value in of["properties"].items():
         if "default" in value:
             yield (*path, name)
@@ -54,14 +54,14 @@ def leaves(of: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[
 
 
 def described(path: tuple[str, ...]) -> dict[str, Any]:
-    """What the schema says of a value."""
+    """Returns the description of a value in the schema."""
     found = schema()
     for name in path:
         found = found["properties"][name]
     return found
 
 
-def _lines(of: Mapping[str, Any], depth: int = 0) -> Iterator[str]:
+def _render_lines(of: Mapping[str, Any], depth: int = 0) -> Iterator[str]:
     pad = "  " * depth
     for name, value in of["properties"].items():
         if not depth:
@@ -72,10 +72,10 @@ def _lines(of: Mapping[str, Any], depth: int = 0) -> Iterator[str]:
             yield f"{pad}{name}: {json.dumps(value['default'])}"
         else:
             yield f"{pad}{name}:"
-            yield from _lines(value, depth + 1)
+            yield from _render_lines(value, depth + 1)
 
 
-def _row(path: tuple[str, ...]) -> str:
+def _render_row(path: tuple[str, ...]) -> str:
     found = described(path)
     return f"| `{'.'.join(path)}` | `{json.dumps(found['default'])}` | {found['description']} |\n"
 
@@ -83,7 +83,7 @@ def _row(path: tuple[str, ...]) -> str:
 def render(
     values: Mapping[str, Any], name: str = "ps2stream", namespace: str = NAMESPACE
 ) -> dict[str, str]:
-    """File of the chart -> what it renders to, of those that do. Raises HelmError."""
+    """Returns the rendered text of each file of the chart that is not empty. Raises HelmError."""
     with helm_python.Chart.load(CHART) as chart:
         chart.validate_schema(chart.merge_values(dict(values)))
         found = chart.render(dict(values), name=name, namespace=namespace, is_install=True)
@@ -91,14 +91,14 @@ def render(
 
 
 def values_of(case: Path) -> dict[str, Any]:
-    """What a value file holds."""
+    """Returns the content of a value file."""
     found: dict[str, Any] = yaml.safe_load(case.read_text("utf-8"))
     return found
 
 
 def golden(case: Path) -> str:
-    """What a value file renders to, without empty lines, and without monitoring.yaml, which
-    holds files that are written themselves."""
+    """Returns what a value file renders to, without empty lines, and without monitoring.yaml,
+    which holds files that are generated themselves."""
     out = ""
     for path, text in render(values_of(case)).items():
         if path != "templates/monitoring.yaml":
@@ -108,23 +108,23 @@ def golden(case: Path) -> str:
 
 
 def written() -> dict[Path, str]:
-    """Each file that is written from something else, and what it is to hold."""
+    """Returns each generated file with its content."""
     found = schema()
     return {
-        CHART / "values.yaml": HEAD + "\n".join(_lines(found)) + "\n",
-        CHART / "README.md": README + "".join(map(_row, leaves(found))),
+        CHART / "values.yaml": HEAD + "\n".join(_render_lines(found)) + "\n",
+        CHART / "README.md": README + "".join(map(_render_row, leaves(found))),
         CHART / "files" / "ps2stream.rules.yml": rules(),
         CHART / "files" / "ps2stream.json": json.dumps(dashboard(), indent=1) + "\n",
     }
 
 
 def goldens() -> dict[Path, str]:
-    """The same of what the value files render to."""
+    """Returns the golden file of each value file with its content."""
     return {case.with_name(case.name.replace("values", "golden")): golden(case) for case in CASES}
 
 
 def problems() -> list[str]:
-    """What Helm's linter has to say, warnings too."""
+    """Returns what Helm's linter reports, warnings included."""
     found: list[str] = []
     for case in CASES:
         report = helm_python.lint(CHART, values_of(case), strict=True, namespace=NAMESPACE)
@@ -138,7 +138,7 @@ def problems() -> list[str]:
 
 
 def main(what: str) -> int:
-    """The program."""
+    """Runs one of the two commands; returns the exit code."""
     if what == "write":
         for make in (written, goldens):
             for path, text in make().items():

@@ -1,4 +1,4 @@
-"""Write the --help of every command into docs/cli.md: python scripts/cli_docs.py"""
+"""Writes the --help of every command into docs/cli.md: python scripts/cli_docs.py"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BEGIN = "<!-- --help of every command, written by scripts/cli_docs.py -->\n"
 
 
 def commands(group: click.Command = main, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The arguments of every command, groups before their members."""
+    """Yields the arguments of every command, groups before their members."""
     yield path
     if isinstance(group, click.Group):
         context = click.Context(group)
@@ -26,7 +26,7 @@ def commands(group: click.Command = main, path: tuple[str, ...] = ()) -> Iterato
 
 
 def command_of(path: tuple[str, ...]) -> click.Command:
-    """The command of these arguments."""
+    """Returns the command of these arguments."""
     found: click.Command = main
     for name in path:
         assert isinstance(found, click.Group)
@@ -35,7 +35,7 @@ def command_of(path: tuple[str, ...]) -> click.Command:
 
 
 def help_of(path: tuple[str, ...]) -> str:
-    """What --help prints, 96 columns wide."""
+    """Returns the output of --help, 96 columns wide."""
     result = CliRunner().invoke(
         main, [*path, "--help"], terminal_width=96, prog_name="ps2stream", env={}
     )
@@ -44,7 +44,7 @@ def help_of(path: tuple[str, ...]) -> str:
 
 
 def reference() -> str:
-    """The generated part of docs/cli.md."""
+    """Returns the generated part of docs/cli.md."""
     parts = [BEGIN]
     for path in commands():
         name = " ".join(("ps2stream", *path))

@@ -1,7 +1,7 @@
-"""Draw the picture of docs/dashboard.md anew: python scripts/dashboard_pictures.py
+"""Takes the picture of docs/dashboard.md: python scripts/dashboard_pictures.py
 
-A service starts on Ray, a browser opens Ray's dashboard, gives the token as the page says, and
-goes to the actors. Posts are made up.
+A service starts on Ray, and a browser opens Ray's dashboard, enters the token as the page
+describes, and opens the table of actors. The posts are synthetic.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ WAIT_MS = 120_000
 
 
 def find_free_port() -> int:
-    """Returns a port of the loopback address that nobody listens at."""
+    """Returns a free port of the loopback address."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def enter_token(page: Page, token: str) -> None:
-    """Answers the dialog. Raises TimeoutError where there is none, or it stays."""
+    """Answers the dialog. Raises TimeoutError if there is none, or if it stays open."""
     page.wait_for_selector(DIALOG)
     page.fill(f"{DIALOG} input", token)
     page.click(f"{DIALOG} button:has-text('Submit')")
@@ -47,7 +47,7 @@ def take_actors(page: Page, base: str) -> None:
     """Takes a picture of the table of actors."""
     page.goto(f"{base}/#/actors")
     page.wait_for_selector("text=WorkerShell")
-    page.wait_for_timeout(5000)  # CPU and memory come later than the table
+    page.wait_for_timeout(5000)  # CPU and memory appear later than the table
     shown = Image.open(io.BytesIO(page.screenshot()))
     shown.save(IMAGES / "ray-actors.webp", quality=80, method=6)
 

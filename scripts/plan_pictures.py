@@ -1,8 +1,8 @@
-"""Draw plans into docs/images/plan-*.svg: python scripts/plan_pictures.py [POSTS.parquet]
+"""Draws plans into docs/images/plan-*.svg: python scripts/plan_pictures.py [POSTS.parquet]
 
 The plans are made from 40,000 of these posts (of synthetic ones without a file) and 20,000
-queries of the group Q3, for 16 workers, as the experiments make theirs: by the kd-tree, by
-Algorithm 1 (hybrid), and of the latter a cell that is divided by text, with what is around it.
+queries of the group Q3, for 16 workers, as in the experiments: by the kd-tree, and by Algorithm 1
+(hybrid), of which a cell that is divided by text is also drawn with its surroundings.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ Sides = tuple[float, float, float, float]
 
 
 def picture(plan: RoutingPlan, sides: Sides) -> str:
-    """The plan as SVG within west, south, east, north: leaves in their worker's colour, those
-    that are divided by text hatched with a second one's, the land's outlines above."""
+    """Returns the plan as SVG within west, south, east, north: leaves in their worker's colour,
+    those that are divided by text hatched in the colours of several, and the outlines of the land
+    above."""
     west, south, east, north = sides
     scale = WIDE / (east - west)
     up = 1.25 * scale  # a degree north is longer on the map than one east
@@ -62,7 +63,7 @@ def picture(plan: RoutingPlan, sides: Sides) -> str:
         colour = f"#{COLOURS[held[0]]}"
         if len(held) > 1:
             name = "-".join(map(str, held))
-            patterns.append(_hatching(name, held))
+            patterns.append(_draw_hatching(name, held))
             colour = f"url(#{name})"
         fills.append(f'<path fill="{colour}" d="{"".join(paths)}"/>')
     keys = "".join(
@@ -76,13 +77,13 @@ def picture(plan: RoutingPlan, sides: Sides) -> str:
         f'<clipPath id="map"><path d="M0 0H{WIDE}V{high}H0z"/></clipPath></defs>\n'
         f'<path fill="#fff" d="M0 0H{WIDE}V{legend}H0z"/>\n<g clip-path="url(#map)">\n'
         f'<g fill-opacity=".75" stroke="#fff" stroke-width=".6">\n{chr(10).join(fills)}\n</g>\n'
-        f'<path fill="none" stroke="#222" stroke-width="1.2" d="{_land(at, sides)}"/>\n</g>\n'
+        f'<path fill="none" stroke="#222" stroke-width="1.2" d="{_draw_land(at, sides)}"/>\n</g>\n'
         f'<text x="8" y="{high + 15}">worker</text>{keys}\n</svg>\n'
     )
 
 
-def _hatching(name: str, held: tuple[int, ...]) -> str:
-    """A stripe for each of the workers, at most four."""
+def _draw_hatching(name: str, held: tuple[int, ...]) -> str:
+    """Returns a pattern with a stripe for each of the workers, at most four."""
     shown = held[:4]
     stripes = "".join(
         f'<path fill="#{COLOURS[w]}" d="M{4 * i} 0h4v16h-4z"/>' for i, w in enumerate(shown)
@@ -93,7 +94,8 @@ def _hatching(name: str, held: tuple[int, ...]) -> str:
     )
 
 
-def _land(at: Any, sides: Sides) -> str:
+def _draw_land(at: Any, sides: Sides) -> str:
+    """Returns the path of the outlines of the land."""
     west, south, east, north = sides
     out = []
     for feature in json.loads(LAND.read_text())["features"]:
@@ -121,7 +123,7 @@ def _land(at: Any, sides: Sides) -> str:
 
 
 def around(plan: RoutingPlan) -> Sides:
-    """The first cell that is divided by text, in the middle of some degrees."""
+    """Returns the surroundings of the first cell that is divided by text."""
     divided = [isinstance(leaf, Text) for leaf in plan.leaves]
     cell = int(np.flatnonzero(np.array(divided)[plan.cells])[0])
     west, south, width, height = plan.grid.bounds(cell)

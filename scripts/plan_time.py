@@ -23,15 +23,16 @@ from ps2stream.protocol.frame import column_to_strings
 
 
 def write_sample(objects: int, queries: int, directory: Path) -> list[str]:
-    """The synthetic posts and Q1 queries of `bench`, seed 1; options that name the files."""
+    """Writes the synthetic posts and Q1 queries of `bench`, seed 1; returns options that name the
+    files."""
     load = make("synthetic", "q1", queries, 0, objects, 1, Analyzer(Analysis(salt=1)))
     lon, lat, off, text = load.posts
     posts = pa.table({"lon": lon, "lat": lat, "text": column_to_strings(off, text)})
     sides = zip(("lon_min", "lat_min", "lon_max", "lat_max"), load.interests.rect.T, strict=True)
     ids = [f"q{i}" for i in range(queries)]
-    asked = pa.table({"id": ids, "expression": load.expressions(), **dict(sides)})
+    query_table = pa.table({"id": ids, "expression": load.expressions(), **dict(sides)})
     options = []
-    for name, table in (("objects", posts), ("queries", asked)):
+    for name, table in (("objects", posts), ("queries", query_table)):
         path = str(directory / f"{name}.parquet")
         pq.write_table(table, path)
         options += [f"--{name}", path]
@@ -39,11 +40,11 @@ def write_sample(objects: int, queries: int, directory: Path) -> list[str]:
 
 
 def used(root: int) -> tuple[float, list[int]]:
-    """(seconds of CPU, bytes in memory of each) of this process and all below it, with the
-    CPU of those that ended; pages that several share count for each."""
+    """Returns (seconds of CPU, bytes in memory of each) of this process and all below it, with
+    the CPU of those that ended; pages that several share count for each."""
     fields = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it ended meanwhile
+        with suppress(OSError):  # the process ended meanwhile
             fields[int(stat.parent.name)] = stat.read_text().rpartition(")")[2].split()
     tree: set[int] = set()
     below = {root} & fields.keys()
@@ -56,13 +57,13 @@ def used(root: int) -> tuple[float, list[int]]:
 
 
 def main() -> int:
-    """Exit code of the plan."""
+    """Runs the plan; returns its exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--objects", type=int, default=1_000_000)
     parser.add_argument("--queries", type=int, default=200_000)
-    given, more = parser.parse_known_args()
+    arguments, more = parser.parse_known_args()
     with tempfile.TemporaryDirectory(prefix="ps2stream-plan-") as path:
-        sample = write_sample(given.objects, given.queries, Path(path))
+        sample = write_sample(arguments.objects, arguments.queries, Path(path))
         command = [sys.executable, "-m", "ps2stream", "plan", *sample]
         command += ["-o", f"{path}/plan.json", *more]
         began = time.perf_counter()

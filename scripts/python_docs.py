@@ -1,4 +1,4 @@
-"""Write the Python client's reference into docs/reference/python.md, from signatures and
+"""Writes the Python client's reference into docs/reference/python.md, from signatures and
 docstrings: python scripts/python_docs.py"""
 
 from __future__ import annotations
@@ -23,42 +23,44 @@ SHOWN = {
                 "Watched", "WatchedObject", "WatchedMatch"),
     "errors": (),
 }  # fmt: skip
-"""Modules and their classes, in this order; without names, all of them."""
+"""Modules and the classes of them to show, in this order; without names, all of them."""
 INNER = {"Rect", "Circle", "Polygon", "World", "Subscription", "AsyncSubscription"}
-"""Classes that others make, or whose methods are for the package alone."""
+"""Classes that other code makes, or whose methods only the package calls."""
 WIDTH = 92
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def reference() -> str:
-    """The generated part of docs/reference/python.md."""
+    """Returns the generated part of docs/reference/python.md."""
     parts = [BEGIN]
     for module, names in SHOWN.items():
         tree = ast.parse((ROOT / "ps2stream" / f"{module.replace('.', '/')}.py").read_text("utf-8"))
         found = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
         parts.append(f"\n## ps2stream.{module}\n")
         for name in names or found:
-            parts += _class(module, found[name])
+            parts += _render_class(module, found[name])
     return "".join(parts)
 
 
-def _class(module: str, node: ast.ClassDef) -> Iterator[str]:
-    yield f"\n### {node.name}\n{_code(_made(module, node))}{_prose(node)}"
+def _render_class(module: str, node: ast.ClassDef) -> Iterator[str]:
+    code = _render_code(_render_constructor(module, node))
+    yield f"\n### {node.name}\n{code}{_render_docstring(node)}"
     for method in node.body:
         if not isinstance(method, Function) or method.name.startswith("_"):
             continue
         if module == "space.regions" and method.name != "contains":
             continue  # shape, boxes, columns: the package's own
         anchor = f"{node.name}.{method.name}"
-        yield f"\n#### {anchor}\n{_code(_signature(method))}{_prose(method)}"
+        code = _render_code(_render_signature(method))
+        yield f"\n#### {anchor}\n{code}{_render_docstring(method)}"
 
 
-def _made(module: str, node: ast.ClassDef) -> str:
-    """How one is made, or what it has."""
+def _render_constructor(module: str, node: ast.ClassDef) -> str:
+    """Returns the constructor of a class, or its bases if it is an error."""
     if module == "errors":
         return f"class {node.name}({', '.join(ast.unparse(base) for base in node.bases)})"
     fields = [
-        _spaced(ast.unparse(item))
+        _space_defaults(ast.unparse(item))
         for item in node.body
         if isinstance(item, ast.AnnAssign)
         and not ast.unparse(item.target).startswith("_")
@@ -66,53 +68,53 @@ def _made(module: str, node: ast.ClassDef) -> str:
     ]
     init = next((f for f in node.body if isinstance(f, Function) and f.name == "__init__"), None)
     if init is None:
-        return _wrapped(node.name, fields, "")
-    return "" if node.name in INNER else _wrapped(node.name, _arguments(init), "")
+        return _wrap_items(node.name, fields, "")
+    return "" if node.name in INNER else _wrap_items(node.name, _list_arguments(init), "")
 
 
-def _signature(method: Function) -> str:
+def _render_signature(method: Function) -> str:
     kinds = {ast.unparse(decorator) for decorator in method.decorator_list}
     gives = f" -> {ast.unparse(method.returns)}" if method.returns is not None else ""
     gives = gives.replace("builtins.", "")
     if kinds & {"property", "cached_property"}:
         return f"{method.name}: {gives.removeprefix(' -> ')}"
     head = "async def " if isinstance(method, ast.AsyncFunctionDef) else "def "
-    return _wrapped(head + method.name, _arguments(method), gives)
+    return _wrap_items(head + method.name, _list_arguments(method), gives)
 
 
-def _arguments(method: Function) -> list[str]:
-    given = method.args
-    plain = given.posonlyargs + given.args
-    defaults = [None] * (len(plain) - len(given.defaults)) + list(given.defaults)
-    out = [_argument(a, value) for a, value in zip(plain, defaults, strict=True)][1:]
-    if given.kwonlyargs:
+def _list_arguments(method: Function) -> list[str]:
+    parameters = method.args
+    plain = parameters.posonlyargs + parameters.args
+    defaults = [None] * (len(plain) - len(parameters.defaults)) + list(parameters.defaults)
+    out = [_render_argument(a, value) for a, value in zip(plain, defaults, strict=True)][1:]
+    if parameters.kwonlyargs:
         out.append("*")
-        rest = zip(given.kwonlyargs, given.kw_defaults, strict=True)
-        out += [_argument(a, value) for a, value in rest]
+        rest = zip(parameters.kwonlyargs, parameters.kw_defaults, strict=True)
+        out += [_render_argument(a, value) for a, value in rest]
     return out
 
 
-def _argument(argument: ast.arg, default: ast.expr | None) -> str:
+def _render_argument(argument: ast.arg, default: ast.expr | None) -> str:
     text = ast.unparse(argument)
     return text if default is None else f"{text} = {ast.unparse(default)}"
 
 
-def _wrapped(head: str, items: list[str], tail: str) -> str:
+def _wrap_items(head: str, items: list[str], tail: str) -> str:
     line = f"{head}({', '.join(items)}){tail}"
     if len(line) <= WIDTH:
         return line
     return "\n".join((f"{head}(", *(f"    {item}," for item in items), f"){tail}"))
 
 
-def _spaced(text: str) -> str:
+def _space_defaults(text: str) -> str:
     return re.sub(r"(?<=[\w\]])=(?=\S)", " = ", text)
 
 
-def _code(text: str) -> str:
+def _render_code(text: str) -> str:
     return f"\n```python\n{text}\n```\n" if text else ""
 
 
-def _prose(node: ast.ClassDef | Function) -> str:
+def _render_docstring(node: ast.ClassDef | Function) -> str:
     text = ast.get_docstring(node)
     return f"\n{text}\n" if text else ""
 

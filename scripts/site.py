@@ -19,7 +19,7 @@ _LINK = re.compile(r"\[([^\]\n]*(?:\n[^\]\n]+)?)\]\((?!https?:)([^)#\s]+)(#[^)\s
 
 
 def on_config(config: Any) -> Any:
-    """Complete the navigation."""
+    """Completes the navigation."""
     (guides,) = (part[GUIDES] for part in config["nav"] if GUIDES in part)
     named = {page for entry in guides if isinstance(entry, dict) for page in entry.values()}
     there = sorted(f"howto/{path.name}" for path in (ROOT / "docs" / "howto").glob("*.md"))
@@ -28,7 +28,7 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the pages that lie beside docs/."""
+    """Adds the pages that are outside docs/."""
     from mkdocs.structure.files import File
 
     for source, page in PAGES.items():
@@ -37,30 +37,30 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Lead links to where their targets are on the site."""
+    """Points links to where their targets are on the site."""
     return relinked(markdown, page.file.src_uri)
 
 
 def relinked(markdown: str, uri: str) -> str:
-    """The page at `uri` with links to files of the checkout made links of the site. What the
-    site does not have, code and the like, keeps its words and loses its link; a link to what is
-    not there at all stays as it is, for the build to refuse."""
+    """Returns the page at `uri` with links to files of the checkout turned into links of the
+    site. A link to a file that the site does not have, such as code, keeps its words only; a link
+    whose target does not exist stays as it is, so that the build refuses it."""
     source = next((name for name, made in PAGES.items() if made == uri), None)
     folder = PurePosixPath(source or f"docs/{uri}").parent
 
     def relink(found: re.Match[str]) -> str:
         text, path, anchor = found[1], found[2], found[3] or ""
-        target = _normal(folder / path)
+        target = _normalise_path(folder / path)
         if target in PAGES:
-            return f"[{text}]({_from(uri, PAGES[target])}{anchor})"
+            return f"[{text}]({_make_relative(uri, PAGES[target])}{anchor})"
         if target.startswith("docs/"):
-            return f"[{text}]({_from(uri, target.removeprefix('docs/'))}{anchor})"
+            return f"[{text}]({_make_relative(uri, target.removeprefix('docs/'))}{anchor})"
         return text if (ROOT / target).exists() else found[0]
 
     return _LINK.sub(relink, markdown)
 
 
-def _normal(path: PurePosixPath) -> str:
+def _normalise_path(path: PurePosixPath) -> str:
     parts: list[str] = []
     for part in path.parts:
         if part == "..":
@@ -70,5 +70,5 @@ def _normal(path: PurePosixPath) -> str:
     return "/".join(parts)
 
 
-def _from(uri: str, target: str) -> str:
+def _make_relative(uri: str, target: str) -> str:
     return "../" * uri.count("/") + target

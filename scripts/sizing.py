@@ -1,7 +1,8 @@
-"""Memory and disk of a service by queries and posts: python scripts/sizing.py [QUERIES POSTS]
+"""Measures memory and disk of a service by queries and posts: python scripts/sizing.py [QUERIES
+POSTS]
 
 Starts a service of one actor per role on this machine, inserts queries, publishes durable posts
-that a session without a subscriber wants, and prints what each added as JSON. docs/operations.md
+that match a session without a subscriber, and prints what each added as JSON. docs/operations.md
 has the figures.
 """
 
@@ -29,7 +30,7 @@ ROOMY = 1 << 40
 
 
 def measure(service: Service, folder: Path, queries: int, posts: int) -> dict[str, Any]:
-    """Bytes of memory per query by actor, and of disk per query, post and match."""
+    """Returns bytes of memory per query by actor, and of disk per query, post and match."""
     world = make("synthetic", "q1", queries, 0, posts, 1, Analyzer(Analysis(salt=1)))
     texts = column_to_strings(world.posts.text_off, world.posts.text)
     lon, lat = world.posts.lon.tolist(), world.posts.lat.tolist()
@@ -66,7 +67,7 @@ def measure(service: Service, folder: Path, queries: int, posts: int) -> dict[st
 
 
 def wait_for_matches(service: Service) -> dict[str, Any]:
-    """The merger's counters once every post is matched."""
+    """Returns the merger's counters once every post is matched."""
     while True:
         found = service.status()
         if not found["dispatcher-0"]["in_flight"]:
@@ -75,7 +76,7 @@ def wait_for_matches(service: Service) -> dict[str, Any]:
 
 
 def disk(folder: Path) -> int:
-    """Bytes on disk of the data directory."""
+    """Returns the bytes on disk of the data directory."""
     return sum(path.stat().st_blocks * 512 for path in folder.rglob("*"))
 
 

@@ -1,10 +1,10 @@
-"""Runs the stages of `make test`, each whatever came of those before, and adds them up.
+"""Runs the stages of `make test`, each whatever the outcome of those before, and adds them up.
 
 python scripts/stages.py 'NAME: COMMAND' ...
 
-What pytest ran is counted by its JUnit report. A stage without one counts as one test, and so
-does a failure that no report has. The last line is `N passed, N failed, N skipped`; the exit code
-is 1 where anything failed.
+Tests that pytest ran are counted by its JUnit report. A stage without one counts as one test, and
+so does a failure that no report has. The last line is `N passed, N failed, N skipped`; the exit
+code is 1 if anything failed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from xml.etree import ElementTree as ET
 
 
 class StageResult(NamedTuple):
-    """What came of a stage; `names`: of the tests that failed."""
+    """The outcome of a stage; `names`: the tests that failed."""
 
     name: str
     passed: int
@@ -30,18 +30,18 @@ class StageResult(NamedTuple):
     seconds: float
 
     def counts(self) -> str:
-        """The numbers as the closing line has them."""
+        """Returns the numbers in the form of the closing line."""
         return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
 
 
 def say(line: str) -> None:
-    """Write a line at once, so that it stands before what the next stage writes."""
+    """Writes a line at once, so that it precedes the output of the next stage."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
 
 def run_stage(name: str, command: list[str], report: Path) -> StageResult:
-    """Run a stage to its end, its output as it comes."""
+    """Runs a stage to its end; its output is not held back."""
     say(f"== {name}")
     begun = time.monotonic()
     counted = "pytest" in command
@@ -56,7 +56,8 @@ def run_stage(name: str, command: list[str], report: Path) -> StageResult:
 
 
 def read_report(report: Path) -> tuple[int, tuple[str, ...], int]:
-    """(passed, names of what failed or could not be collected, skipped) of a JUnit report."""
+    """Returns (passed, names of tests that failed or could not be collected, skipped) of a JUnit
+    report."""
     if not report.is_file():
         return 0, (), 0
     passed, skipped = 0, 0
@@ -73,7 +74,7 @@ def read_report(report: Path) -> tuple[int, tuple[str, ...], int]:
 
 
 def main(*stages: str) -> int:
-    """Run all stages; the exit code."""
+    """Runs all stages; returns the exit code."""
     found = []
     with tempfile.TemporaryDirectory() as folder:
         for at, stage in enumerate(stages):

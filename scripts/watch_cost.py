@@ -1,7 +1,8 @@
-"""What watching costs a dispatcher and a merger, in CPU time: python scripts/watch_cost.py
+"""Measures what watching costs a dispatcher and a merger, in CPU time: python
+scripts/watch_cost.py
 
 A second of stream is 200 batches of 1,024 objects, each of which one of a million queries
-matches; what else is done with them is left out.
+matches; no other work on them is included.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ TERMS = (np.arange(ROWS + 1), np.zeros(ROWS, np.uint64))
 OBJECTS = ObjectRows(*IDS, *WHERE, *TEXTS, *TERMS)
 
 
-def pairs() -> Matched:
-    """Those of one batch."""
+def make_matches() -> Matched:
+    """Returns the matches of one batch."""
     handle = np.random.default_rng(1).integers(1, QUERIES + 1, ROWS)
     index = np.arange(ROWS, dtype=np.uint32)
     sessions = np.arange(SESSIONS)
@@ -39,14 +40,14 @@ def pairs() -> Matched:
     return Matched(0, 0, ROWS, 1, 0, *columns, *IDS, *WHERE, *TEXTS)
 
 
-def milliseconds(names: Names, record: Matched, watched: bool) -> dict[str, float]:
-    """CPU ms of a second of stream."""
+def measure_ms(names: Names, record: Matched, watched: bool) -> dict[str, float]:
+    """Returns the CPU ms for a second of stream."""
     sent: list[Send] = []
-    told: list[Glimpse] = []
+    glimpses: list[Glimpse] = []
     dispatcher = Watchers(0, 1, sent.extend, time.monotonic)
     merger = Watched(lambda: names)
     if watched:
-        dispatcher.add(Watcher("", told.append))
+        dispatcher.add(Watcher("", glimpses.append))
     spent = dict.fromkeys(("dispatcher", "merger", "stream"), 0.0)
     batches = [(at, Completed(0, np.array([at]))) for at in range(0, BATCHES * ROWS, ROWS)]
     each = BATCHES // TICKS_PER_S
@@ -67,9 +68,9 @@ def milliseconds(names: Names, record: Matched, watched: bool) -> dict[str, floa
             dispatcher.on(send.frame)
         dispatcher.tick()
         ticked = time.process_time()
-        for glimpse in told:
+        for glimpse in glimpses:
             _encoded(glimpse, 0)
-        told.clear()
+        glimpses.clear()
         spent["dispatcher"] += dispatched - begun + ticked - merged
         spent["merger"] += merged - dispatched
         spent["stream"] += time.process_time() - ticked
@@ -79,9 +80,9 @@ def milliseconds(names: Names, record: Matched, watched: bool) -> dict[str, floa
 if __name__ == "__main__":
     names = Names()
     names.add(np.arange(1, QUERIES + 1), *strings_to_column(f"q{i}" for i in range(1, QUERIES + 1)))
-    record = pairs()
-    milliseconds(names, record, watched=True)  # compiles
+    record = make_matches()
+    measure_ms(names, record, watched=True)  # compiles
     for watched in (False, True):
-        found = milliseconds(names, record, watched)
+        found = measure_ms(names, record, watched)
         shown = ", ".join(f"{name} {ms} ms" for name, ms in found.items())
         print(f"{'watched' if watched else 'not watched'}: {shown} a second")  # noqa: T201

@@ -1,1 +1,1 @@
-"""Live adjustment: which parts of cells go to which worker (algorithms.md 1.8, 1.9)."""
+"""Local load adjustment: which units migrate to which worker (algorithms.md 1.8, 1.9)."""

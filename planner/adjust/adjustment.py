@@ -1,8 +1,8 @@
-"""An adjustment: which parts of cells go from one worker to another, as a value.
+"""An adjustment: which parts of cells migrate from one worker to another, as a value.
 
-A move takes a part, all that `source` owns of a cell; or, where it lists terms, these of it:
-the cell is split. A part that comes to a worker who owns another part of the cell is merged
-with it. All moves are meant at once: each names a part as the base plan has it.
+A move takes a part, that is all that `source` owns of a cell, or only the terms that it lists,
+which splits the cell. A part that reaches a worker who already owns another part of the cell is
+merged with it. All moves apply at once: each names a part as the base plan has it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,12 @@ MoveKind = Literal["move", "split", "merge"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Move:
-    """cell: of the base level; terms: None for the whole part; bytes: what its queries take
-    (S_g); load: what it brings the target, microseconds of a period; of a merge in Phase II
-    at most: objects of both parts are counted twice."""
+    """A part of a cell, or some terms of it, that migrates from `source` to `target`.
+
+    cell: a cell of the base level. terms: None for the whole part. bytes: the size of its queries
+    (S_g). load: the load that it adds to the target, in microseconds of a period; for a merge in
+    Phase II an upper bound, because objects of both parts are counted twice.
+    """
 
     cell: int
     source: int
@@ -36,9 +39,12 @@ class Move:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Adjustment:
-    """base_version: of the plan that it changes; before, after: the measured and the
-    predicted load of each worker, microseconds of a period; taus: the load that Phase II was
-    to move, once for each pair of workers that it came to."""
+    """The moves that bring a plan nearer to balance, and the loads that they lead to.
+
+    base_version: the version of the plan that it changes. before, after: the measured and the
+    predicted load of each worker, in microseconds of a period. taus: the load that Phase II was
+    to move, one value for each pair of workers that reached Phase II.
+    """
 
     base_version: int
     moves: tuple[Move, ...]
@@ -48,27 +54,27 @@ class Adjustment:
 
     @property
     def bytes(self) -> int:
-        """What moves."""
+        """The size of the queries of all moves, in bytes."""
         return sum(move.bytes for move in self.moves)
 
     @property
     def balance_before(self) -> float:
-        """L_max / L_min as measured; infinite where a worker has nothing to do."""
+        """The measured L_max / L_min; infinite where a worker has no load."""
         return balance(np.array(self.before))
 
     @property
     def balance_after(self) -> float:
-        """As predicted. Above sigma where no set of units could be found: some unit is too
-        hot for one worker, or what could move is too light."""
+        """The predicted L_max / L_min. It stays above sigma where no set of units could be found:
+        some unit is too hot for one worker, or what could migrate is too light."""
         return balance(np.array(self.after))
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """Returns the adjustment as JSON-ready data."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Adjustment:
-        """The inverse. Raises PlanError."""
+        """Builds an adjustment from what `to_dict` returned. Raises PlanError for other data."""
         try:
             moves = tuple(
                 Move(**{**move, "terms": None if move["terms"] is None else tuple(move["terms"])})

@@ -1,4 +1,4 @@
-"""The algorithms of Minimum Cost Migration by name."""
+"""The algorithms for Minimum Cost Migration, by name."""
 
 from __future__ import annotations
 

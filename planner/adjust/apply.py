@@ -1,9 +1,10 @@
 """The plan after an adjustment: H1 differs for the moved parts and for nothing else.
 
-A leaf is taken as (base, to, terms): what `Moved` says, with nothing moved in other leaves.
-A move changes `to` or `terms`; then what says nothing new is dropped. So a cell of which all
-has come to one worker is in that worker's space leaf again, and leaves that nothing stands
-on go: the plan is as large as what is moved out of place, not as its history.
+A leaf is read as (base, to, terms), the fields of `Moved`; in leaves of other kinds nothing has
+moved. A move changes `to` or `terms`, and entries that repeat what the base says are dropped. A
+cell that belongs to one worker as a whole therefore returns to that worker's space leaf, and
+leaves that no cell uses are removed: the plan grows with the number of parts that are away from
+their base, not with its history.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ from ps2stream.routing.plan import RoutingPlan, hash_units
 
 
 def apply(plan: RoutingPlan, adjustment: Adjustment, version: int | None = None) -> RoutingPlan:
-    """The plan with all moves made, derived from `plan`; version: by default the next.
+    """Returns the plan after all moves, derived from `plan`. version: by default the next one.
 
-    Raises PlanError where the adjustment is for another version, names a cell, worker or
-    part that is not there, or moves a part twice."""
+    Raises PlanError if the adjustment is for another version, names a cell, worker or part that
+    does not exist, or moves a part twice.
+    """
     if adjustment.base_version != plan.version:
         raise PlanError(
             f"adjustment: made for plan version {adjustment.base_version}; "
@@ -35,7 +37,7 @@ def apply(plan: RoutingPlan, adjustment: Adjustment, version: int | None = None)
     for move in adjustment.moves:
         by_cell.setdefault(move.cell, []).append(move)
     held = holders(plan.leaves)
-    _check(plan, held, by_cell)
+    _check_moves(plan, held, by_cell)
     leaves, cells = _Leaves(plan.leaves, held), plan.cells.copy()
     for cell, moves in by_cell.items():
         cells[cell] = leaves.after(int(cells[cell]), moves)
@@ -50,9 +52,10 @@ def apply(plan: RoutingPlan, adjustment: Adjustment, version: int | None = None)
     )
 
 
-def _check(
+def _check_moves(
     plan: RoutingPlan, held: Sequence[tuple[int, ...]], by_cell: dict[int, list[Move]]
 ) -> None:
+    """Raises PlanError for a move that the plan does not allow."""
     split = [m for moves in by_cell.values() for m in moves if m.terms is not None]
     h1 = plan.compile(analyzer := Analyzer(plan.analysis)) if split else None
     for cell, moves in by_cell.items():
@@ -79,16 +82,16 @@ def _check(
 
 
 class _Leaves:
-    """The leaves of a plan, and those that moves add."""
+    """The leaves of a plan, together with those that moves add."""
 
     def __init__(self, leaves: Sequence[Leaf], held: Sequence[tuple[int, ...]]) -> None:
         self.all = list(leaves)
         self._held = held
         self._space = {f.worker: n for n, f in enumerate(self.all) if isinstance(f, Space)}
-        self._moved = {_key(f): n for n, f in enumerate(self.all) if isinstance(f, Moved)}
+        self._moved = {_make_leaf_key(f): n for n, f in enumerate(self.all) if isinstance(f, Moved)}
 
     def after(self, number: int, moves: list[Move]) -> int:
-        """The number of the leaf of a cell that was in leaf `number`."""
+        """Returns the leaf, by number, that a cell of leaf `number` has after the moves."""
         leaf = self.all[number]
         old = leaf if isinstance(leaf, Moved) else Moved(number)
         new = {move.source: move.target for move in moves if move.terms is None}
@@ -98,14 +101,14 @@ class _Leaves:
         terms |= {term: move.target for move in moves for term in move.terms or ()}
         base = old.base
         if len(owners := set(to.values())) == 1:
-            base = self._space_of(owners.pop())
+            base = self._find_space_leaf(owners.pop())
             to = {}
         to = {w: now for w, now in sorted(to.items()) if w != now}
-        terms = {t: w for t, w in sorted(terms.items()) if self._owner(base, to, t) != w}
-        return self._number_of(Moved(base, to, terms)) if to or terms else base
+        terms = {t: w for t, w in sorted(terms.items()) if self._find_owner(base, to, t) != w}
+        return self._find_moved_leaf(Moved(base, to, terms)) if to or terms else base
 
-    def _owner(self, base: int, to: dict[int, int], term: str) -> int | None:
-        """Who owns a term that is not listed; None where that is left to the hash."""
+    def _find_owner(self, base: int, to: dict[int, int], term: str) -> int | None:
+        """Returns the owner of a term that is not listed; None if a hash decides."""
         leaf = self.all[base]
         if isinstance(leaf, Text) and term in leaf.terms:
             return to.get(leaf.terms[term], leaf.terms[term])
@@ -115,32 +118,32 @@ class _Leaves:
         owners = {to.get(w, w) for w in leaf.workers}
         return owners.pop() if len(owners) == 1 else None
 
-    def _space_of(self, worker: int) -> int:
+    def _find_space_leaf(self, worker: int) -> int:
         if worker not in self._space:
             self._space[worker] = len(self.all)
             self.all.append(Space(worker))
         return self._space[worker]
 
-    def _number_of(self, leaf: Moved) -> int:
-        if (key := _key(leaf)) not in self._moved:
+    def _find_moved_leaf(self, leaf: Moved) -> int:
+        if (key := _make_leaf_key(leaf)) not in self._moved:
             self._moved[key] = len(self.all)
             self.all.append(leaf)
         return self._moved[key]
 
 
-def _key(leaf: Moved) -> tuple[object, ...]:
+def _make_leaf_key(leaf: Moved) -> tuple[object, ...]:
     return leaf.base, tuple(sorted(leaf.to.items())), tuple(sorted(leaf.terms.items()))
 
 
 def used(leaves: list[Leaf], cells: U32) -> tuple[list[Leaf], U32]:
-    """Without the leaves that no cell is in and none stands on."""
-    used = np.zeros(len(leaves), np.bool_)
-    used[cells] = True
-    for number in np.flatnonzero(used).tolist():
+    """Drops the leaves that no cell uses and no other leaf is based on, and renumbers the cells."""
+    is_used = np.zeros(len(leaves), np.bool_)
+    is_used[cells] = True
+    for number in np.flatnonzero(is_used).tolist():
         if isinstance(leaf := leaves[number], Moved):
-            used[leaf.base] = True
-    now = np.cumsum(used) - 1
-    kept = [leaves[number] for number in np.flatnonzero(used).tolist()]
+            is_used[leaf.base] = True
+    now = np.cumsum(is_used) - 1
+    kept = [leaves[number] for number in np.flatnonzero(is_used).tolist()]
     kept = [
         dataclasses.replace(f, base=int(now[f.base])) if isinstance(f, Moved) else f for f in kept
     ]

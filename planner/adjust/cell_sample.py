@@ -1,4 +1,4 @@
-"""What the dispatchers' samples of a few hot cells say, as the planner's statistics."""
+"""The planner's statistics of a few hot cells, made from the dispatchers' samples of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ps2stream.language.analyzer import Analyzer
 from ps2stream.planner.counting import POSTINGS, find
 from ps2stream.planner.hits import Hits
 from ps2stream.planner.recent import copies
-from ps2stream.planner.sample import assemble, ordered, posts, units_of
+from ps2stream.planner.sample import build_sample, ordered, posts, units_of
 from ps2stream.planner.statistics import CellTable, Statistics
 from ps2stream.protocol.frame import column_to_strings
 from ps2stream.protocol.messages.loads import SampleReport
@@ -19,15 +19,18 @@ from ps2stream.routing.plan import TOP_TERM, hash_units
 from ps2stream.space.grid import Grid
 
 CellStatistics = Statistics
-"""The statistics of the cells that were asked about."""
+"""The statistics of the cells that were requested."""
 
 
 def statistics(
     reports: Sequence[SampleReport], grid: Grid, analyzer: Analyzer, seed: int = 0
 ) -> CellStatistics | None:
-    """The objects that several dispatchers told of in the time that all of them cover, each
-    dispatcher's in proportion to what it accepted; and the queries under the terms that these
-    have. Terms that none of them has are not known by name. None where nothing is left."""
+    """Returns the statistics of the sampled cells, or None if no object or no posting is left.
+
+    They hold the objects that several dispatchers reported in the period that all of them cover,
+    each dispatcher's in proportion to what it accepted, and the queries under the terms of these
+    objects. Terms that no sampled object has are not known by name and are left out.
+    """
     since = max(report.since for report in reports)
     lon, lat, weight, accepted = (
         np.concatenate([getattr(r, name) for r in reports])
@@ -36,27 +39,27 @@ def statistics(
     text = [t for r in reports for t in column_to_strings(r.text_off, r.text)]
     rows = np.flatnonzero(accepted >= since)
     rows = np.repeat(rows, copies(weight[rows], seed))
-    told = [text[row] for row in rows.tolist()]
-    # Lines are apart, so that the tokens of the whole are those of its lines.
-    words = [TOP_TERM, *analyzer.tokens("\n".join(told))]
+    texts = [text[row] for row in rows.tolist()]
+    # Tokens do not cross line ends, so the joined text has exactly the tokens of its lines.
+    words = [TOP_TERM, *analyzer.tokens("\n".join(texts))]
     hashes = hash_units(analyzer, words)
     order = np.argsort(hashes)
     cell, term, queries = (
         np.concatenate([getattr(r, name) for r in reports]) for name in ("cell", "term", "queries")
     )
     at, known = find(hashes[order], term)
-    # All dispatchers know all queries; one may be a moment ahead.
+    # Every dispatcher counts all queries, so one report is enough; one may be slightly newer.
     count: dict[tuple[int, str], int] = {}
     for unit in np.flatnonzero(known).tolist():
         count[int(cell[unit]), words[order[at[unit]]]] = int(queries[unit])
-    if not told or not count:
+    if not texts or not count:
         return None
     none = np.zeros(len(count), np.int64)
     columns = [*map(list, zip(*count, strict=True)), list(count.values()), none, none]
     postings = ordered(pa.table(columns, schema=POSTINGS))
     hits = Hits(units_of(postings, analyzer), analyzer, grid)
-    hits.add(posts(lon[rows], lat[rows], told))
+    hits.add(posts(lon[rows], lat[rows], texts))
     held = np.flatnonzero(hits.cells)
     cells = CellTable(held, hits.cells[held].astype(np.float64))
     numbers = {"live": 0, "inserts": 0, "deletes": 0}
-    return assemble(grid, {}, numbers, postings, cells, hits.units, hits.signatures()).stats
+    return build_sample(grid, {}, numbers, postings, cells, hits.units, hits.signatures()).stats

@@ -1,16 +1,17 @@
 """Local load adjustment as one pure function (algorithms.md 1.8).
 
 When the most loaded worker has more than sigma times the load of the least loaded one, parts
-go from the one to the other: first what lowers the total load (Phase I), then, if sigma is
-still exceeded, units of half the gap for the fewest bytes (Phase II). Where several pairs are
-allowed, the two extremes of the loads predicted so far are the next pair; no part moves twice.
+migrate from the first to the second: first those that lower the total load (Phase I), then, if
+sigma is still exceeded, units that make up half the gap for the fewest bytes (Phase II). If
+several pairs are allowed, the next pair is the two extremes of the loads predicted so far. No
+part moves twice.
 
-By Definition 3 a split lowers the total load of nearly every cell. By the checks that an
-index with a list a term really makes it lowers none (1.11), and is worth its copies only for
-a part that is too hot to move whole: under the load by cells no other is split.
+By Definition 3 a split lowers the total load of nearly every cell. Counted by the checks that an
+index with one list per term really makes, it lowers none (1.11), and it is worth its copies only
+for a part that is too hot to move whole: under the load by cells no other part is split.
 
-Moved load of 2 tau would only exchange the two workers, period after period. So a pair is
-left as it is unless the slower of the two gains `GAIN` of the gap.
+A move of 2 tau would only exchange the two workers, period after period. Therefore a pair is left
+as it is unless the slower of the two gains `GAIN` of the gap.
 """
 
 from __future__ import annotations
@@ -34,9 +35,13 @@ from ps2stream.routing.plan import RoutingPlan
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rules:
-    """sigma: the balance that is wanted; load: "cells", so that only parts that are too hot
-    to move are split, or "definition1": all; algorithm: of SELECTIONS; hottest: p, the parts
-    that Phase I looks at; pairs: of workers that may be adjusted at once; seed: of `ra`."""
+    """The settings of local load adjustment.
+
+    sigma: the balance to reach. load: "cells" splits only parts that are too hot to move,
+    "definition1" may split all. algorithm: a name in SELECTIONS. hottest: p, the number of parts
+    that Phase I examines. pairs: the pairs of workers that may be adjusted at once. seed: the
+    seed of `ra`.
+    """
 
     costs: Costs = dataclasses.field(default_factory=Costs)
     load: Kind = "cells"
@@ -50,13 +55,15 @@ class Rules:
 def decide(
     units: Units, plan: RoutingPlan, rules: Rules, stats: Statistics | None = None
 ) -> Adjustment:
-    """The adjustment that this plan needs, without moves where it is balanced or nothing
-    helps; its `balance_after` tells these apart. stats: a recent sample on the plan's grid,
-    of any size, whose terms Phase I divides; without it there is no Phase I.
+    """Returns the adjustment that this plan needs. It has no moves if the plan is balanced or
+    nothing helps; its `balance_after` tells these cases apart. stats: a recent sample on the
+    plan's grid, of any size, whose terms Phase I divides; without it Phase I is skipped.
 
-    Parts that the plan does not give to the worker who reports them (it serves the last
-    objects of an earlier plan) count as load and stay. Equal arguments, equal adjustment.
-    Raises ValueError for a worker that the plan does not have, and for foreign stats."""
+    Parts that the plan does not give to the worker who reports them, because it still serves the
+    last objects of an earlier plan, count as load and stay. Equal arguments give equal
+    adjustments. Raises ValueError for a worker that the plan does not have, and for statistics of
+    another grid.
+    """
     if len(units) and not 0 <= units.worker.min() <= units.worker.max() < plan.workers:
         raise ValueError(f"the loads name worker {units.worker.max()} of {plan.workers}")
     work = _Work(units, plan, rules, stats)
@@ -73,8 +80,9 @@ def decide(
 
 
 def divisible(units: Units, plan: RoutingPlan, rules: Rules) -> U32:
-    """The cells that Phase I would look into, uint32[c] ascending: of these `decide` wants
-    statistics. None where the plan is balanced or what is too much can move whole."""
+    """Returns the cells that Phase I would examine, uint32[c] ascending: those for which `decide`
+    needs statistics. It returns none if the plan is balanced or if what is too much can move
+    whole."""
     work = _Work(units, plan, rules, None)
     found: set[int] = set()
     if balance(work.loads) > rules.sigma:
@@ -90,8 +98,12 @@ def divisible(units: Units, plan: RoutingPlan, rules: Rules) -> U32:
 
 
 class _Work:
-    """loads: of each worker, predicted with the moves so far; free: parts that may move; held:
-    what workers a leaf can give terms to, bool[leaves, workers]; leaf: of each part."""
+    """The state of one decision.
+
+    loads: the load of each worker, predicted with the moves so far. free: the parts that may
+    still move. held: which workers a leaf can give terms to, bool[leaves, workers]. leaf: the
+    leaf of each part.
+    """
 
     def __init__(
         self, units: Units, plan: RoutingPlan, rules: Rules, stats: Statistics | None
@@ -112,7 +124,7 @@ class _Work:
         self.phase_one: PhaseOne | None = None
 
     def adjust(self, seed: int) -> bool:
-        """One pair of workers; whether anything moves."""
+        """Adjusts one pair of workers; returns whether anything moves."""
         source, target = int(np.argmax(self.loads)), int(np.argmin(self.loads))
         before = len(self.moves)
         if self.phase_one is None and self.stats is not None:
@@ -121,22 +133,22 @@ class _Work:
             for unit in self.hottest(source):
                 if balance(self.loads) <= self.rules.sigma:
                     break
-                self._change(self.phase_one, unit, target)
+                self._split_or_merge(self.phase_one, unit, target)
         if balance(self.loads) > self.rules.sigma and self.loads[source] > self.loads[target]:
-            self._migrate(source, target, seed)
+            self._migrate_units(source, target, seed)
         return len(self.moves) > before
 
     def hottest(self, worker: int) -> list[int]:
-        """The parts that Phase I looks at."""
-        mine = self._free_of(worker)
+        """Returns the parts of a worker that Phase I examines, hottest first."""
+        mine = self._find_free_parts(worker)
         order = np.argsort(-self.load[mine], kind="stable")
         return list(map(int, mine[order[: self.rules.hottest]]))
 
-    def _free_of(self, worker: int) -> I64:
+    def _find_free_parts(self, worker: int) -> I64:
         return np.flatnonzero(self.free & (self.units.worker == worker) & (self.load > 0))
 
-    def _change(self, phase_one: PhaseOne, unit: int, target: int) -> None:
-        """Split or merge a part, if that pays."""
+    def _split_or_merge(self, phase_one: PhaseOne, unit: int, target: int) -> None:
+        """Splits or merges a part if that pays."""
         other, change = self.other(unit, target), None
         if other is not None:
             change = phase_one.merge(unit, other, self.loads)
@@ -148,7 +160,7 @@ class _Work:
             self.free[[unit] if other is None else [unit, other]] = False
 
     def other(self, unit: int, target: int) -> int | None:
-        """The part of the same cell that the target has."""
+        """Returns the part of the same cell that the target owns, or None."""
         if not self.held[self.leaf[unit], target]:
             return None
         units = self.units
@@ -156,18 +168,18 @@ class _Work:
         return int(np.argmax(same)) if same.any() else None
 
     def too_hot(self, unit: int, target: int) -> bool:
-        """Whether moving it whole would only exchange the two workers; by Definition 1 a part
-        is split at any rate, unless its cell is divided between them already."""
+        """Returns whether moving the part whole would only exchange the two workers. By
+        Definition 1 a part is always split, unless its cell is already divided between them."""
         if self.rules.load == "definition1" and not self.held[self.leaf[unit], target]:
             return True
         gap = self.loads[self.units.worker[unit]] - self.loads[target]
         return bool(self.load[unit] > (1 - GAIN) * gap)
 
-    def _migrate(self, source: int, target: int, seed: int) -> None:
-        """Phase II: units of half the gap, for the fewest bytes."""
+    def _migrate_units(self, source: int, target: int, seed: int) -> None:
+        """Moves units that make up half the gap, for the fewest bytes (Phase II)."""
         tau = float(self.loads[source] - self.loads[target]) / 2
         self.taus.append(tau)
-        mine, most = self._free_of(source), (1 - GAIN) * 2 * tau
+        mine, most = self._find_free_parts(source), (1 - GAIN) * 2 * tau
         mine = mine[self.load[mine] <= most]
         load, size = self.load[mine], self.units.bytes[mine]
         chosen = select(SELECTIONS[self.rules.algorithm], load, size, tau, seed)

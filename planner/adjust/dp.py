@@ -1,11 +1,11 @@
 """DP, the exact algorithm: the most load for every total size (algorithms.md 1.8).
 
-B(i, j) is the most load that units 1..i bring in a total size of at most j; the smallest j
-with B(n, j) >= tau is the answer, and the cost of GR bounds j. Time and memory are units
-times sizes, so sizes are counted in quanta: of one byte, or of their common divisor, where
-the table is small enough, else of as many bytes as it takes, rounded up. Then the answer is
-at most a quantum per chosen unit above the optimum, and never above GR. Of so many units that
-no quantum will do, GR's answer is taken.
+B(i, j) is the most load that units 1..i contribute in a total size of at most j; the smallest j
+with B(n, j) >= tau is the answer, and the cost of GR bounds j. Time and memory are units times
+sizes, so sizes are counted in quanta: of one byte, or of the sizes' common divisor, if the table
+is small enough, else of as many bytes as it takes, rounded up. The answer is then at most one
+quantum per chosen unit above the optimum, and never above GR. If there are too many units for any
+quantum, GR's answer is taken.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ps2stream.planner.adjust.gr import gr
 from ps2stream.protocol.frame import F64, I64
 
 TABLE = 1 << 26
-"""Entries of the table, a byte each, give or take one a unit and chosen unit: 64 MiB, 0.2 s."""
+"""The limit of the table's entries, one byte each, but for one per unit: 64 MiB, 0.2 s."""
 
 
 def dp(load: F64, size: I64, tau: float, seed: int) -> I64:
-    """See Selection."""
+    """Chooses units by dynamic programming; see Selection."""
     greedy = gr(load, size, tau, seed)
     common = max(int(np.gcd.reduce(size)), 1)
     quantum = common * max(1, -(-int(size[greedy].sum()) // common * len(load) // TABLE))
@@ -30,18 +30,18 @@ def dp(load: F64, size: I64, tau: float, seed: int) -> I64:
     bound = int(quanta[greedy].sum())
     if bound * len(load) > 2 * TABLE:
         return greedy
-    # What is larger than the bound alone is in no better set.
+    # A unit that alone exceeds the bound is in no better set.
     offered = np.flatnonzero(quanta <= bound)
     taken = np.zeros((len(offered), bound + 1), np.bool_)
-    found = offered[_best(load[offered], quanta[offered], tau, taken)]
+    found = offered[_fill_table(load[offered], quanta[offered], tau, taken)]
     better = len(found) and size[found].sum() < size[greedy].sum()
     return found if better else greedy
 
 
 @njit(cache=True, nogil=True)
-def _best(load: F64, size: I64, tau: float, taken: NDArray[np.bool_]) -> I64:
-    """The units of the smallest total size that reach tau, none where none do: rounding may
-    put their sums on the other side of it."""
+def _fill_table(load: F64, size: I64, tau: float, taken: NDArray[np.bool_]) -> I64:
+    """Returns the units of the smallest total size that reach tau. It returns none if no set
+    does: rounding may put their sums on the other side of tau."""
     n, sizes = taken.shape
     most = np.zeros(sizes)
     for i in range(n):

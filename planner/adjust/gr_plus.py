@@ -1,9 +1,9 @@
-"""GR+: GR from every start; what a candidate can spare or exchange is let go.
+"""GR+: GR from every start, after which a candidate drops or exchanges what it can.
 
-GR fails where a large unit that the optimum holds comes late in its order, behind units that
-fill up the way to tau. Here every unit is in turn taken first, and GR fills up the rest; each
-candidate then drops what it does not need, largest first, and the best of them changes one
-unit for a smaller one outside as long as that saves bytes.
+GR fails if a large unit of the optimum comes late in its order, behind units that fill up the way
+to tau. Here every unit is taken first in turn, and GR fills up the rest. Each candidate then
+drops what it does not need, largest first, and the best one exchanges one of its units for a
+smaller one outside as long as that saves bytes.
 """
 
 from __future__ import annotations
@@ -16,22 +16,24 @@ from ps2stream.planner.adjust.selection import by_size, without_spare
 from ps2stream.protocol.frame import F64, I64
 
 WORK = 1 << 26
-"""Starts times units, some 0.1 s; of more units than its root, the cheapest are starts."""
+"""The limit of starts times units, some 0.1 s; with more units than its square root, only the
+cheapest ones are starts."""
 
 
 def gr_plus(load: F64, size: I64, tau: float, seed: int) -> I64:
-    """Never more bytes than GR; see Selection."""
+    """Chooses units for never more bytes than GR; see Selection."""
     order = cheapest(load, size)
     largest = by_size(np.arange(len(order)), load[order], size[order])
     starts = min(len(order), max(WORK // len(order), 1))
-    found = order[_from_each(load[order], size[order], tau, largest, starts)]
+    found = order[_run_from_each(load[order], size[order], tau, largest, starts)]
     candidates = (gr(load, size, tau, seed), found) if len(found) else (gr(load, size, tau, seed),)
     spared = [without_spare(load, size, chosen, tau) for chosen in candidates]
-    return _exchanged(load, size, min(spared, key=lambda c: int(size[c].sum())), tau)
+    return _exchange_units(load, size, min(spared, key=lambda c: int(size[c].sum())), tau)
 
 
-def _exchanged(load: F64, size: I64, chosen: I64, tau: float) -> I64:
-    """One unit for one outside, the change that saves most first, until none saves bytes."""
+def _exchange_units(load: F64, size: I64, chosen: I64, tau: float) -> I64:
+    """Exchanges one unit for one outside, the change that saves most first, until none saves
+    bytes."""
     held = np.zeros(len(load), np.bool_)
     held[chosen] = True
     while True:
@@ -51,9 +53,9 @@ def _exchanged(load: F64, size: I64, chosen: I64, tau: float) -> I64:
 
 
 @njit(cache=True, nogil=True)
-def _from_each(load: F64, size: I64, tau: float, largest: I64, starts: int) -> I64:
-    """The best of GR with each of the first units taken before all others, without what it
-    can spare; largest: all units by descending size."""
+def _run_from_each(load: F64, size: I64, tau: float, largest: I64, starts: int) -> I64:
+    """Returns the best candidate of GR with each of the first `starts` units taken before all
+    others, without the units that it can spare. largest: all units by descending size."""
     n = len(load)
     held = np.zeros(n, np.bool_)
     answer = held.copy()

@@ -1,10 +1,10 @@
 """Phase I: hot cells split by text, and parts of a cell merged (algorithms.md 1.8).
 
-Both need to know which terms a cell's load comes from, and so a sample with terms; cells that
-it does not know are left to Phase II. Terms are divided as the planner divides a node
-(planner/split.py), also those of a part that was split before. The half with fewer bytes
-goes, or else the other one if only that lightens the slower of the two workers; terms that
-the sample does not know stay.
+Both need to know which terms a cell's load comes from, and so a sample with terms; cells that it
+does not know are left to Phase II. Terms are divided as the planner divides a node
+(planner/split.py), also those of a part that was split before. The half with fewer bytes moves,
+or the other one if only that lightens the slower of the two workers. Terms that the sample does
+not know stay.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from ps2stream.routing.plan import RoutingPlan, hash_units
 from ps2stream.routing.unit_kernels import U16
 
 GAIN = 0.1
-"""Of the gap between two workers: what the slower must gain at least."""
+"""The share of the gap between two workers that the slower one must gain at least."""
 PARTS = 8
-"""A part that is split has so many at most, of which one goes."""
+"""The most parts that a split part is divided into; one of them moves."""
 
 
 class Change(NamedTuple):
-    """A move, and the loads of its source and its target once it is made."""
+    """A move, and the loads of its source and its target after it."""
 
     move: Move
     source: float
@@ -42,7 +42,7 @@ class Change(NamedTuple):
 
 
 class PhaseOne:
-    """The changes that one plan allows. stats: a sample with terms, on the plan's grid."""
+    """The splits and merges that a plan allows. stats: a sample with terms, on the plan's grid."""
 
     def __init__(self, units: Units, plan: RoutingPlan, stats: Statistics, costs: Costs) -> None:
         if stats.grid != plan.grid:
@@ -54,8 +54,8 @@ class PhaseOne:
         self._h1, self._hashes = plan.compile(analyzer), hash_units(analyzer, stats.terms)
 
     def split(self, unit: int, target: int, loads: F64) -> Change | None:
-        """Some terms of a part, if that lowers the total load and the slower of source and
-        target. unit: a row of units."""
+        """Returns a change that moves some terms of a part, if that lowers the total load and
+        that of the slower of source and target. unit: a row of the units."""
         units, stats = self._units, self._stats
         source = int(units.worker[unit])
         if (cell := cell_index(stats, int(units.cell[unit]))) is None:
@@ -64,14 +64,14 @@ class PhaseOne:
         if gap <= 0:
             return None
         wanted = 2 * float(self._load[unit]) / gap
-        mine = self._owners(cell) == source
-        for part in self._divided(cell, mine, int(min(max(round(wanted), 2), PARTS))):
-            if (change := self._given(unit, target, loads, cell, part)) is not None:
+        mine = self._find_owners(cell) == source
+        for part in self._divide_terms(cell, mine, int(min(max(round(wanted), 2), PARTS))):
+            if (change := self._try_part(unit, target, loads, cell, part)) is not None:
                 return change
         return None
 
-    def _given(self, unit: int, target: int, loads: F64, cell: int, part: I32) -> Change | None:
-        """One of the two parts to the target."""
+    def _try_part(self, unit: int, target: int, loads: F64, cell: int, part: I32) -> Change | None:
+        """Returns a change that gives one of two parts to the target, if one pays."""
         units, source = self._units, int(self._units.worker[unit])
         if (share := shares(self._stats, cell, part)) is None:
             return None
@@ -91,7 +91,7 @@ class PhaseOne:
                     target=target,
                     bytes=round(float(units.bytes[unit] * share.queries[k])),
                     load=float(load[k]),
-                    terms=self._terms(cell, part == k),
+                    terms=self._list_terms(cell, part == k),
                     kind="split",
                 ),
                 float(loads[source] - self._load[unit] + load[1 - k]),
@@ -103,17 +103,18 @@ class PhaseOne:
         return None
 
     def merge(self, unit: int, other: int, loads: F64) -> Change | None:
-        """A part to the owner of another part of its cell, if that lowers the total load
-        and the slower of the two. unit, other: rows of units."""
+        """Returns a change that moves a part to the owner of another part of its cell, if that
+        lowers the total load and that of the slower of the two. unit, other: rows of the units.
+        """
         units, stats = self._units, self._stats
         if (cell := cell_index(stats, int(units.cell[unit]))) is None:
             return None
         source, target = int(units.worker[unit]), int(units.worker[other])
-        owner = self._owners(cell)
+        owner = self._find_owners(cell)
         part = np.where(owner == source, 0, np.where(owner == target, 1, -1)).astype(np.int32)
         if (share := shares(stats, cell, part)) is None:
             return None
-        # Of objects in both parts the sample knows the share, the workers the number.
+        # The sample knows the share of objects that are in both parts, the workers their number.
         sent = float(units.objects[unit] + units.objects[other])
         together = sent / float(share.objects.sum())
         queries = float(units.queries[unit] + units.queries[other])
@@ -126,17 +127,18 @@ class PhaseOne:
         change = Change(move, float(loads[source] - self._load[unit]), float(loads[target]) + load)
         return change if max(change.source, change.target) < loads[source] else None
 
-    def _owners(self, cell: int) -> U16:
-        """The worker of each unit of a cell, by its index."""
+    def _find_owners(self, cell: int) -> U16:
+        """Returns the worker of each unit of a cell, given by its index."""
         units = slice(*self._stats.unit_off[cell : cell + 2].tolist())
         terms = self._stats.term[units]
         tag = np.full(len(terms), self._stats.cell[cell], np.uint32)
         return self._h1.owners(tag, self._hashes[terms])
 
-    def _divided(self, cell: int, mine: NDArray[np.bool_], many: int) -> list[I32]:
-        """0 or 1 for the units of a cell that are mine, -1 for the others: for each of so many
-        parts by the planner's text split (planner/split.py) 0, those with the fewest queries
-        first. Of two parts one is enough; none where there is one."""
+    def _divide_terms(self, cell: int, mine: NDArray[np.bool_], many: int) -> list[I32]:
+        """Divides the units of a cell that are `mine` into `many` parts by the planner's text
+        split (planner/split.py), those with the fewest queries first. Each result marks one part:
+        0 for its units, 1 for the rest of mine, -1 for the others. Of two parts one is returned,
+        and of one part none."""
         stats, model = self._stats, self._model
         first = int(stats.unit_off[cell])
         row, column = int(model.row_of[cell]), int(model.column_of[cell])
@@ -155,7 +157,7 @@ class PhaseOne:
             found.append(part)
         return found
 
-    def _terms(self, cell: int, mine: NDArray[np.bool_]) -> tuple[str, ...]:
+    def _list_terms(self, cell: int, mine: NDArray[np.bool_]) -> tuple[str, ...]:
         first = int(self._stats.unit_off[cell])
         numbers = self._stats.term[first + np.flatnonzero(mine)]
         return tuple(self._stats.terms[n] for n in numbers.tolist())

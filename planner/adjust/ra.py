@@ -9,5 +9,5 @@ from ps2stream.protocol.frame import F64, I64
 
 
 def ra(load: F64, size: I64, tau: float, seed: int) -> I64:
-    """See Selection."""
+    """Chooses units at random; see Selection."""
     return until(np.random.default_rng(seed).permutation(len(load)), load, tau)

@@ -1,11 +1,12 @@
-"""A plan for more or fewer workers: what must move does, and hardly more.
+"""A plan for more or fewer workers that moves what it must and hardly more.
 
-New workers get from each that has more than an equal share what it has above that; of those
-that go, all parts go to the others, by the room that these have. Parts are taken in the order
-of their cells, so that what moves are a few runs of neighbours and the plan stays small. A
-part that is too hot to be taken whole stays: splits are the business of `decide`.
+When scaling up, new workers receive from each worker that has more than an equal share what
+exceeds it. When scaling down, all parts of the removed workers move to the others, by the room
+that these have. Parts are taken in the order of their cells, so that a few runs of neighbouring
+cells move and the plan stays small. A part that is too hot to be moved whole stays: splits are
+the task of `decide`.
 
-On the coarse levels of the grid the owner is a hash over all workers, which no leaf says.
+On the coarse levels of the grid the owner is a hash over all workers, which no leaf records.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from ps2stream.routing.costs import Weights
 from ps2stream.routing.leaves import Leaf, Moved, Space, Text, holders
 from ps2stream.routing.plan import MAX_WORKERS, RoutingPlan
 
-IDLE = 0.01  # of all load, that parts without any are taken to have together
+IDLE = 0.01  # share of all load that is spread evenly, so that no part counts as free
 
 
 class _Parts(NamedTuple):
-    """Every part of a plan, by cells: cell, worker, load; `first` is that of each cell."""
+    """Every part of a plan, by cell: cell, worker and load. first: the first part of each cell."""
 
     cell: I64
     worker: I64
@@ -36,15 +37,16 @@ class _Parts(NamedTuple):
 
 
 def scaled(plan: RoutingPlan, workers: int, weights: Weights) -> RoutingPlan:
-    """The plan for so many workers, derived from `plan`. Without weights all parts are taken
-    for equal. Raises PlanError for a number of workers that no plan has, or that it has."""
+    """Returns the plan for this number of workers, derived from `plan`. Without weights all parts
+    count as equal. Raises PlanError for a number of workers that no plan can have, or that the
+    plan already has."""
     if not 1 <= workers <= MAX_WORKERS:
         raise PlanError(f"plan: {workers} workers; 1 to {MAX_WORKERS} are possible")
     if workers == plan.workers:
         raise PlanError(f"plan: it is for {workers} workers already")
     held = holders(plan.leaves)
-    parts = _parts(plan, held, weights)
-    to = _targets(parts, plan.workers, workers)
+    parts = _list_parts(plan, held, weights)
+    to = _choose_targets(parts, plan.workers, workers)
     leaves, cells = list(plan.leaves), plan.cells.copy()
     places = {leaf: n for n, leaf in enumerate(leaves) if isinstance(leaf, Space)}
     for number, named in enumerate(held):
@@ -56,7 +58,7 @@ def scaled(plan: RoutingPlan, workers: int, weights: Weights) -> RoutingPlan:
         now = np.full(len(kinds), number, np.uint32)
         for i, targets in enumerate(kinds.tolist()):
             if tuple(targets) != named:
-                leaf = _after(leaves, number, dict(zip(named, targets, strict=True)))
+                leaf = _move_leaf(leaves, number, dict(zip(named, targets, strict=True)))
                 known = places.get(leaf) if isinstance(leaf, Space) else None
                 now[i] = len(leaves) if known is None else known
                 if known is None:
@@ -64,7 +66,7 @@ def scaled(plan: RoutingPlan, workers: int, weights: Weights) -> RoutingPlan:
                     if isinstance(leaf, Space):
                         places[leaf] = int(now[i])
         cells[of_leaf] = now[kind.ravel()]
-    kept, cells = used([_without(leaves, leaf, workers) for leaf in leaves], cells)
+    kept, cells = used([_rebase_leaf(leaves, leaf, workers) for leaf in leaves], cells)
     return dataclasses.replace(
         plan,
         workers=workers,
@@ -76,7 +78,8 @@ def scaled(plan: RoutingPlan, workers: int, weights: Weights) -> RoutingPlan:
     )
 
 
-def _parts(plan: RoutingPlan, held: Sequence[tuple[int, ...]], weights: Weights) -> _Parts:
+def _list_parts(plan: RoutingPlan, held: Sequence[tuple[int, ...]], weights: Weights) -> _Parts:
+    """Lists the parts of a plan with their loads."""
     size = np.array([len(named) for named in held])
     start = np.cumsum(size) - size
     flat = np.array([worker for named in held for worker in named], np.int64)
@@ -86,18 +89,18 @@ def _parts(plan: RoutingPlan, held: Sequence[tuple[int, ...]], weights: Weights)
     worker = flat[start[plan.cells[cell]] + np.arange(len(cell)) - first[cell]]
     load = np.zeros(len(cell))
     if len(weights.cell):
-        given, row = np.unique(
+        weighted, row = np.unique(
             weights.cell.astype(np.int64) << 16 | weights.worker, return_inverse=True
         )
-        summed = np.bincount(row, weights.weight, len(given))
+        summed = np.bincount(row, weights.weight, len(weighted))
         keys = cell << 16 | worker
-        at = np.minimum(np.searchsorted(given, keys), len(given) - 1)
-        load = np.where(given[at] == keys, summed[at], 0.0)
+        at = np.minimum(np.searchsorted(weighted, keys), len(weighted) - 1)
+        load = np.where(weighted[at] == keys, summed[at], 0.0)
     return _Parts(cell, worker, load + IDLE * (load.sum() or 1.0) / len(cell), first)
 
 
-def _targets(parts: _Parts, old: int, new: int) -> I64:
-    """The worker of each part in the new plan."""
+def _choose_targets(parts: _Parts, old: int, new: int) -> I64:
+    """Returns the worker of each part in the new plan."""
     loads = np.bincount(parts.worker, parts.load, max(old, new))
     share = loads.sum() / new
     if new > old:
@@ -110,7 +113,7 @@ def _targets(parts: _Parts, old: int, new: int) -> I64:
     order = np.lexsort((parts.cell, parts.worker))
     owner, load = parts.worker[order], parts.load[order]
     light = load <= give[owner]
-    behind = np.cumsum(np.where(light, load, 0.0)[::-1])[::-1]  # with all parts that follow
+    behind = np.cumsum(np.where(light, load, 0.0)[::-1])[::-1]  # with the parts that follow
     end = np.append(behind, 0.0)[np.searchsorted(owner, owner, side="right")]
     chosen = order[light & (behind - end <= give[owner] * (1 + 1e-9))]
     taken = parts.load[chosen]
@@ -121,8 +124,8 @@ def _targets(parts: _Parts, old: int, new: int) -> I64:
     return to
 
 
-def _after(leaves: Sequence[Leaf], number: int, to: Mapping[int, int]) -> Leaf:
-    """The leaf in which what leaf `number` gives to w belongs to to[w]."""
+def _move_leaf(leaves: Sequence[Leaf], number: int, to: Mapping[int, int]) -> Leaf:
+    """Returns the leaf in which everything that leaf `number` gives to w belongs to to[w]."""
     leaf = leaves[number]
     if isinstance(leaf, Space):
         return Space(to[leaf.worker])
@@ -136,8 +139,8 @@ def _after(leaves: Sequence[Leaf], number: int, to: Mapping[int, int]) -> Leaf:
     return Moved(old.base, {w: owner for w, owner in now.items() if w != owner}, terms)
 
 
-def _without(leaves: Sequence[Leaf], leaf: Leaf, workers: int) -> Leaf:
-    """The same leaf, standing on none that names workers who are gone."""
+def _rebase_leaf(leaves: Sequence[Leaf], leaf: Leaf, workers: int) -> Leaf:
+    """Returns the same leaf, without a base that names removed workers."""
     if not isinstance(leaf, Moved) or max(holders([leaves[leaf.base]])[0]) < workers:
         return leaf
     base = leaves[leaf.base]

@@ -1,16 +1,16 @@
 """Minimum Cost Migration (algorithms.md 1.8, Definition 4): which units leave a worker.
 
-Given units of load L and size S and the load to move tau, find the units with sum L >= tau
-whose sum S is least, and whose load is at most 2 tau: more than the gap between the two
-workers would only turn it around. The problem is NP-hard; dp, gr, si and ra are the paper's
-four answers, `gr+` is ours.
+Given units of load L and size S and the load to move tau, find the units with sum L >= tau whose
+sum S is least, and whose load is at most 2 tau: more than the gap between the two workers would
+only reverse it. The problem is NP-hard; dp, gr, si and ra are the paper's four answers, `gr+` is
+ours.
 
-How 2 tau is kept: a unit above it is in no good set and is not offered. What an algorithm
-then chooses too much is thinned, largest size first, as long as tau stays reached. That is
-always enough: where no unit can be spared, each is heavier than what the set has above tau,
-so two units or more have less than 2 tau together. So all algorithms find a set exactly
-when the units of at most 2 tau reach tau together, and a set of least size is never thinned
-where sizes are positive.
+The limit of 2 tau is kept as follows. A unit above it is in no good set and is not offered. A set
+that an algorithm chooses too large is thinned, largest size first, as long as it still reaches
+tau. That is always enough: if no unit can be spared, each is heavier than what the set has above
+tau, so two units or more have less than 2 tau together. Therefore all algorithms find a set
+exactly when the units of at most 2 tau reach tau together, and a set of least size is never
+thinned if sizes are positive.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ ROUNDING = 1e-9
 
 
 class Selection(Protocol):
-    """One of the algorithms."""
+    """An algorithm for Minimum Cost Migration."""
 
     def __call__(self, load: F64, size: I64, tau: float, seed: int) -> I64:
-        """Numbers of units whose loads reach tau together, int64[k], each once.
+        """Returns the numbers of units whose loads reach tau together, int64[k], each once.
 
-        load float64[n] > 0; size int64[n] >= 0, bytes; tau > 0, which all units together
-        reach. seed: of what is left to chance. Equal arguments, equal answers."""
+        load float64[n] > 0; size int64[n] >= 0, bytes; tau > 0, which all units together reach.
+        seed: of random choices. Equal arguments give equal answers.
+        """
 
 
 def select(algorithm: Selection, load: F64, size: I64, tau: float, seed: int = 0) -> I64 | None:
-    """The chosen units, int64[k] ascending, with tau <= load <= 2 tau; None where no set is
-    such. load float64[n], microseconds, and tau in the same; size int64[n], bytes. Units
-    without load are never chosen. Raises ValueError for values that are no loads or sizes.
-    """
+    """Returns the chosen units, int64[k] ascending, with tau <= load <= 2 tau, or None if there
+    is no such set. load float64[n] and tau in microseconds; size int64[n] in bytes. Units without
+    load are never chosen. Raises ValueError for values that are no loads or sizes."""
     if len(load) != len(size):
         raise ValueError(f"load has {len(load)} units, size has {len(size)}")
     if not (np.isfinite(load).all() and (load >= 0).all() and tau > 0 and np.isfinite(tau)):
@@ -51,16 +51,16 @@ def select(algorithm: Selection, load: F64, size: I64, tau: float, seed: int = 0
     if load[offered].sum() < least:
         return None
     chosen = algorithm(load[offered], size[offered], least, seed)
-    return np.sort(_thinned(load, size, offered[chosen], least, most))
+    return np.sort(_thin_set(load, size, offered[chosen], least, most))
 
 
 def by_size(chosen: I64, load: F64, size: I64) -> I64:
-    """`chosen` by descending size, then ascending load, then number."""
+    """Returns `chosen` by descending size, then ascending load, then number."""
     return chosen[np.lexsort((chosen, load[chosen], -size[chosen]))]
 
 
 def without_spare(load: F64, size: I64, chosen: I64, tau: float) -> I64:
-    """`chosen` without what it does not need to reach tau, largest size first."""
+    """Returns `chosen` without the units that it does not need to reach tau, largest size first."""
     total = float(load[chosen].sum())
     kept = []
     for unit in by_size(chosen, load, size).tolist():
@@ -71,5 +71,5 @@ def without_spare(load: F64, size: I64, chosen: I64, tau: float) -> I64:
     return np.array(kept, np.int64)
 
 
-def _thinned(load: F64, size: I64, chosen: I64, least: float, most: float) -> I64:
+def _thin_set(load: F64, size: I64, chosen: I64, least: float, most: float) -> I64:
     return without_spare(load, size, chosen, least) if load[chosen].sum() > most else chosen

@@ -1,4 +1,4 @@
-"""Global adjustment: when to plan anew, and when the old plan goes (algorithms.md 1.9)."""
+"""Global adjustment: when to plan anew, and when the old plan ends (algorithms.md 1.9)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ Reason = Literal["load", "balance"]
 def repartition(
     now: F64, planned: F64, sigma: float, unmet: bool, fall: float = FALL
 ) -> Reason | None:
-    """Why to repartition, None for not to. now, planned: load of each worker under the
-    current and under a new plan, of the same recent sample, microseconds, float64[workers]
+    """Returns the reason to repartition, or None. now, planned: the load of each worker under the
+    current and under a new plan, for the same recent sample, microseconds, float64[workers]
     (load.worker_loads).
 
     "load": the sum falls by at least the share `fall`. "balance": local adjustment could not
-    bring the balance to sigma (unmet), and the new plan is better balanced."""
+    bring the balance to sigma (unmet), and the new plan is better balanced.
+    """
     if planned.sum() <= (1 - fall) * now.sum() and now.sum() > 0:
         return "load"
     better = balance(planned) < balance(now)
@@ -34,18 +35,20 @@ def repartition(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sunset:
-    """When what is left of the old strategy is to migrate and the strategy to go: once at most
-    `share` of the live queries are its own, or it was replaced `after_ms` ago."""
+    """The end of an old plan: the queries that are left under it migrate once they are at most
+    `share` of the live queries, or `after_ms` after the switch."""
 
     share: float = 0.05
     after_ms: int = 7 * 24 * HOUR_MS
 
     def due(self, old: int, live: int, age_ms: int) -> bool:
-        """old, live: queries of the old strategy and of both; age_ms: since the switch."""
+        """Returns whether the time has come. old, live: the queries of the old plan and of both;
+        age_ms: the time since the switch."""
         return old <= self.share * live or age_ms >= self.after_ms
 
     def due_by(self, strategy: Strategy, reply: StrategyReply) -> bool:
-        """Whether two strategies coexist, untouched, and by this reply the time has come."""
+        """Returns whether two plans coexist without a migration under way and the time has come,
+        by this reply."""
         if not strategy.apart or strategy.begun:
             return False
         age_ms = json.loads(reply.state.tobytes()).get("apart_for", 0)

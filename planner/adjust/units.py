@@ -1,8 +1,8 @@
 """What the workers measured: the load of every part of every cell in a period.
 
 A part is what one worker owns of a cell: all of it, or the terms that the plan gives to that
-worker there. It is the unit that moves. Loads are Definition 1's, by cells (algorithms.md
-1.11, 7.12), in microseconds of the period.
+worker there. It is the unit that moves. Loads are Definition 1's, by cells (algorithms.md 1.11,
+7.12), in microseconds of the period.
 """
 
 from __future__ import annotations
@@ -26,11 +26,13 @@ _NOTHING = 1e-3
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Units:
-    """One row a part, by cell and worker. cell uint32[u], level << 28 | cell of that level;
-    worker int32[u]; of the period, float64[u]: objects sent to it (n_o), postings stored on
-    average (n_q), checks (objects met with a posting of a term that they have; n_o * n_q is
-    Definition 3's bound of it), postings inserted and deleted; bytes int64[u] that its
-    queries take at the end (S_g)."""
+    """The measured parts, one row each, by cell and worker.
+
+    cell uint32[u], level << 28 | cell of that level; worker int32[u]. Of the period, float64[u]:
+    objects sent to the part (n_o), postings stored on average (n_q), checks (objects met with a
+    posting of a term that they have; n_o * n_q is Definition 3's bound of it), postings inserted
+    and deleted. bytes int64[u]: the size of its queries at the end (S_g).
+    """
 
     cell: U32
     worker: I32
@@ -49,43 +51,44 @@ class Units:
         cls, cell: U32, worker: I32, objects: F64, queries: F64, checks: F64, inserts: F64,
         deletes: F64, bytes: I64,
     ) -> Units:  # fmt: skip
-        """From rows in any order; those of the same part are summed. Raises ValueError for
-        columns of different lengths and for values below zero or not finite."""
+        """Builds the units from rows in any order; rows of the same part are summed. Raises
+        ValueError for columns of different lengths and for values below zero or not finite."""
         columns = (objects, queries, checks, inserts, deletes, bytes)
         for name, column in zip((*COUNTS, "bytes"), columns, strict=True):
             if len(column) != len(cell) or len(worker) != len(cell):
                 raise ValueError(f"{name} has {len(column)} rows, cell has {len(cell)}")
             if not (np.isfinite(column).all() and (np.asarray(column) >= 0).all()):
                 raise ValueError(f"{name} has values below zero or not finite")
-        keys, row = np.unique(_keys(cell, worker), return_inverse=True)
+        keys, row = np.unique(_make_keys(cell, worker), return_inverse=True)
         summed = [np.bincount(row, column, len(keys)).astype(np.float64) for column in columns[:-1]]
         held = np.zeros(len(keys), np.int64)
         np.add.at(held, row, bytes)
-        return _units(keys, summed, held)
+        return _build_units(keys, summed, held)
 
     def take(self, rows: NDArray[np.bool_]) -> Units:
-        """The rows where the mask is true."""
+        """Returns the rows where the mask is true."""
         return Units(*(getattr(self, f.name)[rows] for f in dataclasses.fields(self)))
 
     @property
     def movable(self) -> NDArray[np.bool_]:
-        """Parts of base-level cells; coarser levels belong to all workers by a hash."""
+        """The parts of base-level cells, as a mask; coarser levels belong to all workers by a
+        hash."""
         return np.asarray(self.cell >> LEVEL_SHIFT == 0, np.bool_)
 
     def load(self, costs: Costs) -> F64:
-        """L_g of each part, float64[u], microseconds."""
+        """Returns L_g of each part, float64[u], microseconds."""
         return (
             costs.c1 * self.checks + costs.c2 * self.objects
             + costs.c3 * self.inserts + costs.c4 * self.deletes
         )  # fmt: skip
 
     def loads(self, workers: int, costs: Costs) -> F64:
-        """L_i of each worker, float64[workers], microseconds."""
+        """Returns L_i of each worker, float64[workers], microseconds."""
         return np.bincount(self.worker, self.load(costs), workers).astype(np.float64)
 
     def definition1(self, workers: int, costs: Costs) -> F64:
-        """L_i as Definition 1 has it literally, float64[workers], microseconds: all objects of
-        a worker times all its postings, which knows of no cells (algorithms.md 7.12)."""
+        """Returns L_i exactly as Definition 1 has it, float64[workers], microseconds: all objects
+        of a worker times all its postings, without regard to cells (algorithms.md 7.12)."""
 
         def of(values: F64) -> F64:
             return np.bincount(self.worker, values, workers).astype(np.float64)
@@ -98,14 +101,14 @@ class Units:
 
 
 def smoothed(before: Units | None, period: Units, alpha: float = 0.5) -> Units:
-    """Counts of the period by `alpha`, what was known before by the rest (algorithms.md
-    7.22). What the period does not name decays, and goes with the last thousandth; bytes are
-    those of the period. alpha in (0, 1]."""
+    """Returns the counts of the period weighted by `alpha` plus the earlier ones weighted by the
+    rest (algorithms.md 7.22). A part that the period does not name decays, and is dropped at a
+    thousandth; bytes are those of the period. alpha in (0, 1]."""
     if not 0 < alpha <= 1:
         raise ValueError(f"alpha is {alpha}, not above 0 and at most 1")
     if before is None:
         return period
-    key, new = _keys(before.cell, before.worker), _keys(period.cell, period.worker)
+    key, new = _make_keys(before.cell, before.worker), _make_keys(period.cell, period.worker)
     keys = np.union1d(key, new)
     old_at, new_at = np.searchsorted(keys, key), np.searchsorted(keys, new)
     columns = []
@@ -117,14 +120,14 @@ def smoothed(before: Units | None, period: Units, alpha: float = 0.5) -> Units:
     held = np.zeros(len(keys), np.int64)
     held[new_at] = period.bytes
     some = (np.stack(columns) > _NOTHING).any(axis=0) | (held > 0)
-    return _units(keys[some], [column[some] for column in columns], held[some])
+    return _build_units(keys[some], [column[some] for column in columns], held[some])
 
 
 def carried(units: Units, moves: Iterable[Move], costs: Costs) -> Units:
-    """The units as if these moves had been made before, so that what is known of a part goes
-    with it. The listed terms of a split take the share of its objects and checks that their
-    load is, and of the rest that their bytes are."""
-    row = {key: i for i, key in enumerate(_keys(units.cell, units.worker).tolist())}
+    """Returns the units as if these moves had been made before, so that the counts of a part move
+    with it. The listed terms of a split take the share of its objects and checks that their load
+    is, and the share of everything else that their bytes are."""
+    row = {key: i for i, key in enumerate(_make_keys(units.cell, units.worker).tolist())}
     load = units.load(costs)
     kept = np.ones((2, len(units)))
     taken, share, target = [], [], []
@@ -150,7 +153,7 @@ def carried(units: Units, moves: Iterable[Move], costs: Costs) -> Units:
 
 
 def units_of(reports: list[LoadReport]) -> Units:
-    """What these reports say of one period each."""
+    """Returns the units of these load reports, each reduced to one period."""
 
     def column(of: Callable[[LoadReport], object]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         return np.concatenate([np.asarray(of(r), np.float64) for r in reports])
@@ -168,11 +171,11 @@ def units_of(reports: list[LoadReport]) -> Units:
     )
 
 
-def _keys(cell: U32, worker: I32) -> I64:
+def _make_keys(cell: U32, worker: I32) -> I64:
     return cell.astype(np.int64) << 16 | worker
 
 
-def _units(keys: I64, counts: Sequence[F64], held: I64) -> Units:
+def _build_units(keys: I64, counts: Sequence[F64], held: I64) -> Units:
     cell, worker = (keys >> 16).astype(np.uint32), (keys & 0xFFFF).astype(np.int32)
     objects, queries, checks, inserts, deletes = counts
     return Units(cell, worker, objects, queries, checks, inserts, deletes, held)

@@ -14,14 +14,14 @@ from ps2stream.protocol.frame import F64
 
 
 def frequency(stats: Statistics, workers: int, options: Options) -> Partition:
-    """Balances occurrences of terms; knows nothing of terms that occur together."""
+    """Balances occurrences of terms; ignores which terms occur together."""
     load = frequencies(stats)
     return everywhere(stats, workers, lightest_first(load, workers), load)
 
 
 def lightest_first(load: F64, workers: int) -> I32:
-    """The worker of each item, int32[n]: by descending load to the worker with the least
-    so far; items without load are dealt out in turn."""
+    """Returns the worker of each item, int32[n]: items by descending load go to the worker with
+    the least so far; items without load are dealt out in turn."""
     owner = (np.arange(len(load)) % workers).astype(np.int32)
     heap = [(0.0, worker) for worker in range(workers)]
     order = np.argsort(-load, kind="stable")

@@ -15,10 +15,10 @@ SIDE = 64  # blocks across the sample, at most: 2^6 by 2^6 (algorithms.md 1.5)
 
 
 def grid(stats: Statistics, workers: int, options: Options) -> Partition:
-    """Blocks without load are dealt out in turn."""
+    """Assigns blocks by load; blocks without load are dealt out in turn."""
     rows, columns = stats.grid.rows(), stats.grid.columns()
-    row = _blocks(stats.cell // columns, rows)
-    column = _blocks(stats.cell % columns, columns)
+    row = _assign_blocks(stats.cell // columns, rows)
+    column = _assign_blocks(stats.cell % columns, columns)
     across = int(column[-1]) + 1
     block = (row[:, None] * across + column).ravel()
     load = np.bincount(
@@ -29,9 +29,9 @@ def grid(stats: Statistics, workers: int, options: Options) -> Partition:
     return Partition(leaves, owner[block].astype(np.uint32), None, idle(owner.tolist(), workers))
 
 
-def _blocks(used: I64, size: int) -> I64:
-    """The block of each strip 0..size - 1: SIDE at most across the used ones; the strips
-    outside belong to the outermost blocks."""
+def _assign_blocks(used: I64, size: int) -> I64:
+    """Returns the block of each strip 0..size - 1: at most SIDE blocks across the used strips;
+    the strips outside belong to the outermost blocks."""
     first, last = int(used.min()), int(used.max())
     side = -(-(last - first + 1) // SIDE)
     return (np.clip(np.arange(size), first, last) - first) // side

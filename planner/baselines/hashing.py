@@ -1,4 +1,4 @@
-"""hash: every term to the worker that its hash says, in every cell."""
+"""hash: every term goes to the worker that its hash gives, in every cell."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from ps2stream.space.kdt_tree import Part
 
 
 def hashing(stats: Statistics, workers: int, options: Options) -> Partition:
-    """Learns nothing from the sample."""
-    return _one_leaf(stats, Text(tuple(range(workers))))
+    """Divides terms by hash; ignores the sample."""
+    return _build_one_leaf(stats, Text(tuple(range(workers))))
 
 
 def everywhere(stats: Statistics, workers: int, owner: I32, load: F64) -> Partition:
-    """One map of terms to workers in all cells. owner, load: of each of `stats.terms`; a
-    term without load was learnt nothing about, and goes by hash as unknown ones do."""
+    """Returns the partition with one map of terms to workers in all cells. owner, load: of each
+    of `stats.terms`; a term without load goes by hash, like unknown terms."""
     known = np.flatnonzero(load > 0).tolist()
     terms = {stats.terms[t]: int(owner[t]) for t in known}
     warnings = idle(terms.values(), workers) if len(known) == len(stats.terms) else ()
-    return _one_leaf(stats, Text(tuple(range(workers)), terms), warnings)
+    return _build_one_leaf(stats, Text(tuple(range(workers)), terms), warnings)
 
 
-def _one_leaf(stats: Statistics, leaf: Text, warnings: tuple[str, ...] = ()) -> Partition:
+def _build_one_leaf(stats: Statistics, leaf: Text, warnings: tuple[str, ...] = ()) -> Partition:
     cells = np.zeros(stats.grid.rows() * stats.grid.columns(), np.uint32)
     return Partition((leaf,), cells, Part(leaf.workers), warnings)

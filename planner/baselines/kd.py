@@ -6,12 +6,13 @@ from ps2stream.planner.nodes import Model
 from ps2stream.planner.partition import Options, Partition
 from ps2stream.planner.split import Lines, space_split
 from ps2stream.planner.statistics import Statistics
-from ps2stream.planner.tree import assemble
+from ps2stream.planner.tree import build_partition
 
 
 def kd(stats: Statistics, workers: int, options: Options) -> Partition:
-    """Fewer leaves than workers where lines divide no further: a warning."""
+    """Divides space only. Fewer leaves than workers, where lines divide no further, are a
+    warning."""
     model = Model(stats, options)
     lines: Lines = {}
     leaves = space_split(model, model.root(), workers, lines)
-    return assemble(model, leaves, range(len(leaves)), lines, workers)
+    return build_partition(model, leaves, range(len(leaves)), lines, workers)

@@ -16,7 +16,7 @@ from ps2stream.planner.statistics import Statistics
 
 
 def metric(stats: Statistics, workers: int, options: Options) -> Partition:
-    """Words by descending frequency, each where spread times the coefficient of variation
+    """Assigns words by descending frequency, each where spread times the coefficient of variation
     of the workers' publications is least."""
     load = frequencies(stats)
     order = np.argsort(-load, kind="stable")

@@ -1,8 +1,8 @@
 """R-tree: the leaves of a tree packed by STR, divided among the workers by load.
 
 The tree is `rtree`'s, bulk-loaded by Sort-Tile-Recursive with the cells of the sample, each
-as often as its objects weigh. Its leaves' boxes leave space uncovered, so that every other
-cell goes to the nearest box: tiles are disjoint and cover everything (algorithms.md 1.5).
+repeated by the weight of its objects. The boxes of its leaves leave space uncovered, so every
+other cell goes to the nearest box: tiles are disjoint and cover everything (algorithms.md 1.5).
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ from ps2stream.planner.statistics import Statistics
 from ps2stream.protocol.frame import I64
 from ps2stream.routing.plan import Space
 
-TILES = 8  # a worker
-ENTRIES = 64  # a tile: what a cell's weight is rounded up to
+TILES = 8  # per worker
+ENTRIES = 64  # per tile, so that rounding a cell's weight up costs little
 FILL = 0.9
 
 
 def rtree(stats: Statistics, workers: int, options: Options) -> Partition:
-    """A hot cell fills several leaves and has one of them: fewer tiles."""
+    """Assigns tiles by load. A hot cell fills several leaves but belongs to one of them, so there
+    can be fewer tiles than planned."""
     columns = stats.grid.columns()
     weight = stats.objects if stats.objects.any() else np.ones(stats.cells)
     times = np.ceil(weight * (ENTRIES * TILES * workers / weight.sum())).astype(np.int64)
     entry = np.repeat(np.arange(stats.cells), np.maximum(times, 1))
     y, x = np.divmod(stats.cell, columns)
-    leaves = _leaves(x[entry], y[entry], TILES * workers)
+    leaves = _pack_leaves(x[entry], y[entry], TILES * workers)
     tile = np.zeros(stats.cells, np.int64)
     for n, (held, _) in enumerate(leaves):
         tile[entry[held]] = n
@@ -46,8 +47,8 @@ def rtree(stats: Statistics, workers: int, options: Options) -> Partition:
     return Partition(spaces, cells, None, idle(owner.tolist(), workers))
 
 
-def _leaves(x: I64, y: I64, count: int) -> list[tuple[list[int], list[float]]]:
-    """(entries, box) of the leaves, about `count` of nearly equally many entries."""
+def _pack_leaves(x: I64, y: I64, count: int) -> list[tuple[list[int], list[float]]]:
+    """Returns (entries, box) of the leaves, about `count` of nearly equally many entries."""
     capacity = max(round(len(x) / count / FILL), 4)
     form = Property(leaf_capacity=capacity, fill_factor=FILL)
     points = enumerate(zip(x.tolist(), y.tolist(), strict=True))

@@ -13,8 +13,8 @@ from ps2stream.planner.baselines.kd import kd
 from ps2stream.planner.hybrid import (
     FEW,
     MAX_DEPTH,
-    _at_least,
-    _similar,
+    _divide_to_number,
+    _split_by_similarity,
 )
 from ps2stream.planner.load import worker_loads
 from ps2stream.planner.merge import merge_nodes_into_partitions
@@ -192,7 +192,7 @@ def test_nodes_are_divided_until_their_words_are_alike(
     for seed in range(4):
         stats = some_stats(seed, 3000)
         options = Options(delta=delta, eps=eps)
-        nodes = _similar(Model(stats, options), options, 1000, {})
+        nodes = _split_by_similarity(Model(stats, options), options, 1000, {})
         want = by_similarity(stats, frozenset(range(stats.cells)), options, few)
         assert {frozenset(n.cells.tolist()) for n in nodes} == want
 
@@ -207,7 +207,7 @@ def test_nodes_have_the_parts_that_cost_least_together(options: Options) -> None
     model, m = Model(stats, options), 7
     for n in (2, 3):
         nodes = space_split(model, model.root(), n, {})
-        leaves = _at_least(model, nodes, m, {})
+        leaves = _divide_to_number(model, nodes, m, {})
         assert len(leaves) == m
 
         def price(parts: list[Node]) -> float:

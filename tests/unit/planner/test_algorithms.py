@@ -271,8 +271,8 @@ def test_rtree_divides_packed_tiles_by_load(seed: int, monkeypatch: pytest.Monke
         packed.extend(({(int(x[i]), int(y[i])) for i in held}, box) for held, box in found)
         return found
 
-    cut = rtree._leaves
-    monkeypatch.setattr(rtree, "_leaves", leaves)
+    cut = rtree._pack_leaves
+    monkeypatch.setattr(rtree, "_pack_leaves", leaves)
     partition = ALGORITHMS["rtree"](stats, workers, options)
     tile = cells_of_leaves(partition, stats)
     costs, load = cell_load(stats, options.costs), dict.fromkeys(tile.values(), 0.0)

@@ -8,9 +8,9 @@ import pytest
 from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.planner.hybrid import (
     _divide_heaviest,
-    _enough,
-    _evened,
-    _similar,
+    _even_loads,
+    _is_good_enough,
+    _split_by_similarity,
     hybrid,
 )
 from ps2stream.planner.load import Kind, worker_loads
@@ -62,9 +62,9 @@ def test_the_best_partition_seen_is_kept(
 
     def enough(loads: F64, options: Options) -> bool:
         seen.append(float(loads.max()))
-        return _enough(loads, options)
+        return _is_good_enough(loads, options)
 
-    monkeypatch.setattr("ps2stream.planner.hybrid._enough", enough)
+    monkeypatch.setattr("ps2stream.planner.hybrid._is_good_enough", enough)
     stats, options = some_stats(seed), Options(load=load, sigma=1.0, eps=0.0)
     analyzer = Analyzer(Analysis(salt=3))
     partition = hybrid(stats, 6, options)
@@ -76,12 +76,12 @@ def test_the_best_partition_seen_is_kept(
 
 def test_it_ends_when_sigma_is_met() -> None:
     literal = Options(load="definition1")
-    assert _enough(np.array([1.2, 1.0]), literal)
-    assert not _enough(np.array([1.21, 1.0]), literal)
+    assert _is_good_enough(np.array([1.2, 1.0]), literal)
+    assert not _is_good_enough(np.array([1.21, 1.0]), literal)
     # By cells the heaviest is near the mean too; the lightest counts all the same.
-    assert _enough(np.ones(50), Options())
-    assert not _enough(np.array([1.1, 1.0]), Options())
-    assert not _enough(np.array([0.5] + [1.0] * 99), Options())
+    assert _is_good_enough(np.ones(50), Options())
+    assert not _is_good_enough(np.array([1.1, 1.0]), Options())
+    assert not _is_good_enough(np.array([0.5] + [1.0] * 99), Options())
 
 
 @pytest.mark.parametrize("theta", [8, 64])
@@ -89,7 +89,7 @@ def test_leaves_lie_in_the_nodes_of_the_similarity_phase(theta: int) -> None:
     """Which takes half of theta at most."""
     stats = some_stats(1, 3000)
     options = Options(delta=0.99, eps=0.001, theta=theta)
-    nodes = _similar(Model(stats, options), options, theta // 2, {})
+    nodes = _split_by_similarity(Model(stats, options), options, theta // 2, {})
     assert 2 < len(nodes) <= theta // 2
     node_of = {c: i for i, n in enumerate(nodes) for c in n.cells.tolist()}
     leaf = hybrid(stats, 2, options).cells[stats.cell].tolist()
@@ -107,7 +107,7 @@ def test_whole_leaves_are_evened_after_merging(seed: int) -> None:
         for part in (text_split(model, node, 3) if i < 2 else [node])
     ]
     merged, before = merge_nodes_into_partitions(model, leaves, m)
-    part, after = _evened(leaves, merged, before)
+    part, after = _even_loads(leaves, merged, before)
     for leaf, old, new in zip(leaves, merged.tolist(), part.tolist(), strict=True):
         assert leaf.whole or new == old
     for worker in range(m):
@@ -122,9 +122,9 @@ def test_hybrid_evens_by_cells_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def evened(leaves: list[Node], part: I32, loads: F64) -> tuple[I32, F64]:
         asked.append(len(leaves))
-        return _evened(leaves, part, loads)
+        return _even_loads(leaves, part, loads)
 
-    monkeypatch.setattr("ps2stream.planner.hybrid._evened", evened)
+    monkeypatch.setattr("ps2stream.planner.hybrid._even_loads", evened)
     stats = some_stats(0)
     hybrid(stats, 6, Options(load="definition1"))
     assert not asked

@@ -214,6 +214,6 @@ def test_hashes_do_not_see_where_a_row_stands() -> None:
     off, _ = strings_to_column(["ab", "c"])
     term = np.array([5, 6, 7], np.uint64)
     lon, lat, time = np.array([1.0, 2.0]), np.array([3.0, 4.0]), np.array([0, 9])
-    both = hits._row_hash(lon, lat, time, off, term)
-    last = hits._row_hash(lon[1:], lat[1:], time[1:], np.array([0, 1]), term[2:])
+    both = hits._hash_rows(lon, lat, time, off, term)
+    last = hits._hash_rows(lon[1:], lat[1:], time[1:], np.array([0, 1]), term[2:])
     assert both[1] == last[0] != both[0]
