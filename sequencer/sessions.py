@@ -1,4 +1,4 @@
-"""Sessions by name and number, whose they are, and whose the queries in them."""
+"""Sessions by name and number, and look-ups of the queries in them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ps2stream.sequencer.tenants import Tenants
 
 
 class Sessions:
-    """Those of `store`. `streams`: the last epoch of a stream that was granted."""
+    """The sessions of `store`. `streams` is the last stream epoch that was granted."""
 
     def __init__(self, store: Store, quotas: Quotas, streams: int) -> None:
         self.numbers: dict[bytes, int] = {}
@@ -31,7 +31,7 @@ class Sessions:
         return len(self.numbers)
 
     def learn(self, sessions: Iterable[tuple[int, bytes]]) -> None:
-        """New ones, which are durable: (number, name)."""
+        """Adds new sessions, which are durable: (number, name)."""
         sessions = list(sessions)
         self.tenants.name_sessions(sessions)
         for number, name in sessions:
@@ -40,8 +40,9 @@ class Sessions:
             self.top = max(self.top, number)
 
     def grant(self, ask: SessionRequest) -> SessionGrant:
-        """Number 0 says that there is none, or that it could not be made durable; a negative
-        one that a quota forbids it. Raises StoreFailed."""
+        """Returns the number of a session, which is made if that is asked for. Number 0 means that
+        there is none, or that it could not be made durable; a negative one, that a quota forbids
+        it. Raises StoreFailed."""
         name = ask.name.tobytes()
         number = self.numbers.get(name, 0)
         if not number and ask.make and not (number := -self.tenants.session_limit(name)):
@@ -58,7 +59,7 @@ class Sessions:
         return SessionGrant(ask.seq, number, self._streams)
 
     def look_up(self, ask: LookupRequest, live: Registry) -> LookupReply:
-        """A query by its id, or a page of those of a tenant."""
+        """Returns a query by its id, or a page of queries: of a session, a tenant or all."""
         more = False
         tenant = ask.tenant.tobytes()
         if len(ask.id):

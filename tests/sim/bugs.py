@@ -140,7 +140,7 @@ def repeats_are_done_again() -> Iterator[None]:
     def careless(self: Any, requests: Any) -> Any:
         requests = list(requests)
         for request in requests:
-            self._settle(request.dispatcher, request.epoch, request.settled)
+            self._settle_answers(request.dispatcher, request.epoch, request.settled)
         return {remembered.Asked(r.dispatcher, r.epoch, r.seq): r for r in requests}, {}
 
     with patch(remembered.Answers, "sift", careless):
@@ -461,7 +461,7 @@ def the_dying_are_not_loaded() -> Iterator[None]:
 @bug
 def a_move_is_forgotten_by_a_new_incarnation() -> Iterator[None]:
     """A state does not say which strategy is in force."""
-    with patch(sequencer_machine.SequencerMachine, "_strategy", lambda self: nothing()):
+    with patch(sequencer_machine.SequencerMachine, "_make_plan_record", lambda self: nothing()):
         yield
 
 
