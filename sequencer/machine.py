@@ -50,7 +50,7 @@ from ps2stream.sequencer.feed import Feeds, packed
 from ps2stream.sequencer.followers import Followers
 from ps2stream.sequencer.migration import Migration
 from ps2stream.sequencer.registry import Registry, split
-from ps2stream.sequencer.remembered import Answers, Asked, Deletes, requests_of
+from ps2stream.sequencer.remembered import Answers, Asked, Deletes, make_delete_requests
 from ps2stream.sequencer.sessions import Sessions
 from ps2stream.sequencer.token_table import TokenTable
 
@@ -100,7 +100,7 @@ class SequencerMachine:
                 self._migration.apply(batch.strategy, batch.lsn_to)
             rows = QueryRows.decode(batch.rows.data)
             self._live.apply(rows)
-            self._sessions.tenants.count(rows)
+            self._sessions.tenants.count_rows(rows)
             self._lsn = batch.lsn_to
             self._live.forget(store.watermark)
             horizon = max(horizon, _find_left_out(batch, rows))
@@ -234,7 +234,9 @@ class SequencerMachine:
             names += split(request.name_off, request.name)
             asked += split(request.request_off, request.request)
         rows = QueryRows.concat(parts)
-        over = self._sessions.tenants.over(rows, names, self._live, self._sessions.numbers)
+        over = self._sessions.tenants.find_over_quota(
+            rows, names, self._live, self._sessions.numbers
+        )
         if over is not None:
             fit = np.setdiff1d(np.arange(len(rows)), over.at)
             rows = rows.take(fit)
@@ -252,10 +254,10 @@ class SequencerMachine:
         cuts = np.cumsum([len(part) for part in parts])[:-1]
         status, lsn = verdict.status, verdict.lsn
         if over is not None:
-            status, lsn = over.among(status, lsn)
+            status, lsn = over.merge_into(status, lsn)
         pairs = zip(np.split(status, cuts), np.split(lsn, cuts), strict=True)
         answers = [
-            self._answers.answer(key, UpdateDecision(key.seq, status, lsn))
+            self._answers.make_answer(key, UpdateDecision(key.seq, status, lsn))
             for key, (status, lsn) in zip(requests, pairs, strict=True)
         ]
         try:
@@ -287,7 +289,7 @@ class SequencerMachine:
             Change(
                 batch=applied,
                 sessions=sessions,
-                requests=requests_of(verdict.requests),
+                requests=make_delete_requests(verdict.requests),
                 forget=self._deletes.first,
                 answers=answers,
                 watermark=self._followers.watermark,
@@ -298,8 +300,8 @@ class SequencerMachine:
         for kind in Kind:
             self._committed[kind] += int(np.count_nonzero(verdict.rows.kind == kind))
         self._live.apply(verdict.rows)
-        self._sessions.learn(sessions)
-        self._sessions.tenants.count(verdict.rows)
+        self._sessions.add_sessions(sessions)
+        self._sessions.tenants.count_rows(verdict.rows)
         self._deletes.add(verdict.requests)
         self._answers.keep(answers)
         return applied
@@ -395,11 +397,11 @@ class SequencerMachine:
                 raise
             except Unavailable as error:
                 problem, wait = str(error), 1
-        record, told, old = nothing(), {}, 0
+        record, described, old = nothing(), {}, 0
         if migration is not None:
-            record, told = migration.record(), migration.told()
-            old = self._live.count(migration.strategy.apart)
-        why, state = (np.frombuffer(t.encode(), np.uint8) for t in (problem, json.dumps(told)))
+            record, described = migration.record(), migration.told()
+            old = self._live.count_up_to(migration.strategy.apart)
+        why, state = (np.frombuffer(t.encode(), np.uint8) for t in (problem, json.dumps(described)))
         reply = StrategyReply(ask.seq, self._lsn, wait, len(self._live), old, why, record, state)
         return [*out, Send(Address(ROLES[ask.role], ask.index), reply)]
 

@@ -37,11 +37,11 @@ class _Chunk:
     live: NDArray[np.bool_]
     dead: int = 0
 
-    def purged(self) -> _Chunk:
+    def copy_live(self) -> _Chunk:
         rows = self.rows.take(np.flatnonzero(self.live)) if self.dead else self.rows
         return _Chunk(rows, np.ones(len(rows), np.bool_))
 
-    def alive(self) -> int:
+    def count_live(self) -> int:
         return len(self.live) - self.dead
 
 
@@ -157,7 +157,7 @@ class Registry:
             left -= len(at)
         return _concat_rows(parts), False
 
-    def count(self, upto: int) -> int:
+    def count_up_to(self, upto: int) -> int:
         """Returns how many live queries have a handle up to this one."""
         return sum(
             int(chunk.live[: np.searchsorted(chunk.rows.handle, upto, "right")].sum())
@@ -176,7 +176,7 @@ class Registry:
             a, b = np.searchsorted(handle, [after, upto], "right").tolist()
             at = np.arange(a, min(b, a + left))
             left -= len(at)
-            parts.append(chunk.rows.take(at[chunk.live[at] & meets(chunk.rows, at, box)]))
+            parts.append(chunk.rows.take(at[chunk.live[at] & meets_box(chunk.rows, at, box)]))
             if b - a > len(at) or not left:
                 last = int(handle[a + len(at) - 1]) if len(at) else last
                 break
@@ -193,7 +193,7 @@ class Registry:
         past = QueryRows.concat(dying) if dying else no_queries()
         past = past.take(np.argsort(past.lsn, kind="stable"))
         alive = [
-            (chunk.rows, np.flatnonzero(chunk.live)) for chunk in self._chunks if chunk.alive()
+            (chunk.rows, np.flatnonzero(chunk.live)) for chunk in self._chunks if chunk.count_live()
         ]
         ends = [
             _find_piece_ends(past.lsn, size),
@@ -231,10 +231,10 @@ class Registry:
             chunk.dead += len(at)
             stale |= 2 * chunk.dead > len(chunk.live)
         if stale:
-            self._chunks = [c.purged() if 2 * c.dead > len(c.live) else c for c in self._chunks]
+            self._chunks = [c.copy_live() if 2 * c.dead > len(c.live) else c for c in self._chunks]
             self._chunks = [c for c in self._chunks if len(c.live)]
             for i in range(len(self._chunks) - 1, 0, -1):
-                if self._chunks[i - 1].alive() + self._chunks[i].alive() <= CHUNK // 2:
+                if self._chunks[i - 1].count_live() + self._chunks[i].count_live() <= CHUNK // 2:
                     self._merge_with_next(i - 1)
             self._list_first_handles()
 
@@ -242,7 +242,7 @@ class Registry:
         """Merges the last chunks while they are small beside each other."""
         chunks = self._chunks
         while len(chunks) > 1:
-            a, b = chunks[-2].alive(), chunks[-1].alive()
+            a, b = chunks[-2].count_live(), chunks[-1].count_live()
             if a >= 2 * b or a + b > CHUNK:
                 break
             self._merge_with_next(len(chunks) - 2)
@@ -250,7 +250,7 @@ class Registry:
 
     def _merge_with_next(self, i: int) -> None:
         """Merges chunk i with the next one."""
-        pair = [c.purged().rows for c in self._chunks[i : i + 2]]
+        pair = [c.copy_live().rows for c in self._chunks[i : i + 2]]
         rows = QueryRows.concat(pair)
         self._chunks[i : i + 2] = [_Chunk(rows, np.ones(len(rows), np.bool_))]
 
@@ -265,7 +265,7 @@ def _find_piece_ends(lsn: I64, size: int) -> I64:
     return np.concatenate([lsn[size - 1 :: size], lsn[-1:]])
 
 
-def meets(rows: QueryRows, at: I64, box: F64) -> NDArray[np.bool_]:
+def meets_box(rows: QueryRows, at: I64, box: F64) -> NDArray[np.bool_]:
     """Returns bool[n]: which rows `at` have a box that meets this one, borders included."""
     west, south, east, north = box
     b = rows.box.reshape(-1, 4)

@@ -51,7 +51,7 @@ class Answers:
                 fresh[key] = request
         return fresh, known
 
-    def answer(self, asked: Asked, decision: UpdateDecision) -> Answer:
+    def make_answer(self, asked: Asked, decision: UpdateDecision) -> Answer:
         """Returns the decision as an Answer to be committed with it."""
         return Answer(*asked, self._settled[asked.dispatcher][1], decision)
 
@@ -95,7 +95,7 @@ class Deletes:
             deque(map(self._recent.pop, list(islice(self._recent, excess))), maxlen=0)
 
 
-def requests_of(deletes: Mapping[Key, int]) -> DeleteRequests | None:
+def make_delete_requests(deletes: Mapping[Key, int]) -> DeleteRequests | None:
     """Returns the request ids of these deletes, to be committed with them; None without any."""
     if not deletes:
         return None

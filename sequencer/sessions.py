@@ -25,12 +25,12 @@ class Sessions:
         self._store = store
         self._names: dict[int, bytes] = {}
         self._streams = streams
-        self.learn(store.sessions())
+        self.add_sessions(store.sessions())
 
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def learn(self, sessions: Iterable[tuple[int, bytes]]) -> None:
+    def add_sessions(self, sessions: Iterable[tuple[int, bytes]]) -> None:
         """Adds new sessions, which are durable: (number, name)."""
         sessions = list(sessions)
         self.tenants.name_sessions(sessions)
@@ -54,7 +54,7 @@ class Sessions:
             except Unavailable:
                 number = 0
             else:
-                self.learn([(number, name)])
+                self.add_sessions([(number, name)])
         self._streams += 1
         return SessionGrant(ask.seq, number, self._streams)
 
@@ -69,5 +69,5 @@ class Sessions:
             sessions = self.tenants.sessions_of(tenant) if tenant else None
             rows, more = live.page(ask.after, ask.limit, ask.session, sessions)
         names = strings_to_column(map(self._names.__getitem__, rows.session.tolist()))
-        total = self.tenants.live(tenant) if tenant else len(live)
+        total = self.tenants.count_live(tenant) if tenant else len(live)
         return LookupReply(ask.seq, int(more), total, packed(rows), *names)

@@ -23,7 +23,7 @@ class Over(NamedTuple):
     at: I64
     status: U8
 
-    def among(self, status: U8, lsn: I64) -> tuple[U8, I64]:
+    def merge_into(self, status: U8, lsn: I64) -> tuple[U8, I64]:
         """Returns the status and LSN of all rows, given those of the others."""
         where = self.at - np.arange(len(self.at))
         return np.insert(status, where, self.status), np.insert(lsn, where, 0)
@@ -58,12 +58,12 @@ class Tenants:
             self._of[number] = tenant.number
             tenant.sessions += 1
 
-    def count(self, rows: QueryRows) -> None:
+    def count_rows(self, rows: QueryRows) -> None:
         """Counts committed inserts and deletes, each with the session of its query."""
         change = np.where(rows.kind == Kind.INSERT, 1, -1)
         np.add.at(self._live, self._of[rows.session], change)
 
-    def live(self, key: bytes) -> int:
+    def count_live(self, key: bytes) -> int:
         """Returns the number of a tenant's live queries."""
         tenant = self._tenants.get(key)
         return 0 if tenant is None else int(self._live[tenant.number])
@@ -80,7 +80,7 @@ class Tenants:
         limit = tenant.quota.sessions
         return limit if limit is not None and tenant.sessions >= limit else 0
 
-    def over(
+    def find_over_quota(
         self,
         rows: QueryRows,
         names: Sequence[bytes],
