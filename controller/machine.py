@@ -193,9 +193,9 @@ class ControllerMachine:
             del self._proposals[next(iter(self._proposals))]
         return adjustment, made
 
-    def _answer_request(self, ask: AdjustRequest) -> list[Send]:
+    def _answer_request(self, request: AdjustRequest) -> list[Send]:
         """Answers with the loads, and an adjustment if the request names an algorithm."""
-        algorithm = ask.algorithm.tobytes().decode()
+        algorithm = request.algorithm.tobytes().decode()
         problem = self._explain_refusal(algorithm) if algorithm else ""
         adjustment, made = None, None
         if algorithm and not problem:
@@ -207,12 +207,12 @@ class ControllerMachine:
         if adjustment is not None:
             shown["adjustment"] = describe_adjustment(adjustment, self.strategy.plan.grid)
         reply = AdjustReply(
-            ask.seq,
+            request.seq,
             np.frombuffer(problem.encode(), np.uint8),
             _encode_json(shown),
             nothing() if made is None else _encode_json(made.to_dict()),
         )
-        return [Send(Address("dispatcher", ask.dispatcher), reply)]
+        return [Send(Address("dispatcher", request.dispatcher), reply)]
 
     def _explain_refusal(self, algorithm: str) -> str:
         """Returns why no adjustment may be made now; empty if one may."""

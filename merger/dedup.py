@@ -170,8 +170,8 @@ class Window:
         return self._select_payloads(lacks_silent_alone, batch)
 
     def _select_payloads(self, test: Callable[[Pending], bool], batch: int | None) -> list[Payload]:
-        asked = sorted(self._pending) if batch is None else [batch]
-        found = (self._pending.get(number) for number in asked)
+        batches = sorted(self._pending) if batch is None else [batch]
+        found = (self._pending.get(number) for number in batches)
         return [p.payload for p in found if p is not None and p.payload and test(p)]
 
     def pairs(self, payload: Payload) -> tuple[U32, I64, I64]:

@@ -36,7 +36,7 @@ class Verdict(NamedTuple):
 def decide(
     rows: QueryRows,
     names: list[bytes],
-    asked: list[bytes],
+    request_ids: list[bytes],
     *,
     base: int,
     live: Registry,
@@ -47,9 +47,8 @@ def decide(
     """Decides about the rows in their order, each as if those before it were committed. Nothing
     is changed.
 
-    `names` are the session names of the rows and `asked` their request ids; `base` is the last
-    LSN; `sessions` has the session numbers in use, of which `top` is the highest; `recent` has
-    the LSN of each remembered delete.
+    `names` are the session names of the rows; `base` is the last LSN; `sessions` has the session
+    numbers in use, of which `top` is the highest; `recent` has the LSN of each remembered delete.
 
     An insert of a new id is OK. An insert of the same id, canonical query and session as before
     is OK with the first LSN and changes nothing, even if it is typed differently. Any other one is
@@ -93,7 +92,7 @@ def decide(
 
         drops = ~adds
         if drops.any():
-            repeated = _find_repeated_deletes(at, drops, ids, asked, recent, done)
+            repeated = _find_repeated_deletes(at, drops, ids, request_ids, recent, done)
             lsn[at] = np.where(repeated, repeated, lsn[at])
             drops &= repeated == 0
             foreign = named[at]
@@ -101,7 +100,7 @@ def decide(
             lost = at[drops & (foreign | ~is_live)]
             status[lost], lsn[lost] = Status.NOT_FOUND, 0
             drops &= is_live & ~foreign
-            done.update(_collect_requests(at[drops], own[drops], ids, asked))
+            done.update(_collect_requests(at[drops], own[drops], ids, request_ids))
 
         takes = adds & ~is_live
         source[at[takes]] = len(old) + at[takes]
@@ -154,7 +153,7 @@ def _find_repeated_deletes(
     at: I64,
     drops: NDArray[np.bool_],
     ids: list[bytes],
-    asked: list[bytes],
+    request_ids: list[bytes],
     recent: Mapping[Key, int],
     done: dict[Key, int],
 ) -> I64:
@@ -162,7 +161,7 @@ def _find_repeated_deletes(
     if not recent and not done:
         return np.zeros(len(at), np.int64)
     rows = at.tolist()
-    keys = list(zip(map(ids.__getitem__, rows), map(asked.__getitem__, rows), strict=True))
+    keys = list(zip(map(ids.__getitem__, rows), map(request_ids.__getitem__, rows), strict=True))
     first = map(recent.get, keys, map(done.get, keys, repeat(0)))
     return np.where(drops, np.fromiter(first, np.int64, len(keys)), 0)
 
@@ -201,10 +200,12 @@ def _clear_sources(rows: QueryRows, keep: NDArray[np.bool_]) -> QueryRows:
     return rows.replace(source_off=off, source=rows.source[np.repeat(keep, size)])
 
 
-def _collect_requests(at: I64, lsn: I64, ids: list[bytes], asked: list[bytes]) -> dict[Key, int]:
+def _collect_requests(
+    at: I64, lsn: I64, ids: list[bytes], request_ids: list[bytes]
+) -> dict[Key, int]:
     """Returns what to remember of these deletes: the LSNs of those that have a request id."""
     rows = at.tolist()
-    carried = map(asked.__getitem__, rows)
+    carried = map(request_ids.__getitem__, rows)
     keys = zip(map(ids.__getitem__, rows), carried, strict=True)
     found = dict(zip(keys, lsn.tolist(), strict=True))
     return {key: value for key, value in found.items() if key[1]}

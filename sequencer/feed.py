@@ -30,13 +30,13 @@ class Feed:
         self._pieces = pieces
         self._starts = [0, *(piece.last for piece in pieces[:-1])]
 
-    def answer(self, ask: Fetch) -> Applied:
+    def answer(self, request: Fetch) -> Applied:
         """Returns the requested piece, or the first one if the request fits no piece of this state;
         a receiver that has the first piece ignores it. A new state instead would let two requests
         that are under way start two states again and again."""
         self.idle = 0
-        if ask.state == self.number and ask.after in self._starts:
-            return self._make_piece(self._starts.index(ask.after))
+        if request.state == self.number and request.after in self._starts:
+            return self._make_piece(self._starts.index(request.after))
         return self._make_piece(0)
 
     def _make_piece(self, number: int) -> Applied:
@@ -69,15 +69,15 @@ class Feeds:
         self._feeds.pop(peer, None)
 
     def answer(
-        self, ask: Fetch, live: Registry, store: Store, lsn: int, strategy: Callable[[], U8]
+        self, request: Fetch, live: Registry, store: Store, lsn: int, strategy: Callable[[], U8]
     ) -> Applied | None:
-        """Returns what follows `ask.after` in the state or in the log, FEED_ROWS or a few more
+        """Returns what follows `request.after` in the state or in the log, FEED_ROWS or a few more
         rows; None if nothing does. `lsn` is the last of the ledger, and `strategy` makes the
         record of the plan, or the plan change, in force."""
-        to = Address(ROLES[ask.role], ask.index)
-        if ask.after >= max(self._horizon, 1) and not ask.state:
+        to = Address(ROLES[request.role], request.index)
+        if request.after >= max(self._horizon, 1) and not request.state:
             self._feeds.pop(to, None)
-            return _read_log(store, ask.after) if ask.after < lsn else None
+            return _read_log(store, request.after) if request.after < lsn else None
         if not lsn:
             return None
         feed = self._feeds.get(to)
@@ -85,7 +85,7 @@ class Feeds:
             self._number += 1
             pieces = live.state(FEED_ROWS)
             feed = self._feeds[to] = Feed(self._number, pieces, lsn, strategy())
-        return feed.answer(ask)
+        return feed.answer(request)
 
 
 def _read_log(store: Store, after: int) -> Applied:

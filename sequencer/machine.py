@@ -59,12 +59,12 @@ LOAD_ROWS = 4096
 """Rows of a chunk of a transfer. A worker matches nothing while it stores one, for some ms."""
 
 
-def _make_requested_record(migration: Migration, ask: StrategyRequest) -> tuple[U8 | None, str]:
+def _make_requested_record(migration: Migration, request: StrategyRequest) -> tuple[U8 | None, str]:
     """Returns (the record that does what is requested, or None; why not). Raises Unavailable."""
-    if ask.ask == Ask.UNITE:
+    if request.ask == Ask.UNITE:
         return migration.unite()
-    if len(ask.plan):
-        return migration.begin(ask.plan, apart=ask.ask == Ask.COEXIST)
+    if len(request.plan):
+        return migration.begin(request.plan, apart=request.ask == Ask.COEXIST)
     return migration.abort()
 
 
@@ -229,10 +229,10 @@ class SequencerMachine:
         """Decides and commits; adds to `decisions`, and returns what every dispatcher is sent."""
         parts = [QueryRows.decode(request.rows.data) for request in requests.values()]
         names: list[bytes] = []
-        asked: list[bytes] = []
+        request_ids: list[bytes] = []
         for request in requests.values():
             names += split(request.name_off, request.name)
-            asked += split(request.request_off, request.request)
+            request_ids += split(request.request_off, request.request)
         rows = QueryRows.concat(parts)
         over = self._sessions.tenants.find_over_quota(
             rows, names, self._live, self._sessions.numbers
@@ -240,11 +240,13 @@ class SequencerMachine:
         if over is not None:
             fit = np.setdiff1d(np.arange(len(rows)), over.at)
             rows = rows.take(fit)
-            names, asked = ([column[i] for i in fit.tolist()] for column in (names, asked))
+            names, request_ids = (
+                [column[i] for i in fit.tolist()] for column in (names, request_ids)
+            )
         verdict = decide(
             rows,
             names,
-            asked,
+            request_ids,
             base=self._lsn,
             live=self._live,
             sessions=self._sessions.numbers,
@@ -372,26 +374,26 @@ class SequencerMachine:
             self._migration.hot(hot.worker, hot.begun, hot.queries, hot.bytes)
         return self._take_due_step()
 
-    def _answer_transfer(self, ask: Load) -> list[Send]:
+    def _answer_transfer(self, request: Load) -> list[Send]:
         """Answers a worker's request for a chunk of the queries that it gains."""
-        rows, last = self._live.load(ask.after, ask.begun, ask.box, LOAD_ROWS)
-        loaded = Loaded(ask.begun, ask.after, last, packed(rows))
-        return [Send(Address("worker", ask.worker), loaded)]
+        rows, last = self._live.load(request.after, request.begun, request.box, LOAD_ROWS)
+        loaded = Loaded(request.begun, request.after, last, packed(rows))
+        return [Send(Address("worker", request.worker), loaded)]
 
-    def _answer_plan_request(self, ask: StrategyRequest) -> list[Send]:
+    def _answer_plan_request(self, request: StrategyRequest) -> list[Send]:
         """Changes the plan as requested, if possible, and reports the plan and its changes."""
         migration = self._migration
         problem, out, wait = "", [], 0
         if migration is None:
             problem = "this service does not change its plan"
-        elif ask.ask != Ask.TELL:
+        elif request.ask != Ask.TELL:
             try:
-                record, problem = _make_requested_record(migration, ask)
+                record, problem = _make_requested_record(migration, request)
                 if record is not None:
-                    asker = Address(ROLES[ask.role], ask.index)
-                    owns = asker.role == "dispatcher"
+                    sender = Address(ROLES[request.role], request.index)
+                    owns = sender.role == "dispatcher"
                     out = self._record_plan_change(
-                        record, asker.index if owns else self._followers.first
+                        record, sender.index if owns else self._followers.first
                     )
             except StoreFailed:
                 raise
@@ -402,8 +404,10 @@ class SequencerMachine:
             record, described = migration.record(), migration.told()
             old = self._live.count_up_to(migration.strategy.apart)
         why, state = (np.frombuffer(t.encode(), np.uint8) for t in (problem, json.dumps(described)))
-        reply = StrategyReply(ask.seq, self._lsn, wait, len(self._live), old, why, record, state)
-        return [*out, Send(Address(ROLES[ask.role], ask.index), reply)]
+        reply = StrategyReply(
+            request.seq, self._lsn, wait, len(self._live), old, why, record, state
+        )
+        return [*out, Send(Address(ROLES[request.role], request.index), reply)]
 
     # --- the other messages ------------------------------------------------------------
 
@@ -448,12 +452,12 @@ class SequencerMachine:
         tip = Tip(self._lsn, self.visible)
         return [Send(to, tip) for to in peers if self._followers.waits_for(to)]
 
-    def _answer_fetch(self, ask: Fetch) -> list[Send]:
+    def _answer_fetch(self, request: Fetch) -> list[Send]:
         """Answers a Fetch if anything follows, and then sends the tip."""
-        to = Address(ROLES[ask.role], ask.index)
+        to = Address(ROLES[request.role], request.index)
         try:
             piece = self._feeds.answer(
-                ask, self._live, self._store, self._lsn, self._make_plan_record
+                request, self._live, self._store, self._lsn, self._make_plan_record
             )
         except StoreFailed:
             raise

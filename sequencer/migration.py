@@ -56,7 +56,7 @@ class Migration:
         self.now_ms = 0
         self._record: U8 | None = None
         self._running = 0
-        self._asked = (0, 0)  # workers that a plan needs, and for how many ticks
+        self._wanted_workers = (0, 0)  # workers that a plan needs, and for how many ticks
         self._figures: dict[str, int] = {}  # of the plan change under way
         self._hot: dict[int, tuple[int, int]] = {}  # worker: queries and bytes that it fetched
         self._marks: dict[int, int] = {}  # dispatcher: watermark
@@ -82,7 +82,7 @@ class Migration:
     @property
     def wanted(self) -> int:
         """The number of workers that should run."""
-        return max(self._asked[0], self.strategy.workers)
+        return max(self._wanted_workers[0], self.strategy.workers)
 
     def run(self, workers: int) -> None:
         """Takes the number of workers that run now."""
@@ -93,8 +93,8 @@ class Migration:
         self.now_ms = max(self.now_ms, now_ms)
         if self.strategy.apart and self.now_ms:  # if the record has no time: at least since now
             self._figures.setdefault("apart_ms", self.now_ms)
-        asked, left = self._asked
-        self._asked = (asked, left - 1) if left > 1 else (0, 0)
+        workers, left = self._wanted_workers
+        self._wanted_workers = (workers, left - 1) if left > 1 else (0, 0)
         self._holdings.tick()
 
     def told(self) -> dict[str, Any]:
@@ -195,11 +195,11 @@ class Migration:
                 "`ps2stream plan --from-service` or --base"
             )
         if plan.workers > self.running:
-            self._asked = (plan.workers, ASKED_TICKS)
+            self._wanted_workers = (plan.workers, ASKED_TICKS)
             raise Unavailable(
                 f"plan: {plan.workers} workers; {self.running} run, and the others are started"
             )
-        self._asked = (0, 0)
+        self._wanted_workers = (0, 0)
         self.totals.mark()
         figures = {"from": strategy.plan.version} | self._stamp_time(
             "apart_ms" if apart else "begun_ms"

@@ -51,9 +51,9 @@ class Answers:
                 fresh[key] = request
         return fresh, known
 
-    def make_answer(self, asked: Asked, decision: UpdateDecision) -> Answer:
+    def make_answer(self, key: Asked, decision: UpdateDecision) -> Answer:
         """Returns the decision as an Answer to be committed with it."""
-        return Answer(*asked, self._settled[asked.dispatcher][1], decision)
+        return Answer(*key, self._settled[key.dispatcher][1], decision)
 
     def keep(self, answers: Iterable[Answer]) -> None:
         """Keeps committed answers, and drops those that they settle, as the store has done."""
@@ -76,8 +76,8 @@ class Deletes:
         self._bound = bound
         self._recent: dict[Key, int] = {}
         for seen in kept:
-            ids, asked = split(seen.id_off, seen.id), split(seen.request_off, seen.request)
-            self.add(dict(zip(zip(ids, asked, strict=True), seen.lsn.tolist(), strict=True)))
+            ids, request_ids = split(seen.id_off, seen.id), split(seen.request_off, seen.request)
+            self.add(dict(zip(zip(ids, request_ids, strict=True), seen.lsn.tolist(), strict=True)))
 
     @property
     def recent(self) -> Mapping[Key, int]:
@@ -100,5 +100,5 @@ def make_delete_requests(deletes: Mapping[Key, int]) -> DeleteRequests | None:
     if not deletes:
         return None
     ids = strings_to_column(key[0] for key in deletes)
-    asked = strings_to_column(key[1] for key in deletes)
-    return DeleteRequests(np.fromiter(deletes.values(), np.int64, len(deletes)), *ids, *asked)
+    request_ids = strings_to_column(key[1] for key in deletes)
+    return DeleteRequests(np.fromiter(deletes.values(), np.int64, len(deletes)), *ids, *request_ids)

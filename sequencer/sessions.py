@@ -39,13 +39,13 @@ class Sessions:
             self._names[number] = name
             self.top = max(self.top, number)
 
-    def grant(self, ask: SessionRequest) -> SessionGrant:
-        """Returns the number of a session, which is made if that is asked for. Number 0 means that
+    def grant(self, request: SessionRequest) -> SessionGrant:
+        """Returns the number of a session, a new one if the request allows it. Number 0 means that
         there is none, or that it could not be made durable; a negative one, that a quota forbids
         it. Raises StoreFailed."""
-        name = ask.name.tobytes()
+        name = request.name.tobytes()
         number = self.numbers.get(name, 0)
-        if not number and ask.make and not (number := -self.tenants.session_limit(name)):
+        if not number and request.make and not (number := -self.tenants.session_limit(name)):
             number = self.top + 1
             try:
                 self._store.commit(Change(sessions=[(number, name)]))
@@ -56,18 +56,18 @@ class Sessions:
             else:
                 self.add_sessions([(number, name)])
         self._streams += 1
-        return SessionGrant(ask.seq, number, self._streams)
+        return SessionGrant(request.seq, number, self._streams)
 
-    def look_up(self, ask: LookupRequest, live: Registry) -> LookupReply:
+    def look_up(self, request: LookupRequest, live: Registry) -> LookupReply:
         """Returns a query by its id, or a page of queries: of a session, a tenant or all."""
         more = False
-        tenant = ask.tenant.tobytes()
-        if len(ask.id):
-            handle = live.handles([ask.id.tobytes()])
+        tenant = request.tenant.tobytes()
+        if len(request.id):
+            handle = live.handles([request.id.tobytes()])
             rows = live.rows(handle[handle > 0])
         else:
             sessions = self.tenants.sessions_of(tenant) if tenant else None
-            rows, more = live.page(ask.after, ask.limit, ask.session, sessions)
+            rows, more = live.page(request.after, request.limit, request.session, sessions)
         names = strings_to_column(map(self._names.__getitem__, rows.session.tolist()))
         total = self.tenants.count_live(tenant) if tenant else len(live)
-        return LookupReply(ask.seq, int(more), total, packed(rows), *names)
+        return LookupReply(request.seq, int(more), total, packed(rows), *names)

@@ -17,10 +17,10 @@ class TokenTable:
         self._store = store
         self._tokens = store.tokens()
 
-    def change(self, ask: TokensRequest) -> TokensReply:
+    def change(self, request: TokensRequest) -> TokensReply:
         """Adds or drops tokens, durably, and replies with all of them. Raises StoreFailed."""
-        add = decode(ask.add.tobytes()) if len(ask.add) else []
-        status, wanted = changed(self._tokens, add, ask.drop.tobytes().decode())
+        add = decode(request.add.tobytes()) if len(request.add) else []
+        status, wanted = changed(self._tokens, add, request.drop.tobytes().decode())
         if wanted is not self._tokens:
             try:
                 self._store.keep_tokens(wanted)
@@ -30,4 +30,4 @@ class TokenTable:
                 status = Status.UNAVAILABLE
             else:
                 self._tokens = wanted
-        return TokensReply(ask.seq, status, np.frombuffer(encode(self._tokens), np.uint8))
+        return TokensReply(request.seq, status, np.frombuffer(encode(self._tokens), np.uint8))
