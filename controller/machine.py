@@ -1,9 +1,9 @@
-"""The controller: gathers the workers' loads, period after period, and says what to move.
+"""The controller: gathers the workers' loads, period after period, and proposes adjustments.
 
-Pure, and without authority (contract.md 4): what it knows it has been told in the last
-periods, what it wants it asks of the sequencer, which refuses a plan that does not follow on
-the current one. So a successor starts from nothing. No adjustment is made while plans change,
-nor before a whole period has passed since (algorithms.md 7.22).
+The machine is pure and has no authority (contract.md 4). Everything it knows was reported to it
+in the last periods; what it wants it requests of the sequencer, which refuses a plan that is not
+derived from the current one. So a successor starts from nothing. No adjustment is made while
+plans change, nor before a whole period has passed since (algorithms.md 7.22).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from ps2stream.controller.hot_cells import HotCells
 from ps2stream.controller.policy import Counters, Policy
-from ps2stream.controller.told import adjustment_told, loads_told
+from ps2stream.controller.told import describe_adjustment, describe_loads
 from ps2stream.planner.adjust.adjustment import Adjustment
 from ps2stream.planner.adjust.algorithms import SELECTIONS
 from ps2stream.planner.adjust.apply import apply
@@ -39,13 +39,13 @@ from ps2stream.routing.plan_changes import Strategy, route_of
 SEQUENCER = Address("sequencer", 0)
 CONTROLLER = ROLES.index("controller")
 REPEAT_TICKS = 20
-PATIENCE_TICKS = 10  # with dispatchers that are asked about hot cells; at most half a period
+PATIENCE_TICKS = 10  # to wait for samples of hot cells; at most half a period
 PROPOSALS = 16
-"""Adjustments that are remembered: one that is made takes what is known of its parts along."""
+"""Adjustments that are remembered: when one comes into force, the loads of its parts are kept."""
 
 
 class ControllerMachine:
-    """The only one, in its incarnation `epoch`; plan: the one of the service's start."""
+    """The only controller, in its incarnation `epoch`; `plan` is that of the service's start."""
 
     def __init__(self, plan: RoutingPlan, policy: Policy, epoch: int, dispatchers: int = 1) -> None:
         self.policy = policy
@@ -55,68 +55,74 @@ class ControllerMachine:
         self._ticks = 0
         self._number = 0  # of the last period that ended
         self._reports: dict[int, LoadReport] = {}
-        self._whole = False  # all have reported
+        self._whole = False  # all workers have reported
         self._units: Units | None = None
-        self._settled = 0  # the first period of which all is under the present plan
+        self._settled = 0  # the first period that lies under the present plan as a whole
         self._proposals: dict[tuple[int, int], Adjustment] = {}
         self._seq = epoch << 32
-        self._asked: StrategyRequest | None = None
-        self._asked_at = 0
-        self._known = False
+        self._request: StrategyRequest | None = None
+        self._requested_at = 0
+        self._knows_plans = False
         patience = max(min(PATIENCE_TICKS, policy.period_ticks // 2), 1)
         self._hot = HotCells(epoch, dispatchers, patience)
 
     @property
     def settled(self) -> bool:
-        """Whether an adjustment may begin."""
-        quiet = self._known and self.strategy.following is None
+        """True if an adjustment may begin."""
+        quiet = self._knows_plans and self.strategy.following is None
         return quiet and self._units is not None and self._number >= self._settled
 
     @property
-    def _moves(self) -> bool:
+    def _is_changing_plan(self) -> bool:
+        """True while a plan change is under way, or two plans coexist."""
         return self.strategy.following is not None
 
     @property
     def _look_ticks(self) -> int:
-        """A move ends soon; that plans coexist may last for days."""
+        """The ticks between two requests for the state of a plan change: a migration ends soon, but
+        plans may coexist for days."""
         return REPEAT_TICKS if self.strategy.begun else self.policy.period_ticks
 
     @property
     def period_us(self) -> float:
-        """Microseconds of a period."""
+        """The length of a period in microseconds."""
         return self.policy.period_ticks * 1e5
 
     def on(self, frame: Frame) -> list[Send]:
-        """A message from a worker, the sequencer or a dispatcher."""
+        """Handles a message of a worker, the sequencer or a dispatcher; returns the answers."""
         match frame:
             case LoadReport():
-                return self._gather(frame)
+                return self._gather_load(frame)
             case SampleReport():
-                return self._adjust() if self._hot.take(frame) else []
+                return self._request_adjustment() if self._hot.take(frame) else []
             case StrategyReply():
-                return self._learn(frame)
+                return self._learn_plans(frame)
             case AdjustRequest():
-                return self._answer(frame)
+                return self._answer_request(frame)
             case Tip():
                 return []
         raise TypeError(f"the controller takes no {type(frame).__name__}")
 
     def joined(self, peer: Address) -> list[Send]:
-        """A new sequencer has not heard what the old one was asked."""
-        return [] if peer != SEQUENCER or self._asked is None else [Send(SEQUENCER, self._asked)]
+        """Repeats the request that is under way for a new sequencer, which has not received it."""
+        if peer != SEQUENCER or self._request is None:
+            return []
+        return [Send(SEQUENCER, self._request)]
 
     def tick(self) -> list[Send]:
-        """Ten times a second."""
+        """Does periodic work, ten times a second."""
         self._ticks += 1
         out: list[Send] = []
-        if self._asked is not None:
-            if self._ticks >= self._asked_at + REPEAT_TICKS:
-                self._asked_at = self._ticks
-                out.append(Send(SEQUENCER, self._asked))
-        elif not self._known or (self._moves and self._ticks % self._look_ticks == 0):
-            out += self._ask()
+        if self._request is not None:
+            if self._ticks >= self._requested_at + REPEAT_TICKS:
+                self._requested_at = self._ticks
+                out.append(Send(SEQUENCER, self._request))
+        elif not self._knows_plans or (
+            self._is_changing_plan and self._ticks % self._look_ticks == 0
+        ):
+            out += self._ask_sequencer()
         if self._hot.late(self._ticks):
-            out += self._adjust()
+            out += self._request_adjustment()
         if self._ticks % self.policy.period_ticks == 0:
             self.counters.lost += self._number > 0 and not self._whole
             self._number += 1
@@ -129,27 +135,29 @@ class ControllerMachine:
 
     # --- loads -----------------------------------------------------------------------
 
-    def _gather(self, report: LoadReport) -> list[Send]:
+    def _gather_load(self, report: LoadReport) -> list[Send]:
+        """Takes a worker's loads, and goes on to adjust once all workers have reported."""
         strategy = self.strategy
         if report.number != self._number or report.worker >= strategy.workers:
             return []
         moves = strategy.following is not None
         if report.moving != moves or not (moves or report.route == route_of(strategy.plan)):
-            return self._ask()
+            return self._ask_sequencer()
         self._reports[report.worker] = report
         reports = [r for worker, r in self._reports.items() if worker < strategy.workers]
         if self._whole or len(reports) < strategy.workers:
             return []
         self._whole = True
         if strategy.begun or not all(r.periods for r in reports):
-            return []  # what moves would be counted where it was and where it will be
+            return []  # what migrates would be counted at its old and at its new owner
         self._units = smoothed(self._units, units_of(reports))
-        self._count(self._units)
+        self._count_period(self._units)
         if self.settled and len(hot := divisible(self._units, strategy.plan, self.policy.rules)):
             return self._hot.ask(hot, self._number, self._ticks, route_of(strategy.plan))
-        return self._adjust()
+        return self._request_adjustment()
 
-    def _count(self, units: Units) -> None:
+    def _count_period(self, units: Units) -> None:
+        """Counts the period, and sets the loads and balances of the counters."""
         workers, costs = self.strategy.workers, self.policy.rules.costs
         self.counters.periods += 1
         loads = units.loads(workers, costs)
@@ -159,19 +167,21 @@ class ControllerMachine:
 
     # --- adjustments -------------------------------------------------------------------
 
-    def _adjust(self) -> list[Send]:
-        """Begin an adjustment by itself, if it may."""
-        if not self.policy.automatic or not self.settled or self._asked is not None:
+    def _request_adjustment(self) -> list[Send]:
+        """Requests an adjustment on the controller's own account, if it may and there is one."""
+        if not self.policy.automatic or not self.settled or self._request is not None:
             return []
         assert self._units is not None
         loads = self._units.loads(self.strategy.plan.workers, self.policy.rules.costs)
         if loads.max(initial=0.0) < self.policy.idle * self.period_us:
             return []
-        _, plan = self._propose(self._units, self.policy.rules)
-        return [] if plan is None else self._ask(Ask.MOVE, _packed(plan.to_dict()))
+        _, plan = self._propose_adjustment(self._units, self.policy.rules)
+        return [] if plan is None else self._ask_sequencer(Ask.MOVE, _encode_json(plan.to_dict()))
 
-    def _propose(self, units: Units, rules: Rules) -> tuple[Adjustment, RoutingPlan | None]:
-        """An adjustment, and the plan that it makes if it moves anything."""
+    def _propose_adjustment(
+        self, units: Units, rules: Rules
+    ) -> tuple[Adjustment, RoutingPlan | None]:
+        """Returns an adjustment, and the plan that it makes if anything migrates."""
         plan = self.strategy.plan
         sample = self._hot.statistics(self._number, route_of(plan), plan.grid, plan.analysis)
         adjustment = decide(units, plan, rules, sample)
@@ -183,28 +193,29 @@ class ControllerMachine:
             del self._proposals[next(iter(self._proposals))]
         return adjustment, made
 
-    def _answer(self, ask: AdjustRequest) -> list[Send]:
-        algorithm = ask.algorithm.tobytes().decode()
-        problem = self._why_not(algorithm) if algorithm else ""
+    def _answer_request(self, request: AdjustRequest) -> list[Send]:
+        """Answers with the loads, and an adjustment if the request names an algorithm."""
+        algorithm = request.algorithm.tobytes().decode()
+        problem = self._explain_refusal(algorithm) if algorithm else ""
         adjustment, made = None, None
         if algorithm and not problem:
             assert self._units is not None
             rules = dataclasses.replace(self.policy.rules, algorithm=algorithm)
-            adjustment, made = self._propose(self._units, rules)
-        told = loads_told(self.strategy, self._units, self.policy.rules, self.period_us)
-        told |= {"periods": self.counters.periods, "automatic": self.policy.automatic}
+            adjustment, made = self._propose_adjustment(self._units, rules)
+        shown = describe_loads(self.strategy, self._units, self.policy.rules, self.period_us)
+        shown |= {"periods": self.counters.periods, "automatic": self.policy.automatic}
         if adjustment is not None:
-            told["adjustment"] = adjustment_told(adjustment, self.strategy.plan.grid)
+            shown["adjustment"] = describe_adjustment(adjustment, self.strategy.plan.grid)
         reply = AdjustReply(
-            ask.seq,
+            request.seq,
             np.frombuffer(problem.encode(), np.uint8),
-            _packed(told),
-            nothing() if made is None else _packed(made.to_dict()),
+            _encode_json(shown),
+            nothing() if made is None else _encode_json(made.to_dict()),
         )
-        return [Send(Address("dispatcher", ask.dispatcher), reply)]
+        return [Send(Address("dispatcher", request.dispatcher), reply)]
 
-    def _why_not(self, algorithm: str) -> str:
-        """Why no adjustment may be made now; empty where it may."""
+    def _explain_refusal(self, algorithm: str) -> str:
+        """Returns why no adjustment may be made now; empty if one may."""
         if algorithm not in SELECTIONS:
             return f"algorithm {algorithm!r} is none of {', '.join(SELECTIONS)}"
         seconds = self.policy.period_ticks / 10
@@ -218,28 +229,29 @@ class ControllerMachine:
             "its controller or the present plan began"
         )
 
-    # --- the strategy ------------------------------------------------------------------
+    # --- plan changes ------------------------------------------------------------------
 
-    def _ask(self, ask: Ask = Ask.TELL, plan: U8 | None = None) -> list[Send]:
-        """One question at a time."""
-        if self._asked is not None:
+    def _ask_sequencer(self, ask: Ask = Ask.TELL, plan: U8 | None = None) -> list[Send]:
+        """Sends the sequencer a request, unless another one is under way."""
+        if self._request is not None:
             return []
         self._seq += 1
         data = nothing() if plan is None else plan
-        self._asked = StrategyRequest(CONTROLLER, 0, self._seq, ask, data)
-        self._asked_at = self._ticks
-        return [Send(SEQUENCER, self._asked)]
+        self._request = StrategyRequest(CONTROLLER, 0, self._seq, ask, data)
+        self._requested_at = self._ticks
+        return [Send(SEQUENCER, self._request)]
 
-    def _learn(self, reply: StrategyReply) -> list[Send]:
-        if self._asked is None or reply.seq != self._seq:
+    def _learn_plans(self, reply: StrategyReply) -> list[Send]:
+        """Takes the sequencer's answer: the plans in force, and whether the request was done."""
+        if self._request is None or reply.seq != self._seq:
             return []
-        asked, self._asked = self._asked.ask, None
+        asked, self._request = self._request.ask, None
         done = not len(reply.problem)
         self.counters.adjustments += asked == Ask.MOVE and done
         self.counters.declined += asked == Ask.MOVE and not done
         self.counters.sunsets += asked == Ask.UNITE and done
         before, self.strategy = self.strategy, self.strategy.after(reply.strategy, reply.lsn)
-        self._known = True
+        self._knows_plans = True
         now = self.strategy.plan
         if another := (now.version, route_of(now)) != (before.plan.version, route_of(before.plan)):
             made = self._proposals.get((now.version, route_of(now)))
@@ -255,9 +267,10 @@ class ControllerMachine:
         if self._units is not None:  # some workers may have gone with a plan
             self._units = self._units.take(self._units.worker < self.strategy.workers)
         if asked == Ask.TELL and self.policy.sunset.due_by(self.strategy, reply):
-            return self._ask(Ask.UNITE)
+            return self._ask_sequencer(Ask.UNITE)
         return []
 
 
-def _packed(data: dict[str, object]) -> U8:
+def _encode_json(data: dict[str, object]) -> U8:
+    """Returns JSON as a column of a message."""
     return np.frombuffer(json.dumps(data).encode(), np.uint8)

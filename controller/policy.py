@@ -1,4 +1,4 @@
-"""How the controller is to behave, and what it counts."""
+"""The settings of the controller, and its counters."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from ps2stream.planner.adjust.strategy import Sunset
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Policy:
-    """period_ticks: of ten a second; automatic: whether the controller begins adjustments by
-    itself; idle: not while the most loaded worker is busy for a smaller share of the period."""
+    """The settings of the controller. period_ticks: the length of a period, of ten ticks a second;
+    automatic: whether the controller begins adjustments by itself; idle: the share of a period
+    for which the most loaded worker must be busy before it does."""
 
     rules: Rules = dataclasses.field(default_factory=Rules)
     period_ticks: int = 100
@@ -22,10 +23,10 @@ class Policy:
 
 @dataclasses.dataclass
 class Counters:
-    """periods: with a report of every worker; lost: without; balance: over all workers in the
-    last one, by cells and by Definition 1's product, and each worker's load; adjustments that
-    were begun, and declined; sunsets: old plans whose end was begun; splits, merges: of parts,
-    in adjustments that came into force."""
+    """The counters of the controller. periods: those with a report of every worker; lost: those
+    without; balance: of the last period, by cells and by Definition 1's product, and each
+    worker's load; adjustments: begun; declined: refused by the sequencer; sunsets: old plans
+    whose end was begun; splits, merges: of parts, in adjustments that came into force."""
 
     periods: int = 0
     lost: int = 0

@@ -1,4 +1,4 @@
-"""What is shown of measured loads and of an adjustment: JSON, as the admin calls have it."""
+"""Descriptions of measured loads and of an adjustment, as the JSON of the admin calls."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from ps2stream.space.grid import Grid
 HOTTEST, LEAVES = 10, 1000
 
 
-def loads_told(
+def describe_loads(
     strategy: Strategy, units: Units | None, rules: Rules, period_us: float
 ) -> dict[str, Any]:
-    """plan_version; moving_to, 0 for nowhere; coexisting; period_s; sigma; balance, which is
-    left out where a worker has nothing to do, by cells and by Definition 1's product; workers,
-    each with its load_us, busy (its share of a period) and counts of a period; hottest: the
-    parts with the highest load, with their place in degrees; leaves: those with the highest."""
-    told: dict[str, Any] = {
+    """Describes measured loads. plan_version; moving_to, 0 for none; coexisting; period_s; sigma;
+    balance, by cells and by Definition 1's product, which is left out if a worker has nothing to
+    do; workers, each with its load_us, busy (its share of a period) and counts of a period;
+    hottest: the parts with the highest load, with their place in degrees; leaves: those with the
+    highest load."""
+    shown: dict[str, Any] = {
         "plan_version": strategy.plan.version,
         "moving_to": 0 if strategy.following is None else strategy.following.version,
         "coexisting": bool(strategy.apart) and not strategy.begun,
@@ -33,13 +34,13 @@ def loads_told(
         "sigma": rules.sigma,
     }
     if units is None:
-        return told
+        return shown
     workers, costs = strategy.workers, rules.costs
     loads, product = units.loads(workers, costs), units.definition1(workers, costs)
     sums = {name: np.bincount(units.worker, getattr(units, name), workers) for name in COUNTS}
     sums["bytes"] = np.bincount(units.worker, units.bytes, workers)
-    told |= _ratio("balance", loads) | _ratio("balance_definition1", product)
-    told["workers"] = [
+    shown |= _describe_balance("balance", loads) | _describe_balance("balance_definition1", product)
+    shown["workers"] = [
         {
             "worker": w,
             "load_us": float(loads[w]),
@@ -53,14 +54,14 @@ def loads_told(
     load = units.load(costs)
     mine = np.flatnonzero(units.movable & (load > 0))
     hottest = mine[np.argsort(-load[mine], kind="stable")[:HOTTEST]]
-    told["hottest"] = [
+    shown["hottest"] = [
         {
             "worker": int(units.worker[u]),
             "load_us": float(load[u]),
             "objects": float(units.objects[u]),
             "queries": float(units.queries[u]),
             "bytes": int(units.bytes[u]),
-            **place(strategy.plan.grid, int(units.cell[u])),
+            **describe_cell(strategy.plan.grid, int(units.cell[u])),
         }
         for u in hottest.tolist()
     ]
@@ -68,14 +69,15 @@ def loads_told(
     leaf = strategy.plan.cells[units.cell[base]]
     held = np.bincount(leaf, load[base], len(strategy.plan.leaves))
     most = np.argsort(-held, kind="stable")[:LEAVES]
-    told["leaves"] = [
+    shown["leaves"] = [
         {"leaf": at, "load_us": float(held[at])} for at in most.tolist() if held[at] > 0
     ]
-    return told
+    return shown
 
 
-def adjustment_told(adjustment: Adjustment, grid: Grid) -> dict[str, Any]:
-    """moves with their place; bytes; loads of each worker before and after, balances."""
+def describe_adjustment(adjustment: Adjustment, grid: Grid) -> dict[str, Any]:
+    """Describes an adjustment: moves with their places, bytes, loads of each worker before and
+    after, and balances."""
     before, after = np.array(adjustment.before), np.array(adjustment.after)
     moves = [
         {
@@ -85,7 +87,7 @@ def adjustment_told(adjustment: Adjustment, grid: Grid) -> dict[str, Any]:
             "bytes": move.bytes,
             "load_us": move.load,
             "terms": list(move.terms or ()),
-            **place(grid, move.cell),
+            **describe_cell(grid, move.cell),
         }
         for move in adjustment.moves
     ]
@@ -94,19 +96,20 @@ def adjustment_told(adjustment: Adjustment, grid: Grid) -> dict[str, Any]:
         "bytes": adjustment.bytes,
         "before_us": before.tolist(),
         "after_us": after.tolist(),
-        **_ratio("balance_before", before),
-        **_ratio("balance_after", after),
+        **_describe_balance("balance_before", before),
+        **_describe_balance("balance_after", after),
     }
 
 
-def place(grid: Grid, cell: int) -> dict[str, Any]:
-    """A base-level cell and its sides, degrees."""
+def describe_cell(grid: Grid, cell: int) -> dict[str, Any]:
+    """Returns a base-level cell and its sides in degrees."""
     west, south, width, height = grid.bounds(cell)
     return {
         "cell": cell, "west": west, "south": south, "east": west + width, "north": south + height,
     }  # fmt: skip
 
 
-def _ratio(name: str, loads: F64) -> dict[str, float]:
+def _describe_balance(name: str, loads: F64) -> dict[str, float]:
+    """Returns the balance of the loads under this name; an empty dict if it is infinite."""
     found = balance(loads)
     return {name: found} if math.isfinite(found) else {}

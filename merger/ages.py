@@ -1,4 +1,4 @@
-"""How long ago what stands in a log was written, about."""
+"""Estimates of how long ago the records of a log were written."""
 
 from __future__ import annotations
 
@@ -6,31 +6,32 @@ from bisect import bisect_right
 from collections.abc import Iterable
 
 MOST = 512
-"""Marks that are kept; of more, every second one."""
+"""The number of marks that are kept. When there are more, every second one is dropped."""
 
 
 class Ages:
-    """`marks`: of some moments (Unix ms) how far the log went then, in order."""
+    """Estimates the age of what a log holds, from marks: positions that the log had reached at
+    some moments (Unix ms), in order."""
 
     def __init__(self, marks: Iterable[tuple[int, int]] = ()) -> None:
         self._marks = list(marks)
-        self._apart = 0  # ms between two marks at least
+        self._spacing_ms = 0  # the least time between two marks
 
     def of(self, position: int | None, end: int, now: int) -> int:
-        """Milliseconds since what begins at `position` of a log that goes to `end` now was
-        written, 0 for nothing; too few by what passed between two calls, and by a hundredth.
-        Positions must not fall."""
+        """Returns the milliseconds since the record at `position` was written, in a log that goes
+        to `end` now; 0 for None. The estimate may be low by the time between two calls, and by a
+        hundredth. Positions must not fall."""
         if position is None:
             self._marks.clear()
             return 0
         del self._marks[: bisect_right(self._marks, position, key=lambda mark: mark[0])]
         if not self._marks:
-            self._apart = 0
+            self._spacing_ms = 0
         if not self._marks or (
-            end > self._marks[-1][0] and now >= self._marks[-1][1] + self._apart
+            end > self._marks[-1][0] and now >= self._marks[-1][1] + self._spacing_ms
         ):
             self._marks.append((end, now))
         if len(self._marks) > MOST:
             self._marks = self._marks[::2]
-            self._apart = (now - self._marks[0][1]) // (MOST // 2)
+            self._spacing_ms = (now - self._marks[0][1]) // (MOST // 2)
         return max(now - self._marks[0][1], 0)

@@ -1,11 +1,11 @@
-"""A session's backlog: where in the match log its unacknowledged pairs stand.
+"""A session's backlog: the places in the match log of its unacknowledged pairs.
 
 A row is (position of a Matched record, number of the session's first pair there, number of
-its last, bytes). So that a session that nobody reads for a day takes no more memory than
-one that stalls for a minute, rows go to the log themselves: whenever 2 * BLOCK rows follow
-on one another, BLOCK of them become a Places record and one row of the level above, whose
-position is that record's. Rows of the oldest level-0 run, which is where acknowledgements
-and gaps bite, are always at hand.
+its last, bytes). A session that nobody reads for a day must take no more memory than one that
+stalls for a minute, so rows are written to the log as well: whenever a run of one level reaches
+2 * BLOCK rows, BLOCK of them become a Places record and one row of the level above, whose
+position is that record's. Rows of the oldest level-0 run, where acknowledgements and gaps
+remove pairs, are always in memory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BLOCK = 128
 
 
 class Place(NamedTuple):
-    """Pairs first..last of a session, at `position`, `size` bytes of it."""
+    """The pairs first..last of a session, which take `size` bytes at `position` of the log."""
 
     position: int
     first: int
@@ -33,7 +33,7 @@ class Place(NamedTuple):
 
 
 class _Run:
-    """Rows of one level, in order. Those before `start` are gone."""
+    """Rows of one level, in order. Those before `start` have been dropped."""
 
     def __init__(self, level: int, rows: array[int]) -> None:
         self.level = level
@@ -52,17 +52,17 @@ class _Run:
 
     @property
     def last(self) -> int:
-        """The number of the last pair."""
+        """The number of the run's last pair."""
         return self.rows[-2]
 
     def search(self, number: int) -> int:
-        """Index of the first row whose last pair is `number` or above."""
+        """Returns the index of the first row whose last pair is `number` or above."""
         rows = self.rows
         at = range(self.start, len(rows) // 4)
         return self.start + bisect_left(at, number, key=lambda i: rows[4 * i + 2])
 
     def skip(self, start: int) -> int:
-        """Let go of the rows before `start`; their bytes."""
+        """Drops the rows before `start` and returns the bytes of their pairs."""
         size = sum(self.rows[4 * self.start + 3 : 4 * start : 4])
         self.start = start
         if start >= BLOCK:
@@ -72,7 +72,7 @@ class _Run:
 
 
 class Backlog:
-    """Unacknowledged pairs of one session, numbers rising. `size`: their bytes in the log."""
+    """The unacknowledged pairs of one session, by number; they take `size` bytes of the log."""
 
     __slots__ = ("_journal", "_runs", "_session", "size")
 
@@ -88,28 +88,28 @@ class Backlog:
 
     @property
     def held_bytes(self) -> int:
-        """Memory that the rows take."""
+        """The memory that the rows take."""
         return sum(160 + 8 * len(run.rows) for run in self._runs)
 
     def append(self, position: int, first: int, last: int, size: int) -> None:
-        run = self._tail(0)
+        run = self._ensure_last_run(0)
         run.rows.extend((position, first, last, size))
         self.size += size
         if len(run) >= 2 * BLOCK:
-            self._overflow(len(self._runs) - 1)
+            self._fold_long_run(len(self._runs) - 1)
 
     def restore(self, rows: Iterable[tuple[int, Place]]) -> None:
-        """Rows with their levels, the oldest first, of an empty backlog."""
+        """Fills an empty backlog with rows and their levels, the oldest first."""
         for level, place in rows:
             if level:
-                self._tail(level).rows.extend(place)
+                self._ensure_last_run(level).rows.extend(place)
                 self.size += place.size
             else:
                 self.append(*place)
         self.drop(0)
 
     def find(self, number: int) -> Place:
-        """Where the pair of this number stands. Raises KeyError when it is not here."""
+        """Returns the place of the pair of this number. Raises KeyError when it has none."""
         run = next((r for r in self._runs if r.last >= number), None)
         while run is not None:
             place = run.at(run.search(number))
@@ -117,11 +117,11 @@ class Backlog:
                 break
             if run.level == 0:
                 return place
-            run = self._block(run.level, place)
+            run = self._read_block(run.level, place)
         raise KeyError(number)
 
     def drop(self, number: int) -> None:
-        """Forget the rows whose pairs are all at or below `number`."""
+        """Drops the rows whose pairs are all at or below `number`."""
         while self._runs:
             run = self._runs[0]
             if run.last <= number:
@@ -130,25 +130,25 @@ class Backlog:
             elif run.head.last <= number:
                 self.size -= run.skip(run.search(number + 1))
             elif run.level:
-                block = self._block(run.level, run.head)
+                block = self._read_block(run.level, run.head)
                 run.skip(run.start + 1)
                 self._runs[:1] = [block, run] if len(run) else [block]
             else:
                 return
 
-    def _tail(self, level: int) -> _Run:
-        """The last run, which is of this level."""
+    def _ensure_last_run(self, level: int) -> _Run:
+        """Returns the last run, a new one unless the last is of this level."""
         if not self._runs or self._runs[-1].level != level:
             self._runs.append(_Run(level, array("q")))
         return self._runs[-1]
 
-    def _block(self, level: int, place: Place) -> _Run:
-        """The rows that a row of this level stands for."""
+    def _read_block(self, level: int, place: Place) -> _Run:
+        """Reads the rows that a row of this level replaces."""
         rows = self._journal.read(place.position, Places).row
         return _Run(level - 1, array("q", rows.tobytes()))
 
-    def _overflow(self, at: int) -> None:
-        """Half of a long run becomes one row of the run before it, a level above."""
+    def _fold_long_run(self, at: int) -> None:
+        """Replaces half of a long run by one row of the run before it, a level above."""
         run = self._runs[at]
         half = run.start + BLOCK
         rows = run.rows[4 * run.start : 4 * half]
@@ -159,7 +159,7 @@ class Backlog:
         row = np.frombuffer(rows, np.int64)
         position = self._journal.append(Places(self._session, run.level, row))
         if position is None:
-            return  # the next row tries again
+            return  # the log took nothing: the next row tries again
         before = self._runs[at - 1]
         if before.level != run.level + 1:
             before = _Run(run.level + 1, array("q"))
@@ -167,4 +167,4 @@ class Backlog:
             at += 1
         before.rows.extend((position, rows[1], rows[-2], run.skip(half)))
         if len(before) >= 2 * BLOCK:
-            self._overflow(at - 1)
+            self._fold_long_run(at - 1)

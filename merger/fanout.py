@@ -1,10 +1,10 @@
-"""Fan-out: the pairs of a batch, split by session, with each object once."""
+"""Fan-out of a batch's pairs to sessions: their record in the match log, and deliveries."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from ps2stream.merger.kernels import fitting, runs, shares, take_spans
+from ps2stream.merger.kernels import count_fitting, count_slice_bytes, runs, take_spans
 from ps2stream.merger.records import Matched, count_pairs
 from ps2stream.protocol.frame import I64, U32, sealed
 from ps2stream.protocol.messages.objects import Payload
@@ -13,11 +13,11 @@ from ps2stream.protocol.wire import Deliver, Gap, StringColumn
 FIELD_TEXT, FIELD_POSITION, FIELD_TIME = 1, 2, 4  # bits of Attach.fields
 MAX_BYTES = 1 << 20  # estimated size at which a delivery is split
 _KEPT = 12  # bytes that a pair takes in the log
-_SENT = 40  # and about as many in a delivery
+_SENT = 40  # bytes, about, that a pair takes in a delivery
 
 
 def take(column: StringColumn, rows: I64) -> StringColumn:
-    """Rows of a string column as a new one."""
+    """Returns these rows of a string column as a new one."""
     off, data = column
     out: StringColumn = take_spans(sealed(off[:-1]), sealed(off[1:]), sealed(data), rows)
     return out
@@ -26,8 +26,9 @@ def take(column: StringColumn, rows: I64) -> StringColumn:
 def matched(
     payload: Payload, row: U32, handle: I64, session: I64, written: int, whole: bool = True
 ) -> Matched:
-    """The record of a batch's pairs, or of some, sorted by row and handle, of which there is
-    at least one; `first` is still to be set."""
+    """Returns the record of a batch's pairs, split by session, with each object once. There is at
+    least one pair, and they are sorted by row and handle; whole = False: they are only some of
+    the batch's. The caller still sets `first`."""
     rows, index = runs(sealed(row))
     ids, texts = (payload.id_off, payload.id), (payload.text_off, payload.text)
     time, lon, lat = payload.time, payload.lon, payload.lat
@@ -65,25 +66,25 @@ def matched(
 
 
 def bytes_of(record: Matched) -> list[int]:
-    """What each session's pairs take in the log; an object counts for each session."""
+    """Returns the bytes of each session's pairs in the log; each counts the objects it has."""
     cut = sealed(record.cut)
-    sizes: I64 = shares(cut, record.index, record.id_off, record.text_off, _KEPT)
+    sizes: I64 = count_slice_bytes(cut, record.index, record.id_off, record.text_off, _KEPT)
     out: list[int] = sizes.tolist()
     return out
 
 
-def part(record: Matched, a: int, b: int) -> int:
-    """Where a delivery of the pairs from a on has to end, b at the latest."""
+def find_delivery_end(record: Matched, a: int, b: int) -> int:
+    """Returns where a delivery of the pairs from a on has to end, b at the latest."""
     index = record.index[a:b]
-    size: int = fitting(index, record.id_off, record.text_off, _SENT, MAX_BYTES)
+    size: int = count_fitting(index, record.id_off, record.text_off, _SENT, MAX_BYTES)
     return a + size
 
 
-def delivery(
+def make_delivery(
     record: Matched, a: int, b: int, first: int, fields: int, new: I64, names: StringColumn
 ) -> Deliver:
-    """The pairs a..b of a record, numbered from `first`, for a stream that asked for `fields`
-    and is told the `new` handles' names."""
+    """Returns a delivery of the pairs a..b of a record, numbered from `first`, with the `fields`
+    that the stream wants and the names of the `new` handles."""
     rows, index = runs(sealed(record.index[a:b]))
     position = bool(fields & FIELD_POSITION)
     return Deliver(
@@ -103,8 +104,8 @@ def delivery(
 
 
 def gap(first: int, last: int) -> Deliver:
-    """A batch that says that the pairs first..last are lost; its number is the next pair's.
-    Where nobody knows how many pairs that were, it counts none."""
+    """Returns a delivery that announces that the pairs first..last are lost; its number is the
+    next pair's. If it is not known how many pairs those were, the gap counts none."""
     none = np.zeros(0, np.int64)
     text = np.zeros(1, np.int64), np.zeros(0, np.uint8)
     lost = Gap(first, last, count_pairs(first, last))

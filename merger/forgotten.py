@@ -1,7 +1,7 @@
-"""Names of queries that the ledger has forgotten while pairs of them are kept.
+"""The names of queries that the ledger has dropped while pairs of them are kept.
 
-They stand in the match log, as DeadNames records; memory has only where. The names are
-found by the few sessions that read their backlog back.
+The names are in the match log, as DeadNames records, and memory holds only their positions. The
+few sessions that read their backlog from the log look them up here.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from ps2stream.merger.records import DeadNames
 from ps2stream.protocol.frame import I64, concat_ragged, take_ragged
 from ps2stream.protocol.wire import StringColumn
 
-MAX_RECORDS = 64  # then they are made one
+MAX_RECORDS = 64  # with more, they are joined into one
 
 
 class _Grave(NamedTuple):
-    """A record, and between which handles."""
+    """The position of a DeadNames record, and its lowest and highest handle."""
 
     position: int
     low: int
@@ -28,55 +28,56 @@ class _Grave(NamedTuple):
 
 
 class Forgotten:
-    """The DeadNames of a match log."""
+    """The DeadNames records of a match log."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._graves: list[_Grave] = []
+        self._records: list[_Grave] = []
 
-    def recovered(self, position: int, record: DeadNames) -> None:
-        """A record that the log has."""
-        self._graves.append(_Grave(position, int(record.handle[0]), int(record.handle[-1])))
+    def add_recovered(self, position: int, record: DeadNames) -> None:
+        """Adds a record that the log has already."""
+        self._records.append(_Grave(position, int(record.handle[0]), int(record.handle[-1])))
 
     def add(self, record: DeadNames) -> bool:
-        """Write these names, at least one, handles rising; whether the log took them."""
+        """Writes these names, at least one, handles rising; returns whether the log took them."""
         position = self._journal.append(record)
         if position is not None:
-            self.recovered(position, record)
+            self.add_recovered(position, record)
         return position is not None
 
     def of(self, handles: I64) -> StringColumn:
-        """The ids of these handles. Raises KeyError for an unknown one."""
-        parts = [self._one(handle) for handle in handles.tolist()]
+        """Returns the ids of these handles. Raises KeyError for an unknown one."""
+        parts = [self._find_name(handle) for handle in handles.tolist()]
         return concat_ragged(parts)
 
-    def trimmed(self, before: int) -> None:
-        """The log goes on from this position. Names were written behind the pairs that need
-        them, so that they went with the last of those."""
-        self._graves = [g for g in self._graves if g.position >= before]
+    def drop_before(self, before: int) -> None:
+        """Drops the records before this position, at which the log starts now. Names are written
+        behind the pairs that need them, so none of those pairs is left."""
+        self._records = [e for e in self._records if e.position >= before]
 
-    def tidy(self, floor: Callable[[int], int]) -> None:
-        """Where records are many, write what is needed of them as one; floor(session) is the
-        number to which its pairs are not kept."""
-        if len(self._graves) <= MAX_RECORDS:
+    def join_many(self, floor: Callable[[int], int]) -> None:
+        """Writes what is still needed of too many records as one. floor(session) is the number up
+        to which no pairs of the session are kept."""
+        if len(self._records) <= MAX_RECORDS:
             return
-        old, self._graves = self._graves, []
-        new = _joined([self._journal.read(g.position, DeadNames) for g in old], floor)
+        old, self._records = self._records, []
+        new = _join_records([self._journal.read(e.position, DeadNames) for e in old], floor)
         if new is not None and not self.add(new):
-            self._graves = old
+            self._records = old
 
-    def _one(self, handle: int) -> StringColumn:
-        for grave in self._graves:
-            if grave.low <= handle <= grave.high:
-                record = self._journal.read(grave.position, DeadNames)
+    def _find_name(self, handle: int) -> StringColumn:
+        """Returns the id of one handle. Raises KeyError for an unknown one."""
+        for entry in self._records:
+            if entry.low <= handle <= entry.high:
+                record = self._journal.read(entry.position, DeadNames)
                 at = int(np.searchsorted(record.handle, handle))
                 if record.handle[at] == handle:
                     return take_ragged(record.id_off, record.id, np.array([at]))
         raise KeyError(f"no name for query {handle}")
 
 
-def _joined(records: list[DeadNames], floor: Callable[[int], int]) -> DeadNames | None:
-    """What is needed of several records as one, if anything."""
+def _join_records(records: list[DeadNames], floor: Callable[[int], int]) -> DeadNames | None:
+    """Returns what is still needed of several records as one; None for nothing."""
     session = np.concatenate([r.session for r in records])
     handle = np.concatenate([r.handle for r in records])
     last = np.concatenate([r.last for r in records])

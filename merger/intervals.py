@@ -1,4 +1,4 @@
-"""A set of integers as disjoint ranges: the offsets of a dispatcher that are done."""
+"""A set of integers as disjoint ranges: a dispatcher's offsets that are done."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 
 
 class Intervals:
-    """Half-open ranges, those that touch joined."""
+    """A set of half-open ranges; those that touch are joined."""
 
     def __init__(self) -> None:
         self._start: list[int] = []
@@ -16,7 +16,7 @@ class Intervals:
         return len(self._start)
 
     def items(self) -> list[tuple[int, int]]:
-        """(start, stop), rising."""
+        """Returns the ranges (start, stop), rising."""
         return list(zip(self._start, self._stop, strict=True))
 
     def add(self, start: int, stop: int) -> None:
@@ -30,12 +30,12 @@ class Intervals:
         self._stop[a:b] = [stop]
 
     def covers(self, start: int, stop: int) -> bool:
-        """Whether the whole of start..stop is in it; start alone when that is empty."""
+        """Tells whether the set has all of start..stop; for an empty range, start alone."""
         at = bisect_right(self._start, start) - 1
         return at >= 0 and max(stop, start + 1) <= self._stop[at]
 
     def within(self, start: int, stop: int) -> list[tuple[int, int]]:
-        """The parts of start..stop that are in it."""
+        """Returns the ranges of start..stop that the set has."""
         a, b = bisect_right(self._stop, start), bisect_left(self._start, stop)
         return [
             (max(start, x), min(stop, y))

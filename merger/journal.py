@@ -1,4 +1,4 @@
-"""The match log as the merger uses it: records as frames, the last ones read kept decoded."""
+"""The match log as the merger uses it: records are frames, and those read last stay decoded."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ Record = TypeVar("Record", bound=Frame)
 class Journal:
     """Appends to and reads from a Log.
 
-    `unsynced`: something was appended that must be durable before anyone hears of it, or the
-    log refused, and a sync tells whether for good. `fetched`: bytes read from the log so far.
+    `unsynced`: something was appended that must be durable before anything about it is sent, or
+    the log refused a record, and only a sync shows whether it will take more. `fetched`: bytes
+    read from the log so far.
     """
 
     def __init__(self, log: Log) -> None:
@@ -34,8 +35,8 @@ class Journal:
         return self._log.end
 
     def append(self, frame: Frame, lasting: bool = True) -> int | None:
-        """The record's position, None where the log takes nothing. lasting = False: to lose
-        it does no harm."""
+        """Returns the record's position, None if the log takes nothing. lasting = False: losing
+        the record does no harm."""
         try:
             position = self._log.append(frame.encode())
         except Unavailable:
@@ -45,18 +46,18 @@ class Journal:
         return position
 
     def sync(self) -> None:
-        """Make all durable. Raises Unavailable, for good."""
+        """Makes all records durable. Raises Unavailable if the log has failed for good."""
         if self.unsynced:
             self._log.sync()
             self.unsynced = False
 
     def hand_over(self) -> bool:
-        """Whether something was unsynced, which the caller will sync."""
+        """Returns whether something was unsynced; from then on the caller must sync it."""
         unsynced, self.unsynced = self.unsynced, False
         return unsynced
 
     def read(self, position: int, *kinds: type[Record]) -> Record:
-        """The record at `position`, which is of one of these kinds."""
+        """Reads the record at `position`, which must be of one of these kinds."""
         known = self._cache.get(position)
         if known is None:
             data = self._log.read(position)
@@ -74,7 +75,7 @@ class Journal:
         raise TypeError(f"a {type(frame).__name__} stands where a {kinds[0].__name__} should")
 
     def trim(self, before: int) -> None:
-        """Sync, then forget what lies before. Raises Unavailable, for good."""
+        """Syncs, then drops the records before this position. Raises Unavailable as `sync` does."""
         self._log.sync()
         self.unsynced = False
         self._log.trim(before)

@@ -1,4 +1,4 @@
-"""Kernels of the merger. Wrappers have validated all shapes; twins are in its tests."""
+"""Kernels of the merger. Callers have validated all shapes; the twins are in its tests."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ps2stream.protocol.frame import I64, U8, U32
 
 @njit(cache=True, nogil=True)
 def distinct_pairs(row: U32, handle: I64, session: I64, rows: int) -> tuple[U32, I64, I64]:
-    """The distinct (row, handle) with their session, in this order; row < rows. Counting
-    sort by row, then each row's few handles."""
+    """Returns the distinct (row, handle) with their sessions, sorted by row and handle; row < rows.
+    A counting sort by row comes first, then a sort of each row's few handles."""
     n = len(row)
     start = np.zeros(rows + 1, np.int64)
     for i in range(n):
@@ -58,7 +58,7 @@ def distinct_pairs(row: U32, handle: I64, session: I64, rows: int) -> tuple[U32,
 
 @njit(cache=True, nogil=True)
 def runs(row: U32) -> tuple[I64, U32]:
-    """(the distinct values of a sorted column, for each element the index of its value)."""
+    """Returns (the distinct values of a sorted column, for each element its value's index)."""
     value = np.empty(len(row), np.int64)
     index = np.empty(len(row), np.uint32)
     size = 0
@@ -72,7 +72,7 @@ def runs(row: U32) -> tuple[I64, U32]:
 
 @njit(cache=True, nogil=True)
 def take_spans(start: I64, end: I64, data: U8, rows: I64) -> tuple[I64, U8]:
-    """The byte strings data[start[r]:end[r]] of the rows, as a string column."""
+    """Returns the byte strings data[start[r]:end[r]] of the rows as a string column."""
     off = np.zeros(len(rows) + 1, np.int64)
     for i in range(len(rows)):
         off[i + 1] = off[i] + end[rows[i]] - start[rows[i]]
@@ -84,9 +84,9 @@ def take_spans(start: I64, end: I64, data: U8, rows: I64) -> tuple[I64, U8]:
 
 @njit(cache=True, nogil=True)
 def add_new(table: I64, used: int, handle: I64, start: int, new: I64) -> tuple[int, int, int]:
-    """Put handles (>= 1) from index `start` on into the open-addressing set `table` (a power
-    of two long, 0 = empty) and write those that were not in it to `new`. Stops at half load.
-    Returns (next index, elements in the table, how many are new)."""
+    """Puts handles (>= 1) from index `start` on into the open-addressing set `table` (a power
+    of two long, 0 = empty) and writes those that were not in it to `new`. Stops when the table
+    is half full. Returns (next index, elements in the table, how many are new)."""
     mask = len(table) - 1
     found = 0
     i = start
@@ -105,33 +105,33 @@ def add_new(table: I64, used: int, handle: I64, start: int, new: I64) -> tuple[i
 
 
 @njit(cache=True, nogil=True)
-def shares(cut: I64, index: U32, id_off: I64, text_off: I64, pair: int) -> I64:
-    """For each slice cut[i]..cut[i + 1] of a column of object rows, equal ones side by side:
-    its bytes, `pair` for each element and those of each object once."""
+def count_slice_bytes(cut: I64, index: U32, id_off: I64, text_off: I64, pair: int) -> I64:
+    """Returns the bytes of each slice cut[i]..cut[i + 1] of a column of object rows, of which
+    equal ones lie side by side: `pair` for each element, and those of each object once."""
     out = np.zeros(len(cut) - 1, np.int64)
     for i in range(len(out)):
         size = pair * (cut[i + 1] - cut[i])
         for j in range(cut[i], cut[i + 1]):
             if j == cut[i] or index[j] != index[j - 1]:
-                size += _object_bytes(index[j], id_off, text_off)
+                size += _count_object_bytes(index[j], id_off, text_off)
         out[i] = size
     return out
 
 
 @njit(cache=True, nogil=True)
-def fitting(index: U32, id_off: I64, text_off: I64, pair: int, limit: int) -> int:
-    """How many elements of a column of object rows, at least one, stay within `limit` bytes."""
+def count_fitting(index: U32, id_off: I64, text_off: I64, pair: int, limit: int) -> int:
+    """Returns how many elements of a column of object rows, at least one, fit `limit` bytes."""
     size = 0
     for j in range(len(index)):
         size += pair
         if j == 0 or index[j] != index[j - 1]:
-            size += _object_bytes(index[j], id_off, text_off)
+            size += _count_object_bytes(index[j], id_off, text_off)
         if size > limit and j > 0:
             return j
     return len(index)
 
 
 @njit(inline="always")
-def _object_bytes(row: int, id_off: I64, text_off: I64) -> int:
+def _count_object_bytes(row: int, id_off: I64, text_off: I64) -> int:
     size: int = 48 + id_off[row + 1] - id_off[row] + text_off[row + 1] - text_off[row]
     return size

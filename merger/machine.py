@@ -1,8 +1,9 @@
 """The merger machine: from workers' matches to each session's numbered deliveries.
 
-It holds a batch until payload, all answers and all query names to the batch's LSN are
-there, collapses equal pairs, numbers them by session and writes them to the match log;
-sessions send from there. What it returns may leave once the log is synced: `unsynced`.
+The machine holds a batch until it has the payload, all answers and all query names up to the
+batch's LSN. Then it collapses equal pairs, numbers them by session and writes them to the match
+log, from which sessions send. The messages that it returns may be sent once the log is synced:
+see `unsynced`.
 """
 
 from __future__ import annotations
@@ -45,11 +46,11 @@ Done = dict[int, list[int]]  # dispatcher: batches
 class MergerMachine:
     """Merger `index` of `mergers`: the sessions with number % mergers == index.
 
-    It goes on from what `log` holds. A session loses its oldest pairs beyond
-    `session_quota_bytes` in the log, all sessions theirs beyond `retention_bytes` or
-    `retention_ms`; they go by chapters of about `chapter_bytes`. Of deliveries
-    `link_bytes` are on their way to a dispatcher. Raises DataDirectoryError
-    when the log is damaged.
+    The machine continues from what `log` holds. A session loses its oldest pairs beyond
+    `session_quota_bytes` in the log, and every session those beyond `retention_bytes` or
+    `retention_ms`, which are dropped by chapters of about `chapter_bytes`. At most about
+    `link_bytes` of deliveries are on their way to one dispatcher. Raises DataDirectoryError when
+    the log is damaged.
     """
 
     def __init__(
@@ -77,72 +78,72 @@ class MergerMachine:
         self._retention = Retention(found.chapters, retention_bytes, retention_ms, chapter_bytes)
         self._ages = Ages(chapter for chapter in found.chapters if chapter.began)
         self._lag_ms = 0
-        self._lsn = found.lsn  # the highest of a batch with pairs
-        self._refused = False  # the log took no batch
+        self._lsn = found.lsn  # the highest LSN of a batch with pairs
+        self._was_refused = False  # the log refused a batch
         self._now = 0
         self._ticks = 0
 
     @property
     def applied(self) -> int:
-        """All queries up to this LSN are known."""
+        """The LSN up to which all queries are known."""
         return self._updates.applied
 
     @property
     def unsynced(self) -> bool:
-        """Whether `sync` must come before what was returned may leave."""
+        """True if `sync` must be called before the returned messages may be sent."""
         return self._journal.unsynced
 
     def sync(self) -> None:
-        """Make durable what was returned so far. Raises Unavailable, for good."""
+        """Makes durable what was returned so far. Raises Unavailable if the log failed for good."""
         self._journal.sync()
 
     def hand_over(self) -> bool:
-        """Whether a sync must come before what was returned since the last call may leave,
-        which is then the caller's to see to."""
+        """Returns whether a sync must come before the messages since the last call may be sent;
+        the caller then has to sync."""
         return self._journal.hand_over()
 
     @property
     def busy(self) -> bool:
-        """Whether `on_many` without frames sends more: the log was read for long enough."""
-        return self._named and self._sessions.busy
+        """True if `on_many` without frames sends more, as it stopped after reading a turn."""
+        return self._knows_names and self._sessions.busy
 
     @property
     def pending(self) -> int:
-        """Batches that are not complete."""
+        """The number of batches that are not complete."""
         return sum(map(len, self._windows))
 
     @property
     def names(self) -> int:
-        """Query names kept."""
+        """The number of query names that are kept."""
         return len(self._updates.names)
 
     @property
     def held_bytes(self) -> int:
-        """Memory that the sessions take."""
+        """The memory that the sessions take."""
         return sum(session.held_bytes for session in self._sessions)
 
     @property
     def highest(self) -> int:
-        """The highest number that a pair of any session was given."""
+        """The highest number of a pair in any session."""
         return max((session.next - 1 for session in self._sessions), default=0)
 
     @property
     def backlog_bytes(self) -> int:
-        """Bytes of the log that sessions have not acknowledged."""
+        """The bytes of the log that sessions have not acknowledged."""
         return sum(session.backlog.size for session in self._sessions)
 
     @property
     def counters(self) -> dict[str, int]:
-        """Totals since the start, and sizes of the moment. From any thread."""
+        """Totals since the start, and present sizes. Any thread may read them."""
         sizes = {"pending": self.pending, "names": self.names, "applied": self.applied}
         return sizes | self._sessions.counters | {"lag_ms": self._lag_ms}
 
     def on(self, frame: Frame) -> list[Send]:
-        """Any message to a merger."""
+        """Handles any message to a merger; returns what is to be sent."""
         return self.on_many([frame])
 
     def on_many(self, frames: Iterable[Frame]) -> list[Send]:
-        """Several messages in order; Completed goes out once a dispatcher, at the end."""
+        """Handles several messages in order. Each dispatcher is sent one Completed, at the end."""
         out: list[Send] = []
         done: Done = {}
         for frame in frames:
@@ -150,18 +151,18 @@ class MergerMachine:
                 case MatchBatch():
                     window = self._windows[frame.dispatcher]
                     window.answer(frame)
-                    out += self._process(window, done, frame.batch)
+                    out += self._process_ready(window, done, frame.batch)
                 case Payload():
-                    out += self._payload(frame, done)
+                    out += self._take_payload(frame, done)
                     oldest = min(frame.oldest, frame.batch)
                     self._windows[frame.dispatcher].advance(frame.watermark, oldest)
                 case MergerQueries() | Applied() | Tip():
-                    named = self._named
+                    knew_names = self._knows_names
                     if self._updates.on(frame):
                         out += self._process_all(done)
-                    if self._named and not named:
-                        self._sessions.wake()
-                    out += self._updates.asks()
+                    if self._knows_names and not knew_names:
+                        self._sessions.resume_waiting()
+                    out += self._updates.take_requests()
                     if isinstance(frame, MergerQueries):
                         self._windows[frame.dispatcher].advance(frame.watermark)
                 case Watermark():
@@ -171,30 +172,31 @@ class MergerMachine:
                 case Attach() | Credit() | Detach():
                     out += self._sessions.on(frame)
                 case Arrived():
-                    self._sessions.arrived(frame)
+                    self._sessions.note_arrived(frame)
                 case Watching():
                     self._watched.on(frame)
                 case _:
                     raise TypeError(f"a merger takes no {type(frame).__name__}")
-        return out + self._end(done)
+        return out + self._finish_call(done)
 
     def joined(self, address: Address) -> list[Send]:
-        """This peer is a new one: streams that stood at a dispatcher are gone."""
+        """Handles a new incarnation of a peer: the streams of a former dispatcher are gone."""
         if address.role == "dispatcher":
-            self._sessions.left(address.index)
+            self._sessions.drop_streams(address.index)
         return []
 
     def lost(self, address: Address) -> list[Send]:
-        """This peer has died, as it seems; a mistake does no harm."""
+        """Handles the death of a peer, which may be a false alarm: that does no harm."""
         out: list[Send] = []
         if address.role == "worker":
             for window in self._windows:
-                window.lose(address.index)
+                window.suspect_worker(address.index)
                 out += self._process_part(window)
         return out
 
     def tick(self, now: int) -> list[Send]:
-        """Periodic work, ten times a second; now in Unix ms. Raises Unavailable, for good."""
+        """Does periodic work, ten times a second; now in Unix ms. Raises Unavailable if the log has
+        failed for good."""
         self._now = max(self._now, now)
         self._ticks += 1
         out = self._updates.tick() + self._watched.tick()
@@ -204,41 +206,43 @@ class MergerMachine:
             window.tick()
             out += self._process_part(window)
         if self._ticks % SECOND == 0:
-            if self._refused:
+            if self._was_refused:
                 out += self._process_all(done)
-            self._retain()
+            self._retain_chapters()
             self._lag_ms = self._ages.of(self._sessions.oldest, self._journal.end, self._now)
-            out += self._forget()
-            self._sessions.rest()
-        return out + self._end(done)
+            out += self._forget_names()
+            self._sessions.free_memory()
+        return out + self._finish_call(done)
 
     # --- batches -------------------------------------------------------------
 
     @property
-    def _named(self) -> bool:
-        """Whether the names of all that the log holds are known: not so after a start, nor
+    def _knows_names(self) -> bool:
+        """True if the names of all queries in the log are known. They are not after a start, nor
         while a state of the sequencer is received."""
         return self.applied >= self._lsn
 
-    def _payload(self, payload: Payload, done: Done) -> list[Send]:
+    def _take_payload(self, payload: Payload, done: Done) -> list[Send]:
+        """Processes the payload's batch if it is complete now; a batch that is done is completed
+        again, as the dispatcher may not know."""
         window = self._windows[payload.dispatcher]
         if window.payload(payload):
-            return self._process(window, done, payload.batch)
+            return self._process_ready(window, done, payload.batch)
         done.setdefault(payload.dispatcher, []).append(payload.batch)
         return []
 
     def _process_all(self, done: Done) -> list[Send]:
-        self._refused = False
+        self._was_refused = False
         out: list[Send] = []
         for window in self._windows:
-            out += self._process(window, done)
+            out += self._process_ready(window, done)
         return out
 
-    def _process(self, window: Window, done: Done, batch: int | None = None) -> list[Send]:
-        """What has become ready: of all batches, or of one."""
+    def _process_ready(self, window: Window, done: Done, batch: int | None = None) -> list[Send]:
+        """Records the pairs of the batches that are ready, or of one if it is."""
         out: list[Send] = []
         for payload in window.ready(self.applied, batch):
-            sends, _ = self._record(window, payload)
+            sends, _ = self._record_pairs(window, payload)
             if sends is None:
                 return out
             out += sends
@@ -247,39 +251,39 @@ class MergerMachine:
         return out + self._process_part(window, batch)
 
     def _process_part(self, window: Window, batch: int | None = None) -> list[Send]:
-        """What silent workers need not hold up."""
+        """Records and reports the pairs of batches for which only silent workers are missing."""
         out: list[Send] = []
-        for payload in window.partial(self.applied, batch):
-            sends, record = self._record(window, payload, whole=False)
+        for payload in window.ready_in_part(self.applied, batch):
+            sends, record = self._record_pairs(window, payload, whole=False)
             if sends is None:
                 return out
             if record is not None:
                 window.tell(record.offset[record.index], record.handle)
-            window.wait(payload.batch)
+            window.mark_processed(payload.batch)
             partial = Partial(self._index, np.array([payload.batch], np.int64))
             out += [*sends, Send(Address("dispatcher", payload.dispatcher), partial)]
         return out
 
-    def _record(
+    def _record_pairs(
         self, window: Window, payload: Payload, whole: bool = True
     ) -> tuple[list[Send] | None, Matched | None]:
-        """Write the pairs of a batch that are new, if there are; what is to be sent then.
-        None: the log took nothing."""
+        """Writes the new pairs of a batch, if there are any; returns what is to be sent, and the
+        record. None in place of the messages: the log took nothing."""
         row, handle, session = window.pairs(payload)
         if not len(row):
             return [], None
         record = fanout.matched(payload, row, handle, session, self._now, whole)
-        sends = self._sessions.add(record, self._named)
+        sends = self._sessions.add(record, self._knows_names)
         if sends is None:
-            self._refused = True  # a later tick tries again
+            self._was_refused = True  # a later tick tries again
             return None, None
         self._lsn = max(self._lsn, payload.lsn)
         self._watched.add(record)
         return sends, record
 
-    def _end(self, done: Done) -> list[Send]:
-        """What follows on all messages of a call."""
-        out = self._sessions.serve() if self._named else []
+    def _finish_call(self, done: Done) -> list[Send]:
+        """Serves waiting sessions and makes the Completed messages, at the end of a call."""
+        out = self._sessions.serve() if self._knows_names else []
         for dispatcher, batches in done.items():
             twice = self._windows[dispatcher].collapsed
             completed = Completed(self._index, np.array(batches, np.int64), twice)
@@ -288,38 +292,41 @@ class MergerMachine:
 
     # --- what is kept ----------------------------------------------------------
 
-    def _forget(self) -> list[Send]:
-        """Names that no batch can need go, and the sequencer may let go of them too. That
-        cursors say which pairs need none has to be durable before."""
-        if not self._sessions.note(lasting=True):
+    def _forget_names(self) -> list[Send]:
+        """Drops the names that no batch can need, and reports to the sequencer that it may drop
+        them too. The cursors that show which pairs need no name must be durable before."""
+        if not self._sessions.write_cursors(lasting=True):
             return []
         lowest = min(window.watermark for window in self._windows)
-        kept = self._updates.forget(lowest, self._sessions.last)
-        self._forgotten.tidy(self._sessions.floor)
+        kept = self._updates.forget(lowest, self._sessions.last_kept_number)
+        self._forgotten.join_many(self._sessions.floor)
         return [Send(Address("sequencer", 0), NamesKept(self._index, kept))]
 
-    def _retain(self) -> None:
-        """Begin a chapter of the log, let go of old ones."""
+    def _retain_chapters(self) -> None:
+        """Begins a chapter of the log when it is time, and drops old ones."""
         end = self._journal.end
-        # A checkpoint says nothing of batches that are told in part.
-        if self._retention.due(end, self._now) and not any(w.in_part for w in self._windows):
-            position = self._journal.append(self._checkpoint())
+        # A checkpoint cannot describe batches that are reported in part.
+        if self._retention.is_chapter_due(end, self._now) and not any(
+            w.in_part for w in self._windows
+        ):
+            position = self._journal.append(self._make_checkpoint())
             if position is not None:
-                self._retention.begin(position, self._now)
-        if not self._retention.several:
+                self._retention.begin_chapter(position, self._now)
+        if not self._retention.has_old_chapters:
             return
-        overdue = self._retention.overdue(end, self._now)
+        overdue = self._retention.find_expired_position(end, self._now)
         if overdue is not None:
             self._sessions.lose_before(overdue)
         oldest = self._sessions.oldest
-        before = self._retention.spare(end if oldest is None else oldest)
-        if before is None or not self._sessions.note():
+        before = self._retention.find_trim_position(end if oldest is None else oldest)
+        if before is None or not self._sessions.write_cursors():
             return
         self._journal.trim(before)
-        self._retention.forget(before)
-        self._forgotten.trimmed(before)
+        self._retention.drop_chapters(before)
+        self._forgotten.drop_before(before)
 
-    def _checkpoint(self) -> Checkpoint:
+    def _make_checkpoint(self) -> Checkpoint:
+        """Returns a record of the sessions and of the offsets that are done."""
         done = [(i, *r) for i, window in enumerate(self._windows) for r in window.done.items()]
         ranges = np.array(done, np.int64).reshape(-1, 3).T
-        return Checkpoint(self._lsn, self._now, *self._sessions.table(), *ranges)
+        return Checkpoint(self._lsn, self._now, *self._sessions.cursor_table(), *ranges)

@@ -1,6 +1,6 @@
 """The names of queries: handle -> the client's id, for the queries of a merger's sessions.
 
-Handles come in rising order, so a name is found by binary search in growing columns.
+Handles are added in rising order, so a name is found by binary search in growing columns.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MIN_COMPACT = 1_024
 
 
 class Names:
-    """Names of live queries, and of deleted ones until they are forgotten."""
+    """The names of live queries, and of deleted ones until they are forgotten."""
 
     def __init__(self) -> None:
         self._handle = _Column(np.int64)
@@ -33,8 +33,8 @@ class Names:
         return self._handle.size - self._dead
 
     def add(self, handles: I64, off: I64, data: U8) -> None:
-        """Rising handles above all earlier ones, with their ids as they are kept; the names
-        are those that the client gave."""
+        """Adds rising handles, above all earlier ones, with their stored ids, which begin with the
+        tenant; a name is the part that the client chose."""
         base = self._data.size - int(off[0])
         self._handle.append(handles)
         self._start.append(own_start(off, data) + base)
@@ -43,12 +43,12 @@ class Names:
         self._alive.append(np.ones(len(handles), np.bool_))
 
     def known(self, handles: I64) -> NDArray[np.bool_]:
-        """Which of these handles have a name here."""
-        return self._find(handles)[1]
+        """Returns bool[n]: which of these handles have a name here."""
+        return self._find_rows(handles)[1]
 
     def of(self, handles: I64) -> StringColumn:
-        """The ids of these handles. Raises KeyError for an unknown one."""
-        at, known = self._find(handles)
+        """Returns the ids of these handles, without tenants. Raises KeyError for an unknown one."""
+        at, known = self._find_rows(handles)
         if not known.all():
             raise KeyError(f"no name for query {int(handles[~known][0])}")
         out: StringColumn = take_spans(
@@ -57,24 +57,24 @@ class Names:
         return out
 
     def kept(self, handles: I64) -> StringColumn:
-        """The ids of these handles as they are kept, under their tenants. Raises KeyError."""
-        at, known = self._find(handles)
+        """Returns the stored ids of these handles, with tenants. Raises KeyError as `of` does."""
+        at, known = self._find_rows(handles)
         if not known.all():
             raise KeyError(f"no name for query {int(handles[~known][0])}")
-        return self._whole(at)
+        return self._take_stored_ids(at)
 
     def forget(self, handles: I64) -> None:
-        """These names, as far as they are kept, are needed no more."""
-        at, known = self._find(handles)
+        """Drops the names of these handles; unknown ones are ignored."""
+        at, known = self._find_rows(handles)
         at = at[known]
         alive = self._alive.view()
         self._dead += int(alive[at].sum())
         alive[at] = False
         if self._dead > MIN_COMPACT and 2 * self._dead > self._handle.size:
-            self._compact()
+            self._drop_dead_rows()
 
-    def _find(self, handles: I64) -> tuple[I64, NDArray[np.bool_]]:
-        """The row of each handle, and whether it is one."""
+    def _find_rows(self, handles: I64) -> tuple[I64, NDArray[np.bool_]]:
+        """Returns the row of each handle, and whether the handle has a name there."""
         column = self._handle.view()
         at = np.searchsorted(column, handles)
         known = at < len(column)
@@ -82,15 +82,16 @@ class Names:
         known[known] = self._alive.view()[at[known]]
         return at, known
 
-    def _compact(self) -> None:
+    def _drop_dead_rows(self) -> None:
+        """Rewrites the columns without the rows of dropped names."""
         at = np.flatnonzero(self._alive.view())
         handles = self._handle.view()[at]
-        off, data = self._whole(at)
+        off, data = self._take_stored_ids(at)
         self.__init__()  # type: ignore[misc]
         self.add(handles, off, data)
 
-    def _whole(self, at: I64) -> StringColumn:
-        """The names in these rows as they were added: each begins where the last one ends."""
+    def _take_stored_ids(self, at: I64) -> StringColumn:
+        """Returns the stored ids in these rows: each begins where the one before ends."""
         end = self._end.view()
         start = np.where(at > 0, end[at - 1], 0)
         rows = np.arange(len(at))

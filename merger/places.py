@@ -1,5 +1,5 @@
-"""Backlogs as a match log tells them: what is not acknowledged, and which of it has been
-written down as Places already."""
+"""The backlogs that a match log holds: the pairs that are not acknowledged, and the rows about
+them that were written as Places records."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ FOLD = 1 << 19  # rows
 
 
 class _Block(NamedTuple):
-    """A Places record: the row that stands for it, its rows' level and number, the position in
-    the first of them."""
+    """A Places record: the row that replaces it, the level and the number of its rows, and the
+    position in the first of them."""
 
     place: Place
     level: int
@@ -27,8 +27,8 @@ class _Block(NamedTuple):
 
 
 class FoundPlaces:
-    """Rows (session, position, first, last, bytes) of Matched and Missing records, and the
-    blocks."""
+    """Rows (session, position, first, last, bytes) of Matched and Missing records, and the blocks
+    of Places records."""
 
     def __init__(self) -> None:
         self._parts: list[I64] = []
@@ -36,30 +36,30 @@ class FoundPlaces:
         self._blocks: dict[int, list[_Block]] = defaultdict(list)
 
     @property
-    def many(self) -> bool:
-        """Whether it is time for `drop`."""
+    def is_large(self) -> bool:
+        """True if there are so many rows that `drop` should be called."""
         return self._size > FOLD
 
-    def matched(self, position: int, record: Matched) -> None:
+    def add_matched(self, position: int, record: Matched) -> None:
         last = record.first + np.diff(record.cut) - 1
         sizes = np.array(bytes_of(record), np.int64)
         columns = (record.session, position, record.first, last, sizes)
         self._parts.append(np.stack(np.broadcast_arrays(*columns), 1))
         self._size += len(last)
 
-    def missing(self, position: int, record: Missing) -> None:
+    def add_missing(self, position: int, record: Missing) -> None:
         columns = (record.session, position, record.first, record.last, 0)
         self._parts.append(np.stack(np.broadcast_arrays(*columns), 1))
         self._size += len(record.session)
 
-    def block(self, position: int, record: Places) -> None:
+    def add_block(self, position: int, record: Places) -> None:
         rows = record.row.reshape(-1, 4)
         place = Place(position, int(rows[0, 1]), int(rows[-1, 2]), int(rows[:, 3].sum()))
         self._blocks[record.session].append(_Block(place, record.level, len(rows), int(rows[0, 0])))
 
     def drop(self, sessions: I64, floor: I64) -> I64:
-        """Forget what is at or below the floor of its session (both columns, sessions rising);
-        the other rows, by session and number."""
+        """Drops what is at or below the floor of its session (both are columns, sessions rising),
+        and returns the other rows, sorted by session and number."""
         rows = np.concatenate([np.zeros((0, 5), np.int64), *self._parts])
         rows = rows[rows[:, 3] > floor[np.searchsorted(sessions, rows[:, 0])]]
         rows = rows[np.lexsort((rows[:, 2], rows[:, 0]))]
@@ -70,25 +70,26 @@ class FoundPlaces:
                 self._blocks[number] = [b for b in blocks if b.place.first > lowest]
         return rows
 
-    def folded(self, session: int, rows: I64) -> list[tuple[int, Place]]:
-        """(level, row) of a session's backlog, the oldest first: its rows without the session,
-        and in the place of those that a block holds the row of that block."""
+    def fold_blocks(self, session: int, rows: I64) -> list[tuple[int, Place]]:
+        """Returns (level, row) of a session's backlog, the oldest first. `rows` come without the
+        session; those that a block holds are replaced by the row of that block."""
         out = [(0, Place(*row)) for row in rows.tolist()]
         blocks = self._blocks.get(session, [])
         for level in range(1 + max((b.level for b in blocks), default=-1)):
-            of = {b.head: b for b in blocks if b.level == level}
-            out = _fold(out, level, of)
+            block_at = {b.head: b for b in blocks if b.level == level}
+            out = _fold_level(out, level, block_at)
         return out
 
 
-def _fold(
-    rows: list[tuple[int, Place]], level: int, of: dict[int, _Block]
+def _fold_level(
+    rows: list[tuple[int, Place]], level: int, block_at: dict[int, _Block]
 ) -> list[tuple[int, Place]]:
-    """The rows with those of this level that a block holds, by its first position, as one."""
+    """Replaces each run of rows of this level that a block holds by the block's row. `block_at`
+    has the blocks by their first position."""
     out: list[tuple[int, Place]] = []
     at = 0
     while at < len(rows):
-        block = of.get(rows[at][1].position) if rows[at][0] == level else None
+        block = block_at.get(rows[at][1].position) if rows[at][0] == level else None
         end = at + (block.rows if block is not None else 1)
         if block is not None and end <= len(rows) and rows[end - 1][1].last == block.place.last:
             out.append((level + 1, block.place))

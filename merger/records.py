@@ -1,4 +1,4 @@
-"""What a merger writes to its match log (contract.md 2, 3)."""
+"""The records of a merger's match log (contract.md 2, 3)."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import dataclasses
 from ps2stream.protocol.frame import F64, I64, U8, U32, Frame
 
 LEAP = 1 << 40
-"""Numbers that a session passes over where it is not known how many pairs were lost: more than
-it can have been given since anybody noted how many there were."""
+"""How many numbers a session skips when it is not known how many pairs were lost: more than
+it can have numbered since that was last recorded."""
 
 
 def count_pairs(first: int, last: int) -> int:
-    """Returns how many pairs the numbers first..last were given to; a LEAP among them, or what a
-    client has left of one, counts as none."""
+    """Returns how many pairs have the numbers first..last. A LEAP among the numbers, or the rest
+    of one that a client has not seen, counts as none."""
     count = (last - first + 1) % LEAP
     return count if count < LEAP // 2 else 0
 
@@ -21,12 +21,12 @@ def count_pairs(first: int, last: int) -> int:
 @dataclasses.dataclass(frozen=True, eq=False)
 class Matched(Frame):
     """The pairs of one batch, the objects `batch` to `end` (exclusive) of `dispatcher`, for
-    this merger's sessions; written at `written` (Unix ms). end = batch: some of them; others
-    may follow in records of the same objects.
+    this merger's sessions; written at `written` (Unix ms). end = batch: these are only some of
+    them, and others may follow in records of the same objects.
 
     Session i (rising) has the pairs cut[i]..cut[i + 1], numbered from first[i] on, sorted by
-    object and handle: handle the query, index a row of the object columns, which hold each
-    matched object once."""
+    object and handle. `handle` is the query, and `index` a row of the object columns, which hold
+    each matched object once."""
 
     KIND = 70
     dispatcher: int
@@ -51,8 +51,8 @@ class Matched(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Cursors(Frame):
-    """The pairs of a session to the number `acked` are acknowledged; those above it to `lost`
-    will never be delivered, they are a gap."""
+    """Acknowledgements and gaps. The pairs of a session up to the number `acked` are acknowledged;
+    those above it up to `lost` are a gap and will never be delivered."""
 
     KIND = 71
     session: I64
@@ -62,10 +62,10 @@ class Cursors(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Checkpoint(Frame):
-    """All that earlier records say, save the pairs that are still to be acknowledged and the
-    names. A session's next pair is number `next`; acked and lost as in Cursors. Of
-    `dispatcher` the offsets start..stop (exclusive) are done. Every pair so far was matched
-    as of an LSN of at most `lsn`."""
+    """A summary of all earlier records, except for the pairs that are still to be acknowledged and
+    the names. A session's next pair is number `next`; acked and lost are as in Cursors. The
+    offsets start..stop (exclusive) of `dispatcher` are done. Every pair so far was matched as of
+    an LSN of at most `lsn`."""
 
     KIND = 72
     lsn: int
@@ -81,8 +81,8 @@ class Checkpoint(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class DeadNames(Frame):
-    """Names of queries that the ledger no longer tells, while pairs of them are kept: those
-    of the session up to the number `last`. handle rising."""
+    """The names of queries that the ledger has dropped while pairs of them are kept, which have
+    numbers up to `last` in their session. Handles rise."""
 
     KIND = 73
     session: I64
@@ -94,8 +94,8 @@ class DeadNames(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Places(Frame):
-    """Rows of a session's backlog (backlog.py), flat; those of level 0 are places of Matched,
-    those above places of Places one level below."""
+    """Rows of a session's backlog (backlog.py), flat. Rows of level 0 are places of Matched
+    records; those above are places of Places records one level below."""
 
     KIND = 74
     session: int
@@ -105,8 +105,9 @@ class Places(Frame):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Missing(Frame):
-    """Pairs first..last of each session were lost with a log, or never given: its next pair is
-    number last + 1. Written before a service starts that was told to go on without them."""
+    """The pairs first..last of each session, which were lost with a log or never numbered; the
+    session's next pair is number last + 1. Written before a service starts that is to continue
+    without them."""
 
     KIND = 75
     session: I64

@@ -1,8 +1,8 @@
-"""What a match log says of the sessions and batches of a merger that starts on it.
+"""Recovery of a merger's sessions and batches from its match log.
 
-Numbers, acknowledgements and gaps only rise and what is done stays done, so that the order
-of the records does not matter, and records from before a checkpoint, which a log may still
-have, do no harm.
+Numbers, acknowledgements and gaps only rise, and what is done stays done. So the order of the
+records does not matter, and records from before a checkpoint, which a log may still have, do no
+harm.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from ps2stream.protocol.ports import Log
 
 @dataclasses.dataclass
 class Recovered:
-    """Sessions by number, windows by dispatcher, the log's chapters, and the highest LSN that
-    a kept pair was matched as of."""
+    """The sessions by number, the windows by dispatcher, the log's chapters, and the highest LSN
+    as of which a kept pair was matched."""
 
     sessions: dict[int, Session]
     windows: dict[int, Window]
@@ -44,7 +44,7 @@ class Recovered:
 
 
 def recover(log: Log, journal: Journal) -> Recovered:
-    """Read the log. Raises DataDirectoryError when it is damaged or lacks pairs."""
+    """Reads the log. Raises DataDirectoryError when it is damaged or lacks pairs."""
     table, places = _Table(), FoundPlaces()
     windows: dict[int, Window] = defaultdict(Window)
     found = Recovered({}, windows, Forgotten(journal), [Chapter(log.first, 0)], 0)
@@ -52,7 +52,7 @@ def recover(log: Log, journal: Journal) -> Recovered:
         match record := decode(data):
             case Matched():
                 table.add(record.session, record.first + np.diff(record.cut), 0, 0)
-                places.matched(position, record)
+                places.add_matched(position, record)
                 window = windows[record.dispatcher]
                 if record.end > record.batch:
                     window.finish(record.batch, record.end)
@@ -74,19 +74,19 @@ def recover(log: Log, journal: Journal) -> Recovered:
                 found.chapters.append(Chapter(position, record.written))
             case Missing():
                 table.add(record.session, record.last + 1, 0, 0)
-                places.missing(position, record)
+                places.add_missing(position, record)
             case Places():
-                places.block(position, record)
+                places.add_block(position, record)
             case DeadNames():
-                found.forgotten.recovered(position, record)
-        if places.many:
+                found.forgotten.add_recovered(position, record)
+        if places.is_large:
             places.drop(*table.floors())
-    found.sessions = _sessions(table, places, journal)
+    found.sessions = _build_sessions(table, places, journal)
     return found
 
 
 class _Table:
-    """(session, next, acked, lost), the highest of each session."""
+    """The highest (next, acked, lost) of each session."""
 
     def __init__(self) -> None:
         self._parts: list[I64] = []
@@ -101,12 +101,12 @@ class _Table:
             self._size = min(len(rows), FOLD // 2)
 
     def floors(self) -> tuple[I64, I64]:
-        """Sessions, rising; for each the number to which nothing is needed."""
+        """Returns the sessions, rising, and for each the number up to which no pair is needed."""
         rows = self.rows()
         return rows[:, 0], np.maximum(rows[:, 2], rows[:, 3])
 
     def rows(self) -> I64:
-        """int64[n, 4], sessions rising."""
+        """Returns int64[n, 4]: session, next, acked and lost, sessions rising."""
         rows = np.concatenate([np.zeros((0, 4), np.int64), *self._parts])
         numbers, which = np.unique(rows[:, 0], return_inverse=True)
         out = np.zeros((len(numbers), 4), np.int64)
@@ -115,8 +115,8 @@ class _Table:
         return out
 
 
-def _sessions(table: _Table, places: FoundPlaces, journal: Journal) -> dict[int, Session]:
-    """The sessions with their backlogs. Raises DataDirectoryError when a pair is missing."""
+def _build_sessions(table: _Table, places: FoundPlaces, journal: Journal) -> dict[int, Session]:
+    """Builds the sessions with their backlogs. Raises DataDirectoryError if a pair is missing."""
     rows = places.drop(*table.floors())
     sessions = table.rows()
     start = np.searchsorted(rows[:, 0], sessions[:, 0]).tolist()
@@ -134,5 +134,5 @@ def _sessions(table: _Table, places: FoundPlaces, journal: Journal) -> dict[int,
         if len(missing):
             pair = int(reached[missing[0]])
             raise DataDirectoryError(f"the match log has lost pair {pair} of session {number}")
-        session.backlog.restore(places.folded(number, mine))
+        session.backlog.restore(places.fold_blocks(number, mine))
     return out

@@ -1,8 +1,8 @@
-"""How long the match log is kept: chapters, each with a checkpoint at its start.
+"""Retention of the match log, by chapters with a checkpoint at their start.
 
-What lies before a chapter can go once no session needs a pair of it: all that is needed of
-its beginning is in the checkpoint. A log that grows beyond its bytes or its time loses the
-oldest chapter, and who needs pairs of that has a gap.
+The records before a chapter can be dropped once no session needs a pair of them: the checkpoint
+holds everything else. A log that exceeds its bytes or its time loses the oldest chapter, and a
+session that still needs pairs of that chapter has a gap.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Chapter(NamedTuple):
-    """Where it starts, and when it did (Unix ms; 0: not known)."""
+    """A chapter's position in the log, and when it began (Unix ms; 0: not known)."""
 
     position: int
     began: int
@@ -28,19 +28,19 @@ class Retention:
         self._ms = retention_ms
         self._chapter_bytes = min(chapter_bytes, retention_bytes // 4)
 
-    def due(self, end: int, now: int) -> bool:
-        """Whether it is time for a new chapter, where the log goes to `end`."""
+    def is_chapter_due(self, end: int, now: int) -> bool:
+        """Tells whether it is time for a new chapter, in a log that goes to `end`."""
         position, began = self._chapters[-1]
         if end == position or not began:
             self._chapters[-1] = Chapter(position, now)
             return False
         return end - position >= self._chapter_bytes or now - began >= self._ms // 8
 
-    def begin(self, position: int, now: int) -> None:
+    def begin_chapter(self, position: int, now: int) -> None:
         self._chapters.append(Chapter(position, now))
 
-    def overdue(self, end: int, now: int) -> int | None:
-        """The position before which pairs have been kept long enough, if there is one."""
+    def find_expired_position(self, end: int, now: int) -> int | None:
+        """Returns the position before which the log is too large or too old, if there is one."""
         at = 0
         for this, following in zip(self._chapters[:-1], self._chapters[1:], strict=True):
             if end - this.position <= self._bytes and now - following.began <= self._ms:
@@ -48,15 +48,15 @@ class Retention:
             at += 1
         return self._chapters[at].position if at else None
 
-    def spare(self, needed: int) -> int | None:
-        """The start of the chapter in which `needed` lies, if chapters lie before."""
+    def find_trim_position(self, needed: int) -> int | None:
+        """Returns the start of the chapter that has `needed`, if there are chapters before it."""
         first = [i for i, chapter in enumerate(self._chapters) if chapter.position <= needed]
         return self._chapters[first[-1]].position if first and first[-1] else None
 
-    def forget(self, before: int) -> None:
-        """The chapters before this one have gone."""
+    def drop_chapters(self, before: int) -> None:
+        """Drops the chapters that begin before this position."""
         self._chapters = [c for c in self._chapters if c.position >= before]
 
     @property
-    def several(self) -> bool:
+    def has_old_chapters(self) -> bool:
         return len(self._chapters) > 1

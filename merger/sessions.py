@@ -1,9 +1,9 @@
 """Sessions: numbering, streams with credits, acknowledgements, and losses that are announced.
 
-A session numbers its pairs (session_seq, from 1, without gaps). All that is not
-acknowledged stands in the match log, and the backlog says where; a stream has been sent it
-up to `taken`, a new stream starts behind what is acknowledged. Beyond the quota the oldest
-pairs are lost: a Gap stands for them, once it is in the log.
+A session numbers its pairs (session_seq, from 1, without gaps). The pairs that are not
+acknowledged are in the match log, and the backlog has their places. A stream has been sent
+those up to `taken`; a new stream starts behind the acknowledged ones. Beyond the quota the
+oldest pairs are lost, and a Gap replaces them once the log has recorded it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ps2stream.protocol.frame import I64, sealed
 from ps2stream.protocol.messages.sessions import Attach, Attached, Credit, Delivery, Detach
 from ps2stream.protocol.wire import Deliver, StringColumn, deliver_batch
 
-MAX_KNOWN = 1 << 22  # handles; a stream that knows more is told all anew
+MAX_KNOWN = 1 << 22  # handles; beyond that, a stream is sent all names anew
 
 
 class Known:
@@ -38,7 +38,7 @@ class Known:
         return self._table.nbytes
 
     def learn(self, handles: I64) -> I64:
-        """Those that were not known, each once; now they are."""
+        """Adds handles, and returns those that were not known, each once."""
         if self._used > MAX_KNOWN:
             self.__init__()  # type: ignore[misc]
         new = np.empty(len(handles), np.int64)
@@ -57,7 +57,7 @@ class Known:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Stream:
-    """An open Deliver stream: what it was sent, and how far it may be sent more."""
+    """An open Deliver stream: what it was sent, and how much more it may be sent."""
 
     epoch: int
     dispatcher: int
@@ -73,7 +73,7 @@ class Stream:
 
     @property
     def open(self) -> bool:
-        """Whether one more batch may be sent; it may overdraw the bytes."""
+        """True if one more batch may be sent, which may exceed the bytes."""
         return (
             self.batches < self.window_batches + self.taken_batches
             and self.bytes < self.window_bytes + self.taken_bytes
@@ -81,7 +81,7 @@ class Stream:
 
 
 class Source(Protocol):
-    """What a session needs to read its backlog back."""
+    """The port through which a session reads its backlog back."""
 
     def record(self, position: int) -> Matched | Missing: ...
 
@@ -91,10 +91,11 @@ class Source(Protocol):
 
 
 class Session:
-    """One subscriber.
+    """A named subscriber.
 
-    Numbers of pairs: the next is `next`; to `acked` they are acknowledged, to `lost` they are
-    so or lost, of which the log knows to `noted`; the stream was sent those to `taken`.
+    Its pairs have numbers, of which the next is `next`. Those up to `acked` are acknowledged;
+    those up to `lost` are acknowledged or lost, and the log has recorded losses up to `noted`.
+    The stream was sent those up to `taken`.
     """
 
     __slots__ = (
@@ -107,33 +108,33 @@ class Session:
         self.acked = self.lost = self.noted = self.taken = 0
         self.backlog = Backlog(number, journal)
         self.stream: Stream | None = None
-        self._epoch = 0  # the highest that was opened or closed
+        self._epoch = 0  # the highest epoch of a stream that was opened or closed
 
     @property
     def floor(self) -> int:
-        """Nothing to this number is needed any more."""
+        """The number up to which no pair is needed any more."""
         return max(self.acked, self.lost)
 
     @property
     def waiting(self) -> bool:
-        """Whether a stream has not been sent all."""
+        """True if the session has a stream that was not sent all pairs."""
         return self.stream is not None and self.taken + 1 < self.next
 
     @property
     def held_bytes(self) -> int:
-        """Memory taken, about."""
+        """The memory that the session takes, about."""
         stream = 0 if self.stream is None else 400 + self.stream.known.held_bytes
         return 400 + stream + self.backlog.held_bytes
 
     def attach(self, attach: Attach) -> list[Send]:
-        """Open a stream; an older one is closed, a stale one refused."""
+        """Opens a stream and closes the one before; a stale request is refused."""
         if attach.epoch <= self._epoch:
             if self.stream is None or self.stream.epoch != attach.epoch:
-                return [self._closed(attach.epoch, attach.dispatcher, 1)]
-            return [self._attached(attach.epoch, attach.dispatcher, self.stream.number)]
+                return [self._make_closing(attach.epoch, attach.dispatcher, 1)]
+            return [self._make_attached(attach.epoch, attach.dispatcher, self.stream.number)]
         if attach.ack >= self.next:
-            return [self._attached(attach.epoch, attach.dispatcher, 0, refused=1)]
-        out = self._close()
+            return [self._make_attached(attach.epoch, attach.dispatcher, 0, refused=1)]
+        out = self._close_stream()
         self._epoch = attach.epoch
         self.stream = Stream(
             attach.epoch,
@@ -142,100 +143,101 @@ class Session:
             attach.credit_batches,
             attach.credit_bytes,
         )
-        self._acknowledge(attach.ack)
+        self._acknowledge_pairs(attach.ack)
         self.taken = self.acked
-        return [*out, self._attached(attach.epoch, attach.dispatcher, 0)]
+        return [*out, self._make_attached(attach.epoch, attach.dispatcher, 0)]
 
     def credit(self, credit: Credit) -> list[Send]:
-        """Let go of what is acknowledged, as far as it was sent; grant what was taken. One
-        that says nothing new asks what was sent, one of a lost stream hears of more than it
-        has: it attaches anew."""
+        """Drops the acknowledged pairs, as far as they were sent, and grants what the client has
+        dealt with. A credit with nothing new is answered with what was sent. A credit of a lost
+        stream is answered with a higher number than was sent, so that the stream is attached
+        anew."""
         acked = self.acked
-        self._acknowledge(min(credit.ack, self.taken))
+        self._acknowledge_pairs(min(credit.ack, self.taken))
         stream = self.stream
         if stream is None or stream.epoch != credit.epoch:
             lost = credit.epoch >= self._epoch and stream is None
-            return [self._attached(credit.epoch, credit.dispatcher, 1 << 62)] if lost else []
+            return [self._make_attached(credit.epoch, credit.dispatcher, 1 << 62)] if lost else []
         now = (credit.batches, credit.bytes)
         old = (stream.taken_batches, stream.taken_bytes)
         stream.taken_batches, stream.taken_bytes = map(max, now, old)
         if self.acked > acked or now > old:
             return []
-        return [self._attached(stream.epoch, stream.dispatcher, stream.number)]
+        return [self._make_attached(stream.epoch, stream.dispatcher, stream.number)]
 
     def detach(self, detach: Detach) -> None:
-        """The stream is gone; a Detach that overtakes its Attach holds too."""
+        """Closes the stream. A Detach that overtakes its Attach counts too."""
         self._epoch = max(self._epoch, detach.epoch)
         if self.stream is not None and self.stream.epoch <= detach.epoch:
             self.stream = None
 
     def add(self, position: int, pairs: int, size: int) -> int:
-        """Take so many new pairs, `size` bytes at `position` of the log; the first's number."""
+        """Numbers new pairs, `size` bytes at `position` of the log; returns the first's number."""
         first = self.next
         self.next += pairs
         self.backlog.append(position, first, self.next - 1, size)
         return first
 
     def lose_bytes(self, most: int) -> None:
-        """Drop the oldest places until at most so many bytes are kept."""
+        """Drops the oldest places until at most `most` bytes are kept."""
         while self.backlog.size > most and (place := self.backlog.oldest) is not None:
-            self._lose(place.last)
+            self._lose_pairs(place.last)
 
     def lose_before(self, position: int) -> bool:
-        """Drop the places before this position of the log; whether there were any."""
+        """Drops the places before this position of the log; returns whether there were any."""
         before = self.lost
         while (place := self.backlog.oldest) is not None and place.position < position:
-            self._lose(place.last)
+            self._lose_pairs(place.last)
         return self.lost > before
 
     def send(self, source: Source, record: Matched, a: int, b: int) -> list[Send]:
-        """The pairs a..b of a record, which are the next, as far as the stream takes them."""
+        """Sends the pairs a..b of a record, which are the next, as far as the credits allow."""
         out: list[Send] = []
         while (stream := self.stream) is not None and a < b and stream.open:
-            end = fanout.part(record, a, b)
+            end = fanout.find_delivery_end(record, a, b)
             # Sorted, the names are found several times as fast.
             new = np.sort(stream.known.learn(record.handle[a:end]))
             first = self.taken + 1
             names = source.names_of(new)
-            batch = fanout.delivery(record, a, end, first, stream.fields, new, names)
-            out.append(self._deliver(stream, batch, self.taken + end - a))
+            batch = fanout.make_delivery(record, a, end, first, stream.fields, new, names)
+            out.append(self._deliver_batch(stream, batch, self.taken + end - a))
             source.count(end - a)
             a = end
         return out
 
     def pump(self, source: Source) -> list[Send]:
-        """One place of what waits, or a gap, as far as the stream takes it."""
+        """Sends the next place that waits, or a gap, as far as the credits allow."""
         stream = self.stream
         if stream is None or not self.waiting or not stream.open:
             return []
         if self.taken < self.lost:
             if self.noted < self.lost:
                 return []
-            return [self._deliver(stream, fanout.gap(self.taken + 1, self.lost), self.lost)]
+            return [self._deliver_batch(stream, fanout.gap(self.taken + 1, self.lost), self.lost)]
         place = self.backlog.find(self.taken + 1)
         record = source.record(place.position)
         if isinstance(record, Missing):
-            return [self._deliver(stream, fanout.gap(self.taken + 1, place.last), place.last)]
+            return [self._deliver_batch(stream, fanout.gap(self.taken + 1, place.last), place.last)]
         i = int(np.searchsorted(record.session, self.number))
         a = int(record.cut[i]) + self.taken + 1 - int(record.first[i])
         return self.send(source, record, a, int(record.cut[i + 1]))
 
-    def rest(self, bytes: int) -> None:
-        """While its stream has no credits, it holds no more than this of names' handles."""
+    def free_known_handles(self, bytes: int) -> None:
+        """Drops the known handles of a stream without credits if they take more bytes."""
         stream = self.stream
         if stream is not None and not stream.open and stream.known.held_bytes > bytes:
             stream.known = Known()
 
-    def _acknowledge(self, number: int) -> None:
+    def _acknowledge_pairs(self, number: int) -> None:
         if number > self.acked:
             self.acked = number
             self.backlog.drop(number)
 
-    def _lose(self, number: int) -> None:
+    def _lose_pairs(self, number: int) -> None:
         self.lost = number
         self.backlog.drop(number)
 
-    def _deliver(self, stream: Stream, batch: Deliver, taken: int) -> Send:
+    def _deliver_batch(self, stream: Stream, batch: Deliver, taken: int) -> Send:
         data = np.frombuffer(deliver_batch(batch), np.uint8)
         self.taken = taken
         stream.batches += 1
@@ -246,19 +248,19 @@ class Session:
             Delivery(self.number, stream.epoch, stream.number, 0, data),
         )
 
-    def _attached(self, epoch: int, dispatcher: int, sent: int, refused: int = 0) -> Send:
+    def _make_attached(self, epoch: int, dispatcher: int, sent: int, refused: int = 0) -> Send:
         return Send(
             Address("dispatcher", dispatcher),
             Attached(self.number, epoch, sent, self.next - 1, self.acked, refused),
         )
 
-    def _close(self) -> list[Send]:
+    def _close_stream(self) -> list[Send]:
         if self.stream is None:
             return []
         stream, self.stream = self.stream, None
-        return [self._closed(stream.epoch, stream.dispatcher, stream.number + 1)]
+        return [self._make_closing(stream.epoch, stream.dispatcher, stream.number + 1)]
 
-    def _closed(self, epoch: int, dispatcher: int, number: int) -> Send:
+    def _make_closing(self, epoch: int, dispatcher: int, number: int) -> Send:
         return Send(
             Address("dispatcher", dispatcher),
             Delivery(self.number, epoch, number, 1, np.zeros(0, np.uint8)),

@@ -1,4 +1,4 @@
-"""The sessions of a merger: who is sent what when, and what of it the log has to know."""
+"""The sessions of a merger: when each is sent its pairs, and what the log must record of it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ps2stream.protocol.frame import I64
 from ps2stream.protocol.messages.sessions import Arrived, Attach, Credit, Delivery, Detach
 from ps2stream.protocol.wire import StringColumn
 
-TURN = 8 << 20  # bytes read from the log and sent before other messages have their turn
-DELIVERY = 16 << 10  # bytes that it takes as long to read or send as to make a delivery at all
+TURN = 8 << 20  # bytes that are read from the log and sent before other messages are handled
+DELIVERY = 16 << 10  # the fixed cost of a delivery, as bytes that take as long to read or send
 IDLE_NAMES = 8 << 10  # bytes of names' handles that a stream without credits may hold
 
 
 class Subscribers:
-    """Sessions by number, over what `journal` has of them. `names` tells the ids of handles."""
+    """The sessions by number, whose pairs are in `journal`. `names` returns the ids of handles."""
 
     def __init__(
         self,
@@ -36,11 +36,11 @@ class Subscribers:
         self._journal = journal
         self._quota = quota
         self.names_of = names
-        self._acked: set[int] = set()  # whose cursors are to be written
-        self._lost: set[int] = set()  # and whose gaps are
-        self._hungry: dict[int, None] = {}  # who may be sent what waits
-        self._held_up: dict[int, dict[int, None]] = {}  # by dispatcher: for want of room there
-        self._stalled: set[int] = set()  # whose streams had no credits
+        self._acked: set[int] = set()  # sessions whose cursors are to be written
+        self._lost: set[int] = set()  # sessions whose gaps are to be written
+        self._sendable: dict[int, None] = {}  # sessions that may be sent what waits
+        self._held_up: dict[int, dict[int, None]] = {}  # by dispatcher: sessions that wait for room
+        self._stalled: set[int] = set()  # sessions whose streams had no credits
         self._under_way = UnderWay(link_bytes)
         self.sent = self.sent_bytes = 0  # pairs and bytes that streams were sent
         self.lost = 0  # pairs
@@ -50,7 +50,7 @@ class Subscribers:
 
     @property
     def counters(self) -> dict[str, int]:
-        """Totals since the start, and sizes of the moment. From any thread."""
+        """Totals since the start, and present sizes. Any thread may read them."""
         sessions = list(self._sessions.values())
         lags = [count_pairs(session.floor + 1, session.next - 1) for session in sessions]
         return {
@@ -64,23 +64,23 @@ class Subscribers:
         }
 
     def count(self, pairs: int) -> None:
-        """So many are sent."""
+        """Adds to the number of pairs that were sent."""
         self.sent += pairs
 
     @property
     def busy(self) -> bool:
-        """Whether `serve` has more to send."""
-        return bool(self._hungry)
+        """True if `serve` has more to send."""
+        return bool(self._sendable)
 
     def record(self, position: int) -> Matched | Missing:
-        """The record of a place of a backlog, at this position of the log."""
+        """Reads the record at this position, the place of a backlog."""
         found = self._journal.read(position, Matched, Missing)
         assert isinstance(found, Matched | Missing)
         return found
 
     def on(self, frame: Attach | Credit | Detach) -> list[Send]:
-        """What the dispatcher that holds a session's stream says."""
-        session = self._session(frame.session)
+        """Handles a message of the dispatcher that has a session's stream."""
+        session = self._ensure_session(frame.session)
         out: list[Send] = []
         acked = session.acked
         match frame:
@@ -93,31 +93,32 @@ class Subscribers:
         if session.acked > acked:
             self._acked.add(session.number)
         if session.waiting:
-            self._hungry[session.number] = None
+            self._sendable[session.number] = None
         return out
 
-    def left(self, dispatcher: int) -> None:
-        """The streams that stood at this dispatcher are gone."""
+    def drop_streams(self, dispatcher: int) -> None:
+        """Removes the streams of a dispatcher that has gone."""
         for session in self:
             if session.stream is not None and session.stream.dispatcher == dispatcher:
                 session.stream = None
         self._under_way.left(dispatcher)
-        self._freed(dispatcher)
+        self._release_held_up(dispatcher)
 
-    def arrived(self, frame: Arrived) -> None:
-        """A dispatcher has got so much."""
+    def note_arrived(self, frame: Arrived) -> None:
+        """Takes a dispatcher's report of the bytes that have arrived there."""
         self._under_way.arrived(frame.dispatcher, frame.bytes)
-        self._freed(frame.dispatcher)
+        self._release_held_up(frame.dispatcher)
 
     def tick(self) -> None:
-        """Ten times a second."""
+        """Does periodic work, ten times a second."""
         for dispatcher in self._under_way.tick():
-            self._freed(dispatcher)
+            self._release_held_up(dispatcher)
 
     def add(self, record: Matched, send: bool) -> list[Send] | None:
-        """Number the pairs of a record (this sets `first`), write it, and where nothing
-        waits and `send`, send them. None: the log took nothing, and nothing was done."""
-        sessions = [self._session(number) for number in record.session.tolist()]
+        """Numbers the pairs of a record (this sets `first`) and writes it; with `send`, sends the
+        pairs of sessions for which nothing else waits. None: the log took nothing, and nothing
+        was changed."""
+        sessions = [self._ensure_session(number) for number in record.session.tolist()]
         record.first[:] = [session.next for session in sessions]
         position = self._journal.append(record)
         if position is None:
@@ -130,13 +131,13 @@ class Subscribers:
             if session.stream is not None:
                 if send and session.taken + 1 == first:
                     if self._under_way.room(session.stream.dispatcher):
-                        out += self._sent(session.send(self, record, a, b))
+                        out += self._count_sent(session.send(self, record, a, b))
                     else:
-                        self._hold_up(session)
+                        self._hold_up_session(session)
                 if session.waiting:
                     self._stalled.add(session.number)
             if session.backlog.size > self._quota:
-                # A little more than it must, so that gaps are few.
+                # An eighth more than necessary, so that gaps are few.
                 floor = session.floor
                 session.lose_bytes(self._quota - self._quota // 8)
                 self.lost += count_pairs(floor + 1, session.floor)
@@ -144,39 +145,39 @@ class Subscribers:
         return out
 
     def serve(self) -> list[Send]:
-        """Send what waits in the log, in turns, as long as it takes no long time."""
+        """Sends what waits in the log, one session after the other, for about TURN bytes."""
         if self._lost:
-            self.note()
+            self.write_cursors()
         out: list[Send] = []
         before, sent = self._journal.fetched, 0
-        while self._hungry and self._journal.fetched - before + sent < TURN:
-            number = next(iter(self._hungry))
-            del self._hungry[number]
+        while self._sendable and self._journal.fetched - before + sent < TURN:
+            number = next(iter(self._sendable))
+            del self._sendable[number]
             session = self._sessions[number]
             if session.stream and not self._under_way.room(session.stream.dispatcher):
-                self._hold_up(session)
-            elif sends := self._sent(session.pump(self)):
+                self._hold_up_session(session)
+            elif sends := self._count_sent(session.pump(self)):
                 out += sends
                 sent += sum(DELIVERY + len(f.data) for _, f in sends if isinstance(f, Delivery))
                 if session.waiting:
-                    self._hungry[number] = None
+                    self._sendable[number] = None
             elif session.waiting:
                 self._stalled.add(number)
         return out
 
-    def wake(self) -> None:
-        """Names have come that sessions waited for."""
-        self._hungry |= {session.number: None for session in self if session.waiting}
+    def resume_waiting(self) -> None:
+        """Lets the sessions go on that waited for names."""
+        self._sendable |= {session.number: None for session in self if session.waiting}
 
-    def rest(self) -> None:
-        """Those without credits let go of what they can do without."""
+    def free_memory(self) -> None:
+        """Frees memory of sessions whose streams had no credits."""
         for number in self._stalled:
-            self._sessions[number].rest(IDLE_NAMES)
+            self._sessions[number].free_known_handles(IDLE_NAMES)
         self._stalled.clear()
 
-    def note(self, lasting: bool = False) -> bool:
-        """Write acknowledgements and gaps; whether the log took them. Gaps are told after
-        that. Cursors alone may be lost with a crash, unless `lasting`."""
+    def write_cursors(self, lasting: bool = False) -> bool:
+        """Writes acknowledgements and gaps; returns whether the log took them. Gaps are announced
+        only after that. Cursors alone may be lost in a crash, unless `lasting`."""
         sessions = [self._sessions[n] for n in sorted(self._acked | self._lost)]
         if not sessions:
             return True
@@ -187,13 +188,13 @@ class Subscribers:
             session = self._sessions[number]
             session.noted = session.lost
             if session.waiting:
-                self._hungry[number] = None
+                self._sendable[number] = None
         self._acked.clear()
         self._lost.clear()
         return True
 
     def lose_before(self, position: int) -> None:
-        """What stands before this position of the log is lost to whoever still needs it."""
+        """Counts the pairs before this position of the log as lost to sessions that need them."""
         for session in self:
             floor = session.floor
             if session.lose_before(position):
@@ -202,40 +203,40 @@ class Subscribers:
 
     @property
     def oldest(self) -> int | None:
-        """The first position of the log that somebody needs."""
+        """The first position of the log that a session needs; None without any."""
         places = (session.backlog.oldest for session in self)
         return min((place.position for place in places if place is not None), default=None)
 
-    def last(self, number: int) -> int:
-        """The number of the session's last pair if pairs of it are kept, else 0."""
+    def last_kept_number(self, number: int) -> int:
+        """Returns the number of the session's last pair if pairs of it are kept, else 0."""
         session = self._sessions.get(number)
         return 0 if session is None or session.backlog.oldest is None else session.next - 1
 
     def floor(self, number: int) -> int:
-        """To this number no pairs of the session are kept."""
+        """Returns the number up to which no pairs of the session are kept."""
         return self._sessions[number].floor
 
-    def table(self) -> I64:
-        """int64[4, n]: number, next, acked and lost of each session."""
+    def cursor_table(self) -> I64:
+        """Returns int64[4, n]: number, next, acked and lost of each session."""
         rows = [(s.number, s.next, s.acked, s.lost) for s in self]
         return np.array(rows, np.int64).reshape(-1, 4).T
 
-    def _hold_up(self, session: Session) -> None:
+    def _hold_up_session(self, session: Session) -> None:
         if session.stream is not None:
             self._held_up.setdefault(session.stream.dispatcher, {})[session.number] = None
 
-    def _freed(self, dispatcher: int) -> None:
+    def _release_held_up(self, dispatcher: int) -> None:
         if self._under_way.room(dispatcher):
-            self._hungry |= self._held_up.pop(dispatcher, {})
+            self._sendable |= self._held_up.pop(dispatcher, {})
 
-    def _sent(self, sends: list[Send]) -> list[Send]:
+    def _count_sent(self, sends: list[Send]) -> list[Send]:
         for to, frame in sends:
             if isinstance(frame, Delivery):
                 self._under_way.sent(to.index, len(frame.data))
                 self.sent_bytes += len(frame.data)
         return sends
 
-    def _session(self, number: int) -> Session:
+    def _ensure_session(self, number: int) -> Session:
         session = self._sessions.get(number)
         if session is None:
             session = self._sessions[number] = Session(number, self._journal)

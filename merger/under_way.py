@@ -1,46 +1,46 @@
-"""What is on its way from a merger to each dispatcher, within a bound.
+"""The bound on bytes that are on their way from a merger to each dispatcher.
 
-Credits are per stream: without this, a thousand streams that are all sent something at once
-would be a gibibyte between two processes.
+Credits are per stream: without this bound, a thousand streams that are all sent something at
+once would put a gibibyte between two processes.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 
-PATIENCE = 10  # ticks
+PATIENCE = 10  # ticks without a report after which bytes count as lost
 
 
 class UnderWay:
-    """At most `limit` bytes and a delivery to a dispatcher. What none has told of for so long
-    got lost."""
+    """Counts the bytes on their way to each dispatcher, of which there are at most `limit` and one
+    delivery. Bytes are given up after PATIENCE ticks without a report of the dispatcher."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._bytes: dict[int, int] = defaultdict(int)
-        self._told: dict[int, int] = defaultdict(int)  # the total that had arrived
+        self._arrived: dict[int, int] = defaultdict(int)  # the total that the dispatcher reported
         self._silent: dict[int, int] = defaultdict(int)  # ticks
 
     def room(self, dispatcher: int) -> bool:
-        """Whether a delivery may be sent there; it may overdraw."""
+        """Tells whether a delivery, which may exceed the limit, may be sent to a dispatcher."""
         return self._bytes[dispatcher] < self._limit
 
     def sent(self, dispatcher: int, size: int) -> None:
         self._bytes[dispatcher] += size
 
     def arrived(self, dispatcher: int, total: int) -> None:
-        """The dispatcher has got so much since it, or this merger, began."""
-        new = max(total - self._told[dispatcher], 0)
-        self._told[dispatcher] += new
+        """Takes the bytes that a dispatcher has received since it, or this merger, started."""
+        new = max(total - self._arrived[dispatcher], 0)
+        self._arrived[dispatcher] += new
         self._bytes[dispatcher] = max(self._bytes[dispatcher] - new, 0)
         self._silent[dispatcher] = 0
 
     def left(self, dispatcher: int) -> None:
-        """Another one is there."""
-        self._bytes[dispatcher] = self._told[dispatcher] = 0
+        """Starts to count anew for a dispatcher that was replaced."""
+        self._bytes[dispatcher] = self._arrived[dispatcher] = 0
 
     def tick(self) -> set[int]:
-        """The dispatchers that have room again."""
+        """Counts a tick, and returns the dispatchers whose bytes were given up."""
         freed = set()
         for dispatcher, size in self._bytes.items():
             self._silent[dispatcher] = self._silent[dispatcher] + 1 if size else 0

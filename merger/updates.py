@@ -1,4 +1,4 @@
-"""The LSN stream as a merger follows it: names of queries that come, and go when no batch and
+"""The ledger as a merger follows it: names of queries are added, and dropped when no batch and
 no kept pair can need them."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ps2stream.protocol.wire import StringColumn
 
 
 class _Deleted(NamedTuple):
-    """Deletes, their LSNs rising."""
+    """Deletes in the order of their LSNs."""
 
     lsn: I64
     handle: I64
@@ -29,7 +29,7 @@ class _Deleted(NamedTuple):
 
 
 class Updates:
-    """The names that merger `index` of `mergers` needs: those of its sessions' queries."""
+    """Follows the names that merger `index` of `mergers` needs: those of its sessions' queries."""
 
     def __init__(self, index: int, mergers: int, forgotten: Forgotten) -> None:
         self._index = index
@@ -37,21 +37,21 @@ class Updates:
         self.names = Names()
         self._forgotten = forgotten
         self._stream: Follower[MergerQueries] = Follower("merger", index)
-        self._asks: list[Send] = []
+        self._requests: list[Send] = []
         self._deleted: deque[_Deleted] = deque()
         self._kept = 0
 
     @property
     def applied(self) -> int:
-        """All queries up to this LSN are known; 0 while the state is received."""
+        """The LSN up to which all queries are known; 0 while a state is received."""
         return 0 if self._stream.amid else self._stream.applied
 
     def on(self, frame: MergerQueries | Applied | Tip) -> bool:
-        """Whether `applied` has risen."""
+        """Takes a message of the ledger's stream; returns whether `applied` has risen."""
         before = self.applied
         match frame:
             case Tip():
-                self._asks += self._stream.hear(frame.lsn)
+                self._requests += self._stream.hear(frame.lsn)
             case MergerQueries():
                 self._stream.add(frame.lsn_from, frame.lsn_to, frame)
             case Applied():
@@ -60,22 +60,22 @@ class Updates:
                     self._deleted.clear()
         while (now := self._stream.next()) is not None:
             rows = QueryRows.decode(now.rows.data) if isinstance(now, Applied) else now
-            self._learn(rows)
+            self._apply_rows(rows)
         if isinstance(frame, Applied):
-            self._asks += self._stream.ask()
+            self._requests += self._stream.ask()
         return self.applied > before
 
-    def asks(self) -> list[Send]:
-        """What is to be asked for after `on`."""
-        asks, self._asks = self._asks, []
-        return asks
+    def take_requests(self) -> list[Send]:
+        """Returns the requests for missing updates that `on` has made."""
+        requests, self._requests = self._requests, []
+        return requests
 
     def tick(self) -> list[Send]:
-        """Ask again for what is missing since the last tick."""
+        """Requests again what was missing at the last tick already."""
         return self._stream.tick()
 
     def of(self, handles: I64) -> StringColumn:
-        """The ids of these handles. Raises KeyError for an unknown one."""
+        """Returns the ids of these handles. Raises KeyError for an unknown one."""
         known = self.names.known(handles)
         if known.all():
             return self.names.of(handles)
@@ -84,13 +84,14 @@ class Updates:
         return take_ragged(*concat_ragged(parts), order)
 
     def forget(self, lowest: int, last: Callable[[int], int]) -> int:
-        """Let go of the names of queries that were deleted at or below this LSN: no batch can
-        name them any more. last(session) is the number of its last pair if pairs of it are
-        kept, else 0; their names go to the log. Returns the LSN to which that is done."""
+        """Drops the names of queries that were deleted at or below this LSN, which no batch can
+        refer to any more. last(session) is the number of its last pair if pairs of it are kept,
+        else 0; the names that such sessions may need are written to the log. Returns the LSN up to
+        which that is done."""
         while self._deleted and self._deleted[0].lsn[0] <= min(lowest, self.applied):
             deleted = self._deleted[0]
             cut = int(np.searchsorted(deleted.lsn, lowest, "right"))
-            if not self._bury(deleted.handle[:cut], deleted.session[:cut], last):
+            if not self._log_names(deleted.handle[:cut], deleted.session[:cut], last):
                 return max(self._kept, int(deleted.lsn[0]) - 1)
             self.names.forget(deleted.handle[:cut])
             self._deleted.popleft()
@@ -99,7 +100,9 @@ class Updates:
         self._kept = max(self._kept, min(lowest, self.applied))
         return self._kept
 
-    def _bury(self, handle: I64, session: I64, last: Callable[[int], int]) -> bool:
+    def _log_names(self, handle: I64, session: I64, last: Callable[[int], int]) -> bool:
+        """Writes the names that kept pairs may need to the log; returns whether the log took
+        them."""
         order = np.argsort(handle)
         handle, session = handle[order], session[order]
         numbers, which = np.unique(session, return_inverse=True)
@@ -110,8 +113,8 @@ class Updates:
         ids = self.names.of(handle[rows])
         return self._forgotten.add(DeadNames(session[rows], handle[rows], lasts[rows], *ids))
 
-    def _learn(self, rows: MergerQueries | QueryRows) -> None:
-        """The rows that are new and of this merger's sessions."""
+    def _apply_rows(self, rows: MergerQueries | QueryRows) -> None:
+        """Applies the rows that are new and of this merger's sessions."""
         mine = (rows.session % self._mergers == self._index) & (rows.lsn > self._stream.before)
         inserts = np.flatnonzero(mine & (rows.kind == Kind.INSERT))
         deletes = np.flatnonzero(mine & (rows.kind == Kind.DELETE))

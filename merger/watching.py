@@ -1,4 +1,4 @@
-"""Some of the matches, for those who watch the service. While nobody does, it costs a test."""
+"""A sample of the matches, for those who watch the service. If nobody does, it costs a test."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from ps2stream.protocol.addresses import Address, Send
 from ps2stream.protocol.frame import I64, take_ragged
 from ps2stream.protocol.messages.watch import Allowance, Seen, Watching, beginnings
 
-LEASE_TICKS = 30
+LEASE_TICKS = 30  # how long a dispatcher is sent pairs after it has asked
 
 
 class Watched:
-    """Keeps some of a tick's pairs, to tell them to the dispatchers where somebody watches.
-    `names` gives the queries' names as they are now."""
+    """Keeps a sample of a tick's pairs, for the dispatchers where somebody watches. `names`
+    returns the queries' names as they are now."""
 
     def __init__(self, names: Callable[[], Names]) -> None:
         self._names = names
-        self._until: dict[int, int] = {}  # by dispatcher: the tick that it is told to
+        self._until: dict[int, int] = {}  # by dispatcher: the last tick at which it is sent pairs
         self._ticks = 0
         self._pairs = 0
         self._parts: list[Seen] = []
         self._allowance = Allowance()
 
     def on(self, frame: Watching) -> None:
-        """Somebody watches at this dispatcher."""
+        """Notes that somebody watches at this dispatcher."""
         self._until[frame.dispatcher] = self._ticks + LEASE_TICKS
 
     def add(self, record: Matched) -> None:
-        """Pairs that were found."""
+        """Counts the pairs of a record, and keeps some of them."""
         if not self._until:
             return
         self._pairs += len(record.handle)
         rows = self._allowance.of(len(record.handle))
-        if len(rows) or not self._parts:  # one at least carries the number of pairs
+        if len(rows) or not self._parts:  # at least one part must carry the number of pairs
             rows = rows[self._names().known(record.handle[rows])]
-            self._parts.append(_seen(record, rows, self._names()))
+            self._parts.append(_make_seen(record, rows, self._names()))
 
     def tick(self) -> list[Send]:
-        """Ten times a second."""
+        """Sends the pairs of the last tick. Called ten times a second."""
         self._ticks += 1
         if not self._until:
             return []
@@ -56,7 +56,8 @@ class Watched:
         return [Send(Address("dispatcher", d), seen) for d in self._until]
 
 
-def _seen(record: Matched, rows: I64, names: Names) -> Seen:
+def _make_seen(record: Matched, rows: I64, names: Names) -> Seen:
+    """Returns these pairs of a record as a message."""
     at = record.index[rows].astype(np.int64)
     handle = record.handle[rows]
     id_off, ids = take_ragged(record.id_off, record.id, at)

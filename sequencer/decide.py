@@ -1,7 +1,7 @@
-"""What becomes of each row of the dispatchers' requests: the sequencer's judgement.
+"""The sequencer's decision about each row of the dispatchers' requests.
 
-Pure, and columnar but for dictionary look-ups: rows of different ids are judged together,
-rows of one id one after the other.
+The decision is pure, and columnar except for dictionary look-ups: rows of different ids are
+decided together, rows of one id one after the other.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Key = tuple[bytes, bytes]  # (query id, request id)
 
 
 class Verdict(NamedTuple):
-    """Decisions about n rows, LSNs final. `rows` are those to commit."""
+    """The decisions about n rows, with final LSNs. `rows` are those to commit."""
 
     status: U8
     lsn: I64
@@ -36,7 +36,7 @@ class Verdict(NamedTuple):
 def decide(
     rows: QueryRows,
     names: list[bytes],
-    asked: list[bytes],
+    request_ids: list[bytes],
     *,
     base: int,
     live: Registry,
@@ -44,23 +44,24 @@ def decide(
     top: int,
     recent: Mapping[Key, int],
 ) -> Verdict:
-    """Judge the rows in their order, earlier ones counting for later ones; nothing changes.
+    """Decides about the rows in their order, each as if those before it were committed. Nothing
+    is changed.
 
-    names the session name of each row, asked its request id; base the last LSN; sessions the
-    numbers in use, the highest being `top`; recent the LSN of each remembered delete.
+    `names` are the session names of the rows; `base` is the last LSN; `sessions` has the session
+    numbers in use, of which `top` is the highest; `recent` has the LSN of each remembered delete.
 
-    Insert: a new id is OK; the same id, canonical query and session again is OK with the first
-    LSN, and changes nothing, though it be typed otherwise; else ALREADY_EXISTS. Delete: OK when
-    live and of the named session (any, with an empty name) or when it repeats a remembered
-    (id, request_id); else NOT_FOUND.
+    An insert of a new id is OK. An insert of the same id, canonical query and session as before
+    is OK with the first LSN and changes nothing, even if it is typed differently. Any other one is
+    ALREADY_EXISTS. A delete is OK if the query is live and of the named session (any session, if
+    the name is empty), or if it repeats a remembered (id, request_id); else it is NOT_FOUND.
     """
     n = len(rows)
     ids = split(rows.id_off, rows.id)
     insert = rows.kind == Kind.INSERT
     fresh: dict[bytes, int] = {}
-    number = _numbers(names, insert, sessions, top, fresh)
+    number = _number_sessions(names, insert, sessions, top, fresh)
     named = np.fromiter(map(len, names), np.int64, n) > 0
-    code, rounds = _rounds(ids)
+    code, rounds = _split_rounds(ids)
     # `state`: the live handle of each id, by the first row that names it. A handle above
     # `base` is provisional: base + 1 + its row, until all rows are decided.
     known = live.handles(ids)
@@ -85,13 +86,13 @@ def decide(
 
         again = np.flatnonzero(adds & is_live)
         if len(again):
-            same = _same(pool, before[again], len(old) + at[again])
+            same = _compare_queries(pool, before[again], len(old) + at[again])
             status[at[again]] = np.where(same, Status.OK, Status.ALREADY_EXISTS)
             lsn[at[again]] = np.where(same, now[again], 0)
 
         drops = ~adds
         if drops.any():
-            repeated = _repeated(at, drops, ids, asked, recent, done)
+            repeated = _find_repeated_deletes(at, drops, ids, request_ids, recent, done)
             lsn[at] = np.where(repeated, repeated, lsn[at])
             drops &= repeated == 0
             foreign = named[at]
@@ -99,7 +100,7 @@ def decide(
             lost = at[drops & (foreign | ~is_live)]
             status[lost], lsn[lost] = Status.NOT_FOUND, 0
             drops &= is_live & ~foreign
-            done.update(_requests(at[drops], own[drops], ids, asked))
+            done.update(_collect_requests(at[drops], own[drops], ids, request_ids))
 
         takes = adds & ~is_live
         source[at[takes]] = len(old) + at[takes]
@@ -112,17 +113,17 @@ def decide(
     accepted = np.flatnonzero(source >= 0)
     final = base + np.cumsum(source >= 0)
 
-    def settle(value: I64) -> I64:
+    def finalize(value: I64) -> I64:
         return np.where(value > base, final[np.maximum(value - base - 1, 0)], value)
 
     out = pool.take(source[accepted])
-    out = _without_source(out, insert[accepted]).replace(
-        kind=rows.kind[accepted], lsn=final[accepted], handle=settle(handle[accepted])
+    out = _clear_sources(out, insert[accepted]).replace(
+        kind=rows.kind[accepted], lsn=final[accepted], handle=finalize(handle[accepted])
     )
     used = set(out.session.tolist())
     return Verdict(
         status,
-        settle(lsn),
+        finalize(lsn),
         out,
         {name: k for name, k in fresh.items() if k in used},
         {
@@ -132,15 +133,15 @@ def decide(
     )
 
 
-def _numbers(
+def _number_sessions(
     names: list[bytes],
     insert: NDArray[np.bool_],
     sessions: Mapping[bytes, int],
     top: int,
     fresh: dict[bytes, int],
 ) -> I64:
-    """The session number of each row, 0 for one that does not exist; names that an insert
-    brings for the first time get the next numbers in `fresh`."""
+    """Returns the session number of each row, 0 for one that does not exist. Names that an insert
+    uses for the first time get the next numbers, in `fresh`."""
     for name in dict.fromkeys(compress(names, insert.tolist())):
         if name not in sessions:
             fresh[name] = top + len(fresh) + 1
@@ -148,26 +149,26 @@ def _numbers(
     return np.fromiter(map(both.get, names, repeat(0)), np.int64, len(names))
 
 
-def _repeated(
+def _find_repeated_deletes(
     at: I64,
     drops: NDArray[np.bool_],
     ids: list[bytes],
-    asked: list[bytes],
+    request_ids: list[bytes],
     recent: Mapping[Key, int],
     done: dict[Key, int],
 ) -> I64:
-    """For each row of `at` the LSN of the delete that it repeats, else 0."""
+    """Returns for each row of `at` the LSN of the delete that it repeats, else 0."""
     if not recent and not done:
         return np.zeros(len(at), np.int64)
     rows = at.tolist()
-    keys = list(zip(map(ids.__getitem__, rows), map(asked.__getitem__, rows), strict=True))
+    keys = list(zip(map(ids.__getitem__, rows), map(request_ids.__getitem__, rows), strict=True))
     first = map(recent.get, keys, map(done.get, keys, repeat(0)))
     return np.where(drops, np.fromiter(first, np.int64, len(keys)), 0)
 
 
-def _rounds(ids: list[bytes]) -> tuple[I64, Iterator[I64]]:
-    """(the first row with the same id, for each row; groups of rows to decide together:
-    the k-th has the k-th row of each id). Nearly always one group."""
+def _split_rounds(ids: list[bytes]) -> tuple[I64, Iterator[I64]]:
+    """Returns (for each row the first row with the same id, the groups of rows to decide
+    together). The k-th group has the k-th row of each id; there is nearly always one group."""
     n = len(ids)
     first: dict[bytes, int] = {}
     code = np.fromiter(map(first.setdefault, ids, range(n)), np.int64, n)
@@ -181,16 +182,16 @@ def _rounds(ids: list[bytes]) -> tuple[I64, Iterator[I64]]:
     return code, (np.flatnonzero(turn == k) for k in range(int(turn.max()) + 1))
 
 
-def _same(pool: QueryRows, a: I64, b: I64) -> NDArray[np.bool_]:
-    """Whether rows a and b of the pool are the same query of the same session."""
+def _compare_queries(pool: QueryRows, a: I64, b: I64) -> NDArray[np.bool_]:
+    """Returns bool[n]: whether rows a and b of the pool are one query of one session."""
     left, right = canonical_sources(pool, a), canonical_sources(pool, b)
     same = np.fromiter(map(eq, left, right), np.bool_, len(a))
     same &= pool.session[a] == pool.session[b]
     return same
 
 
-def _without_source(rows: QueryRows, keep: NDArray[np.bool_]) -> QueryRows:
-    """The rows, with the source of those not to keep made empty."""
+def _clear_sources(rows: QueryRows, keep: NDArray[np.bool_]) -> QueryRows:
+    """Returns the rows, with an empty source where it is not to be kept."""
     if keep.all():
         return rows
     size = np.diff(rows.source_off)
@@ -199,10 +200,12 @@ def _without_source(rows: QueryRows, keep: NDArray[np.bool_]) -> QueryRows:
     return rows.replace(source_off=off, source=rows.source[np.repeat(keep, size)])
 
 
-def _requests(at: I64, lsn: I64, ids: list[bytes], asked: list[bytes]) -> dict[Key, int]:
-    """What to remember of these deletes: those that carry a request id."""
+def _collect_requests(
+    at: I64, lsn: I64, ids: list[bytes], request_ids: list[bytes]
+) -> dict[Key, int]:
+    """Returns what to remember of these deletes: the LSNs of those that have a request id."""
     rows = at.tolist()
-    carried = map(asked.__getitem__, rows)
+    carried = map(request_ids.__getitem__, rows)
     keys = zip(map(ids.__getitem__, rows), carried, strict=True)
     found = dict(zip(keys, lsn.tolist(), strict=True))
     return {key: value for key, value in found.items() if key[1]}

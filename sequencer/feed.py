@@ -1,4 +1,4 @@
-"""What is handed out to one who knows nothing, or has lost something (docs/decisions/0006)."""
+"""Answers to actors that know nothing yet, or have lost updates (docs/decisions/0006)."""
 
 from __future__ import annotations
 
@@ -15,30 +15,32 @@ from ps2stream.protocol.rows import QueryRows, no_queries
 from ps2stream.sequencer.registry import Piece, Registry
 
 FEED_ROWS = 16_384
-IDLE_TICKS = 100  # a state that nobody asked for as long is forgotten
+IDLE_TICKS = 100  # without a request after which a state is dropped
 
 
 class Feed:
-    """The state `number`, as of the LSN `until`, on its way to one receiver; `strategy` is the
-    record of the one that was in force."""
+    """The state `number`, as of the LSN `until`, on its way to one receiver. `strategy` is the
+    record of the plan, or the plan change, that was in force."""
 
     def __init__(self, number: int, pieces: Sequence[Piece], until: int, strategy: U8) -> None:
         self.number = number
         self._strategy = strategy
         self.until = until
-        self.idle = 0  # ticks since it was last asked for
+        self.idle = 0  # ticks since the last request
         self._pieces = pieces
         self._starts = [0, *(piece.last for piece in pieces[:-1])]
 
-    def answer(self, ask: Fetch) -> Applied:
-        """The piece that is asked for; the first one, if it is none of this state: who has
-        that takes no notice. Else two questions under way would begin two states for ever."""
+    def answer(self, request: Fetch) -> Applied:
+        """Returns the requested piece, or the first one if the request fits no piece of this state;
+        a receiver that has the first piece ignores it. A new state instead would let two requests
+        that are under way start two states again and again."""
         self.idle = 0
-        if ask.state == self.number and ask.after in self._starts:
-            return self._piece(self._starts.index(ask.after))
-        return self._piece(0)
+        if request.state == self.number and request.after in self._starts:
+            return self._make_piece(self._starts.index(request.after))
+        return self._make_piece(0)
 
-    def _piece(self, number: int) -> Applied:
+    def _make_piece(self, number: int) -> Applied:
+        """Returns one piece as a message; the first has the record of the plan."""
         rows = self._pieces[number].rows() if self._pieces else no_queries()
         ends = [*self._starts[1:], self.until]
         strategy = self._strategy if number == 0 else nothing()
@@ -47,8 +49,8 @@ class Feed:
 
 
 class Feeds:
-    """The answers to Fetch: the log, or a state that is on its way to a receiver. `number`
-    is that of the last state before; the log lacks updates up to `horizon`, and none above."""
+    """The answers to Fetch: from the log, or from a state that is on its way to a receiver.
+    `number` is that of the last state before; the log lacks updates up to `horizon`, none above."""
 
     def __init__(self, number: int, horizon: int) -> None:
         self._number = number
@@ -67,15 +69,15 @@ class Feeds:
         self._feeds.pop(peer, None)
 
     def answer(
-        self, ask: Fetch, live: Registry, store: Store, lsn: int, strategy: Callable[[], U8]
+        self, request: Fetch, live: Registry, store: Store, lsn: int, strategy: Callable[[], U8]
     ) -> Applied | None:
-        """What follows on `ask.after` in the state or in the log, FEED_ROWS or a few more;
-        None when nothing does. `lsn` is where the ledger ends, `strategy` makes the record of
-        the one in force."""
-        to = Address(ROLES[ask.role], ask.index)
-        if ask.after >= max(self._horizon, 1) and not ask.state:
+        """Returns what follows `request.after` in the state or in the log, FEED_ROWS or a few more
+        rows; None if nothing does. `lsn` is the last of the ledger, and `strategy` makes the
+        record of the plan, or the plan change, in force."""
+        to = Address(ROLES[request.role], request.index)
+        if request.after >= max(self._horizon, 1) and not request.state:
             self._feeds.pop(to, None)
-            return _logged(store, ask.after) if ask.after < lsn else None
+            return _read_log(store, request.after) if request.after < lsn else None
         if not lsn:
             return None
         feed = self._feeds.get(to)
@@ -83,10 +85,11 @@ class Feeds:
             self._number += 1
             pieces = live.state(FEED_ROWS)
             feed = self._feeds[to] = Feed(self._number, pieces, lsn, strategy())
-        return feed.answer(ask)
+        return feed.answer(request)
 
 
-def _logged(store: Store, after: int) -> Applied:
+def _read_log(store: Store, after: int) -> Applied:
+    """Returns what follows this LSN in the log: rows, or one plan change."""
     found: list[Applied] = []
     for batch in store.replay(after):
         if len(batch.strategy):
@@ -101,5 +104,5 @@ def _logged(store: Store, after: int) -> Applied:
 
 
 def packed(rows: QueryRows) -> U8:
-    """The rows as a column of a message."""
+    """Returns the rows as a column of a message."""
     return np.frombuffer(rows.encode(), np.uint8)

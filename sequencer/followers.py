@@ -1,4 +1,4 @@
-"""How far everyone has come: what is visible, and what nobody needs any more."""
+"""The progress of dispatchers and mergers: what is visible, and what nobody needs any more."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from ps2stream.protocol.addresses import Address
 
 
 class Followers:
-    """Of the dispatchers and mergers among `peers`; nothing below `watermark` was needed
-    before."""
+    """Tracks the dispatchers and mergers among `peers`. When it starts, nothing below `watermark`
+    is needed any more."""
 
     def __init__(self, peers: Iterable[Address], watermark: int) -> None:
         marked = [peer for peer in peers if peer.role in ("dispatcher", "merger")]
-        self.watermark = watermark  # queries deleted at or below it are needed by nobody
+        self.watermark = watermark  # nobody needs queries that were deleted at or below it
         self.visible = 0  # every live dispatcher has applied it
         self._marks = dict.fromkeys(marked, watermark)
         self._applied = {peer.index: 0 for peer in marked if peer.role == "dispatcher"}
         self._fenced: set[Address] = set()
 
     def fence(self, dispatcher: Address) -> None:
-        """It accepts nothing any more; wait for it no longer."""
+        """Stops waiting for a dispatcher, which accepts nothing any more."""
         self._fenced.add(dispatcher)
 
     def joined(self, peer: Address) -> None:
-        """A new incarnation, which has applied nothing yet."""
+        """Takes in a new incarnation of a peer, which has applied nothing yet."""
         self._fenced.discard(peer)
         if peer.role == "dispatcher":
             self._applied[peer.index] = 0
 
     @property
     def first(self) -> int:
-        """The first dispatcher that is not fenced, else the first."""
+        """The first dispatcher that is not fenced; the first one if all are."""
         alive = [i for i in sorted(self._applied) if Address("dispatcher", i) not in self._fenced]
         return alive[0] if alive else min(self._applied, default=0)
 
@@ -39,17 +39,18 @@ class Followers:
         return peer not in self._fenced
 
     def apply(self, dispatcher: int, lsn: int) -> None:
-        """It has everything to `lsn`; an old word takes nothing back."""
+        """Notes that a dispatcher has applied everything to `lsn`; a lower one changes nothing."""
         self._applied[dispatcher] = max(self._applied[dispatcher], lsn)
 
     def mark(self, peer: Address, lsn: int) -> bool:
-        """It needs nothing that was deleted at or below `lsn`. Whether the watermark rises."""
+        """Notes that a peer needs nothing that was deleted at or below `lsn`; returns whether the
+        watermark has risen."""
         self._marks[peer] = max(self._marks[peer], lsn)
         before, self.watermark = self.watermark, max(self.watermark, min(self._marks.values()))
         return self.watermark > before
 
     def see(self, end: int) -> bool:
-        """Whether more has become visible; `end` where nobody is waited for."""
+        """Raises `visible`, to `end` if all dispatchers are fenced; returns whether it rose."""
         waited = [
             lsn for i, lsn in self._applied.items() if Address("dispatcher", i) not in self._fenced
         ]

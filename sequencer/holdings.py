@@ -1,9 +1,9 @@
-"""Whether at the end of a move everyone holds what it owns, and nothing else.
+"""The check at the end of a migration that all workers hold what they own, and nothing else.
 
-Each worker counts its live postings when it applies the end of a move, each dispatcher those
-that the plan gives to each worker, from the counts of H2, which know nothing of what was loaded
-or dropped: the same place of the one order. Postings that an owner lacks are matches missed,
-those that it has beyond are matches made twice.
+When it applies the end of a migration, each worker counts its live postings, and each dispatcher
+those that the plan gives to each worker. Both count at the same LSN, and a dispatcher counts from
+H2, which does not depend on what was transferred or dropped. A posting that its owner lacks is a
+missed match; a posting beyond what a worker owns is a duplicate one.
 """
 
 from __future__ import annotations
@@ -16,36 +16,37 @@ PATIENCE_TICKS = 100
 
 
 class Holdings:
-    """Of the move that ended last, unless it is known what came of it."""
+    """The counts of the migration that ended last, until it has been checked."""
 
     def __init__(self) -> None:
-        self._lsn = 0  # of the end; 0: nothing is waited for
+        self._lsn = 0  # of the end; 0: no count is expected
         self._ticks = 0
-        self._held: dict[int, int] = {}  # by worker
-        self._wanted: dict[int, I64] = {}  # by dispatcher, of each worker
+        self._held: dict[int, int] = {}  # postings, by worker
+        self._wanted: dict[int, I64] = {}  # by dispatcher: the postings of each worker
 
     def wait(self, lsn: int) -> None:
-        """For what is told of the end at this LSN; 0: for nothing."""
+        """Waits for the counts of the end at this LSN; 0: for none."""
         self._lsn, self._ticks = lsn, PATIENCE_TICKS
         self._held.clear()
         self._wanted.clear()
 
     def tick(self) -> None:
-        """Ten times a second."""
+        """Counts down the patience. Called ten times a second."""
         self._ticks -= 1
 
-    def hear(self, told: Postings) -> None:
-        """What one of them counted."""
-        if told.lsn != self._lsn:
+    def hear(self, postings: Postings) -> None:
+        """Takes the count of a worker or a dispatcher."""
+        if postings.lsn != self._lsn:
             return
-        if ROLES[told.role] == "worker":
-            self._held[told.index] = int(told.count[0])
+        if ROLES[postings.role] == "worker":
+            self._held[postings.index] = int(postings.count[0])
         else:
-            self._wanted[told.index] = told.count
+            self._wanted[postings.index] = postings.count
 
     def figures(self, workers: int, dispatchers: int) -> dict[str, int] | None:
-        """`missing` and `surplus` postings, by the dispatcher that finds most; none once
-        somebody who counted has died since, None as long as there may be more to hear."""
+        """Returns the `missing` and `surplus` postings, each by the dispatcher that finds most. The
+        result is empty if a count is still missing after PATIENCE_TICKS, as when an actor has
+        died; it is None while counts may still be received, or when none are expected."""
         if not self._lsn:
             return None
         whole = len(self._wanted) == dispatchers and self._held.keys() >= set(range(workers))

@@ -1,9 +1,9 @@
 """The sequencer: the one order of all query updates (contract.md 3).
 
-It has each row of the dispatchers' requests judged (decide.py), commits what is accepted
-as one group, and only then answers and sends the applied stream; `Tip.visible` rises once
-every live dispatcher has acknowledged. Whoever lost something asks again and is answered
-from the state, or from the ledger (docs/decisions/0006).
+The machine decides about each row of the dispatchers' requests (decide.py), commits the accepted
+rows as one group, and only then answers and sends them to the dispatchers. `Tip.visible` rises
+once every live dispatcher has acknowledged them. An actor that lost something requests it again,
+and is answered from the state or from the ledger (docs/decisions/0006).
 """
 
 from __future__ import annotations
@@ -50,29 +50,29 @@ from ps2stream.sequencer.feed import Feeds, packed
 from ps2stream.sequencer.followers import Followers
 from ps2stream.sequencer.migration import Migration
 from ps2stream.sequencer.registry import Registry, split
-from ps2stream.sequencer.remembered import Answers, Asked, Deletes, requests_of
+from ps2stream.sequencer.remembered import Answers, Asked, Deletes, make_delete_requests
 from ps2stream.sequencer.sessions import Sessions
 from ps2stream.sequencer.token_table import TokenTable
 
 log = logging.getLogger("ps2stream.store")
 LOAD_ROWS = 4096
-"""Of a piece that a worker loads: it matches nothing meanwhile, for some milliseconds."""
+"""Rows of a chunk of a transfer. A worker matches nothing while it stores one, for some ms."""
 
 
-def _wanted(migration: Migration, ask: StrategyRequest) -> tuple[U8 | None, str]:
-    """(the record that does what is asked for, or None; why not). Raises Unavailable."""
-    if ask.ask == Ask.UNITE:
+def _make_requested_record(migration: Migration, request: StrategyRequest) -> tuple[U8 | None, str]:
+    """Returns (the record that does what is requested, or None; why not). Raises Unavailable."""
+    if request.ask == Ask.UNITE:
         return migration.unite()
-    if len(ask.plan):
-        return migration.begin(ask.plan, apart=ask.ask == Ask.COEXIST)
+    if len(request.plan):
+        return migration.begin(request.plan, apart=request.ask == Ask.COEXIST)
     return migration.abort()
 
 
 class SequencerMachine:
-    """Owns the order, in its incarnation `epoch`. `peers` is everyone but itself; `store`
-    holds what was committed; `recent` bounds the delete requests that are remembered. `plan`:
-    the one of the service's start, after which the ledger's records count; `restarts`: this is
-    the start."""
+    """The machine that owns the order, in its incarnation `epoch`. `peers` is everyone but itself;
+    `store` holds what was committed; `recent` bounds the delete requests that are remembered.
+    `plan` is the one of the service's start, from which the ledger's plan changes follow;
+    `restarts` means that the service starts now."""
 
     def __init__(
         self,
@@ -100,16 +100,16 @@ class SequencerMachine:
                 self._migration.apply(batch.strategy, batch.lsn_to)
             rows = QueryRows.decode(batch.rows.data)
             self._live.apply(rows)
-            self._sessions.tenants.count(rows)
+            self._sessions.tenants.count_rows(rows)
             self._lsn = batch.lsn_to
             self._live.forget(store.watermark)
-            horizon = max(horizon, _left_out(batch, rows))
+            horizon = max(horizon, _find_left_out(batch, rows))
         self._feeds = Feeds(epoch << 32, horizon)
         self._committed = dict.fromkeys(Kind, 0)
         self._outcomes = np.zeros(len(Status), np.int64)
         if restarts and plan is not None:
-            self._set(plan)
-        self._know_workers()
+            self._start_under(plan)
+        self._add_plan_workers()
 
     @property
     def lsn(self) -> int:
@@ -118,19 +118,19 @@ class SequencerMachine:
 
     @property
     def visible(self) -> int:
-        """Every live dispatcher has applied this LSN."""
+        """The LSN that every live dispatcher has applied."""
         return self._followers.visible
 
     @property
     def strategy(self) -> Strategy:
-        """The plan in force, and what follows it."""
+        """The plan in force, and the one that is to follow it."""
         if self._migration is None:
             raise TypeError("this sequencer was made without a plan")
         return self._migration.strategy
 
     @property
     def moves(self) -> list[dict[str, int | str]]:
-        """Those between plans that ended."""
+        """The plan changes that have ended."""
         return [] if self._migration is None else self._migration.moves
 
     @property
@@ -140,7 +140,7 @@ class SequencerMachine:
 
     @property
     def counters(self) -> dict[str, Any]:
-        """Totals since the start, and sizes of the moment."""
+        """Totals since the start, and present sizes."""
         outcomes = zip(Status, self._outcomes.tolist(), strict=True)
         found = {
             "lsn": self._lsn,
@@ -153,46 +153,47 @@ class SequencerMachine:
         return found if self._migration is None else found | self._migration.counters
 
     def run(self, workers: int) -> int:
-        """So many workers run now, or will at once; how many are to: plans that ask for more
-        than run are refused until they do."""
+        """Takes the number of workers that run now, or will at once; returns how many should run.
+        A plan for more workers is refused until they run."""
         if self._migration is None:
             return workers
         self._migration.run(workers)
         return self._migration.wanted
 
     def tick(self, now_ms: int = 0) -> list[Send]:
-        """Ten times a second: who lost a message learns what there is. now_ms: Unix time."""
+        """Does periodic work, ten times a second: all peers are sent the tip, as messages may have
+        been lost. now_ms: Unix time."""
         self._feeds.tick()
         if self._migration is not None:
             self._migration.tick(now_ms)
-        return self._go_on() + self._tips(self._peers)
+        return self._take_due_step() + self._make_tips(self._peers)
 
     def fence(self, dispatcher: int) -> list[Send]:
-        """This dispatcher accepts nothing any more; wait for it no longer."""
+        """Stops waiting for a dispatcher, which accepts nothing any more."""
         self._followers.fence(Address("dispatcher", dispatcher))
-        return self._see()
+        return self._announce_visible()
 
     def joined(self, peer: Address) -> list[Send]:
-        """A new incarnation, which has applied nothing yet."""
+        """Handles a new incarnation of a peer, which has applied nothing yet."""
         self._feeds.joined(peer)
         self._followers.joined(peer)
-        return self._tips([peer])
+        return self._make_tips([peer])
 
     def on(self, frame: Frame) -> list[Send]:
-        """Any message to the sequencer."""
+        """Handles any message to the sequencer; returns what is to be sent."""
         match frame:
             case UpdateRequest():
                 return self.append([frame])
             case AppliedAck():
-                return self._acknowledge(frame)
+                return self._take_acknowledgement(frame)
             case NamesKept():
-                self._mark(Address("merger", frame.merger), frame.lsn)
+                self._raise_watermark(Address("merger", frame.merger), frame.lsn)
                 return []
             case LogReached():
-                self._note_log(frame)
+                self._note_log_reached(frame)
                 return []
             case Fetch():
-                return self._feed(frame)
+                return self._answer_fetch(frame)
             case LookupRequest():
                 found = self._sessions.look_up(frame, self._live)
                 return [Send(self._dispatchers[frame.dispatcher], found)]
@@ -201,47 +202,51 @@ class SequencerMachine:
             case TokensRequest():
                 return [Send(self._dispatchers[frame.dispatcher], self._tokens.change(frame))]
             case Load():
-                return self._load(frame)
+                return self._answer_transfer(frame)
             case Hot():
-                return self._heat(frame)
+                return self._note_holding_worker(frame)
             case Postings():
                 if self._migration is not None:
                     self._migration.posted(frame)
-                return self._go_on()
+                return self._take_due_step()
             case StrategyRequest():
-                return self._plan(frame)
+                return self._answer_plan_request(frame)
         raise TypeError(f"the sequencer takes no {type(frame).__name__}")
 
     def append(self, requests: list[UpdateRequest]) -> list[Send]:
-        """One group commit. Answers each request with an UpdateDecision, one that was
-        answered before with the same, one that is settled not at all, and sends the accepted
-        rows to every dispatcher; the first asker owns their routing. When the store is full,
-        every row is UNAVAILABLE; raises StoreFailed when what became of the commit is only
-        known after a restart."""
+        """Commits requests as one group. Each request is answered with an UpdateDecision: with the
+        same one again if it was answered before, and not at all if it is settled. Every dispatcher
+        is sent the accepted rows, which the dispatcher of the first request routes. When the store
+        is full, every row is UNAVAILABLE. Raises StoreFailed when only a restart will show whether
+        the commit was done."""
         fresh, decisions = self._answers.sift(requests)
-        out = self._decide(fresh, decisions) if fresh else []
+        out = self._decide_requests(fresh, decisions) if fresh else []
         return out + [Send(self._dispatchers[key[0]], d) for key, d in decisions.items()]
 
-    def _decide(
+    def _decide_requests(
         self, requests: dict[Asked, UpdateRequest], decisions: dict[Asked, UpdateDecision]
     ) -> list[Send]:
-        """Judge and commit; adds to `decisions`, returns what every dispatcher is sent."""
+        """Decides and commits; adds to `decisions`, and returns what every dispatcher is sent."""
         parts = [QueryRows.decode(request.rows.data) for request in requests.values()]
         names: list[bytes] = []
-        asked: list[bytes] = []
+        request_ids: list[bytes] = []
         for request in requests.values():
             names += split(request.name_off, request.name)
-            asked += split(request.request_off, request.request)
+            request_ids += split(request.request_off, request.request)
         rows = QueryRows.concat(parts)
-        over = self._sessions.tenants.over(rows, names, self._live, self._sessions.numbers)
+        over = self._sessions.tenants.find_over_quota(
+            rows, names, self._live, self._sessions.numbers
+        )
         if over is not None:
             fit = np.setdiff1d(np.arange(len(rows)), over.at)
             rows = rows.take(fit)
-            names, asked = ([column[i] for i in fit.tolist()] for column in (names, asked))
+            names, request_ids = (
+                [column[i] for i in fit.tolist()] for column in (names, request_ids)
+            )
         verdict = decide(
             rows,
             names,
-            asked,
+            request_ids,
             base=self._lsn,
             live=self._live,
             sessions=self._sessions.numbers,
@@ -251,14 +256,14 @@ class SequencerMachine:
         cuts = np.cumsum([len(part) for part in parts])[:-1]
         status, lsn = verdict.status, verdict.lsn
         if over is not None:
-            status, lsn = over.among(status, lsn)
+            status, lsn = over.merge_into(status, lsn)
         pairs = zip(np.split(status, cuts), np.split(lsn, cuts), strict=True)
         answers = [
-            self._answers.answer(key, UpdateDecision(key.seq, status, lsn))
+            self._answers.make_answer(key, UpdateDecision(key.seq, status, lsn))
             for key, (status, lsn) in zip(requests, pairs, strict=True)
         ]
         try:
-            applied = self._commit(next(iter(requests))[0], verdict, answers)
+            applied = self._commit_verdict(next(iter(requests))[0], verdict, answers)
         except StoreFailed:
             raise
         except Unavailable:
@@ -273,7 +278,10 @@ class SequencerMachine:
 
     # --- committing ------------------------------------------------------------------
 
-    def _commit(self, owner: int, verdict: Verdict, answers: list[Answer]) -> Applied | None:
+    def _commit_verdict(
+        self, owner: int, verdict: Verdict, answers: list[Answer]
+    ) -> Applied | None:
+        """Commits the accepted rows and the answers; returns the rows as a message, if any."""
         applied = None
         if count := len(verdict.rows):
             lsn = self._lsn
@@ -283,7 +291,7 @@ class SequencerMachine:
             Change(
                 batch=applied,
                 sessions=sessions,
-                requests=requests_of(verdict.requests),
+                requests=make_delete_requests(verdict.requests),
                 forget=self._deletes.first,
                 answers=answers,
                 watermark=self._followers.watermark,
@@ -294,44 +302,46 @@ class SequencerMachine:
         for kind in Kind:
             self._committed[kind] += int(np.count_nonzero(verdict.rows.kind == kind))
         self._live.apply(verdict.rows)
-        self._sessions.learn(sessions)
-        self._sessions.tenants.count(verdict.rows)
+        self._sessions.add_sessions(sessions)
+        self._sessions.tenants.count_rows(verdict.rows)
         self._deletes.add(verdict.requests)
         self._answers.keep(answers)
         return applied
 
-    # --- the plan ----------------------------------------------------------------------
+    # --- plan changes ----------------------------------------------------------------------
 
-    def _strategy(self) -> U8:
-        """The record of the strategy, where the ledger has changed it."""
+    def _make_plan_record(self) -> U8:
+        """Returns the record of the plan in force; empty if the ledger has never changed it."""
         migration = self._migration
         if migration is None or not migration.changed:
             return nothing()
         return migration.record()
 
-    def _set(self, plan: RoutingPlan) -> None:
-        """The service starts under `plan`: whatever was under way is over."""
+    def _start_under(self, plan: RoutingPlan) -> None:
+        """Starts the service under `plan`; a plan change that was under way is over."""
         migration = self._migration
         if migration is None or not migration.changed:
             return
         strategy = migration.strategy
         if strategy.following is not None or strategy.plan.route != plan.route:
-            self._record(Strategy(plan).record(), 0)
+            self._record_plan_change(Strategy(plan).record(), 0)
 
-    def _record(self, record: U8, owner: int) -> list[Send]:
-        """Commit a change of the strategy; what every dispatcher is sent. Raises Unavailable."""
+    def _record_plan_change(self, record: U8, owner: int) -> list[Send]:
+        """Commits a plan change; returns what every dispatcher is sent. Raises Unavailable."""
         lsn = self._lsn + 1
         applied = Applied(lsn, lsn, owner, 0, 0, packed(no_queries()), record)
         watermark = self._followers.watermark
-        self._store.commit(Change(applied, watermark=watermark, plan=self._serving(record, lsn)))
+        self._store.commit(
+            Change(applied, watermark=watermark, plan=self._find_serving_plan(record, lsn))
+        )
         self._lsn = lsn
         if self._migration is not None:
             self._migration.apply(record, lsn)
-        self._know_workers()
+        self._add_plan_workers()
         return [Send(to, applied) for to in self._dispatchers]
 
-    def _serving(self, record: U8, lsn: int) -> str | None:
-        """The plan to go on with after a restart, where this record changes it."""
+    def _find_serving_plan(self, record: U8, lsn: int) -> str | None:
+        """Returns the plan to serve after a restart, as JSON, if this record changes it."""
         steps = (Step.APART, Step.SWITCH, Step.SET)
         if self._migration is None or step_of(record) not in steps:
             return None
@@ -339,72 +349,81 @@ class SequencerMachine:
         plan = after.following if after.apart else after.serving
         return None if plan is None else json.dumps(plan.to_dict())
 
-    def _know_workers(self) -> None:
-        """Those of a plan that is to follow are peers, too."""
+    def _add_plan_workers(self) -> None:
+        """Makes the workers of a plan that is to follow peers, too."""
         if self._migration is not None:
             known = sum(peer.role == "worker" for peer in self._peers)
             more = range(known, self._migration.strategy.workers)
             self._peers += [Address("worker", i) for i in more]
 
-    def _go_on(self) -> list[Send]:
-        """The next step of a move, once it is due."""
+    def _take_due_step(self) -> list[Send]:
+        """Takes the next step of a plan change if it is due; returns what is to be sent."""
         due = None if self._migration is None else self._migration.due(len(self._dispatchers))
         if due is None:
             return []
         try:
-            return self._record(due, self._followers.first)
+            return self._record_plan_change(due, self._followers.first)
         except StoreFailed:
             raise
         except Unavailable:
-            return []  # it stays due
+            return []  # it is still due at the next tick
 
-    def _heat(self, hot: Hot) -> list[Send]:
+    def _note_holding_worker(self, hot: Hot) -> list[Send]:
+        """Notes that a worker holds all queries that it gains."""
         if self._migration is not None:
             self._migration.hot(hot.worker, hot.begun, hot.queries, hot.bytes)
-        return self._go_on()
+        return self._take_due_step()
 
-    def _load(self, ask: Load) -> list[Send]:
-        rows, last = self._live.load(ask.after, ask.begun, ask.box, LOAD_ROWS)
-        loaded = Loaded(ask.begun, ask.after, last, packed(rows))
-        return [Send(Address("worker", ask.worker), loaded)]
+    def _answer_transfer(self, request: Load) -> list[Send]:
+        """Answers a worker's request for a chunk of the queries that it gains."""
+        rows, last = self._live.load(request.after, request.begun, request.box, LOAD_ROWS)
+        loaded = Loaded(request.begun, request.after, last, packed(rows))
+        return [Send(Address("worker", request.worker), loaded)]
 
-    def _plan(self, ask: StrategyRequest) -> list[Send]:
+    def _answer_plan_request(self, request: StrategyRequest) -> list[Send]:
+        """Changes the plan as requested, if possible, and reports the plan and its changes."""
         migration = self._migration
         problem, out, wait = "", [], 0
         if migration is None:
             problem = "this service does not change its plan"
-        elif ask.ask != Ask.TELL:
+        elif request.ask != Ask.TELL:
             try:
-                record, problem = _wanted(migration, ask)
+                record, problem = _make_requested_record(migration, request)
                 if record is not None:
-                    asker = Address(ROLES[ask.role], ask.index)
-                    owns = asker.role == "dispatcher"
-                    out = self._record(record, asker.index if owns else self._followers.first)
+                    sender = Address(ROLES[request.role], request.index)
+                    owns = sender.role == "dispatcher"
+                    out = self._record_plan_change(
+                        record, sender.index if owns else self._followers.first
+                    )
             except StoreFailed:
                 raise
             except Unavailable as error:
                 problem, wait = str(error), 1
-        record, told, old = nothing(), {}, 0
+        record, described, old = nothing(), {}, 0
         if migration is not None:
-            record, told = migration.record(), migration.told()
-            old = self._live.count(migration.strategy.apart)
-        why, state = (np.frombuffer(t.encode(), np.uint8) for t in (problem, json.dumps(told)))
-        reply = StrategyReply(ask.seq, self._lsn, wait, len(self._live), old, why, record, state)
-        return [*out, Send(Address(ROLES[ask.role], ask.index), reply)]
+            record, described = migration.record(), migration.told()
+            old = self._live.count_up_to(migration.strategy.apart)
+        why, state = (np.frombuffer(t.encode(), np.uint8) for t in (problem, json.dumps(described)))
+        reply = StrategyReply(
+            request.seq, self._lsn, wait, len(self._live), old, why, record, state
+        )
+        return [*out, Send(Address(ROLES[request.role], request.index), reply)]
 
     # --- the other messages ------------------------------------------------------------
 
-    def _acknowledge(self, ack: AppliedAck) -> list[Send]:
+    def _take_acknowledgement(self, ack: AppliedAck) -> list[Send]:
+        """Takes what a dispatcher has applied, its watermark and its counters."""
         self._followers.apply(ack.dispatcher, ack.lsn)
-        self._mark(Address("dispatcher", ack.dispatcher), ack.watermark)
+        self._raise_watermark(Address("dispatcher", ack.dispatcher), ack.watermark)
         if self._migration is not None:
             counts = (ack.objects, ack.delayed, ack.stalled, ack.collapsed)
             self._migration.hear(ack.dispatcher, ack.lsn, counts)
             self._migration.mark(ack.dispatcher, ack.watermark)
-        return self._see() + self._go_on()
+        return self._announce_visible() + self._take_due_step()
 
-    def _note_log(self, reached: LogReached) -> None:
-        """Raises StoreFailed; where the disk is full, a later report tells as much."""
+    def _note_log_reached(self, reached: LogReached) -> None:
+        """Notes the position that a log has reached. Raises StoreFailed; while the disk is full, it
+        is not noted, and a later report has as much."""
         name, notes = reached.name.tobytes().decode(), self._store.log_notes() or {}
         if (note := notes.get(name)) is None:
             return
@@ -418,33 +437,37 @@ class SequencerMachine:
         except Unavailable:
             log.warning("what %s has reached is not noted: the disk is full", name)
 
-    def _mark(self, peer: Address, lsn: int) -> None:
+    def _raise_watermark(self, peer: Address, lsn: int) -> None:
+        """Takes a peer's watermark, and drops the deleted queries that nobody needs then."""
         if self._followers.mark(peer, lsn):
             self._live.forget(self._followers.watermark)
 
-    def _see(self) -> list[Send]:
-        """Tell the dispatchers if more has become visible."""
-        return self._tips(self._dispatchers) if self._followers.see(self._lsn) else []
+    def _announce_visible(self) -> list[Send]:
+        """Makes tips for the dispatchers if more has become visible."""
+        return self._make_tips(self._dispatchers) if self._followers.see(self._lsn) else []
 
-    def _tips(self, peers: Sequence[Address]) -> list[Send]:
-        """None to the fenced: one that starts would take as visible what is so without it."""
+    def _make_tips(self, peers: Sequence[Address]) -> list[Send]:
+        """Makes tips for these peers except for fenced ones: a dispatcher that starts would take
+        for visible what is visible only without it."""
         tip = Tip(self._lsn, self.visible)
         return [Send(to, tip) for to in peers if self._followers.waits_for(to)]
 
-    def _feed(self, ask: Fetch) -> list[Send]:
-        """The answer to a Fetch, if there is anything to say; then the tip."""
-        to = Address(ROLES[ask.role], ask.index)
+    def _answer_fetch(self, request: Fetch) -> list[Send]:
+        """Answers a Fetch if anything follows, and then sends the tip."""
+        to = Address(ROLES[request.role], request.index)
         try:
-            piece = self._feeds.answer(ask, self._live, self._store, self._lsn, self._strategy)
+            piece = self._feeds.answer(
+                request, self._live, self._store, self._lsn, self._make_plan_record
+            )
         except StoreFailed:
             raise
         except Unavailable:
-            piece = None  # who lacks it asks again
-        return [*([] if piece is None else [Send(to, piece)]), *self._tips([to])]
+            piece = None  # it will be requested again
+        return [*([] if piece is None else [Send(to, piece)]), *self._make_tips([to])]
 
 
-def _left_out(batch: Applied, rows: QueryRows) -> int:
-    """The highest LSN of the batch that has none of its rows; 0 when all are there."""
+def _find_left_out(batch: Applied, rows: QueryRows) -> int:
+    """Returns the highest LSN of the batch without a row in it; 0 when all have one."""
     if len(batch.strategy) or len(rows) == batch.lsn_to - batch.lsn_from + 1:
         return 0
     lsns = np.arange(batch.lsn_from, batch.lsn_to + 1)

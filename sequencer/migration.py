@@ -1,17 +1,18 @@
-"""The live move from one plan to the next, as the sequencer drives it (contract.md 3).
+"""The migration from one plan to the next, as the sequencer drives it (contract.md 3).
 
     PLANNED    BEGIN is in the ledger: from its LSN on, updates go to the owners by both plans
-    LOADING    workers that gain units load the queries of before from the ledger
-    HOT        all have said that they hold them
+    LOADING    workers that gain units fetch the queries of before BEGIN from the sequencer
+    HOT        all workers have reported that they hold them
     SWITCHING  SWITCH is in the ledger: a dispatcher that has applied it routes by the new plan
-    RETIRING   the dispatchers' watermarks pass it: no batch that was routed by the old plan
+    RETIRING   the dispatchers' watermarks pass SWITCH: no batch that was routed by the old plan
                is under way
     DONE       FINISH is in the ledger: old owners drop what they do not own
 
-All that matters is in the ledger; what is not is said again. Until SWITCH, ABORT undoes it.
+Everything that must last is in the ledger; the rest is reported again. Until SWITCH, ABORT undoes
+the migration.
 
-Two plans may coexist first (APART): then only queries of before it move, once UNITE is there
-in place of BEGIN.
+Two plans may coexist first (APART). Then only queries of before APART migrate, once the ledger
+has UNITE, which takes the place of BEGIN.
 """
 
 from __future__ import annotations
@@ -38,31 +39,32 @@ from ps2stream.sequencer.totals import Totals
 from ps2stream.space.grid import cells_of
 
 MEASURED = ("objects", "delayed", "stalled", "collapsed")
-MOVES = 256  # that ended and are told
+MOVES = 256  # plan changes that have ended and are reported
 ASKED_TICKS = 300
-"""After which nobody waits for workers any more."""
+"""Ticks after which the workers that a plan needs are no longer wanted."""
 
 
 class Migration:
-    """Follows `strategy`, and says what is due. Knows no ledger and sends nothing."""
+    """Follows the plan change in `strategy`, and makes the records that are due. It knows no ledger
+    and sends nothing."""
 
     def __init__(self, plan: RoutingPlan) -> None:
         self.strategy = Strategy(plan)
-        self.changed = False  # whether the ledger has a record of it
-        self.moves: list[dict[str, int | str]] = []  # that have ended
-        self.totals = Totals(MEASURED)  # what dispatchers count
+        self.changed = False  # whether the ledger has a record of a plan change
+        self.moves: list[dict[str, int | str]] = []  # the plan changes that have ended
+        self.totals = Totals(MEASURED)  # of the dispatchers' counters
         self.now_ms = 0
         self._record: U8 | None = None
         self._running = 0
-        self._asked = (0, 0)  # workers that a plan asks for, and for how many ticks
-        self._figures: dict[str, int] = {}  # of the move under way
-        self._hot: dict[int, tuple[int, int]] = {}  # worker: queries and bytes loaded
+        self._wanted_workers = (0, 0)  # workers that a plan needs, and for how many ticks
+        self._figures: dict[str, int] = {}  # of the plan change under way
+        self._hot: dict[int, tuple[int, int]] = {}  # worker: queries and bytes that it fetched
         self._marks: dict[int, int] = {}  # dispatcher: watermark
         self._holdings = Holdings()
 
     @property
     def state(self) -> str:
-        """See the module."""
+        """The state of the plan change, as the module lists them."""
         strategy = self.strategy
         if strategy.following is None:
             return "DONE"
@@ -70,33 +72,33 @@ class Migration:
             return "RETIRING"
         if not strategy.begun:
             return "APART"
-        return "HOT" if self._all_hot else "LOADING"
+        return "HOT" if self._all_hold_queries else "LOADING"
 
     @property
     def running(self) -> int:
-        """How many workers are known to run, or to be on their way back."""
+        """The number of workers that run, or are being replaced."""
         return max(self._running, self.strategy.workers)
 
     @property
     def wanted(self) -> int:
-        """How many workers are to run."""
-        return max(self._asked[0], self.strategy.workers)
+        """The number of workers that should run."""
+        return max(self._wanted_workers[0], self.strategy.workers)
 
     def run(self, workers: int) -> None:
-        """So many run now."""
+        """Takes the number of workers that run now."""
         self._running = workers
 
     def tick(self, now_ms: int) -> None:
-        """Ten times a second."""
+        """Does periodic work, ten times a second; now_ms is Unix time, 0 if unknown."""
         self.now_ms = max(self.now_ms, now_ms)
-        if self.strategy.apart and self.now_ms:  # unless the record says it: since now, at least
+        if self.strategy.apart and self.now_ms:  # if the record has no time: at least since now
             self._figures.setdefault("apart_ms", self.now_ms)
-        asked, left = self._asked
-        self._asked = (asked, left - 1) if left > 1 else (0, 0)
+        workers, left = self._wanted_workers
+        self._wanted_workers = (workers, left - 1) if left > 1 else (0, 0)
         self._holdings.tick()
 
     def told(self) -> dict[str, Any]:
-        """Where it stands, and the moves that ended, for JSON."""
+        """Describes the present plan change and those that have ended, for JSON."""
         strategy = self.strategy
         return {
             "state": self.state,
@@ -105,20 +107,20 @@ class Migration:
             "begun": strategy.begun,
             "switched": strategy.switched,
             "apart": strategy.apart,
-            **self._since_apart(),
+            **self._time_apart(),
             "workers": strategy.plan.workers,
             "moves": self.moves[-MOVES:],
         }
 
-    def _since_apart(self) -> dict[str, int]:
-        """When two plans began to coexist, and how long ago that is, ms; nothing where it is not
-        known."""
+    def _time_apart(self) -> dict[str, int]:
+        """Returns when two plans began to coexist, and how long ago that is, in ms; an empty dict
+        if that is not known."""
         at = self._figures.get("apart_ms") if self.strategy.apart else None
         return {} if at is None else {"apart_ms": at, "apart_for": max(self.now_ms - at, 0)}
 
     @property
     def counters(self) -> dict[str, Any]:
-        """Totals since the start, and what is the case now."""
+        """Totals since the start, and the present state."""
         outcomes = Counter(str(move["outcome"]) for move in self.moves)
         return {
             "workers": self.strategy.workers,
@@ -128,13 +130,13 @@ class Migration:
         }
 
     def record(self) -> U8:
-        """Of the strategy as it is."""
+        """Returns the record of the plans as they are."""
         if self._record is None:
             self._record = self.strategy.record()
         return self._record
 
     def apply(self, record: U8, lsn: int) -> None:
-        """A record that is in the ledger at `lsn`."""
+        """Applies a record that is in the ledger at `lsn`."""
         before, step = self.strategy, step_of(record)
         self.strategy = before.after(record, lsn)
         self.changed = True
@@ -161,9 +163,9 @@ class Migration:
         self._hot.clear()
 
     def begin(self, data: U8, apart: bool = False) -> tuple[U8 | None, str]:
-        """(the record that begins the move to a plan in JSON, or lets it coexist, or None; why
-        not, or "" where that is the plan already). Raises Unavailable while it has more workers
-        than there are."""
+        """Returns (the record that begins the migration to a plan in JSON, or lets it coexist, or
+        None; why not, or "" if that is the plan already). Raises Unavailable while the plan has
+        more workers than run."""
         strategy = self.strategy
         try:
             body = json.loads(data.tobytes())
@@ -193,59 +195,63 @@ class Migration:
                 "`ps2stream plan --from-service` or --base"
             )
         if plan.workers > self.running:
-            self._asked = (plan.workers, ASKED_TICKS)
+            self._wanted_workers = (plan.workers, ASKED_TICKS)
             raise Unavailable(
                 f"plan: {plan.workers} workers; {self.running} run, and the others are started"
             )
-        self._asked = (0, 0)
+        self._wanted_workers = (0, 0)
         self.totals.mark()
-        figures = {"from": strategy.plan.version} | self._at("apart_ms" if apart else "begun_ms")
+        figures = {"from": strategy.plan.version} | self._stamp_time(
+            "apart_ms" if apart else "begun_ms"
+        )
         return strategy.begin(plan, apart, figures), ""
 
     def unite(self) -> tuple[U8 | None, str]:
-        """(the record that begins to move what is left, or None; why not)."""
+        """Returns (the record that begins to unite two plans, or None; why not)."""
         strategy = self.strategy
         if Step.UNITE in strategy.steps:
             self.totals.mark()
-            return step_record(Step.UNITE, self._at("begun_ms")), ""
+            return step_record(Step.UNITE, self._stamp_time("begun_ms")), ""
         return None, "" if strategy.apart else "there are no two plans that coexist"
 
-    def _at(self, name: str) -> dict[str, int]:
+    def _stamp_time(self, name: str) -> dict[str, int]:
+        """Returns the present time under this name; an empty dict if it is not known."""
         return {name: self.now_ms} if self.now_ms else {}
 
     def abort(self) -> tuple[U8 | None, str]:
-        """(the record that ends the move under way, or None; why not)."""
+        """Returns (the record that aborts the migration under way, or None; why not)."""
         if self.strategy.following is None:
             return None, ""
         if self.strategy.apart:
             return None, "new queries belong to the new plan already; the two can be united"
         if self.strategy.switched:
             return None, "objects are routed by the new plan already; the move will be finished"
-        return step_record(Step.ABORT, self._ended()), ""
+        return step_record(Step.ABORT, self._end_figures()), ""
 
-    def _ended(self) -> dict[str, int]:
-        return self.totals.since() | self._at("ended_ms")
+    def _end_figures(self) -> dict[str, int]:
+        """Returns the counters since the migration began, and the present time as its end."""
+        return self.totals.since() | self._stamp_time("ended_ms")
 
     def hot(self, worker: int, begun: int, queries: int = 0, bytes: int = 0) -> None:
-        """A worker holds all that it gains, and loaded so much."""
+        """Notes that a worker holds all queries that it gains, and how much it fetched for that."""
         if begun == self.strategy.begun:
             self._hot[worker] = queries, bytes
 
     def hear(self, dispatcher: int, lsn: int, counts: Sequence[int]) -> None:
-        """Its counters, once it had applied this LSN; before the move began they say nothing."""
+        """Takes a dispatcher's counters at this LSN, unless it is below that of the plan change."""
         if lsn >= (self.strategy.begun or self.strategy.apart):
             self.totals.hear(dispatcher, counts)
 
-    def posted(self, told: Postings) -> None:
-        """What one of them found at the end of a move."""
-        self._holdings.hear(told)
+    def posted(self, postings: Postings) -> None:
+        """Takes the postings that an actor counted at the end of a migration."""
+        self._holdings.hear(postings)
 
     def mark(self, dispatcher: int, watermark: int) -> None:
-        """No batch of this dispatcher, under way or to come, has a lower LSN."""
+        """Notes that no batch of this dispatcher, under way or future, has a lower LSN."""
         self._marks[dispatcher] = max(self._marks.get(dispatcher, 0), watermark)
 
     def due(self, dispatchers: int) -> U8 | None:
-        """The record that may be written now."""
+        """Returns the record that may be written now; None without any."""
         strategy = self.strategy
         if strategy.following is None:
             found = self._holdings.figures(strategy.workers, dispatchers)
@@ -253,14 +259,14 @@ class Migration:
         if not strategy.begun:
             return None
         if not strategy.switched:
-            if not self._all_hot:
+            if not self._all_hold_queries:
                 return None
             queries, size = map(sum, zip(*self._hot.values(), strict=True))
             loaded = {"queries": queries, "bytes": size}
-            return step_record(Step.SWITCH, loaded | self._at("switched_ms"))
+            return step_record(Step.SWITCH, loaded | self._stamp_time("switched_ms"))
         passed = [mark for mark in self._marks.values() if mark >= strategy.switched]
-        return step_record(Step.FINISH, self._ended()) if len(passed) == dispatchers else None
+        return step_record(Step.FINISH, self._end_figures()) if len(passed) == dispatchers else None
 
     @property
-    def _all_hot(self) -> bool:
+    def _all_hold_queries(self) -> bool:
         return self._hot.keys() >= set(range(self.strategy.workers))

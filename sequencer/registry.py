@@ -1,8 +1,8 @@
-"""The live queries: id -> handle, and their rows in columnar chunks; and the lately deleted.
+"""The live queries: id -> handle, and their rows in columnar chunks; and those deleted lately.
 
 Handles rise with time, so a chunk's handles are sorted and a row is found by two binary
-searches; nothing is kept per query but its dictionary entry and its columns. Chunks merge
-like a binary counter while they are small, and are rewritten when half of them is dead.
+searches. A query takes no more memory than its dictionary entry and its columns. Small chunks
+are merged like the digits of a binary counter, and a chunk is rewritten when half of it is dead.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CHUNK = 65_536  # rows
 
 
 def split(off: I64, data: U8) -> list[bytes]:
-    """The rows of a string column as bytes, without a Python-level loop."""
+    """Returns the rows of a string column as bytes, without a Python-level loop."""
     raw = data.tobytes()
     at = off.tolist()
     return list(map(raw.__getitem__, map(slice, at[:-1], at[1:])))
@@ -31,20 +31,22 @@ def split(off: I64, data: U8) -> list[bytes]:
 
 @dataclasses.dataclass
 class _Chunk:
+    """Rows with rising handles, which of them are live, and how many are not."""
+
     rows: QueryRows
     live: NDArray[np.bool_]
     dead: int = 0
 
-    def purged(self) -> _Chunk:
+    def copy_live(self) -> _Chunk:
         rows = self.rows.take(np.flatnonzero(self.live)) if self.dead else self.rows
         return _Chunk(rows, np.ones(len(rows), np.bool_))
 
-    def alive(self) -> int:
+    def count_live(self) -> int:
         return len(self.live) - self.dead
 
 
 class Piece(NamedTuple):
-    """Rows `at` of `live`, and rows first..end of `past`."""
+    """A piece of a state: the rows `at` of `live`, and the rows first..end of `past`."""
 
     live: QueryRows
     at: I64
@@ -54,12 +56,12 @@ class Piece(NamedTuple):
 
     @property
     def last(self) -> int:
-        """The highest LSN."""
+        """The highest LSN of the piece."""
         live = int(self.live.lsn[self.at[-1]]) if len(self.at) else 0
         return max(live, int(self.past.lsn[self.end - 1]) if self.end > self.first else 0)
 
     def rows(self) -> QueryRows:
-        """In LSN order."""
+        """Returns the rows in LSN order."""
         past = self.past.take(np.arange(self.first, self.end))
         rows = QueryRows.concat([self.live.take(self.at), past])
         return rows.take(np.argsort(rows.lsn, kind="stable")) if len(past) else rows
@@ -68,8 +70,8 @@ class Piece(NamedTuple):
 class Registry:
     """All live queries. Memory is proportional to them, not to the history.
 
-    What is deleted stays in `dying` until `forget`: objects may still be matched as of an
-    LSN at which it lived.
+    A deleted query stays in `_dying` until `forget`: objects may still be matched as of an LSN at
+    which it was live.
     """
 
     def __init__(self) -> None:
@@ -82,12 +84,12 @@ class Registry:
         return len(self._handle)
 
     def handles(self, ids: list[bytes]) -> I64:
-        """The handle of each id; 0 where it is not live."""
+        """Returns the handle of each id; 0 where it is not live."""
         return np.fromiter(map(self._handle.get, ids, repeat(0)), np.int64, len(ids))
 
     def rows(self, handles: I64) -> QueryRows:
-        """The insert rows of live handles, in this order (handles must be live)."""
-        found = list(self._find(handles))
+        """Returns the insert rows of these handles, which must be live, in this order."""
+        found = list(self._find_chunks(handles))
         if not found:
             return no_queries()
         rows = QueryRows.concat([chunk.rows.take(at) for chunk, at, _ in found])
@@ -99,7 +101,7 @@ class Registry:
         return rows.take(back)
 
     def apply(self, rows: QueryRows) -> None:
-        """Committed rows in LSN order, above all earlier ones."""
+        """Applies committed rows in LSN order, above all earlier ones."""
         if not len(rows):
             return
         insert = rows.kind == Kind.INSERT
@@ -114,16 +116,16 @@ class Registry:
         if insert.any():
             fresh = rows.take(np.flatnonzero(insert))
             self._chunks.append(_Chunk(fresh, np.ones(len(fresh), np.bool_)))
-            self._settle()
+            self._merge_small_chunks()
         if not insert.all():
             gone = rows.take(np.flatnonzero(~insert))
-            # A delete repeats its insert's columns but the source.
+            # A delete has the columns of its insert except the source.
             born = gone.replace(kind=np.full_like(gone.kind, Kind.INSERT), lsn=gone.handle)
             self._dying.append((int(gone.lsn[-1]), QueryRows.concat([born, gone])))
-            self._kill(gone.handle)
+            self._mark_dead(gone.handle)
 
     def forget(self, watermark: int) -> None:
-        """No object is matched as of an LSN below `watermark` any more."""
+        """Drops the queries deleted up to `watermark`: no object is matched as of a lower LSN."""
         while self._dying and self._dying[0][0] <= watermark:
             self._dying.popleft()
 
@@ -134,8 +136,9 @@ class Registry:
         session: int = 0,
         sessions: NDArray[np.bool_] | None = None,
     ) -> tuple[QueryRows, bool]:
-        """Live rows with handle > after in handle order, at most `limit`, and whether more
-        follow. Of one session unless 0, and of those that `sessions` has by number."""
+        """Returns at most `limit` live rows with handle > after in handle order, and whether more
+        follow. Only rows of `session` count unless it is 0, and of sessions whose number is true
+        in `sessions`."""
         parts: list[QueryRows] = []
         left = limit
         start = max(int(np.searchsorted(self._first, after, "right")) - 1, 0)
@@ -147,23 +150,24 @@ class Registry:
                 mask &= sessions[chunk.rows.session]
             at = np.flatnonzero(mask)
             if len(at) and left == 0:
-                return _joined(parts), True
+                return _concat_rows(parts), True
             parts.append(chunk.rows.take(at[:left]))
             if len(at) > left:
-                return _joined(parts), True
+                return _concat_rows(parts), True
             left -= len(at)
-        return _joined(parts), False
+        return _concat_rows(parts), False
 
-    def count(self, upto: int) -> int:
-        """How many live queries have a handle up to this one."""
+    def count_up_to(self, upto: int) -> int:
+        """Returns how many live queries have a handle up to this one."""
         return sum(
             int(chunk.live[: np.searchsorted(chunk.rows.handle, upto, "right")].sum())
             for chunk in self._chunks
         )
 
     def load(self, after: int, upto: int, box: F64, size: int) -> tuple[QueryRows, int]:
-        """(live and dying rows with after < handle <= last that meet the box, with the deletes
-        of the dying; last, `upto` when there are no more). About `size` rows are looked at."""
+        """Returns (rows with after < handle <= last: live ones that meet the box, and all dying
+        ones with their deletes; last, which is `upto` when no more follow). At most `size` rows
+        and the dying ones are examined."""
         parts: list[QueryRows] = []
         last, left = upto, size
         start = max(int(np.searchsorted(self._first, after, "right")) - 1, 0)
@@ -172,7 +176,7 @@ class Registry:
             a, b = np.searchsorted(handle, [after, upto], "right").tolist()
             at = np.arange(a, min(b, a + left))
             left -= len(at)
-            parts.append(chunk.rows.take(at[chunk.live[at] & meets(chunk.rows, at, box)]))
+            parts.append(chunk.rows.take(at[chunk.live[at] & meets_box(chunk.rows, at, box)]))
             if b - a > len(at) or not left:
                 last = int(handle[a + len(at) - 1]) if len(at) else last
                 break
@@ -180,18 +184,21 @@ class Registry:
             mine = (rows.handle > after) & (rows.handle <= last)
             if mine.any():
                 parts.append(rows.take(np.flatnonzero(mine)))
-        return _joined(parts), last
+        return _concat_rows(parts), last
 
     def state(self, size: int) -> list[Piece]:
-        """Live rows, and the dying with their deletes, as they are now, in LSN order, at most
-        2 * `size` in a piece. Nothing is copied before a piece is read."""
+        """Returns the live rows, and the dying ones with their deletes, as they are now, in LSN
+        order; a piece has at most 2 * `size`. Nothing is copied before a piece is read."""
         dying = [rows for _, rows in self._dying]
         past = QueryRows.concat(dying) if dying else no_queries()
         past = past.take(np.argsort(past.lsn, kind="stable"))
         alive = [
-            (chunk.rows, np.flatnonzero(chunk.live)) for chunk in self._chunks if chunk.alive()
+            (chunk.rows, np.flatnonzero(chunk.live)) for chunk in self._chunks if chunk.count_live()
         ]
-        ends = [_ends(past.lsn, size), *(_ends(rows.lsn[at], size) for rows, at in alive)]
+        ends = [
+            _find_piece_ends(past.lsn, size),
+            *(_find_piece_ends(rows.lsn[at], size) for rows, at in alive),
+        ]
         bounds = np.unique(np.concatenate(ends))
         upto = np.searchsorted(past.lsn, bounds, "right").tolist()
         pieces: list[Piece] = []
@@ -206,8 +213,8 @@ class Registry:
             low = high
         return pieces
 
-    def _find(self, handles: I64) -> Iterator[tuple[_Chunk, I64, I64]]:
-        """(chunk, positions in it, the indices of those in `handles`) for chunks touched."""
+    def _find_chunks(self, handles: I64) -> Iterator[tuple[_Chunk, I64, I64]]:
+        """Yields (chunk, positions in it, their indices in `handles`) for each chunk concerned."""
         if not len(handles):
             return
         which = np.searchsorted(self._first, handles, "right") - 1
@@ -216,46 +223,50 @@ class Registry:
             chunk = self._chunks[number]
             yield chunk, np.searchsorted(chunk.rows.handle, handles[mine]), mine
 
-    def _kill(self, handles: I64) -> None:
+    def _mark_dead(self, handles: I64) -> None:
+        """Marks the rows of these handles as dead, and rewrites chunks that are mostly dead."""
         stale = False
-        for chunk, at, _ in self._find(handles):
+        for chunk, at, _ in self._find_chunks(handles):
             chunk.live[at] = False
             chunk.dead += len(at)
             stale |= 2 * chunk.dead > len(chunk.live)
         if stale:
-            self._chunks = [c.purged() if 2 * c.dead > len(c.live) else c for c in self._chunks]
+            self._chunks = [c.copy_live() if 2 * c.dead > len(c.live) else c for c in self._chunks]
             self._chunks = [c for c in self._chunks if len(c.live)]
             for i in range(len(self._chunks) - 1, 0, -1):
-                if self._chunks[i - 1].alive() + self._chunks[i].alive() <= CHUNK // 2:
-                    self._merge(i - 1)
-            self._index()
+                if self._chunks[i - 1].count_live() + self._chunks[i].count_live() <= CHUNK // 2:
+                    self._merge_with_next(i - 1)
+            self._list_first_handles()
 
-    def _settle(self) -> None:
+    def _merge_small_chunks(self) -> None:
+        """Merges the last chunks while they are small beside each other."""
         chunks = self._chunks
         while len(chunks) > 1:
-            a, b = chunks[-2].alive(), chunks[-1].alive()
+            a, b = chunks[-2].count_live(), chunks[-1].count_live()
             if a >= 2 * b or a + b > CHUNK:
                 break
-            self._merge(len(chunks) - 2)
-        self._index()
+            self._merge_with_next(len(chunks) - 2)
+        self._list_first_handles()
 
-    def _merge(self, i: int) -> None:
-        pair = [c.purged().rows for c in self._chunks[i : i + 2]]
+    def _merge_with_next(self, i: int) -> None:
+        """Merges chunk i with the next one."""
+        pair = [c.copy_live().rows for c in self._chunks[i : i + 2]]
         rows = QueryRows.concat(pair)
         self._chunks[i : i + 2] = [_Chunk(rows, np.ones(len(rows), np.bool_))]
 
-    def _index(self) -> None:
+    def _list_first_handles(self) -> None:
+        """Lists the first handle of each chunk."""
         first = [int(c.rows.handle[0]) for c in self._chunks]
         self._first = np.array(first, np.int64)
 
 
-def _ends(lsn: I64, size: int) -> I64:
-    """Every size-th, and the last."""
+def _find_piece_ends(lsn: I64, size: int) -> I64:
+    """Returns every size-th LSN, and the last."""
     return np.concatenate([lsn[size - 1 :: size], lsn[-1:]])
 
 
-def meets(rows: QueryRows, at: I64, box: F64) -> NDArray[np.bool_]:
-    """bool[n]: which of the rows `at` have a box that meets this one, borders included."""
+def meets_box(rows: QueryRows, at: I64, box: F64) -> NDArray[np.bool_]:
+    """Returns bool[n]: which rows `at` have a box that meets this one, borders included."""
     west, south, east, north = box
     b = rows.box.reshape(-1, 4)
     hit = (b[:, 0] <= east) & (b[:, 2] >= west) & (b[:, 1] <= north) & (b[:, 3] >= south)
@@ -263,5 +274,5 @@ def meets(rows: QueryRows, at: I64, box: F64) -> NDArray[np.bool_]:
     return count[rows.box_off[at + 1] // 4] > count[rows.box_off[at] // 4]
 
 
-def _joined(parts: list[QueryRows]) -> QueryRows:
+def _concat_rows(parts: list[QueryRows]) -> QueryRows:
     return QueryRows.concat(parts) if parts else no_queries()

@@ -1,4 +1,4 @@
-"""What repeated requests are answered from: answers not yet settled, deletes of late."""
+"""The memory that repeated requests are answered from: unsettled answers, recent deletes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ps2stream.sequencer.registry import split
 
 
 class Asked(NamedTuple):
-    """The name of an UpdateRequest."""
+    """The identity of an UpdateRequest."""
 
     dispatcher: int
     epoch: int
@@ -25,7 +25,7 @@ class Asked(NamedTuple):
 
 
 class Answers:
-    """The answers that the store keeps, and below what each dispatcher has settled."""
+    """The answers that the store keeps, and the number below which each dispatcher needs none."""
 
     def __init__(self, kept: Iterable[Answer]) -> None:
         self._answers: dict[Asked, Answer] = {}
@@ -35,10 +35,10 @@ class Answers:
     def sift(
         self, requests: Iterable[UpdateRequest]
     ) -> tuple[dict[Asked, UpdateRequest], dict[Asked, UpdateDecision]]:
-        """(requests to decide, answers to say again); what is settled is in neither."""
+        """Returns (requests to decide, answers to send again); what is settled is in neither."""
         requests = list(requests)
         for request in requests:
-            self._settle(request.dispatcher, request.epoch, request.settled)
+            self._settle_answers(request.dispatcher, request.epoch, request.settled)
         fresh: dict[Asked, UpdateRequest] = {}
         known: dict[Asked, UpdateDecision] = {}
         for request in requests:
@@ -51,32 +51,33 @@ class Answers:
                 fresh[key] = request
         return fresh, known
 
-    def answer(self, asked: Asked, decision: UpdateDecision) -> Answer:
-        """For the commit that it is about."""
-        return Answer(*asked, self._settled[asked.dispatcher][1], decision)
+    def make_answer(self, key: Asked, decision: UpdateDecision) -> Answer:
+        """Returns the decision as an Answer to be committed with it."""
+        return Answer(*key, self._settled[key.dispatcher][1], decision)
 
     def keep(self, answers: Iterable[Answer]) -> None:
-        """They were committed; what they settle the store has forgotten, too."""
+        """Keeps committed answers, and drops those that they settle, as the store has done."""
         for answer in answers:
             self._answers[Asked(*answer[:3])] = answer
-            self._settle(answer.dispatcher, answer.epoch, answer.settled)
+            self._settle_answers(answer.dispatcher, answer.epoch, answer.settled)
         old = [key for key in self._answers if key[1:] < self._settled[key.dispatcher]]
         deque(map(self._answers.pop, old), maxlen=0)
 
-    def _settle(self, dispatcher: int, epoch: int, seq: int) -> None:
+    def _settle_answers(self, dispatcher: int, epoch: int, seq: int) -> None:
+        """Notes that a dispatcher needs no answer below this number."""
         known = self._settled.get(dispatcher, (0, 0))
         self._settled[dispatcher] = max(known, (epoch, seq))
 
 
 class Deletes:
-    """The LSNs of the last `bound` deletes that carried a request id."""
+    """The LSNs of the last `bound` deletes with a request id."""
 
     def __init__(self, kept: Iterable[DeleteRequests], bound: int) -> None:
         self._bound = bound
         self._recent: dict[Key, int] = {}
         for seen in kept:
-            ids, asked = split(seen.id_off, seen.id), split(seen.request_off, seen.request)
-            self.add(dict(zip(zip(ids, asked, strict=True), seen.lsn.tolist(), strict=True)))
+            ids, request_ids = split(seen.id_off, seen.id), split(seen.request_off, seen.request)
+            self.add(dict(zip(zip(ids, request_ids, strict=True), seen.lsn.tolist(), strict=True)))
 
     @property
     def recent(self) -> Mapping[Key, int]:
@@ -84,7 +85,7 @@ class Deletes:
 
     @property
     def first(self) -> int:
-        """The LSN of the oldest; 0 without any."""
+        """The LSN of the oldest one; 0 without any."""
         return next(iter(self._recent.values()), 0)
 
     def add(self, requests: Mapping[Key, int]) -> None:
@@ -94,10 +95,10 @@ class Deletes:
             deque(map(self._recent.pop, list(islice(self._recent, excess))), maxlen=0)
 
 
-def requests_of(deletes: Mapping[Key, int]) -> DeleteRequests | None:
-    """For the commit of these deletes; None without any."""
+def make_delete_requests(deletes: Mapping[Key, int]) -> DeleteRequests | None:
+    """Returns the request ids of these deletes, to be committed with them; None without any."""
     if not deletes:
         return None
     ids = strings_to_column(key[0] for key in deletes)
-    asked = strings_to_column(key[1] for key in deletes)
-    return DeleteRequests(np.fromiter(deletes.values(), np.int64, len(deletes)), *ids, *asked)
+    request_ids = strings_to_column(key[1] for key in deletes)
+    return DeleteRequests(np.fromiter(deletes.values(), np.int64, len(deletes)), *ids, *request_ids)

@@ -1,4 +1,4 @@
-"""Sessions by name and number, whose they are, and whose the queries in them."""
+"""Sessions by name and number, and look-ups of the queries in them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ps2stream.sequencer.tenants import Tenants
 
 
 class Sessions:
-    """Those of `store`. `streams`: the last epoch of a stream that was granted."""
+    """The sessions of `store`. `streams` is the last stream epoch that was granted."""
 
     def __init__(self, store: Store, quotas: Quotas, streams: int) -> None:
         self.numbers: dict[bytes, int] = {}
@@ -25,13 +25,13 @@ class Sessions:
         self._store = store
         self._names: dict[int, bytes] = {}
         self._streams = streams
-        self.learn(store.sessions())
+        self.add_sessions(store.sessions())
 
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def learn(self, sessions: Iterable[tuple[int, bytes]]) -> None:
-        """New ones, which are durable: (number, name)."""
+    def add_sessions(self, sessions: Iterable[tuple[int, bytes]]) -> None:
+        """Adds new sessions, which are durable: (number, name)."""
         sessions = list(sessions)
         self.tenants.name_sessions(sessions)
         for number, name in sessions:
@@ -39,12 +39,13 @@ class Sessions:
             self._names[number] = name
             self.top = max(self.top, number)
 
-    def grant(self, ask: SessionRequest) -> SessionGrant:
-        """Number 0 says that there is none, or that it could not be made durable; a negative
-        one that a quota forbids it. Raises StoreFailed."""
-        name = ask.name.tobytes()
+    def grant(self, request: SessionRequest) -> SessionGrant:
+        """Returns the number of a session, a new one if the request allows it. Number 0 means that
+        there is none, or that it could not be made durable; a negative one, that a quota forbids
+        it. Raises StoreFailed."""
+        name = request.name.tobytes()
         number = self.numbers.get(name, 0)
-        if not number and ask.make and not (number := -self.tenants.session_limit(name)):
+        if not number and request.make and not (number := -self.tenants.session_limit(name)):
             number = self.top + 1
             try:
                 self._store.commit(Change(sessions=[(number, name)]))
@@ -53,20 +54,20 @@ class Sessions:
             except Unavailable:
                 number = 0
             else:
-                self.learn([(number, name)])
+                self.add_sessions([(number, name)])
         self._streams += 1
-        return SessionGrant(ask.seq, number, self._streams)
+        return SessionGrant(request.seq, number, self._streams)
 
-    def look_up(self, ask: LookupRequest, live: Registry) -> LookupReply:
-        """A query by its id, or a page of those of a tenant."""
+    def look_up(self, request: LookupRequest, live: Registry) -> LookupReply:
+        """Returns a query by its id, or a page of queries: of a session, a tenant or all."""
         more = False
-        tenant = ask.tenant.tobytes()
-        if len(ask.id):
-            handle = live.handles([ask.id.tobytes()])
+        tenant = request.tenant.tobytes()
+        if len(request.id):
+            handle = live.handles([request.id.tobytes()])
             rows = live.rows(handle[handle > 0])
         else:
             sessions = self.tenants.sessions_of(tenant) if tenant else None
-            rows, more = live.page(ask.after, ask.limit, ask.session, sessions)
+            rows, more = live.page(request.after, request.limit, request.session, sessions)
         names = strings_to_column(map(self._names.__getitem__, rows.session.tolist()))
-        total = self.tenants.live(tenant) if tenant else len(live)
-        return LookupReply(ask.seq, int(more), total, packed(rows), *names)
+        total = self.tenants.count_live(tenant) if tenant else len(live)
+        return LookupReply(request.seq, int(more), total, packed(rows), *names)

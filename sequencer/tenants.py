@@ -1,5 +1,4 @@
-"""What the sequencer knows of tenants: whose each session is, how many queries each has, and
-how many it may have."""
+"""The tenants of the sequencer: the sessions and live queries of each, and its quota."""
 
 from __future__ import annotations
 
@@ -19,18 +18,20 @@ from ps2stream.tenants import key_of
 
 
 class Over(NamedTuple):
-    """Rows beyond a quota: their positions, and why (a Status)."""
+    """The rows beyond a quota: their positions, and a Status with the reason."""
 
     at: I64
     status: U8
 
-    def among(self, status: U8, lsn: I64) -> tuple[U8, I64]:
-        """Put them among what became of the other rows."""
+    def merge_into(self, status: U8, lsn: I64) -> tuple[U8, I64]:
+        """Returns the status and LSN of all rows, given those of the others."""
         where = self.at - np.arange(len(self.at))
         return np.insert(status, where, self.status), np.insert(lsn, where, 0)
 
 
 class _Tenant:
+    """A tenant's number, quota and count of sessions."""
+
     def __init__(self, number: int, quota: Quota) -> None:
         self.number = number
         self.quota = quota
@@ -38,7 +39,7 @@ class _Tenant:
 
 
 class Tenants:
-    """Counts per tenant. Names of sessions are those that are kept."""
+    """Counts sessions and live queries by tenant. Names of sessions are the stored ones."""
 
     def __init__(self, quotas: Quotas) -> None:
         self._quotas = quotas
@@ -47,52 +48,52 @@ class Tenants:
         self._live = np.zeros(1, np.int64)
 
     def name_sessions(self, sessions: Iterable[tuple[int, bytes]]) -> None:
-        """New sessions: (number, name)."""
+        """Adds new sessions: (number, name)."""
         for number, name in sessions:
             if number >= len(self._of):
                 grown = np.zeros(2 * number, np.int64)
                 grown[: len(self._of)] = self._of
                 self._of = grown
-            tenant = self._tenant(key_of(name))
+            tenant = self._ensure_tenant(key_of(name))
             self._of[number] = tenant.number
             tenant.sessions += 1
 
-    def count(self, rows: QueryRows) -> None:
-        """Committed inserts and deletes, each with the session of its query."""
+    def count_rows(self, rows: QueryRows) -> None:
+        """Counts committed inserts and deletes, each with the session of its query."""
         change = np.where(rows.kind == Kind.INSERT, 1, -1)
         np.add.at(self._live, self._of[rows.session], change)
 
-    def live(self, key: bytes) -> int:
-        """The live queries of a tenant."""
+    def count_live(self, key: bytes) -> int:
+        """Returns the number of a tenant's live queries."""
         tenant = self._tenants.get(key)
         return 0 if tenant is None else int(self._live[tenant.number])
 
     def sessions_of(self, key: bytes) -> NDArray[np.bool_]:
-        """By session number, whether it is the tenant's."""
+        """Returns bool[n]: by session number, whether the session is the tenant's."""
         tenant = self._tenants.get(key)
         number = -1 if tenant is None else tenant.number
         return np.equal(self._of, number)
 
     def session_limit(self, name: bytes) -> int:
-        """The quota that forbids a new session of this name; 0 when it may be."""
-        tenant = self._tenant(key_of(name))
+        """Returns the quota that forbids a new session of this name; 0 if none does."""
+        tenant = self._ensure_tenant(key_of(name))
         limit = tenant.quota.sessions
         return limit if limit is not None and tenant.sessions >= limit else 0
 
-    def over(
+    def find_over_quota(
         self,
         rows: QueryRows,
         names: Sequence[bytes],
         live: Registry,
         sessions: Mapping[bytes, int],
     ) -> Over | None:
-        """The inserts of new ids that go beyond a quota, the first ones fitting in; None
+        """Returns the inserts of new ids that exceed a quota, into which the first ones fit; None
         without any. Deletes make room only for the next requests."""
         if not self._quotas.limited:
             return None
         ids = split(rows.id_off, rows.id)
         insert = rows.kind == Kind.INSERT
-        # What these rows delete may be inserted anew behind it, for another session.
+        # A row may insert an id again that a row before it deletes, for another session.
         gone = set(compress(ids, (~insert).tolist()))
         again = np.fromiter(map(gone.__contains__, ids), np.bool_, len(ids))
         new = insert & (again | (live.handles(ids) == 0))
@@ -100,7 +101,7 @@ class Tenants:
         distinct = dict.fromkeys(names)
         code = dict(zip(distinct, range(len(distinct)), strict=True))
         which = np.fromiter(map(code.__getitem__, names), np.int64, len(names))
-        owners = [self._tenant(key_of(name)) for name in distinct]
+        owners = [self._ensure_tenant(key_of(name)) for name in distinct]
         fresh = np.fromiter((name not in sessions for name in distinct), np.bool_, len(distinct))
         owner = np.fromiter((o.number for o in owners), np.int64, len(owners))
         for tenant in {o.number: o for o in owners}.values():
@@ -117,7 +118,8 @@ class Tenants:
         at = np.flatnonzero(status)
         return Over(at, status[at]) if len(at) else None
 
-    def _tenant(self, key: bytes) -> _Tenant:
+    def _ensure_tenant(self, key: bytes) -> _Tenant:
+        """Returns the tenant of this key, a new one for a new key."""
         found = self._tenants.get(key)
         if found is None:
             quota = self._quotas.of(key[:-1].decode())

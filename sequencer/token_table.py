@@ -1,4 +1,4 @@
-"""The tokens of a service that runs, as the sequencer keeps and changes them."""
+"""The tokens of a running service, which the sequencer keeps and changes."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from ps2stream.protocol.tokens import TokensReply, TokensRequest, changed, decod
 
 
 class TokenTable:
-    """Those of `store`."""
+    """The tokens of `store`."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._held = store.tokens()
+        self._tokens = store.tokens()
 
-    def change(self, ask: TokensRequest) -> TokensReply:
-        """Add or drop, durably, and tell which there are then. Raises StoreFailed."""
-        add = decode(ask.add.tobytes()) if len(ask.add) else []
-        status, wanted = changed(self._held, add, ask.drop.tobytes().decode())
-        if wanted is not self._held:
+    def change(self, request: TokensRequest) -> TokensReply:
+        """Adds or drops tokens, durably, and replies with all of them. Raises StoreFailed."""
+        add = decode(request.add.tobytes()) if len(request.add) else []
+        status, wanted = changed(self._tokens, add, request.drop.tobytes().decode())
+        if wanted is not self._tokens:
             try:
                 self._store.keep_tokens(wanted)
             except StoreFailed:
@@ -29,5 +29,5 @@ class TokenTable:
             except Unavailable:
                 status = Status.UNAVAILABLE
             else:
-                self._held = wanted
-        return TokensReply(ask.seq, status, np.frombuffer(encode(self._held), np.uint8))
+                self._tokens = wanted
+        return TokensReply(request.seq, status, np.frombuffer(encode(self._tokens), np.uint8))

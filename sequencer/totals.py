@@ -1,4 +1,4 @@
-"""Counters that actors tell as totals since their start, summed from a mark on."""
+"""Counters that actors report as totals since their start, summed from a mark on."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 class Totals:
-    """Of the counters `names`. An actor that was replaced counts from zero again."""
+    """Sums the counters `names`. An actor that was replaced counts from zero again."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = tuple(names)
@@ -14,7 +14,7 @@ class Totals:
         self._sums: list[int] | None = None
 
     def hear(self, actor: int, counts: Sequence[int]) -> None:
-        """What the actor tells; the first time nothing is known of since when."""
+        """Takes an actor's totals. The first ones after the mark only show where it stands."""
         before, self._last[actor] = self._last.get(actor, counts), counts
         if self._sums is not None:
             again = any(now < then for now, then in zip(counts, before, strict=True))
@@ -22,10 +22,10 @@ class Totals:
             self._sums = [total + n for total, n in zip(self._sums, new, strict=True)]
 
     def mark(self) -> None:
-        """Count from here: what is heard next of each actor is where it stands."""
+        """Starts to count anew, from the totals that each actor reports next."""
         self._last.clear()
         self._sums = [0] * len(self._names)
 
     def since(self) -> dict[str, int]:
-        """By name, since the mark; nothing without one."""
+        """Returns the sums since the mark, by name; an empty dict without a mark."""
         return {} if self._sums is None else dict(zip(self._names, self._sums, strict=True))

@@ -140,7 +140,7 @@ def repeats_are_done_again() -> Iterator[None]:
     def careless(self: Any, requests: Any) -> Any:
         requests = list(requests)
         for request in requests:
-            self._settle(request.dispatcher, request.epoch, request.settled)
+            self._settle_answers(request.dispatcher, request.epoch, request.settled)
         return {remembered.Asked(r.dispatcher, r.epoch, r.seq): r for r in requests}, {}
 
     with patch(remembered.Answers, "sift", careless):
@@ -294,13 +294,13 @@ def done_batches_are_done_again() -> Iterator[None]:
 @bug
 def attempts_are_mixed() -> Iterator[None]:
     """A merger counts the answers of all attempts at a batch together."""
-    open_ = dedup.Window._open
+    open_ = dedup.Window._ensure_pending
 
     def mixing(self: Any, batch: int, attempt: int) -> Any:
         pending = self._pending.get(batch)
         return open_(self, batch, attempt) if pending is None else pending
 
-    with patch(dedup.Window, "_open", mixing):
+    with patch(dedup.Window, "_ensure_pending", mixing):
         yield
 
 
@@ -327,7 +327,7 @@ def told_again_after_a_restart() -> Iterator[None]:
 @bug
 def a_part_is_the_whole() -> Iterator[None]:
     """A merger takes for done what lacks a silent worker's answer."""
-    record = merger_machine.MergerMachine._record
+    record = merger_machine.MergerMachine._record_pairs
 
     def hasty(self: Any, window: Any, payload: Any, whole: bool = True) -> Any:
         found = record(self, window, payload, whole)
@@ -335,7 +335,7 @@ def a_part_is_the_whole() -> Iterator[None]:
             window.done.add(payload.batch, payload.batch + len(payload.time))
         return found
 
-    with patch(merger_machine.MergerMachine, "_record", hasty):
+    with patch(merger_machine.MergerMachine, "_record_pairs", hasty):
         yield
 
 
@@ -352,14 +352,14 @@ def names_forgotten_too_early() -> Iterator[None]:
 @bug
 def cursors_lost() -> Iterator[None]:
     """A restarted merger takes for acknowledged whatever its log holds."""
-    build = recovery._sessions
+    build = recovery._build_sessions
 
     def wrong(table: Any, places: Any, journal: Any) -> Any:
         table = table.copy()
         table[:, 2] = np.maximum(table[:, 2], table[:, 1] - 1)
         return build(table, places[:0], journal)
 
-    with patch(recovery, "_sessions", wrong):
+    with patch(recovery, "_build_sessions", wrong):
         yield
 
 
@@ -461,7 +461,7 @@ def the_dying_are_not_loaded() -> Iterator[None]:
 @bug
 def a_move_is_forgotten_by_a_new_incarnation() -> Iterator[None]:
     """A state does not say which strategy is in force."""
-    with patch(sequencer_machine.SequencerMachine, "_strategy", lambda self: nothing()):
+    with patch(sequencer_machine.SequencerMachine, "_make_plan_record", lambda self: nothing()):
         yield
 
 

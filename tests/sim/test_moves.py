@@ -116,7 +116,7 @@ def killed(
     worlds: list[Any] = []
     steps: list[Step] = []
     left = [role]
-    record = SequencerMachine._record
+    record = SequencerMachine._record_plan_change
 
     def written(self: SequencerMachine, data: Any, owner: int) -> list[Send]:
         out = record(self, data, owner)
@@ -127,7 +127,7 @@ def killed(
 
     with (
         worlds_of(worlds),
-        mock.patch.object(SequencerMachine, "_record", written),
+        mock.patch.object(SequencerMachine, "_record_plan_change", written),
     ):
         found = play(script)
     return found.violations, steps
