@@ -1,4 +1,4 @@
-"""`ps2stream apply` and `ps2stream scale`: moves of a running service between plans."""
+"""`ps2stream apply` and `ps2stream scale`: plan changes of a running service."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ps2stream.commands.migrations import as_json, as_line
+from ps2stream.commands.migrations import migration_to_json, migration_to_line
 from ps2stream.commands.output import Output, json_option, pass_output, server_option
 from ps2stream.commands.telling import Telling
 from ps2stream.errors import FailedPrecondition, InvalidArgument, Ps2StreamError, Violation
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ps2stream.client.client import Client
 
 START_S = 120.0
-"""How long workers may take to start."""
+"""Seconds that workers may take to start."""
 LOOK_S = 0.1
 STATES = {
     "apart": "new queries belong to the new plan, the others move later",
@@ -88,7 +88,7 @@ def apply(
         )
         return
     if unite:
-        _move(output, server, wait, lambda client: client.unite_plans())
+        _begin_plan_change(output, server, wait, lambda client: client.unite_plans())
         return
     assert file is not None
     from ps2stream.routing.plan_file import load_plan
@@ -96,7 +96,9 @@ def apply(
     body = load_plan(file).to_dict()
     body.pop("made", None)
     plan = json.dumps(body, separators=(",", ":")).encode()
-    _move(output, server, wait, lambda client: client.apply_plan(plan, coexist=coexist), coexist)
+    _begin_plan_change(
+        output, server, wait, lambda client: client.apply_plan(plan, coexist=coexist), coexist
+    )
 
 
 @click.command()
@@ -114,10 +116,10 @@ def scale(output: Output, /, workers: int, wait: bool, server: str) -> None:
     objects; workers that go give all they have to the others, and stop when the move is
     done. As with `apply`, objects keep flowing.
     """
-    _move(output, server, wait, lambda client: client.scale(workers))
+    _begin_plan_change(output, server, wait, lambda client: client.scale(workers))
 
 
-def _move(
+def _begin_plan_change(
     output: Output,
     server: str,
     wait: bool,
@@ -138,12 +140,12 @@ def _move(
         event = "coexists" if coexist else "begun"
         output.emit({"event": event, "plan_version": version, "lsn": lsn}, told)
         if wait:
-            _wait(output, client, version)
+            _wait_for_end(output, client, version)
 
 
-def _wait(output: Output, client: Client, version: int) -> None:
-    """Until the service is no longer on its way to this version. Raises FailedPrecondition
-    when another plan is in force then, Ps2StreamError when the move was given up."""
+def _wait_for_end(output: Output, client: Client, version: int) -> None:
+    """Waits until the change to this plan version has ended. Raises FailedPrecondition when
+    another plan is in force then, Ps2StreamError when the change was aborted."""
     state = ""
     with Telling(output) as tell:
         while (found := client.moves()).following_version == version:
@@ -159,6 +161,6 @@ def _wait(output: Output, client: Client, version: int) -> None:
     if found.plan_version != version and not mine:
         raise FailedPrecondition(f"plan version {found.plan_version} is in force")
     if mine:
-        output.emit({"event": "done", **as_json(mine[-1])}, as_line(mine[-1]))
+        output.emit({"event": "done", **migration_to_json(mine[-1])}, migration_to_line(mine[-1]))
     else:
         output.emit({"event": "done", "to_version": version}, f"plan version {version} is in force")

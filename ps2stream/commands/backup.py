@@ -1,4 +1,4 @@
-"""`ps2stream backup` and `ps2stream restore`: a copy of a data directory, and one made of it."""
+"""`ps2stream backup` and `ps2stream restore`: copy a data directory, and make one of the copy."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def engine(
         runs=runs,
         seed=seed,
     )
-    _show(output, found)
+    _show_result(output, found)
 
 
 @bench.command()
@@ -156,7 +156,7 @@ def pipeline(
         rate=rate,
         level=level,
     )
-    _show(output, found)
+    _show_result(output, found)
 
 
 @bench.command()
@@ -198,7 +198,7 @@ def bystander(output: Output, /, shape: str, seconds: float, calls: int, streams
     """
     from ps2stream.benchmarks.bystander import run_bystander
 
-    _show(output, run_bystander(shape, seconds, calls, streams))
+    _show_result(output, run_bystander(shape, seconds, calls, streams))
 
 
 @bench.command()
@@ -243,7 +243,7 @@ def overload(output: Output, /, queries: int, seconds: float, times: float, stre
     from ps2stream.benchmarks.overload import run_overload
 
     found = run_overload(queries=queries, seconds=seconds, times=times, streams=streams)
-    _show(output, found)
+    _show_result(output, found)
 
 
 @bench.command()
@@ -281,10 +281,10 @@ def stalled(output: Output, /, stalled: int, healthy: int, seconds: float, rate:
     """
     from ps2stream.benchmarks.stalled import run_stalled
 
-    _show(output, run_stalled(stalled=stalled, healthy=healthy, seconds=seconds, rate=rate))
+    _show_result(output, run_stalled(stalled=stalled, healthy=healthy, seconds=seconds, rate=rate))
 
 
-def _where(command: F) -> F:
+def _storage_options(command: F) -> F:
     for option in (
         click.option(
             "--seconds",
@@ -310,7 +310,7 @@ def _where(command: F) -> F:
 
 
 @bench.command()
-@_where
+@_storage_options
 @json_option
 @pass_output
 def log(output: Output, /, directory: str | None, database_url: str | None, seconds: float) -> None:
@@ -321,11 +321,11 @@ def log(output: Output, /, directory: str | None, database_url: str | None, seco
     """
     from ps2stream.benchmarks.log import run_log
 
-    _show(output, run_log(directory, seconds, database_url))
+    _show_result(output, run_log(directory, seconds, database_url))
 
 
 @bench.command()
-@_where
+@_storage_options
 @json_option
 @pass_output
 def store(
@@ -338,7 +338,7 @@ def store(
     """
     from ps2stream.benchmarks.store import run_store
 
-    _show(output, run_store(directory, database_url, seconds))
+    _show_result(output, run_store(directory, database_url, seconds))
 
 
 @bench.command()
@@ -367,28 +367,29 @@ def metering(output: Output, /, batch: int, seconds: float, watched: bool) -> No
     """
     from ps2stream.benchmarks.metering import run_metering
 
-    _show(output, run_metering(batch=batch, seconds=seconds, watched=watched))
+    _show_result(output, run_metering(batch=batch, seconds=seconds, watched=watched))
 
 
-def _show(output: Output, found: dict[str, Any]) -> None:
-    """A measurement of wrong matches is worth nothing: exit code 1."""
-    output.emit(found, _lines(found))
+def _show_result(output: Output, found: dict[str, Any]) -> None:
+    """Prints a result; exits with code 1 where matches were wrong, as the figures are then worth
+    nothing."""
+    output.emit(found, _format_result(found))
     verified = found.get("verified", {})
     if verified.get("different") or verified.get("wrong"):
         raise SystemExit(FAILED)
 
 
-def _lines(found: dict[str, Any]) -> str:
-    rows = list(_flat(found, ""))
+def _format_result(found: dict[str, Any]) -> str:
+    rows = list(_flatten_result(found, ""))
     width = max((len(name) for name, _ in rows), default=0)
     return "\n".join(f"{name:{width}}  {value}" for name, value in rows)
 
 
-def _flat(found: dict[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
+def _flatten_result(found: dict[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
     for name, value in found.items():
         if isinstance(value, list):
             value = dict(enumerate(value))
         if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{name}.")
+            yield from _flatten_result(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", f"{value:,.2f}" if isinstance(value, float) else str(value)

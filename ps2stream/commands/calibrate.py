@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from ps2stream.commands.output import Output, json_option, pass_output, writing
+from ps2stream.commands.output import Output, guard_output_file, json_option, pass_output
 from ps2stream.commands.telling import Telling
 
 
@@ -37,7 +37,7 @@ def calibrate(output: Output, /, input: str | None, seed: int, path: str) -> Non
     """
     from ps2stream.benchmarks import calibrate as bench
 
-    with writing(path), Telling(output) as tell:
+    with guard_output_file(path), Telling(output) as tell:
         found = bench.calibrate(input or "synthetic", seed, progress=tell)
         Path(path).write_text(json.dumps(found, indent=1) + "\n", "utf-8")
     c1, c2, c3, c4 = (found[name] for name in ("c1", "c2", "c3", "c4"))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ps2stream import config, log
-from ps2stream.commands.output import Output, address, json_option, on_interrupt, pass_output
+from ps2stream.commands.output import Output, json_option, on_interrupt, parse_address, pass_output
 from ps2stream.commands.serve import settings_options
 from ps2stream.errors import InvalidArgument, Unavailable, Violation
 
@@ -26,7 +26,7 @@ _OURS = ("ray_address", "node_ip", "metrics_port", "dashboard_port")
 
 
 def _node_options(*without: str) -> Callable[[Any], Any]:
-    """Of this host, before those of `serve`."""
+    """Returns a decorator that adds the options of this host, followed by those of `serve`."""
 
     def add(command: Any) -> Any:
         command = settings_options(*_OURS, *without)(command)
@@ -75,30 +75,31 @@ def start(
     room for its actors. Makes the hosts' common token unless there is one.
     """
     words = ["--head", f"--port={head_port}", "--include-dashboard=false"]
-    _run(output, words, not no_serve, given | {"port": serve_port}, begins=True)
+    _run_node(output, words, not no_serve, given | {"port": serve_port}, begins=True)
 
 
 @cluster.command()
-@click.argument("head", metavar="HEAD:PORT", callback=address)
+@click.argument("head", metavar="HEAD:PORT", callback=parse_address)
 @click.option("--serve", "serves", is_flag=True, help="Run the service from this host.")
 @_node_options()
 @pass_output
 def join(output: Output, /, head: str, serves: bool, **given: Any) -> None:
     """Make this host one of the cluster of HEAD:PORT, until interrupted."""
-    _run(output, [f"--address={head}"], serves, given)
+    _run_node(output, [f"--address={head}"], serves, given)
 
 
-def _run(
+def _run_node(
     output: Output, first: list[str], serves: bool, given: dict[str, Any], begins: bool = False
 ) -> None:
-    """In the foreground; the first host `begins`. Raises Unavailable when Ray ends."""
+    """Runs Ray, and the service where it `serves`, in the foreground. `begins` on the first host
+    of a cluster. Raises Unavailable when Ray ends."""
     from ps2stream.cluster import node as nodes
     from ps2stream.cluster.kernel_cache import choose_folder
     from ps2stream.cluster.roles import resources, units
 
     file, verbose, node_ip = given.pop("file"), given.pop("verbose"), given.pop("node_ip")
     offered = units(given.pop("roles"))
-    ports, metrics_port = _ports(given.pop("ray_ports")), given.pop("metrics_port") or 0
+    ports, metrics_port = _parse_ports(given.pop("ray_ports")), given.pop("metrics_port") or 0
     flags = {name: value for name, value in given.items() if value is not None}
     ours = {"node_ip": node_ip, "metrics_port": 0, "dashboard_port": 0}
     settings = config.load(flags | ours | ({"ray_address": "auto"} if serves else {}), config=file)
@@ -108,7 +109,7 @@ def _run(
     words = nodes.words(resources(offered), node_ip=node_ip, ports=ports, metrics_port=metrics_port)
     done = threading.Event()
     with on_interrupt(done.set), nodes.Node([*first, *words]) as node:
-        _await_up(node, done)
+        _await_ray(node, done)
         if not done.is_set():
             shown = ", ".join(f"{role} {n}" for role, n in offered.items()) or "none"
             output.emit(
@@ -127,7 +128,7 @@ def _run(
             while not done.wait(LOOK_S) and (child is None or child.poll() is None):
                 node.check()
         finally:
-            code = _ended(child)
+            code = _end_service(child)
     if code and not done.is_set():
         click.get_current_context().exit(code)
     if child is None:
@@ -135,7 +136,8 @@ def _run(
 
 
 def _share_token(output: Output, begins: bool, niceness: int) -> None:
-    """Raises FailedPrecondition where there is none, and none is made."""
+    """Puts the hosts' common token into the environment; the first host makes one where there is
+    none. Raises FailedPrecondition where no token is found."""
     from ps2stream.cluster.ray_environment import prepare, provide
 
     made = provide(os.environ) if begins else None
@@ -148,7 +150,7 @@ def _share_token(output: Output, begins: bool, niceness: int) -> None:
     prepare(os.environ, joins=True, niceness=niceness)
 
 
-def _await_up(node: Node, done: threading.Event) -> None:
+def _await_ray(node: Node, done: threading.Event) -> None:
     from ps2stream.cluster.node import UP_S
 
     waited = 0.0
@@ -159,8 +161,8 @@ def _await_up(node: Node, done: threading.Event) -> None:
             raise Unavailable(problem)
 
 
-def _ended(child: subprocess.Popen[bytes] | None) -> int:
-    """Its exit code, once it is told to end."""
+def _end_service(child: subprocess.Popen[bytes] | None) -> int:
+    """Ends the service's process, where there is one, and returns its exit code."""
     if child is None:
         return 0
     if child.poll() is None:
@@ -172,8 +174,8 @@ def _ended(child: subprocess.Popen[bytes] | None) -> int:
     return child.wait()
 
 
-def _ports(given: str | None) -> range:
-    """Raises InvalidArgument."""
+def _parse_ports(given: str | None) -> range:
+    """Parses LOW-HIGH; empty for None. Raises InvalidArgument."""
     from ps2stream.cluster.node import LEAST_PORTS
 
     if given is None:

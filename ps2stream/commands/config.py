@@ -33,14 +33,14 @@ def schema(output: Output) -> None:
 
 
 def settings_schema() -> dict[str, Any]:
-    """The JSON schema of a TOML file of settings. What concerns several settings at once, like
-    TLS off loopback, only `serve` checks."""
+    """Returns the JSON schema of a TOML file of settings. Only `serve` checks what concerns
+    several settings at once, like TLS off loopback."""
     found: dict[str, Any] = _without_null(Settings.model_json_schema())
     return {"$schema": DIALECT, "title": "Settings of PS2Stream"} | found
 
 
 def _without_null(schema: Any) -> Any:
-    """The schema in the terms of TOML, which has no null: a setting is absent instead."""
+    """Rewrites a schema for TOML, which has no null: a setting is absent instead."""
     if isinstance(schema, list):
         return [_without_null(each) for each in schema]
     if not isinstance(schema, dict):
@@ -48,7 +48,7 @@ def _without_null(schema: Any) -> Any:
     kept = dict(schema)
     if kept.get("default", ...) is None:
         del kept["default"]
-    if "patternProperties" in kept:  # else names beyond the pattern may have any value
+    if "patternProperties" in kept:  # otherwise names outside the pattern may have any value
         kept["additionalProperties"] = False
     if isinstance(kept.get("title"), str):  # pydantic's titles repeat the names
         del kept["title"]

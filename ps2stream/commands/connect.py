@@ -1,4 +1,4 @@
-"""`ps2stream connect`: bridges to and from other systems."""
+"""`ps2stream connect`: connectors to and from other systems."""
 
 from __future__ import annotations
 

@@ -11,9 +11,9 @@ from ps2stream.commands.connecting import (
     FILE,
     SINK,
     SOURCE,
-    either,
-    patient,
-    running,
+    connect_patiently,
+    exclusion_error,
+    run_connector,
     running_options,
     source_options,
 )
@@ -84,7 +84,7 @@ def kafka_source(
     from ps2stream.connectors.mapping import Fields
 
     if dead_letter_topic is not None and skip_bad:
-        raise either("dead_letter_topic", "skip_bad")
+        raise exclusion_error("dead_letter_topic", "skip_bad")
     options = Options(
         bootstrap,
         topic,
@@ -95,7 +95,7 @@ def kafka_source(
         batch,
         start,
     )
-    with running(output, "kafka-source", SOURCE, how) as run, output.connect(server) as to:
+    with run_connector(output, "kafka-source", SOURCE, how) as run, output.connect(server) as to:
         source = KafkaSource(to, Fields(fields, time_unit), options, run.counts, run.teller)
         source.run(
             run.stop,
@@ -147,7 +147,10 @@ def kafka_sink(
     from ps2stream.connectors.kafka_sink import KafkaSink, Options
 
     options = Options(bootstrap, topic, session, name or f"ps2stream-{session}", kafka_config)
-    with running(output, "kafka-sink", SINK, how) as run, patient(output, server) as to:
+    with (
+        run_connector(output, "kafka-sink", SINK, how) as run,
+        connect_patiently(output, server) as to,
+    ):
         sink = KafkaSink(to, options, run.counts, run.teller)
         sink.run(
             run.stop,

@@ -10,8 +10,8 @@ import click
 from ps2stream.commands.connecting import (
     FILE,
     SOURCE,
-    either,
-    running,
+    exclusion_error,
+    run_connector,
     running_options,
     source_options,
 )
@@ -99,7 +99,7 @@ def mqtt_source(
     from ps2stream.connectors.mqtt_source import MqttSource, Options
 
     if dead_letters is not None and skip_bad:
-        raise either("dead_letters", "skip_bad")
+        raise exclusion_error("dead_letters", "skip_bad")
     address = Address(broker, username, password_file, broker_ca, broker_cert, broker_key)
     options = Options(
         address,
@@ -111,7 +111,7 @@ def mqtt_source(
         session_expiry,
     )
     told = tuple(name for name in SOURCE if name not in ("lag", "assigned", "waiting"))
-    with running(output, "mqtt-source", told, how) as run, output.connect(server) as to:
+    with run_connector(output, "mqtt-source", told, how) as run, output.connect(server) as to:
         source = MqttSource(to, Fields(fields, time_unit), options, run.counts, run.teller)
         source.run(
             run.stop,

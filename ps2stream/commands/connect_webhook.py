@@ -8,7 +8,13 @@ from urllib.parse import urlsplit
 
 import click
 
-from ps2stream.commands.connecting import FILE, SINK, patient, running, running_options
+from ps2stream.commands.connecting import (
+    FILE,
+    SINK,
+    connect_patiently,
+    run_connector,
+    running_options,
+)
 from ps2stream.commands.output import Finite, Output, pass_output
 
 
@@ -74,7 +80,10 @@ def webhook(
     from ps2stream.connectors.webhook import Options, Webhook
 
     options = Options(session, url, secret_file, batch, give_up, dead_letters, receiver_ca)
-    with running(output, "webhook", SINK, how) as run, patient(output, server) as to:
+    with (
+        run_connector(output, "webhook", SINK, how) as run,
+        connect_patiently(output, server) as to,
+    ):
         Webhook(to, options, run.counts, run.teller).run(
             run.stop,
             lambda: run.ready(

@@ -1,4 +1,4 @@
-"""What all connectors have as commands: options, counts that are told, an end in order."""
+"""The options, status lines and orderly end that all connector commands share."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 FILE = click.Path(path_type=Path, dir_okay=False)
 SOURCE = ("taken", "done", "bad", "retries", "lag", "waiting", "assigned")
 SINK = ("taken", "done", "bad", "retries", "missed", "waiting")
-"""What sources and sinks count."""
+"""The counts of sources and of sinks."""
 
 
 def running_options(command: F) -> F:
-    """What all connectors have: how they tell, and where the service is."""
+    """Adds the options of all connectors: log, metrics, status lines, and the service's address."""
     for option in (
         click.option(
             "--log-format",
@@ -56,7 +56,7 @@ def running_options(command: F) -> F:
 
 
 def source_options(command: F) -> F:
-    """How records become posts."""
+    """Adds the options that say how records become posts."""
     command = click.option(
         "--time-unit",
         type=click.Choice(["ms", "s"]),
@@ -75,7 +75,8 @@ def source_options(command: F) -> F:
 
 
 class Run(NamedTuple):
-    """A connector under way."""
+    """A running connector: its counts, the event that stops it, and what reports that it is
+    ready."""
 
     counts: Counts
     teller: Teller
@@ -84,14 +85,14 @@ class Run(NamedTuple):
 
 
 @contextmanager
-def running(
+def run_connector(
     output: Output,
     name: str,
     numbers: tuple[str, ...],
     how: Mapping[str, Any],
 ) -> Iterator[Run]:
-    """Within the block, signals set `stop`; at its end the counts are told a last time. how: of
-    running_options."""
+    """Runs a connector within the block: signals set `stop`, and at the end the counts are
+    reported a last time. `how` are the values of running_options."""
     log.configure(logging.INFO, as_json=output.json or how["log_format"] == "json")
     counts = Counts(*numbers)
     teller = Teller(counts, output.emit, how["status_every"])
@@ -105,10 +106,10 @@ def running(
     teller.tell("stopped")
 
 
-def patient(output: Output, server: str) -> Client:
-    """A client whose subscription waits for the service for as long as it is away."""
+def connect_patiently(output: Output, server: str) -> Client:
+    """Returns a client whose subscription waits without limit while the service is away."""
     return output.connect(server, patience=float("inf"))
 
 
-def either(one: str, other: str) -> InvalidArgument:
+def exclusion_error(one: str, other: str) -> InvalidArgument:
     return InvalidArgument([Violation(one, f"excludes {other}")])

@@ -119,21 +119,26 @@ def demo(
     if input is not None and input != "-":
         next(read_posts(input, format, 1), None)  # a bad file is told of before anything starts
     if input is None:
-        output.say("no --input: posts are made up, at real places (cities of GeoNames)")
+        output.print_line("no --input: posts are made up, at real places (cities of GeoNames)")
     else:
-        output.say(f"replaying {input} at {rate:,.0f} objects a second")
-    with _service(output, settings, server) as target, _map(output, target, mapped, map_port):
+        output.print_line(f"replaying {input} at {rate:,.0f} objects a second")
+    with (
+        _provide_service(output, settings, server) as target,
+        _serve_map(output, target, mapped, map_port),
+    ):
         run = Demo(target, options, secrets.token_hex(4))
-        with on_interrupt(run.stop), _display(output, run):
+        with on_interrupt(run.stop), _display_matches(output, run):
             summary = run.run()
-    output.emit(summary, _summary(summary))
+    output.emit(summary, _format_summary(summary))
     if summary["equal"] != summary["sampled"] or not summary["sampled"]:
         raise SystemExit(FAILED)
 
 
 @contextmanager
-def _service(output: Output, settings: config.Settings, server: str | None) -> Iterator[str]:
-    """The target to use: the given one, or a service of our own that ends with the demo."""
+def _provide_service(
+    output: Output, settings: config.Settings, server: str | None
+) -> Iterator[str]:
+    """Yields the target to use: the given one, or that of a new service that ends with the demo."""
     if server is not None:
         yield server
         return
@@ -147,39 +152,39 @@ def _service(output: Output, settings: config.Settings, server: str | None) -> I
                 "session_quota": 256 << 20,
             }
         )
-        output.say(
+        output.print_line(
             f"starting a service ({own.runtime}) with a temporary data directory; the first "
             "run on a machine compiles its kernels, which takes up to a minute"
         )
-        with _waiting(output, "starting"):
+        with _report_waiting(output, "starting"):
             starting = start(own)
         with starting as service:
-            output.say(f"it listens on {', '.join(service.targets)}")
+            output.print_line(f"it listens on {', '.join(service.targets)}")
             yield service.targets[0]
 
 
 @contextmanager
-def _map(output: Output, target: str, wanted: bool, port: int) -> Iterator[None]:
-    """The live map, if it is wanted, as long as the demo runs."""
+def _serve_map(output: Output, target: str, wanted: bool, port: int) -> Iterator[None]:
+    """Serves the live map within the block, if it is wanted."""
     if not wanted:
         yield
         return
     from ps2stream.web.serve import Options, serving
 
     with serving(target, {}, Options(port=port)) as running:
-        output.say(f"the map is at {running.url}")
+        output.print_line(f"the map is at {running.url}")
         yield
 
 
 @contextmanager
-def _waiting(output: Output, what: str) -> Iterator[None]:
-    """Says every WAIT_S seconds that it still goes on."""
+def _report_waiting(output: Output, what: str) -> Iterator[None]:
+    """Prints every WAIT_S seconds that the block still runs."""
     done = threading.Event()
     began = time.monotonic()
 
     def tell() -> None:
         while not done.wait(WAIT_S):
-            output.say(f"{time.monotonic() - began:5.0f} s  {what} ...")
+            output.print_line(f"{time.monotonic() - began:5.0f} s  {what} ...")
 
     thread = threading.Thread(target=tell, daemon=True)
     thread.start()
@@ -191,14 +196,14 @@ def _waiting(output: Output, what: str) -> Iterator[None]:
 
 
 @contextmanager
-def _display(output: Output, run: Demo) -> Iterator[None]:
-    """Live matches: a table on a terminal, else a line a second."""
+def _display_matches(output: Output, run: Demo) -> Iterator[None]:
+    """Shows live matches within the block: as a table on a terminal, else as lines every second."""
     if output.json:
         yield
         return
     console = Console()
     done = threading.Event()
-    show = _table if console.is_terminal else _lines
+    show = _refresh_table if console.is_terminal else _print_lines
     thread = threading.Thread(target=show, args=(console, run, done), daemon=True)
     thread.start()
     try:
@@ -208,7 +213,7 @@ def _display(output: Output, run: Demo) -> Iterator[None]:
         thread.join(5.0)
 
 
-def _table(console: Console, run: Demo, done: threading.Event) -> None:
+def _refresh_table(console: Console, run: Demo, done: threading.Event) -> None:
     with Live(console=console, refresh_per_second=4, transient=True) as live:
         began = time.monotonic()
         while not done.wait(0.25):
@@ -217,37 +222,39 @@ def _table(console: Console, run: Demo, done: threading.Event) -> None:
                 expression = run.expressions.get(match.query_id, "")
                 where = f"{match.lat:.3f}, {match.lon:.3f}"
                 table.add_row(
-                    Text(_cut(expression, 30), "bold"), where, Text(_cut(match.text or "", 80))
+                    Text(_cut_text(expression, 30), "bold"),
+                    where,
+                    Text(_cut_text(match.text or "", 80)),
                 )
-            live.update(Group(table, Text(_counters(run, time.monotonic() - began))))
+            live.update(Group(table, Text(_format_counters(run, time.monotonic() - began))))
 
 
-def _lines(console: Console, run: Demo, done: threading.Event) -> None:
+def _print_lines(console: Console, run: Demo, done: threading.Event) -> None:
     began = time.monotonic()
     while not done.wait(1.0):
-        click.echo(_counters(run, time.monotonic() - began))
+        click.echo(_format_counters(run, time.monotonic() - began))
         if run.recent:
             match = run.recent[-1]
             expression = run.expressions.get(match.query_id, "")
             click.echo(
-                f"   {match.lat:.3f},{match.lon:.3f}  [{_cut(expression, 30)}]  "
-                f"{_cut(match.text or '', 60)}"
+                f"   {match.lat:.3f},{match.lon:.3f}  [{_cut_text(expression, 30)}]  "
+                f"{_cut_text(match.text or '', 60)}"
             )
 
 
-def _counters(run: Demo, seconds: float) -> str:
+def _format_counters(run: Demo, seconds: float) -> str:
     return (
         f"{seconds:5.0f} s  {run.phase}  {run.tally.objects:,} objects  {run.live:,} live queries "
         f"(+{run.inserted:,} -{run.deleted:,})  {run.tally.matches:,} matches"
     )
 
 
-def _cut(text: str, width: int) -> str:
+def _cut_text(text: str, width: int) -> str:
     text = " ".join(text.split())
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-def _summary(found: dict[str, Any]) -> str:
+def _format_summary(found: dict[str, Any]) -> str:
     queries, latency = found["queries"], found["latency_ms"]
     lines = [
         "",

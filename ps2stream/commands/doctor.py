@@ -1,4 +1,4 @@
-"""`ps2stream doctor`: looks at a machine and a data directory as an operator would."""
+"""`ps2stream doctor`: check a machine and a data directory as an operator would."""
 
 from __future__ import annotations
 

@@ -68,10 +68,10 @@ def experiment(
     given = shared_file(POSTS) if posts is None else None if posts == "none" else posts
     settings = Settings(
         size=QUICK if quick else FULL,
-        workers=_numbers(workers) if workers else EXPERIMENTS[name][not quick],
+        workers=_parse_worker_counts(workers) if workers else EXPERIMENTS[name][not quick],
         seed=seed,
         posts=None if given is None else str(given),
-        progress=lambda what: output.progress().print(what),
+        progress=lambda what: output.progress_console().print(what),
     )
     report = run(name, settings)
     try:
@@ -84,8 +84,8 @@ def experiment(
     output.emit(report.to_dict() | {"files": files}, f"{report.text()}\n\n{data}\n{picture}")
 
 
-def _numbers(text: str) -> tuple[int, ...]:
-    """Ascending numbers of workers. Raises InvalidArgument."""
+def _parse_worker_counts(text: str) -> tuple[int, ...]:
+    """Parses numbers of workers into ascending order. Raises InvalidArgument."""
     from ps2stream.errors import InvalidArgument, Violation
 
     parts = text.split(",")

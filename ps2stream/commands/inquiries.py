@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ps2stream.commands.loads import box, table
+from ps2stream.commands.loads import format_box, format_table
 from ps2stream.commands.output import (
     Output,
     json_option,
@@ -18,7 +18,7 @@ from ps2stream.commands.output import (
 )
 from ps2stream.commands.regions import parse_region, region_options
 
-Told = Mapping[str, Any]
+Answer = Mapping[str, Any]
 
 
 @click.command()
@@ -56,8 +56,8 @@ def explain(
         raise bad(file, "holds no post")
     with output.connect(server) as client:
         for post in chain([first], posts):
-            told = client.explain(query_id, post)
-            output.emit(told, explained(told))
+            answer = client.explain(query_id, post)
+            output.emit(answer, format_explanation(answer))
 
 
 @click.command()
@@ -86,69 +86,70 @@ def price(
     """
     region = parse_region(rect, circle, polygon)
     with output.connect(server) as client:
-        told = client.price(expression or "", region)
-    output.emit(told, priced(told))
+        answer = client.price(expression or "", region)
+    output.emit(answer, format_price(answer))
 
 
-def explained(told: Told) -> str:
-    """What Client.explain says."""
-    lines = [told["reason"], "", f"terms      {' '.join(told['terms']) or '(none)'}"]
-    if told["text"] is not None:
+def format_explanation(answer: Answer) -> str:
+    """Formats the answer of Client.explain."""
+    lines = [answer["reason"], "", f"terms      {' '.join(answer['terms']) or '(none)'}"]
+    if answer["text"] is not None:
         lines.append("text")
-        lines += [f"  {line}" for line in _clauses(told["text"], 0)]
+        lines += [f"  {line}" for line in _format_clauses(answer["text"], 0)]
     else:
         lines.append("text       any")
-    region = told["region"]
-    sent = ", ".join(map(str, told["sent_to"]))
-    lives = f"level {told['level']} of the grid, {told['cells']} cells, {told['postings']} postings"
+    region = answer["region"]
+    sent = ", ".join(map(str, answer["sent_to"]))
+    cells = f"level {answer['level']} of the grid, {answer['cells']} cells"
     lines += [
-        f"region     {_yes(region['inside']):3}  {region['detail']}",
-        f"query      since LSN {told['query_lsn']}, {lives}",
-        f"plan       version {told['plan_version']}",
+        f"region     {_yes_or_no(region['inside']):3}  {region['detail']}",
+        f"query      since LSN {answer['query_lsn']}, {cells}, {answer['postings']} postings",
+        f"plan       version {answer['plan_version']}",
         f"sent to    {f'worker {sent}' if sent else 'no worker'}",
     ]
     units = [
         (
-            str(u["cell"]), box(u), u["term"] or "(any)", _yes(u["posted"]),
-            _yes(u["in_object"]), str(u["worker"]) if u["posted"] else "-",
-            "here" if u["decides"] and told["matches"] else "",
+            str(u["cell"]), format_box(u), u["term"] or "(any)", _yes_or_no(u["posted"]),
+            _yes_or_no(u["in_object"]), str(u["worker"]) if u["posted"] else "-",
+            "here" if u["decides"] and answer["matches"] else "",
         )
-        for u in told["units"]
+        for u in answer["units"]
     ]  # fmt: skip
     head = ("cell", "place (degrees)", "term", "query posted", "in object", "worker", "found")
-    return "\n".join(map(printable, [*lines, "", *table(head, units), ""]))
+    return "\n".join(map(printable, [*lines, "", *format_table(head, units), ""]))
 
 
-def priced(told: Told) -> str:
-    """What Client.price says."""
-    likely = f"{told['matches_low']:,.3g} to {told['matches_high']:,.3g} at 95%"
-    counted = f"{told['matched']:,} of {told['sampled']:,} sampled posts"
-    cells = f"{told['cells']:,} cells of level {told['level']}"
-    share = f"{told['load_share']:.2%} of a worker's time"
-    work = f"{told['load_us_per_second']:,.3g} us a second, {share}"
-    alone = f"{told['copies_per_second']:,.3g} posts sent to workers"
+def format_price(answer: Answer) -> str:
+    """Formats the answer of Client.price."""
+    likely = f"{answer['matches_low']:,.3g} to {answer['matches_high']:,.3g} at 95%"
+    counted = f"{answer['matched']:,} of {answer['sampled']:,} sampled posts"
+    cells = f"{answer['cells']:,} cells of level {answer['level']}"
+    share = f"{answer['load_share']:.2%} of a worker's time"
+    work = f"{answer['load_us_per_second']:,.3g} us a second, {share}"
+    traffic = f"{answer['objects_per_second']:,.4g} a second, over {answer['window_s']:,.0f} s"
+    alone = f"{answer['copies_per_second']:,.3g} posts sent to workers"
     lines = [
-        f"matches    {told['matches_per_second']:,.3g} a second ({likely}); {counted}",
-        f"traffic    {told['objects_per_second']:,.4g} a second, over {told['window_s']:,.0f} s",
-        f"index      {told['postings']:,} postings in {cells}",
-        f"work       {work}: {told['checks_per_second']:,.3g} checks, {alone}",
+        f"matches    {answer['matches_per_second']:,.3g} a second ({likely}); {counted}",
+        f"traffic    {traffic}",
+        f"index      {answer['postings']:,} postings in {cells}",
+        f"work       {work}: {answer['checks_per_second']:,.3g} checks, {alone}",
     ]
     workers = [
         (
             str(w["worker"]), f"{w['postings']:,}", f"{w['load_us_per_second']:,.3g} us",
             f"{w['load_share']:.2%}",
         )
-        for w in told["workers"]
+        for w in answer["workers"]
     ]  # fmt: skip
     head = ("worker", "postings", "work a second", "of its time")
-    return "\n".join([*lines, "", *table(head, workers)])
+    return "\n".join([*lines, "", *format_table(head, workers)])
 
 
-def _clauses(clause: Told, depth: int) -> Iterator[str]:
-    yield f"{_yes(clause['holds']):3}  {'  ' * depth}{clause['text']}"
+def _format_clauses(clause: Answer, depth: int) -> Iterator[str]:
+    yield f"{_yes_or_no(clause['holds']):3}  {'  ' * depth}{clause['text']}"
     for part in clause["parts"]:
-        yield from _clauses(part, depth + 1)
+        yield from _format_clauses(part, depth + 1)
 
 
-def _yes(holds: bool) -> str:
+def _yes_or_no(holds: bool) -> str:
     return "yes" if holds else "no"

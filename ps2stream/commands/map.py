@@ -10,9 +10,9 @@ import click
 
 from ps2stream.commands.output import (
     Output,
-    addresses,
     json_option,
     on_interrupt,
+    parse_addresses,
     pass_output,
     server_option,
 )
@@ -41,7 +41,7 @@ from ps2stream.commands.output import (
     "--also",
     metavar="HOST:PORT",
     multiple=True,
-    callback=addresses,
+    callback=parse_addresses,
     help="Show the objects of this dispatcher, too; give it for each.",
 )
 @server_option
@@ -64,7 +64,10 @@ def live_map(output: Output, /, server: str, **options: Any) -> None:
     from ps2stream.web.serve import Options, serving
 
     done = threading.Event()
-    with on_interrupt(done.set), serving(server, output.parameters(), Options(**options)) as map_:
+    with (
+        on_interrupt(done.set),
+        serving(server, output.client_parameters(), Options(**options)) as map_,
+    ):
         output.emit(
             {"event": "ready", "url": map_.url, "server": server, "session": map_.hub.own.session},
             f"the map of {server} is at {map_.url} ; stop it with Ctrl-C",

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from ps2stream.commands.migrations import coexistence, coexistence_line
+from ps2stream.commands.migrations import coexistence_fields, coexistence_line
 from ps2stream.commands.output import (
     Finite,
     Output,
-    addresses,
+    guard_output_file,
     json_option,
+    parse_addresses,
     pass_output,
     printable,
     server_option,
     timeout_option,
-    writing,
 )
 from ps2stream.commands.recent import recent, running_plan
 from ps2stream.commands.shared_data import shared_file
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ps2stream.routing.plan import RoutingPlan
 
 
-# As in planner/algorithms.py, whose libraries --help does without.
+# The names of planner/algorithms.py, repeated here so that --help need not import its libraries.
 ALGORITHMS = (
     "hash", "frequency", "hypergraph", "metric", "gC", "gFC", "gFCL", "gNFCL",
     "grid", "kdtree", "rtree", "hybrid", "hybrid+",
@@ -45,7 +45,8 @@ LAND = "ne_110m_land.geojson"
 def file_names(
     ctx: click.Context, param: click.Parameter, value: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Refuses an option in a name's place, and standard input, which is read only once."""
+    """Refuses an option in the place of a file name, and standard input, which can be read only
+    once. An option's callback."""
     if wrong := next((name for name in value if name.startswith("-")), None):
         raise click.BadParameter(f"expected a file, got {wrong!r}", ctx, param)
     return value
@@ -70,7 +71,7 @@ def file_names(
     "--from-service",
     metavar="HOST:PORT",
     multiple=True,
-    callback=addresses,
+    callback=parse_addresses,
     help="Take the live queries of a running service, recent objects of this dispatcher (give it "
     "for each), and the plan in force as --base, so that `apply` takes the new one.",
 )
@@ -202,7 +203,7 @@ def plan(
         stemmer, stop_words = former.analysis.stemmer, former.analysis.stop_words
         if context.get_parameter_source("workers") is ParameterSource.DEFAULT:
             workers = former.workers
-    with writing(path), Telling(output) as tell:
+    with guard_output_file(path), Telling(output) as tell:
         posts, updates = recent(output, from_service, seed, tell)
         if not (objects or posts):
             raise InvalidArgument([Violation("--from-service", NO_OBJECTS)])
@@ -233,8 +234,8 @@ def plan(
     collected = {"collected": sample.collected} if sample.collected else {}
     derived = {} if former is None else {"version": made.version, "base_version": former.version}
     output.emit(
-        {"plan": path, **derived, **_facts(made), **collected},
-        _shown(path, made, sample.collected),
+        {"plan": path, **derived, **_plan_facts(made), **collected},
+        _format_plan(path, made, sample.collected),
     )
 
 
@@ -294,7 +295,7 @@ def current(output: Output, /, path: str, server: str) -> None:
     from ps2stream.routing.plan import RoutingPlan
     from ps2stream.routing.plan_file import save_plan
 
-    with writing(path):
+    with guard_output_file(path):
         with output.connect(server) as client:
             found = RoutingPlan.from_dict(json.loads(client.plan()))
             plans = client.moves()
@@ -303,16 +304,21 @@ def current(output: Output, /, path: str, server: str) -> None:
     if beside := coexistence_line(plans):
         line += f"\nversion {plans.following_version} coexists with it: {beside}"
     output.emit(
-        {"plan": path, "version": found.version, "workers": found.workers, **coexistence(plans)},
+        {
+            "plan": path,
+            "version": found.version,
+            "workers": found.workers,
+            **coexistence_fields(plans),
+        },
         line,
     )
 
 
-def _facts(plan: RoutingPlan) -> dict[str, Any]:
+def _plan_facts(plan: RoutingPlan) -> dict[str, Any]:
     return {"workers": plan.workers, **{k: v for k, v in plan.made.items() if k != "tree"}}
 
 
-def _shown(path: str, plan: RoutingPlan, collected: Mapping[str, int]) -> str:
+def _format_plan(path: str, plan: RoutingPlan, collected: Mapping[str, int]) -> str:
     from ps2stream.planner.show import ratio, scaled
 
     made = plan.made

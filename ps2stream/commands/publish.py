@@ -77,30 +77,30 @@ def publish(
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        console=output.progress(),
+        console=output.progress_console(),
     )
     try:
         with output.connect(server) as client, bar:
             task = bar.add_task("publish", total=total)
             run = f"{secrets.token_hex(4)}-"
-            posts = _limited(read_posts(file, format, batch, run), limit)
+            posts = _limit_posts(read_posts(file, format, batch, run), limit)
             for part in paced(posts, rate, time.monotonic, time.sleep):
                 client.publish_arrow(part)
                 done += len(part)
                 bar.update(task, completed=done)
     except Ps2StreamError:
-        before = f"published {_objects(done)} before the error" if done else None
-        output.emit(_summary(done, began), before)
+        before = f"published {_count_objects(done)} before the error" if done else None
+        output.emit(_summarize_run(done, began), before)
         raise
-    summary = _summary(done, began)
+    summary = _summarize_run(done, began)
     output.emit(
         summary,
-        f"published {_objects(done)} in {summary['seconds']:.1f} s "
+        f"published {_count_objects(done)} in {summary['seconds']:.1f} s "
         f"({summary['objects_per_second']:,.0f}/s)",
     )
 
 
-def _limited(parts: Iterator[Any], limit: int | None) -> Iterator[Any]:
+def _limit_posts(parts: Iterator[Any], limit: int | None) -> Iterator[Any]:
     left = limit
     for part in parts:
         if left is None:
@@ -112,11 +112,11 @@ def _limited(parts: Iterator[Any], limit: int | None) -> Iterator[Any]:
             return
 
 
-def _objects(count: int) -> str:
+def _count_objects(count: int) -> str:
     return f"{count:,} object{'s' * (count != 1)}"
 
 
-def _summary(done: int, began: float) -> dict[str, Any]:
+def _summarize_run(done: int, began: float) -> dict[str, Any]:
     seconds = time.monotonic() - began
     return {
         "published": done,

@@ -19,10 +19,10 @@ from ps2stream.commands.output import (
     server_option,
 )
 from ps2stream.commands.regions import (
+    format_region,
     interpretation_lines,
     parse_region,
     region_options,
-    shown,
 )
 from ps2stream.errors import InvalidArgument, NotFound, Violation
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 BATCH = 1000
 _OPERATOR = re.compile(r"[()]|(?<=\s)(AND|OR)(?=\s)")
-"""What an id that was meant as an expression may hold."""
+"""A sign that an id was meant as an expression."""
 
 
 @click.command()
@@ -78,15 +78,15 @@ def insert(
     """
     if file is not None:
         if any(value is not None for value in (id, rect, circle, polygon)):
-            raise _bad("--file", "takes ids, expressions and regions from the file alone")
+            raise _insert_error("--file", "takes ids, expressions and regions from the file alone")
         _insert_file(output, file, session, server)
         return
     if id is None:
-        raise _bad("id", "give an ID and an EXPRESSION, or --file")
+        raise _insert_error("id", "give an ID and an EXPRESSION, or --file")
     region = parse_region(rect, circle, polygon)
     if expression is None and (region is None or _OPERATOR.search(id)):
         quoted = shlex.quote(printable(id))
-        raise _bad("id", f"is missing; a name comes first: ps2stream insert NAME {quoted}")
+        raise _insert_error("id", f"is missing; a name comes first: ps2stream insert NAME {quoted}")
     with output.connect(server) as client:
         inserted = client.insert(id, expression or "", region, session=session)
     body = {
@@ -99,7 +99,7 @@ def insert(
     lines = [f"inserted {id} (LSN {int(inserted)})", *interpretation_lines(inserted)]
     output.emit(body, "\n".join(map(printable, lines)))
     for warning in inserted.warnings:
-        output.say(f"warning: {printable(warning)}")
+        output.print_line(f"warning: {printable(warning)}")
 
 
 def _insert_file(output: Output, file: str, session: str, server: str) -> None:
@@ -107,14 +107,14 @@ def _insert_file(output: Output, file: str, session: str, server: str) -> None:
     from ps2stream.posts.readers import read_queries
 
     done, bad = 0, list[str]()
-    places: list[str] = []  # of the queries that were made and not yet sent
-    broken: list[InvalidArgument] = []  # what ended the reading
+    places: list[str] = []  # where the queries come from that are read and not yet sent
+    broken: list[InvalidArgument] = []  # the error that ended the reading
 
     def good() -> Iterator[Query]:
         try:
             for where, record in read_queries(file):
                 try:
-                    query = _query(where, record)
+                    query = _parse_record(where, record)
                 except InvalidArgument as error:
                     bad.append(str(error))
                     continue
@@ -133,14 +133,14 @@ def _insert_file(output: Output, file: str, session: str, server: str) -> None:
             places.clear()
     output.emit({"inserted": done, "refused": bad}, f"inserted {done:,} queries")
     for line in bad:
-        output.say(printable(line))
+        output.print_line(printable(line))
     if broken:
         raise broken[0]
     if bad:
         raise SystemExit(FAILED)
 
 
-def _query(where: str, record: dict[str, Any]) -> Query:
+def _parse_record(where: str, record: dict[str, Any]) -> Query:
     from ps2stream.client.requests import Query
     from ps2stream.posts.readers import check_query
     from ps2stream.space.geojson import region_of
@@ -191,9 +191,9 @@ def list_queries(output: Output, /, session: str | None, limit: int | None, serv
                 "region": query.region.to_json() if query.region is not None else None,
             }
             words = query.expression or "(any text)"
-            line = f"{query.id}  {query.session}  {words}  {shown(query.region)}"
+            line = f"{query.id}  {query.session}  {words}  {format_region(query.region)}"
             output.emit(body, printable(line))
 
 
-def _bad(field: str, description: str) -> InvalidArgument:
+def _insert_error(field: str, description: str) -> InvalidArgument:
     return InvalidArgument([Violation(field, description)])

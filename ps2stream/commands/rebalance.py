@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ps2stream.commands.loads import moves_shown
+from ps2stream.commands.loads import format_moves
 from ps2stream.commands.output import Output, json_option, pass_output, server_option
 from ps2stream.errors import Ps2StreamError
 
 if TYPE_CHECKING:
     from ps2stream.client.client import Client
 
-# As in planner/adjust/algorithms.py, whose libraries --help does without.
+# The names of planner/adjust/algorithms.py, repeated here so that --help need not import its
+# libraries.
 ALGORITHMS = ("gr", "gr+", "dp", "si", "ra")
 POLL_S = 0.2
 
@@ -50,17 +51,18 @@ def rebalance(
     has passed; 1: --wait, and the move was given up.
     """
     with output.connect(server) as client:
-        told = client.rebalance(algorithm, dry_run=dry_run)
-        output.emit({"event": "moves", **told}, moves_shown(told))
-        if version := told["plan_version"]:
-            output.say(f"the move to plan version {version} has begun")
+        answer = client.rebalance(algorithm, dry_run=dry_run)
+        output.emit({"event": "moves", **answer}, format_moves(answer))
+        if version := answer["plan_version"]:
+            output.print_line(f"the move to plan version {version} has begun")
             if wait:
-                _wait(client, version)
+                _wait_for_end(client, version)
                 output.emit({"event": "done", "plan_version": version}, "done")
 
 
-def _wait(client: Client, version: int) -> None:
-    """Until the service has moved to this version. Raises Ps2StreamError when it has not."""
+def _wait_for_end(client: Client, version: int) -> None:
+    """Waits until the migration to this plan version has ended. Raises Ps2StreamError when it was
+    aborted."""
     while (found := client.load())["moving_to"] == version:
         time.sleep(POLL_S)
     if found["plan_version"] < version:

@@ -1,4 +1,4 @@
-"""`ps2stream replan`: whether another plan would do better, and if so, on to it."""
+"""`ps2stream replan`: change to a new plan where one does better."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ps2stream.commands.apply import START_S
-from ps2stream.commands.migrations import coexistence, coexistence_line
+from ps2stream.commands.migrations import coexistence_fields, coexistence_line
 from ps2stream.commands.output import (
     Finite,
     Output,
-    addresses,
+    guard_output_file,
     json_option,
+    parse_addresses,
     pass_output,
     server_option,
-    writing,
 )
 from ps2stream.commands.plan import ALGORITHMS
 from ps2stream.commands.recent import recent
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 ATTEMPTS = 5
 PAUSE_S = 2.0
-"""Between two of them: while it was planned, parts may have moved, or be moving."""
+"""Seconds between two attempts: parts may have migrated while the plan was made, or be
+migrating now."""
 WHY = {
     "load": "the whole load falls",
     "balance": "moving parts alone does not balance the workers",
@@ -58,7 +59,7 @@ WHY = {
     "--from-service",
     metavar="HOST:PORT",
     multiple=True,
-    callback=addresses,
+    callback=parse_addresses,
     help="Take recent objects of this dispatcher; give it for each.  [default: --server]",
 )
 @click.option(
@@ -115,16 +116,16 @@ def replan(
     """
     with output.connect(server) as client:
         plans = client.moves()
-        if coexistence(plans):
+        if coexistence_fields(plans):
             output.emit(
                 {"event": "under_way", "following_version": plans.following_version},
                 f"nothing to do: plan version {plans.following_version} is on its way: "
                 f"{coexistence_line(plans)}",
             )
             return
-        base, sigma, unmet = _present(client)
-    with nullcontext() if path is None else writing(path), Telling(output) as tell:
-        found = _planned(output, base, from_service or (server,), costs, tell, **options)
+        base, sigma, unmet = _fetch_present_state(client)
+    with nullcontext() if path is None else guard_output_file(path), Telling(output) as tell:
+        found = _make_plan(output, base, from_service or (server,), costs, tell, **options)
     if found is None:
         told = {"event": "decided", "reason": None, "sample": None}
         output.emit(told, "nothing to do: the service knows no recent objects, or no queries")
@@ -135,7 +136,7 @@ def replan(
     sample, made, weighed = found
     for attempt in range(ATTEMPTS):
         with output.connect(server) as client:
-            base = _plan(client)
+            base = _fetch_plan(client)
         if base.workers != made.workers:
             problem = f"planned for {made.workers} workers; meanwhile there are {base.workers}"
             raise FailedPrecondition(problem)
@@ -145,7 +146,7 @@ def replan(
         verdict = judged(sample.stats, base, made, weighed, sigma, unmet, fall)
         told = verdict.to_dict() | {"sample": made.made["sample"]}
         versions = {"plan_version": base.version, "following_version": made.version}
-        output.emit({"event": "decided", **versions, **told}, _shown(verdict, base, made))
+        output.emit({"event": "decided", **versions, **told}, _format_verdict(verdict, base, made))
         if verdict.reason is None or dry_run:
             return
         try:
@@ -172,20 +173,20 @@ def _take_up(output: Output, server: str, made: RoutingPlan, coexist: bool) -> N
     )
 
 
-def _plan(client: Client) -> RoutingPlan:
+def _fetch_plan(client: Client) -> RoutingPlan:
     from ps2stream.routing.plan import RoutingPlan
 
     return RoutingPlan.from_dict(json.loads(client.plan()))
 
 
-def _present(client: Client) -> tuple[RoutingPlan, float, bool]:
-    """The plan in force; sigma; whether parts that are moved would not bring the measured balance
-    there, which is not known where nothing was measured yet."""
+def _fetch_present_state(client: Client) -> tuple[RoutingPlan, float, bool]:
+    """Returns the plan in force, sigma, and whether local adjustment would leave the measured
+    balance above sigma; False where nothing was measured yet."""
     import numpy as np
 
     from ps2stream.routing.costs import balance
 
-    plan = _plan(client)
+    plan = _fetch_plan(client)
     try:
         told = client.rebalance(dry_run=True)
     except FailedPrecondition:
@@ -194,7 +195,7 @@ def _present(client: Client) -> tuple[RoutingPlan, float, bool]:
     return plan, sigma, bool(after.any()) and balance(after) > sigma
 
 
-def _planned(
+def _make_plan(
     output: Output,
     base: RoutingPlan,
     targets: tuple[str, ...],
@@ -205,8 +206,8 @@ def _planned(
     engine: Any,
     seed: int,
 ) -> tuple[Sample, RoutingPlan, Costs] | None:
-    """Recent objects, a plan for them that could follow `base`, and what work costs; None where
-    there are no objects or no queries."""
+    """Returns a sample of recent objects and live queries, a plan for it that can follow `base`,
+    and the costs of work; None where there are no objects or no queries."""
     from ps2stream.planner.job import Job, plan_of, read_costs, sample_of
     from ps2stream.planner.partition import Options
     from ps2stream.routing.costs import Costs
@@ -230,7 +231,7 @@ def _planned(
     return sample, plan_of(sample, job), weighed
 
 
-def _shown(verdict: Verdict, base: RoutingPlan, made: RoutingPlan) -> str:
+def _format_verdict(verdict: Verdict, base: RoutingPlan, made: RoutingPlan) -> str:
     from ps2stream.planner.show import ratio, scaled
 
     told, sample = verdict.to_dict(), made.made["sample"]

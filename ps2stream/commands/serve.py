@@ -20,39 +20,42 @@ from ps2stream.commands.output import Output, json_option, on_interrupt, pass_ou
 from ps2stream.errors import Unavailable
 
 END_S = 9.0
-"""How long the service may take to stop once it is asked to."""
+"""Seconds that the service may take to stop once it is asked to."""
 
 
 def settings_options(*without: str) -> Callable[[Any], Any]:
-    """One option a setting, so that flags and file never differ; tables are the file's."""
+    """Returns a decorator that adds an option for each setting, so that flags and file never
+    differ. Settings that are tables exist in the file only."""
 
     def add(command: Any) -> Any:
         for name, field in reversed(config.Settings.model_fields.items()):
             if name in without or get_origin(field.annotation) is Mapping:
-                continue  # a table of the file
+                continue
             command = click.option(
-                "--" + name.replace("_", "-"), metavar=_metavar(field), help=_help(field)
+                "--" + name.replace("_", "-"),
+                metavar=_option_metavar(field),
+                help=_option_help(field),
             )(command)
         return command
 
     return add
 
 
-def _metavar(field: FieldInfo) -> str:
+def _option_metavar(field: FieldInfo) -> str:
     if field.annotation in (int, float):
         return "NUMBER"
     return "PATH" if field.annotation in (Path, Path | None) else "TEXT"
 
 
-def _help(field: FieldInfo) -> str:
+def _option_help(field: FieldInfo) -> str:
     text = (field.description or "")[:1].upper() + (field.description or "")[1:]
     default = field.default if field.default_factory is None else None
     return f"{text}.  [default: {default}]" if default is not None else f"{text}."
 
 
 class StartProgress:
-    """Shows the stages of a start and their seconds: to people at a terminal as lines, in a log
-    of JSON as records, in any other log as lines."""
+    """Shows the stages of a start and their seconds: as lines on a terminal or in a text log, as
+    records in a JSON log."""
 
     def __init__(self, console: Console, as_json: bool) -> None:
         self._console = console
@@ -61,7 +64,7 @@ class StartProgress:
         self._begun = time.monotonic()
 
     def begin(self, stage: str) -> None:
-        """The stage before has ended, and this one begins; empty: none does."""
+        """Ends the stage before and begins this one; an empty name begins none."""
         now = time.monotonic()
         seconds, self._begun = now - self._begun, now
         ended, self._stage = self._stage, stage
@@ -101,7 +104,7 @@ def serve(
     settings = config.load(flags, config=file)
     as_json = output.json or settings.log_format == "json"
     log.configure(logging.DEBUG if verbose else logging.INFO, as_json=as_json)
-    progress = StartProgress(output.progress(), as_json)
+    progress = StartProgress(output.progress_console(), as_json)
     progress.begin("loading the program")
     choose_folder(os.environ)
     from ps2stream.cluster.running import place_of
@@ -139,10 +142,10 @@ def serve(
                 f"queries are kept in {kept}; stop it with Ctrl-C",
             )
             done.wait()
-            end()  # the service itself may have set it
+            end()  # `done` may have been set by the service itself
             failure = service.failure
     except Unavailable:
-        if not done.is_set():  # else it was not to start any more
+        if not done.is_set():  # otherwise the start was interrupted
             raise
     finally:
         overdue.cancel()
@@ -152,6 +155,7 @@ def serve(
 
 
 def _end_at_once() -> None:
-    """What is acknowledged is kept as after kill -9; the next start ends what is left of Ray."""
+    """Ends the process at once. What is acknowledged is kept, as after kill -9; the next start ends
+    what is left of Ray."""
     logging.getLogger("ps2stream.cluster").error("not stopped within %g s; ended at once", END_S)
     os._exit(1)

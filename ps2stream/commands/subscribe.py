@@ -33,17 +33,17 @@ def subscribe(output: Output, /, session: str, limit: int | None, text: bool, se
     with output.connect(server) as client, client.subscribe(session, text=text) as matches:
         for match in islice(matches, limit):
             place = f"{match.lon:.4f},{match.lat:.4f}"
-            line = f"{_moment(match.time or 0)}  {match.query_id}  {place}  {match.text or ''}"
-            output.emit(_body(match), printable(line))
+            line = f"{_format_time(match.time or 0)}  {match.query_id}  {place}  {match.text or ''}"
+            output.emit(_match_fields(match), printable(line))
 
 
-def _moment(ms: int) -> str:
+def _format_time(ms: int) -> str:
     try:
         return (_EPOCH + timedelta(milliseconds=ms)).isoformat(" ", "seconds")
-    except OverflowError:  # a publisher may say any 64-bit time
+    except OverflowError:  # a publisher may send any 64-bit time
         return f"{ms} ms"
 
 
-def _body(match: Any) -> dict[str, Any]:
+def _match_fields(match: Any) -> dict[str, Any]:
     names = ("query_id", "object_id", "offset", "time", "lon", "lat", "text")
     return {name: getattr(match, name) for name in names}

@@ -1,4 +1,5 @@
-"""`ps2stream token`: create, list and revoke, of a running service or of a data directory."""
+"""`ps2stream token`: create, list and revoke tokens of a running service or of a data
+directory."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ _UNIT_MS = {"m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 class Holder(Protocol):
-    """Who keeps the tokens: a client of the service, or `_Kept`."""
+    """The administration of tokens: a client of the service, or `_Kept`."""
 
     def create_token(
         self, tenant: str, scopes: tuple[str, ...], expires_ms: int
@@ -48,7 +49,7 @@ def token() -> None:
     """
 
 
-def _where(command: F) -> F:
+def _place_options(command: F) -> F:
     for option in (
         click.option(
             "--database-schema", metavar="NAME", default="ps2stream", show_default=True,
@@ -68,8 +69,8 @@ def _where(command: F) -> F:
     return server_option(command)
 
 
-def _expires(ctx: click.Context, param: click.Parameter, value: str | None) -> int:
-    """Unix milliseconds; 0 without a value."""
+def _parse_expiry(ctx: click.Context, param: click.Parameter, value: str | None) -> int:
+    """Parses a time into Unix milliseconds; 0 without a value. An option's callback."""
     if value is None:
         return 0
     now = time.time_ns() // 1_000_000
@@ -85,13 +86,13 @@ def _expires(ctx: click.Context, param: click.Parameter, value: str | None) -> i
     return found
 
 
-def _tenant(ctx: click.Context, param: click.Parameter, value: str) -> str:
+def _check_tenant(ctx: click.Context, param: click.Parameter, value: str) -> str:
     if value and not TENANT.fullmatch(value):
         raise click.BadParameter(f"{value!r} is not of letters, digits, '.', '_' and '-', 1 to 64")
     return value
 
 
-def _scopes(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, ...]:
+def _parse_scopes(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, ...]:
     found = tuple(dict.fromkeys(part.strip() for part in value.split(",")))
     if unknown := set(found) - set(Scope):
         raise click.BadParameter(f"there is no scope {min(unknown)!r}")
@@ -99,30 +100,30 @@ def _scopes(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str
 
 
 @token.command()
-@click.option("--tenant", default="", callback=_tenant, metavar="NAME",
+@click.option("--tenant", default="", callback=_check_tenant, metavar="NAME",
               help="Whose queries and sessions.  [default: the unnamed tenant]")  # fmt: skip
-@click.option("--scope", "scopes", default="publish,subscribe", callback=_scopes,
+@click.option("--scope", "scopes", default="publish,subscribe", callback=_parse_scopes,
               show_default=True, metavar="LIST",
               help="Of publish, subscribe and admin, with commas between.")  # fmt: skip
-@click.option("--expires", callback=_expires, metavar="TIME",
+@click.option("--expires", callback=_parse_expiry, metavar="TIME",
               help="90d, 12h, 30m, or a date (UTC).  [default: never]")  # fmt: skip
-@_where
+@_place_options
 @json_option
 @pass_output
 def create(
     output: Output, /, tenant: str, scopes: tuple[str, ...], expires: int, **where: Any
 ) -> None:  # fmt: skip
     """Make a token and print it. It is shown this once; only a hash of it is kept."""
-    with _holder(output, **where) as holder:
+    with _open_holder(output, **where) as holder:
         made, secret = holder.create_token(tenant, scopes, expires)
-    output.emit({**_json(made), "token": secret}, secret)
+    output.emit({**_token_to_json(made), "token": secret}, secret)
 
 
 @token.command()
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--tenant", default="", callback=_tenant, metavar="NAME",
+@click.option("--tenant", default="", callback=_check_tenant, metavar="NAME",
               help="Whose queries and sessions.  [default: the unnamed tenant]")  # fmt: skip
-@click.option("--scope", "scopes", required=True, callback=_scopes, metavar="LIST",
+@click.option("--scope", "scopes", required=True, callback=_parse_scopes, metavar="LIST",
               help="Of publish, subscribe and admin, with commas between.")  # fmt: skip
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE",
               envvar="PS2STREAM_CONFIG", show_envvar=True, help="Settings in TOML.")  # fmt: skip
@@ -153,39 +154,39 @@ def keep(
     with place_of(load(config=config)).open_tokens() as store:
         held = [each for each in store.tokens() if each.id != given.id]
         store.keep_tokens([*held, given])
-    output.emit(_json(_info(given)), f"keeps {given.id}")
+    output.emit(_token_to_json(_token_info(given)), f"keeps {given.id}")
 
 
 @token.command("list")
-@_where
+@_place_options
 @json_option
 @pass_output
 def list_tokens(output: Output, /, **where: Any) -> None:
     """List all tokens, oldest first: id, tenant, scopes, expiry."""
-    with _holder(output, **where) as holder:
+    with _open_holder(output, **where) as holder:
         found = holder.tokens()
     for each in found:
-        until = _date(each.expires_ms) if each.expires_ms else "never"
+        until = _format_date(each.expires_ms) if each.expires_ms else "never"
         output.emit(
-            _json(each),
+            _token_to_json(each),
             f"{each.id}  {each.tenant or '-'}  {','.join(each.scopes)}  expires {until}",
         )
 
 
 @token.command()
 @click.argument("id")
-@_where
+@_place_options
 @json_option
 @pass_output
 def revoke(output: Output, /, id: str, **where: Any) -> None:
     """Make the token of this ID invalid, within seconds also for streams that are open."""
-    with _holder(output, **where) as holder:
+    with _open_holder(output, **where) as holder:
         holder.revoke_token(id)
     output.emit({"revoked": id}, f"revoked {id}")
 
 
 class _Kept:
-    """Tokens of a service that does not run."""
+    """The tokens of a service that is not running."""
 
     def __init__(self, store: TokenKeeper) -> None:
         self._store = store
@@ -203,10 +204,10 @@ class _Kept:
         now = time.time_ns() // 1_000_000
         made = tokens.make(random, tenant, frozenset(map(Scope, scopes)), now, expires_ms)
         self._store.keep_tokens([*self._store.tokens(), made.token])
-        return _info(made.token), made.text
+        return _token_info(made.token), made.text
 
     def tokens(self) -> list[TokenInfo]:
-        return [_info(each) for each in self._store.tokens()]
+        return [_token_info(each) for each in self._store.tokens()]
 
     def revoke_token(self, id: str) -> None:
         status, left = tokens.changed(self._store.tokens(), (), id)
@@ -215,7 +216,7 @@ class _Kept:
         self._store.keep_tokens(left)
 
 
-def _holder(
+def _open_holder(
     output: Output,
     server: str,
     data_dir: Path | None,
@@ -229,19 +230,19 @@ def _holder(
     return _Kept(place(data_dir or Path(), database_url, database_schema).open_tokens())
 
 
-def _info(each: tokens.Token) -> TokenInfo:
+def _token_info(each: tokens.Token) -> TokenInfo:
     scopes = tuple(scope.value for scope in Scope if scope in each.scopes)
     return TokenInfo(each.id, each.tenant, scopes, each.created_ms, each.expires_ms)
 
 
-def _json(each: TokenInfo) -> dict[str, Any]:
+def _token_to_json(each: TokenInfo) -> dict[str, Any]:
     times = {
-        name: _date(ms) if ms else None
+        name: _format_date(ms) if ms else None
         for name, ms in (("created", each.created_ms), ("expires", each.expires_ms))
     }
     found = dataclasses.asdict(each)
     return {name: found[name] for name in ("id", "tenant", "scopes")} | times
 
 
-def _date(ms: int) -> str:
+def _format_date(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds")

@@ -1,4 +1,4 @@
-"""What a stream should have delivered, by brute force from the definition.
+"""The deliveries that a stream should have made, by brute force from the definition.
 
 Plain Python over every query for each sampled object: the expression on the object's set
 of terms, the region on its point, and `insert_lsn <= lsn < delete_lsn` (semantics.md,
@@ -43,7 +43,7 @@ class Sample:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Difference:
-    """An object whose deliveries differ from brute force: sorted query ids."""
+    """An object whose deliveries differ from brute force, with sorted query ids."""
 
     place: Place
     missing: tuple[str, ...]
@@ -52,7 +52,7 @@ class Difference:
 
 
 class Oracle:
-    """Remembers every query that was acknowledged, and judges deliveries."""
+    """Keeps every acknowledged query, and compares deliveries with brute force."""
 
     def __init__(self, analysis: Analysis) -> None:
         self._analyzer = Analyzer(analysis)
@@ -63,17 +63,17 @@ class Oracle:
         return len(self._queries)
 
     def inserted(self, id: str, expression: str, region: Region | None, lsn: int) -> None:
-        """The service acknowledged an insert with this LSN."""
+        """Records an insert that the service acknowledged with this LSN."""
         expr = parse(expression, self._analyzer.tokens) if expression else None
         self._live[id] = query = Watched(id, expr, region, lsn)
         self._queries.append(query)
 
     def deleted(self, id: str, lsn: int) -> None:
-        """The service acknowledged a delete with this LSN."""
+        """Records a delete that the service acknowledged with this LSN."""
         self._live.pop(id).delete_lsn = lsn
 
     def expected(self, sample: Sample) -> list[str]:
-        """Sorted ids of the queries that match the object as of its LSN."""
+        """Returns the sorted ids of the queries that match the object as of its LSN."""
         terms = frozenset(self._analyzer.tokens(sample.text))
         return sorted(
             query.id
@@ -86,7 +86,7 @@ class Oracle:
     def differences(
         self, samples: Iterable[Sample], delivered: Mapping[Place, list[str]]
     ) -> Iterator[Difference]:
-        """The samples whose delivered ids are not exactly the expected ones, each once."""
+        """Yields the samples whose delivered ids are not exactly the expected ones, each once."""
         for sample in samples:
             want = self.expected(sample)
             got = sorted(delivered.get(sample.place, ()))
