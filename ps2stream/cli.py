@@ -45,7 +45,7 @@ COMMANDS = {
 
 
 class Lazy(Program):
-    """Loads the module of a command when it is asked for."""
+    """A group of commands that loads the module of a command when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -61,7 +61,7 @@ class Lazy(Program):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As in click, which would make its suggestions from commands that are loaded."""
+        """Resolves as click does, but suggests similar names without loading any command."""
         name = args[0]
         if name in COMMANDS or name.startswith("-"):
             return super().resolve_command(ctx, args)
@@ -80,9 +80,9 @@ class Lazy(Program):
 def main() -> None:
     """Publish/subscribe over streams of geo-tagged text.
 
-    Start a service with `serve`, tell it your standing interests with `insert` ("these
-    words, in this area"), `publish` posts, and `subscribe` to the matches. `demo` shows all
-    of it at once.
+    Start a service with `serve`, register queries with `insert` ("these words, in this
+    area"), `publish` posts, and `subscribe` to the matches. `demo` shows all of this in one
+    run.
     """
 
 

@@ -12,9 +12,13 @@ from ps2stream.commands.telling import Telling
 
 
 @click.command()
-@click.option("--input", metavar="FILE", help="Posts to match; default: synthetic ones.")
+@click.option("--input", metavar="FILE", help="File of posts to match.  [default: synthetic posts]")
 @click.option(
-    "--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Of posts and queries."
+    "--seed",
+    type=click.IntRange(min=0),
+    default=1,
+    show_default=True,
+    help="Seed of the posts and queries.",
 )
 @click.option(
     "-o",
@@ -23,17 +27,17 @@ from ps2stream.commands.telling import Telling
     metavar="FILE",
     default="costs.json",
     show_default=True,
-    help="Where to write c1 to c4.",
+    help="File that c1 to c4 are written to.",
 )
 @json_option
 @pass_output
 def calibrate(output: Output, /, input: str | None, seed: int, path: str) -> None:
-    """Measure on this machine what a plan should count with.
+    """Measure the costs that plans are made with, on this machine.
 
-    Times the workers' index on several mixes of objects, candidates (an object met with a
-    posting of one of its terms), inserts and deletes, and fits the cost of each: c1 to c4
-    of the load model, in microseconds. Give the file to `plan --costs FILE`. Takes about a
-    minute of one core; run it on a machine like those of the workers, with nothing beside.
+    Times the workers' index on several mixes of objects, candidates (an object and a posting
+    of one of its terms), inserts and deletes, and fits the cost of each: c1 to c4 of the load
+    model, in microseconds. Pass the file to `plan --costs FILE`. Takes about a minute of one
+    core; run it on a machine like those of the workers, with nothing else running.
     """
     from ps2stream.benchmarks import calibrate as bench
 

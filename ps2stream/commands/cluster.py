@@ -32,16 +32,19 @@ def _node_options(*without: str) -> Callable[[Any], Any]:
         command = settings_options(*_OURS, *without)(command)
         for option in (
             click.option("--config", "file", type=click.Path(path_type=Path), metavar="FILE",
-                         envvar="PS2STREAM_CONFIG", show_envvar=True, help="Settings in TOML."),
+                         envvar="PS2STREAM_CONFIG", show_envvar=True,
+                         help="TOML file of settings."),
             click.option("--verbose", is_flag=True, help="Log at level debug."),
             click.option("--metrics-port", type=click.IntRange(0, 65535), metavar="NUMBER",
-                         help="Port of this host where Prometheus finds its actors' metrics."),
+                         help="Port of this host that serves its actors' metrics to Prometheus."),
             click.option("--ray-ports", metavar="LOW-HIGH",
-                         help="Ports that Ray listens at, 64 or more; none: any."),
+                         help="Range of 64 ports or more that Ray listens on.  [default: any]"),
             click.option("--roles", metavar="SPEC",
-                         help="Actors that may run here: worker=4,dispatcher=1; a role without "
-                         "a number: as many as wanted; none; all roles unless given."),
-            click.option("--node-ip", metavar="IP", help="Address of this host for the others."),
+                         help="Actors that may run here, such as worker=4,dispatcher=1; a role "
+                         "without a number allows as many as wanted, `none` allows no actor.  "
+                         "[default: all roles]"),
+            click.option("--node-ip", metavar="IP",
+                         help="Address at which the other hosts reach this one."),
         ):  # fmt: skip
             command = option(command)
         return json_option(command)
@@ -51,19 +54,22 @@ def _node_options(*without: str) -> Callable[[Any], Any]:
 
 @click.group()
 def cluster() -> None:
-    """Run the service on several hosts, by a Ray cluster.
+    """Run the service on several hosts, in a Ray cluster.
 
-    `start` on the first host, `join` on the others. The hosts share Ray's token, and the
-    service keeps everything in PostgreSQL (database_url). docs/hosts.md tells how.
+    Run `start` on the first host and `join` on the others. The hosts share Ray's token, and
+    the service keeps all its data in PostgreSQL (database_url). docs/hosts.md shows how.
     """
 
 
 @cluster.command()
 @click.option("--port", "head_port", type=click.IntRange(1, 65535), default=6379,
-              show_default=True, metavar="NUMBER", help="Port to join at.")  # fmt: skip
-@click.option("--no-serve", is_flag=True, help="Only Ray: the service runs from another host.")
+              show_default=True, metavar="NUMBER",
+              help="Port at which other hosts join.")  # fmt: skip
+@click.option(
+    "--no-serve", is_flag=True, help="Start Ray alone; the service runs from another host."
+)
 @click.option("--serve-port", type=click.IntRange(0, 65535), metavar="NUMBER",
-              help="The service's `port`.")  # fmt: skip
+              help="Port of the service's first dispatcher: the setting `port`.")  # fmt: skip
 @_node_options("port")
 @pass_output
 def start(
@@ -71,8 +77,8 @@ def start(
 ) -> None:
     """Make this host the first of a cluster, until interrupted.
 
-    It starts Ray's head, and the service, which waits nodes_s seconds for hosts that offer
-    room for its actors. Makes the hosts' common token unless there is one.
+    Starts Ray's head and the service, which waits up to nodes_s seconds for hosts with room
+    for its actors. Creates the token that the hosts share, unless there is one.
     """
     words = ["--head", f"--port={head_port}", "--include-dashboard=false"]
     _run_node(output, words, not no_serve, given | {"port": serve_port}, begins=True)
@@ -84,7 +90,7 @@ def start(
 @_node_options()
 @pass_output
 def join(output: Output, /, head: str, serves: bool, **given: Any) -> None:
-    """Make this host one of the cluster of HEAD:PORT, until interrupted."""
+    """Add this host to the cluster of HEAD:PORT, until interrupted."""
     _run_node(output, [f"--address={head}"], serves, given)
 
 
@@ -114,8 +120,8 @@ def _run_node(
             shown = ", ".join(f"{role} {n}" for role, n in offered.items()) or "none"
             output.emit(
                 {"event": "node", "address": node.address, "roles": offered},
-                f"this host is of the cluster {node.address}; actors that may run here: {shown}; "
-                "stop it with Ctrl-C",
+                f"this host belongs to the cluster {node.address}; actors that may run here: "
+                f"{shown}; stop it with Ctrl-C",
             )
         child = None
         if serves and not done.is_set():
@@ -144,8 +150,9 @@ def _share_token(output: Output, begins: bool, niceness: int) -> None:
     if made is not None:
         output.emit(
             {"event": "token", "path": str(made)},
-            f"the hosts' common token is in {made}: copy it to {made} of every host that joins, "
-            "for its user alone (chmod 600); who has it can run code on all of them",
+            f"the token that the hosts share is in {made}: copy it to {made} on every host that "
+            "joins, readable by its user alone (chmod 600); whoever has it can run code on all "
+            "hosts",
         )
     prepare(os.environ, joins=True, niceness=niceness)
 
@@ -157,7 +164,7 @@ def _await_ray(node: Node, done: threading.Event) -> None:
     while not node.await_up() and not done.wait(LOOK_S):
         waited += LOOK_S
         if waited > UP_S:
-            problem = f"Ray has not started on this host within {UP_S:.0f} s: {node.last()}"
+            problem = f"Ray did not start on this host within {UP_S:.0f} s: {node.last()}"
             raise Unavailable(problem)
 
 
@@ -185,5 +192,5 @@ def _parse_ports(given: str | None) -> range:
         ports = range(int(low), int(high) + 1)
         if len(ports) >= LEAST_PORTS:
             return ports
-    problem = f"{given!r} is not LOW-HIGH within 1 to 65535 with {LEAST_PORTS} ports or more"
+    problem = f"expected LOW-HIGH from 1 to 65535 with at least {LEAST_PORTS} ports, got {given!r}"
     raise InvalidArgument([Violation("--ray-ports", problem)])

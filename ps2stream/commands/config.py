@@ -15,17 +15,17 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 @click.group()
 def config() -> None:
-    """Tools for the settings file of `serve`."""
+    """Work with the settings file of `serve`."""
 
 
 @config.command()
 @json_option
 @pass_output
 def schema(output: Output) -> None:
-    """Print a JSON schema of the settings file.
+    """Print a JSON Schema of the settings file.
 
-    Editors complete and check the file by it, and a deployment can validate one before it is
-    rolled out. docs/configuration.md shows both.
+    Editors use it to complete and check the file, and a deployment can validate a file before
+    it is rolled out. docs/configuration.md shows both.
 
       ps2stream config schema > ps2stream.schema.json
     """

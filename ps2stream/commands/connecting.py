@@ -34,21 +34,21 @@ def running_options(command: F) -> F:
             type=click.Choice(["text", "json"]),
             default="text",
             show_default=True,
-            help="Of the log on standard error; json with --json.",
+            help="Format of the log on standard error; always json with --json.",
         ),
         click.option(
             "--metrics-port",
             type=click.IntRange(0, 65535),
             default=0,
             metavar="PORT",
-            help="Serve metrics for Prometheus at http://127.0.0.1:PORT/metrics; 0: none.",
+            help="Port of the metrics for Prometheus, at http://127.0.0.1:PORT/metrics; 0: none.",
         ),
         click.option(
             "--status-every",
             type=Finite(min=0),
             default=10.0,
             show_default=True,
-            help="Seconds between two lines of status; 0: none.",
+            help="Seconds between two status lines; 0 prints none.",
         ),
     ):
         command = option(command)
@@ -62,15 +62,15 @@ def source_options(command: F) -> F:
         type=click.Choice(["ms", "s"]),
         default="ms",
         show_default=True,
-        help="Of times that are numbers, since 1970; others are ISO 8601.",
+        help="Unit of times that are numbers, counted from 1970; other times are ISO 8601.",
     )(command)
     return click.option(
         "--fields",
         default="",
         metavar="NAME=PATH,...",
-        help="Where a record has id, time, lon, lat and text, like text=body,lat=place.lat; dots "
-        "lead into objects, numbers into arrays, and id= means none. What is not named has its "
-        "usual names, as with `publish`.",
+        help="Paths of id, time, lon, lat and text in a record, such as text=body,lat=place.lat; "
+        "dots lead into objects, numbers into arrays, and id= means that there is none. Fields "
+        "that are not listed have the same names as with `publish`.",
     )(command)
 
 
@@ -112,4 +112,5 @@ def connect_patiently(output: Output, server: str) -> Client:
 
 
 def exclusion_error(one: str, other: str) -> InvalidArgument:
-    return InvalidArgument([Violation(one, f"excludes {other}")])
+    """Returns the error for two options that exclude each other."""
+    return InvalidArgument([Violation(one, f"cannot be combined with {other}; give one of them")])

@@ -26,53 +26,69 @@ WAIT_S = 5.0
 
 
 @click.command()
-@click.option("--input", metavar="FILE", help="Replay the posts of a file, again and again.")
-@click.option("--format", type=click.Choice(["jsonl", "csv", "parquet"]), help="Of the file.")
+@click.option(
+    "--input",
+    metavar="FILE",
+    help="File of posts to replay, again and again.  [default: made-up posts]",
+)
+@click.option(
+    "--format",
+    type=click.Choice(["jsonl", "csv", "parquet"]),
+    help="Format of the file.  [default: by its suffix; jsonl for -]",
+)
 @click.option(
     "--seconds",
     type=Finite(min=0),
     default=30.0,
     show_default=True,
-    help="Length of the stream; 0: until Ctrl-C.",
+    help="Length of the stream in seconds; 0 runs until Ctrl-C.",
 )
 @click.option(
     "--rate",
     type=Finite(min=1),
     default=2000.0,
     show_default=True,
-    help="Objects a second.",
+    help="Objects published per second.",
 )
 @click.option(
     "--queries",
     type=click.IntRange(min=1),
     default=2000,
     show_default=True,
-    help="Queries that stand when the stream begins.",
+    help="Number of live queries when the stream begins.",
 )
 @click.option(
     "--churn",
     type=Finite(min=0),
     default=20.0,
     show_default=True,
-    help="Inserts, and as many deletes, a second while it runs.",
+    help="Inserts per second, and as many deletes, while the stream runs.",
 )
 @click.option(
     "--sample",
     type=click.IntRange(min=1),
     default=500,
     show_default=True,
-    help="Objects to verify.",
+    help="Number of objects to verify.",
 )
-@click.option("--seed", type=int, default=1, show_default=True, help="Of posts and queries.")
-@click.option("--runtime", type=click.Choice(["ray", "local"]), help="As in serve.")
-@click.option("--server", metavar="HOST:PORT", help="Use a running service; start none.")
+@click.option(
+    "--seed", type=int, default=1, show_default=True, help="Seed of the posts and queries."
+)
+@click.option(
+    "--runtime", type=click.Choice(["ray", "local"]), help="Runtime of the service, as in `serve`."
+)
+@click.option(
+    "--server",
+    metavar="HOST:PORT",
+    help="Address of a running service to use, instead of starting one.",
+)
 @click.option("--map", "mapped", is_flag=True, help="Serve the live map too; see `ps2stream map`.")
 @click.option(
     "--map-port",
     type=click.IntRange(0, 65535),
     default=7080,
     show_default=True,
-    help="Port of the map, on loopback; 0: a free one.",
+    help="Port of the map on the loopback address; 0 picks a free one.",
 )
 @json_option
 @pass_output
@@ -92,13 +108,13 @@ def demo(
     mapped: bool,
     map_port: int,
 ) -> None:
-    """Show a live stream against thousands of queries, and verify it.
+    """Show a live stream against thousands of queries, and verify the matches.
 
-    Starts a service of its own with a temporary data directory, replays the file given
-    with --input (anything with text, lat and lon) or makes up posts at real places,
-    inserts queries made from the stream's own words and places, and inserts and deletes
-    more while it runs. At the end a sample of the objects is compared with brute force;
-    exit code 1 if one of them differs.
+    Starts a service of its own with a temporary data directory. Replays the file given with
+    --input (anything with text, lat and lon), or makes up posts at real places. Inserts queries
+    made from the stream's own words and places, and inserts and deletes more while it runs. At
+    the end a sample of the objects is compared with brute force; exit code 1 if one of them
+    differs.
     """
     from ps2stream.demo.run import Demo, Options
     from ps2stream.posts.readers import read_posts
@@ -117,7 +133,7 @@ def demo(
         stop_words=settings.stop_words,
     )
     if input is not None and input != "-":
-        next(read_posts(input, format, 1), None)  # a bad file is told of before anything starts
+        next(read_posts(input, format, 1), None)  # reports a bad file before anything starts
     if input is None:
         output.print_line("no --input: posts are made up, at real places (cities of GeoNames)")
     else:

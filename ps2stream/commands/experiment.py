@@ -19,25 +19,28 @@ POSTS = "tweets_us_2021_2022.parquet"
     "--quick/--full",
     default=True,
     show_default=True,
-    help="A tenth of the size, in about a minute; or the size of docs/experiments.md.",
+    help="Size of the experiment: a tenth, in about a minute; or that of docs/experiments.md.",
 )
 @click.option(
     "--workers",
     metavar="N[,N...]",
     help="Numbers of workers, 1 to 256.  [default: 8; f11 and salb: several]",
 )
-@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Of all draws.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of all draws."
+)
 @click.option(
     "--posts",
     metavar="FILE|none",
-    help=f"Real posts; none: the synthetic stream alone.  [default: {POSTS} of PS2STREAM_DATA]",
+    help=f"File of real posts; none: the synthetic stream alone.  ["
+    f"default: {POSTS} of PS2STREAM_DATA]",
 )
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("experiments"),
     show_default=True,
-    help="Where NAME.json and NAME.png go.",
+    help="Directory of NAME.json and NAME.png.",
 )
 @json_option
 @pass_output
@@ -51,14 +54,14 @@ def experiment(
     posts: str | None,
     out: Path,
 ) -> None:
-    """Repeat an experiment of the papers and say which of their orderings come out.
+    """Repeat an experiment of the papers, and report which of their orderings hold.
 
-    f6 baselines, f7 hybrid, f8 latency, f9 and f10 memory, f11 workers, f12 and f13 choosing
-    what moves, f14 bytes and time of moves, f15 delays amid them, f16 throughput with and without
-    adjustment (PS2Stream's figures); salb (S3-TM). Plans are made on one part of a stream and
-    judged on another. Every worker's share runs alone, one after the other, in this process:
-    the slowest one bounds the throughput; f14 and f15 run the service. docs/experiments.md has
-    what was measured.
+    Figures of PS2Stream: f6 baselines, f7 hybrid, f8 latency, f9 and f10 memory, f11 workers,
+    f12 and f13 selection of what migrates, f14 bytes and time of migrations, f15 delays during
+    migrations, f16 throughput with and without adjustment. S3-TM: salb. Plans are made on one
+    part of a stream and judged on another. Each worker's share runs alone, one after the other,
+    in this process, and the slowest one bounds the throughput; f14 and f15 run the service.
+    docs/experiments.md has the results.
     """
     from ps2stream.errors import InvalidArgument, Violation
     from ps2stream.experiments.plans import Settings

@@ -12,9 +12,9 @@ from ps2stream.commands.output import Output, json_option, pass_output, server_o
 @json_option
 @pass_output
 def health(output: Output, /, server: str) -> None:
-    """Ask a dispatcher whether it serves, as a probe does; that needs no token.
+    """Check whether a dispatcher serves, as a probe does; this needs no token.
 
-    Exit code 5 when it does not, or nothing answers.
+    Exit code 5 when it does not serve, or nothing answers.
     """
     with output.connect(server) as client:
         client.health()

@@ -22,16 +22,16 @@ Answer = Mapping[str, Any]
 
 
 @click.command()
-@click.option("--query", "query_id", required=True, metavar="ID", help="A live query.")
+@click.option("--query", "query_id", required=True, metavar="ID", help="Id of a live query.")
 @click.option(
     "--object", "file", required=True, metavar="FILE",
-    help="Posts as `publish` takes them; - is standard input.",
+    help="File of posts, as `publish` takes them; - reads standard input.",
 )  # fmt: skip
 @click.option(
     "--format",
     "format",
     type=click.Choice(["jsonl", "csv", "parquet"]),
-    help="Of FILE; by default its suffix tells, and - is jsonl.",
+    help="Format of FILE.  [default: by its suffix; jsonl for -]",
 )
 @server_option
 @json_option
@@ -39,10 +39,10 @@ Answer = Mapping[str, Any]
 def explain(
     output: Output, /, query_id: str, file: str, format: str | None, server: str
 ) -> None:  # fmt: skip
-    """Say why posts would match a query, or would not.
+    """Explain why posts would match a query, or would not.
 
-    For each post of FILE: which clause, region, cell, term, worker and plan version decide.
-    Nothing is published.
+    Shows for each post of FILE which clause, region, cell, term, worker and plan version
+    decide. Nothing is published.
 
     \b
       ps2stream explain --query thames --object posts.jsonl
@@ -53,7 +53,7 @@ def explain(
 
     posts = (post for part in read_posts(file, format, 1) for post in part.to_pylist())
     if (first := next(posts, None)) is None:
-        raise bad(file, "holds no post")
+        raise bad(file, "contains no posts")
     with output.connect(server) as client:
         for post in chain([first], posts):
             answer = client.explain(query_id, post)
@@ -75,11 +75,12 @@ def price(
     polygon: str | None,
     server: str,
 ) -> None:
-    """Estimate what a query would bring and cost, before it is inserted.
+    """Estimate the matches and the cost of a query, before it is inserted.
 
-    The matches a second that it would have, and the share of a worker's time that it would
-    take, were there no other query, by a sample of the posts that the dispatcher accepted
-    lately. EXPRESSION and area are those of `insert`. Exit code 7 where no post was accepted yet.
+    Shows the matches per second that the query would have, and the share of a worker's time
+    that it would take if there were no other query. The estimate uses a sample of the posts
+    that the dispatcher accepted recently. EXPRESSION and area are those of `insert`. Exit code
+    7 if no post was accepted yet.
 
     \b
       ps2stream price 'flood AND (river OR creek)' --circle -0.12,51.5,30

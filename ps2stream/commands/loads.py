@@ -7,7 +7,7 @@ from typing import Any
 
 Answer = Mapping[str, Any]
 WHY = {
-    "split": "the part has more to do than the two workers differ by, so some of its terms go",
+    "split": "the part has more load than the two workers differ by, so some of its terms migrate",
     "merge": "the target has another part of the cell",
 }
 
@@ -20,7 +20,7 @@ def format_loads(answer: Answer) -> str:
     if not answer["workers"]:
         wait = f"not known yet: no whole period of {answer['period_s']:g} s has passed"
         return "\n".join([*lines, f"loads      {wait}"])
-    adjusts = "adjusted by itself above" if answer["automatic"] else "wanted: at most"
+    adjusts = "adjusted automatically above" if answer["automatic"] else "wanted: at most"
     literally = format_ratio(answer["balance_definition1"])
     lines += [
         f"balance    {format_ratio(answer['balance'])}, {adjusts} {answer['sigma']:g}",
@@ -57,8 +57,8 @@ def format_moves(answer: Answer) -> str:
     before, after = format_ratio(answer["balance_before"]), format_ratio(answer["balance_after"])
     if not answer["moves"]:
         under = answer["balance_before"] is not None and answer["balance_before"] <= answer["sigma"]
-        why = "it is balanced" if under else "no part is worth moving"
-        return f"nothing moves: {why}; balance {before}, wanted: at most {answer['sigma']:g}"
+        why = "the load is balanced" if under else "no part is worth migrating"
+        return f"nothing migrates: {why}; balance {before}, wanted: at most {answer['sigma']:g}"
     rows = [
         (
             m["kind"], f"{m['source']} -> {m['target']}", format_work(m["load_us"]),

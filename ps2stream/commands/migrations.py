@@ -21,19 +21,22 @@ if TYPE_CHECKING:
 @json_option
 @pass_output
 def migrations(output: Output, /, server: str) -> None:
-    """List the moves between plans that ended, oldest first, and the one under way.
+    """List the plan changes that ended, oldest first, and the one in progress.
 
-    What was loaded: queries, and bytes of their columns. Delayed: objects whose matches took
-    more than 0.1 s to be durable, told in steps of 0.1 s. Collapsed: matches that the old and
-    the new owner found; mergers make one of them. Missing and surplus: postings that their owner
-    lacked at the end, so that matches would be missed, and that a worker held beyond its own, so
-    that they would be made twice. What was not measured is left out.
+    Loaded: the queries that workers fetched, and the bytes of their columns. Delayed: objects
+    whose matches took more than 0.1 s to be durable, counted in steps of 0.1 s. Collapsed:
+    matches that both the old and the new owner found, of which mergers make one. Missing:
+    postings that their owner lacked at the end, so that matches would be missed. Surplus:
+    postings that a worker held beyond its own, so that matches would be found twice. What was
+    not measured is left out.
     """
     with output.connect(server) as client:
         found = client.moves()
     for move in found.ended:
         output.emit(migration_to_json(move))
-    for line in migration_table_lines(found.ended) if found.ended else ["no move has ended yet"]:
+    for line in (
+        migration_table_lines(found.ended) if found.ended else ["no plan change has ended yet"]
+    ):
         output.print_line(line)
     if found.following_version:
         line = f"under way: plan {found.plan_version} -> {found.following_version}, {found.state}, "
@@ -72,7 +75,7 @@ def coexistence_line(found: Moves) -> str:
     when = "" if found.apart_ms is None else f", {_format_time(found.apart_ms)}"
     return (
         f"both since LSN {found.apart}{when}; of {found.live:,} queries {found.old:,} "
-        f"({found.old_share:.1%}) are the old plan's"
+        f"({found.old_share:.1%}) belong to the old plan"
     )
 
 

@@ -38,19 +38,22 @@ CODES: tuple[tuple[type[errors.Ps2StreamError], int, str], ...] = (
     (errors.PermissionDenied, 11, "permission_denied"),
 )
 EPILOG = (
-    "\b\nExit codes: 0 done; 1 failed; 2 bad arguments or input; 3 no such query; 4 the id is\n"
-    "taken; 5 the service is unreachable; 6 the service is full; 7 not possible now; 8 bad data\n"
-    "directory; 9 bad plan; 10 no valid token; 11 the token lacks the scope; 130 interrupted."
+    "\b\nExit codes: 0 success; 1 failure; 2 bad arguments or input; 3 no such query; 4 id taken;\n"
+    "5 service unreachable; 6 service full; 7 not possible now; 8 bad data directory;\n"
+    "9 bad plan; 10 no valid token; 11 token lacks the scope; 130 interrupted."
 )
 
-_TOKEN = "Token. Others on this machine can see options: prefer the environment or a file."
-_CA = "CA of the service in PEM, or `system`; asks for TLS."
+_TOKEN = (
+    "Access token. Other users of this machine can see options, so prefer the environment "
+    "variable or a file."
+)
+_CA = "CA certificate of the service in PEM, or `system` for the CAs of this machine; turns on TLS."
 ACCESS = (
-    ("--token-file", "PS2STREAM_TOKEN_FILE", "FILE", "File that holds the token."),
+    ("--token-file", "PS2STREAM_TOKEN_FILE", "FILE", "File that contains the access token."),
     ("--token", "PS2STREAM_TOKEN", "TEXT", _TOKEN),
     ("--tls-ca", "PS2STREAM_TLS_CA", "FILE", _CA),
     ("--tls-cert", None, "FILE", "Client certificate in PEM."),
-    ("--tls-key", None, "FILE", "Its private key in PEM."),
+    ("--tls-key", None, "FILE", "Private key of the client certificate in PEM."),
 )
 """The option, environment variable, metavar and help of each way to be let in."""
 
@@ -173,7 +176,7 @@ def json_option(command: F) -> F:
         expose_value=False,
         callback=keep,
         is_eager=True,
-        help="Print one JSON object a line; errors too, on standard error.",
+        help="Print one JSON object per line; errors too, on standard error.",
     )(command)
 
 
@@ -245,7 +248,7 @@ def server_option(command: F) -> F:
         show_envvar=True,
         metavar="HOST:PORT",
         callback=parse_address,
-        help="A dispatcher of the running service.",
+        help="Address of a dispatcher of the running service.",
     )(timeout_option(command))
 
 

@@ -58,76 +58,110 @@ def file_names(
     metavar="FILE",
     multiple=True,
     callback=file_names,
-    help="A file of objects; may be given repeatedly.",
+    help="File of objects; may be given repeatedly.",
 )
 @click.option(
     "--queries",
     metavar="FILE",
     multiple=True,
     callback=file_names,
-    help="A file of queries; likewise.",
+    help="File of queries; may be given repeatedly.",
 )
 @click.option(
     "--from-service",
     metavar="HOST:PORT",
     multiple=True,
     callback=parse_addresses,
-    help="Take the live queries of a running service, recent objects of this dispatcher (give it "
-    "for each), and the plan in force as --base, so that `apply` takes the new one.",
+    help="Address of a dispatcher of a running service, which supplies its recent objects (give "
+    "the option for each dispatcher), the live queries, and the plan in force as --base, so that "
+    "`apply` accepts the new plan.",
 )
 @click.option(
     "--workers",
     type=click.IntRange(1, 1024),
     default=8,
     show_default="8, or as many as the running service or --base has",
-    help="Of the service that will use the plan.",
+    help="Number of workers of the service that will use the plan.",
 )
 @click.option(
     "--algorithm",
     type=click.Choice(ALGORITHMS),
     default="hybrid",
     show_default=True,
-    help="hybrid: Algorithm 1 of PS2Stream; hybrid+: space and text chosen by cost; the others "
-    "are baselines.",
+    help="Planning algorithm. hybrid: Algorithm 1 of PS2Stream; hybrid+: space and text chosen by "
+    "cost; the others are baselines.",
 )
 @click.option(
     "--load",
     type=click.Choice(["cells", "definition1"]),
     default="cells",
     show_default=True,
-    help="What a worker's load is: candidates summed over its cells, or Definition 1's product.",
+    help="Definition of a worker's load: candidates summed over its cells, or the product of "
+    "Definition 1.",
 )
-@click.option("--delta", type=Finite(0, 1), default=0.5, show_default=True, help="Similarity.")
-@click.option("--eps", type=Finite(min=0), default=0.02, show_default=True, help="Minor gain.")
 @click.option(
-    "--sigma", type=Finite(min=1), default=1.2, show_default=True, help="Balance to reach."
+    "--delta",
+    type=Finite(0, 1),
+    default=0.5,
+    show_default=True,
+    help="Similarity of texts above which Algorithm 1 chooses space or text by cost.",
 )
-@click.option("--theta", type=click.IntRange(min=0), default=0, help="Most leaves; 0: 16 a worker.")
 @click.option(
-    "--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Of what is drawn."
+    "--eps",
+    type=Finite(min=0),
+    default=0.02,
+    show_default=True,
+    help="Drop in similarity below which Algorithm 1 stops dividing by space.",
+)
+@click.option(
+    "--sigma",
+    type=Finite(min=1),
+    default=1.2,
+    show_default=True,
+    help="Balance to reach: largest load over smallest.",
+)
+@click.option(
+    "--theta",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Largest number of leaves; 0: 16 per worker.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=1,
+    show_default=True,
+    help="Seed of what is drawn.",
 )
 @click.option(
     "--base",
     metavar="FILE",
-    help="The plan in force, as `ps2stream plan current` writes it: the new one can follow it "
-    "live. Grid and text analysis are the same; so is the number of workers unless it is given.",
+    help="File of the plan in force, as `ps2stream plan current` writes it; the new plan can "
+    "follow it while the service runs. The grid and the text analysis stay the same, and so does "
+    "the number of workers unless it is given.",
 )
-@click.option("--costs", metavar="FILE", help="c1 to c4, as `ps2stream calibrate` writes them.")
-@click.option("--stemmer", help="A Snowball language, as the service has it.")
-@click.option("--stop-words", help="An ISO 639-1 code, as the service has it.")
+@click.option(
+    "--costs", metavar="FILE", help="File of c1 to c4, as `ps2stream calibrate` writes it."
+)
+@click.option("--stemmer", help="Snowball language of the stemmer, as the service has it.")
+@click.option(
+    "--stop-words", help="ISO 639-1 code of the stop words' language, as the service has it."
+)
 @click.option(
     "--grid-bits",
     type=(click.IntRange(0, 14), click.IntRange(0, 14)),
     metavar="LON LAT",
-    help="2^LON columns, 2^LAT rows; default: that of the running service or of --base, else by "
-    "the queries' median box. A running service changes its grid by a restart only.",
+    help="Size of the grid: 2^LON columns and 2^LAT rows. A running service changes its grid only "
+    "by a restart.  [default: that of the running service or of --base, else by the queries' "
+    "median box]",
 )
 @click.option(
     "--engine",
     type=click.Choice(["spark", "numpy"]),
     default="spark",
     show_default=True,
-    help="numpy: one process, local files; the plan is the same.",
+    help="Engine that makes the plan; numpy runs in one process on local files and makes the same "
+    "plan.",
 )
 @click.option(
     "-o",
@@ -136,7 +170,7 @@ def file_names(
     metavar="FILE",
     default="plan.json",
     show_default=True,
-    help="The plan file to write.",
+    help="Plan file to write.",
 )
 @timeout_option
 @json_option
@@ -161,19 +195,20 @@ def plan(
     stop_words: str | None,
     **options: Any,
 ) -> None:
-    """Plan which worker serves which part of space and of the terms.
+    """Plan which worker serves which part of space and which terms.
 
-    From a sample of objects (text, lat, lon) and of queries (id, expression, region) in
-    Parquet, JSON lines or CSV; what `list --json` prints is a file of queries. Start the
-    service with the plan by `serve --plan FILE`.
+    The plan is made from a sample of objects (text, lat, lon) and of queries (id, expression,
+    region) in Parquet, JSON Lines or CSV; the output of `list --json` is a file of queries.
+    Start the
+    service with it: `serve --plan FILE`.
 
     \b
       ps2stream plan --objects posts.parquet --queries queries.jsonl --workers 8
       ps2stream serve --plan plan.json --workers 8
 
-    A column `op` tells inserts and deletes of the sample's period (with a column `time`)
-    from queries that stood before it (`live`, the default). Spark runs on this machine
-    unless spark-submit or its settings name a master.
+    A column `op` marks inserts and deletes in the period of the sample (with a column `time`),
+    as opposed to queries that were live before it (`live`, the default). Spark runs on this
+    machine unless spark-submit or its settings name a master.
 
     With --from-service the plan follows the one in force, on its grid:
 
@@ -195,7 +230,7 @@ def plan(
     fixed = {"--grid-bits": grid_bits, "--stemmer": stemmer, "--stop-words": stop_words}
     chosen = [name for name, value in fixed.items() if value is not None]
     if base is not None and chosen:
-        raise InvalidArgument([Violation(chosen[0], "is that of --base; give one of them")])
+        raise InvalidArgument([Violation(chosen[0], "is fixed by --base; give one of them")])
     former = load_plan(base) if base is not None else None
     if former is None and from_service and not chosen:
         former = running_plan(output, from_service[0])
@@ -241,17 +276,25 @@ def plan(
 
 @plan.command()
 @click.argument("file")
-@click.option("--png", metavar="FILE", help="Draw the plan as a map.")
+@click.option("--png", metavar="FILE", help="File that a map of the plan is drawn to.")
 @click.option(
-    "--objects", metavar="FILE", multiple=True, callback=file_names, help="Drawn as density."
+    "--objects",
+    metavar="FILE",
+    multiple=True,
+    callback=file_names,
+    help="File of objects whose density is drawn; may be given repeatedly.",
 )
 @click.option(
-    "--queries", metavar="FILE", multiple=True, callback=file_names, help="Drawn as density."
+    "--queries",
+    metavar="FILE",
+    multiple=True,
+    callback=file_names,
+    help="File of queries whose density is drawn; may be given repeatedly.",
 )
 @click.option(
     "--outlines",
     metavar="FILE",
-    help=f"GeoJSON drawn behind the map.  [default: {LAND} of PS2STREAM_DATA, if there]",
+    help=f"GeoJSON file drawn behind the map.  [default: {LAND} of PS2STREAM_DATA, if there]",
 )
 @json_option
 @pass_output
@@ -264,7 +307,7 @@ def show(
     queries: tuple[str, ...],
     outlines: str | None,
 ) -> None:
-    """Print leaves, parts, loads and balance of the plan FILE; draw it with --png."""
+    """Print the leaves, parts, loads and balance of the plan FILE; --png draws it."""
     from ps2stream.planner.show import show as shown
 
     land = shared_file(LAND)
@@ -280,15 +323,15 @@ def show(
     metavar="FILE",
     default="plan.json",
     show_default=True,
-    help="The plan file to write.",
+    help="Plan file to write.",
 )
 @server_option
 @json_option
 @pass_output
 def current(output: Output, /, path: str, server: str) -> None:
-    """Write the plan that the running service works by to a file.
+    """Write the plan that the running service uses to a file.
 
-    `ps2stream plan --base FILE` makes one that can follow it.
+    `ps2stream plan --base FILE` makes a plan that can follow it.
     """
     import json
 
@@ -336,7 +379,7 @@ def _format_plan(path: str, plan: RoutingPlan, collected: Mapping[str, int]) -> 
         "loads": f"{', '.join(loads)} {unit} of work for the sample",
         "balance": f"slowest over fastest {ratio(found['balance'])}, over the lower bound "
         f"{ratio(found['slowest_over_bound'])}",
-        "follows": f"plan version {plan.base_version}: `ps2stream apply {path}` moves the service",
+        "follows": f"plan version {plan.base_version}: `ps2stream apply {path}` changes to it",
         "written to": path,
     }
     if not plan.base_version:

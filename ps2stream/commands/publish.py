@@ -27,16 +27,16 @@ from ps2stream.posts.post import paced
     "--format",
     "format",
     type=click.Choice(["jsonl", "csv", "parquet"]),
-    help="Of FILE; by default its suffix tells, and - is jsonl.",
+    help="Format of FILE.  [default: by its suffix; jsonl for -]",
 )
-@click.option("--rate", type=Finite(min=0, min_open=True), help="Objects a second.")
-@click.option("--limit", type=click.IntRange(min=1), help="Stop after this many objects.")
+@click.option("--rate", type=Finite(min=0, min_open=True), help="Objects published per second.")
+@click.option("--limit", type=click.IntRange(min=1), help="Number of objects after which to stop.")
 @click.option(
     "--batch",
     type=click.IntRange(1, 10_000),
     default=1000,
     show_default=True,
-    help="Objects a request; 1 sends each line of a live pipe at once.",
+    help="Objects per request; 1 sends each line of a live pipe at once.",
 )
 @server_option
 @json_option
@@ -51,16 +51,17 @@ def publish(
     batch: int,
     server: str,
 ) -> None:
-    """Publish the posts of FILE: JSON lines, CSV or Parquet; - is standard input.
+    """Publish the posts of FILE: JSON Lines, CSV or Parquet; - reads standard input.
 
-    A post has lat, lon and text, and perhaps id and time (Unix milliseconds or ISO 8601);
-    latitude, longitude, lng, ts and timestamp are understood too. A bad value ends the
-    command with its file, line and column; what was published before it stays published.
+    A post has lat, lon and text, and optionally id and time (Unix milliseconds or ISO 8601);
+    latitude, longitude, lng, ts and timestamp are understood too. A bad value ends the command
+    with an error that names its file, line and column; what was published before stays
+    published.
 
-    Ids are yours, and need not be unique: the service itself names a post by partition and
-    offset. A post without one gets an id that no other run makes, such as 6f1c2a90-17: the
-    run, and the number of the post in it, from 0. To publish a file again after an error,
-    and know the repeats by their ids, give ids.
+    Ids are your own and need not be unique: the service itself identifies a post by partition
+    and offset. A post without an id gets one that no other run makes, such as 6f1c2a90-17: the
+    run, and the number of the post in it, from 0. If you want to publish a file again after an
+    error and recognise the repeats by their ids, give ids.
 
     \b
       ps2stream publish posts.parquet --rate 5000

@@ -38,8 +38,14 @@ _OPERATOR = re.compile(r"[()]|(?<=\s)(AND|OR)(?=\s)")
 @click.argument("id", required=False)
 @click.argument("expression", required=False)
 @region_options
-@click.option("--session", default="default", show_default=True, help="Who gets the matches.")
-@click.option("--file", metavar="FILE", help="Insert every line of a JSON lines file; - for stdin.")
+@click.option(
+    "--session", default="default", show_default=True, help="Session that receives the matches."
+)
+@click.option(
+    "--file",
+    metavar="FILE",
+    help="JSON Lines file of queries to insert, one per line; - reads standard input.",
+)
 @server_option
 @json_option
 @pass_output
@@ -57,9 +63,9 @@ def insert(
 ) -> None:
     """Insert the query ID, or every query of a file.
 
-    EXPRESSION is keywords with AND, OR and parentheses; words side by side mean AND. The
-    area is one of --rect, --circle and --polygon; without one it is the whole world, without
-    an expression any text in the area matches.
+    EXPRESSION consists of keywords with AND, OR and parentheses; words side by side mean AND.
+    The area is one of --rect, --circle and --polygon. Without an area the query covers the
+    whole world; without an expression any text in the area matches.
 
     \b
       ps2stream insert thames 'flood AND (river OR creek)' --circle -0.12,51.5,30
@@ -68,17 +74,21 @@ def insert(
 
     A line of the file is {"id": ..., "expression": ..., "region": ..., "session": ...} with
     a region of {"rect": [lon_min, lat_min, lon_max, lat_max]}, {"circle": [lon, lat, km]} or
-    GeoJSON; what `list --json` prints can be inserted again. Good lines are inserted, refused
-    ones reported (exit code 1). Repeating an insert is
-    harmless; another query under a taken id is refused.
+    GeoJSON; the output of `list --json` can be inserted again. Valid lines are inserted, refused
+    ones are reported (exit code 1). Repeating an insert is harmless; another query under an id
+    that is taken is refused.
 
-    The answer for a single query shows what the service understood: the expression in canonical
-    form, the size of the area and the city that is nearest to its centre. Coordinates that look as
-    if longitude and latitude were swapped give a warning; the query is inserted all the same.
+    The answer for a single query shows how the service interpreted it: the expression in
+    canonical form, the size of the area, and the city nearest to its centre. Coordinates that
+    look as if longitude and latitude were swapped cause a warning; the query is inserted all the
+    same.
     """
     if file is not None:
         if any(value is not None for value in (id, rect, circle, polygon)):
-            raise _insert_error("--file", "takes ids, expressions and regions from the file alone")
+            raise _insert_error(
+                "--file",
+                "cannot be combined with an ID, an EXPRESSION or an area; put them into the file",
+            )
         _insert_file(output, file, session, server)
         return
     if id is None:
@@ -86,7 +96,7 @@ def insert(
     region = parse_region(rect, circle, polygon)
     if expression is None and (region is None or _OPERATOR.search(id)):
         quoted = shlex.quote(printable(id))
-        raise _insert_error("id", f"is missing; a name comes first: ps2stream insert NAME {quoted}")
+        raise _insert_error("id", f"is missing; put an id first: ps2stream insert ID {quoted}")
     with output.connect(server) as client:
         inserted = client.insert(id, expression or "", region, session=session)
     body = {
@@ -131,7 +141,10 @@ def _insert_file(output: Output, file: str, session: str, server: str) -> None:
             done += len(batch) - len(refused)
             bad += [f"{places[r.row]}: {r.error}" for r in refused]
             places.clear()
-    output.emit({"inserted": done, "refused": bad}, f"inserted {done:,} queries")
+    output.emit(
+        {"inserted": done, "refused": bad},
+        f"inserted {done:,} {'query' if done == 1 else 'queries'}",
+    )
     for line in bad:
         output.print_line(printable(line))
     if broken:
@@ -159,7 +172,7 @@ def _parse_record(where: str, record: dict[str, Any]) -> Query:
 def delete(output: Output, /, ids: tuple[str, ...], server: str) -> None:
     """Delete queries. Objects published from then on no longer match them.
 
-    Goes through all IDs; exit code 3 if one of them was not live.
+    All IDs are processed; exit code 3 if one of them was not live.
     """
     missing: NotFound | None = None
     with output.connect(server) as client:
@@ -175,13 +188,13 @@ def delete(output: Output, /, ids: tuple[str, ...], server: str) -> None:
 
 
 @click.command("list")
-@click.option("--session", help="Only the queries of this session.")
-@click.option("--limit", type=click.IntRange(min=1), help="At most this many.")
+@click.option("--session", help="Session whose queries are listed.  [default: all]")
+@click.option("--limit", type=click.IntRange(min=1), help="Largest number of queries to list.")
 @server_option
 @json_option
 @pass_output
 def list_queries(output: Output, /, session: str | None, limit: int | None, server: str) -> None:
-    """List live queries in the order of their insertion."""
+    """List live queries in the order in which they were inserted."""
     with output.connect(server) as client:
         for query in islice(client.list(session), limit):
             body: dict[str, Any] = {

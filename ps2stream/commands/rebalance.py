@@ -21,40 +21,40 @@ POLL_S = 0.2
 
 
 @click.command()
-@click.option("--dry-run", is_flag=True, help="Only say what would move.")
+@click.option("--dry-run", is_flag=True, help="Print what would migrate, and change nothing.")
 @click.option(
     "--algorithm",
     type=click.Choice(ALGORITHMS),
     default="gr+",
     show_default=True,
-    help="Which parts go: gr, the paper's greedy choice; gr+, near the optimum where gr is not; "
-    "dp, the optimum; si, the largest; ra, random ones.",
+    help="Algorithm that selects the parts: gr, the paper's greedy choice; gr+, near the optimum "
+    "where gr is not; dp, the optimum; si, the largest; ra, random ones.",
 )
-@click.option("--wait", is_flag=True, help="Return when the move has ended.")
+@click.option("--wait", is_flag=True, help="Return when the migration has ended.")
 @server_option
 @json_option
 @pass_output
 def rebalance(
     output: Output, /, server: str, dry_run: bool, algorithm: str, wait: bool
 ) -> None:  # fmt: skip
-    """Move parts of cells from the most loaded workers to the least loaded.
+    """Migrate parts of cells from the most loaded workers to the least loaded.
 
-    By the loads of the last periods; `status --load` shows them. As few bytes as possible
-    move, while objects keep flowing; no match is lost or doubled. Prints the moves, their
-    bytes and the balance that they are to bring.
+    The loads are those of the last periods, which `status --load` shows. As few bytes as
+    possible migrate, while objects keep flowing; no match is lost or duplicated. Prints the
+    migrations, their bytes and the balance that they are expected to bring.
 
     \b
       ps2stream rebalance --dry-run
       ps2stream rebalance --wait
 
-    Exit code 7: not possible now, while another move is under way or until a whole period
-    has passed; 1: --wait, and the move was given up.
+    Exit code 7: not possible now, because another plan change is in progress or because no
+    whole period has passed yet. Exit code 1, with --wait: the migration was aborted.
     """
     with output.connect(server) as client:
         answer = client.rebalance(algorithm, dry_run=dry_run)
         output.emit({"event": "moves", **answer}, format_moves(answer))
         if version := answer["plan_version"]:
-            output.print_line(f"the move to plan version {version} has begun")
+            output.print_line(f"the migration to plan version {version} has begun")
             if wait:
                 _wait_for_end(client, version)
                 output.emit({"event": "done", "plan_version": version}, "done")
@@ -66,4 +66,4 @@ def _wait_for_end(client: Client, version: int) -> None:
     while (found := client.load())["moving_to"] == version:
         time.sleep(POLL_S)
     if found["plan_version"] < version:
-        raise Ps2StreamError(f"the move to plan version {version} was given up")
+        raise Ps2StreamError(f"the migration to plan version {version} was aborted")

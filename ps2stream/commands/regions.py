@@ -22,12 +22,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 def region_options(command: F) -> F:
     """Adds the three options, of which one may be given."""
     for name, metavar, text in (
-        ("--polygon", "FILE", "A GeoJSON file with a Polygon or MultiPolygon."),
-        ("--circle", "LON,LAT,KM", "A centre in degrees and a radius in kilometres."),
+        ("--polygon", "FILE", "GeoJSON file with a Polygon or MultiPolygon."),
+        ("--circle", "LON,LAT,KM", "Centre in degrees and radius in kilometres."),
         (
             "--rect",
             "LON_MIN,LAT_MIN,LON_MAX,LAT_MAX",
-            "A rectangle in degrees; LON_MIN > LON_MAX crosses the antimeridian.",
+            "Rectangle in degrees; with LON_MIN > LON_MAX it crosses the antimeridian.",
         ),
     ):
         command = click.option(name, metavar=metavar, help=text)(command)
@@ -42,7 +42,7 @@ def parse_region(rect: str | None, circle: str | None, polygon: str | None) -> R
         if value is not None
     ]
     if len(given) > 1:
-        raise _option_error("region", f"{' and '.join(given)} exclude each other")
+        raise _option_error("region", f"{' and '.join(given)} cannot be combined; give one of them")
     if rect is not None:
         return Rect(*_parse_numbers("--rect", rect, 4))
     if circle is not None:
@@ -93,7 +93,7 @@ def read_polygon(path: Path) -> Region:
         features = value.get("features")
         if not isinstance(features, list) or len(features) != 1:
             raise _option_error(
-                "--polygon", f"{path}: expected a collection of exactly one feature"
+                "--polygon", f"{path}: expected a FeatureCollection with exactly one feature"
             )
         value = features[0]
     if isinstance(value, dict) and value.get("type") == "Feature":
@@ -109,7 +109,7 @@ def _parse_numbers(option: str, text: str, count: int) -> list[float]:
     except ValueError:
         numbers = []
     if len(numbers) != count:
-        raise _option_error(option, f"expected {count} numbers with commas between, got {text!r}")
+        raise _option_error(option, f"expected {count} numbers separated by commas, got {text!r}")
     return numbers
 
 

@@ -69,8 +69,8 @@ class StartProgress:
         seconds, self._begun = now - self._begun, now
         ended, self._stage = self._stage, stage
         if ended and self._as_json:
-            told = {"stage": ended, "seconds": round(seconds, 2)}
-            logging.getLogger("ps2stream.cluster").info("start: a stage ended", extra=told)
+            extra = {"stage": ended, "seconds": round(seconds, 2)}
+            logging.getLogger("ps2stream.cluster").info("start: a stage ended", extra=extra)
         elif ended:
             self._console.print(f"  {seconds:.1f} s", highlight=False)
         if stage and not self._as_json and self._console.quiet:
@@ -82,12 +82,13 @@ class StartProgress:
 @click.command()
 @settings_options()
 @click.option("--config", "file", type=click.Path(path_type=Path), metavar="FILE",
-              envvar="PS2STREAM_CONFIG", show_envvar=True, help="Settings in TOML.")  # fmt: skip
+              envvar="PS2STREAM_CONFIG", show_envvar=True,
+              help="TOML file of settings.")  # fmt: skip
 @click.option(
     "--accept-loss",
     is_flag=True,
-    help="Go on without what the data directory lacks, as after the loss of a log; "
-    "sessions are told a gap. For one start, after the service refused and named it.",
+    help="Start without what the data directory lacks, as after the loss of a log; sessions "
+    "receive a gap. For one start, after the service refused to start and named the loss.",
 )
 @click.option("--verbose", is_flag=True, help="Log at level debug.")
 @json_option
@@ -97,9 +98,9 @@ def serve(
 ) -> None:
     """Run the service on this machine until interrupted.
 
-    Settings come from, in rising order: defaults, a TOML file (--config), the environment
-    (PS2STREAM_PORT=7100), the options below. Queries are kept in the data directory and
-    match again after a restart.
+    Settings come from these sources, each of which overrides those before it: defaults, a TOML
+    file (--config), the environment (PS2STREAM_PORT=7100), the options below. Queries are kept
+    in the data directory and match again after a restart.
     """
     settings = config.load(flags, config=file)
     as_json = output.json or settings.log_format == "json"

@@ -31,31 +31,37 @@ OTHER_COUNTERS = {
 
 
 @click.command()
-@click.option("--load", is_flag=True, help="What the workers have to do, and where most of it is.")
-@click.option("--verbose", is_flag=True, help="Every counter of the dispatcher, with its meaning.")
+@click.option(
+    "--load", is_flag=True, help="Show the load of the workers, and the parts with most of it."
+)
+@click.option(
+    "--verbose", is_flag=True, help="Show every counter of the dispatcher, with its meaning."
+)
 @server_option
 @json_option
 @pass_output
 def status(output: Output, /, server: str, load: bool, verbose: bool) -> None:
-    """Show whether the running service is healthy, and why not.
+    """Show whether the running service is healthy, and if not, why.
 
     Shows rates, the lag of sessions, the disk, and every actor with its age, the number of times
     it was replaced, CPU and memory. The numbers are at most a few seconds old; the service's own
-    process collects them. With --verbose: the counters of the dispatcher that answers, each with
-    its unit and meaning; --json always has them.
+    process collects them. --verbose adds the counters of the dispatcher that answers, each with
+    its unit and meaning; --json always includes them.
 
-    With --load: the work of each worker in a period (load_period_s), by counts that are
-    smoothed over periods and the costs of `ps2stream calibrate`; the balance, the most loaded
-    worker's work over the least loaded one's; and the parts of cells with the most work.
+    --load shows the load of each worker in a period (load_period_s), computed from counts that
+    are smoothed over periods and the costs of `ps2stream calibrate`; the balance, which is the
+    load of the most loaded worker over that of the least loaded one; and the parts of cells with
+    the most load.
 
-    While two plans coexist, it says since when, and which queries are still the old one's.
+    While two plans coexist, the output says since when, and how many queries still belong to the
+    old one.
 
     Exit code 5 when nothing answers.
     """
     if load:
         with output.connect(server) as client:
-            told = client.load()
-        output.emit(told, format_loads(told))
+            answer = client.load()
+        output.emit(answer, format_loads(answer))
         return
     with output.connect(server) as client:
         found = client.status()

@@ -41,11 +41,11 @@ class Holder(Protocol):
 
 @click.group()
 def token() -> None:
-    """Create, list and revoke the tokens that clients show to a service.
+    """Create, list and revoke the tokens that clients present to a service.
 
-    Asks the service at --server, with a token of scope admin; or, with --data-dir or
-    --database-url, changes what a service that does not run keeps, as for the first token
-    of all. `keep` takes one that was made elsewhere.
+    The commands ask the service at --server, with a token of scope admin. With --data-dir or
+    --database-url they change what a service that is not running keeps, as for the very first
+    token. `keep` adds a token that was made elsewhere.
     """
 
 
@@ -57,12 +57,12 @@ def _place_options(command: F) -> F:
         ),
         click.option(
             "--database-url", metavar="URL",
-            help="PostgreSQL of a service that does not run, instead of --server; the password "
-            "is better left to PGPASSWORD or ~/.pgpass.",
+            help="PostgreSQL database of a service that is not running, instead of --server; the "
+            "password is better left to PGPASSWORD or ~/.pgpass.",
         ),
         click.option(
             "--data-dir", type=click.Path(path_type=Path, file_okay=False), metavar="PATH",
-            help="Data directory of a service that does not run, instead of --server.",
+            help="Data directory of a service that is not running, instead of --server.",
         ),
     ):  # fmt: skip
         command = option(command)
@@ -82,38 +82,42 @@ def _parse_expiry(ctx: click.Context, param: click.Parameter, value: str | None)
         raise click.BadParameter(f"expected 90d, 12h, 30m or a date, got {value!r}") from None
     found = round((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
     if found <= now:
-        raise click.BadParameter(f"{value} has passed")
+        raise click.BadParameter(f"{value} is in the past")
     return found
 
 
 def _check_tenant(ctx: click.Context, param: click.Parameter, value: str) -> str:
     if value and not TENANT.fullmatch(value):
-        raise click.BadParameter(f"{value!r} is not of letters, digits, '.', '_' and '-', 1 to 64")
+        raise click.BadParameter(
+            f"expected 1 to 64 letters, digits, '.', '_' and '-', got {value!r}"
+        )
     return value
 
 
 def _parse_scopes(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, ...]:
     found = tuple(dict.fromkeys(part.strip() for part in value.split(",")))
     if unknown := set(found) - set(Scope):
-        raise click.BadParameter(f"there is no scope {min(unknown)!r}")
+        raise click.BadParameter(f"expected {', '.join(Scope)}, got {min(unknown)!r}")
     return found
 
 
 @token.command()
 @click.option("--tenant", default="", callback=_check_tenant, metavar="NAME",
-              help="Whose queries and sessions.  [default: the unnamed tenant]")  # fmt: skip
+              help="Tenant whose queries and sessions the token gives access to.  "
+              "[default: the unnamed tenant]")  # fmt: skip
 @click.option("--scope", "scopes", default="publish,subscribe", callback=_parse_scopes,
               show_default=True, metavar="LIST",
-              help="Of publish, subscribe and admin, with commas between.")  # fmt: skip
+              help="Comma-separated scopes of publish, subscribe and admin.")  # fmt: skip
 @click.option("--expires", callback=_parse_expiry, metavar="TIME",
-              help="90d, 12h, 30m, or a date (UTC).  [default: never]")  # fmt: skip
+              help="Time of expiry: 90d, 12h or 30m from now, or a date (UTC).  "
+              "[default: never]")  # fmt: skip
 @_place_options
 @json_option
 @pass_output
 def create(
     output: Output, /, tenant: str, scopes: tuple[str, ...], expires: int, **where: Any
 ) -> None:  # fmt: skip
-    """Make a token and print it. It is shown this once; only a hash of it is kept."""
+    """Create a token and print it. It is shown only this once; only a hash of it is kept."""
     with _open_holder(output, **where) as holder:
         made, secret = holder.create_token(tenant, scopes, expires)
     output.emit({**_token_to_json(made), "token": secret}, secret)
@@ -122,22 +126,24 @@ def create(
 @token.command()
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--tenant", default="", callback=_check_tenant, metavar="NAME",
-              help="Whose queries and sessions.  [default: the unnamed tenant]")  # fmt: skip
+              help="Tenant whose queries and sessions the token gives access to.  "
+              "[default: the unnamed tenant]")  # fmt: skip
 @click.option("--scope", "scopes", required=True, callback=_parse_scopes, metavar="LIST",
-              help="Of publish, subscribe and admin, with commas between.")  # fmt: skip
+              help="Comma-separated scopes of publish, subscribe and admin.")  # fmt: skip
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE",
-              envvar="PS2STREAM_CONFIG", show_envvar=True, help="Settings in TOML.")  # fmt: skip
+              envvar="PS2STREAM_CONFIG", show_envvar=True,
+              help="TOML file of the service's settings.")  # fmt: skip
 @json_option
 @pass_output
 def keep(
     output: Output, /, file: Path, tenant: str, scopes: tuple[str, ...], config: Path | None
 ) -> None:
-    """Let a service know a token that was made elsewhere, from its next start on.
+    """Add a token that was made elsewhere; the service knows it from its next start on.
 
-    FILE holds it: `ps2s_`, 16 hexadecimal digits, `_` and 64 more, all drawn at random. It comes
-    from where secrets are kept, and is printed nowhere. A token of the same first digits is
-    replaced; repeating it is harmless. Where to keep it is a setting of `serve`: of --config, or
-    of the environment (PS2STREAM_DATABASE_URL).
+    FILE contains the token: `ps2s_`, 16 hexadecimal digits, `_` and 64 more, all drawn at
+    random. It comes from where secrets are kept, and is never printed. A token with the same
+    first digits is replaced; repeating the command is harmless. The settings of `serve`, in
+    --config or the environment (PS2STREAM_DATABASE_URL), say where the token is kept.
     """
     from ps2stream.cluster.running import place_of
     from ps2stream.config import load
@@ -154,7 +160,7 @@ def keep(
     with place_of(load(config=config)).open_tokens() as store:
         held = [each for each in store.tokens() if each.id != given.id]
         store.keep_tokens([*held, given])
-    output.emit(_token_to_json(_token_info(given)), f"keeps {given.id}")
+    output.emit(_token_to_json(_token_info(given)), f"kept {given.id}")
 
 
 @token.command("list")
@@ -179,7 +185,7 @@ def list_tokens(output: Output, /, **where: Any) -> None:
 @json_option
 @pass_output
 def revoke(output: Output, /, id: str, **where: Any) -> None:
-    """Make the token of this ID invalid, within seconds also for streams that are open."""
+    """Revoke the token ID. Streams that it opened end within seconds."""
     with _open_holder(output, **where) as holder:
         holder.revoke_token(id)
     output.emit({"revoked": id}, f"revoked {id}")

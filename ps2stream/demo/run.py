@@ -97,7 +97,7 @@ class Demo:
             receiver = self._start_thread(self._receive_matches, client)
             self.phase = f"inserting {self.options.queries:,} queries"
             self._insert_queries(client, seeds, self.options.queries)
-            self.phase = "warming up: what was not compiled before is compiled now"
+            self.phase = "warming up: compiling what was not compiled before"
             self._warm_up(client, posts)
             self.phase = "streaming"
             churner = self._start_thread(self._churn_queries, client, seeds)
@@ -131,7 +131,7 @@ class Demo:
                 empty = False
                 yield part
             if empty:
-                raise FailedPrecondition(f"{path} holds no posts")
+                raise FailedPrecondition(f"{path} contains no posts")
 
     def _draw_seeds(self, posts: Iterator[Any]) -> tuple[list[Seed], Iterator[Any]]:
         """Returns the seeds that queries are made from, and the stream with their posts put back at
@@ -142,7 +142,7 @@ class Demo:
             head.append(next(posts))
             seeds += seeds_of(head[-1], self._analyzer)
         if not seeds:
-            raise FailedPrecondition(f"the posts of {self.options.input} hold no words")
+            raise FailedPrecondition(f"the posts of {self.options.input} contain no words")
         return distinctive(seeds), chain(head, posts)
 
     def _warm_up(self, client: Client, posts: Iterator[Any]) -> None:
@@ -241,7 +241,7 @@ class Demo:
         if self._failure is not None:
             raise self._failure
         if time.monotonic() > deadline:
-            raise Unavailable("the service has not matched what was published in time")
+            raise Unavailable("the service did not match the published objects in time")
 
     def _start_thread(self, work: Callable[..., None], *args: Any) -> threading.Thread:
         def guarded() -> None:

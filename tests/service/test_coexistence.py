@@ -118,7 +118,7 @@ def test_the_commands(service: Service, client: Client, tmp_path: Path) -> None:
         assert found["apart_ms"] > 0
     for command in (["migrations"], ["plan", "current", "-o", str(tmp_path / "now")]):
         shown = run(service, *command).output
-        assert "of 40 queries 10 (25.0%) are the old plan's" in shown
+        assert "of 40 queries 10 (25.0%) belong to the old plan" in shown
     for given in ([], ["--coexist"]):
         late = run(service, "apply", third, *given)
         assert late.exit_code == 7
@@ -164,7 +164,7 @@ def test_a_better_plan_is_found_and_takes_over_bit_by_bit(
         assert kept["reason"] is None
         assert client.moves().following_version == 0
         shown = run(service, *words[:-1], "--dry-run").output
-        assert "decision  plan anew: the whole load falls" in shown
+        assert "decision  change the plan: the total load falls" in shown
         decided, begun = lines(run(service, *words))
         assert decided["reason"] == "load"
         assert (begun["event"], begun["plan_version"]) == ("coexists", 2)

@@ -283,6 +283,6 @@ def test_rebalance_says_what_is_split(dear: dict[str, Any]) -> None:
         shown = CliRunner().invoke(main, args).output
         [row] = [line.split() for line in shown.splitlines() if line.strip().startswith("split ")]
         assert 2 <= int(row[row.index("terms") - 1]) <= len(MANY) - 2
-        assert "some of its terms go" in shown
+        assert "some of its terms migrate" in shown
         [move] = client.rebalance(dry_run=True)["moves"]
         assert (move["kind"], set(move["terms"]) < set(MANY)) == ("split", True)

@@ -186,4 +186,4 @@ def test_base_settles_grid_and_analysis(service: Service, tmp_path: Path) -> Non
     for option in (["--grid-bits", "4", "4"], ["--stemmer", "english"], ["--stop-words", "en"]):
         got = CliRunner().invoke(main, ["plan", "--base", now, "--objects", now, *option])
         assert got.exit_code == 2
-        assert "is that of --base" in got.output
+        assert "is fixed by --base" in got.output

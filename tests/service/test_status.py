@@ -85,7 +85,7 @@ def test_an_unhealthy_service_says_why(
 
 
 def test_migrations_of_a_service_that_made_none(target: str) -> None:
-    assert run(target, "migrations") == "no move has ended yet\n"
+    assert run(target, "migrations") == "no plan change has ended yet\n"
     assert run(target, "migrations", "--json") == ""
 
 

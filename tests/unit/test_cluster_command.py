@@ -45,8 +45,8 @@ def _nothing_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (["join", "somewhere"], 2, "expected HOST:PORT, got 'somewhere'"),
         (["join", HEAD, "--roles", "wroker"], 2, "'wroker' is no role"),
-        (["join", HEAD, "--ray-ports", "1-2"], 2, "--ray-ports: '1-2' is not LOW-HIGH"),
-        (["join", HEAD, "--ray-ports", "70000-71000"], 2, "is not LOW-HIGH within 1 to 65535"),
+        (["join", HEAD, "--ray-ports", "1-2"], 2, "--ray-ports: expected LOW-HIGH"),
+        (["join", HEAD, "--ray-ports", "70000-71000"], 2, "expected LOW-HIGH from 1 to 65535"),
         (["join", HEAD], 7, "there is none: set RAY_AUTH_TOKEN_PATH"),
         (["join", HEAD, "--serve"], 2, "ray_address: needs database_url"),
         (["start"], 2, "ray_address: needs database_url"),
