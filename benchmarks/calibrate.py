@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ps2stream.benchmarks.engine import BATCH, Batches, Tagged, query_rows, tags_of
+from ps2stream.benchmarks.engine import BATCH, PostBatches, TaggedRows, query_rows, tags_of
 from ps2stream.benchmarks.workload import Workload, make
 from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
 from ps2stream.planner.calibrate import fit
@@ -56,7 +56,7 @@ def _measure_mix(
     rows = query_rows(load, analyzer, Frequencies.of(load.counts, analyzer), 0, queries)
     tags = tags_of(rows, load.grid)
     objects = analyzer.analyse(load.posts.text_off, load.posts.text)
-    batches = Batches(load.posts, *objects)
+    batches = PostBatches(load.posts, *objects)
     index = GI2(load.grid)
     found: list[dict[str, Any]] = []
 
@@ -87,14 +87,14 @@ def _measure_mix(
         timed(match, candidates=met, objects=OBJECTS)
     timed(delete, deletes=int(tags.off[-1] - tags.off[half]))
     kept = tags.off[half]
-    rest = Tagged(rows, tags.off[: half + 1], tags.cell[:kept], tags.term[:kept])
+    rest = TaggedRows(rows, tags.off[: half + 1], tags.cell[:kept], tags.term[:kept])
     met = _count_candidates(load, rest, *objects)
     for _ in range(RUNS):
         timed(match, candidates=met, objects=OBJECTS)
     return found
 
 
-def _count_candidates(load: Workload, tags: Tagged, off: I64, term: U64) -> int:
+def _count_candidates(load: Workload, tags: TaggedRows, off: I64, term: U64) -> int:
     """Counts the objects met with a posting of a term that they have, in their cell of a level."""
     tag, count = np.unique(
         _make_unit_keys(tags.cell.astype(np.uint64), tags.term), return_counts=True

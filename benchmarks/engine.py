@@ -19,13 +19,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ps2stream.benchmarks.workload import Posts, Workload, make
+from ps2stream.benchmarks.workload import PostColumns, Workload, make
 from ps2stream.cluster.private_folder import PrivateFolder
 from ps2stream.errors import InvalidArgument, Violation
 from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
 from ps2stream.language.expression import compile_column
 from ps2stream.protocol.frame import F64, I64, U32, U64, strings_to_column
-from ps2stream.protocol.rows import Kind, QueryRows, Shape
+from ps2stream.protocol.rows import QueryRows, RegionShape, UpdateKind
 from ps2stream.routing.tag_kernels import expand_tags, tag_sizes
 from ps2stream.space.grid import Grid
 from ps2stream.space.space_kernels import rect_boxes
@@ -41,7 +41,7 @@ _TUNED_ON = 100_000  # queries that --mo is tuned on
 _TUNED_WITH = 4096  # objects that --mo is tuned on
 
 
-class Tagged(NamedTuple):
+class TaggedRows(NamedTuple):
     """Query rows and their tags, as a dispatcher would send them to the only worker."""
 
     rows: QueryRows
@@ -72,7 +72,7 @@ def query_rows(
     nothing = np.zeros(n + 1, np.int64)
     handle = np.arange(first + 1, last + 1)
     return QueryRows(
-        kind=np.full(n, Kind.INSERT, np.uint8),
+        kind=np.full(n, UpdateKind.INSERT, np.uint8),
         lsn=handle,
         handle=handle,
         session=np.ones(n, np.int64),
@@ -86,7 +86,7 @@ def query_rows(
         prog=compiled.prog,
         box_off=box_off,
         box=boxes[:count].ravel(),
-        shape=np.full(n, Shape.RECT, np.uint8),
+        shape=np.full(n, RegionShape.RECT, np.uint8),
         geom_off=np.arange(n + 1) * 4,
         geom=part.rect.ravel(),
         source_off=nothing,
@@ -94,20 +94,20 @@ def query_rows(
     )
 
 
-def tags_of(rows: QueryRows, grid: Grid) -> Tagged:
+def tags_of(rows: QueryRows, grid: Grid) -> TaggedRows:
     """Returns all tags of the rows, as if one worker held everything."""
     cell_off, cell = grid.cover(rows.box_off, rows.box)
     off = np.zeros(len(rows) + 1, np.int64)
     tag_sizes(cell_off, rows.post, off)
     tag_cell, tag_term = np.empty(off[-1], np.uint32), np.empty(off[-1], np.uint64)
     expand_tags(cell_off, cell, rows.post, rows.term_off, rows.term, tag_cell, tag_term)
-    return Tagged(rows, off, tag_cell, tag_term)
+    return TaggedRows(rows, off, tag_cell, tag_term)
 
 
-class Batches:
+class PostBatches:
     """Analysed posts in batches of BATCH objects."""
 
-    def __init__(self, posts: Posts, term_off: I64, term: U64) -> None:
+    def __init__(self, posts: PostColumns, term_off: I64, term: U64) -> None:
         self._posts, self._off, self._term = posts, term_off, term
 
     def __len__(self) -> int:
@@ -120,13 +120,13 @@ class Batches:
         return lon, lat, off - off[0], self._term[off[0] : off[-1]]
 
 
-class Engine:
+class IndexEngine:
     """An index under the stream of a workload; LSNs are numbered as by the ledger."""
 
     def __init__(self, load: Workload, analyzer: Analyzer, objects: tuple[I64, U64]) -> None:
         self.load = load
         self.index = GI2(load.grid)
-        self.batches = Batches(load.posts, *objects)
+        self.batches = PostBatches(load.posts, *objects)
         frequencies = Frequencies.of(load.counts, analyzer)
         n = len(load.interests.every)
         self._rows = [
@@ -220,7 +220,7 @@ class Engine:
         return wrong
 
 
-def _analyse_posts(posts: Posts, analyzer: Analyzer) -> tuple[tuple[I64, U64], float]:
+def _analyse_posts(posts: PostColumns, analyzer: Analyzer) -> tuple[tuple[I64, U64], float]:
     """Returns term columns of the posts, and posts per second (the second of two runs)."""
     for _ in range(2):
         start = time.perf_counter()
@@ -235,7 +235,7 @@ def matches_per_object(load: Workload, analyzer: Analyzer, objects: tuple[I64, U
     rows = query_rows(load, analyzer, Frequencies.of(load.counts, analyzer), 0, n)
     index = GI2(load.grid)
     index.insert(*tags_of(rows, load.grid))
-    batches, count = Batches(load.posts, *objects), 0
+    batches, count = PostBatches(load.posts, *objects), 0
     used = min(_TUNED_WITH // BATCH, len(batches))
     for k in range(used):
         count += len(index.match(n, *batches[k]).row)
@@ -317,7 +317,7 @@ def run_engine(
     if mo is not None:
         load, tuning = tune_workload(load, mo, analyzer, objects)
     before = yardstick_rate(against, queries) if against else None
-    engine = Engine(load, analyzer, objects)
+    engine = IndexEngine(load, analyzer, objects)
     inserts = engine.fill()
     rounds = [engine.round() for _ in range(runs + 1)][1:]
     after = yardstick_rate(against, queries) if against else None

@@ -25,7 +25,7 @@ GRACE_S = 30.0
 
 
 @dataclasses.dataclass
-class Flood:
+class FloodOutcome:
     """The outcome of the batches of a flood.
 
     accepted: (partition, first offset, objects) of each accepted batch. refused: for each refused
@@ -71,15 +71,15 @@ def _run_flood(
     rate: float | None,
     seconds: float,
     calls: bool,
-) -> Flood:
+) -> FloodOutcome:
     """Offers the requests for `seconds`, at `rate` or as fast as they are answered."""
-    found = Flood(seconds, cpu=-time.process_time())
+    found = FloodOutcome(seconds, cpu=-time.process_time())
     channels = [
         grpc.insecure_channel(target, [("grpc.use_local_subchannel_pool", 1), ("n", i)])
         for i in range(min(streams, 8))
     ]
-    lines: list[_Line | _Caller] = [
-        _Caller(found, channel) if calls else _Line(found, channel, rate is None)
+    lines: list[_FloodStream | _FloodCaller] = [
+        _FloodCaller(found, channel) if calls else _FloodStream(found, channel, rate is None)
         for channel in itertools.islice(itertools.cycle(channels), streams)
     ]
     began = time.monotonic()
@@ -106,10 +106,10 @@ def _run_flood(
     return found
 
 
-class _Line:
+class _FloodStream:
     """A PublishStream. Offered requests wait here; gRPC takes them as far as the service allows."""
 
-    def __init__(self, found: Flood, channel: grpc.Channel, paced: bool) -> None:
+    def __init__(self, found: FloodOutcome, channel: grpc.Channel, paced: bool) -> None:
         self._found = found
         self._offered: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._room = threading.Semaphore(WINDOW)
@@ -161,10 +161,10 @@ class _Line:
             found.errors[error.code().name] += 1
 
 
-class _Caller:
+class _FloodCaller:
     """A client that makes Publish calls, up to CALLS at a time."""
 
-    def __init__(self, found: Flood, channel: grpc.Channel) -> None:
+    def __init__(self, found: FloodOutcome, channel: grpc.Channel) -> None:
         self._found = found
         self._room = threading.Semaphore(CALLS)
         self.sent = 0

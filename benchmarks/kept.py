@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ps2stream.cluster.private_folder import PrivateFolder
-from ps2stream.store.places import Place, place
+from ps2stream.store.places import StoragePlace, place
 
 
 @contextlib.contextmanager
-def open_fresh_place(directory: str | None, database_url: str | None) -> Iterator[Place]:
+def open_fresh_place(directory: str | None, database_url: str | None) -> Iterator[StoragePlace]:
     """Yields a new directory below `directory` (the system's for temporary files if None), or a
     new schema of the database."""
     if database_url is None:
@@ -24,6 +24,6 @@ def open_fresh_place(directory: str | None, database_url: str | None) -> Iterato
     try:
         yield found
     finally:
-        from ps2stream.store.postgres_session import Database
+        from ps2stream.store.postgres_session import PostgresDatabase
 
-        Database(database_url, schema).drop()
+        PostgresDatabase(database_url, schema).drop()

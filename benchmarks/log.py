@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from ps2stream.benchmarks.kept import open_fresh_place
-from ps2stream.store.places import Place
+from ps2stream.store.places import StoragePlace
 
 SHAPES = ((100, 1), (100, 4096), (256 << 10, 16))
 """Bytes per record, records per sync."""
@@ -32,7 +32,7 @@ def run_log(
     return {"shapes": shapes, "verified": {"wrong": wrong}}
 
 
-def _measure_shape(place: Place, size: int, group: int, seconds: float) -> dict[str, Any]:
+def _measure_shape(place: StoragePlace, size: int, group: int, seconds: float) -> dict[str, Any]:
     """Measures one shape; returns its rates."""
     record = random.Random(1).randbytes(size)
     took: list[float] = []

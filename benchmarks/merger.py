@@ -18,11 +18,11 @@ import numpy as np
 from ps2stream.cluster.private_folder import PrivateFolder
 from ps2stream.merger.machine import MergerMachine
 from ps2stream.protocol.frame import strings_to_column
-from ps2stream.protocol.messages.objects import MatchBatch, Payload
-from ps2stream.protocol.messages.sessions import Attach, Credit
+from ps2stream.protocol.messages.objects import BatchContent, MatchBatch
+from ps2stream.protocol.messages.sessions import StreamAttach, StreamCredit
 from ps2stream.protocol.messages.updates import MergerQueries
 from ps2stream.protocol.ports import Log
-from ps2stream.protocol.rows import Kind
+from ps2stream.protocol.rows import UpdateKind
 from ps2stream.store.segments import SegmentLog
 
 OBJECTS = 8_192
@@ -31,7 +31,7 @@ QUERIES = 100_000
 TEXT = 70  # bytes
 
 
-class _Nowhere:
+class _DiscardingLog:
     """A log that takes records and keeps none."""
 
     first = end = 0
@@ -73,11 +73,12 @@ def run(sessions: int, fields: int, batches: int, log: Log, seed: int = 1) -> di
     handles = np.arange(1, QUERIES + 1)
     machine.on(
         MergerQueries(
-            1, QUERIES, 0, 0, np.full(QUERIES, Kind.INSERT, np.uint8), handles, handles, owner,
+            1, QUERIES, 0, 0, np.full(QUERIES, UpdateKind.INSERT, np.uint8), handles,
+            handles, owner,
             *strings_to_column(f"query-{h}" for h in handles.tolist()),
         )
     )  # fmt: skip
-    attach = [Attach(s, 1, 0, fields, 1 << 40, 1 << 50, 0) for s in range(sessions)]
+    attach = [StreamAttach(s, 1, 0, fields, 1 << 40, 1 << 50, 0) for s in range(sessions)]
     machine.on_many(attach)
     took, synced, sizes, last = [], [], [], [0] * sessions
     for batch in range(batches):
@@ -94,7 +95,7 @@ def run(sessions: int, fields: int, batches: int, log: Log, seed: int = 1) -> di
         assert counts.sum() <= len(out) - 1
         numbers = np.bincount(frames[1].session, minlength=sessions).tolist()
         last = [a + b for a, b in zip(last, numbers, strict=True)]
-        machine.on_many([Credit(s, 1, 0, 0, 0, last[s]) for s in range(sessions)])
+        machine.on_many([StreamCredit(s, 1, 0, 0, 0, last[s]) for s in range(sessions)])
         machine.tick(1_000 * batch)
     return {
         "on_many_ms": round(1e3 * statistics.median(took[2:]), 3),
@@ -103,13 +104,15 @@ def run(sessions: int, fields: int, batches: int, log: Log, seed: int = 1) -> di
     }
 
 
-def _make_batch(rng: np.random.Generator, offset: int, owner: Any) -> tuple[Payload, MatchBatch]:
+def _make_batch(
+    rng: np.random.Generator, offset: int, owner: Any
+) -> tuple[BatchContent, MatchBatch]:
     """Returns a batch of objects and one worker's matches of it."""
     pair = rng.choice(OBJECTS * 64, PAIRS, replace=False)
     row = np.sort(pair // 64).astype(np.uint32)
     handle = (pair % 64 * 1_499 + row * 7 + 1) % QUERIES + 1
     text = rng.integers(97, 123, OBJECTS * TEXT).astype(np.uint8)
-    objects = Payload(
+    objects = BatchContent(
         0, offset, 0, QUERIES, 0, np.zeros(1, np.int64),
         *strings_to_column(f"object-{offset + i}" for i in range(OBJECTS)),
         np.arange(OBJECTS), rng.random(OBJECTS), rng.random(OBJECTS),
@@ -127,7 +130,7 @@ def main(batches: int = 42) -> dict[str, Any]:
                 log = SegmentLog.open(folder.path)
                 found[kind] = {
                     "segments": run(sessions, fields, batches, log),
-                    "nowhere": run(sessions, fields, batches, _Nowhere()),
+                    "nowhere": run(sessions, fields, batches, _DiscardingLog()),
                 }
                 log.close()
     return {"benchmark": "merger", "objects": OBJECTS, "pairs": PAIRS, **found}

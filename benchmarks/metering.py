@@ -16,9 +16,9 @@ from ps2stream.cluster.local import LocalRuntime
 from ps2stream.cluster.topology import Topology
 from ps2stream.cluster.warm import warm
 from ps2stream.language.analyzer import Analysis, Analyzer
-from ps2stream.observability.meter import Meter
+from ps2stream.observability.meter import StageMeter
 from ps2stream.protocol.frame import strings_to_column
-from ps2stream.protocol.messages.watch import Glimpse
+from ps2stream.protocol.messages.watch import WatchSample
 from ps2stream.protocol.rows import ObjectRows
 from ps2stream.routing.plan import built_in_plan
 from ps2stream.service.server import serve
@@ -30,7 +30,7 @@ BLOCK_S = 0.025
 TICK_S = 0.1
 
 
-class Unmetered(Meter):
+class NullMeter(StageMeter):
     """A meter that records nothing."""
 
     def add(self, stage: str, seconds: float, count: int = 1) -> None:
@@ -57,11 +57,11 @@ def run_metering(
     plan = built_in_plan(analysis, load.grid, 2, (posts.lon, posts.lat), load.counts)
     topology = Topology(plan)
     warm(topology)
-    meters = (Meter if watched else Unmetered, Meter)
+    meters = (StageMeter if watched else NullMeter, StageMeter)
     without, metered = (LocalRuntime(topology, MemoryStore(), meter=meter) for meter in meters)
     for runtime in (without, metered):
         _insert_queries(runtime, load)
-    glimpses: list[Glimpse] = []
+    glimpses: list[WatchSample] = []
     if watched:
         metered.edges[0].watch("", glimpses.append)
     off, term = analyzer.analyse(posts.text_off, posts.text)

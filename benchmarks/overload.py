@@ -23,12 +23,12 @@ import numpy as np
 import pyarrow as pa
 
 from ps2stream.benchmarks import memory, workload
-from ps2stream.benchmarks.flood import Flood, flood
-from ps2stream.benchmarks.publisher import LOAD_ROWS, SESSION, Job, Publisher
+from ps2stream.benchmarks.flood import FloodOutcome, flood
+from ps2stream.benchmarks.publisher import LOAD_ROWS, SESSION, BenchmarkPublisher, PublisherJob
 from ps2stream.benchmarks.subscriber import subscribe
-from ps2stream.benchmarks.taker import OPTIONS, Taker
+from ps2stream.benchmarks.taker import OPTIONS, EagerSubscriber
 from ps2stream.cluster.private_folder import PrivateFolder
-from ps2stream.cluster.running import Service
+from ps2stream.cluster.running import RunningService
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings, default_workers
 from ps2stream.language.analyzer import Analysis, Analyzer
@@ -73,7 +73,7 @@ def run_overload(
             analysis, load.grid, settings.workers, (load.posts.lon, load.posts.lat), load.counts
         )
         with start(settings, plan) as service:
-            run = _Run(service, load, batch, seconds, times, streams)
+            run = _OverloadRun(service, load, batch, seconds, times, streams)
             found = {level: run.level(level) for level in run.opened(levels)}
     wrong = sum(
         part[name]
@@ -90,8 +90,8 @@ def run_overload(
 
 
 @dataclasses.dataclass
-class _Run:
-    service: Service
+class _OverloadRun:
+    service: RunningService
     load: workload.Workload
     batch: int
     seconds: float
@@ -115,8 +115,8 @@ class _Run:
             with grpc.insecure_channel(target, options=OPTIONS) as channel:
                 self._stub = pubsub_pb2_grpc.PubSubStub(channel)
                 self._insert_queries(channel, target)
-                self._marks = Taker(target, "marks")
-                self._acks = Taker(target, "acks", 1)
+                self._marks = EagerSubscriber(target, "marks")
+                self._acks = EagerSubscriber(target, "acks", 1)
                 yield from levels
                 self._marks.close()
                 self._acks.close()
@@ -168,11 +168,11 @@ class _Run:
         self._marks.got.clear()
         again = self._marks.again
         self._acks.waits.clear()
-        deletes = _Deletes(self._stub, self.seconds)
+        deletes = _DeleteThread(self._stub, self.seconds)
         began = time.monotonic()
         self._pipe.send((requests, streams, rate, self.seconds, calls))
         deletes.start()
-        found: Flood = self._pipe.recv()
+        found: FloodOutcome = self._pipe.recv()
         deletes.join()
         self._wait_for_deliveries(len(found.accepted))
         got = Counter((t.partition, t.offset) for t in self._marks.got)
@@ -208,11 +208,11 @@ class _Run:
 
     def _insert_queries(self, channel: grpc.Channel, target: str) -> None:
         load = self.load
-        job = Job(
+        job = PublisherJob(
             target, load.posts, load.expressions(), load.interests.rect, load.interests.death,
             load.start, self.batch, "durable",
         )  # fmt: skip
-        publisher = Publisher(job, channel)
+        publisher = BenchmarkPublisher(job, channel)
         while publisher.next < job.start:
             publisher.insert(min(publisher.next + LOAD_ROWS, job.start))
         publisher.inserts.drain()
@@ -246,7 +246,7 @@ class _Run:
         return found
 
 
-class _Deletes(threading.Thread):
+class _DeleteThread(threading.Thread):
     """A thread that deletes queries by the clock. took: for each delete, the seconds from when it
     was meant to be sent to its answer."""
 
@@ -257,8 +257,8 @@ class _Deletes(threading.Thread):
         self._stub = stub
         self.took: list[float] = []
         self.refused = 0
-        first, count = _Deletes.number, max(int(seconds / DELETE_EVERY_S), 1)
-        _Deletes.number += count
+        first, count = _DeleteThread.number, max(int(seconds / DELETE_EVERY_S), 1)
+        _DeleteThread.number += count
         self._ids = [f"gone-{i}" for i in range(first, first + count)]
         queries = [query_pb2.Query(id=i, expression="zznever", session="gone") for i in self._ids]
         request = pubsub_pb2.InsertQueriesRequest(batch=query_pb2.QueryBatch(queries=queries))

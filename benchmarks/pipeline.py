@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 
 from ps2stream.benchmarks import workload
-from ps2stream.benchmarks.publisher import Interval, Job, publish
-from ps2stream.benchmarks.subscriber import Receipt, subscribe
+from ps2stream.benchmarks.publisher import PublisherJob, PublishInterval, publish
+from ps2stream.benchmarks.subscriber import DeliveryReceipt, subscribe
 from ps2stream.benchmarks.verified import verified
 from ps2stream.cluster.private_folder import PrivateFolder
-from ps2stream.cluster.running import Service
+from ps2stream.cluster.running import RunningService
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings, default_workers
 from ps2stream.language.analyzer import Analysis, Analyzer
@@ -77,7 +77,7 @@ def run_pipeline(
             analysis, load.grid, settings.workers, (load.posts.lon, load.posts.lat), load.counts
         )
         with start(settings, plan) as service:
-            found = _Run(service, load, batch, rate, seconds, seed, level).measure()
+            found = _PipelineRun(service, load, batch, rate, seconds, seed, level).measure()
     return {
         "benchmark": "pipeline",
         "settings": {
@@ -100,8 +100,8 @@ def run_pipeline(
 
 
 @dataclasses.dataclass
-class _Run:
-    service: Service
+class _PipelineRun:
+    service: RunningService
     load: workload.Workload
     batch: int
     rate: float | None
@@ -114,7 +114,7 @@ class _Run:
         publisher, publisher_end = context.Pipe()
         subscriber, subscriber_end = context.Pipe()
         target = self.service.targets[0]
-        job = Job(
+        job = PublisherJob(
             target, self.load.posts, self.load.expressions(), self.load.interests.rect,
             self.load.interests.death, self.load.start, self.batch, self.level,
         )  # fmt: skip
@@ -126,15 +126,15 @@ class _Run:
             process.start()
         try:
             subscriber.recv()
-            loaded: Interval = publisher.recv()
+            loaded: PublishInterval = publisher.recv()
             before = self._read_cpu()
             publisher.send((self.seconds, None, self.batch))
-            full: Interval = publisher.recv()
+            full: PublishInterval = publisher.recv()
             full_receipt = self._collect_receipt(subscriber, full)
             after = self._read_cpu()
             rate = full.tuples / full_receipt.span(full.began)
             publisher.send((self.seconds, self.rate or rate / 2, self.batch))
-            half: Interval = publisher.recv()
+            half: PublishInterval = publisher.recv()
             half_receipt = self._collect_receipt(subscriber, half)
             publisher.send(None)
             subscriber.send(None)
@@ -174,13 +174,13 @@ class _Run:
             ),
         }
 
-    def _collect_receipt(self, subscriber: Any, interval: Interval) -> Receipt:
+    def _collect_receipt(self, subscriber: Any, interval: PublishInterval) -> DeliveryReceipt:
         """Waits until every batch is complete, then returns what the subscriber received."""
         deadline = time.monotonic() + SETTLE_S
         while self.service.status()["dispatcher-0"]["in_flight"] and time.monotonic() < deadline:
             time.sleep(0.005)
         subscriber.send(interval.first_offset)
-        receipt: Receipt = subscriber.recv()
+        receipt: DeliveryReceipt = subscriber.recv()
         return receipt
 
     def _read_cpu(self) -> dict[str, float]:

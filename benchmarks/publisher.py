@@ -14,7 +14,7 @@ import grpc
 import numpy as np
 import pyarrow as pa
 
-from ps2stream.benchmarks.workload import Posts
+from ps2stream.benchmarks.workload import PostColumns
 from ps2stream.protocol.arrow_ipc import to_ipc
 from ps2stream.protocol.frame import F64, I64, column_to_strings
 from ps2stream.v1 import object_pb2, pubsub_pb2, pubsub_pb2_grpc, query_pb2
@@ -27,13 +27,13 @@ NEVER = np.iinfo(np.int64).max
 
 
 @dataclasses.dataclass(frozen=True)
-class Job:
+class PublisherJob:
     """The work of a publisher: posts over and over; the first `start` queries, then the later
     ones, of which query i is deleted once `death[i]` were inserted after the start. level: of
     publication, in lower case."""
 
     target: str
-    posts: Posts
+    posts: PostColumns
     expressions: list[str]
     rect: F64
     death: I64
@@ -43,7 +43,7 @@ class Job:
 
 
 @dataclasses.dataclass
-class Interval:
+class PublishInterval:
     """A phase of publishing. Times are in monotonic seconds; offsets and lsns are those of the
     accepted batches, in order; rows the first post of each; born and died the LSN of each query's
     insert and delete."""
@@ -82,7 +82,7 @@ class Interval:
         return found
 
 
-class _Stream:
+class _RequestStream:
     """A bidirectional stream with at most WINDOW requests that are not answered."""
 
     def __init__(self, call: Callable[[Iterator[Any]], Any], on: Callable[[Any], None]) -> None:
@@ -120,10 +120,10 @@ class _Stream:
                 self._rest.notify_all()
 
 
-class Publisher:
+class BenchmarkPublisher:
     """A client that publishes posts, and inserts and deletes queries, over three streams."""
 
-    def __init__(self, job: Job, channel: grpc.Channel) -> None:
+    def __init__(self, job: PublisherJob, channel: grpc.Channel) -> None:
         self.job = job
         stub = pubsub_pb2_grpc.PubSubStub(channel)
         self._inserting: queue.SimpleQueue[range] = queue.SimpleQueue()
@@ -132,9 +132,9 @@ class Publisher:
         self.born = np.zeros(n, np.int64)
         self.died = np.full(n, NEVER, np.int64)
         self.acks: list[tuple[int, int]] = []
-        self.inserts = _Stream(stub.InsertQueries, self._record_inserts)
-        self.deletes = _Stream(stub.DeleteQueries, self._record_deletes)
-        self.objects = _Stream(stub.PublishStream, self._record_publication)
+        self.inserts = _RequestStream(stub.InsertQueries, self._record_inserts)
+        self.deletes = _RequestStream(stub.DeleteQueries, self._record_deletes)
+        self.objects = _RequestStream(stub.PublishStream, self._record_publication)
         self._order = np.argsort(job.death, kind="stable")
         self._due = job.death[self._order]
         self._next_delete = 0
@@ -197,13 +197,13 @@ class Publisher:
         rate: float | None,
         size: int,
         stopped: Callable[[], bool] = lambda: False,
-    ) -> Interval:
+    ) -> PublishInterval:
         """Sends for `seconds`, or until stopped, at `rate` tuples per second or as fast as
         answers come."""
         for first in range(0, len(self.job.posts.lon) - size + 1, size):
             self._encode_batch(first, size)
         self.acks.clear()
-        interval = Interval(time.monotonic(), -time.process_time(), size=size)
+        interval = PublishInterval(time.monotonic(), -time.process_time(), size=size)
         interval.cpu = -time.process_time()
         pause = size * 1.2 / rate if rate else 0.0
         per_batch = size / 10
@@ -263,13 +263,13 @@ class Publisher:
         self.acks.append((answer.first_offset, answer.lsn))
 
 
-def publish(job: Job, pipe: Connection) -> None:
+def publish(job: PublisherJob, pipe: Connection) -> None:
     """Inserts the queries, then runs the phases that the pipe requests: (seconds, rate, size). A
     phase of infinite seconds ends with the next message on the pipe."""
     options = [("grpc.max_receive_message_length", 64 << 20)]
     with grpc.insecure_channel(job.target, options=options) as channel:
-        publisher = Publisher(job, channel)
-        loading = Interval(time.monotonic())
+        publisher = BenchmarkPublisher(job, channel)
+        loading = PublishInterval(time.monotonic())
         while publisher.next < job.start:
             publisher.insert(min(publisher.next + LOAD_ROWS, job.start))
         publisher.inserts.drain()

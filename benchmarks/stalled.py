@@ -22,9 +22,9 @@ import grpc
 import numpy as np
 
 from ps2stream.benchmarks import memory
-from ps2stream.benchmarks.taker import OPTIONS, Taker
+from ps2stream.benchmarks.taker import OPTIONS, EagerSubscriber
 from ps2stream.cluster.private_folder import PrivateFolder
-from ps2stream.cluster.running import Service
+from ps2stream.cluster.running import RunningService
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.v1 import delivery_pb2, object_pb2, pubsub_pb2, pubsub_pb2_grpc, query_pb2
@@ -57,15 +57,15 @@ def run_stalled(
     return {"benchmark": "stalled", "settings": options | {"cores": os.cpu_count()}, **found}
 
 
-def _measure_phases(service: Service, options: dict[str, Any]) -> dict[str, Any]:
+def _measure_phases(service: RunningService, options: dict[str, Any]) -> dict[str, Any]:
     """Runs both phases on the service; returns what they measured."""
     target, stalled = service.targets[0], options["stalled"]
     with grpc.insecure_channel(target, options=OPTIONS) as channel:
         stub = pubsub_pb2_grpc.PubSubStub(channel)
         names = [f"healthy-{i}" for i in range(options["healthy"])]
         _subscribe_to(stub, "calm", names)
-        sessions = [Taker(target, name) for name in names]
-        load = _Load(stub, options)
+        sessions = [EagerSubscriber(target, name) for name in names]
+        load = _ClockPublisher(stub, options)
         load.run(1.0)  # warm
         alone = _run_phase(load, sessions)
         before = memory.resident(service)
@@ -109,7 +109,7 @@ def _measure_phases(service: Service, options: dict[str, Any]) -> dict[str, Any]
     }
 
 
-def _run_phase(load: _Load, sessions: list[Taker]) -> dict[str, Any]:
+def _run_phase(load: _ClockPublisher, sessions: list[EagerSubscriber]) -> dict[str, Any]:
     """Publishes for one phase; returns its latencies."""
     for session in sessions:
         session.got.clear()
@@ -127,14 +127,16 @@ def _run_phase(load: _Load, sessions: list[Taker]) -> dict[str, Any]:
     }
 
 
-def _wait_for_deliveries(load: _Load, sessions: list[Taker], first: int) -> None:
+def _wait_for_deliveries(
+    load: _ClockPublisher, sessions: list[EagerSubscriber], first: int
+) -> None:
     """Waits until all sessions have received what was published since `first`."""
     want = load.next - first
     _wait_until(lambda: all(len(s.got) >= want for s in sessions))
 
 
 @dataclasses.dataclass
-class _Load:
+class _ClockPublisher:
     """A publisher by the clock, whether it is answered or not. Object ids are numbers, and
     intended[number] is when the object was meant to be sent."""
 

@@ -13,10 +13,10 @@ from ps2stream.benchmarks import workload
 from ps2stream.benchmarks.engine import query_rows
 from ps2stream.benchmarks.kept import open_fresh_place
 from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
-from ps2stream.protocol.messages.updates import Applied, UpdateDecision
-from ps2stream.protocol.ports import Answer, Change, Store
+from ps2stream.protocol.messages.updates import LedgerBatch, UpdateDecision
+from ps2stream.protocol.ports import LedgerChange, SettledAnswer, Store
 from ps2stream.protocol.rows import QueryRows
-from ps2stream.store.places import Place
+from ps2stream.store.places import StoragePlace
 
 ROWS = (1, 1000)
 """Inserts per commit."""
@@ -43,7 +43,7 @@ def run_store(
     return {"shapes": shapes, "verified": {"wrong": wrong}}
 
 
-def _measure_commits(place: Place, rows: QueryRows, seconds: float) -> dict[str, Any]:
+def _measure_commits(place: StoragePlace, rows: QueryRows, seconds: float) -> dict[str, Any]:
     """Measures commits of these rows; returns their rates."""
     store = place.open_ledger(_ANALYSIS)
     took: list[float] = []
@@ -72,14 +72,14 @@ def _measure_commits(place: Place, rows: QueryRows, seconds: float) -> dict[str,
     }
 
 
-def _make_change(rows: QueryRows, seq: int) -> Change:
+def _make_change(rows: QueryRows, seq: int) -> LedgerChange:
     """Returns the seq-th commit: these rows as new queries, and the answer to their sender."""
     n = len(rows)
     lsn = np.arange(n) + (seq - 1) * n + 1
     column = np.frombuffer(rows.replace(lsn=lsn, handle=lsn).encode(), np.uint8)
     decision = UpdateDecision(seq, np.zeros(n, np.uint8), lsn)
-    batch = Applied(int(lsn[0]), int(lsn[-1]), 0, 0, 0, column)
-    return Change(batch, answers=[Answer(0, 1, seq, seq, decision)])
+    batch = LedgerBatch(int(lsn[0]), int(lsn[-1]), 0, 0, 0, column)
+    return LedgerChange(batch, answers=[SettledAnswer(0, 1, seq, seq, decision)])
 
 
 def _count_right_rows(store: Store, rows: QueryRows) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 import numpy as np
 
-from ps2stream.benchmarks.publisher import Interval
+from ps2stream.benchmarks.publisher import PublishInterval
 from ps2stream.protocol.frame import F64
 from ps2stream.v1 import delivery_pb2 as pb
 
@@ -21,7 +21,7 @@ CREDIT_BATCHES, CREDIT_BYTES = 4096, 8 << 20
 
 
 @dataclasses.dataclass
-class Receipt:
+class DeliveryReceipt:
     """The deliveries since the last receipt. offsets: of the delivered objects, by arrival; at:
     when each delivery arrived (monotonic s); sample: handles of the sampled objects."""
 
@@ -37,7 +37,7 @@ class Receipt:
         """Returns the seconds from `began` to the last arrival."""
         return max(self.last - began, 1e-9)
 
-    def sent(self, interval: Interval) -> F64:
+    def sent(self, interval: PublishInterval) -> F64:
         """Returns the intended time of sending the batch of each delivered object, monotonic s."""
         if not self.offsets:
             return np.zeros(0)
@@ -45,7 +45,7 @@ class Receipt:
         sent: F64 = interval.intended[batch]
         return sent
 
-    def latency(self, interval: Interval) -> F64:
+    def latency(self, interval: PublishInterval) -> F64:
         """Returns the ms from the intended sending of its batch to the arrival of each object."""
         at = np.repeat(self.at, [len(o) for o in self.offsets])
         late: F64 = (at - self.sent(interval)) * 1e3
@@ -61,7 +61,7 @@ def subscribe(target: str, session: str, pipe: Connection, every: int) -> None:
     )
     upward.put(pb.DeliverRequest(start=begin))
     lock = threading.Lock()
-    held = [Receipt(cpu=-time.process_time())]
+    held = [DeliveryReceipt(cpu=-time.process_time())]
 
     def upstream() -> Iterator[pb.DeliverRequest]:
         while (message := upward.get()) is not None:
@@ -70,7 +70,7 @@ def subscribe(target: str, session: str, pipe: Connection, every: int) -> None:
     def answer() -> None:
         while pipe.recv() is not None:
             with lock:
-                receipt, held[0] = held[0], Receipt(cpu=-time.process_time())
+                receipt, held[0] = held[0], DeliveryReceipt(cpu=-time.process_time())
             receipt.cpu += time.process_time()
             pipe.send(receipt)
         upward.put(None)

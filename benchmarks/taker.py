@@ -17,7 +17,7 @@ OPTIONS = [
 ]
 
 
-class Taken(NamedTuple):
+class TakenObject(NamedTuple):
     """An object of a delivery, and the time of its arrival (monotonic s)."""
 
     id: str
@@ -26,7 +26,7 @@ class Taken(NamedTuple):
     at: float
 
 
-class Taker:
+class EagerSubscriber:
     """A subscriber of a session with one query.
 
     `got`: the objects received; `again`: the number received more than once, by their numbers;
@@ -35,7 +35,7 @@ class Taker:
     """
 
     def __init__(self, target: str, session: str, window: int = 0) -> None:
-        self.got: list[Taken] = []
+        self.got: list[TakenObject] = []
         self.waits: list[float] = []
         self.again = 0
         self.gaps = 0
@@ -67,7 +67,9 @@ class Taker:
                 # Pairs that were received before; each pair is an object here.
                 known = max(last + 1 - batch.session_seq, 0)
                 objects = zip(batch.object_ids, batch.object_offsets, strict=True)
-                new = [Taken(id_, batch.partition, offset, now) for id_, offset in objects][known:]
+                new = [TakenObject(id_, batch.partition, offset, now) for id_, offset in objects][
+                    known:
+                ]
                 self.again += len(batch.pair_handles) - len(new)
                 self.got += new
                 last = max(last, batch.session_seq + len(batch.pair_handles) - 1)

@@ -8,15 +8,18 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ps2stream.benchmarks.publisher import Interval
-from ps2stream.benchmarks.subscriber import Receipt
+from ps2stream.benchmarks.publisher import PublishInterval
+from ps2stream.benchmarks.subscriber import DeliveryReceipt
 from ps2stream.benchmarks.workload import Workload
 from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.protocol.frame import F64, column_to_strings
 
 
 def verified(
-    load: Workload, intervals: Sequence[Interval], receipts: Sequence[Receipt], every: int
+    load: Workload,
+    intervals: Sequence[PublishInterval],
+    receipts: Sequence[DeliveryReceipt],
+    every: int,
 ) -> dict[str, int]:
     """Checks the objects whose offset `every` divides. sampled: their number; wrong: those whose
     delivered handles are not the expected ones; lost, doubled: pairs that are missing or came

@@ -36,7 +36,7 @@ _CELL_KM = 50.0
 _YARDSTICK_EXTRA = 600_000  # queries that it draws beyond those it starts with
 
 
-class Posts(NamedTuple):
+class PostColumns(NamedTuple):
     """Objects as columns: float64 degrees and a ragged column of UTF-8 texts."""
 
     lon: F64
@@ -44,14 +44,14 @@ class Posts(NamedTuple):
     text_off: I64
     text: U8
 
-    def take(self, rows: I64) -> Posts:
+    def take(self, rows: I64) -> PostColumns:
         """Returns these rows, in this order."""
         off, text = take_ragged(self.text_off, self.text, rows)
-        return Posts(self.lon[rows], self.lat[rows], off, text)
+        return PostColumns(self.lon[rows], self.lat[rows], off, text)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Interests:
+class QueryColumns:
     """Queries in the order of their inserts. word int32[n, 3] indexes Workload.words, -1 pads;
     every uint8[n], 1 = AND; rect float64[n, 4] lon_min, lat_min, lon_max, lat_max (lon_min >
     lon_max wraps); death int64[n]: the query is deleted once that many were inserted after the
@@ -69,8 +69,8 @@ class Workload:
     start, then those that are inserted later. words: most frequent first; counts: their
     frequencies in the posts."""
 
-    posts: Posts
-    interests: Interests
+    posts: PostColumns
+    interests: QueryColumns
     start: int
     words: list[str]
     counts: dict[str, int]
@@ -157,9 +157,9 @@ def make(
     )
     square = np.stack([lon[at], lat[at], side], axis=1)
     rect = _make_rects(square)
-    interests = Interests(word, every, rect, _draw_deaths(queries, updates, rng))
+    interests = QueryColumns(word, every, rect, _draw_deaths(queries, updates, rng))
     return Workload(
-        posts=Posts(lon, lat, *strings_to_column(texts)),
+        posts=PostColumns(lon, lat, *strings_to_column(texts)),
         interests=interests,
         start=queries,
         words=[w for w, _ in ranked],
@@ -310,14 +310,14 @@ def _make_yardstick(group: str, queries: int, updates: int, posts: int) -> Workl
     keep = queries + updates
     west, south = _convert_to_degrees((x - half)[:keep], (y - half)[:keep])
     east, north = _convert_to_degrees((x + half)[:keep], (y + half)[:keep])
-    interests = Interests(
+    interests = QueryColumns(
         word=_blank_repeats(ranks[:keep].astype(np.int32), terms[:keep]),
         every=every[:keep],
         rect=np.stack([west, south, east, north], axis=1),
         death=np.arange(1, keep + 1),  # first in, first out
     )
     return Workload(
-        posts=Posts(lon, lat, *strings_to_column(texts)),
+        posts=PostColumns(lon, lat, *strings_to_column(texts)),
         interests=interests,
         start=queries,
         words=names,

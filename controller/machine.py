@@ -14,13 +14,13 @@ import json
 import numpy as np
 
 from ps2stream.controller.hot_cells import HotCells
-from ps2stream.controller.policy import Counters, Policy
+from ps2stream.controller.policy import ControllerCounters, ControllerPolicy
 from ps2stream.controller.told import describe_adjustment, describe_loads
-from ps2stream.planner.adjust.adjustment import Adjustment
+from ps2stream.planner.adjust.adjustment import LoadAdjustment
 from ps2stream.planner.adjust.algorithms import SELECTIONS
 from ps2stream.planner.adjust.apply import apply
 from ps2stream.planner.adjust.decide import Rules, decide, divisible
-from ps2stream.planner.adjust.units import Units, carried, smoothed, units_of
+from ps2stream.planner.adjust.units import PartLoads, carried, smoothed, units_of
 from ps2stream.protocol.addresses import ROLES, Address, Send, nothing
 from ps2stream.protocol.frame import U8, Frame
 from ps2stream.protocol.messages.loads import (
@@ -30,11 +30,11 @@ from ps2stream.protocol.messages.loads import (
     LoadRequest,
     SampleReport,
 )
-from ps2stream.protocol.messages.plan import Ask, StrategyReply, StrategyRequest
-from ps2stream.protocol.messages.updates import Tip
+from ps2stream.protocol.messages.plan import PlanAction, PlanChangeReply, PlanChangeRequest
+from ps2stream.protocol.messages.updates import LedgerTip
 from ps2stream.routing.costs import balance
 from ps2stream.routing.plan import RoutingPlan
-from ps2stream.routing.plan_changes import Strategy, route_of
+from ps2stream.routing.plan_changes import PlanState, route_of
 
 SEQUENCER = Address("sequencer", 0)
 CONTROLLER = ROLES.index("controller")
@@ -47,20 +47,22 @@ PROPOSALS = 16
 class ControllerMachine:
     """The only controller, in its incarnation `epoch`; `plan` is that of the service's start."""
 
-    def __init__(self, plan: RoutingPlan, policy: Policy, epoch: int, dispatchers: int = 1) -> None:
+    def __init__(
+        self, plan: RoutingPlan, policy: ControllerPolicy, epoch: int, dispatchers: int = 1
+    ) -> None:
         self.policy = policy
-        self.counters = Counters(sigma=policy.rules.sigma)
-        self.strategy = Strategy(plan)
+        self.counters = ControllerCounters(sigma=policy.rules.sigma)
+        self.strategy = PlanState(plan)
         self._epoch = epoch
         self._ticks = 0
         self._number = 0  # of the last period that ended
         self._reports: dict[int, LoadReport] = {}
         self._whole = False  # all workers have reported
-        self._units: Units | None = None
+        self._units: PartLoads | None = None
         self._settled = 0  # the first period that lies under the present plan as a whole
-        self._proposals: dict[tuple[int, int], Adjustment] = {}
+        self._proposals: dict[tuple[int, int], LoadAdjustment] = {}
         self._seq = epoch << 32
-        self._request: StrategyRequest | None = None
+        self._request: PlanChangeRequest | None = None
         self._requested_at = 0
         self._knows_plans = False
         patience = max(min(PATIENCE_TICKS, policy.period_ticks // 2), 1)
@@ -95,11 +97,11 @@ class ControllerMachine:
                 return self._gather_load(frame)
             case SampleReport():
                 return self._request_adjustment() if self._hot.take(frame) else []
-            case StrategyReply():
+            case PlanChangeReply():
                 return self._learn_plans(frame)
             case AdjustRequest():
                 return self._answer_request(frame)
-            case Tip():
+            case LedgerTip():
                 return []
         raise TypeError(f"the controller takes no {type(frame).__name__}")
 
@@ -156,7 +158,7 @@ class ControllerMachine:
             return self._hot.ask(hot, self._number, self._ticks, route_of(strategy.plan))
         return self._request_adjustment()
 
-    def _count_period(self, units: Units) -> None:
+    def _count_period(self, units: PartLoads) -> None:
         """Counts the period, and sets the loads and balances of the counters."""
         workers, costs = self.strategy.workers, self.policy.rules.costs
         self.counters.periods += 1
@@ -176,11 +178,15 @@ class ControllerMachine:
         if loads.max(initial=0.0) < self.policy.idle * self.period_us:
             return []
         _, plan = self._propose_adjustment(self._units, self.policy.rules)
-        return [] if plan is None else self._ask_sequencer(Ask.MOVE, _encode_json(plan.to_dict()))
+        return (
+            []
+            if plan is None
+            else self._ask_sequencer(PlanAction.MOVE, _encode_json(plan.to_dict()))
+        )
 
     def _propose_adjustment(
-        self, units: Units, rules: Rules
-    ) -> tuple[Adjustment, RoutingPlan | None]:
+        self, units: PartLoads, rules: Rules
+    ) -> tuple[LoadAdjustment, RoutingPlan | None]:
         """Returns an adjustment, and the plan that it makes if anything migrates."""
         plan = self.strategy.plan
         sample = self._hot.statistics(self._number, route_of(plan), plan.grid, plan.analysis)
@@ -231,25 +237,27 @@ class ControllerMachine:
 
     # --- plan changes ------------------------------------------------------------------
 
-    def _ask_sequencer(self, ask: Ask = Ask.TELL, plan: U8 | None = None) -> list[Send]:
+    def _ask_sequencer(
+        self, ask: PlanAction = PlanAction.TELL, plan: U8 | None = None
+    ) -> list[Send]:
         """Sends the sequencer a request, unless another one is under way."""
         if self._request is not None:
             return []
         self._seq += 1
         data = nothing() if plan is None else plan
-        self._request = StrategyRequest(CONTROLLER, 0, self._seq, ask, data)
+        self._request = PlanChangeRequest(CONTROLLER, 0, self._seq, ask, data)
         self._requested_at = self._ticks
         return [Send(SEQUENCER, self._request)]
 
-    def _learn_plans(self, reply: StrategyReply) -> list[Send]:
+    def _learn_plans(self, reply: PlanChangeReply) -> list[Send]:
         """Takes the sequencer's answer: the plans in force, and whether the request was done."""
         if self._request is None or reply.seq != self._seq:
             return []
         asked, self._request = self._request.ask, None
         done = not len(reply.problem)
-        self.counters.adjustments += asked == Ask.MOVE and done
-        self.counters.declined += asked == Ask.MOVE and not done
-        self.counters.sunsets += asked == Ask.UNITE and done
+        self.counters.adjustments += asked == PlanAction.MOVE and done
+        self.counters.declined += asked == PlanAction.MOVE and not done
+        self.counters.sunsets += asked == PlanAction.UNITE and done
         before, self.strategy = self.strategy, self.strategy.after(reply.strategy, reply.lsn)
         self._knows_plans = True
         now = self.strategy.plan
@@ -266,8 +274,8 @@ class ControllerMachine:
             self._settled = self._number + 2
         if self._units is not None:  # some workers may have gone with a plan
             self._units = self._units.take(self._units.worker < self.strategy.workers)
-        if asked == Ask.TELL and self.policy.sunset.due_by(self.strategy, reply):
-            return self._ask_sequencer(Ask.UNITE)
+        if asked == PlanAction.TELL and self.policy.sunset.due_by(self.strategy, reply):
+            return self._ask_sequencer(PlanAction.UNITE)
         return []
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 
 from ps2stream.planner.adjust.decide import Rules
-from ps2stream.planner.adjust.strategy import Sunset
+from ps2stream.planner.adjust.strategy import CoexistenceLimit
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Policy:
+class ControllerPolicy:
     """The settings of the controller. period_ticks: the length of a period, of ten ticks a second;
     automatic: whether the controller begins adjustments by itself; idle: the share of a period
     for which the most loaded worker must be busy before it does."""
@@ -18,11 +18,11 @@ class Policy:
     period_ticks: int = 100
     automatic: bool = False
     idle: float = 0.02
-    sunset: Sunset = dataclasses.field(default_factory=Sunset)
+    sunset: CoexistenceLimit = dataclasses.field(default_factory=CoexistenceLimit)
 
 
 @dataclasses.dataclass
-class Counters:
+class ControllerCounters:
     """The counters of the controller. periods: those with a report of every worker; lost: those
     without; balance: of the last period, by cells and by Definition 1's product, and each
     worker's load; adjustments: begun; declined: refused by the sequencer; sunsets: old plans

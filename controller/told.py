@@ -7,19 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from ps2stream.planner.adjust.adjustment import Adjustment
+from ps2stream.planner.adjust.adjustment import LoadAdjustment
 from ps2stream.planner.adjust.decide import Rules
-from ps2stream.planner.adjust.units import COUNTS, Units
+from ps2stream.planner.adjust.units import COUNTS, PartLoads
 from ps2stream.protocol.frame import F64
 from ps2stream.routing.costs import balance
-from ps2stream.routing.plan_changes import Strategy
+from ps2stream.routing.plan_changes import PlanState
 from ps2stream.space.grid import Grid
 
 HOTTEST, LEAVES = 10, 1000
 
 
 def describe_loads(
-    strategy: Strategy, units: Units | None, rules: Rules, period_us: float
+    strategy: PlanState, units: PartLoads | None, rules: Rules, period_us: float
 ) -> dict[str, Any]:
     """Describes measured loads. plan_version; moving_to, 0 for none; coexisting; period_s; sigma;
     balance, by cells and by Definition 1's product, which is left out if a worker has nothing to
@@ -75,7 +75,7 @@ def describe_loads(
     return shown
 
 
-def describe_adjustment(adjustment: Adjustment, grid: Grid) -> dict[str, Any]:
+def describe_adjustment(adjustment: LoadAdjustment, grid: Grid) -> dict[str, Any]:
     """Describes an adjustment: moves with their places, bytes, loads of each worker before and
     after, and balances."""
     before, after = np.array(adjustment.before), np.array(adjustment.after)

@@ -15,52 +15,62 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from ps2stream.dispatcher.explaining import explain_meeting
-from ps2stream.dispatcher.gateway import Meeting, Price, Publication, Sink
-from ps2stream.dispatcher.gateway import Stream as StreamPort
+from ps2stream.dispatcher.gateway import (
+    AcceptedBatch,
+    DeliverStream,
+    MatchExplanation,
+    QueryEstimate,
+    Sink,
+)
 from ps2stream.dispatcher.gridt import Gridt
 from ps2stream.dispatcher.hot_cells import report
 from ps2stream.dispatcher.object_log import ObjectLog
 from ps2stream.dispatcher.ports import NewIndex
 from ps2stream.dispatcher.pricing import priced
-from ps2stream.dispatcher.publications import Machine, Publications
-from ps2stream.dispatcher.questions import CONTROLLER, SEQUENCER, Questions
-from ps2stream.dispatcher.reservoir import ObjectSample, Reservoir
-from ps2stream.dispatcher.streams import Stream, Streams
-from ps2stream.dispatcher.updates import Updates
-from ps2stream.dispatcher.watchers import Watcher, Watchers
+from ps2stream.dispatcher.publications import PublicationPipeline, PublishingMachine
+from ps2stream.dispatcher.questions import CONTROLLER, SEQUENCER, OpenRequests
+from ps2stream.dispatcher.reservoir import ObjectReservoir, ObjectSample
+from ps2stream.dispatcher.streams import SessionStream, SessionStreams
+from ps2stream.dispatcher.updates import UpdateQueue
+from ps2stream.dispatcher.watchers import StreamWatcher, StreamWatchers
 from ps2stream.dispatcher.weighing import weigh_parts
 from ps2stream.errors import Unavailable
 from ps2stream.language.analyzer import Analyzer, Frequencies
-from ps2stream.observability.meter import Meter
+from ps2stream.observability.meter import StageMeter
 from ps2stream.observability.process import counters_of
 from ps2stream.protocol.addresses import ROLES, Address, Reply, Send
 from ps2stream.protocol.frame import Frame, strings_to_column
-from ps2stream.protocol.log_records import Quarantined, Split
+from ps2stream.protocol.log_records import QuarantineRecord, SplitRecord
 from ps2stream.protocol.messages.loads import AdjustReply, AdjustRequest, SampleRequest
-from ps2stream.protocol.messages.objects import Completed, Partial
-from ps2stream.protocol.messages.plan import Ask, StrategyReply, StrategyRequest
-from ps2stream.protocol.messages.sessions import Attached, Delivery, SessionGrant, SessionRequest
+from ps2stream.protocol.messages.objects import BatchesCompleted, BatchesPartial
+from ps2stream.protocol.messages.plan import PlanAction, PlanChangeReply, PlanChangeRequest
+from ps2stream.protocol.messages.sessions import (
+    SessionGrant,
+    SessionRequest,
+    StreamAttached,
+    StreamDelivery,
+)
 from ps2stream.protocol.messages.updates import (
     LookupReply,
     LookupRequest,
     UpdateDecision,
     UpdateRequest,
 )
-from ps2stream.protocol.messages.watch import Glimpse, Seen
-from ps2stream.protocol.rows import Kind, ObjectRows, QueryRows
+from ps2stream.protocol.messages.watch import SeenMatches, WatchSample
+from ps2stream.protocol.rows import ObjectRows, QueryRows, UpdateKind
 from ps2stream.protocol.tokens import TokensReply, TokensRequest
-from ps2stream.routing.costs import Costs, Weights
+from ps2stream.routing.costs import Costs, PartWeights
 from ps2stream.space.grid import Grid
 
 Post = Callable[[list[Send]], None]
 REPEAT_TICKS = 20
 ANSWERS = (
-    UpdateDecision, SessionGrant, LookupReply, TokensReply, StrategyReply, AdjustReply,
+    UpdateDecision, SessionGrant, LookupReply, TokensReply, PlanChangeReply, AdjustReply,
 )  # fmt: skip
 DISPATCHER = ROLES.index("dispatcher")
 
 
-class Router(Machine, Protocol):
+class RouterPort(PublishingMachine, Protocol):
     """The port to `ps2stream.dispatcher.machine.RouterMachine`, as the edge needs it."""
 
     mergers: int
@@ -81,7 +91,7 @@ class Router(Machine, Protocol):
 
 
 class DispatcherEdge:
-    """Implements `ps2stream.dispatcher.gateway.Gateway` over one router machine.
+    """Implements `ps2stream.dispatcher.gateway.DispatcherGateway` over one router machine.
 
     `post` hands messages to their machines, in order and without blocking; it is
     called under the edge's lock. After `wake` a thread of its own must call `sync`. Once
@@ -90,7 +100,7 @@ class DispatcherEdge:
 
     def __init__(
         self,
-        machine: Router,
+        machine: RouterPort,
         analyzer: Analyzer,
         frequencies: Frequencies,
         post: Post,
@@ -98,14 +108,14 @@ class DispatcherEdge:
         log: ObjectLog,
         new_index: NewIndex,
         lock: threading.RLock | None = None,
-        reservoir: Reservoir | None = None,
+        reservoir: ObjectReservoir | None = None,
         wake: Callable[[], None] = lambda: None,
         lapsed: Callable[[], bool] = lambda: False,
         incarnation: int = 0,
-        meter: Meter | None = None,
+        meter: StageMeter | None = None,
         costs: Costs | None = None,
     ) -> None:
-        self.reservoir = Reservoir(0) if reservoir is None else reservoir
+        self.reservoir = ObjectReservoir(0) if reservoir is None else reservoir
         self.machine = machine
         self.analyzer = analyzer
         self.frequencies = frequencies
@@ -117,18 +127,18 @@ class DispatcherEdge:
         self._log = log
         self._new_index = new_index
         self._lapsed = lapsed
-        self.meter = Meter() if meter is None else meter
-        self._watchers = Watchers(machine.index, machine.mergers, self.send, time.monotonic)
-        self._publications = Publications(
+        self.meter = StageMeter() if meter is None else meter
+        self._watchers = StreamWatchers(machine.index, machine.mergers, self.send, time.monotonic)
+        self._publications = PublicationPipeline(
             machine, log, self.reservoir, self._watchers, self.lock, self._settle_future, wake,
             self.meter,
         )  # fmt: skip
-        self._questions = Questions(self.send)
-        self._updates = Updates(self._questions, self.lock)
+        self._questions = OpenRequests(self.send)
+        self._updates = UpdateQueue(self._questions, self.lock)
         self._ticks = 0
         self._noted: dict[str, Any] = {}  # figures of other parts, which `status` includes
         self.endpoints: Sequence[str] = ()  # of all dispatchers, HOST:PORT
-        self.streams = Streams(self, machine.index, machine.mergers, self.meter)
+        self.streams = SessionStreams(self, machine.index, machine.mergers, self.meter)
 
     # --- from the service -------------------------------------------------
 
@@ -141,14 +151,14 @@ class DispatcherEdge:
         encoded = np.frombuffer(rows.encode(), np.uint8)
         update = UpdateRequest(self.machine.index, 0, 0, 0, encoded, *name, *request)
         with self.lock:
-            inserts = bool((rows.kind == Kind.INSERT).any())
+            inserts = bool((rows.kind == UpdateKind.INSERT).any())
             future = self._updates.add(update, len(rows), inserts)
             self._send_updates()
         return cast("Future[UpdateDecision]", future)
 
     def publish(
         self, rows: ObjectRows, wait_s: float = 0.0, durable: bool = True
-    ) -> Future[Publication]:
+    ) -> Future[AcceptedBatch]:
         """Publishes a batch, as Gateway.publish says."""
         return self._publications.add(rows, wait_s, durable, self._route_publications)
 
@@ -175,15 +185,17 @@ class DispatcherEdge:
             found = self._questions.ask(lambda seq: TokensRequest(self.machine.index, seq, *change))
         return cast("Future[TokensReply]", found)
 
-    def strategy(self, plan: bytes = b"", ask: Ask = Ask.TELL) -> Future[StrategyReply]:
+    def strategy(
+        self, plan: bytes = b"", ask: PlanAction = PlanAction.TELL
+    ) -> Future[PlanChangeReply]:
         """Requests the strategy and the migrations that ended, after the change that `ask` names
-        (see StrategyRequest)."""
+        (see PlanChangeRequest)."""
         raw = np.frombuffer(plan, np.uint8)
         with self.lock:
             found = self._questions.ask(
-                lambda seq: StrategyRequest(DISPATCHER, self.machine.index, seq, ask, raw)
+                lambda seq: PlanChangeRequest(DISPATCHER, self.machine.index, seq, ask, raw)
             )
-        return cast("Future[StrategyReply]", found)
+        return cast("Future[PlanChangeReply]", found)
 
     def adjustment(self, algorithm: str = "") -> Future[AdjustReply]:
         """Requests the loads and, if an algorithm is named, what it would migrate now."""
@@ -203,11 +215,11 @@ class DispatcherEdge:
         sink: Sink,
         ack: int = 0,
         of: int = 0,
-    ) -> Future[StreamPort]:
+    ) -> Future[DeliverStream]:
         """Opens the session's Deliver stream here, as Gateway.attach says."""
-        opening: Future[StreamPort] = Future()
+        opening: Future[DeliverStream] = Future()
         window = (credit_batches, credit_bytes)
-        stream = Stream(self.streams, session, sink, fields, *window, ack, of, opening)
+        stream = SessionStream(self.streams, session, sink, fields, *window, ack, of, opening)
         self._request_epoch(stream, make=True)
         return opening
 
@@ -217,9 +229,9 @@ class DispatcherEdge:
             held = self.reservoir.held()
         return held.joined()
 
-    def watch(self, tenant: str, tell: Callable[[Glimpse], None]) -> Callable[[], None]:
+    def watch(self, tenant: str, tell: Callable[[WatchSample], None]) -> Callable[[], None]:
         """Calls `tell` with some objects and matches, as Gateway.watch says."""
-        watcher = Watcher(tenant, tell)
+        watcher = StreamWatcher(tenant, tell)
         with self.lock:
             self._watchers.add(watcher)
 
@@ -240,17 +252,17 @@ class DispatcherEdge:
         """The grid of every plan of this service."""
         return self.machine.gridt.grid
 
-    def weights(self) -> Weights:
+    def weights(self) -> PartWeights:
         """Returns the recent objects that each part would be sent now; if there are none, its
         queries."""
         with self.lock:
             return weigh_parts(self.machine.gridt, self.reservoir.sample())
 
-    def meeting(self, query: QueryRows, thing: ObjectRows) -> Meeting:
+    def meeting(self, query: QueryRows, thing: ObjectRows) -> MatchExplanation:
         """Explains how a live query and an object would meet if the object were accepted now."""
         return explain_meeting(self.machine, self.lock, self._new_index, query, thing)
 
-    def price(self, query: QueryRows) -> Price | None:
+    def price(self, query: QueryRows) -> QueryEstimate | None:
         """Estimates the matches and costs of a query; None if no object was accepted lately."""
         now_ms = self.clock_ms()
         with self.lock:
@@ -293,12 +305,12 @@ class DispatcherEdge:
                 self._report_cells(frame)
                 return
             self._carry_out(self.machine.on(frame))
-            if isinstance(frame, Completed):
+            if isinstance(frame, BatchesCompleted):
                 self._watchers.completed(frame)
             if isinstance(frame, UpdateDecision):
                 self._send_updates()
-            elif isinstance(frame, Completed | Partial):
-                if isinstance(frame, Completed):
+            elif isinstance(frame, BatchesCompleted | BatchesPartial):
+                if isinstance(frame, BatchesCompleted):
                     self._publications.completed(frame.batch.tolist())
                 self._route_publications()
 
@@ -333,11 +345,11 @@ class DispatcherEdge:
         if sends:
             self._post(sends)
 
-    def rename(self, stream: Stream) -> None:
+    def rename(self, stream: SessionStream) -> None:
         """Requests a new epoch for a stream, then attaches it."""
         self._request_epoch(stream, make=False)
 
-    def _request_epoch(self, stream: Stream, make: bool) -> None:
+    def _request_epoch(self, stream: SessionStream, make: bool) -> None:
         def granted(grant: Future[SessionGrant]) -> None:
             with self.lock:
                 if (problem := grant.exception()) is not None:
@@ -371,7 +383,7 @@ class DispatcherEdge:
         for o in out:
             if isinstance(o, Send):
                 sends.append(o)
-            elif isinstance(o.frame, Split | Quarantined):
+            elif isinstance(o.frame, SplitRecord | QuarantineRecord):
                 self._log.note(o.frame)  # before the messages that follow from it
             else:
                 self._handle_reply(o.frame)
@@ -383,10 +395,10 @@ class DispatcherEdge:
         self.send([Send(CONTROLLER, found)])
 
     def _handle_reply(self, frame: Frame) -> None:
-        if isinstance(frame, Delivery | Attached):
+        if isinstance(frame, StreamDelivery | StreamAttached):
             if not self._lapsed():
                 self.streams.on(frame)
-        elif isinstance(frame, Seen):
+        elif isinstance(frame, SeenMatches):
             self._watchers.on(frame)
         elif isinstance(frame, ANSWERS):
             future = self._questions.answered(frame.seq)

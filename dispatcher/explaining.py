@@ -8,14 +8,14 @@ from typing import Protocol
 
 import numpy as np
 
-from ps2stream.dispatcher.gateway import Meeting
+from ps2stream.dispatcher.gateway import MatchExplanation
 from ps2stream.dispatcher.gridt import Gridt
 from ps2stream.dispatcher.ports import NewIndex
 from ps2stream.protocol.rows import ObjectRows, QueryRows
 from ps2stream.routing.unit_kernels import LEVEL_SHIFT
 
 
-class Router(Protocol):
+class QueryRouter(Protocol):
     """A router machine, as explanations need it."""
 
     gridt: Gridt
@@ -24,12 +24,12 @@ class Router(Protocol):
 
 
 def explain_meeting(
-    router: Router,
+    router: QueryRouter,
     lock: AbstractContextManager[object],
     new_index: NewIndex,
     query: QueryRows,
     thing: ObjectRows,
-) -> Meeting:
+) -> MatchExplanation:
     """Explains how one query and one object would meet if the object were accepted now and there
     were no other query. Nothing is changed; `lock`, the router's, is held only while the router
     expands the query."""
@@ -44,7 +44,7 @@ def explain_meeting(
     index.insert(query, tags.off, tags.cell, tags.term)
     found = index.match(lsn, thing.lon, thing.lat, thing.term_off, thing.term)
     owners, sought = tags.worker[posted_here], np.isin(tags.term[posted_here], thing.term)
-    return Meeting(
+    return MatchExplanation(
         matches=len(found.row) > 0,
         plan_version=version,
         cells=np.unique(tags.cell),

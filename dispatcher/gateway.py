@@ -14,22 +14,22 @@ from ps2stream.dispatcher.reservoir import ObjectSample
 from ps2stream.language.analyzer import Analyzer, Frequencies
 from ps2stream.protocol.frame import F64, I64, U32, U64
 from ps2stream.protocol.messages.loads import AdjustReply
-from ps2stream.protocol.messages.plan import Ask, StrategyReply
+from ps2stream.protocol.messages.plan import PlanAction, PlanChangeReply
 from ps2stream.protocol.messages.sessions import SessionGrant
 from ps2stream.protocol.messages.updates import LookupReply, UpdateDecision
-from ps2stream.protocol.messages.watch import Glimpse
+from ps2stream.protocol.messages.watch import WatchSample
 from ps2stream.protocol.rows import ObjectRows, QueryRows
 from ps2stream.protocol.tokens import TokensReply
-from ps2stream.routing.costs import Weights
+from ps2stream.routing.costs import PartWeights
 from ps2stream.routing.unit_kernels import U16
 from ps2stream.space.grid import Grid
 
 Sink = Callable[[bytes | Exception], bool | None]
 """Takes deliveries, and the error with which the stream ends. It returns True if it dropped the
-delivery: then none follows until `Stream.again`."""
+delivery: then none follows until `DeliverStream.again`."""
 
 
-class Publication(NamedTuple):
+class AcceptedBatch(NamedTuple):
     """The place of an accepted batch: object i has offset `offset + i` in `partition` and is
     matched as of `lsn`."""
 
@@ -38,7 +38,7 @@ class Publication(NamedTuple):
     lsn: int
 
 
-class Meeting(NamedTuple):
+class MatchExplanation(NamedTuple):
     """An account of how a query and an object would meet.
 
     matches: whether the worker's index finds the pair. The query is posted in `cells` (tag cells,
@@ -57,7 +57,7 @@ class Meeting(NamedTuple):
     sent_to: tuple[int, ...]
 
 
-class Price(NamedTuple):
+class QueryEstimate(NamedTuple):
     """The estimated matches and costs of a query, by a sample of recent objects.
 
     matched: rows of the sample that match. sampled: rows of the sample. effective: the number of
@@ -78,7 +78,7 @@ class Price(NamedTuple):
     load: F64
 
 
-class Stream(Protocol):
+class DeliverStream(Protocol):
     """An open Deliver stream of a session."""
 
     @property
@@ -101,7 +101,7 @@ class Stream(Protocol):
         """Closes the stream."""
 
 
-class Gateway(Protocol):
+class DispatcherGateway(Protocol):
     """A dispatcher, as the service needs it."""
 
     @property
@@ -133,7 +133,7 @@ class Gateway(Protocol):
 
     def publish(
         self, rows: ObjectRows, wait_s: float = 0.0, durable: bool = True
-    ) -> Future[Publication]:
+    ) -> Future[AcceptedBatch]:
         """Publishes a batch. The future resolves once the batch is routed and, if `durable`,
         synced; until it is routed, `cancel()` withdraws it. The future fails, with nothing
         accepted, with ResourceExhausted if as many batches as may be under way keep waiting for
@@ -158,7 +158,9 @@ class Gateway(Protocol):
         """Requests the tokens, after those of `add` (see tokens.encode) are added and the one with
         the id `drop` is dropped."""
 
-    def strategy(self, plan: bytes = b"", ask: Ask = Ask.TELL) -> Future[StrategyReply]:
+    def strategy(
+        self, plan: bytes = b"", ask: PlanAction = PlanAction.TELL
+    ) -> Future[PlanChangeReply]:
         """Requests the strategy and the migrations that ended, after the change that `ask` names
         (see StrategyRequest)."""
 
@@ -166,14 +168,14 @@ class Gateway(Protocol):
         """Requests the loads and, if an algorithm is named, what it would migrate now."""
         ...
 
-    def meeting(self, query: QueryRows, thing: ObjectRows) -> Meeting:
+    def meeting(self, query: QueryRows, thing: ObjectRows) -> MatchExplanation:
         """Explains how a live query and an object would meet if the object were accepted now."""
         ...
 
-    def price(self, query: QueryRows) -> Price | None:
+    def price(self, query: QueryRows) -> QueryEstimate | None:
         """Estimates the matches and costs of a query; None if no object was accepted lately."""
 
-    def weights(self) -> Weights:
+    def weights(self) -> PartWeights:
         """Returns the load of the parts of the plan, as far as this dispatcher knows."""
 
     def attach(
@@ -185,7 +187,7 @@ class Gateway(Protocol):
         sink: Sink,
         ack: int = 0,
         of: int = 0,
-    ) -> Future[Stream]:
+    ) -> Future[DeliverStream]:
         """Opens the session's Deliver stream here.
 
         fields: bit 0 text, 1 position, 2 time. `sink` gets encoded DeliverResponses, and
@@ -195,7 +197,7 @@ class Gateway(Protocol):
         session or has fewer matches; a stream that has acknowledged more than there are and is
         attached again ends in the same way."""
 
-    def watch(self, tenant: str, tell: Callable[[Glimpse], None]) -> Callable[[], None]:
+    def watch(self, tenant: str, tell: Callable[[WatchSample], None]) -> Callable[[], None]:
         """Calls `tell` with some of the objects and some matches of this tenant's queries, until
         the returned function is called. `tell` must not block. Raises ResourceExhausted."""
 

@@ -30,8 +30,8 @@ from ps2stream.dispatcher.kernels import (
 from ps2stream.protocol.frame import F64, I64, U32, U64, sealed
 from ps2stream.protocol.rows import QueryRows
 from ps2stream.routing.h1 import H1
-from ps2stream.routing.plan_changes import Routes
-from ps2stream.routing.tags import Tagger, Tags, TagShare, starts
+from ps2stream.routing.plan_changes import CompiledRoutes
+from ps2stream.routing.tags import QueryTagger, QueryTags, TagShare, starts
 from ps2stream.routing.unit_kernels import LEVEL_SHIFT, U16, empty_table
 from ps2stream.space.grid import Grid
 
@@ -45,7 +45,7 @@ class GridtError(RuntimeError):
     """The error of removing a query from H2 that it does not hold: an invariant is broken."""
 
 
-class Share(NamedTuple):
+class ObjectShare(NamedTuple):
     """The objects of a batch that one worker must match, in their order, with all their terms."""
 
     worker: int
@@ -63,7 +63,7 @@ class Gridt:
         self.h1 = h1
         self.workers = h1.workers
         self.grid = grid
-        self._tagger = Tagger(h1, grid)
+        self._tagger = QueryTagger(h1, grid)
         self._table = empty_table(12)
         self._count = np.zeros(len(self._table), np.uint32)
         self._used = np.zeros(ALL + 1, np.int64)
@@ -83,14 +83,14 @@ class Gridt:
         self._count = np.zeros(len(self._table), np.uint32)
         self._used[:] = 0
 
-    def follow(self, routes: Routes) -> None:
+    def follow(self, routes: CompiledRoutes) -> None:
         """Takes the owners of units from `routes` from now on."""
         if routes.serving is not self.h1:
             self._assign_units(routes.serving)
         self.h1 = routes.serving
         self.workers = routes.workers
         newer = routes.young, routes.apart
-        self._tagger = Tagger(routes.serving, self.grid, routes.other, *newer)
+        self._tagger = QueryTagger(routes.serving, self.grid, routes.other, *newer)
 
     def _assign_units(self, h1: H1) -> None:
         """Assigns every unit to its owner by `h1`; units of a newer plan are merged with the
@@ -118,16 +118,16 @@ class Gridt:
         self._used[:ALL] = np.bincount(cell >> LEVEL_SHIFT, minlength=ALL)
         self._used[ALL] = len(at)
 
-    def expand(self, rows: QueryRows) -> Tags:
+    def expand(self, rows: QueryRows) -> QueryTags:
         """Returns the tags of inserts or deletes: cells of the bounding boxes times posting
         terms."""
         return self._tagger.expand(rows)
 
-    def split(self, tags: Tags) -> list[TagShare]:
+    def split(self, tags: QueryTags) -> list[TagShare]:
         """Returns the tags of each worker, by worker number; a share may be empty."""
         return self._tagger.split(tags)
 
-    def insert(self, tags: Tags, handle: I64 | None = None) -> None:
+    def insert(self, tags: QueryTags, handle: I64 | None = None) -> None:
         """Counts the tags of inserted queries in H2. Their handles matter while plans coexist."""
         at, cell = 0, self._find_places(tags, handle)
         while True:
@@ -136,14 +136,14 @@ class Gridt:
                 return
             self._grow_table()
 
-    def _find_places(self, tags: Tags, handle: I64 | None) -> U32:
+    def _find_places(self, tags: QueryTags, handle: I64 | None) -> U32:
         """Returns the cells of tags as the table has them."""
         if self._tagger.young is None or handle is None:
             return tags.cell
         is_newer = np.repeat(handle > self._tagger.apart, np.diff(tags.off))
         return tags.cell | is_newer * _NEWER_BIT
 
-    def retire(self, tags: Tags, handle: I64 | None = None) -> None:
+    def retire(self, tags: QueryTags, handle: I64 | None = None) -> None:
         """Removes the tags of deleted queries. Raises GridtError if a count would drop below
         zero."""
         cell = self._find_places(tags, handle)
@@ -153,7 +153,7 @@ class Gridt:
                 f"H2 has no query at cell {tags.cell[failed]}, term {tags.term[failed]}"
             )
 
-    def route(self, lon: F64, lat: F64, term_off: I64, term: U64) -> tuple[list[Share], int]:
+    def route(self, lon: F64, lat: F64, term_off: I64, term: U64) -> tuple[list[ObjectShare], int]:
         """Returns (a share for each worker that has a query under one of an object's units, the
         number of objects that go to no worker).
 
@@ -195,7 +195,9 @@ class Gridt:
             a, b = row_at[w : w + 2]
             c, d = term_at[w : w + 2]
             shares.append(
-                Share(w, row[a:b], out_lon[a:b], out_lat[a:b], off[a + i : b + i + 1], out[c:d])
+                ObjectShare(
+                    w, row[a:b], out_lon[a:b], out_lat[a:b], off[a + i : b + i + 1], out[c:d]
+                )
             )
         return shares, discarded
 
@@ -224,7 +226,7 @@ class Gridt:
         worker = (meta >> np.uint64(16)).astype(np.uint16)
         return (meta >> np.uint64(32)).astype(np.uint32), worker, self._count[held]
 
-    def postings(self, deleted: Iterable[Tags]) -> I64:
+    def postings(self, deleted: Iterable[QueryTags]) -> I64:
         """Counts the postings of live queries that each worker should hold, int64[workers].
         `deleted`: the tags of deleted queries that H2 still counts."""
         out = np.zeros(self.workers, np.int64)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ps2stream.dispatcher.gridt import Gridt
-from ps2stream.dispatcher.reservoir import ObjectSample, Reservoir
+from ps2stream.dispatcher.reservoir import ObjectReservoir, ObjectSample
 from ps2stream.protocol.frame import I64, U32, U64, row_of
 from ps2stream.protocol.messages.loads import SampleReport, SampleRequest
 
@@ -24,7 +24,7 @@ def report(
     ask: SampleRequest,
     dispatcher: int,
     route: int,
-    reservoir: Reservoir,
+    reservoir: ObjectReservoir,
     gridt: Gridt,
 ) -> SampleReport:
     """Returns the newest objects in these cells, and the units under which they meet queries."""

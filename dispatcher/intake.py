@@ -11,7 +11,7 @@ from collections import deque
 from concurrent.futures import Future
 from typing import NamedTuple
 
-from ps2stream.dispatcher.gateway import Publication
+from ps2stream.dispatcher.gateway import AcceptedBatch
 from ps2stream.protocol.rows import ObjectRows
 
 EAGER = 2
@@ -21,20 +21,20 @@ ROWS = 8192
 TEXT_BYTES = 1 << 20
 
 
-class Waiting(NamedTuple):
+class WaitingPublication(NamedTuple):
     """A publication that came at `since`, monotonic seconds."""
 
     rows: ObjectRows
     durable: bool
-    future: Future[Publication]
+    future: Future[AcceptedBatch]
     since: float
 
 
-class Intake:
+class PublicationIntake:
     """Publications in the order they came."""
 
     def __init__(self) -> None:
-        self._waiting: deque[Waiting] = deque()
+        self._waiting: deque[WaitingPublication] = deque()
         self._rows = 0
         self._bytes = 0
 
@@ -43,20 +43,20 @@ class Intake:
 
     def add(
         self, rows: ObjectRows, durable: bool = True, since: float = 0.0
-    ) -> Future[Publication]:
+    ) -> Future[AcceptedBatch]:
         """Adds a publication. The future resolves when the rows are routed; before that, `cancel()`
         withdraws them."""
-        future: Future[Publication] = Future()
-        self._waiting.append(Waiting(rows, durable, future, since))
+        future: Future[AcceptedBatch] = Future()
+        self._waiting.append(WaitingPublication(rows, durable, future, since))
         self._rows += len(rows)
         self._bytes += len(rows.text)
         return future
 
-    def take(self, in_flight: int) -> list[Waiting]:
+    def take(self, in_flight: int) -> list[WaitingPublication]:
         """Returns the publications to route as one batch now, with `in_flight` under way."""
         if in_flight >= EAGER and self._rows < ROWS and self._bytes < TEXT_BYTES:
             return []
-        taken: list[Waiting] = []
+        taken: list[WaitingPublication] = []
         rows = size = 0
         while self._waiting and rows < ROWS and size < TEXT_BYTES:
             waiting = self._waiting.popleft()

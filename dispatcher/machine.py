@@ -15,40 +15,40 @@ from collections.abc import Sequence
 import numpy as np
 
 from ps2stream.dispatcher.gridt import Gridt
-from ps2stream.dispatcher.open_batches import Open, OpenBatches
-from ps2stream.dispatcher.throughput import Throughput
+from ps2stream.dispatcher.open_batches import OpenBatch, OpenBatches
+from ps2stream.dispatcher.throughput import ThroughputMonitor
 from ps2stream.errors import ResourceExhausted, Unavailable
 from ps2stream.protocol.addresses import ROLES, Address, Out, Reply, Send
-from ps2stream.protocol.follower import Follower
+from ps2stream.protocol.follower import LedgerFollower
 from ps2stream.protocol.frame import I64, U8, Frame
-from ps2stream.protocol.log_records import ObjectRecord, Quarantined, Split
+from ps2stream.protocol.log_records import ObjectRecord, QuarantineRecord, SplitRecord
 from ps2stream.protocol.messages.loads import AdjustReply
 from ps2stream.protocol.messages.objects import (
-    Begin,
-    Completed,
-    Partial,
-    Stale,
-    Watermark,
-    Withdraw,
+    BatchesCompleted,
+    BatchesPartial,
+    BatchWithdrawal,
+    StaleRoute,
+    SuspectBegin,
+    WatermarkNotice,
 )
-from ps2stream.protocol.messages.plan import Postings, StrategyReply
-from ps2stream.protocol.messages.sessions import Attached, Delivery, SessionGrant
+from ps2stream.protocol.messages.plan import PlanChangeReply, PostingCounts
+from ps2stream.protocol.messages.sessions import SessionGrant, StreamAttached, StreamDelivery
 from ps2stream.protocol.messages.updates import (
-    Applied,
-    AppliedAck,
+    AppliedReport,
+    LedgerBatch,
+    LedgerTip,
     LookupReply,
     MergerQueries,
-    Tip,
     UpdateDecision,
     UpdateRequest,
     WorkerUpdates,
 )
-from ps2stream.protocol.messages.watch import Seen
-from ps2stream.protocol.rows import Kind, ObjectRows, QueryRows
+from ps2stream.protocol.messages.watch import SeenMatches
+from ps2stream.protocol.rows import ObjectRows, QueryRows, UpdateKind
 from ps2stream.protocol.tokens import TokensReply
 from ps2stream.routing.h1 import H1
-from ps2stream.routing.plan_changes import Routes, Strategist
-from ps2stream.routing.tags import Tags
+from ps2stream.routing.plan_changes import CompiledRoutes, PlanFollower
+from ps2stream.routing.tags import QueryTags
 from ps2stream.space.grid import Grid
 
 RESEND_TICKS = 20
@@ -56,7 +56,7 @@ SEQUENCER = Address("sequencer", 0)
 
 
 @dataclasses.dataclass
-class Counters:
+class DispatcherCounters:
     """Totals since the start; in_flight, units and throughput_stalled are present values."""
 
     objects: int = 0  # accepted
@@ -98,7 +98,7 @@ class RouterMachine:
         epoch: int = 0,
         replay: Sequence[ObjectRecord] = (),
         offset: int = 0,
-        strategist: Strategist | None = None,
+        strategist: PlanFollower | None = None,
     ) -> None:
         self.index = index
         self.dispatchers = dispatchers
@@ -108,19 +108,19 @@ class RouterMachine:
         self.max_in_flight = max_in_flight
         self.epoch = epoch
         self.gridt = Gridt(h1, grid)
-        self.counters = Counters()
-        self._stream: Follower[Applied] = Follower("dispatcher", index)
+        self.counters = DispatcherCounters()
+        self._stream: LedgerFollower[LedgerBatch] = LedgerFollower("dispatcher", index)
         self._visible = 0
         self._ready_at: int | None = None
         self._sent_applied = (0, 0)  # applied and watermark as last sent to the sequencer
         self._offset = offset
         self._sent_watermark = 0  # the watermark last sent to every worker and merger
         self._open = OpenBatches(index, mergers, route, epoch)
-        self._throughput = Throughput()
+        self._throughput = ThroughputMonitor()
         self.stall_report = ""  # of the last tick: who waits for whom; empty if there is no stall
         self._replay = deque(replay)
         # Deleted queries that H2 still counts: last delete LSN, tags, handles.
-        self._deleted: deque[tuple[int, Tags, I64]] = deque()
+        self._deleted: deque[tuple[int, QueryTags, I64]] = deque()
         self._ticks = 0
         self._requests: dict[int, UpdateRequest] = {}  # not yet decided, by seq
         self._final_postings: list[Out] = []  # postings due at each worker after the last migration
@@ -226,30 +226,30 @@ class RouterMachine:
     def on(self, frame: Frame) -> list[Out]:
         """Handles a message from the sequencer, a worker or a merger."""
         match frame:
-            case Completed():
+            case BatchesCompleted():
                 return self._complete_batches(frame)
-            case Applied():
+            case LedgerBatch():
                 return self._receive_updates(frame)
-            case Tip():
+            case LedgerTip():
                 return self._receive_tip(frame)
             case UpdateDecision():
                 if self._requests.pop(frame.seq, None) is not None:
                     lsn = int(frame.lsn.max(initial=0))
                     heapq.heappush(self._decided, (lsn, frame.seq, frame))
                 return self._release_decisions()
-            case Partial():
+            case BatchesPartial():
                 self._open.note_partial(frame)
                 return self._send_replay()
-            case Begin():
+            case SuspectBegin():
                 self._open.note_begun(frame)
                 return []
-            case Stale():
+            case StaleRoute():
                 self.counters.stale += 1
                 self._open.note_refusal(frame)
                 return []
-            case SessionGrant() | LookupReply() | TokensReply() | StrategyReply() | AdjustReply():
+            case SessionGrant() | LookupReply() | TokensReply() | PlanChangeReply() | AdjustReply():
                 return [Reply(frame)]
-            case Delivery() | Attached() | Seen():
+            case StreamDelivery() | StreamAttached() | SeenMatches():
                 return [Reply(frame)]
         raise TypeError(f"a dispatcher does not take {type(frame).__name__}")
 
@@ -279,14 +279,14 @@ class RouterMachine:
         self.counters.throughput_stalled = int(self._throughput.stalled)
         if self.watermark > self._sent_watermark:
             self._sent_watermark = self.watermark
-            frame = Watermark(self.index, self._sent_watermark)
+            frame = WatermarkNotice(self.index, self._sent_watermark)
             out += self._send_to_workers(frame) + self._send_to_mergers(frame)
         return out
 
     # --- objects ------------------------------------------------------------
 
     def _route_batch(
-        self, batch: int, lsn: int, rows: ObjectRows, part_of: Open | None = None
+        self, batch: int, lsn: int, rows: ObjectRows, part_of: OpenBatch | None = None
     ) -> list[Out]:
         shares, discarded = self.gridt.route(rows.lon, rows.lat, rows.term_off, rows.term)
         self.counters.discarded += discarded
@@ -298,7 +298,7 @@ class RouterMachine:
         self.counters.in_flight = len(self._open)
         return list(sends)
 
-    def _complete_batches(self, frame: Completed) -> list[Out]:
+    def _complete_batches(self, frame: BatchesCompleted) -> list[Out]:
         self._open.complete(frame)
         for name in ("delayed", "stalled", "collapsed"):
             setattr(self.counters, name, getattr(self._open, name))
@@ -325,8 +325,8 @@ class RouterMachine:
         for batch, suspect in self._open.take_fatal():
             rows = suspect.rows
             half = len(rows) // 2
-            record = Split(batch + half) if half else Quarantined(batch)
-            withdraw = Withdraw(self.index, batch, suspect.payload.attempt)
+            record = SplitRecord(batch + half) if half else QuarantineRecord(batch)
+            withdraw = BatchWithdrawal(self.index, batch, suspect.payload.attempt)
             out += [Reply(record), *self._send_to_mergers(withdraw)]
             self.counters.quarantined += not half
             for start, stop in ((0, half), (half, len(rows))) if half else ():
@@ -336,7 +336,7 @@ class RouterMachine:
 
     # --- updates ------------------------------------------------------------
 
-    def _receive_tip(self, tip: Tip) -> list[Out]:
+    def _receive_tip(self, tip: LedgerTip) -> list[Out]:
         """Notes how far the ledger goes and how far it is visible."""
         out: list[Out] = [*self._stream.hear(tip.lsn)]
         if self._ready_at is None:
@@ -348,9 +348,9 @@ class RouterMachine:
         self._sent_applied = (self.applied, self.watermark)
         c = self.counters
         totals = (c.objects, c.delayed, c.stalled, c.collapsed)
-        return [Send(SEQUENCER, AppliedAck(self.index, *self._sent_applied, *totals))]
+        return [Send(SEQUENCER, AppliedReport(self.index, *self._sent_applied, *totals))]
 
-    def _receive_updates(self, frame: Applied) -> list[Out]:
+    def _receive_updates(self, frame: LedgerBatch) -> list[Out]:
         if frame.owner >= 0:
             self._stream.add(frame.lsn_from, frame.lsn_to, frame)
         elif self._stream.fetched(frame):
@@ -369,7 +369,7 @@ class RouterMachine:
             self._visible = self.applied  # there is no other dispatcher
         return out + self._send_replay() + self._release_decisions()
 
-    def _follow_plan_change(self, frame: Applied) -> list[Out]:
+    def _follow_plan_change(self, frame: LedgerBatch) -> list[Out]:
         if self._strategist is None:
             raise TypeError("this dispatcher follows no change of strategy")
         migrates = self._strategist.strategy.following is not None
@@ -380,23 +380,23 @@ class RouterMachine:
         if migrates and self._strategist.strategy.following is None and not early:
             wanted = self.gridt.postings(tags for _, tags, _ in self._deleted)
             me = ROLES.index("dispatcher"), self.index
-            self._final_postings = [_send_to_sequencer(Postings(*me, frame.lsn_to, wanted))]
+            self._final_postings = [_send_to_sequencer(PostingCounts(*me, frame.lsn_to, wanted))]
         return self._final_postings
 
-    def _use_routes(self, routes: Routes) -> None:
+    def _use_routes(self, routes: CompiledRoutes) -> None:
         """Routes objects and updates by `routes` from now on."""
         self.gridt.follow(routes)
         self._open.route = routes.route
         self.workers = routes.workers
 
-    def _apply_updates(self, frame: Applied) -> list[Out]:
+    def _apply_updates(self, frame: LedgerBatch) -> list[Out]:
         out = self._follow_plan_change(frame) if len(frame.strategy) else []
         rows = QueryRows.decode(frame.rows.data)
         whole = frame.lsn_from == self._stream.before + 1
         if not whole:  # the batch repeats updates that are already applied
             rows = rows.take(np.flatnonzero(rows.lsn > self._stream.before))
         tags = self.gridt.expand(rows)
-        deleted = rows.kind == Kind.DELETE
+        deleted = rows.kind == UpdateKind.DELETE
         dead = int(deleted.sum())
         self.gridt.insert(tags.of(~deleted) if dead else tags, rows.handle[~deleted])
         if dead:
@@ -415,7 +415,7 @@ class RouterMachine:
             self.gridt.retire(*self._deleted.popleft()[1:])
         self.counters.units = len(self.gridt)
 
-    def _forward_updates(self, frame: Applied, rows: QueryRows, tags: Tags) -> list[Out]:
+    def _forward_updates(self, frame: LedgerBatch, rows: QueryRows, tags: QueryTags) -> list[Out]:
         """Forwards a ledger batch that this dispatcher owns: to every worker its rows, to every
         merger the names of the queries."""
         head = (frame.lsn_from, frame.lsn_to, self.index, self.watermark)

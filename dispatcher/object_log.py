@@ -8,7 +8,12 @@ from itertools import pairwise
 import numpy as np
 
 from ps2stream.protocol.frame import decode
-from ps2stream.protocol.log_records import ObjectRecord, Progress, Quarantined, Split
+from ps2stream.protocol.log_records import (
+    ObjectRecord,
+    ProgressRecord,
+    QuarantineRecord,
+    SplitRecord,
+)
 from ps2stream.protocol.ports import Log
 from ps2stream.protocol.rows import ObjectRows
 
@@ -36,12 +41,12 @@ class ObjectLog:
                 case ObjectRecord() as record:
                     self._at.append((record.batch, position))
                     self._read.append(record)
-                case Progress(batch=batch, below=below):
+                case ProgressRecord(batch=batch, below=below):
                     self._oldest = max(self._oldest, batch)
                     self._reserved = max(self._reserved, below)
-                case Split(at=at):
+                case SplitRecord(at=at):
                     self._splits.append(at)
-                case Quarantined(offset=offset):
+                case QuarantineRecord(offset=offset):
                     self._dead.add(offset)
         self.offset = self._reserved
 
@@ -72,7 +77,7 @@ class ObjectLog:
         self._at.append((batch, position))
         return self.log.end
 
-    def note(self, what: Split | Quarantined) -> None:
+    def note(self, what: SplitRecord | QuarantineRecord) -> None:
         """Appends a record of a split or a quarantine and syncs it: it must be durable before any
         message that follows from it is sent."""
         self.log.append(what.encode())
@@ -82,7 +87,7 @@ class ObjectLog:
         """Reserves the offsets up to `below`, durably, before any of them is used. Raises
         Unavailable."""
         if below > self._reserved:
-            self.log.append(Progress(self._oldest, below + LEAP).encode())
+            self.log.append(ProgressRecord(self._oldest, below + LEAP).encode())
             self.log.sync()
             self._reserved = below + LEAP
 
@@ -90,7 +95,7 @@ class ObjectLog:
         """Skips the offsets up to `below`, durably, so that none of them is used any more. Raises
         Unavailable."""
         below = max(below, self._reserved)
-        self.log.append(Progress(self._oldest, below).encode())
+        self.log.append(ProgressRecord(self._oldest, below).encode())
         self.log.sync()
         self.offset = self._reserved = below
 
@@ -103,7 +108,7 @@ class ObjectLog:
             self._at.popleft()
         if len(self._at) == 1 and oldest > self._at[0][0]:
             self._at.popleft()
-        position = self.log.append(Progress(oldest, self._reserved).encode())
+        position = self.log.append(ProgressRecord(oldest, self._reserved).encode())
         self._oldest = oldest
         self._spare = self.log.end, self._at[0][1] if self._at else position
         return True

@@ -14,15 +14,15 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ps2stream.dispatcher.gridt import Share
+from ps2stream.dispatcher.gridt import ObjectShare
 from ps2stream.protocol.addresses import Address, Send
 from ps2stream.protocol.messages.objects import (
-    Begin,
-    Completed,
-    Partial,
-    Payload,
+    BatchContent,
+    BatchesCompleted,
+    BatchesPartial,
     RoutedObjects,
-    Stale,
+    StaleRoute,
+    SuspectBegin,
 )
 from ps2stream.protocol.rows import ObjectRows
 
@@ -42,7 +42,7 @@ OVERTAKEN_TICKS = 10
 
 
 @dataclasses.dataclass(eq=False)
-class Open:
+class OpenBatch:
     """A batch that is not complete.
 
     waiting: mergers that have not completed it; partial: those of them that only wait for silent
@@ -52,7 +52,7 @@ class Open:
 
     lsn: int
     rows: ObjectRows
-    payload: Payload
+    payload: BatchContent
     shares: dict[int, RoutedObjects]
     waiting: set[int]
     suspect: bool
@@ -106,7 +106,7 @@ class OpenBatches:
         self._mergers = mergers
         self.route = route
         self._epoch = epoch
-        self._open: dict[int, Open] = {}
+        self._open: dict[int, OpenBatch] = {}
         self._offsets: list[int] = []  # a heap of those of open batches and of some complete ones
         self._held_up: set[int] = set()  # batches that are held up
         self._held_up_size = 0
@@ -177,16 +177,16 @@ class OpenBatches:
         batch: int,
         lsn: int,
         rows: ObjectRows,
-        shares: Sequence[Share],
+        shares: Sequence[ObjectShare],
         watermark: int,
         oldest: int,
-        part_of: Open | None = None,
+        part_of: OpenBatch | None = None,
     ) -> list[Send]:
         """Opens a batch and returns its messages. All batches below offset `oldest` are complete.
         A half of the batch `part_of` has a higher attempt than that batch, since both may have
         the same offset."""
         attempt = self._epoch << DEPTH_BITS if part_of is None else part_of.payload.attempt + 1
-        payload = Payload(
+        payload = BatchContent(
             dispatcher=self._index,
             batch=batch,
             attempt=attempt,
@@ -208,13 +208,13 @@ class OpenBatches:
             s.worker: RoutedObjects(*head, s.row, s.lon, s.lat, s.term_off, s.term) for s in shares
         }
         waiting = set(range(self._mergers))
-        open_ = self._open[batch] = Open(lsn, rows, payload, routed, waiting, suspect)
+        open_ = self._open[batch] = OpenBatch(lsn, rows, payload, routed, waiting, suspect)
         self._sendings += 1
         open_.sent = self._sendings
         heapq.heappush(self._offsets, batch)
         return list(open_.sends())
 
-    def complete(self, frame: Completed) -> None:
+    def complete(self, frame: BatchesCompleted) -> None:
         """Notes that a merger has completed batches."""
         before, self._collapsed[frame.merger] = self._collapsed[frame.merger], frame.collapsed
         self.collapsed += frame.collapsed - (before if before <= frame.collapsed else 0)
@@ -232,21 +232,21 @@ class OpenBatches:
                 self._note_passed(open_)
                 self._close_batch(batch)
 
-    def note_partial(self, frame: Partial) -> None:
+    def note_partial(self, frame: BatchesPartial) -> None:
         """Notes the batches of which a merger lacks only the answers of silent workers."""
         for batch in frame.batch.tolist():
             if (open_ := self._open.get(batch)) is not None:
                 open_.partial.add(frame.merger)
                 self._check_held_up(batch, open_)
 
-    def note_refusal(self, frame: Stale) -> None:
+    def note_refusal(self, frame: StaleRoute) -> None:
         """Notes that a worker refused a batch because it has another plan; the batch is sent again
         after a while."""
         if (open_ := self._open.get(frame.batch)) is not None and not open_.refused:
             open_.refused = True
             open_.resend_at = min(open_.resend_at, open_.waited + RESEND_TICKS)
 
-    def note_begun(self, frame: Begin) -> None:
+    def note_begun(self, frame: SuspectBegin) -> None:
         """Notes that a worker has begun a suspect, or is done with it."""
         self._begun[frame.worker] = frame.batch, frame.attempt
 
@@ -264,7 +264,7 @@ class OpenBatches:
                     out.append(Send(peer, open_.shares[peer.index]))
         return out
 
-    def take_fatal(self) -> list[tuple[int, Open]]:
+    def take_fatal(self) -> list[tuple[int, OpenBatch]]:
         """Removes and returns the batches that certainly killed workers."""
         found = [(b, open_) for b, open_ in self._open.items() if open_.is_fatal]
         for batch, _ in found:
@@ -295,14 +295,14 @@ class OpenBatches:
             queued.update(ahead)
         return out
 
-    def _send_again(self, open_: Open) -> Iterator[Send]:
+    def _send_again(self, open_: OpenBatch) -> Iterator[Send]:
         """Counts one more sending and returns its messages."""
         self._sendings += 1
         open_.sent, open_.resent = self._sendings, True
         open_.sent_at, open_.refused = open_.waited, False
         return open_.sends()
 
-    def _note_passed(self, open_: Open) -> None:
+    def _note_passed(self, open_: OpenBatch) -> None:
         """Notes that every worker of a complete batch has come up to its sending. If the batch was
         sent more than once, it is unknown which sending was answered."""
         if open_.resent:
@@ -312,7 +312,7 @@ class OpenBatches:
         for worker in open_.shares:
             self._passed[worker] = max(self._passed.get(worker, 0), open_.sent)
 
-    def _check_held_up(self, batch: int, open_: Open) -> None:
+    def _check_held_up(self, batch: int, open_: OpenBatch) -> None:
         """Notes whether a batch is held up now; from then on it counts as held up."""
         if open_.is_held_up and batch not in self._held_up:
             self._held_up.add(batch)

@@ -6,14 +6,14 @@ from contextlib import AbstractContextManager
 
 import numpy as np
 
-from ps2stream.dispatcher.gateway import Price
+from ps2stream.dispatcher.gateway import QueryEstimate
 from ps2stream.dispatcher.gridt import Gridt
 from ps2stream.dispatcher.ports import NewIndex, TrialIndex
 from ps2stream.dispatcher.reservoir import ObjectSample
 from ps2stream.protocol.frame import F64, I64
 from ps2stream.protocol.rows import QueryRows
 from ps2stream.routing.costs import Costs
-from ps2stream.routing.tags import Tags
+from ps2stream.routing.tags import QueryTags
 
 _LEAST_WINDOW_MS = 1000
 
@@ -26,7 +26,7 @@ def priced(
     query: QueryRows,
     sample: ObjectSample,
     now_ms: int,
-) -> Price:
+) -> QueryEstimate:
     """Estimates matches and costs of one query that is not stored, by a sample of objects that is
     not empty. The estimate is as if there were no other query, so that it reveals nothing about
     the queries of others. Nothing is changed; `lock`, the gridt's, is held only while the gridt
@@ -42,7 +42,7 @@ def priced(
     sent = np.unique(row * workers + owner[posting])
     copies = _sum_by_worker(sent % workers, weight[sent // workers], workers)
     rate = float(weight.sum())
-    return Price(
+    return QueryEstimate(
         matched=found,
         sampled=len(weight),
         effective=rate * rate / float((weight * weight).sum()),
@@ -57,7 +57,7 @@ def priced(
     )
 
 
-def _find_pairs(gridt: Gridt, tags: Tags, sample: ObjectSample) -> tuple[I64, I64]:
+def _find_pairs(gridt: Gridt, tags: QueryTags, sample: ObjectSample) -> tuple[I64, I64]:
     """Returns the pairs of an object and a posting that it would meet under one of its terms: the
     object's row, and the posting's number among the tags."""
     cells, terms = np.unique(tags.cell), np.unique(tags.term)
@@ -73,7 +73,7 @@ def _find_pairs(gridt: Gridt, tags: Tags, sample: ObjectSample) -> tuple[I64, I6
 
 
 def _find_matches(
-    index: TrialIndex, query: QueryRows, tags: Tags, sample: ObjectSample, near: I64
+    index: TrialIndex, query: QueryRows, tags: QueryTags, sample: ObjectSample, near: I64
 ) -> I64:
     """Returns the rows of the objects in `near` that match."""
     some = sample.take(near)

@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple, Protocol
 
-from ps2stream.dispatcher.gateway import Publication
-from ps2stream.dispatcher.intake import Intake, Waiting
+from ps2stream.dispatcher.gateway import AcceptedBatch
+from ps2stream.dispatcher.intake import PublicationIntake, WaitingPublication
 from ps2stream.dispatcher.object_log import ObjectLog
-from ps2stream.dispatcher.reservoir import Reservoir
-from ps2stream.dispatcher.watchers import Watchers
+from ps2stream.dispatcher.reservoir import ObjectReservoir
+from ps2stream.dispatcher.watchers import StreamWatchers
 from ps2stream.errors import Ps2StreamError, ResourceExhausted, Unavailable
-from ps2stream.observability.meter import Meter
+from ps2stream.observability.meter import StageMeter
 from ps2stream.observability.traces import unix_ns
 from ps2stream.protocol.addresses import Reply, Send
 from ps2stream.protocol.rows import ObjectRows
@@ -31,7 +31,7 @@ RESERVED = 8
 Settle = Callable[[Future[Any], object], None]
 
 
-class Machine(Protocol):
+class PublishingMachine(Protocol):
     """The port to the router machine, as publications need it."""
 
     index: int
@@ -53,15 +53,15 @@ class Machine(Protocol):
     def is_open(self, batch: int) -> bool: ...
 
 
-class _Accepted(NamedTuple):
+class _AcceptedPublication(NamedTuple):
     """A durable publication that is in the log up to `end`, perhaps not yet synced."""
 
     end: int
-    waiting: Waiting
-    publication: Publication
+    waiting: WaitingPublication
+    publication: AcceptedBatch
 
 
-class _Open(NamedTuple):
+class _RoutedBatch(NamedTuple):
     """A batch that is routed and not complete; `since` is when its first publication came."""
 
     since: float
@@ -69,22 +69,22 @@ class _Open(NamedTuple):
     size_bytes: int
 
 
-class Publications:
+class PublicationPipeline:
     """The publications of one dispatcher. `settle` answers a future; after `wake` a thread of its
     own calls `sync`."""
 
     def __init__(
         self,
-        machine: Machine,
+        machine: PublishingMachine,
         log: ObjectLog,
-        reservoir: Reservoir,
-        watchers: Watchers,
+        reservoir: ObjectReservoir,
+        watchers: StreamWatchers,
         lock: threading.RLock,
         settle: Settle,
         wake: Callable[[], None],
-        meter: Meter,
+        meter: StageMeter,
     ) -> None:
-        self.intake = Intake()
+        self.intake = PublicationIntake()
         self._machine = machine
         self._log = log
         self._reservoir = reservoir
@@ -93,13 +93,13 @@ class Publications:
         self._settle = settle
         self._wake = wake
         self._meter = meter
-        self._open: dict[int, _Open] = {}  # by batch
+        self._open: dict[int, _RoutedBatch] = {}  # by batch
         self.open_bytes = 0
         self._room = threading.Condition(lock)
         # One publisher at a time requests the lock, so that frames of peers, updates and
         # acknowledgements do not have to queue behind many publishers.
         self._gate = threading.Lock()
-        self._unsynced: deque[_Accepted] = deque()
+        self._unsynced: deque[_AcceptedPublication] = deque()
         self._congested = False
         self._listeners: list[Callable[[bool], None]] = []
 
@@ -111,7 +111,7 @@ class Publications:
 
     def add(
         self, rows: ObjectRows, wait_s: float, durable: bool, route: Callable[[], None]
-    ) -> Future[Publication]:
+    ) -> Future[AcceptedBatch]:
         """Adds a batch, as Gateway.publish says, and calls `route` under the lock."""
         since = time.monotonic()
         until = since + wait_s
@@ -126,7 +126,7 @@ class Publications:
                         return future
             finally:
                 self._gate.release()
-        full: Future[Publication] = Future()
+        full: Future[AcceptedBatch] = Future()
         problem = f"publish: {limit} batches are waiting, the limit (max_in_flight)"
         full.set_exception(ResourceExhausted(problem))
         return full
@@ -149,7 +149,7 @@ class Publications:
                 continue
             now = time.monotonic()
             if sends:
-                opened = self._open[offset] = _Open(taken[0].since, len(rows), rows.nbytes)
+                opened = self._open[offset] = _RoutedBatch(taken[0].since, len(rows), rows.nbytes)
                 self.open_bytes += opened.size_bytes
                 self._trace_batch(offset, len(rows), taken[0].since, begun)
             self._watchers.accepted(rows, offset, bool(sends))
@@ -157,9 +157,9 @@ class Publications:
             self._reservoir.add(rows, now_ms)
             for waiting in taken:
                 self._meter.add("intake", now - waiting.since, len(waiting.rows))
-                publication = Publication(machine.index, offset, lsn)
+                publication = AcceptedBatch(machine.index, offset, lsn)
                 if waiting.durable:
-                    self._unsynced.append(_Accepted(end, waiting, publication))
+                    self._unsynced.append(_AcceptedPublication(end, waiting, publication))
                 else:
                     self._settle(waiting.future, publication)
                 offset += len(waiting.rows)
@@ -226,7 +226,7 @@ class Publications:
             traces.part("publish", key, unix_ns(since), unix_ns(begun))
             traces.part("route", key, unix_ns(begun), time.time_ns())
 
-    def _append_batch(self, rows: ObjectRows, taken: Sequence[Waiting]) -> int:
+    def _append_batch(self, rows: ObjectRows, taken: Sequence[WaitingPublication]) -> int:
         """Appends a batch to the log if some of it must be durable. Returns its end there, 0 if it
         was not appended."""
         if not self._machine.ready:

@@ -16,7 +16,7 @@ CONTROLLER = Address("controller", 0)
 SEQUENCER = Address("sequencer", 0)
 
 
-class Questions:
+class OpenRequests:
     """The futures of requests, by number. Called under the edge's lock."""
 
     def __init__(self, send: Callable[[list[Send]], None]) -> None:

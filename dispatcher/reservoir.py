@@ -60,7 +60,7 @@ class ObjectSample(NamedTuple):
         )
 
 
-class Held(NamedTuple):
+class SampleParts(NamedTuple):
     """Rows of several batches, oldest first; `since` as in ObjectSample. Collecting them is fast;
     `joined` takes longer and needs no lock."""
 
@@ -91,7 +91,7 @@ class Held(NamedTuple):
         )
 
 
-class _Chunk(NamedTuple):
+class _SampleChunk(NamedTuple):
     """Sampled rows of one batch. `ticket` is uniform in 0..chance; rows are thinned by it."""
 
     at_ms: int
@@ -100,7 +100,7 @@ class _Chunk(NamedTuple):
     rows: ObjectSample
 
 
-class Reservoir:
+class ObjectReservoir:
     """A sample of at most `capacity` rows and `most_bytes`; a capacity of 0 keeps nothing."""
 
     def __init__(
@@ -114,7 +114,7 @@ class Reservoir:
         self._most_bytes = most_bytes
         self._window = window_ms
         self._rng = np.random.default_rng(seed)
-        self._chunks: deque[_Chunk] = deque()
+        self._chunks: deque[_SampleChunk] = deque()
         self._chance = 1.0
         self._size = self._bytes = 0
         self._since = 0
@@ -145,7 +145,7 @@ class Reservoir:
             np.full(count, now_ms),
         )
         ticket = self._rng.random(count) * self._chance
-        self._chunks.append(_Chunk(now_ms, ticket, self._chance, taken))
+        self._chunks.append(_SampleChunk(now_ms, ticket, self._chance, taken))
         self._size += count
         self._bytes += taken.nbytes
         if self._is_over_limit:
@@ -155,14 +155,14 @@ class Reservoir:
         """Returns the whole sample, oldest rows first."""
         return self.held().joined()
 
-    def recent(self, now_ms: int) -> Held:
+    def recent(self, now_ms: int) -> SampleParts:
         """Returns the rows that were accepted within the window until now; all rows if there are
         none."""
         begun = now_ms - self._window
         if begun <= self._since or not self._chunks or self._chunks[-1].at_ms < begun:
             return self.held()
         parts = [chunk.rows for chunk in self._chunks if chunk.at_ms >= begun]
-        return Held(parts, begun if len(parts) < len(self._chunks) else self._since)
+        return SampleParts(parts, begun if len(parts) < len(self._chunks) else self._since)
 
     def newest(self, rows: int, batches: int) -> ObjectSample:
         """Returns the newest rows: about `rows` of them, from at most `batches` batches."""
@@ -170,14 +170,14 @@ class Reservoir:
         size = 0
         for chunk in reversed(self._chunks):
             if size >= rows or len(parts) == batches:
-                return Held(parts[::-1], int(parts[-1].accepted[0])).joined()
+                return SampleParts(parts[::-1], int(parts[-1].accepted[0])).joined()
             parts.append(chunk.rows)
             size += len(chunk.ticket)
-        return Held(parts[::-1], self._since).joined()
+        return SampleParts(parts[::-1], self._since).joined()
 
-    def held(self) -> Held:
+    def held(self) -> SampleParts:
         """Returns all rows, not yet joined."""
-        return Held([chunk.rows for chunk in self._chunks], self._since)
+        return SampleParts([chunk.rows for chunk in self._chunks], self._since)
 
     def _drop_expired(self, now_ms: int) -> None:
         while self._chunks and self._chunks[0].at_ms < now_ms - self._window:
@@ -201,14 +201,14 @@ class Reservoir:
             self._bytes = sum(chunk.rows.nbytes for chunk in self._chunks)
 
 
-def _has_rows(chunk: _Chunk) -> bool:
+def _has_rows(chunk: _SampleChunk) -> bool:
     return len(chunk.ticket) > 0
 
 
-def _thin_chunk(chunk: _Chunk, chance: float) -> _Chunk:
+def _thin_chunk(chunk: _SampleChunk, chance: float) -> _SampleChunk:
     """Returns the chunk as if its rows had been sampled with this chance."""
     if chunk.chance <= chance:
         return chunk
     keep = np.flatnonzero(chunk.ticket < chance)
     rows = chunk.rows.take(keep)._replace(weight=np.full(len(keep), 1 / chance))
-    return _Chunk(chunk.at_ms, chunk.ticket[keep], chance, rows)
+    return _SampleChunk(chunk.at_ms, chunk.ticket[keep], chance, rows)

@@ -10,14 +10,20 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Protocol
 
-from ps2stream.dispatcher.gateway import Sink
-from ps2stream.dispatcher.gateway import Stream as StreamPort
+from ps2stream.dispatcher.gateway import DeliverStream, Sink
 from ps2stream.errors import FailedPrecondition, ResourceExhausted
-from ps2stream.observability.meter import Meter
+from ps2stream.observability.meter import StageMeter
 from ps2stream.observability.traces import Key, unix_ns
 from ps2stream.protocol.addresses import Address, Send
 from ps2stream.protocol.frame import Frame
-from ps2stream.protocol.messages.sessions import Arrived, Attach, Attached, Credit, Delivery, Detach
+from ps2stream.protocol.messages.sessions import (
+    DeliveryArrivals,
+    StreamAttach,
+    StreamAttached,
+    StreamCredit,
+    StreamDelivery,
+    StreamDetach,
+)
 from ps2stream.security import QUOTA_RETRY_MS
 
 Arrival = tuple[float, Key | None]
@@ -28,25 +34,25 @@ ARRIVED_BYTES = 1 << 20
 _TAKEN_OVER = FailedPrecondition("another stream has taken the session over")
 
 
-class Edge(Protocol):
+class StreamEdge(Protocol):
     """The port to the dispatcher's edge, as streams need it."""
 
     lock: threading.RLock
 
     def send(self, sends: list[Send]) -> None: ...
-    def rename(self, stream: Stream) -> None:
-        """Requests a new epoch; `Streams.open` follows."""
+    def rename(self, stream: SessionStream) -> None:
+        """Requests a new epoch; `SessionStreams.open` follows."""
 
 
 @dataclasses.dataclass(eq=False)
-class Stream:
+class SessionStream:
     """A Deliver stream of a session; a later stream of the same session ends it.
 
     Credits are totals. They are sent when they have grown by a quarter of the window, and at
     every tick.
     """
 
-    streams: Streams
+    streams: SessionStreams
     name: str
     sink: Sink
     fields: int
@@ -54,7 +60,7 @@ class Stream:
     window_bytes: int
     ack: int
     of: int  # the session that `ack` is of, if known
-    opening: Future[StreamPort] | None
+    opening: Future[DeliverStream] | None
     session: int = 0
     epoch: int = 0
     attached: bool = False
@@ -100,15 +106,15 @@ class Stream:
         self.streams.drop(self)
 
 
-class Streams:
+class SessionStreams:
     """All streams of one dispatcher. Its methods are called under the edge's lock or take it."""
 
-    def __init__(self, edge: Edge, index: int, mergers: int, meter: Meter) -> None:
+    def __init__(self, edge: StreamEdge, index: int, mergers: int, meter: StageMeter) -> None:
         self.edge = edge
         self.meter = meter
         self._index = index
         self._mergers = mergers
-        self._of: dict[int, Stream] = {}  # by session
+        self._of: dict[int, SessionStream] = {}  # by session
         self._arrived = [0] * mergers  # bytes of each merger's deliveries
         self._confirmed = [0] * mergers  # and how many of them were confirmed to it
 
@@ -123,7 +129,7 @@ class Streams:
         window = sum(stream.window_batches for stream in streams)
         return {"streams": len(streams), "untaken": untaken, "credits": max(window - untaken, 0)}
 
-    def open(self, stream: Stream, session: int, epoch: int) -> None:
+    def open(self, stream: SessionStream, session: int, epoch: int) -> None:
         """Attaches a stream, which has its session's number and a new epoch."""
         if stream.closed:
             return
@@ -147,24 +153,24 @@ class Streams:
         stream.told = (*taken, stream.ack)
         self._attach_stream(stream)
 
-    def fail(self, stream: Stream, problem: BaseException) -> None:
+    def fail(self, stream: SessionStream, problem: BaseException) -> None:
         """Ends a stream that gets no session number or epoch."""
         self._forget_stream(stream)
         self._finish_opening(stream, problem)
 
-    def on(self, frame: Attached | Delivery) -> None:
+    def on(self, frame: StreamAttached | StreamDelivery) -> None:
         """Handles a message from the session's merger."""
-        if isinstance(frame, Delivery):
+        if isinstance(frame, StreamDelivery):
             merger = frame.session % self._mergers
             self._arrived[merger] += len(frame.data)
             if self._arrived[merger] - self._confirmed[merger] >= ARRIVED_BYTES:
                 self._confirm_arrivals(merger)
         stream = self._of.get(frame.session)
         if stream is None:
-            self._send_to_merger(Detach(frame.session, frame.epoch))
+            self._send_to_merger(StreamDetach(frame.session, frame.epoch))
         elif stream.epoch != frame.epoch:
             return
-        elif isinstance(frame, Attached):
+        elif isinstance(frame, StreamAttached):
             self._finish_attach(stream, frame)
         elif frame.closed:
             self._forget_stream(stream)
@@ -176,18 +182,18 @@ class Streams:
             key = None if traces is None else traces.of_delivery(data)
             stream.arrived.append((time.monotonic(), key))
             if stream.sink(data):
-                self._send_to_merger(Detach(stream.session, stream.epoch))
-                stream.epoch = 0  # until `Stream.again`
+                self._send_to_merger(StreamDetach(stream.session, stream.epoch))
+                stream.epoch = 0  # until `SessionStream.again`
         elif frame.number > stream.number:
             self.anew(stream)
 
-    def tell(self, stream: Stream) -> None:
+    def tell(self, stream: SessionStream) -> None:
         """Sends the merger what the client took and acknowledged."""
         taken, stream.idle = stream.taken, 0
         stream.told = (*taken, stream.ack)
         batches, size = (a - b for a, b in zip(taken, stream.base, strict=True))
         self._send_to_merger(
-            Credit(stream.session, stream.epoch, self._index, batches, size, stream.ack)
+            StreamCredit(stream.session, stream.epoch, self._index, batches, size, stream.ack)
         )
 
     def tick(self) -> None:
@@ -212,15 +218,15 @@ class Streams:
                 if stream.session % self._mergers == peer.index:
                     self.anew(stream)
 
-    def drop(self, stream: Stream) -> None:
+    def drop(self, stream: SessionStream) -> None:
         """Removes a stream and notifies the merger."""
         with self.edge.lock:
             if self._of.get(stream.session) is stream and not stream.closed:
                 self.tell(stream)
-                self._send_to_merger(Detach(stream.session, stream.epoch))
+                self._send_to_merger(StreamDetach(stream.session, stream.epoch))
             self._forget_stream(stream)
 
-    def anew(self, stream: Stream) -> None:
+    def anew(self, stream: SessionStream) -> None:
         """Requests a new epoch for a stream, under which all that is not acknowledged is sent
         again."""
         stream.epoch = 0
@@ -228,20 +234,20 @@ class Streams:
 
     def _confirm_arrivals(self, merger: int) -> None:
         self._confirmed[merger] = self._arrived[merger]
-        confirmation = Arrived(self._index, self._arrived[merger])
+        confirmation = DeliveryArrivals(self._index, self._arrived[merger])
         self.edge.send([Send(Address("merger", merger), confirmation)])
 
-    def _attach_stream(self, stream: Stream) -> None:
+    def _attach_stream(self, stream: SessionStream) -> None:
         stream.idle = 0
         batches = max(stream.window_batches - (stream.sent[0] - stream.base[0]), 0)
         size = max(stream.window_bytes - (stream.sent[1] - stream.base[1]), 0)
         self._send_to_merger(
-            Attach(
+            StreamAttach(
                 stream.session, stream.epoch, self._index, stream.fields, batches, size, stream.ack
             )
         )
 
-    def _finish_attach(self, stream: Stream, frame: Attached) -> None:
+    def _finish_attach(self, stream: SessionStream, frame: StreamAttached) -> None:
         if frame.refused:
             self._forget_stream(stream)
             self._finish_opening(
@@ -257,7 +263,7 @@ class Streams:
         if frame.sent > stream.number:
             self.anew(stream)
 
-    def _finish_opening(self, stream: Stream, problem: BaseException | None = None) -> None:
+    def _finish_opening(self, stream: SessionStream, problem: BaseException | None = None) -> None:
         opening, stream.opening = stream.opening, None
         if opening is None:
             if isinstance(problem, Exception):
@@ -269,7 +275,7 @@ class Streams:
         else:
             opening.set_exception(problem)
 
-    def _forget_stream(self, stream: Stream) -> None:
+    def _forget_stream(self, stream: SessionStream) -> None:
         stream.closed = True
         if self._of.get(stream.session) is stream:
             del self._of[stream.session]

@@ -27,7 +27,7 @@ MEMORY_TICKS = 6_000
 """The time after which a rate that is no longer reached has faded to about a third: 10 minutes."""
 
 
-class Throughput:
+class ThroughputMonitor:
     """The state of one dispatcher's throughput. `stalled` says whether objects wait now while
     throughput is low; `stalls` counts how often that began, `low_ticks` how long it has lasted."""
 

@@ -6,7 +6,7 @@ import functools
 from concurrent.futures import Future
 from typing import Any
 
-from ps2stream.dispatcher.questions import Questions
+from ps2stream.dispatcher.questions import OpenRequests
 from ps2stream.errors import ResourceExhausted
 from ps2stream.limits import WAITING_BYTES, WAITING_UPDATES
 from ps2stream.protocol.messages.updates import UpdateRequest
@@ -14,11 +14,11 @@ from ps2stream.protocol.messages.updates import UpdateRequest
 LANES = ("deletes", "inserts")
 
 
-class Updates:
+class UpdateQueue:
     """A queue of updates; those that come while the sequencer is busy leave together. Called under
     the edge's lock, except the futures' call-backs, which take it."""
 
-    def __init__(self, questions: Questions, lock: Any) -> None:
+    def __init__(self, questions: OpenRequests, lock: Any) -> None:
         self._questions = questions
         self._lock = lock
         self._queue: list[UpdateRequest] = []  # not yet sent

@@ -12,14 +12,14 @@ import numpy as np
 from ps2stream.errors import ResourceExhausted
 from ps2stream.protocol.addresses import Address, Send
 from ps2stream.protocol.frame import column_to_strings, take_ragged
-from ps2stream.protocol.messages.objects import Completed
+from ps2stream.protocol.messages.objects import BatchesCompleted
 from ps2stream.protocol.messages.watch import (
     TICKS_PER_S,
-    Allowance,
-    Glimpse,
-    Objects,
-    Seen,
-    Watching,
+    SeenMatches,
+    SeenObjects,
+    WatchAllowance,
+    WatchNotice,
+    WatchSample,
     beginnings,
 )
 from ps2stream.protocol.rows import ObjectRows
@@ -30,16 +30,16 @@ TIMED = 1024
 """The number of batches of which the latency of matches is measured at a time."""
 
 
-class Watcher:
+class StreamWatcher:
     """A watcher of `tenant`, which gets the matches of that tenant's queries. `tell` must not
     block."""
 
-    def __init__(self, tenant: str, tell: Callable[[Glimpse], None]) -> None:
+    def __init__(self, tenant: str, tell: Callable[[WatchSample], None]) -> None:
         self.key = key(tenant)
         self.tell = tell
-        self.allowance = Allowance()
+        self.allowance = WatchAllowance()
 
-    def own(self, seen: Seen) -> Seen:
+    def own(self, seen: SeenMatches) -> SeenMatches:
         """Returns the matches that this watcher may see: those of its tenant, and not too many."""
         names = column_to_strings(seen.query_off, seen.query)
         mine = [i for i, name in enumerate(names) if key_of(name.encode()) == self.key]
@@ -47,7 +47,7 @@ class Watcher:
         return seen.take(rows[self.allowance.of(len(rows))])
 
 
-class Watchers:
+class StreamWatchers:
     """All watchers of dispatcher `index`. Called under the edge's lock; `clock` in seconds."""
 
     def __init__(
@@ -61,11 +61,11 @@ class Watchers:
         self._mergers = mergers
         self._send = send
         self._clock = clock
-        self._all: list[Watcher] = []
+        self._all: list[StreamWatcher] = []
         self._ticks = 0
-        self._allowance = Allowance()
-        self._objects: list[Objects] = []
-        self._matches: list[Seen] = []
+        self._allowance = WatchAllowance()
+        self._objects: list[SeenObjects] = []
+        self._matches: list[SeenMatches] = []
         self._accepted = self._matched = 0
         self._latency: list[float] = []
         self._waiting: dict[int, tuple[float, int]] = {}  # batch: since when, for how many mergers
@@ -73,14 +73,14 @@ class Watchers:
     def __len__(self) -> int:
         return len(self._all)
 
-    def add(self, watcher: Watcher) -> None:
+    def add(self, watcher: StreamWatcher) -> None:
         """Raises ResourceExhausted when there are MAX_WATCHERS."""
         if len(self._all) >= MAX_WATCHERS:
             raise ResourceExhausted(f"{MAX_WATCHERS} watch, the limit (watchers)")
         self._all.append(watcher)
         self._request_matches()
 
-    def drop(self, watcher: Watcher) -> None:
+    def drop(self, watcher: StreamWatcher) -> None:
         """Removes a watcher, which may have been removed before."""
         if watcher in self._all:
             self._all.remove(watcher)
@@ -99,7 +99,7 @@ class Watchers:
         if len(chosen):
             id_off, ids = take_ragged(rows.id_off, rows.id, chosen)
             text_off, texts = beginnings(rows.text_off, rows.text, chosen)
-            some = Objects(
+            some = SeenObjects(
                 partition=np.full(len(chosen), self._index, np.uint32),
                 offset=offset + chosen,
                 time=rows.time[chosen],
@@ -112,7 +112,7 @@ class Watchers:
             )
             self._objects.append(some)
 
-    def completed(self, frame: Completed) -> None:
+    def completed(self, frame: BatchesCompleted) -> None:
         """Notes that a merger has made the matches of these batches durable."""
         if not self._waiting:
             return
@@ -123,7 +123,7 @@ class Watchers:
             elif mergers:
                 self._latency.append(self._clock() - since)
 
-    def on(self, seen: Seen) -> None:
+    def on(self, seen: SeenMatches) -> None:
         """Gathers matches from a merger."""
         if self._all:
             self._matched += seen.pairs
@@ -147,7 +147,7 @@ class Watchers:
             matches = [own for seen in self._matches if len((own := watcher.own(seen)).handle)]
             if is_due or matches:
                 counts = (self._accepted, matched, self._latency)
-                watcher.tell(Glimpse(self._objects, matches, *counts))
+                watcher.tell(WatchSample(self._objects, matches, *counts))
         matched = self._matched - matched
         self._clear_gathered()
         self._matched = matched
@@ -158,5 +158,5 @@ class Watchers:
 
     def _request_matches(self) -> None:
         """Requests matches from the mergers."""
-        request = Watching(self._index)
+        request = WatchNotice(self._index)
         self._send([Send(Address("merger", merger), request) for merger in range(self._mergers)])

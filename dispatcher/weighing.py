@@ -6,11 +6,11 @@ import numpy as np
 
 from ps2stream.dispatcher.gridt import Gridt
 from ps2stream.dispatcher.reservoir import ObjectSample
-from ps2stream.routing.costs import Weights
+from ps2stream.routing.costs import PartWeights
 from ps2stream.routing.unit_kernels import LEVEL_SHIFT
 
 
-def weigh_parts(gridt: Gridt, sample: ObjectSample) -> Weights:
+def weigh_parts(gridt: Gridt, sample: ObjectSample) -> PartWeights:
     """Returns as weights, by cell and worker, the objects of `sample` that would be sent there; if
     there are none, the live queries."""
     shares, _ = gridt.route(sample.lon, sample.lat, sample.term_off, sample.term)
@@ -18,7 +18,7 @@ def weigh_parts(gridt: Gridt, sample: ObjectSample) -> Weights:
         lon, lat = (np.concatenate([getattr(s, name) for s in shares]) for name in ("lon", "lat"))
         worker = np.repeat([share.worker for share in shares], [len(s.row) for s in shares])
         weight = sample.weight[np.concatenate([share.row for share in shares])]
-        return Weights(gridt.grid.cells(lon, lat, 0), worker.astype(np.int64), weight)
+        return PartWeights(gridt.grid.cells(lon, lat, 0), worker.astype(np.int64), weight)
     cell, owner, count = gridt.held()
     base = np.flatnonzero(cell >> LEVEL_SHIFT == 0)
-    return Weights(cell[base], owner[base].astype(np.int64), count[base].astype(np.float64))
+    return PartWeights(cell[base], owner[base].astype(np.int64), count[base].astype(np.float64))

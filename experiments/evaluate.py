@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ps2stream.dispatcher.gridt import Gridt, Share
+from ps2stream.dispatcher.gridt import Gridt, ObjectShare
 from ps2stream.language.analyzer import Analyzer
 from ps2stream.protocol.frame import F64, I64, U64
-from ps2stream.protocol.rows import Kind, QueryRows
+from ps2stream.protocol.rows import UpdateKind, QueryRows
 from ps2stream.routing.costs import Costs, balance
 from ps2stream.routing.plan import RoutingPlan
 from ps2stream.routing.tags import TagShare
@@ -28,7 +28,7 @@ from ps2stream.workers.load import LoadCounter
 from ps2stream.workers.machine import FORCED, FORCED_SWEEP, SWEEP
 
 
-class Objects(NamedTuple):
+class AnalysedObjects(NamedTuple):
     """Analysed objects: degrees float64[n]; terms ragged, sorted and unique per row."""
 
     lon: F64
@@ -37,21 +37,21 @@ class Objects(NamedTuple):
     term: U64
 
 
-class Round(NamedTuple):
+class StreamRound(NamedTuple):
     """A stretch of the stream: its inserts, then its deletes (whole rows, so that they are routed
     like their inserts), then its objects."""
 
     inserts: QueryRows
     deletes: QueryRows
-    objects: Objects
+    objects: AnalysedObjects
 
 
 @dataclasses.dataclass(frozen=True)
-class Period:
+class StreamPeriod:
     """A period of the stream. `live`: the queries that are live when it begins."""
 
     live: QueryRows
-    rounds: Sequence[Round]
+    rounds: Sequence[StreamRound]
 
     @property
     def tuples(self) -> int:
@@ -59,7 +59,7 @@ class Period:
         return sum(len(r.inserts) + len(r.deletes) + len(r.objects.lon) for r in self.rounds)
 
 
-class Step(NamedTuple):
+class WorkerStep(NamedTuple):
     """The messages that one worker is sent in a round. deleted, delete_tags: handles and tags of
     its deletes."""
 
@@ -68,17 +68,17 @@ class Step(NamedTuple):
     deleted: I64
     delete_tags: TagShare
     lsn: int
-    share: Share | None
+    share: ObjectShare | None
 
 
-class Dealt(NamedTuple):
+class DividedPeriod(NamedTuple):
     """A period divided among the workers: what each holds at its beginning and is sent in each
     round, and what a gridt counted meanwhile, as in Judgement. wanted: objects that any worker is
     sent."""
 
     gridt: Gridt
     start: Sequence[TagShare]
-    steps: Sequence[Sequence[Step]]
+    steps: Sequence[Sequence[WorkerStep]]
     sent: Sequence[tuple[I64, I64]]
     objects: I64
     candidates: I64
@@ -89,7 +89,7 @@ class Dealt(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Judgement:
+class PlanJudgement:
     """The judgement of a plan.
 
     For each worker, [workers]: objects, candidates, inserts and deletes (postings) int64; load in
@@ -155,7 +155,7 @@ class Judgement:
         return sum(len(np.unique(row)) for row, _ in self.sent)
 
 
-def divide_period(plan: RoutingPlan, analyzer: Analyzer, period: Period) -> Dealt:
+def divide_period(plan: RoutingPlan, analyzer: Analyzer, period: StreamPeriod) -> DividedPeriod:
     """Divides the period by the plan's H1. Raises PlanError for a plan of another text analysis."""
     gridt = Gridt(plan.compile(analyzer), plan.grid)
     m = plan.workers
@@ -165,7 +165,7 @@ def divide_period(plan: RoutingPlan, analyzer: Analyzer, period: Period) -> Deal
     candidates, inserts, deletes = (np.zeros(m, np.int64) for _ in range(3))
     objects = np.zeros(m, np.int64)
     discarded = wanted = 0
-    steps: list[list[Step]] = [[] for _ in range(m)]
+    steps: list[list[WorkerStep]] = [[] for _ in range(m)]
     sent: list[tuple[I64, I64]] = []
     lsn = int(period.live.lsn.max(initial=0))
     for part in period.rounds:
@@ -187,15 +187,15 @@ def divide_period(plan: RoutingPlan, analyzer: Analyzer, period: Period) -> Deal
         for w in range(m):
             rows = part.inserts.take(insert_tags[w].row)
             handles = part.deletes.handle[delete_tags[w].row]
-            steps[w].append(Step(rows, insert_tags[w], handles, delete_tags[w], lsn, of.get(w)))
-    return Dealt(
+            steps[w].append(WorkerStep(rows, insert_tags[w], handles, delete_tags[w], lsn, of.get(w)))
+    return DividedPeriod(
         gridt, start, steps, sent, objects, candidates, inserts, deletes, discarded, wanted
     )
 
 
 def evaluate(
-    plan: RoutingPlan, analyzer: Analyzer, period: Period, costs: Costs, repeats: int = 2
-) -> Judgement:
+    plan: RoutingPlan, analyzer: Analyzer, period: StreamPeriod, costs: Costs, repeats: int = 2
+) -> PlanJudgement:
     """Judges the plan under this period. Each worker is timed `repeats` times, of which the
     fastest counts; 0 only counts. Raises PlanError for a plan of another text analysis."""
     dealt, m = divide_period(plan, analyzer, period), plan.workers
@@ -211,7 +211,7 @@ def evaluate(
             if not attempt or took.sum() < seconds[:, w].sum():
                 seconds[:, w] = took
         matches += found if repeats else 0
-    return Judgement(
+    return PlanJudgement(
         tuples=period.tuples, objects=dealt.objects, candidates=candidates, inserts=inserts,
         deletes=deletes, load=load, bound=float(whole) / m, discarded=dealt.discarded,
         matches=matches, seconds=seconds, sent=dealt.sent, dispatcher_bytes=dealt.gridt.bytes,
@@ -223,7 +223,7 @@ def _compute_load(costs: Costs, candidates: Any, objects: Any, inserts: Any, del
     return costs.c1 * candidates + costs.c2 * objects + costs.c3 * inserts + costs.c4 * deletes
 
 
-def _list_copies(shares: Sequence[Share]) -> tuple[I64, I64]:
+def _list_copies(shares: Sequence[ObjectShare]) -> tuple[I64, I64]:
     """Returns (row, worker) of every copy."""
     rows = [share.row.astype(np.int64) for share in shares]
     worker = [np.full(len(share.row), share.worker, np.int64) for share in shares]
@@ -235,7 +235,7 @@ def run_worker(
     grid: Grid,
     live: QueryRows,
     start: TagShare,
-    steps: Sequence[Step],
+    steps: Sequence[WorkerStep],
     counter: LoadCounter | None = None,
 ) -> tuple[F64, int, GI2]:
     """Runs one worker's period on a GI2 of its own: (seconds of each round, matches, the index).
@@ -252,7 +252,7 @@ def run_worker(
         index.sweep(FORCED_SWEEP if stats.tombstones > FORCED * stats.live else SWEEP)
         if counter is not None:
             counter.updates(step.inserts.kind, step.tags.off, step.tags.cell)
-            kind = np.full(len(step.deleted), Kind.DELETE, np.uint8)
+            kind = np.full(len(step.deleted), UpdateKind.DELETE, np.uint8)
             counter.updates(kind, step.delete_tags.off, step.delete_tags.cell)
         if (s := step.share) is not None:
             matches += len(index.match(step.lsn, s.lon, s.lat, s.term_off, s.term).row)

@@ -12,25 +12,25 @@ from ps2stream.experiments.plans import (
     MAIN,
     METRIC,
     Row,
-    Settings,
+    ExperimentSettings,
     make_bar_panels,
     judge_all,
 )  # fmt: skip
-from ps2stream.experiments.report import Chart, Report, Verdict, ordering
-from ps2stream.experiments.sweep import Condition, compared, joined, sides, swept
+from ps2stream.experiments.report import ReportChart, ExperimentReport, ClaimVerdict, ordering
+from ps2stream.experiments.sweep import SweepCondition, compared, joined, sides, swept
 
 COLUMNS = (
     "stream", "queries", "condition", "workers", "algorithm", "worker_mb", "largest_mb",
 )  # fmt: skip
 CONDITIONS = (
-    Condition(workers=(16, 64)),
-    Condition("every AND", joined(True)),
-    Condition("every OR", joined(False)),
-    Condition("sides x4", sides(4.0), (8, 64)),
+    SweepCondition(workers=(16, 64)),
+    SweepCondition("every AND", joined(True)),
+    SweepCondition("every OR", joined(False)),
+    SweepCondition("sides x4", sides(4.0), (8, 64)),
 )
 
 
-def run(settings: Settings) -> Report:
+def run(settings: ExperimentSettings) -> ExperimentReport:
     """Runs F10 for Q1, Q2 and Q3, and the sweep."""
     settings = dataclasses.replace(settings, repeats=1)  # nothing is timed
     rows, notes = judge_all(settings, GROUPS, MAIN)
@@ -39,14 +39,14 @@ def run(settings: Settings) -> Report:
         row["worker_mb"] = row["worker_bytes"] / 1e6
         row["largest_mb"] = max(row["each"]["bytes"]) / 1e6
     notes.append("Mean over the workers, with the slack of arrays that grow by a quarter.")
-    return Report(
+    return ExperimentReport(
         "f10", "memory of a worker, MB", settings.to_dict(), [*settings.notes(), *notes],
         COLUMNS, [*rows, *more], [*verdicts(rows), *verdicts(more)],
-        Chart("bars", "MB", make_bar_panels(rows, {"mean": "worker_mb", "largest": "largest_mb"})),
+        ReportChart("bars", "MB", make_bar_panels(rows, {"mean": "worker_mb", "largest": "largest_mb"})),
     )  # fmt: skip
 
 
-def verdicts(rows: Sequence[Row]) -> list[Verdict]:
+def verdicts(rows: Sequence[Row]) -> list[ClaimVerdict]:
     """Returns the verdicts on the mean and the largest worker, in every condition."""
     values = {"mean": "worker_mb", "largest": "largest_mb"}
     return [

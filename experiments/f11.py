@@ -8,13 +8,13 @@ from ps2stream.experiments.plans import (
     KD,
     MAIN,
     METRIC,
-    Settings,
+    ExperimentSettings,
     list_cases,
     judge_all,
     compare_throughputs,
     select_values,
 )  # fmt: skip
-from ps2stream.experiments.report import Chart, Report, Verdict, ordering
+from ps2stream.experiments.report import ReportChart, ExperimentReport, ClaimVerdict, ordering
 
 COLUMNS = (
     "stream", "queries", "workers", "algorithm", "throughput", "kernel_throughput",
@@ -22,10 +22,10 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def run(settings: Settings) -> Report:
+def run(settings: ExperimentSettings) -> ExperimentReport:
     """Runs F11 for Q1, Q2 and Q3."""
     rows, notes = judge_all(settings, GROUPS, MAIN)
-    verdicts: list[Verdict] = []
+    verdicts: list[ClaimVerdict] = []
     low, high = min(settings.workers), max(settings.workers)
     for stream, queries in list_cases(rows):
         at = {"stream": stream, "queries": queries}
@@ -60,8 +60,8 @@ def run(settings: Settings) -> Report:
         }
         for stream, queries in list_cases(rows)
     }  # fmt: skip
-    return Report(
+    return ExperimentReport(
         "f11", "throughput by workers, tuples/s", settings.to_dict(),
         [*settings.notes(), *notes], COLUMNS, rows, verdicts,
-        Chart("lines", "tuples/s, modelled", panels),
+        ReportChart("lines", "tuples/s, modelled", panels),
     )  # fmt: skip

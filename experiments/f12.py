@@ -20,15 +20,15 @@ from ps2stream.experiments.plans import (
     HYBRID,
     JUDGED_AT,
     Row,
-    Settings,
+    ExperimentSettings,
     list_cases,
     planned,
     make_worlds,
 )
-from ps2stream.experiments.report import Chart, Report, Verdict, at_most, ordering
+from ps2stream.experiments.report import ReportChart, ExperimentReport, ClaimVerdict, at_most, ordering
 from ps2stream.experiments.selections import (
     DRAWS,
-    Case,
+    SelectionCase,
     bytes_of,
     chosen,
     generated,
@@ -53,12 +53,12 @@ PAPERS = ("gr", "dp", "si", "ra")
 TRIED, SMALL = 96, 600
 
 
-def run(settings: Settings) -> Report:
+def run(settings: ExperimentSettings) -> ExperimentReport:
     """Runs F12: up to as many queries as `settings.size` has."""
     return run_selections("f12", settings, PARTS_OF[settings.sweeps])
 
 
-def run_selections(name: str, settings: Settings, counts: Sequence[float]) -> Report:
+def run_selections(name: str, settings: ExperimentSettings, counts: Sequence[float]) -> ExperimentReport:
     """Runs the algorithms. counts: numbers of live queries, as multiples of those of the size."""
     rows, without = [], 0
     for count in counts:
@@ -92,13 +92,13 @@ def run_selections(name: str, settings: Settings, counts: Sequence[float]) -> Re
         "ours counts sizes in their common divisor, or in coarser steps.",
         f"Left out, for no set of parts would do: {without}. Generated: {len(drawn)} cases.",
     ]
-    return Report(
+    return ExperimentReport(
         name, "choosing what moves: time and bytes", settings.to_dict(), notes, COLUMNS, rows,
-        verdicts, Chart("lines", "ms, median", make_panels(rows)),
+        verdicts, ReportChart("lines", "ms, median", make_panels(rows)),
     )  # fmt: skip
 
 
-def measure_case(case: Case) -> Row:
+def measure_case(case: SelectionCase) -> Row:
     """Returns milliseconds and bytes of each algorithm."""
     size = {name: bytes_of(name, case) for name in SELECTIONS}
     row: Row = {"parts": len(case.load), "dp_table_mb": 8 * len(case.load) * size["gr"] / 1e6}
@@ -114,7 +114,7 @@ def measure_case(case: Case) -> Row:
     return row
 
 
-def judge_speed(rows: Sequence[Row]) -> list[Verdict]:
+def judge_speed(rows: Sequence[Row]) -> list[ClaimVerdict]:
     """Returns the verdicts on the times: medians over the cases of each stream."""
     streams = list(dict.fromkeys(row["stream"] for row in rows))
     counts = sorted({row["standing"] for row in rows})
@@ -144,7 +144,7 @@ def judge_speed(rows: Sequence[Row]) -> list[Verdict]:
     return verdicts
 
 
-def judge_bytes(label: str, by: Mapping[str, F64]) -> list[Verdict]:
+def judge_bytes(label: str, by: Mapping[str, F64]) -> list[ClaimVerdict]:
     """Returns the verdicts on the bytes of each algorithm, by case."""
     verdicts = []
     for name in GREEDY:
@@ -160,7 +160,7 @@ def judge_bytes(label: str, by: Mapping[str, F64]) -> list[Verdict]:
     return verdicts
 
 
-def judge_dp(tried: Iterable[Case]) -> Verdict:
+def judge_dp(tried: Iterable[SelectionCase]) -> ClaimVerdict:
     """Compares DP with all subsets of a few units."""
     same = total = 0
     for case in tried:
@@ -168,7 +168,7 @@ def judge_dp(tried: Iterable[Case]) -> Verdict:
         total += 1
         same += (None if found is None else int(case.size[found].sum())) == best
     word = "met" if same == total else "missed"
-    return Verdict("dp is the optimum, by all subsets", f"{same} of {total}", "exact", word)
+    return ClaimVerdict("dp is the optimum, by all subsets", f"{same} of {total}", "exact", word)
 
 
 def median(values: Iterable[float]) -> float:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ps2stream.experiments.f12 import run_selections
-from ps2stream.experiments.plans import Settings
-from ps2stream.experiments.report import Report
+from ps2stream.experiments.plans import ExperimentSettings
+from ps2stream.experiments.report import ExperimentReport
 
 TIMES = (2.0, 4.0)
 
 
-def run(settings: Settings) -> Report:
+def run(settings: ExperimentSettings) -> ExperimentReport:
     """Runs F13: up to four times as many queries as `settings.size` has."""
     return run_selections("f13", settings, TIMES)

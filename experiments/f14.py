@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ps2stream.experiments.moving import DELAYED_MS, SHARE, STALLED_MS, Move, migrations, make_scene
-from ps2stream.experiments.plans import Row, Settings
-from ps2stream.experiments.report import Chart, Report, Verdict, at_most, ordering
+from ps2stream.experiments.moving import DELAYED_MS, SHARE, STALLED_MS, MeasuredMigration, migrations, make_scene
+from ps2stream.experiments.plans import Row, ExperimentSettings
+from ps2stream.experiments.report import ReportChart, ExperimentReport, ClaimVerdict, at_most, ordering
 from ps2stream.planner.adjust.algorithms import SELECTIONS
 
 COLUMNS = (
@@ -29,12 +29,12 @@ NOTES = (
 )
 
 
-def run(settings: Settings) -> Report:
+def run(settings: ExperimentSettings) -> ExperimentReport:
     """Runs F14 on the first stream."""
     return report(settings, *measured(settings, tuple(SELECTIONS)))
 
 
-def report(settings: Settings, rows: Sequence[Row], rates: Sequence[str]) -> Report:
+def report(settings: ExperimentSettings, rows: Sequence[Row], rates: Sequence[str]) -> ExperimentReport:
     """Returns the report on the measured rows."""
     panels = {
         f"{standing:,} queries": {
@@ -43,14 +43,14 @@ def report(settings: Settings, rows: Sequence[Row], rates: Sequence[str]) -> Rep
         }
         for standing in dict.fromkeys(row["standing"] for row in rows)
     }
-    return Report(
+    return ExperimentReport(
         "f14", "migrations: bytes and time", settings.to_dict(), [*NOTES, *rates], COLUMNS, rows,
-        verdicts(rows), Chart("bars", "MB and s", panels),
+        verdicts(rows), ReportChart("bars", "MB and s", panels),
     )  # fmt: skip
 
 
 def measured(
-    settings: Settings, algorithms: Sequence[str], rate: float | None = None
+    settings: ExperimentSettings, algorithms: Sequence[str], rate: float | None = None
 ) -> tuple[list[Row], list[str]]:
     """Returns (a row for each number of queries and algorithm, a note on each rate). rate: tuples
     per second, by default SHARE of what saturates the service."""
@@ -72,7 +72,7 @@ def measured(
     return rows, rates
 
 
-def row_of(algorithm: str, moves: Sequence[Move]) -> Row:
+def row_of(algorithm: str, moves: Sequence[MeasuredMigration]) -> Row:
     """Returns the moves by one algorithm as one row: sums and medians."""
     sizes = [sum(part["bytes"] for part in move.proposal["moves"]) for move in moves]
     row: Row = {
@@ -106,9 +106,9 @@ def row_of(algorithm: str, moves: Sequence[Move]) -> Row:
     return row
 
 
-def verdicts(rows: Sequence[Row]) -> list[Verdict]:
+def verdicts(rows: Sequence[Row]) -> list[ClaimVerdict]:
     """Returns the verdicts on bytes and time."""
-    found: list[Verdict] = []
+    found: list[ClaimVerdict] = []
     for standing in dict.fromkeys(row["standing"] for row in rows):
         of = {row["algorithm"]: row for row in rows if row["standing"] == standing}
         for name in (n for n in GREEDY if n in of):
@@ -139,11 +139,11 @@ def _find_megabytes(rows: Sequence[Row], name: str, standing: int) -> float:
     return float(value)
 
 
-def judge_losses(rows: Sequence[Row]) -> Verdict:
+def judge_losses(rows: Sequence[Row]) -> ClaimVerdict:
     """Returns the verdict that no match was lost or doubled."""
     sampled, lost, doubled = (
         sum(row[name] for row in rows) for name in ("sampled", "lost", "doubled")
     )
     word = "met" if sampled and not lost and not doubled else "missed"
     measured = f"{lost} lost, {doubled} doubled in {sampled:,} sampled objects"
-    return Verdict("no match is lost or doubled", measured, "our goal", word)
+    return ClaimVerdict("no match is lost or doubled", measured, "our goal", word)

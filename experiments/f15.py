@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ps2stream.experiments.f14 import GREEDY, NOTES, measured, judge_losses
-from ps2stream.experiments.plans import Row, Settings
-from ps2stream.experiments.report import Chart, Report, Verdict, ordering
+from ps2stream.experiments.plans import Row, ExperimentSettings
+from ps2stream.experiments.report import ReportChart, ExperimentReport, ClaimVerdict, ordering
 from ps2stream.planner.adjust.algorithms import SELECTIONS
 
 STEPS = ("below_100ms", "to_1s", "above_1s")
@@ -17,12 +17,12 @@ COLUMNS = (
 LEAST = 0.98
 
 
-def run(settings: Settings) -> Report:
+def run(settings: ExperimentSettings) -> ExperimentReport:
     """Runs F15 on the first stream."""
     return report(settings, *measured(settings, tuple(SELECTIONS)))
 
 
-def report(settings: Settings, rows: Sequence[Row], rates: Sequence[str]) -> Report:
+def report(settings: ExperimentSettings, rows: Sequence[Row], rates: Sequence[str]) -> ExperimentReport:
     """Returns the report on the measured rows."""
     notes = [
         *NOTES,
@@ -42,15 +42,15 @@ def report(settings: Settings, rows: Sequence[Row], rates: Sequence[str]) -> Rep
         for standing in dict.fromkeys(row["standing"] for row in rows)
         for when, label in (("", ""), ("quiet_", ", no move"))
     }
-    return Report(
+    return ExperimentReport(
         "f15", "delays during a migration", settings.to_dict(), notes, COLUMNS, rows,
-        verdicts(rows), Chart("bars", "share of deliveries", panels),
+        verdicts(rows), ReportChart("bars", "share of deliveries", panels),
     )  # fmt: skip
 
 
-def verdicts(rows: Sequence[Row]) -> list[Verdict]:
+def verdicts(rows: Sequence[Row]) -> list[ClaimVerdict]:
     """Returns the verdicts on the shares."""
-    found: list[Verdict] = []
+    found: list[ClaimVerdict] = []
     for standing in dict.fromkeys(row["standing"] for row in rows):
         of = {row["algorithm"]: row for row in rows if row["standing"] == standing}
         for name in (n for n in GREEDY if n in of):
@@ -59,7 +59,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
             measured = f"{share:.2%}, {quiet:.2%} without a move"
             word = "met" if share >= LEAST else "missed"
             claim = f"{case}, deliveries below 100 ms at least {LEAST:.0%}"
-            found.append(Verdict(claim, measured, "our goal", word))
+            found.append(ClaimVerdict(claim, measured, "our goal", word))
             others = {
                 other: share / max(row["below_100ms"], 1e-3)
                 for other, row in of.items()

@@ -12,15 +12,15 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ps2stream.experiments.evaluate import Judgement, Period, evaluate
+from ps2stream.experiments.evaluate import PlanJudgement, StreamPeriod, evaluate
 from ps2stream.experiments.loads import measured
-from ps2stream.experiments.plans import HYBRID, JUDGED_AT, NOTES, Row, Settings, planned
-from ps2stream.experiments.report import Chart, Report, Verdict, at_least, at_most
-from ps2stream.experiments.worlds import UPDATE_EVERY, World, make_world, sample
-from ps2stream.planner.adjust.adjustment import Move
+from ps2stream.experiments.plans import HYBRID, JUDGED_AT, NOTES, Row, ExperimentSettings, planned
+from ps2stream.experiments.report import ReportChart, ExperimentReport, ClaimVerdict, at_least, at_most
+from ps2stream.experiments.worlds import UPDATE_EVERY, StreamWorld, make_world, sample
+from ps2stream.planner.adjust.adjustment import PartMove
 from ps2stream.planner.adjust.apply import apply
 from ps2stream.planner.adjust.decide import Rules, decide
-from ps2stream.planner.adjust.units import Units, carried, smoothed
+from ps2stream.planner.adjust.units import PartLoads, carried, smoothed
 from ps2stream.protocol.rows import QueryRows
 from ps2stream.routing.costs import balance
 from ps2stream.routing.plan import RoutingPlan
@@ -34,7 +34,7 @@ FLIPS = {False: 2, True: 8}  # quick, full
 MOST = 50_000  # live queries, and objects of a period
 
 
-def run(settings: Settings) -> Report:
+def run(settings: ExperimentSettings) -> ExperimentReport:
     """Runs F16: the live queries are exchanged between two flips."""
     workers = settings.workers[0]
     rules = Rules(JUDGED_AT, pairs=max(1, workers // 2))
@@ -50,7 +50,7 @@ def run(settings: Settings) -> Report:
         }
         if any(row["differ"] for row in course):
             notes.append(f"WRONG: both services of {world.name} find different matches")
-    return Report(
+    return ExperimentReport(
         "f16", "with and without adjustment, Q3 with flips", settings.to_dict(),
         [
             *NOTES[1:],
@@ -59,16 +59,16 @@ def run(settings: Settings) -> Report:
             "period. above_sigma: the most periods in a row, of the adjusted service.",
             *notes,
         ],
-        COLUMNS, rows, verdicts(rows, rules), Chart("course", "by period", panels),
+        COLUMNS, rows, verdicts(rows, rules), ReportChart("course", "by period", panels),
     )  # fmt: skip
 
 
-def count_live(settings: Settings) -> int:
+def count_live(settings: ExperimentSettings) -> int:
     """Returns the number of live queries."""
     return min(settings.size.queries, MOST)
 
 
-def make_streams(settings: Settings) -> Iterator[tuple[World, int]]:
+def make_streams(settings: ExperimentSettings) -> Iterator[tuple[StreamWorld, int]]:
     """Yields (a stream, periods between two flips)."""
     size = settings.size
     objects = min(size.judged, MOST)
@@ -95,7 +95,7 @@ def make_streams(settings: Settings) -> Iterator[tuple[World, int]]:
 
 
 def run_services(
-    world: World, workers: int, rules: Rules, periods: int, settings: Settings
+    world: StreamWorld, workers: int, rules: Rules, periods: int, settings: ExperimentSettings
 ) -> Iterator[Row]:
     """Yields a row for each period; the kernel is measured only in the last one before a flip."""
     plan = adjusted = planned(world, HYBRID, workers, settings)
@@ -104,11 +104,11 @@ def run_services(
     first = len(world.load.posts.lon) - size * len(world.period.rounds)
     for k, part in enumerate(world.period.rounds):
         settings.progress(f"{world.name} Q3: period {k + 1} of {len(world.period.rounds)}")
-        period = Period(standing, [part])
+        period = StreamPeriod(standing, [part])
         repeats = settings.repeats if (k + 1) % periods == 0 else 0
         found = [evaluate(p, world.analyzer, period, JUDGED_AT, repeats) for p in (plan, adjusted)]
         units = smoothed(units, measured(adjusted, world.analyzer, period))
-        moves: Sequence[Move] = ()
+        moves: Sequence[PartMove] = ()
         if k >= settled and balance(units.loads(workers, JUDGED_AT)) > rules.sigma:
             now = first + k * size
             moves, adjusted, units = _adjust_plan(world, adjusted, units, rules, now, now + size)
@@ -118,8 +118,8 @@ def run_services(
 
 
 def _adjust_plan(
-    world: World, plan: RoutingPlan, units: Units, rules: Rules, first: int, last: int
-) -> tuple[Sequence[Move], RoutingPlan, Units]:
+    world: StreamWorld, plan: RoutingPlan, units: PartLoads, rules: Rules, first: int, last: int
+) -> tuple[Sequence[PartMove], RoutingPlan, PartLoads]:
     """Decides as the controller does, by a report of objects first..last - 1."""
     updates = slice(first // UPDATE_EVERY, last // UPDATE_EVERY)
     recent = sample(world.load, slice(first, last), updates, world.analyzer)
@@ -136,7 +136,7 @@ def _apply_updates(standing: QueryRows, inserts: QueryRows, deletes: QueryRows) 
 
 
 def _make_row(
-    stream: str, k: int, flips: int, found: Sequence[Judgement], moves: Sequence[Move]
+    stream: str, k: int, flips: int, found: Sequence[PlanJudgement], moves: Sequence[PartMove]
 ) -> Row:
     row: Row = {"stream": stream, "period": k, "flips": flips}
     for label, judged in zip(("", "_adjusted"), found, strict=True):
@@ -169,9 +169,9 @@ def merge_periods(course: Sequence[Row]) -> Row:
     return row
 
 
-def verdicts(rows: Sequence[Row], rules: Rules) -> list[Verdict]:
+def verdicts(rows: Sequence[Row], rules: Rules) -> list[ClaimVerdict]:
     """Returns the verdicts on our goals, for what follows the first flip."""
-    found: list[Verdict] = []
+    found: list[ClaimVerdict] = []
     for stream in dict.fromkeys(row["stream"] for row in rows):
         mine = [row for row in rows if row["stream"] == stream]
         for row in mine:

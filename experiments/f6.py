@@ -7,7 +7,7 @@ import dataclasses
 
 import numpy as np
 
-from ps2stream.experiments.evaluate import Judgement
+from ps2stream.experiments.evaluate import PlanJudgement
 from ps2stream.experiments.plans import (
     GRID,
     JUDGED_AT,
@@ -17,7 +17,7 @@ from ps2stream.experiments.plans import (
     SPACE,
     TEXT,
     Row,
-    Settings,
+    ExperimentSettings,
     make_bar_panels,
     list_cases,
     judge_all,
@@ -26,9 +26,9 @@ from ps2stream.experiments.plans import (
     compare_throughputs,
     make_worlds,
 )  # fmt: skip
-from ps2stream.experiments.report import LOST, Chart, Report, Verdict, ordering
-from ps2stream.experiments.sweep import Condition, compared, sides, swept
-from ps2stream.experiments.worlds import World, all_rare
+from ps2stream.experiments.report import LOST, ReportChart, ExperimentReport, ClaimVerdict, ordering
+from ps2stream.experiments.sweep import SweepCondition, compared, sides, swept
+from ps2stream.experiments.worlds import StreamWorld, all_rare
 from ps2stream.language.analyzer import TOP
 from ps2stream.protocol.frame import F64
 
@@ -40,13 +40,13 @@ BEST = tuple(
     (best, tuple(name for name in among if name != best))
     for best, among in ((METRIC, TEXT), (KD, SPACE))
 )
-CONDITIONS = (Condition(workers=(2, 16)), Condition("sides x4", sides(4.0)))
+CONDITIONS = (SweepCondition(workers=(2, 16)), SweepCondition("sides x4", sides(4.0)))
 
 
-def run(settings: Settings) -> Report:
+def run(settings: ExperimentSettings) -> ExperimentReport:
     """Runs F6 for Q1 and Q2, and the sweeps."""
     rows, notes = judge_all(settings, ("q1", "q2"), (*TEXT, *SPACE))
-    verdicts: list[Verdict] = []
+    verdicts: list[ClaimVerdict] = []
     for stream, queries in list_cases(rows):
         at = {"stream": stream, "queries": queries}
         name = f"{stream} {queries}"
@@ -78,11 +78,11 @@ def run(settings: Settings) -> Report:
             for best, others in BEST
             for case, found in compared(far, (best,), others, {"modelled": "throughput"})
         ]
-    return Report(
+    return ExperimentReport(
         "f6", "throughput of the baselines, tuples/s", settings.to_dict(),
         [*settings.notes(), *notes, *SWEEP_NOTES], COLUMNS, [*rows, *more],
         [*verdicts, *found_more],
-        Chart("bars", "tuples/s", make_bar_panels(rows, {"modelled": "throughput",
+        ReportChart("bars", "tuples/s", make_bar_panels(rows, {"modelled": "throughput",
                                               "kernel": "kernel_throughput"})),
     )  # fmt: skip
 
@@ -95,10 +95,10 @@ SWEEP_NOTES = (
 )
 
 
-def sweep_conditions(settings: Settings) -> tuple[list[Row], list[Verdict]]:
+def sweep_conditions(settings: ExperimentSettings) -> tuple[list[Row], list[ClaimVerdict]]:
     """Looks for conditions under which text is above space on Q2."""
     rows: list[Row] = []
-    verdicts: list[Verdict] = []
+    verdicts: list[ClaimVerdict] = []
     for rare in (False, True):
         changed = ("all rare", all_rare) if rare else ()
         for world in make_worlds(settings, ("q2",), *changed):
@@ -121,7 +121,7 @@ def sweep_conditions(settings: Settings) -> tuple[list[Row], list[Verdict]]:
     return rows, verdicts
 
 
-def compute_unfiltered_load(world: World, found: Judgement, settings: Settings) -> F64:
+def compute_unfiltered_load(world: StreamWorld, found: PlanJudgement, settings: ExperimentSettings) -> F64:
     """Returns the load of each worker of a kd-tree, float64[workers], if every object were sent
     to the worker of its place. Where kd-tree divides a cell by text, that is the worker of the
     pseudo-term."""

@@ -19,15 +19,15 @@ from ps2stream.experiments.plans import (
     SPACE,
     TEXT,
     Row,
-    Settings,
+    ExperimentSettings,
     make_bar_panels,
     list_cases,
     judge_all,
     compare_throughputs,
     select_values,
 )  # fmt: skip
-from ps2stream.experiments.report import LOST, Chart, Report, Verdict, at_least, at_most, ordering
-from ps2stream.experiments.sweep import Condition, compared, swept
+from ps2stream.experiments.report import LOST, ReportChart, ExperimentReport, ClaimVerdict, at_least, at_most, ordering
+from ps2stream.experiments.sweep import SweepCondition, compared, swept
 from ps2stream.planner.calibrate import fit
 from ps2stream.routing.costs import Costs
 
@@ -41,13 +41,13 @@ BOUND = {"tweets": 1.3, "synthetic": 1.4}
 BALANCE, NEVER_BELOW = 1.4, 0.97
 CALIBRATED = Costs(c1=0.041, c2=0.105, c3=0.087, c4=0.19)
 """The costs that `ps2stream calibrate` measured on the machine of docs/experiments.md."""
-SEEDS = [Condition(f"seed +{more}", seed=more) for more in range(1, 5)]
+SEEDS = [SweepCondition(f"seed +{more}", seed=more) for more in range(1, 5)]
 
 
-def run(settings: Settings) -> Report:
+def run(settings: ExperimentSettings) -> ExperimentReport:
     """Runs F7 for Q1, Q2 and Q3, with all baselines."""
     rows, notes = judge_all(settings, GROUPS, (HYBRID, PLUS, *TEXT, *SPACE, HASH))
-    verdicts: list[Verdict] = []
+    verdicts: list[ClaimVerdict] = []
     for stream, queries in list_cases(rows):
         at = {"stream": stream, "queries": queries}
         for other in (KD, METRIC):
@@ -75,26 +75,26 @@ def run(settings: Settings) -> Report:
             even = {"modelled": select_values(rows, "balance", **at)[name]}
             verdicts.append(at_most(f"{case}, balance", even, BALANCE, "our goal"))
     more, found_more = sweeps(settings, rows) if settings.sweeps else ([], [])
-    return Report(
+    return ExperimentReport(
         "f7", "throughput of hybrid, tuples/s", settings.to_dict(),
         [*settings.notes(), *notes], COLUMNS, [*rows, *more], [*verdicts, *found_more],
-        Chart("bars", "tuples/s", make_bar_panels(rows, VALUES)),
+        ReportChart("bars", "tuples/s", make_bar_panels(rows, VALUES)),
     )  # fmt: skip
 
 
-def sweeps(settings: Settings, rows: Sequence[Row]) -> tuple[list[Row], list[Verdict]]:
+def sweeps(settings: ExperimentSettings, rows: Sequence[Row]) -> tuple[list[Row], list[ClaimVerdict]]:
     """Runs other draws of the synthetic stream, whose cities decide how well kd-tree fares, and
     plans made with other costs, for the slowest worker by the kernel."""
     drawn = dataclasses.replace(settings, posts=None, repeats=0)
     seeds = swept(drawn, GROUPS, (HYBRID, METRIC, *SPACE), SEEDS)
-    verdicts: list[Verdict] = []
+    verdicts: list[ClaimVerdict] = []
     for others, goal in (((KD,), 0), ((METRIC,), 1), ((GRID, RTREE), None)):
         for case, found in compared(seeds, (HYBRID,), others, {"modelled": "throughput"}):
             least = NEVER_BELOW if goal is None else GOALS[case.split()[1].strip(",")][goal]
             verdicts.append(at_least(f"{case}: hybrid over {' and '.join(others)}", found, least))
     costs = {"costs of calibrate": CALIBRATED, "costs fitted to the above": fitted(rows)}
     conditions = [
-        Condition(f"{label} {' '.join(f'{c:.2g}' for c in dataclasses.astuple(of))}", costs=of)
+        SweepCondition(f"{label} {' '.join(f'{c:.2g}' for c in dataclasses.astuple(of))}", costs=of)
         for label, of in costs.items()
     ]
     more = swept(settings, GROUPS, (HYBRID, KD), conditions)

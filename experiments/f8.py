@@ -17,7 +17,7 @@ import dataclasses
 
 import numpy as np
 
-from ps2stream.experiments.evaluate import Judgement
+from ps2stream.experiments.evaluate import PlanJudgement
 from ps2stream.experiments.plans import (
     GROUPS,
     HYBRID,
@@ -25,14 +25,14 @@ from ps2stream.experiments.plans import (
     MAIN,
     METRIC,
     Row,
-    Settings,
+    ExperimentSettings,
     make_bar_panels,
     list_cases,
     judge_plan,
     select_values,
     make_worlds,
 )  # fmt: skip
-from ps2stream.experiments.report import LOST, Chart, Report, Verdict, ordering
+from ps2stream.experiments.report import LOST, ReportChart, ExperimentReport, ClaimVerdict, ordering
 from ps2stream.protocol.frame import F64
 
 SHARE = 0.6
@@ -41,7 +41,7 @@ BATCHES = 2000
 COLUMNS = ("stream", "queries", "algorithm", "kernel_throughput", "own_ms", "same_ms", "same_load")
 
 
-def run(settings: Settings) -> Report:
+def run(settings: ExperimentSettings) -> ExperimentReport:
     """Runs F8 for Q1, Q2 and Q3."""
     rounds = max(settings.size.judged // BATCH, 1)
     # A longer stream would only make longer batches.
@@ -57,7 +57,7 @@ def run(settings: Settings) -> Report:
             row["same_ms"] = 1e3 * mean_latency(judgement, SHARE * best, settings.seed)
             row["same_load"] = SHARE * best / own
             rows.append(row)
-    verdicts: list[Verdict] = []
+    verdicts: list[ClaimVerdict] = []
     for stream, queries in list_cases(rows):
         at = {"stream": stream, "queries": queries}
         alone, same = select_values(rows, "own_ms", **at), select_values(rows, "same_ms", **at)
@@ -76,14 +76,14 @@ def run(settings: Settings) -> Report:
         f"Batches of {BATCH:,} objects.",
         "The paper's 407 ms of metric on UK-Q1: too few UK posts here to judge by.",
     ]
-    return Report(
+    return ExperimentReport(
         "f8", "mean latency, ms", settings.to_dict(), [*settings.notes(), *lines],
         COLUMNS, rows, verdicts,
-        Chart("bars", "ms", make_bar_panels(rows, {"own rate": "own_ms", "same rate": "same_ms"})),
+        ReportChart("bars", "ms", make_bar_panels(rows, {"own rate": "own_ms", "same rate": "same_ms"})),
     )  # fmt: skip
 
 
-def mean_latency(judgement: Judgement, rate: float, seed: int, batches: int = BATCHES) -> float:
+def mean_latency(judgement: PlanJudgement, rate: float, seed: int, batches: int = BATCHES) -> float:
     """Returns the seconds from a batch's leaving to the last of an object's workers, mean over
     objects that some worker is sent; rate in tuples per second."""
     kinds = len(judgement.seconds)

@@ -10,23 +10,23 @@ from ps2stream.experiments.plans import (
     KD,
     MAIN,
     METRIC,
-    Settings,
+    ExperimentSettings,
     make_bar_panels,
     by_case,
     judge_all,
 )  # fmt: skip
-from ps2stream.experiments.report import Chart, Report, Verdict, at_most, ordering
+from ps2stream.experiments.report import ReportChart, ExperimentReport, ClaimVerdict, at_most, ordering
 
 COLUMNS = ("stream", "queries", "algorithm", "dispatcher_mb", "units")
 
 
-def run(settings: Settings) -> Report:
+def run(settings: ExperimentSettings) -> ExperimentReport:
     """Runs F9 for Q1, Q2 and Q3."""
     settings = dataclasses.replace(settings, repeats=0)  # nothing is timed
     rows, notes = judge_all(settings, GROUPS, MAIN)
     for row in rows:
         row["dispatcher_mb"] = row["dispatcher_bytes"] / 1e6
-    verdicts: list[Verdict] = []
+    verdicts: list[ClaimVerdict] = []
     by = by_case(rows, "dispatcher_mb")
     for (stream, queries), found in by.items():
         most = {name: found[name] for name in (HYBRID, METRIC, KD)}
@@ -41,7 +41,7 @@ def run(settings: Settings) -> Report:
     notes.append(
         "A unit of H2 has one owner under every plan, so the plans differ by H1's term maps."
     )
-    return Report(
+    return ExperimentReport(
         "f9", "memory of a dispatcher, MB", settings.to_dict(), [*settings.notes(), *notes],
-        COLUMNS, rows, verdicts, Chart("bars", "MB", make_bar_panels(rows, {"gridt": "dispatcher_mb"})),
+        COLUMNS, rows, verdicts, ReportChart("bars", "MB", make_bar_panels(rows, {"gridt": "dispatcher_mb"})),
     )  # fmt: skip

@@ -19,21 +19,21 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ps2stream.benchmarks.publisher import Interval, Job, publish
-from ps2stream.benchmarks.subscriber import Receipt, subscribe
+from ps2stream.benchmarks.publisher import PublishInterval, PublisherJob, publish
+from ps2stream.benchmarks.subscriber import DeliveryReceipt, subscribe
 from ps2stream.benchmarks.verified import verified
 from ps2stream.benchmarks.workload import Workload, make
-from ps2stream.client.answers import MoveInfo
+from ps2stream.client.answers import MigrationInfo
 from ps2stream.client.client import Client
 from ps2stream.cluster.private_folder import PrivateFolder
-from ps2stream.cluster.running import Service
+from ps2stream.cluster.running import RunningService
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.errors import FailedPrecondition, Ps2StreamError
 from ps2stream.experiments.worlds import sample, westward
 from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.planner.algorithms import ALGORITHMS
-from ps2stream.planner.partition import Options, to_plan
+from ps2stream.planner.partition import PartitionOptions, to_plan
 from ps2stream.protocol.frame import F64
 from ps2stream.routing.plan import RoutingPlan
 
@@ -48,20 +48,20 @@ FOREVER = float("inf")
 Runtime = Literal["ray", "local"]
 
 
-class Scene(NamedTuple):
+class MigrationScene(NamedTuple):
     """The input of a run: the stream, and the plan that it starts with."""
 
     load: Workload
     plan: RoutingPlan
 
 
-class Move(NamedTuple):
+class MeasuredMigration(NamedTuple):
     """A migration. info: the service's account of it; proposal: the adjustment that `rebalance`
     announced; ms: the latency of each delivery of what was sent meanwhile, for LEAST_S at least;
     quiet_ms: the same for as long a time before; checked: see verified."""
 
     algorithm: str
-    info: MoveInfo
+    info: MigrationInfo
     proposal: dict[str, Any]
     ms: F64
     quiet_ms: F64
@@ -74,25 +74,25 @@ class Move(NamedTuple):
         return (self.info.ended_ms - self.info.begun_ms) / 1000
 
 
-def make_scene(source: str, queries: int, posts: int, workers: int, seed: int) -> Scene:
+def make_scene(source: str, queries: int, posts: int, workers: int, seed: int) -> MigrationScene:
     """Returns Q3 queries and a plan by hybrid for the first quarter of the posts, of which the
     last quarter is published."""
     analyzer = Analyzer(Analysis(salt=seed))
     load = westward(make(source, "q3", queries, UPDATES, posts, seed, analyzer))
     known = sample(load, slice(0, posts // 4), slice(0, 0), analyzer)
-    made = ALGORITHMS["hybrid"](known.stats, workers, Options(seed=seed))
+    made = ALGORITHMS["hybrid"](known.stats, workers, PartitionOptions(seed=seed))
     plan = to_plan(made, known.stats, workers, analyzer.analysis, known.frequencies)
     last = load.posts.take(np.arange(posts - posts // 4, posts))
-    return Scene(dataclasses.replace(load, posts=last), plan)
+    return MigrationScene(dataclasses.replace(load, posts=last), plan)
 
 
 def migrations(
-    scene: Scene,
+    scene: MigrationScene,
     algorithms: Sequence[str],
     runtime: Runtime,
     progress: Callable[[str], None],
     rate: float | None = None,
-) -> tuple[float, list[Move]]:
+) -> tuple[float, list[MeasuredMigration]]:
     """Returns (tuples per second, a move by each algorithm in turn). rate: by default SHARE of
     what saturates the service before the first move. Raises Ps2StreamError if the service does
     not move."""
@@ -107,7 +107,7 @@ def migrations(
             Client(service.targets[0], timeout=90) as client,
             _start_clients(service, scene.load) as (sender, receiver),
         ):
-            run = _Run(service, client, scene.load, sender, receiver)
+            run = _MigrationRun(service, client, scene.load, sender, receiver)
             if rate is None:
                 progress("measuring what saturates it")
                 rate = SHARE * run.saturated()
@@ -120,11 +120,11 @@ def migrations(
 
 
 @contextmanager
-def _start_clients(service: Service, load: Workload) -> Iterator[tuple[Any, Any]]:
+def _start_clients(service: RunningService, load: Workload) -> Iterator[tuple[Any, Any]]:
     """Starts publisher and subscriber; yields the pipes to them once all queries are inserted."""
     context = multiprocessing.get_context("spawn")
     (sender, sender_end), (receiver, receiver_end) = context.Pipe(), context.Pipe()
-    job = Job(
+    job = PublisherJob(
         service.targets[0], load.posts, load.expressions(), load.interests.rect,
         load.interests.death, load.start, BATCH, "durable",
     )  # fmt: skip
@@ -147,8 +147,8 @@ def _start_clients(service: Service, load: Workload) -> Iterator[tuple[Any, Any]
 
 
 @dataclasses.dataclass
-class _Run:
-    service: Service
+class _MigrationRun:
+    service: RunningService
     client: Client
     load: Workload
     sender: Any
@@ -157,10 +157,10 @@ class _Run:
     def saturated(self) -> float:
         """Returns the tuples per second that are published as fast as they are answered."""
         self.sender.send((SATURATED_S, None, BATCH))
-        interval: Interval = self.sender.recv()
+        interval: PublishInterval = self.sender.recv()
         return interval.tuples / self._collect_receipt(interval).span(interval.began)
 
-    def move(self, algorithm: str, first: dict[str, Any], rate: float) -> Move:
+    def move(self, algorithm: str, first: dict[str, Any], rate: float) -> MeasuredMigration:
         """Moves away from the plan `first` while objects are published."""
         self.sender.send((FOREVER, rate, BATCH))
         try:
@@ -172,7 +172,7 @@ class _Run:
             time.sleep(TAIL_S)
         finally:
             self.sender.send("enough")
-            interval: Interval = self.sender.recv()
+            interval: PublishInterval = self.sender.recv()
         receipt = self._collect_receipt(interval)
         assert info.begun_ms is not None
         assert info.ended_ms is not None
@@ -183,7 +183,7 @@ class _Run:
         during = (sent >= begun) & (sent <= ended)
         before = (sent >= 2 * begun - ended) & (sent < begun)
         checked = verified(self.load, [interval], [receipt], EVERY)
-        return Move(algorithm, info, proposal, late[during], late[before], checked)
+        return MeasuredMigration(algorithm, info, proposal, late[during], late[before], checked)
 
     def _restore_plan(self, first: dict[str, Any]) -> None:
         """Returns to the plan that the service had before any move."""
@@ -203,7 +203,7 @@ class _Run:
                     raise
                 time.sleep(PERIOD_S / 4)
 
-    def _wait_for_end(self, version: int) -> MoveInfo:
+    def _wait_for_end(self, version: int) -> MigrationInfo:
         """Returns the move to this version once it has ended. Raises Ps2StreamError if there was
         nothing to move, or the move was given up."""
         if not version:
@@ -217,7 +217,7 @@ class _Run:
             raise Ps2StreamError(f"the move to plan version {version}: {move.outcome}")
         return move
 
-    def _collect_receipt(self, interval: Interval) -> Receipt:
+    def _collect_receipt(self, interval: PublishInterval) -> DeliveryReceipt:
         """Returns the deliveries of an interval once all are made."""
         deadline = time.monotonic() + WAIT_S
         while self.service.status()["dispatcher-0"]["in_flight"]:
@@ -226,5 +226,5 @@ class _Run:
             time.sleep(POLL_S)
         time.sleep(POLL_S)  # durable matches are still on their way to the subscriber
         self.receiver.send(interval.first_offset)
-        receipt: Receipt = self.receiver.recv()
+        receipt: DeliveryReceipt = self.receiver.recv()
         return receipt

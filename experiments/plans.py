@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from ps2stream.experiments.evaluate import Judgement, evaluate
-from ps2stream.experiments.worlds import FULL, QUICK, Change, Size, World, as_drawn, make_world
+from ps2stream.experiments.evaluate import PlanJudgement, evaluate
+from ps2stream.experiments.worlds import FULL, QUICK, Change, StreamSize, StreamWorld, as_drawn, make_world
 from ps2stream.planner.algorithms import ALGORITHMS
-from ps2stream.planner.partition import Options, to_plan
+from ps2stream.planner.partition import PartitionOptions, to_plan
 from ps2stream.routing.costs import Costs
 from ps2stream.routing.plan import RoutingPlan
 
@@ -34,7 +34,7 @@ Row = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class ExperimentSettings:
     """The settings of an experiment.
 
     posts: a file of real posts, None for the synthetic stream alone. costs: what plans are made
@@ -42,7 +42,7 @@ class Settings:
     of experiments that run a service. progress: receives a line about each step.
     """
 
-    size: Size = QUICK
+    size: StreamSize = QUICK
     workers: Sequence[int] = (8,)
     seed: int = 1
     posts: str | None = None
@@ -87,8 +87,8 @@ class Settings:
 
 
 def make_worlds(
-    settings: Settings, groups: Sequence[str], label: str = "", change: Change = as_drawn
-) -> Iterator[World]:
+    settings: ExperimentSettings, groups: Sequence[str], label: str = "", change: Change = as_drawn
+) -> Iterator[StreamWorld]:
     """Yields every group over every stream; a label names what is changed."""
     for stream, source in settings.sources.items():
         for group in groups:
@@ -97,14 +97,14 @@ def make_worlds(
             yield make_world(name, source, group, settings.size, settings.seed, change)
 
 
-def planned(world: World, name: str, workers: int, settings: Settings) -> RoutingPlan:
+def planned(world: StreamWorld, name: str, workers: int, settings: ExperimentSettings) -> RoutingPlan:
     """Returns the plan of one algorithm."""
-    options = Options(costs=settings.costs, seed=settings.seed)
+    options = PartitionOptions(costs=settings.costs, seed=settings.seed)
     partition = ALGORITHMS[name](world.statistics, workers, options)
     return to_plan(partition, world.statistics, workers, world.analyzer.analysis, world.frequencies)
 
 
-def judge_plan(world: World, name: str, workers: int, settings: Settings) -> tuple[Row, Judgement]:
+def judge_plan(world: StreamWorld, name: str, workers: int, settings: ExperimentSettings) -> tuple[Row, PlanJudgement]:
     """Makes and judges a plan: (a row of a report, the whole judgement)."""
     settings.progress(f"{world.name}: {name}, {workers} workers")
     began = time.perf_counter()
@@ -124,7 +124,7 @@ def judge_plan(world: World, name: str, workers: int, settings: Settings) -> tup
 
 
 def judge_all(
-    settings: Settings, groups: Sequence[str], names: Sequence[str]
+    settings: ExperimentSettings, groups: Sequence[str], names: Sequence[str]
 ) -> tuple[list[Row], list[str]]:
     """Returns (rows, warnings): every algorithm in every world with every number of workers."""
     rows = []

@@ -18,7 +18,7 @@ TIE = 0.03
 """Two figures closer than this are called equal."""
 
 
-class Verdict(NamedTuple):
+class ClaimVerdict(NamedTuple):
     """A verdict on a claim. paper: its number or LOST, or "our goal" for a goal of our own."""
 
     claim: str
@@ -27,7 +27,7 @@ class Verdict(NamedTuple):
     verdict: str
 
 
-class Chart(NamedTuple):
+class ReportChart(NamedTuple):
     """The data of a chart. panels: title -> series -> label (bars) or number (lines, on
     logarithmic axes; course, on linear ones) -> value."""
 
@@ -37,7 +37,7 @@ class Chart(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Report:
+class ExperimentReport:
     """The outcome of an experiment. rows: one figure each, JSON-able; columns: those that are
     shown."""
 
@@ -47,8 +47,8 @@ class Report:
     notes: Sequence[str]
     columns: Sequence[str]
     rows: Sequence[Mapping[str, Any]]
-    verdicts: Sequence[Verdict]
-    chart: Chart
+    verdicts: Sequence[ClaimVerdict]
+    chart: ReportChart
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the report as JSON-able data; an infinite balance (an idle worker) is null."""
@@ -86,7 +86,7 @@ class Report:
 
 def ordering(
     claim: str, ratios: Mapping[str, float], paper: str = LOST, ratio: float | None = None
-) -> Verdict:
+) -> ClaimVerdict:
     """Returns the verdict on "A is above B": `ratios` are A over B by each way of measuring.
     holds: all are above 1; reversed: all below; equal; mixed. ratio: the paper's, if it is known.
     """
@@ -96,26 +96,26 @@ def ordering(
     if ratio is not None:
         paper = f"{paper} = {ratio:.2f}x"
         measured += f", {min(ratios.values()) / ratio:.2f} of the paper's ratio"
-    return Verdict(claim, measured, paper, word)
+    return ClaimVerdict(claim, measured, paper, word)
 
 
-def at_least(claim: str, ratios: Mapping[str, float], goal: float) -> Verdict:
+def at_least(claim: str, ratios: Mapping[str, float], goal: float) -> ClaimVerdict:
     """Returns the verdict on a goal of our own for a ratio."""
     measured = ", ".join(f"{name} {value:.2f}x" for name, value in ratios.items())
     met = [value >= goal for value in ratios.values()]
     word = "met" if all(met) else "partly" if any(met) else "missed"
-    return Verdict(f"{claim} at least {goal:g}x", measured, "our goal", word)
+    return ClaimVerdict(f"{claim} at least {goal:g}x", measured, "our goal", word)
 
 
-def at_most(claim: str, values: Mapping[str, float], limit: float, paper: str) -> Verdict:
+def at_most(claim: str, values: Mapping[str, float], limit: float, paper: str) -> ClaimVerdict:
     """Returns the verdict on an upper limit."""
     measured = ", ".join(f"{name} {value:,.2f}" for name, value in values.items())
     met = [value <= limit for value in values.values()]
     word = "met" if all(met) else "partly" if any(met) else "missed"
-    return Verdict(f"{claim} at most {limit:,g}", measured, paper, word)
+    return ClaimVerdict(f"{claim} at most {limit:,g}", measured, paper, word)
 
 
-def draw(chart: Chart, title: str, path: Path) -> None:
+def draw(chart: ReportChart, title: str, path: Path) -> None:
     """Writes the chart as PNG. Raises OSError."""
     from matplotlib.figure import Figure
 

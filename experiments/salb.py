@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from ps2stream.benchmarks.workload import make
-from ps2stream.experiments.plans import Row, Settings
-from ps2stream.experiments.report import LOST, Chart, Report, Verdict, at_least, ordering
+from ps2stream.experiments.plans import Row, ExperimentSettings
+from ps2stream.experiments.report import LOST, ReportChart, ExperimentReport, ClaimVerdict, at_least, ordering
 from ps2stream.experiments.topics import post_subscriptions, topic_subscriptions, topics
 from ps2stream.experiments.worlds import SYNTHETIC
 from ps2stream.language.analyzer import TOP, Analysis, Analyzer
 from ps2stream.planner.algorithms import ALGORITHMS
-from ps2stream.planner.partition import Options, Partition
+from ps2stream.planner.partition import PartitionOptions, Partition
 from ps2stream.planner.statistics import Statistics
 from ps2stream.protocol.frame import F64, I64, Array, row_of
 from ps2stream.routing.plan import Space
@@ -46,21 +46,21 @@ GOALS = (("topic", 8, 1.2), ("topic", 64, 2.0), ("tweet", 256, 1.7))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Posts:
+class WordPublications:
     """Publications as ragged columns of word numbers, distinct per row."""
 
     off: I64
     word: I64
 
-    def only(self, wanted: Array) -> Posts:
+    def only(self, wanted: Array) -> WordPublications:
         """Returns them without the words where the mask is false, and without rows that then have
         none."""
         keep = wanted[self.word]
         size = np.bincount(row_of(self.off)[keep], minlength=len(self.off) - 1)
-        return Posts(np.r_[0, np.cumsum(size[size > 0])], self.word[keep])
+        return WordPublications(np.r_[0, np.cumsum(size[size > 0])], self.word[keep])
 
 
-def run(settings: Settings) -> Report:
+def run(settings: ExperimentSettings) -> ExperimentReport:
     """Measures spread, imbalance and relative throughput for tweet and topic subscriptions."""
     rows: list[Row] = []
     sources = settings.sources.items()
@@ -88,10 +88,10 @@ def run(settings: Settings) -> Report:
                     learn.only(wanted), held.only(wanted), count, nodes, settings
                 )
                 rows += [case | row for row in found]
-    return Report(
+    return ExperimentReport(
         "salb", "words to nodes, throughput relative to hash", _describe_settings(settings), NOTES,
         COLUMNS, rows, verdicts(rows, settings.workers),
-        Chart("lines", "throughput / hash", _make_panels(rows)),
+        ReportChart("lines", "throughput / hash", _make_panels(rows)),
     )  # fmt: skip
 
 
@@ -108,7 +108,7 @@ NOTES = (
 
 
 def compare_algorithms(
-    learn: Posts, held: Posts, queries: I64, nodes: int, settings: Settings
+    learn: WordPublications, held: WordPublications, queries: I64, nodes: int, settings: ExperimentSettings
 ) -> list[Row]:
     """Returns a row per algorithm. queries: subscriptions that have each word, int64[words]."""
     words = len(queries)
@@ -136,15 +136,15 @@ def compare_algorithms(
     ]
 
 
-def load(posts: Posts, to: I64, nodes: int) -> F64:
+def load(posts: WordPublications, to: I64, nodes: int) -> F64:
     """Returns the publications sent to each node, float64[nodes]; to: the node of each word."""
     pairs = np.unique(row_of(posts.off) * nodes + to[posts.word])
     return np.bincount(pairs % nodes, minlength=nodes).astype(np.float64)
 
 
 def split_hot(
-    learn: Posts, held: Posts, words: int, nodes: int, rng: np.random.Generator
-) -> tuple[Posts, Posts, I64]:
+    learn: WordPublications, held: WordPublications, words: int, nodes: int, rng: np.random.Generator
+) -> tuple[WordPublications, WordPublications, I64]:
     """Cuts words above half of a node's mean load into versions, numbered from `words` on (2.5).
     Returns (both parts with a random version in the place of each hot word, a count of 1 per
     word, int64[words and versions])."""
@@ -152,17 +152,17 @@ def split_hot(
     parts = np.maximum(np.ceil(2.0 * nodes * count / max(count.sum(), 1)), 1).astype(np.int64)
     first = words + np.cumsum(np.where(parts > 1, parts, 0)) - parts
 
-    def versions(posts: Posts) -> Posts:
+    def versions(posts: WordPublications) -> WordPublications:
         hot = parts[posts.word] > 1
         word = posts.word.copy()
         at = word[hot]
         word[hot] = first[at] + rng.integers(0, parts[at])
-        return Posts(posts.off, word)
+        return WordPublications(posts.off, word)
 
     return versions(learn), versions(held), np.ones(words + parts[parts > 1].sum(), np.int64)
 
 
-def make_statistics(posts: Posts, queries: I64) -> tuple[Statistics, I64]:
+def make_statistics(posts: WordPublications, queries: I64) -> tuple[Statistics, I64]:
     """Returns (one cell, a unit for each word that a publication has; the number of that word)."""
     word, at = np.unique(posts.word, return_inverse=True)
     published, units = len(posts.off) - 1, len(word)
@@ -179,9 +179,9 @@ def make_statistics(posts: Posts, queries: I64) -> tuple[Statistics, I64]:
     return stats, word
 
 
-def verdicts(rows: Sequence[Row], nodes: Sequence[int]) -> list[Verdict]:
+def verdicts(rows: Sequence[Row], nodes: Sequence[int]) -> list[ClaimVerdict]:
     """Returns the verdicts on the orderings of 2.7."""
-    out: list[Verdict] = []
+    out: list[ClaimVerdict] = []
     for stream, kind in dict.fromkeys((r["stream"], r["subscriptions"]) for r in rows):
         mine = {r["nodes"] for r in rows if (r["stream"], r["subscriptions"]) == (stream, kind)}
         here = [n for n in nodes if n in mine]
@@ -223,7 +223,7 @@ def verdicts(rows: Sequence[Row], nodes: Sequence[int]) -> list[Verdict]:
     return out
 
 
-def _draw_posts(source: str, n: int, seed: int) -> tuple[Posts, Posts, int]:
+def _draw_posts(source: str, n: int, seed: int) -> tuple[WordPublications, WordPublications, int]:
     """Returns (learning part, held-out part, number of words) of n posts."""
     analyzer = Analyzer(Analysis(salt=seed, stemmer="english", stop_words="en"))
     load = make(source, "q1", 1, 1, n, seed, analyzer)
@@ -234,14 +234,14 @@ def _draw_posts(source: str, n: int, seed: int) -> tuple[Posts, Posts, int]:
     start = np.r_[0, np.cumsum(np.bincount(row_of(off)[keep], minlength=n))]
     half = n // 2
     cut = start[half]
-    learn, held = Posts(start[: half + 1], word[:cut]), Posts(start[half:] - cut, word[cut:])
+    learn, held = WordPublications(start[: half + 1], word[:cut]), WordPublications(start[half:] - cut, word[cut:])
     return learn, held, len(known)
 
 
-def _place_words(name: str, learn: Posts, queries: I64, nodes: int, settings: Settings) -> I64:
+def _place_words(name: str, learn: WordPublications, queries: I64, nodes: int, settings: ExperimentSettings) -> I64:
     """Returns the node of each word by an algorithm of the planner; unseen words by hash."""
     stats, word = make_statistics(learn, queries)
-    options = Options(costs=settings.costs, seed=settings.seed)
+    options = PartitionOptions(costs=settings.costs, seed=settings.seed)
     partition: Partition = ALGORITHMS[name](stats, nodes, options)
     leaf = partition.leaves[int(partition.cells[0])]
     rng = np.random.default_rng([settings.seed, 5])
@@ -254,7 +254,7 @@ def _place_words(name: str, learn: Posts, queries: I64, nodes: int, settings: Se
     return out
 
 
-def _describe_settings(settings: Settings) -> dict[str, Any]:
+def _describe_settings(settings: ExperimentSettings) -> dict[str, Any]:
     size = settings.size
     return {
         "posts": size.planned + size.judged, "subscriptions": size.queries // 2,

@@ -10,7 +10,7 @@ import numpy as np
 
 from ps2stream.planner.adjust.algorithms import SELECTIONS
 from ps2stream.planner.adjust.selection import select
-from ps2stream.planner.adjust.units import Units
+from ps2stream.planner.adjust.units import PartLoads
 from ps2stream.protocol.frame import F64, I64
 from ps2stream.routing.costs import Costs
 
@@ -18,7 +18,7 @@ DRAWS = 8
 """The draws of `ra`, whose answer is random: its bytes are their mean."""
 
 
-class Case(NamedTuple):
+class SelectionCase(NamedTuple):
     """A case: load float64[n], microseconds; size int64[n], bytes; tau: the load to move."""
 
     load: F64
@@ -26,12 +26,12 @@ class Case(NamedTuple):
     tau: float
 
 
-def chosen(name: str, case: Case, seed: int = 0) -> I64 | None:
+def chosen(name: str, case: SelectionCase, seed: int = 0) -> I64 | None:
     """Returns the answer of one of SELECTIONS."""
     return select(SELECTIONS[name], case.load, case.size, case.tau, seed)
 
 
-def bytes_of(name: str, case: Case) -> float:
+def bytes_of(name: str, case: SelectionCase) -> float:
     """Returns the size of its choice. Raises ValueError for a case without an answer."""
     draws = [chosen(name, case, seed) for seed in range(DRAWS if name == "ra" else 1)]
     if any(found is None for found in draws):
@@ -39,7 +39,7 @@ def bytes_of(name: str, case: Case) -> float:
     return float(np.mean([case.size[found].sum() for found in draws]))
 
 
-def optimum(case: Case) -> int | None:
+def optimum(case: SelectionCase) -> int | None:
     """Returns the least bytes by trying all subsets, or None if no subset will do."""
     sets = itertools.product((0.0, 1.0), repeat=len(case.load))
     matrix = np.array(list(sets)).reshape(-1, len(case.load))
@@ -49,8 +49,8 @@ def optimum(case: Case) -> int | None:
 
 
 def cases_of_worker(
-    units: Units, workers: int, costs: Costs, shares: Sequence[float]
-) -> dict[str, Case]:
+    units: PartLoads, workers: int, costs: Costs, shares: Sequence[float]
+) -> dict[str, SelectionCase]:
     """Returns cases of the movable parts of the most loaded worker. "gap": tau is half of what it
     has above the least loaded one, as in an adjustment; the others: tau is each of `shares` of
     its own load."""
@@ -60,20 +60,20 @@ def cases_of_worker(
     load = mine.load(costs)
     taus = {"gap": float(loads[source] - loads.min()) / 2}
     taus |= {f"{share:.0%}": share * float(loads[source]) for share in shares}
-    return {label: Case(load, mine.bytes, tau) for label, tau in taus.items()}
+    return {label: SelectionCase(load, mine.bytes, tau) for label, tau in taus.items()}
 
 
-def draw_small_cases(count: int, seed: int) -> Iterator[Case]:
+def draw_small_cases(count: int, seed: int) -> Iterator[SelectionCase]:
     """Yields cases of so few units that all subsets can be tried."""
     for k in range(count):
         rng = np.random.default_rng([seed, 9, k])
         n = int(rng.integers(1, 13))
         load = rng.integers(0, 21, n).astype(np.float64) if k % 2 else rng.lognormal(3, 1.5, n)
         size = rng.integers(0, 13, n) if k % 3 else rng.integers(1, 1 << 20, n)
-        yield Case(load, size, max(float(load.sum() * rng.uniform(0.01, 1.0)), 1e-3))
+        yield SelectionCase(load, size, max(float(load.sum() * rng.uniform(0.01, 1.0)), 1e-3))
 
 
-def generated(count: int, seed: int = 7) -> Iterator[Case]:
+def generated(count: int, seed: int = 7) -> Iterator[SelectionCase]:
     """Yields cases of realistic workers: loads and sizes are skewed like words and cities, and
     more or less related."""
     for k in range(count):
@@ -86,4 +86,4 @@ def generated(count: int, seed: int = 7) -> Iterator[Case]:
             queries = objects / 10 * rng.lognormal(0, 0.8, n)
         load = 0.02 * objects * queries + 0.6 * objects
         size = (queries * rng.lognormal(5, 0.2, n)).astype(np.int64) + 1
-        yield Case(load, size, float(load.sum() * rng.uniform(0.02, 0.45)))
+        yield SelectionCase(load, size, float(load.sum() * rng.uniform(0.02, 0.45)))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 
-from ps2stream.experiments.plans import Settings
-from ps2stream.experiments.report import Report
+from ps2stream.experiments.plans import ExperimentSettings
+from ps2stream.experiments.report import ExperimentReport
 
 # name -> numbers of workers, quick and full
 EXPERIMENTS: dict[str, tuple[Sequence[int], Sequence[int]]] = {
@@ -25,9 +25,9 @@ EXPERIMENTS: dict[str, tuple[Sequence[int], Sequence[int]]] = {
 }
 
 
-def run(name: str, settings: Settings) -> Report:
+def run(name: str, settings: ExperimentSettings) -> ExperimentReport:
     """Runs one of EXPERIMENTS. Raises InvalidArgument for a bad file of posts."""
     module = importlib.import_module(f"ps2stream.experiments.{name}")
     report = module.run(settings)
-    assert isinstance(report, Report)
+    assert isinstance(report, ExperimentReport)
     return report

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ps2stream.benchmarks.workload import Workload
-from ps2stream.experiments.plans import Row, Settings, judge_plan, make_worlds
+from ps2stream.experiments.plans import Row, ExperimentSettings, judge_plan, make_worlds
 from ps2stream.experiments.worlds import Change, as_drawn
 from ps2stream.routing.costs import Costs
 
 
-class Condition(NamedTuple):
+class SweepCondition(NamedTuple):
     """A condition to vary. label: names a change of the queries; workers: numbers to try, none:
     the experiment's; seed: added to the experiment's; costs: to plan with, None: the
     experiment's."""
@@ -27,7 +27,7 @@ class Condition(NamedTuple):
 
 
 def swept(
-    settings: Settings, groups: Sequence[str], names: Sequence[str], conditions: Iterable[Condition]
+    settings: ExperimentSettings, groups: Sequence[str], names: Sequence[str], conditions: Iterable[SweepCondition]
 ) -> list[Row]:
     """Returns a row for every stream, group, condition, number of workers and algorithm; its
     `condition` names what was varied, its `workers` the number of workers."""

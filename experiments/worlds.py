@@ -16,20 +16,20 @@ import numpy as np
 
 from ps2stream.benchmarks.engine import query_rows
 from ps2stream.benchmarks.workload import Workload, make
-from ps2stream.experiments.evaluate import Objects, Period, Round
+from ps2stream.experiments.evaluate import AnalysedObjects, StreamPeriod, StreamRound
 from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
-from ps2stream.planner.sample import Sample, posts, take
+from ps2stream.planner.sample import PlannerSample, posts, take
 from ps2stream.planner.statistics import Statistics
 from ps2stream.planner.updates import DELETE, INSERT, LIVE, of_rects
 from ps2stream.protocol.frame import Array, column_to_strings
-from ps2stream.protocol.rows import Kind
+from ps2stream.protocol.rows import UpdateKind
 
 UPDATE_EVERY = 10  # objects
 SYNTHETIC = "synthetic"
 Change = Callable[[Workload], Workload]
 
 
-class Size(NamedTuple):
+class StreamSize(NamedTuple):
     """The size of an experiment: live queries; objects before and after T; rounds that are
     judged. generated: the factor by which the synthetic stream is longer, because it can be: the
     errors of a small sample about a worker's share are not the plan's fault. drawn: posts that
@@ -42,18 +42,18 @@ class Size(NamedTuple):
     generated: int = 1
     drawn: int = 0
 
-    def of(self, source: str) -> Size:
+    def of(self, source: str) -> StreamSize:
         """Returns the size for the streams of one source."""
         times = self.generated if source == SYNTHETIC else 1
         return self._replace(planned=times * self.planned, judged=times * self.judged)
 
 
-QUICK = Size(20_000, 10_000, 20_000, 2)
-FULL = Size(200_000, 40_000, 100_000, 4, 4)
+QUICK = StreamSize(20_000, 10_000, 20_000, 2)
+FULL = StreamSize(200_000, 40_000, 100_000, 4, 4)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class World:
+class StreamWorld:
     """A stream with what is known of it before T: statistics and the frequencies of terms in the
     objects. load: the whole stream."""
 
@@ -61,7 +61,7 @@ class World:
     analyzer: Analyzer
     statistics: Statistics
     frequencies: dict[str, int]
-    period: Period
+    period: StreamPeriod
     load: Workload
 
 
@@ -80,8 +80,8 @@ def westward(load: Workload) -> Workload:
 
 
 def make_world(
-    name: str, source: str, group: str, size: Size, seed: int, change: Change = as_drawn
-) -> World:
+    name: str, source: str, group: str, size: StreamSize, seed: int, change: Change = as_drawn
+) -> StreamWorld:
     """Makes a world. source: "synthetic" or a file of posts; group q1, q2, q3; change: of its
     queries. Raises InvalidArgument for a bad file."""
     analyzer, size = Analyzer(Analysis(salt=seed)), size.of(source)
@@ -96,10 +96,10 @@ def make_world(
     rows = query_rows(load, analyzer, frequencies, 0, len(load.interests.every))
     off, term = analyzer.analyse(load.posts.text_off, load.posts.text)
 
-    def stretch(first: int, last: int) -> Objects:
+    def stretch(first: int, last: int) -> AnalysedObjects:
         part = off[first : last + 1]
         lon, lat = load.posts.lon[first:last], load.posts.lat[first:last]
-        return Objects(lon, lat, part - part[0], term[part[0] : part[-1]])
+        return AnalysedObjects(lon, lat, part - part[0], term[part[0] : part[-1]])
 
     number, death = np.arange(len(rows)), load.interests.death
 
@@ -114,13 +114,13 @@ def make_world(
     rounds = []
     for i in range(size.rounds):
         inserted, deleted = updates(before + edges[i], before + edges[i + 1])
-        deletes = rows.take(deleted).replace(kind=np.full(len(deleted), Kind.DELETE, np.uint8))
-        rounds.append(Round(rows.take(inserted), deletes, stretch(marks[i], marks[i + 1])))
-    period = Period(rows.take(standing), rounds)
-    return World(name, analyzer, known.stats, known.frequencies, period, load)
+        deletes = rows.take(deleted).replace(kind=np.full(len(deleted), UpdateKind.DELETE, np.uint8))
+        rounds.append(StreamRound(rows.take(inserted), deletes, stretch(marks[i], marks[i + 1])))
+    period = StreamPeriod(rows.take(standing), rounds)
+    return StreamWorld(name, analyzer, known.stats, known.frequencies, period, load)
 
 
-def sample(load: Workload, objects: slice, updates: slice, analyzer: Analyzer) -> Sample:
+def sample(load: Workload, objects: slice, updates: slice, analyzer: Analyzer) -> PlannerSample:
     """Returns what a planner knows of a stretch of the stream: these objects, the queries that
     are live when these updates begin, the inserts of these updates, and the deletes that are due
     among them."""

@@ -9,7 +9,7 @@ MOST = 512
 """The number of marks that are kept. When there are more, every second one is dropped."""
 
 
-class Ages:
+class LogAges:
     """Estimates the age of what a log holds, from marks: positions that the log had reached at
     some moments (Unix ms), in order."""
 

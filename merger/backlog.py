@@ -17,13 +17,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps2stream.merger.journal import Journal
-from ps2stream.merger.records import Places
+from ps2stream.merger.journal import MatchJournal
+from ps2stream.merger.records import PlacesRecord
 
 BLOCK = 128
 
 
-class Place(NamedTuple):
+class BacklogPlace(NamedTuple):
     """The pairs first..last of a session, which take `size` bytes at `position` of the log."""
 
     position: int
@@ -32,7 +32,7 @@ class Place(NamedTuple):
     size: int
 
 
-class _Run:
+class _PlaceRun:
     """Rows of one level, in order. Those before `start` have been dropped."""
 
     def __init__(self, level: int, rows: array[int]) -> None:
@@ -43,11 +43,11 @@ class _Run:
     def __len__(self) -> int:
         return len(self.rows) // 4 - self.start
 
-    def at(self, i: int) -> Place:
-        return Place(*self.rows[4 * i : 4 * i + 4])
+    def at(self, i: int) -> BacklogPlace:
+        return BacklogPlace(*self.rows[4 * i : 4 * i + 4])
 
     @property
-    def head(self) -> Place:
+    def head(self) -> BacklogPlace:
         return self.at(self.start)
 
     @property
@@ -71,19 +71,19 @@ class _Run:
         return size
 
 
-class Backlog:
+class SessionBacklog:
     """The unacknowledged pairs of one session, by number; they take `size` bytes of the log."""
 
     __slots__ = ("_journal", "_runs", "_session", "size")
 
-    def __init__(self, session: int, journal: Journal) -> None:
+    def __init__(self, session: int, journal: MatchJournal) -> None:
         self._session = session
         self._journal = journal
-        self._runs: list[_Run] = []  # oldest first; the first is of level 0
+        self._runs: list[_PlaceRun] = []  # oldest first; the first is of level 0
         self.size = 0
 
     @property
-    def oldest(self) -> Place | None:
+    def oldest(self) -> BacklogPlace | None:
         return self._runs[0].head if self._runs else None
 
     @property
@@ -98,7 +98,7 @@ class Backlog:
         if len(run) >= 2 * BLOCK:
             self._fold_long_run(len(self._runs) - 1)
 
-    def restore(self, rows: Iterable[tuple[int, Place]]) -> None:
+    def restore(self, rows: Iterable[tuple[int, BacklogPlace]]) -> None:
         """Fills an empty backlog with rows and their levels, the oldest first."""
         for level, place in rows:
             if level:
@@ -108,7 +108,7 @@ class Backlog:
                 self.append(*place)
         self.drop(0)
 
-    def find(self, number: int) -> Place:
+    def find(self, number: int) -> BacklogPlace:
         """Returns the place of the pair of this number. Raises KeyError when it has none."""
         run = next((r for r in self._runs if r.last >= number), None)
         while run is not None:
@@ -136,16 +136,16 @@ class Backlog:
             else:
                 return
 
-    def _ensure_last_run(self, level: int) -> _Run:
+    def _ensure_last_run(self, level: int) -> _PlaceRun:
         """Returns the last run, a new one unless the last is of this level."""
         if not self._runs or self._runs[-1].level != level:
-            self._runs.append(_Run(level, array("q")))
+            self._runs.append(_PlaceRun(level, array("q")))
         return self._runs[-1]
 
-    def _read_block(self, level: int, place: Place) -> _Run:
+    def _read_block(self, level: int, place: BacklogPlace) -> _PlaceRun:
         """Reads the rows that a row of this level replaces."""
-        rows = self._journal.read(place.position, Places).row
-        return _Run(level - 1, array("q", rows.tobytes()))
+        rows = self._journal.read(place.position, PlacesRecord).row
+        return _PlaceRun(level - 1, array("q", rows.tobytes()))
 
     def _fold_long_run(self, at: int) -> None:
         """Replaces half of a long run by one row of the run before it, a level above."""
@@ -153,16 +153,16 @@ class Backlog:
         half = run.start + BLOCK
         rows = run.rows[4 * run.start : 4 * half]
         if at == 0:
-            self._runs.insert(0, _Run(run.level, rows))
+            self._runs.insert(0, _PlaceRun(run.level, rows))
             run.skip(half)
             return
         row = np.frombuffer(rows, np.int64)
-        position = self._journal.append(Places(self._session, run.level, row))
+        position = self._journal.append(PlacesRecord(self._session, run.level, row))
         if position is None:
             return  # the log took nothing: the next row tries again
         before = self._runs[at - 1]
         if before.level != run.level + 1:
-            before = _Run(run.level + 1, array("q"))
+            before = _PlaceRun(run.level + 1, array("q"))
             self._runs.insert(at, before)
             at += 1
         before.rows.extend((position, rows[1], rows[-2], run.skip(half)))

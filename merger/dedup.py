@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ps2stream.merger.intervals import Intervals
+from ps2stream.merger.intervals import OffsetIntervals
 from ps2stream.merger.kernels import distinct_pairs
 from ps2stream.protocol.frame import I64, U32
-from ps2stream.protocol.messages.objects import MatchBatch, Payload
+from ps2stream.protocol.messages.objects import BatchContent, MatchBatch
 
 SILENT_TICKS = 2
 """Ticks after which a worker that owes an answer, and has answered no batch, is silent."""
@@ -33,12 +33,12 @@ EARLY = 1_024
 
 
 @dataclasses.dataclass(slots=True)
-class Pending:
+class MergerPendingBatch:
     """The payload and the workers' answers that were received of one attempt at a batch."""
 
     attempt: int
     since: int  # tick
-    payload: Payload | None = None
+    payload: BatchContent | None = None
     answers: dict[int, MatchBatch] = dataclasses.field(default_factory=dict)
     collapsed: int = 0  # pairs that were equal to another one
     fresh: bool = True  # something was received since it was processed in part
@@ -71,7 +71,7 @@ class Pending:
         return pairs
 
 
-class Told(NamedTuple):
+class ReportedPairs(NamedTuple):
     """Reported pairs of a batch that is not done, and the range that their offsets span."""
 
     first: int
@@ -80,18 +80,18 @@ class Told(NamedTuple):
     handle: I64
 
 
-class Window:
+class DedupWindow:
     """The batches of one dispatcher: pending, done, withdrawn, reported in part."""
 
     def __init__(self) -> None:
         self.watermark = 0
-        self.done = Intervals()
+        self.done = OffsetIntervals()
         self.collapsed = 0  # pairs of done batches that two workers sent
         self._oldest = 0
-        self._pending: dict[int, Pending] = {}
+        self._pending: dict[int, MergerPendingBatch] = {}
         self._early: OrderedDict[int, None] = OrderedDict()  # pending without payload
         self._withdrawn: OrderedDict[int, int] = OrderedDict()  # batch: the last such attempt
-        self._reported: list[Told] = []  # by `first`
+        self._reported: list[ReportedPairs] = []  # by `first`
         self._longest_span = 0  # of the ranges in `_reported`
         self._ticks = 0
         self._answered: dict[int, int] = {}  # worker: the tick of its last answer
@@ -120,7 +120,7 @@ class Window:
         self._suspects.add(worker)
         self._silent.add(worker)
 
-    def payload(self, payload: Payload) -> bool:
+    def payload(self, payload: BatchContent) -> bool:
         """Takes a payload; returns False if its batch is done, as all below the watermark are."""
         end = payload.batch + len(payload.time)
         if payload.lsn < self.watermark or self.done.covers(payload.batch, end):
@@ -153,28 +153,30 @@ class Window:
         if len(self._withdrawn) > EARLY:
             self._withdrawn.popitem(last=False)
 
-    def ready(self, applied: int, batch: int | None = None) -> list[Payload]:
+    def ready(self, applied: int, batch: int | None = None) -> list[BatchContent]:
         """Returns the payloads that can be processed, in batch order: of all batches or of one."""
         return self._select_payloads(lambda pending: pending.ready(applied), batch)
 
-    def ready_in_part(self, applied: int, batch: int | None = None) -> list[Payload]:
+    def ready_in_part(self, applied: int, batch: int | None = None) -> list[BatchContent]:
         """Returns the payloads that lack only silent workers' answers and have something new."""
         if not self._silent:
             return []
 
-        def lacks_silent_alone(pending: Pending) -> bool:
+        def lacks_silent_alone(pending: MergerPendingBatch) -> bool:
             p = pending.payload
             due = pending.fresh and p is not None and applied >= p.lsn
             return due and not pending.ready(applied) and pending.missing_workers() <= self._silent
 
         return self._select_payloads(lacks_silent_alone, batch)
 
-    def _select_payloads(self, test: Callable[[Pending], bool], batch: int | None) -> list[Payload]:
+    def _select_payloads(
+        self, test: Callable[[MergerPendingBatch], bool], batch: int | None
+    ) -> list[BatchContent]:
         batches = sorted(self._pending) if batch is None else [batch]
         found = (self._pending.get(number) for number in batches)
         return [p.payload for p in found if p is not None and p.payload and test(p)]
 
-    def pairs(self, payload: Payload) -> tuple[U32, I64, I64]:
+    def pairs(self, payload: BatchContent) -> tuple[U32, I64, I64]:
         """Returns the rows, handles and sessions of a batch's pairs, sorted by row and handle,
         without pairs that were reported and those of objects that are done."""
         row, handle, session = self._pending[payload.batch].pairs()
@@ -192,7 +194,7 @@ class Window:
 
     def tell(self, offset: I64, handle: I64) -> None:
         """Records that these pairs have been reported, and the rest of their batch has not."""
-        reported = Told(int(offset.min()), int(offset.max()) + 1, offset, handle)
+        reported = ReportedPairs(int(offset.min()), int(offset.max()) + 1, offset, handle)
         insort(self._reported, reported, key=itemgetter(0))
         self._longest_span = max(self._longest_span, reported.stop - reported.first)
 
@@ -224,19 +226,19 @@ class Window:
             if batch < self._oldest or (payload is not None and payload.lsn < self.watermark):
                 self._drop_pending(batch)
 
-    def _find_reported(self, start: int, stop: int) -> list[tuple[int, Told]]:
+    def _find_reported(self, start: int, stop: int) -> list[tuple[int, ReportedPairs]]:
         """Returns the entries of `_reported` that meet start..stop, each with its index."""
         a = bisect_left(self._reported, start - self._longest_span + 1, key=itemgetter(0))
         b = bisect_left(self._reported, stop, key=itemgetter(0))
         return [(at, self._reported[at]) for at in range(a, b) if self._reported[at].stop > start]
 
-    def _ensure_pending(self, batch: int, attempt: int) -> Pending | None:
+    def _ensure_pending(self, batch: int, attempt: int) -> MergerPendingBatch | None:
         """Returns the batch's Pending of this attempt, None if the attempt is a former one."""
         if attempt <= self._withdrawn.get(batch, -1):
             return None
         pending = self._pending.get(batch)
         if pending is None or attempt > pending.attempt:
-            pending = self._pending[batch] = Pending(attempt, self._ticks)
+            pending = self._pending[batch] = MergerPendingBatch(attempt, self._ticks)
             self._early[batch] = None
             if len(self._early) > EARLY:
                 self._drop_pending(next(iter(self._early)))

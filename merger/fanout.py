@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from ps2stream.merger.kernels import count_fitting, count_slice_bytes, runs, take_spans
-from ps2stream.merger.records import Matched, count_pairs
+from ps2stream.merger.records import MatchedRecord, count_pairs
 from ps2stream.protocol.frame import I64, U32, sealed
-from ps2stream.protocol.messages.objects import Payload
-from ps2stream.protocol.wire import Deliver, Gap, StringColumn
+from ps2stream.protocol.messages.objects import BatchContent
+from ps2stream.protocol.wire import DeliveryColumns, DeliveryGap, StringColumn
 
 FIELD_TEXT, FIELD_POSITION, FIELD_TIME = 1, 2, 4  # bits of Attach.fields
 MAX_BYTES = 1 << 20  # estimated size at which a delivery is split
@@ -24,8 +24,8 @@ def take(column: StringColumn, rows: I64) -> StringColumn:
 
 
 def matched(
-    payload: Payload, row: U32, handle: I64, session: I64, written: int, whole: bool = True
-) -> Matched:
+    payload: BatchContent, row: U32, handle: I64, session: I64, written: int, whole: bool = True
+) -> MatchedRecord:
     """Returns the record of a batch's pairs, split by session, with each object once. There is at
     least one pair, and they are sorted by row and handle; whole = False: they are only some of
     the batch's. The caller still sets `first`."""
@@ -43,7 +43,7 @@ def matched(
         order = np.argsort(keys, kind="stable")
         session, index, handle = session[order], index[order], handle[order]
         cut = np.append(cut, np.flatnonzero(np.diff(session)) + 1)
-    return Matched(
+    return MatchedRecord(
         dispatcher=payload.dispatcher,
         batch=payload.batch,
         end=payload.batch + (len(payload.time) if whole else 0),
@@ -65,7 +65,7 @@ def matched(
     )
 
 
-def bytes_of(record: Matched) -> list[int]:
+def bytes_of(record: MatchedRecord) -> list[int]:
     """Returns the bytes of each session's pairs in the log; each counts the objects it has."""
     cut = sealed(record.cut)
     sizes: I64 = count_slice_bytes(cut, record.index, record.id_off, record.text_off, _KEPT)
@@ -73,7 +73,7 @@ def bytes_of(record: Matched) -> list[int]:
     return out
 
 
-def find_delivery_end(record: Matched, a: int, b: int) -> int:
+def find_delivery_end(record: MatchedRecord, a: int, b: int) -> int:
     """Returns where a delivery of the pairs from a on has to end, b at the latest."""
     index = record.index[a:b]
     size: int = count_fitting(index, record.id_off, record.text_off, _SENT, MAX_BYTES)
@@ -81,13 +81,13 @@ def find_delivery_end(record: Matched, a: int, b: int) -> int:
 
 
 def make_delivery(
-    record: Matched, a: int, b: int, first: int, fields: int, new: I64, names: StringColumn
-) -> Deliver:
+    record: MatchedRecord, a: int, b: int, first: int, fields: int, new: I64, names: StringColumn
+) -> DeliveryColumns:
     """Returns a delivery of the pairs a..b of a record, numbered from `first`, with the `fields`
     that the stream wants and the names of the `new` handles."""
     rows, index = runs(sealed(record.index[a:b]))
     position = bool(fields & FIELD_POSITION)
-    return Deliver(
+    return DeliveryColumns(
         session_seq=first,
         new_handles=new,
         new_query_ids=names,
@@ -103,10 +103,12 @@ def make_delivery(
     )
 
 
-def gap(first: int, last: int) -> Deliver:
+def gap(first: int, last: int) -> DeliveryColumns:
     """Returns a delivery that announces that the pairs first..last are lost; its number is the
     next pair's. If it is not known how many pairs those were, the gap counts none."""
     none = np.zeros(0, np.int64)
     text = np.zeros(1, np.int64), np.zeros(0, np.uint8)
-    lost = Gap(first, last, count_pairs(first, last))
-    return Deliver(last + 1, none, text, none, np.zeros(0, np.uint32), text, none, 0, gap=lost)
+    lost = DeliveryGap(first, last, count_pairs(first, last))
+    return DeliveryColumns(
+        last + 1, none, text, none, np.zeros(0, np.uint32), text, none, 0, gap=lost
+    )

@@ -1,7 +1,7 @@
 """The names of queries that the ledger has dropped while pairs of them are kept.
 
-The names are in the match log, as DeadNames records, and memory holds only their positions. The
-few sessions that read their backlog from the log look them up here.
+The names are in the match log, as DeadNamesRecord records, and memory holds only their positions.
+The few sessions that read their backlog from the log look them up here.
 """
 
 from __future__ import annotations
@@ -11,34 +11,34 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps2stream.merger.journal import Journal
-from ps2stream.merger.records import DeadNames
+from ps2stream.merger.journal import MatchJournal
+from ps2stream.merger.records import DeadNamesRecord
 from ps2stream.protocol.frame import I64, concat_ragged, take_ragged
 from ps2stream.protocol.wire import StringColumn
 
 MAX_RECORDS = 64  # with more, they are joined into one
 
 
-class _Grave(NamedTuple):
-    """The position of a DeadNames record, and its lowest and highest handle."""
+class _NamesEntry(NamedTuple):
+    """The position of a DeadNamesRecord record, and its lowest and highest handle."""
 
     position: int
     low: int
     high: int
 
 
-class Forgotten:
-    """The DeadNames records of a match log."""
+class ForgottenNames:
+    """The DeadNamesRecord records of a match log."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: MatchJournal) -> None:
         self._journal = journal
-        self._records: list[_Grave] = []
+        self._records: list[_NamesEntry] = []
 
-    def add_recovered(self, position: int, record: DeadNames) -> None:
+    def add_recovered(self, position: int, record: DeadNamesRecord) -> None:
         """Adds a record that the log has already."""
-        self._records.append(_Grave(position, int(record.handle[0]), int(record.handle[-1])))
+        self._records.append(_NamesEntry(position, int(record.handle[0]), int(record.handle[-1])))
 
-    def add(self, record: DeadNames) -> bool:
+    def add(self, record: DeadNamesRecord) -> bool:
         """Writes these names, at least one, handles rising; returns whether the log took them."""
         position = self._journal.append(record)
         if position is not None:
@@ -61,7 +61,7 @@ class Forgotten:
         if len(self._records) <= MAX_RECORDS:
             return
         old, self._records = self._records, []
-        new = _join_records([self._journal.read(e.position, DeadNames) for e in old], floor)
+        new = _join_records([self._journal.read(e.position, DeadNamesRecord) for e in old], floor)
         if new is not None and not self.add(new):
             self._records = old
 
@@ -69,14 +69,16 @@ class Forgotten:
         """Returns the id of one handle. Raises KeyError for an unknown one."""
         for entry in self._records:
             if entry.low <= handle <= entry.high:
-                record = self._journal.read(entry.position, DeadNames)
+                record = self._journal.read(entry.position, DeadNamesRecord)
                 at = int(np.searchsorted(record.handle, handle))
                 if record.handle[at] == handle:
                     return take_ragged(record.id_off, record.id, np.array([at]))
         raise KeyError(f"no name for query {handle}")
 
 
-def _join_records(records: list[DeadNames], floor: Callable[[int], int]) -> DeadNames | None:
+def _join_records(
+    records: list[DeadNamesRecord], floor: Callable[[int], int]
+) -> DeadNamesRecord | None:
     """Returns what is still needed of several records as one; None for nothing."""
     session = np.concatenate([r.session for r in records])
     handle = np.concatenate([r.handle for r in records])
@@ -88,4 +90,4 @@ def _join_records(records: list[DeadNames], floor: Callable[[int], int]) -> Dead
     rows = rows[last[rows] > gone[rows]]
     if not len(rows):
         return None
-    return DeadNames(session[rows], handle[rows], last[rows], *take_ragged(off, data, rows))
+    return DeadNamesRecord(session[rows], handle[rows], last[rows], *take_ragged(off, data, rows))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 
 
-class Intervals:
+class OffsetIntervals:
     """A set of half-open ranges; those that touch are joined."""
 
     def __init__(self) -> None:

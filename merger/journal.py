@@ -14,7 +14,7 @@ CACHE_BYTES = 8 << 20
 Record = TypeVar("Record", bound=Frame)
 
 
-class Journal:
+class MatchJournal:
     """Appends to and reads from a Log.
 
     `unsynced`: something was appended that must be durable before anything about it is sent, or

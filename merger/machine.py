@@ -13,28 +13,33 @@ from collections.abc import Iterable
 import numpy as np
 
 from ps2stream.merger import fanout
-from ps2stream.merger.ages import Ages
-from ps2stream.merger.dedup import Window
-from ps2stream.merger.journal import Journal
-from ps2stream.merger.records import Checkpoint, Matched
+from ps2stream.merger.ages import LogAges
+from ps2stream.merger.dedup import DedupWindow
+from ps2stream.merger.journal import MatchJournal
+from ps2stream.merger.records import CheckpointRecord, MatchedRecord
 from ps2stream.merger.recovery import recover
-from ps2stream.merger.retention import Retention
-from ps2stream.merger.subscribers import Subscribers
-from ps2stream.merger.updates import Updates
-from ps2stream.merger.watching import Watched
+from ps2stream.merger.retention import LogRetention
+from ps2stream.merger.subscribers import MergerSessions
+from ps2stream.merger.updates import MergerUpdates
+from ps2stream.merger.watching import WatchedMatches
 from ps2stream.protocol.addresses import Address, Send
 from ps2stream.protocol.frame import Frame
 from ps2stream.protocol.messages.objects import (
-    Completed,
+    BatchContent,
+    BatchesCompleted,
+    BatchesPartial,
+    BatchWithdrawal,
     MatchBatch,
-    Partial,
-    Payload,
-    Watermark,
-    Withdraw,
+    WatermarkNotice,
 )
-from ps2stream.protocol.messages.sessions import Arrived, Attach, Credit, Detach
-from ps2stream.protocol.messages.updates import Applied, MergerQueries, NamesKept, Tip
-from ps2stream.protocol.messages.watch import Watching
+from ps2stream.protocol.messages.sessions import (
+    DeliveryArrivals,
+    StreamAttach,
+    StreamCredit,
+    StreamDetach,
+)
+from ps2stream.protocol.messages.updates import LedgerBatch, LedgerTip, MergerQueries, NamesKept
+from ps2stream.protocol.messages.watch import WatchNotice
 from ps2stream.protocol.ports import Log
 
 DAY_MS = 24 * 3600 * 1000
@@ -66,17 +71,17 @@ class MergerMachine:
         link_bytes: int = 8 << 20,
     ) -> None:
         self._index = index
-        self._journal = Journal(log)
+        self._journal = MatchJournal(log)
         found = recover(log, self._journal)
         self._windows = [found.windows[i] for i in range(dispatchers)]
         self._forgotten = found.forgotten
-        self._updates = Updates(index, mergers, self._forgotten)
-        self._sessions = Subscribers(
+        self._updates = MergerUpdates(index, mergers, self._forgotten)
+        self._sessions = MergerSessions(
             found.sessions, self._journal, self._updates.of, session_quota_bytes, link_bytes
         )
-        self._watched = Watched(lambda: self._updates.names)
-        self._retention = Retention(found.chapters, retention_bytes, retention_ms, chapter_bytes)
-        self._ages = Ages(chapter for chapter in found.chapters if chapter.began)
+        self._watched = WatchedMatches(lambda: self._updates.names)
+        self._retention = LogRetention(found.chapters, retention_bytes, retention_ms, chapter_bytes)
+        self._ages = LogAges(chapter for chapter in found.chapters if chapter.began)
         self._lag_ms = 0
         self._lsn = found.lsn  # the highest LSN of a batch with pairs
         self._was_refused = False  # the log refused a batch
@@ -152,11 +157,11 @@ class MergerMachine:
                     window = self._windows[frame.dispatcher]
                     window.answer(frame)
                     out += self._process_ready(window, done, frame.batch)
-                case Payload():
+                case BatchContent():
                     out += self._take_payload(frame, done)
                     oldest = min(frame.oldest, frame.batch)
                     self._windows[frame.dispatcher].advance(frame.watermark, oldest)
-                case MergerQueries() | Applied() | Tip():
+                case MergerQueries() | LedgerBatch() | LedgerTip():
                     knew_names = self._knows_names
                     if self._updates.on(frame):
                         out += self._process_all(done)
@@ -165,15 +170,15 @@ class MergerMachine:
                     out += self._updates.take_requests()
                     if isinstance(frame, MergerQueries):
                         self._windows[frame.dispatcher].advance(frame.watermark)
-                case Watermark():
+                case WatermarkNotice():
                     self._windows[frame.dispatcher].advance(frame.watermark)
-                case Withdraw():
+                case BatchWithdrawal():
                     self._windows[frame.dispatcher].withdraw(frame.batch, frame.attempt)
-                case Attach() | Credit() | Detach():
+                case StreamAttach() | StreamCredit() | StreamDetach():
                     out += self._sessions.on(frame)
-                case Arrived():
+                case DeliveryArrivals():
                     self._sessions.note_arrived(frame)
-                case Watching():
+                case WatchNotice():
                     self._watched.on(frame)
                 case _:
                     raise TypeError(f"a merger takes no {type(frame).__name__}")
@@ -222,7 +227,7 @@ class MergerMachine:
         while a state of the sequencer is received."""
         return self.applied >= self._lsn
 
-    def _take_payload(self, payload: Payload, done: Done) -> list[Send]:
+    def _take_payload(self, payload: BatchContent, done: Done) -> list[Send]:
         """Processes the payload's batch if it is complete now; a batch that is done is completed
         again, as the dispatcher may not know."""
         window = self._windows[payload.dispatcher]
@@ -238,7 +243,9 @@ class MergerMachine:
             out += self._process_ready(window, done)
         return out
 
-    def _process_ready(self, window: Window, done: Done, batch: int | None = None) -> list[Send]:
+    def _process_ready(
+        self, window: DedupWindow, done: Done, batch: int | None = None
+    ) -> list[Send]:
         """Records the pairs of the batches that are ready, or of one if it is."""
         out: list[Send] = []
         for payload in window.ready(self.applied, batch):
@@ -250,7 +257,7 @@ class MergerMachine:
             done.setdefault(payload.dispatcher, []).append(payload.batch)
         return out + self._process_part(window, batch)
 
-    def _process_part(self, window: Window, batch: int | None = None) -> list[Send]:
+    def _process_part(self, window: DedupWindow, batch: int | None = None) -> list[Send]:
         """Records and reports the pairs of batches for which only silent workers are missing."""
         out: list[Send] = []
         for payload in window.ready_in_part(self.applied, batch):
@@ -260,13 +267,13 @@ class MergerMachine:
             if record is not None:
                 window.tell(record.offset[record.index], record.handle)
             window.mark_processed(payload.batch)
-            partial = Partial(self._index, np.array([payload.batch], np.int64))
+            partial = BatchesPartial(self._index, np.array([payload.batch], np.int64))
             out += [*sends, Send(Address("dispatcher", payload.dispatcher), partial)]
         return out
 
     def _record_pairs(
-        self, window: Window, payload: Payload, whole: bool = True
-    ) -> tuple[list[Send] | None, Matched | None]:
+        self, window: DedupWindow, payload: BatchContent, whole: bool = True
+    ) -> tuple[list[Send] | None, MatchedRecord | None]:
         """Writes the new pairs of a batch, if there are any; returns what is to be sent, and the
         record. None in place of the messages: the log took nothing."""
         row, handle, session = window.pairs(payload)
@@ -286,7 +293,7 @@ class MergerMachine:
         out = self._sessions.serve() if self._knows_names else []
         for dispatcher, batches in done.items():
             twice = self._windows[dispatcher].collapsed
-            completed = Completed(self._index, np.array(batches, np.int64), twice)
+            completed = BatchesCompleted(self._index, np.array(batches, np.int64), twice)
             out.append(Send(Address("dispatcher", dispatcher), completed))
         return out
 
@@ -325,8 +332,8 @@ class MergerMachine:
         self._retention.drop_chapters(before)
         self._forgotten.drop_before(before)
 
-    def _make_checkpoint(self) -> Checkpoint:
+    def _make_checkpoint(self) -> CheckpointRecord:
         """Returns a record of the sessions and of the offsets that are done."""
         done = [(i, *r) for i, window in enumerate(self._windows) for r in window.done.items()]
         ranges = np.array(done, np.int64).reshape(-1, 3).T
-        return Checkpoint(self._lsn, self._now, *self._sessions.cursor_table(), *ranges)
+        return CheckpointRecord(self._lsn, self._now, *self._sessions.cursor_table(), *ranges)

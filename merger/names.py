@@ -18,15 +18,15 @@ from ps2stream.tenants import own_start
 MIN_COMPACT = 1_024
 
 
-class Names:
+class QueryNames:
     """The names of live queries, and of deleted ones until they are forgotten."""
 
     def __init__(self) -> None:
-        self._handle = _Column(np.int64)
-        self._start = _Column(np.int64)
-        self._end = _Column(np.int64)
-        self._data = _Column(np.uint8)
-        self._alive = _Column(np.bool_)
+        self._handle = _GrowingColumn(np.int64)
+        self._start = _GrowingColumn(np.int64)
+        self._end = _GrowingColumn(np.int64)
+        self._data = _GrowingColumn(np.uint8)
+        self._alive = _GrowingColumn(np.bool_)
         self._dead = 0
 
     def __len__(self) -> int:
@@ -101,7 +101,7 @@ class Names:
         return out
 
 
-class _Column:
+class _GrowingColumn:
     """A column that grows by doubling."""
 
     def __init__(self, dtype: Any) -> None:

@@ -8,19 +8,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps2stream.merger.backlog import Place
+from ps2stream.merger.backlog import BacklogPlace
 from ps2stream.merger.fanout import bytes_of
-from ps2stream.merger.records import Matched, Missing, Places
+from ps2stream.merger.records import MatchedRecord, MissingRecord, PlacesRecord
 from ps2stream.protocol.frame import I64
 
 FOLD = 1 << 19  # rows
 
 
-class _Block(NamedTuple):
+class _PlacesBlock(NamedTuple):
     """A Places record: the row that replaces it, the level and the number of its rows, and the
     position in the first of them."""
 
-    place: Place
+    place: BacklogPlace
     level: int
     rows: int
     head: int
@@ -33,29 +33,31 @@ class FoundPlaces:
     def __init__(self) -> None:
         self._parts: list[I64] = []
         self._size = 0
-        self._blocks: dict[int, list[_Block]] = defaultdict(list)
+        self._blocks: dict[int, list[_PlacesBlock]] = defaultdict(list)
 
     @property
     def is_large(self) -> bool:
         """True if there are so many rows that `drop` should be called."""
         return self._size > FOLD
 
-    def add_matched(self, position: int, record: Matched) -> None:
+    def add_matched(self, position: int, record: MatchedRecord) -> None:
         last = record.first + np.diff(record.cut) - 1
         sizes = np.array(bytes_of(record), np.int64)
         columns = (record.session, position, record.first, last, sizes)
         self._parts.append(np.stack(np.broadcast_arrays(*columns), 1))
         self._size += len(last)
 
-    def add_missing(self, position: int, record: Missing) -> None:
+    def add_missing(self, position: int, record: MissingRecord) -> None:
         columns = (record.session, position, record.first, record.last, 0)
         self._parts.append(np.stack(np.broadcast_arrays(*columns), 1))
         self._size += len(record.session)
 
-    def add_block(self, position: int, record: Places) -> None:
+    def add_block(self, position: int, record: PlacesRecord) -> None:
         rows = record.row.reshape(-1, 4)
-        place = Place(position, int(rows[0, 1]), int(rows[-1, 2]), int(rows[:, 3].sum()))
-        self._blocks[record.session].append(_Block(place, record.level, len(rows), int(rows[0, 0])))
+        place = BacklogPlace(position, int(rows[0, 1]), int(rows[-1, 2]), int(rows[:, 3].sum()))
+        self._blocks[record.session].append(
+            _PlacesBlock(place, record.level, len(rows), int(rows[0, 0]))
+        )
 
     def drop(self, sessions: I64, floor: I64) -> I64:
         """Drops what is at or below the floor of its session (both are columns, sessions rising),
@@ -70,10 +72,10 @@ class FoundPlaces:
                 self._blocks[number] = [b for b in blocks if b.place.first > lowest]
         return rows
 
-    def fold_blocks(self, session: int, rows: I64) -> list[tuple[int, Place]]:
+    def fold_blocks(self, session: int, rows: I64) -> list[tuple[int, BacklogPlace]]:
         """Returns (level, row) of a session's backlog, the oldest first. `rows` come without the
         session; those that a block holds are replaced by the row of that block."""
-        out = [(0, Place(*row)) for row in rows.tolist()]
+        out = [(0, BacklogPlace(*row)) for row in rows.tolist()]
         blocks = self._blocks.get(session, [])
         for level in range(1 + max((b.level for b in blocks), default=-1)):
             block_at = {b.head: b for b in blocks if b.level == level}
@@ -82,11 +84,11 @@ class FoundPlaces:
 
 
 def _fold_level(
-    rows: list[tuple[int, Place]], level: int, block_at: dict[int, _Block]
-) -> list[tuple[int, Place]]:
+    rows: list[tuple[int, BacklogPlace]], level: int, block_at: dict[int, _PlacesBlock]
+) -> list[tuple[int, BacklogPlace]]:
     """Replaces each run of rows of this level that a block holds by the block's row. `block_at`
     has the blocks by their first position."""
-    out: list[tuple[int, Place]] = []
+    out: list[tuple[int, BacklogPlace]] = []
     at = 0
     while at < len(rows):
         block = block_at.get(rows[at][1].position) if rows[at][0] == level else None

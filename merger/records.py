@@ -19,7 +19,7 @@ def count_pairs(first: int, last: int) -> int:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Matched(Frame):
+class MatchedRecord(Frame):
     """The pairs of one batch, the objects `batch` to `end` (exclusive) of `dispatcher`, for
     this merger's sessions; written at `written` (Unix ms). end = batch: these are only some of
     them, and others may follow in records of the same objects.
@@ -50,7 +50,7 @@ class Matched(Frame):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Cursors(Frame):
+class CursorsRecord(Frame):
     """Acknowledgements and gaps. The pairs of a session up to the number `acked` are acknowledged;
     those above it up to `lost` are a gap and will never be delivered."""
 
@@ -61,7 +61,7 @@ class Cursors(Frame):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Checkpoint(Frame):
+class CheckpointRecord(Frame):
     """A summary of all earlier records, except for the pairs that are still to be acknowledged and
     the names. A session's next pair is number `next`; acked and lost are as in Cursors. The
     offsets start..stop (exclusive) of `dispatcher` are done. Every pair so far was matched as of
@@ -80,7 +80,7 @@ class Checkpoint(Frame):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class DeadNames(Frame):
+class DeadNamesRecord(Frame):
     """The names of queries that the ledger has dropped while pairs of them are kept, which have
     numbers up to `last` in their session. Handles rise."""
 
@@ -93,7 +93,7 @@ class DeadNames(Frame):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Places(Frame):
+class PlacesRecord(Frame):
     """Rows of a session's backlog (backlog.py), flat. Rows of level 0 are places of Matched
     records; those above are places of Places records one level below."""
 
@@ -104,7 +104,7 @@ class Places(Frame):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Missing(Frame):
+class MissingRecord(Frame):
     """The pairs first..last of each session, which were lost with a log or never numbered; the
     session's next pair is number last + 1. Written before a service starts that is to continue
     without them."""

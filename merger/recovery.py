@@ -13,44 +13,44 @@ from collections import defaultdict
 import numpy as np
 
 from ps2stream.errors import DataDirectoryError
-from ps2stream.merger.dedup import Window
-from ps2stream.merger.forgotten import Forgotten
-from ps2stream.merger.journal import Journal
+from ps2stream.merger.dedup import DedupWindow
+from ps2stream.merger.forgotten import ForgottenNames
+from ps2stream.merger.journal import MatchJournal
 from ps2stream.merger.places import FOLD, FoundPlaces
 from ps2stream.merger.records import (
-    Checkpoint,
-    Cursors,
-    DeadNames,
-    Matched,
-    Missing,
-    Places,
+    CheckpointRecord,
+    CursorsRecord,
+    DeadNamesRecord,
+    MatchedRecord,
+    MissingRecord,
+    PlacesRecord,
 )
-from ps2stream.merger.retention import Chapter
-from ps2stream.merger.sessions import Session
+from ps2stream.merger.retention import LogChapter
+from ps2stream.merger.sessions import MergerSession
 from ps2stream.protocol.frame import I64, decode
 from ps2stream.protocol.ports import Log
 
 
 @dataclasses.dataclass
-class Recovered:
+class RecoveredState:
     """The sessions by number, the windows by dispatcher, the log's chapters, and the highest LSN
     as of which a kept pair was matched."""
 
-    sessions: dict[int, Session]
-    windows: dict[int, Window]
-    forgotten: Forgotten
-    chapters: list[Chapter]
+    sessions: dict[int, MergerSession]
+    windows: dict[int, DedupWindow]
+    forgotten: ForgottenNames
+    chapters: list[LogChapter]
     lsn: int
 
 
-def recover(log: Log, journal: Journal) -> Recovered:
+def recover(log: Log, journal: MatchJournal) -> RecoveredState:
     """Reads the log. Raises DataDirectoryError when it is damaged or lacks pairs."""
-    table, places = _Table(), FoundPlaces()
-    windows: dict[int, Window] = defaultdict(Window)
-    found = Recovered({}, windows, Forgotten(journal), [Chapter(log.first, 0)], 0)
+    table, places = _CursorTable(), FoundPlaces()
+    windows: dict[int, DedupWindow] = defaultdict(DedupWindow)
+    found = RecoveredState({}, windows, ForgottenNames(journal), [LogChapter(log.first, 0)], 0)
     for position, data in log.scan():
         match record := decode(data):
-            case Matched():
+            case MatchedRecord():
                 table.add(record.session, record.first + np.diff(record.cut), 0, 0)
                 places.add_matched(position, record)
                 window = windows[record.dispatcher]
@@ -60,10 +60,10 @@ def recover(log: Log, journal: Journal) -> Recovered:
                     window.tell(record.offset[record.index], record.handle)
                 found.lsn = max(found.lsn, record.lsn)
                 if not found.chapters[-1].began:
-                    found.chapters[-1] = Chapter(found.chapters[-1].position, record.written)
-            case Cursors():
+                    found.chapters[-1] = LogChapter(found.chapters[-1].position, record.written)
+            case CursorsRecord():
                 table.add(record.session, 1, record.acked, record.lost)
-            case Checkpoint():
+            case CheckpointRecord():
                 table.add(record.session, record.next, record.acked, record.lost)
                 ranges = (record.dispatcher, record.start, record.stop)
                 for dispatcher, start, stop in zip(*(c.tolist() for c in ranges), strict=True):
@@ -71,13 +71,13 @@ def recover(log: Log, journal: Journal) -> Recovered:
                 found.lsn = max(found.lsn, record.lsn)
                 if found.chapters[-1].position == position:
                     del found.chapters[-1]
-                found.chapters.append(Chapter(position, record.written))
-            case Missing():
+                found.chapters.append(LogChapter(position, record.written))
+            case MissingRecord():
                 table.add(record.session, record.last + 1, 0, 0)
                 places.add_missing(position, record)
-            case Places():
+            case PlacesRecord():
                 places.add_block(position, record)
-            case DeadNames():
+            case DeadNamesRecord():
                 found.forgotten.add_recovered(position, record)
         if places.is_large:
             places.drop(*table.floors())
@@ -85,7 +85,7 @@ def recover(log: Log, journal: Journal) -> Recovered:
     return found
 
 
-class _Table:
+class _CursorTable:
     """The highest (next, acked, lost) of each session."""
 
     def __init__(self) -> None:
@@ -115,15 +115,17 @@ class _Table:
         return out
 
 
-def _build_sessions(table: _Table, places: FoundPlaces, journal: Journal) -> dict[int, Session]:
+def _build_sessions(
+    table: _CursorTable, places: FoundPlaces, journal: MatchJournal
+) -> dict[int, MergerSession]:
     """Builds the sessions with their backlogs. Raises DataDirectoryError if a pair is missing."""
     rows = places.drop(*table.floors())
     sessions = table.rows()
     start = np.searchsorted(rows[:, 0], sessions[:, 0]).tolist()
     stop = np.searchsorted(rows[:, 0], sessions[:, 0], "right").tolist()
-    out: dict[int, Session] = {}
+    out: dict[int, MergerSession] = {}
     for (number, following, acked, lost), a, b in zip(sessions.tolist(), start, stop, strict=True):
-        session = out[number] = Session(number, journal)
+        session = out[number] = MergerSession(number, journal)
         session.next = max(following, acked + 1, lost + 1)
         session.acked = session.taken = acked
         session.lost = session.noted = lost

@@ -10,18 +10,22 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Chapter(NamedTuple):
+class LogChapter(NamedTuple):
     """A chapter's position in the log, and when it began (Unix ms; 0: not known)."""
 
     position: int
     began: int
 
 
-class Retention:
+class LogRetention:
     """The chapters of a log, the newest of which grows."""
 
     def __init__(
-        self, chapters: list[Chapter], retention_bytes: int, retention_ms: int, chapter_bytes: int
+        self,
+        chapters: list[LogChapter],
+        retention_bytes: int,
+        retention_ms: int,
+        chapter_bytes: int,
     ) -> None:
         self._chapters = chapters
         self._bytes = retention_bytes
@@ -32,12 +36,12 @@ class Retention:
         """Tells whether it is time for a new chapter, in a log that goes to `end`."""
         position, began = self._chapters[-1]
         if end == position or not began:
-            self._chapters[-1] = Chapter(position, now)
+            self._chapters[-1] = LogChapter(position, now)
             return False
         return end - position >= self._chapter_bytes or now - began >= self._ms // 8
 
     def begin_chapter(self, position: int, now: int) -> None:
-        self._chapters.append(Chapter(position, now))
+        self._chapters.append(LogChapter(position, now))
 
     def find_expired_position(self, end: int, now: int) -> int | None:
         """Returns the position before which the log is too large or too old, if there is one."""

@@ -14,19 +14,25 @@ from typing import Protocol
 import numpy as np
 
 from ps2stream.merger import fanout
-from ps2stream.merger.backlog import Backlog
-from ps2stream.merger.journal import Journal
+from ps2stream.merger.backlog import SessionBacklog
+from ps2stream.merger.journal import MatchJournal
 from ps2stream.merger.kernels import add_new
-from ps2stream.merger.records import Matched, Missing
+from ps2stream.merger.records import MatchedRecord, MissingRecord
 from ps2stream.protocol.addresses import Address, Send
 from ps2stream.protocol.frame import I64, sealed
-from ps2stream.protocol.messages.sessions import Attach, Attached, Credit, Delivery, Detach
-from ps2stream.protocol.wire import Deliver, StringColumn, deliver_batch
+from ps2stream.protocol.messages.sessions import (
+    StreamAttach,
+    StreamAttached,
+    StreamCredit,
+    StreamDelivery,
+    StreamDetach,
+)
+from ps2stream.protocol.wire import DeliveryColumns, StringColumn, deliver_batch
 
 MAX_KNOWN = 1 << 22  # handles; beyond that, a stream is sent all names anew
 
 
-class Known:
+class KnownHandles:
     """The handles whose names a stream has been sent."""
 
     def __init__(self) -> None:
@@ -56,7 +62,7 @@ class Known:
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class Stream:
+class MergerStream:
     """An open Deliver stream: what it was sent, and how much more it may be sent."""
 
     epoch: int
@@ -69,7 +75,7 @@ class Stream:
     batches: int = 0
     bytes: int = 0
     number: int = 0
-    known: Known = dataclasses.field(default_factory=Known)
+    known: KnownHandles = dataclasses.field(default_factory=KnownHandles)
 
     @property
     def open(self) -> bool:
@@ -80,17 +86,17 @@ class Stream:
         )
 
 
-class Source(Protocol):
+class BacklogSource(Protocol):
     """The port through which a session reads its backlog back."""
 
-    def record(self, position: int) -> Matched | Missing: ...
+    def record(self, position: int) -> MatchedRecord | MissingRecord: ...
 
     def names_of(self, handles: I64) -> StringColumn: ...
 
     def count(self, pairs: int) -> None: ...
 
 
-class Session:
+class MergerSession:
     """A named subscriber.
 
     Its pairs have numbers, of which the next is `next`. Those up to `acked` are acknowledged;
@@ -102,12 +108,12 @@ class Session:
         "_epoch", "acked", "backlog", "lost", "next", "noted", "number", "stream", "taken",
     )  # fmt: skip
 
-    def __init__(self, number: int, journal: Journal) -> None:
+    def __init__(self, number: int, journal: MatchJournal) -> None:
         self.number = number
         self.next = 1
         self.acked = self.lost = self.noted = self.taken = 0
-        self.backlog = Backlog(number, journal)
-        self.stream: Stream | None = None
+        self.backlog = SessionBacklog(number, journal)
+        self.stream: MergerStream | None = None
         self._epoch = 0  # the highest epoch of a stream that was opened or closed
 
     @property
@@ -126,7 +132,7 @@ class Session:
         stream = 0 if self.stream is None else 400 + self.stream.known.held_bytes
         return 400 + stream + self.backlog.held_bytes
 
-    def attach(self, attach: Attach) -> list[Send]:
+    def attach(self, attach: StreamAttach) -> list[Send]:
         """Opens a stream and closes the one before; a stale request is refused."""
         if attach.epoch <= self._epoch:
             if self.stream is None or self.stream.epoch != attach.epoch:
@@ -136,7 +142,7 @@ class Session:
             return [self._make_attached(attach.epoch, attach.dispatcher, 0, refused=1)]
         out = self._close_stream()
         self._epoch = attach.epoch
-        self.stream = Stream(
+        self.stream = MergerStream(
             attach.epoch,
             attach.dispatcher,
             attach.fields,
@@ -147,7 +153,7 @@ class Session:
         self.taken = self.acked
         return [*out, self._make_attached(attach.epoch, attach.dispatcher, 0)]
 
-    def credit(self, credit: Credit) -> list[Send]:
+    def credit(self, credit: StreamCredit) -> list[Send]:
         """Drops the acknowledged pairs, as far as they were sent, and grants what the client has
         dealt with. A credit with nothing new is answered with what was sent. A credit of a lost
         stream is answered with a higher number than was sent, so that the stream is attached
@@ -165,7 +171,7 @@ class Session:
             return []
         return [self._make_attached(stream.epoch, stream.dispatcher, stream.number)]
 
-    def detach(self, detach: Detach) -> None:
+    def detach(self, detach: StreamDetach) -> None:
         """Closes the stream. A Detach that overtakes its Attach counts too."""
         self._epoch = max(self._epoch, detach.epoch)
         if self.stream is not None and self.stream.epoch <= detach.epoch:
@@ -190,7 +196,7 @@ class Session:
             self._lose_pairs(place.last)
         return self.lost > before
 
-    def send(self, source: Source, record: Matched, a: int, b: int) -> list[Send]:
+    def send(self, source: BacklogSource, record: MatchedRecord, a: int, b: int) -> list[Send]:
         """Sends the pairs a..b of a record, which are the next, as far as the credits allow."""
         out: list[Send] = []
         while (stream := self.stream) is not None and a < b and stream.open:
@@ -205,7 +211,7 @@ class Session:
             a = end
         return out
 
-    def pump(self, source: Source) -> list[Send]:
+    def pump(self, source: BacklogSource) -> list[Send]:
         """Sends the next place that waits, or a gap, as far as the credits allow."""
         stream = self.stream
         if stream is None or not self.waiting or not stream.open:
@@ -216,7 +222,7 @@ class Session:
             return [self._deliver_batch(stream, fanout.gap(self.taken + 1, self.lost), self.lost)]
         place = self.backlog.find(self.taken + 1)
         record = source.record(place.position)
-        if isinstance(record, Missing):
+        if isinstance(record, MissingRecord):
             return [self._deliver_batch(stream, fanout.gap(self.taken + 1, place.last), place.last)]
         i = int(np.searchsorted(record.session, self.number))
         a = int(record.cut[i]) + self.taken + 1 - int(record.first[i])
@@ -226,7 +232,7 @@ class Session:
         """Drops the known handles of a stream without credits if they take more bytes."""
         stream = self.stream
         if stream is not None and not stream.open and stream.known.held_bytes > bytes:
-            stream.known = Known()
+            stream.known = KnownHandles()
 
     def _acknowledge_pairs(self, number: int) -> None:
         if number > self.acked:
@@ -237,7 +243,7 @@ class Session:
         self.lost = number
         self.backlog.drop(number)
 
-    def _deliver_batch(self, stream: Stream, batch: Deliver, taken: int) -> Send:
+    def _deliver_batch(self, stream: MergerStream, batch: DeliveryColumns, taken: int) -> Send:
         data = np.frombuffer(deliver_batch(batch), np.uint8)
         self.taken = taken
         stream.batches += 1
@@ -245,13 +251,13 @@ class Session:
         stream.number += 1
         return Send(
             Address("dispatcher", stream.dispatcher),
-            Delivery(self.number, stream.epoch, stream.number, 0, data),
+            StreamDelivery(self.number, stream.epoch, stream.number, 0, data),
         )
 
     def _make_attached(self, epoch: int, dispatcher: int, sent: int, refused: int = 0) -> Send:
         return Send(
             Address("dispatcher", dispatcher),
-            Attached(self.number, epoch, sent, self.next - 1, self.acked, refused),
+            StreamAttached(self.number, epoch, sent, self.next - 1, self.acked, refused),
         )
 
     def _close_stream(self) -> list[Send]:
@@ -263,5 +269,5 @@ class Session:
     def _make_closing(self, epoch: int, dispatcher: int, number: int) -> Send:
         return Send(
             Address("dispatcher", dispatcher),
-            Delivery(self.number, epoch, number, 1, np.zeros(0, np.uint8)),
+            StreamDelivery(self.number, epoch, number, 1, np.zeros(0, np.uint8)),
         )

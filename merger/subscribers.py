@@ -7,13 +7,19 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from ps2stream.merger import fanout
-from ps2stream.merger.journal import Journal
-from ps2stream.merger.records import Cursors, Matched, Missing, count_pairs
-from ps2stream.merger.sessions import Session
-from ps2stream.merger.under_way import UnderWay
+from ps2stream.merger.journal import MatchJournal
+from ps2stream.merger.records import CursorsRecord, MatchedRecord, MissingRecord, count_pairs
+from ps2stream.merger.sessions import MergerSession
+from ps2stream.merger.under_way import DeliveryAllowance
 from ps2stream.protocol.addresses import Send
 from ps2stream.protocol.frame import I64
-from ps2stream.protocol.messages.sessions import Arrived, Attach, Credit, Delivery, Detach
+from ps2stream.protocol.messages.sessions import (
+    DeliveryArrivals,
+    StreamAttach,
+    StreamCredit,
+    StreamDelivery,
+    StreamDetach,
+)
 from ps2stream.protocol.wire import StringColumn
 
 TURN = 8 << 20  # bytes that are read from the log and sent before other messages are handled
@@ -21,13 +27,13 @@ DELIVERY = 16 << 10  # the fixed cost of a delivery, as bytes that take as long 
 IDLE_NAMES = 8 << 10  # bytes of names' handles that a stream without credits may hold
 
 
-class Subscribers:
+class MergerSessions:
     """The sessions by number, whose pairs are in `journal`. `names` returns the ids of handles."""
 
     def __init__(
         self,
-        sessions: dict[int, Session],
-        journal: Journal,
+        sessions: dict[int, MergerSession],
+        journal: MatchJournal,
         names: Callable[[I64], StringColumn],
         quota: int,
         link_bytes: int,
@@ -41,11 +47,11 @@ class Subscribers:
         self._sendable: dict[int, None] = {}  # sessions that may be sent what waits
         self._held_up: dict[int, dict[int, None]] = {}  # by dispatcher: sessions that wait for room
         self._stalled: set[int] = set()  # sessions whose streams had no credits
-        self._under_way = UnderWay(link_bytes)
+        self._under_way = DeliveryAllowance(link_bytes)
         self.sent = self.sent_bytes = 0  # pairs and bytes that streams were sent
         self.lost = 0  # pairs
 
-    def __iter__(self) -> Iterator[Session]:
+    def __iter__(self) -> Iterator[MergerSession]:
         return iter(self._sessions.values())
 
     @property
@@ -72,23 +78,23 @@ class Subscribers:
         """True if `serve` has more to send."""
         return bool(self._sendable)
 
-    def record(self, position: int) -> Matched | Missing:
+    def record(self, position: int) -> MatchedRecord | MissingRecord:
         """Reads the record at this position, the place of a backlog."""
-        found = self._journal.read(position, Matched, Missing)
-        assert isinstance(found, Matched | Missing)
+        found = self._journal.read(position, MatchedRecord, MissingRecord)
+        assert isinstance(found, MatchedRecord | MissingRecord)
         return found
 
-    def on(self, frame: Attach | Credit | Detach) -> list[Send]:
+    def on(self, frame: StreamAttach | StreamCredit | StreamDetach) -> list[Send]:
         """Handles a message of the dispatcher that has a session's stream."""
         session = self._ensure_session(frame.session)
         out: list[Send] = []
         acked = session.acked
         match frame:
-            case Attach():
+            case StreamAttach():
                 out = session.attach(frame)
-            case Credit():
+            case StreamCredit():
                 out = session.credit(frame)
-            case Detach():
+            case StreamDetach():
                 session.detach(frame)
         if session.acked > acked:
             self._acked.add(session.number)
@@ -104,7 +110,7 @@ class Subscribers:
         self._under_way.left(dispatcher)
         self._release_held_up(dispatcher)
 
-    def note_arrived(self, frame: Arrived) -> None:
+    def note_arrived(self, frame: DeliveryArrivals) -> None:
         """Takes a dispatcher's report of the bytes that have arrived there."""
         self._under_way.arrived(frame.dispatcher, frame.bytes)
         self._release_held_up(frame.dispatcher)
@@ -114,7 +120,7 @@ class Subscribers:
         for dispatcher in self._under_way.tick():
             self._release_held_up(dispatcher)
 
-    def add(self, record: Matched, send: bool) -> list[Send] | None:
+    def add(self, record: MatchedRecord, send: bool) -> list[Send] | None:
         """Numbers the pairs of a record (this sets `first`) and writes it; with `send`, sends the
         pairs of sessions for which nothing else waits. None: the log took nothing, and nothing
         was changed."""
@@ -158,7 +164,9 @@ class Subscribers:
                 self._hold_up_session(session)
             elif sends := self._count_sent(session.pump(self)):
                 out += sends
-                sent += sum(DELIVERY + len(f.data) for _, f in sends if isinstance(f, Delivery))
+                sent += sum(
+                    DELIVERY + len(f.data) for _, f in sends if isinstance(f, StreamDelivery)
+                )
                 if session.waiting:
                     self._sendable[number] = None
             elif session.waiting:
@@ -182,7 +190,7 @@ class Subscribers:
         if not sessions:
             return True
         columns = np.array([(s.number, s.acked, s.lost) for s in sessions], np.int64).T
-        if self._journal.append(Cursors(*columns), lasting or bool(self._lost)) is None:
+        if self._journal.append(CursorsRecord(*columns), lasting or bool(self._lost)) is None:
             return False
         for number in self._lost:
             session = self._sessions[number]
@@ -221,7 +229,7 @@ class Subscribers:
         rows = [(s.number, s.next, s.acked, s.lost) for s in self]
         return np.array(rows, np.int64).reshape(-1, 4).T
 
-    def _hold_up_session(self, session: Session) -> None:
+    def _hold_up_session(self, session: MergerSession) -> None:
         if session.stream is not None:
             self._held_up.setdefault(session.stream.dispatcher, {})[session.number] = None
 
@@ -231,13 +239,13 @@ class Subscribers:
 
     def _count_sent(self, sends: list[Send]) -> list[Send]:
         for to, frame in sends:
-            if isinstance(frame, Delivery):
+            if isinstance(frame, StreamDelivery):
                 self._under_way.sent(to.index, len(frame.data))
                 self.sent_bytes += len(frame.data)
         return sends
 
-    def _ensure_session(self, number: int) -> Session:
+    def _ensure_session(self, number: int) -> MergerSession:
         session = self._sessions.get(number)
         if session is None:
-            session = self._sessions[number] = Session(number, self._journal)
+            session = self._sessions[number] = MergerSession(number, self._journal)
         return session

@@ -11,7 +11,7 @@ from collections import defaultdict
 PATIENCE = 10  # ticks without a report after which bytes count as lost
 
 
-class UnderWay:
+class DeliveryAllowance:
     """Counts the bytes on their way to each dispatcher, of which there are at most `limit` and one
     delivery. Bytes are given up after PATIENCE ticks without a report of the dispatcher."""
 

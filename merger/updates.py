@@ -9,18 +9,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps2stream.merger.forgotten import Forgotten
-from ps2stream.merger.names import Names
-from ps2stream.merger.records import DeadNames
+from ps2stream.merger.forgotten import ForgottenNames
+from ps2stream.merger.names import QueryNames
+from ps2stream.merger.records import DeadNamesRecord
 from ps2stream.protocol.addresses import Send
-from ps2stream.protocol.follower import Follower
+from ps2stream.protocol.follower import LedgerFollower
 from ps2stream.protocol.frame import I64, U8, concat_ragged, take_ragged
-from ps2stream.protocol.messages.updates import Applied, MergerQueries, Tip
-from ps2stream.protocol.rows import Kind, QueryRows
+from ps2stream.protocol.messages.updates import LedgerBatch, LedgerTip, MergerQueries
+from ps2stream.protocol.rows import QueryRows, UpdateKind
 from ps2stream.protocol.wire import StringColumn
 
 
-class _Deleted(NamedTuple):
+class _DeletedQueries(NamedTuple):
     """Deletes in the order of their LSNs."""
 
     lsn: I64
@@ -28,17 +28,17 @@ class _Deleted(NamedTuple):
     session: I64
 
 
-class Updates:
+class MergerUpdates:
     """Follows the names that merger `index` of `mergers` needs: those of its sessions' queries."""
 
-    def __init__(self, index: int, mergers: int, forgotten: Forgotten) -> None:
+    def __init__(self, index: int, mergers: int, forgotten: ForgottenNames) -> None:
         self._index = index
         self._mergers = mergers
-        self.names = Names()
+        self.names = QueryNames()
         self._forgotten = forgotten
-        self._stream: Follower[MergerQueries] = Follower("merger", index)
+        self._stream: LedgerFollower[MergerQueries] = LedgerFollower("merger", index)
         self._requests: list[Send] = []
-        self._deleted: deque[_Deleted] = deque()
+        self._deleted: deque[_DeletedQueries] = deque()
         self._kept = 0
 
     @property
@@ -46,22 +46,22 @@ class Updates:
         """The LSN up to which all queries are known; 0 while a state is received."""
         return 0 if self._stream.amid else self._stream.applied
 
-    def on(self, frame: MergerQueries | Applied | Tip) -> bool:
+    def on(self, frame: MergerQueries | LedgerBatch | LedgerTip) -> bool:
         """Takes a message of the ledger's stream; returns whether `applied` has risen."""
         before = self.applied
         match frame:
-            case Tip():
+            case LedgerTip():
                 self._requests += self._stream.hear(frame.lsn)
             case MergerQueries():
                 self._stream.add(frame.lsn_from, frame.lsn_to, frame)
-            case Applied():
+            case LedgerBatch():
                 if self._stream.fetched(frame):
-                    self.names = Names()
+                    self.names = QueryNames()
                     self._deleted.clear()
         while (now := self._stream.next()) is not None:
-            rows = QueryRows.decode(now.rows.data) if isinstance(now, Applied) else now
+            rows = QueryRows.decode(now.rows.data) if isinstance(now, LedgerBatch) else now
             self._apply_rows(rows)
-        if isinstance(frame, Applied):
+        if isinstance(frame, LedgerBatch):
             self._requests += self._stream.ask()
         return self.applied > before
 
@@ -96,7 +96,7 @@ class Updates:
             self.names.forget(deleted.handle[:cut])
             self._deleted.popleft()
             if cut < len(deleted.lsn):
-                self._deleted.appendleft(_Deleted(*(column[cut:] for column in deleted)))
+                self._deleted.appendleft(_DeletedQueries(*(column[cut:] for column in deleted)))
         self._kept = max(self._kept, min(lowest, self.applied))
         return self._kept
 
@@ -111,17 +111,17 @@ class Updates:
         if not len(rows):
             return True
         ids = self.names.of(handle[rows])
-        return self._forgotten.add(DeadNames(session[rows], handle[rows], lasts[rows], *ids))
+        return self._forgotten.add(DeadNamesRecord(session[rows], handle[rows], lasts[rows], *ids))
 
     def _apply_rows(self, rows: MergerQueries | QueryRows) -> None:
         """Applies the rows that are new and of this merger's sessions."""
         mine = (rows.session % self._mergers == self._index) & (rows.lsn > self._stream.before)
-        inserts = np.flatnonzero(mine & (rows.kind == Kind.INSERT))
-        deletes = np.flatnonzero(mine & (rows.kind == Kind.DELETE))
+        inserts = np.flatnonzero(mine & (rows.kind == UpdateKind.INSERT))
+        deletes = np.flatnonzero(mine & (rows.kind == UpdateKind.DELETE))
         inserts = inserts[np.argsort(rows.handle[inserts], kind="stable")]
         deletes = deletes[np.argsort(rows.lsn[deletes], kind="stable")]
         ids: tuple[I64, U8] = take_ragged(rows.id_off, rows.id, inserts)
         self.names.add(rows.handle[inserts], *ids)
         if len(deletes):
             columns = (rows.lsn, rows.handle, rows.session)
-            self._deleted.append(_Deleted(*(column[deletes] for column in columns)))
+            self._deleted.append(_DeletedQueries(*(column[deletes] for column in columns)))

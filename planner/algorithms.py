@@ -11,9 +11,9 @@ from ps2stream.planner.baselines.metric import metric
 from ps2stream.planner.baselines.rtree import rtree
 from ps2stream.planner.hybrid import hybrid
 from ps2stream.planner.hybrid_plus import hybrid_plus
-from ps2stream.planner.partition import Algorithm
+from ps2stream.planner.partition import PartitionAlgorithm
 
-ALGORITHMS: dict[str, Algorithm] = {
+ALGORITHMS: dict[str, PartitionAlgorithm] = {
     "hash": hashing,
     "frequency": frequency,
     "hypergraph": hypergraph,

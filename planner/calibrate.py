@@ -11,14 +11,14 @@ from ps2stream.protocol.frame import F64
 from ps2stream.routing.costs import Costs
 
 
-class Fit(NamedTuple):
+class CostFit(NamedTuple):
     """Fitted costs in microseconds. error: the median of |predicted - measured| / measured."""
 
     costs: Costs
     error: float
 
 
-def fit(work: F64, microseconds: F64) -> Fit:
+def fit(work: F64, microseconds: F64) -> CostFit:
     """Fits the costs to runs: work float64[n, 4] (candidates, objects, postings inserted and
     deleted) that took microseconds float64[n], > 0. Relative errors count, so that short runs
     matter too."""
@@ -34,4 +34,4 @@ def fit(work: F64, microseconds: F64) -> Fit:
                 best, least = np.zeros(work.shape[1]), left
                 best[chosen] = found
     error = float(np.median(np.abs(scaled @ best - 1.0)))
-    return Fit(Costs(*best.tolist()), error)
+    return CostFit(Costs(*best.tolist()), error)

@@ -26,14 +26,14 @@ WORLD = (-180.0, 180.0, -90.0, 90.0)
 _ALPHA = 0.55
 
 
-class Places(NamedTuple):
+class ChartPoints(NamedTuple):
     """Points in degrees, float64[n]."""
 
     lon: F64
     lat: F64
 
 
-NOWHERE = Places(np.zeros(0), np.zeros(0))
+NOWHERE = ChartPoints(np.zeros(0), np.zeros(0))
 
 
 def read_outlines(path: str) -> list[Any]:
@@ -49,7 +49,7 @@ def read_outlines(path: str) -> list[Any]:
     return [shapely.get_coordinates(ring) for ring in shapely.get_rings(areas)]
 
 
-def read_places(objects: Sequence[str], queries: Sequence[str]) -> tuple[Places, Places]:
+def read_places(objects: Sequence[str], queries: Sequence[str]) -> tuple[ChartPoints, ChartPoints]:
     """Returns (the objects, the centres of the queries) of these files. Raises InvalidArgument."""
     batches = [batch for path in objects for batch in read_posts(path)]
     middles = []
@@ -60,14 +60,14 @@ def read_places(objects: Sequence[str], queries: Sequence[str]) -> tuple[Places,
             middles += [(box[:2] + box[2:4]) / 2 for box in boxes]
     at = np.array(middles, np.float64).reshape(-1, 2)
     if not batches:
-        return NOWHERE, Places(at[:, 0], at[:, 1])
+        return NOWHERE, ChartPoints(at[:, 0], at[:, 1])
     lon, lat = (np.concatenate([b.column(n).to_numpy() for b in batches]) for n in ("lon", "lat"))
-    return Places(lon, lat), Places(at[:, 0], at[:, 1])
+    return ChartPoints(lon, lat), ChartPoints(at[:, 0], at[:, 1])
 
 
 def draw(
     plan: RoutingPlan, png: str, outlines: Sequence[Array] = (),
-    objects: Places = NOWHERE, queries: Places = NOWHERE,
+    objects: ChartPoints = NOWHERE, queries: ChartPoints = NOWHERE,
 ) -> None:  # fmt: skip
     """Writes the map. Raises InvalidArgument if `png` cannot be written."""
     from matplotlib import rc_context
@@ -136,7 +136,7 @@ def _draw_leaves(axes: Any, plan: RoutingPlan) -> list[Any]:
 
 
 def _draw_densities(
-    axes: Any, seen: tuple[float, float, float, float], objects: Places, queries: Places
+    axes: Any, seen: tuple[float, float, float, float], objects: ChartPoints, queries: ChartPoints
 ) -> list[Any]:
     """Draws objects as shades of black and queries as lines of equal density; returns their
     entries of the legend."""
@@ -164,7 +164,7 @@ def _draw_densities(
     return keys
 
 
-def _count_places(places: Places, seen: tuple[float, float, float, float], bins: int) -> F64:
+def _count_places(places: ChartPoints, seen: tuple[float, float, float, float], bins: int) -> F64:
     """Returns the number of places in each bin of the visible area."""
     west, south, east, north = seen
     rows = max(int(bins * (north - south) / (east - west)), 8)
@@ -183,7 +183,7 @@ def _smooth_counts(count: F64) -> F64:
     return count
 
 
-def window(plan: RoutingPlan, *places: Places) -> tuple[float, float, float, float]:
+def window(plan: RoutingPlan, *places: ChartPoints) -> tuple[float, float, float, float]:
     """Returns (west, south, east, north) of the area to show: where nearly all of the places are,
     else the cells of every leaf but the largest, else the world."""
     lon, lat = (np.concatenate([p[axis] for p in places] or [np.zeros(0)]) for axis in (0, 1))

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from ps2stream.errors import InvalidArgument, Violation
 from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
 from ps2stream.planner import counting, updates
-from ps2stream.planner.hits import Hits, Units
+from ps2stream.planner.hits import UnitHits, UnitNumbers
 from ps2stream.planner.sample import COUNTS, summed
 from ps2stream.posts.arrow_columns import post_column
 from ps2stream.posts.post import SCHEMA, bad, of_records
@@ -128,8 +128,8 @@ def count_postings(analysis: Analysis, frequencies: Any, grid: Grid, parts: Batc
 @_encode_refusals
 def count_hits(analysis: Analysis, units: Any, grid: Grid, parts: Batches) -> Batches:
     """Yields HITS of objects. units: a broadcast of Units."""
-    known: Units = units.value
-    hits = Hits(known, analyzer_of(analysis), grid)
+    known: UnitNumbers = units.value
+    hits = UnitHits(known, analyzer_of(analysis), grid)
     for part in parts:
         hits.add(part)
     for name, counts in (("cell", hits.cells), ("unit", hits.units)):

@@ -22,7 +22,7 @@ _MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
-class Units:
+class UnitNumbers:
     """Finds the number of the unit of a cell and a term. cell int64[u], term[u]."""
 
     def __init__(self, cell: I64, term: Sequence[str], analyzer: Analyzer) -> None:
@@ -51,7 +51,7 @@ def _make_keys(cell: I64, term: U64) -> U64:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Signatures:
+class ObjectSignatures:
     """Objects as sets of units. cell, hash int64[n], hash >= 0; unit ragged int64."""
 
     cell: I64
@@ -59,28 +59,28 @@ class Signatures:
     unit_off: I64
     unit: I64
 
-    def smallest(self) -> Signatures:
+    def smallest(self) -> ObjectSignatures:
         """Returns the SIGNATURES objects per cell with the smallest hashes, by cell and hash."""
         order = np.lexsort((self.hash, self.cell))
         cell = self.cell[order]
         rank = np.arange(len(cell)) - np.searchsorted(cell, cell)
         rows = order[rank < SIGNATURES]
-        return Signatures(
+        return ObjectSignatures(
             self.cell[rows], self.hash[rows], *take_ragged(self.unit_off, self.unit, rows)
         )
 
 
-class Hits:
+class UnitHits:
     """Adds up batches of objects (posts.SCHEMA): how many are in each cell of `grid`, how many
     have the term of each unit in its cell, and the signatures of those that have any."""
 
     KEEP = 1 << 17  # signatures, before they are cut to the smallest
 
-    def __init__(self, units: Units, analyzer: Analyzer, grid: Grid) -> None:
+    def __init__(self, units: UnitNumbers, analyzer: Analyzer, grid: Grid) -> None:
         self._known, self._analyzer, self._grid = units, analyzer, grid
         self.cells: I64 = np.zeros(grid.rows() * grid.columns(), np.int64)
         self.units: I64 = np.zeros(len(units), np.int64)
-        self._parts: list[Signatures] = []
+        self._parts: list[ObjectSignatures] = []
         self._held = 0
 
     def add(self, objects: Any) -> None:
@@ -100,14 +100,14 @@ class Hits:
         np.cumsum(size[rows], out=unit_off[1:])
         time = objects.column("time").fill_null(0).to_numpy()
         hashed = _hash_rows(lon, lat, time, off, term)
-        self._parts.append(Signatures(cell[rows], hashed[rows], unit_off, unit[hit]))
+        self._parts.append(ObjectSignatures(cell[rows], hashed[rows], unit_off, unit[hit]))
         self._held += len(rows)
         if self._held > self.KEEP:
             self._parts = [self.signatures()]
             # What is left cannot be cut further soon, so counting starts again.
             self._held = 0
 
-    def signatures(self) -> Signatures:
+    def signatures(self) -> ObjectSignatures:
         """Returns the smallest signatures so far."""
         cell, hash, unit = (
             np.concatenate([np.zeros(0, kind), *(getattr(p, name) for p in self._parts)])
@@ -116,7 +116,7 @@ class Hits:
         off = np.zeros(len(cell) + 1, np.int64)
         sizes = [np.zeros(0, np.int64), *(np.diff(p.unit_off) for p in self._parts)]
         np.cumsum(np.concatenate(sizes), out=off[1:])
-        return Signatures(cell, hash, off, unit).smallest()
+        return ObjectSignatures(cell, hash, off, unit).smallest()
 
 
 def _hash_rows(lon: F64, lat: F64, time: I64, off: I64, term: U64) -> I64:

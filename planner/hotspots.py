@@ -11,7 +11,7 @@ import numpy as np
 
 from ps2stream.planner.load import unit_load
 from ps2stream.planner.nodes import UNSEEN
-from ps2stream.planner.salb import Words, inverted
+from ps2stream.planner.salb import WordOccurrences, inverted
 from ps2stream.planner.salb import divide as salb
 from ps2stream.planner.statistics import I32, Statistics
 from ps2stream.protocol.frame import F64
@@ -33,7 +33,7 @@ def divide(stats: Statistics, cell: int, parts: int, costs: Costs) -> tuple[I32,
     off, row = inverted(stats.row_start, stats.row_unit, np.arange(*rows), word, len(q))
     weight = np.full(rows[1] - rows[0], stats.weight[cell])
     order = np.argsort(-(fixed + costs.c2 * stats.weight[cell] * np.diff(off)), kind="stable")
-    part = salb(Words(off, row, weight, q, fixed), order, parts, 0.0, costs.c2, 1.0)
+    part = salb(WordOccurrences(off, row, weight, q, fixed), order, parts, 0.0, costs.c2, 1.0)
     sent = np.unique(part[np.repeat(np.arange(len(q)), np.diff(off))] * np.int64(len(weight)) + row)
     copies = np.bincount(sent // max(len(weight), 1), minlength=parts) * stats.weight[cell]
     return part, np.bincount(part, fixed, parts) + costs.c2 * copies

@@ -15,11 +15,11 @@ import numpy as np
 
 from ps2stream.planner.local_search import SLACK, balanced
 from ps2stream.planner.merge import merge_nodes_into_partitions
-from ps2stream.planner.nodes import Model, Node
+from ps2stream.planner.nodes import CostModel, KdtNode
 from ps2stream.planner.numbers import compute_number_partitions
-from ps2stream.planner.partition import Options, Partition
+from ps2stream.planner.partition import Partition, PartitionOptions
 from ps2stream.planner.similarity import simt
-from ps2stream.planner.split import Line, Lines, median_line, partition_node
+from ps2stream.planner.split import GridLine, Lines, median_line, partition_node
 from ps2stream.planner.statistics import I32, Statistics
 from ps2stream.planner.tree import build_partition
 from ps2stream.protocol.frame import F64
@@ -29,30 +29,30 @@ MAX_DEPTH = 20
 FEW = 200  # objects and postings; with fewer, the similarity of words means nothing
 
 
-class _Found(NamedTuple):
+class _FoundPartition(NamedTuple):
     """A partition: its leaves, the worker of each, and the load of each worker."""
 
-    leaves: list[Node]
+    leaves: list[KdtNode]
     owner: list[int]
     loads: F64
 
 
-def hybrid(stats: Statistics, workers: int, options: Options) -> Partition:
+def hybrid(stats: Statistics, workers: int, options: PartitionOptions) -> Partition:
     """Divides by the kdt-tree of Algorithm 1. If sigma cannot be met, it warns."""
-    model = Model(stats, options)
+    model = CostModel(stats, options)
     lines: Lines = {}
     theta = max(options.leaves(workers), workers)
     leaves = _split_by_similarity(model, options, theta // 2, lines)
     options.progress(f"{len(leaves)} nodes by similarity of words")
     leaves = _divide_to_number(model, leaves, workers, lines)
-    best: _Found | None = None
-    fixed: set[Node] = set()  # leaves that nothing divides
+    best: _FoundPartition | None = None
+    fixed: set[KdtNode] = set()  # leaves that nothing divides
     while True:
         part, loads = merge_nodes_into_partitions(model, leaves, workers)
         if not model.product:
             part, loads = _even_loads(leaves, part, loads)
         if best is None or _is_better(loads, best):
-            best = _Found(leaves, part.tolist(), loads)
+            best = _FoundPartition(leaves, part.tolist(), loads)
         if _is_good_enough(loads, options) or len(leaves) >= theta:
             break
         if (divided := _divide_heaviest(model, leaves, workers, lines, fixed)) is None:
@@ -65,10 +65,12 @@ def hybrid(stats: Statistics, workers: int, options: Options) -> Partition:
     return build_partition(model, best.leaves, best.owner, lines, workers, warnings)
 
 
-def _split_by_similarity(model: Model, options: Options, limit: int, lines: Lines) -> list[Node]:
+def _split_by_similarity(
+    model: CostModel, options: PartitionOptions, limit: int, lines: Lines
+) -> list[KdtNode]:
     """Lines 1-12: returns nodes whose words are alike (Ns), or do not become so by a line (Nt)."""
     root = model.root()
-    undecided, decided = [(root, simt(model.stats, root))], list[Node]()
+    undecided, decided = [(root, simt(model.stats, root))], list[KdtNode]()
     while undecided:
         node, similarity = undecided.pop()
         full = len(undecided) + len(decided) + 2 > limit
@@ -76,13 +78,13 @@ def _split_by_similarity(model: Model, options: Options, limit: int, lines: Line
         if similarity > options.delta or full or few or node.depth >= MAX_DEPTH:
             decided.append(node)
             continue
-        best: tuple[float, Line, list[tuple[Node, float]]] | None = None
+        best: tuple[float, GridLine, list[tuple[KdtNode, float]]] | None = None
         for axis in (1, 0):
             if (at := median_line(model, node, axis)) is not None:
                 pair = [(n, simt(model.stats, n)) for n in model.cut(node, axis, at)]
                 low = min(s for _, s in pair)
                 if best is None or low < best[0]:
-                    best = (low, Line(axis, at), pair)
+                    best = (low, GridLine(axis, at), pair)
         if best is None or similarity - best[0] < options.eps:
             decided.append(node)
         else:
@@ -91,7 +93,9 @@ def _split_by_similarity(model: Model, options: Options, limit: int, lines: Line
     return decided
 
 
-def _divide_to_number(model: Model, nodes: list[Node], m: int, lines: Lines) -> list[Node]:
+def _divide_to_number(
+    model: CostModel, nodes: list[KdtNode], m: int, lines: Lines
+) -> list[KdtNode]:
     """Lines 13-16: divides the nodes into m leaves, if that is possible."""
     if len(nodes) >= m:
         return nodes
@@ -113,7 +117,7 @@ def _divide_to_number(model: Model, nodes: list[Node], m: int, lines: Lines) -> 
     return leaves
 
 
-def _even_loads(leaves: list[Node], part: I32, loads: F64) -> tuple[I32, F64]:
+def _even_loads(leaves: list[KdtNode], part: I32, loads: F64) -> tuple[I32, F64]:
     """Moves and swaps leaves between workers; parts of a text split, which share objects, stay
     where they are."""
     whole = np.array([leaf.whole for leaf in leaves])
@@ -126,8 +130,8 @@ def _even_loads(leaves: list[Node], part: I32, loads: F64) -> tuple[I32, F64]:
 
 
 def _divide_heaviest(
-    model: Model, leaves: list[Node], m: int, lines: Lines, fixed: set[Node]
-) -> list[Node] | None:
+    model: CostModel, leaves: list[KdtNode], m: int, lines: Lines, fixed: set[KdtNode]
+) -> list[KdtNode] | None:
     """Lines 25-26: divides the heaviest leaf that can be divided in two; None if there is none."""
     order = np.argsort([-leaf.load for leaf in leaves], kind="stable").tolist()
     mean = sum(leaf.load for leaf in leaves) / m
@@ -145,14 +149,14 @@ def _divide_heaviest(
     return None
 
 
-def _is_better(loads: F64, best: _Found) -> bool:
+def _is_better(loads: F64, best: _FoundPartition) -> bool:
     """Returns whether the heaviest worker is lighter or, if equal, the lightest one heavier."""
     high, low = float(loads.max()), float(loads.min())
     tie = abs(high - best.loads.max()) <= 1e-9 * high
     return bool(low > best.loads.min() if tie else high < best.loads.max())
 
 
-def _is_good_enough(loads: F64, options: Options) -> bool:
+def _is_good_enough(loads: F64, options: PartitionOptions) -> bool:
     """Returns whether the balance is within sigma. Under the load by cells the heaviest worker
     must also be close to the mean, for there more leaves cost nothing but the time to find them.
     """
@@ -161,7 +165,7 @@ def _is_good_enough(loads: F64, options: Options) -> bool:
 
 
 def _explain_unmet_sigma(
-    stats: Statistics, found: _Found, fixed: set[Node], options: Options
+    stats: Statistics, found: _FoundPartition, fixed: set[KdtNode], options: PartitionOptions
 ) -> str:
     """Returns the warning that says why the balance exceeds sigma."""
     heaviest = found.leaves[int(np.argmax([leaf.load for leaf in found.leaves]))]

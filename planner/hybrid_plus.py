@@ -26,9 +26,9 @@ import numpy as np
 from ps2stream.planner.hotspots import MAX_PARTS, divide
 from ps2stream.planner.load import cell_load, worker_loads
 from ps2stream.planner.local_search import SLACK, balanced, borders, rounded
-from ps2stream.planner.partition import Options, Partition, idle
+from ps2stream.planner.partition import Partition, PartitionOptions, idle
 from ps2stream.planner.statistics import I32, Statistics
-from ps2stream.planner.tiles import Tile, tiles
+from ps2stream.planner.tiles import GridTile, tiles
 from ps2stream.protocol.frame import F64, I64, U32
 from ps2stream.routing.plan import Leaf, Space, Text
 
@@ -38,11 +38,11 @@ ROUNDS = 3
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _Draft:
+class _PartitionDraft:
     """A plan in the making. tile_worker int64[tiles]; hot: cell index -> worker of each of its
     units; owner: the worker of each unit; cut: the weight of its borders."""
 
-    tiles: list[Tile]
+    tiles: list[GridTile]
     tile_worker: I64
     hot: dict[int, I32]
     owner: I32
@@ -50,10 +50,10 @@ class _Draft:
     cut: float
 
 
-def hybrid_plus(stats: Statistics, workers: int, options: Options) -> Partition:
+def hybrid_plus(stats: Statistics, workers: int, options: PartitionOptions) -> Partition:
     """Returns the partition that is predicted best among twelve drafts."""
     load = cell_load(stats, options.costs)
-    best: _Draft | None = None
+    best: _PartitionDraft | None = None
     for hot, fine in itertools.product(HOT, FINE):
         options.progress(f"hybrid+: cells above {hot:g}, tiles of {fine:g} of the mean load")
         draft = _make_draft(stats, workers, options, load, hot, fine)
@@ -63,7 +63,7 @@ def hybrid_plus(stats: Statistics, workers: int, options: Options) -> Partition:
     return _build_partition(stats, best, workers)
 
 
-def _is_better(a: _Draft, b: _Draft) -> bool:
+def _is_better(a: _PartitionDraft, b: _PartitionDraft) -> bool:
     """Returns whether the slowest worker is lighter or, if nearly equal, fewer queries lie on
     borders."""
     slow, old = float(a.loads.max()), float(b.loads.max())
@@ -73,8 +73,8 @@ def _is_better(a: _Draft, b: _Draft) -> bool:
 
 
 def _make_draft(
-    stats: Statistics, workers: int, options: Options, load: F64, hot: float, fine: float
-) -> _Draft:
+    stats: Statistics, workers: int, options: PartitionOptions, load: F64, hot: float, fine: float
+) -> _PartitionDraft:
     """Returns the plan for one pair of `hot` and `fine`."""
     mean = load.sum() / workers
     parts: list[tuple[float, int, int]] = []  # load, cell index, part
@@ -104,11 +104,11 @@ def _make_draft(
         tile_worker = rounded(tile_load, tile_worker, level, edges, SLACK)
     owner = _find_owners(stats, found, tile_worker, split)
     loads = worker_loads(stats, owner, workers, options.costs, options.load)
-    return _Draft(found, tile_worker, split, owner, loads, edges.cut(tile_worker))
+    return _PartitionDraft(found, tile_worker, split, owner, loads, edges.cut(tile_worker))
 
 
 def _split_cell(
-    stats: Statistics, cell: int, load: float, limit: float, workers: int, options: Options
+    stats: Statistics, cell: int, load: float, limit: float, workers: int, options: PartitionOptions
 ) -> tuple[I32, F64]:
     """Splits a cell into the fewest parts that are each below the limit, or the best that is
     possible."""
@@ -151,7 +151,7 @@ def _fill_workers(load: F64, level: F64) -> I64:
     return np.minimum(np.searchsorted(capacity, middle, "right"), len(level) - 1)
 
 
-def _assign_cells(stats: Statistics, found: list[Tile], tile_worker: I64) -> I64:
+def _assign_cells(stats: Statistics, found: list[GridTile], tile_worker: I64) -> I64:
     """Returns the worker of each cell of the grid, int64[rows * columns]."""
     plane = np.empty((stats.grid.rows(), stats.grid.columns()), np.int64)
     for tile, worker in zip(found, tile_worker.tolist(), strict=True):
@@ -160,7 +160,7 @@ def _assign_cells(stats: Statistics, found: list[Tile], tile_worker: I64) -> I64
 
 
 def _find_owners(
-    stats: Statistics, found: list[Tile], tile_worker: I64, hot: dict[int, I32]
+    stats: Statistics, found: list[GridTile], tile_worker: I64, hot: dict[int, I32]
 ) -> I32:
     """Returns the worker of each unit, int32[u]."""
     cell_worker = _assign_cells(stats, found, tile_worker)[stats.cell].astype(np.int32)
@@ -170,7 +170,7 @@ def _find_owners(
     return owner
 
 
-def _build_partition(stats: Statistics, draft: _Draft, workers: int) -> Partition:
+def _build_partition(stats: Statistics, draft: _PartitionDraft, workers: int) -> Partition:
     """Builds one space leaf per worker and one text leaf per hot cell."""
     leaves: list[Leaf] = [Space(w) for w in range(workers)]
     cells: U32 = _assign_cells(stats, draft.tiles, draft.tile_worker).astype(np.uint32)

@@ -16,8 +16,8 @@ from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.planner import sample as twin
 from ps2stream.planner.algorithms import ALGORITHMS
 from ps2stream.planner.files import read_updates
-from ps2stream.planner.partition import Options, predicted, to_plan
-from ps2stream.planner.sample import Sample
+from ps2stream.planner.partition import PartitionOptions, predicted, to_plan
+from ps2stream.planner.sample import PlannerSample
 from ps2stream.posts.post import bad
 from ps2stream.posts.readers import read_posts
 from ps2stream.routing.costs import Costs
@@ -30,7 +30,7 @@ Engine = Literal["spark", "numpy"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Job:
+class PlanJob:
     """The input and the settings of a plan.
 
     objects, queries: files (Spark: also directories and URLs). posts, updates: further batches of
@@ -44,7 +44,7 @@ class Job:
     updates: Sequence[Any] = ()
     workers: int = 8
     algorithm: str = "hybrid"
-    options: Options = dataclasses.field(default_factory=Options)
+    options: PartitionOptions = dataclasses.field(default_factory=PartitionOptions)
     stemmer: str | None = None
     stop_words: str | None = None
     salt: int = 0
@@ -57,13 +57,13 @@ class Job:
         return Analysis(self.salt, self.stemmer, self.stop_words)
 
 
-def run(job: Job) -> RoutingPlan:
+def run(job: PlanJob) -> RoutingPlan:
     """Reads, counts and partitions. Raises InvalidArgument for bad input, PlanError for a sample
     or options that no plan can be made of."""
     return plan_of(sample_of(job), job)
 
 
-def sample_of(job: Job) -> Sample:
+def sample_of(job: PlanJob) -> PlannerSample:
     """Reads and counts."""
     if job.algorithm not in ALGORITHMS:
         names = ", ".join(ALGORITHMS)
@@ -75,12 +75,12 @@ def sample_of(job: Job) -> Sample:
         progress = job.options.progress
         progress("starting Spark")
         with session() as running:
-            files = spark.Files(job.objects, job.queries, job.posts, job.updates)
+            files = spark.SampleFiles(job.objects, job.queries, job.posts, job.updates)
             return spark.take(running, files, job.analysis, job.grid, progress)
     return _sample_by_numpy(job)
 
 
-def plan_of(sample: Sample, job: Job) -> RoutingPlan:
+def plan_of(sample: PlannerSample, job: PlanJob) -> RoutingPlan:
     """Returns the plan for a sample; its `made` says how it was made."""
     options = job.options
     options.progress(f"partitioning by {job.algorithm}: {sample.stats.units:,} units")
@@ -112,7 +112,9 @@ def plan_of(sample: Sample, job: Job) -> RoutingPlan:
     return dataclasses.replace(plan, made=json.loads(json.dumps(made)))
 
 
-def _list_warnings(sample: Sample, balance: float, job: Job, unmet: bool) -> Iterator[str]:
+def _list_warnings(
+    sample: PlannerSample, balance: float, job: PlanJob, unmet: bool
+) -> Iterator[str]:
     """Yields the warnings on a plan. unmet: the algorithm has already explained why sigma is not
     met."""
     if not sample.live + sample.inserts:
@@ -134,7 +136,7 @@ def _list_warnings(sample: Sample, balance: float, job: Job, unmet: bool) -> Ite
         )
 
 
-def _sample_by_numpy(job: Job) -> Sample:
+def _sample_by_numpy(job: PlanJob) -> PlannerSample:
     def objects() -> Iterator[Any]:
         yield from job.posts
         for path in job.objects:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps2stream.planner.tiles import Tile
+from ps2stream.planner.tiles import GridTile
 from ps2stream.protocol.frame import F64, I64
 
 SLACK = 0.005
@@ -21,7 +21,7 @@ MOVES = 500
 PASSES = 20
 
 
-class Borders(NamedTuple):
+class TileBorders(NamedTuple):
     """Neighbouring tiles: a, b int64[e], each pair in both directions, weight float64[e]."""
 
     a: I64
@@ -33,7 +33,7 @@ class Borders(NamedTuple):
         return float(self.weight[worker[self.a] != worker[self.b]].sum()) / 2
 
 
-def borders(tiles: list[Tile], queries: F64) -> Borders:
+def borders(tiles: list[GridTile], queries: F64) -> TileBorders:
     """Returns the borders of tiles that cover the plane. queries: float64[rows, columns], live
     postings per cell."""
     label = np.empty(queries.shape, np.int64)
@@ -50,7 +50,7 @@ def borders(tiles: list[Tile], queries: F64) -> Borders:
         np.concatenate([a * len(tiles) + b, b * len(tiles) + a]), return_inverse=True
     )
     both = np.bincount(at, np.r_[weight, weight], len(pair)).astype(np.float64)
-    return Borders(pair // len(tiles), pair % len(tiles), both)
+    return TileBorders(pair // len(tiles), pair % len(tiles), both)
 
 
 def balanced(load: F64, worker: I64, level: F64, slack: float) -> I64:
@@ -79,7 +79,7 @@ def balanced(load: F64, worker: I64, level: F64, slack: float) -> I64:
     return worker
 
 
-def rounded(load: F64, worker: I64, level: F64, edges: Borders, slack: float) -> I64:
+def rounded(load: F64, worker: I64, level: F64, edges: TileBorders, slack: float) -> I64:
     """Gives tiles to the worker that they share most of their border with, as long as no worker
     exceeds the heaviest, or the mean by `slack`."""
     worker = worker.copy()

@@ -12,12 +12,14 @@ from collections.abc import Sequence
 import numpy as np
 from numba import njit
 
-from ps2stream.planner.nodes import Model, Node
+from ps2stream.planner.nodes import CostModel, KdtNode
 from ps2stream.planner.statistics import I32
 from ps2stream.protocol.frame import F64, I64
 
 
-def merge_nodes_into_partitions(model: Model, leaves: Sequence[Node], m: int) -> tuple[I32, F64]:
+def merge_nodes_into_partitions(
+    model: CostModel, leaves: Sequence[KdtNode], m: int
+) -> tuple[I32, F64]:
     """Returns (the partition of each leaf, int32[n]; the load of each partition, float64[m])."""
     load = np.array([leaf.load for leaf in leaves])
     order = np.lexsort((np.arange(len(leaves)), -load))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps2stream.planner.partition import Options
+from ps2stream.planner.partition import PartitionOptions
 from ps2stream.planner.statistics import I32, Statistics
 from ps2stream.protocol.frame import F64, I64
 
@@ -20,7 +20,7 @@ UNSEEN = 0.5
 """Objects that a unit is expected to have beyond the sampled ones when terms are divided."""
 
 
-class Rect(NamedTuple):
+class CellRect(NamedTuple):
     """A rectangle of cells: rows top..bottom - 1 and columns left..right - 1."""
 
     top: int
@@ -30,12 +30,12 @@ class Rect(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Node:
+class KdtNode:
     """A node with its loads. cells, units and rows (signatures with one of the units) are numbers
     in Statistics, ascending. whole: it has all units of its cells, with no text split above it.
     """
 
-    rect: Rect
+    rect: CellRect
     cells: I64
     units: I32
     rows: I64
@@ -47,10 +47,10 @@ class Node:
     whole: bool = True
 
 
-class Model:
+class CostModel:
     """Statistics with the loads of units and the positions of cells."""
 
-    def __init__(self, stats: Statistics, options: Options) -> None:
+    def __init__(self, stats: Statistics, options: PartitionOptions) -> None:
         costs = options.costs
         literal = options.load == "definition1"
         self.stats = stats
@@ -68,24 +68,24 @@ class Model:
         self.row_of: I64 = stats.cell // columns
         self.column_of: I64 = stats.cell % columns
 
-    def root(self) -> Node:
+    def root(self) -> KdtNode:
         """Returns the node of all space and all terms."""
         stats = self.stats
-        rect = Rect(0, stats.grid.rows(), 0, stats.grid.columns())
+        rect = CellRect(0, stats.grid.rows(), 0, stats.grid.columns())
         units = np.arange(stats.units, dtype=np.int32)
         return self.node(rect, np.arange(stats.cells), units, np.arange(len(self.row_cell)))
 
     def node(
-        self, rect: Rect, cells: I64, units: I32, rows: I64, depth: int = 0, whole: bool = True
-    ) -> Node:
+        self, rect: CellRect, cells: I64, units: I32, rows: I64, depth: int = 0, whole: bool = True
+    ) -> KdtNode:
         """Returns a node with its loads."""
         o = float(self.row_weight[rows].sum())
         q = float(self.stats.q[units].sum())
         f = float(self.fixed[units].sum())
         load = self.product * o * q + self.copy * o + f
-        return Node(rect, cells, units, rows, o, q, f, load, depth, whole)
+        return KdtNode(rect, cells, units, rows, o, q, f, load, depth, whole)
 
-    def cut(self, node: Node, axis: int, at: int) -> tuple[Node, Node]:
+    def cut(self, node: KdtNode, axis: int, at: int) -> tuple[KdtNode, KdtNode]:
         """Returns the two sides of a line before row (axis 0) or column (axis 1) `at`."""
         low = np.zeros(self.stats.cells, np.bool_)
         low[node.cells] = (self.row_of, self.column_of)[axis][node.cells] < at

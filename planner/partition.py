@@ -18,7 +18,7 @@ from ps2stream.space.kdt_tree import Kdt
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class PartitionOptions:
     """The options of a partitioning algorithm. delta, eps, sigma, theta as in Algorithm 1
     (algorithms.md 1.4, 1.11); theta 0 stands for 16 leaves per worker. `progress` receives a line
     about each step."""
@@ -49,10 +49,10 @@ class Partition:
     warnings: tuple[str, ...] = ()
 
 
-class Algorithm(Protocol):
+class PartitionAlgorithm(Protocol):
     """An algorithm that divides space and terms among workers 0..workers - 1."""
 
-    def __call__(self, stats: Statistics, workers: int, options: Options) -> Partition:
+    def __call__(self, stats: Statistics, workers: int, options: PartitionOptions) -> Partition:
         """Returns a partition in which every cell of the grid and every term of every cell has
         one owner. Raises PlanError if the sample does not allow what the algorithm needs."""
 
@@ -87,7 +87,11 @@ def plan_owners(plan: RoutingPlan, stats: Statistics, analyzer: Analyzer) -> I32
 
 
 def predicted(
-    partition: Partition, stats: Statistics, workers: int, options: Options, analyzer: Analyzer
+    partition: Partition,
+    stats: Statistics,
+    workers: int,
+    options: PartitionOptions,
+    analyzer: Analyzer,
 ) -> dict[str, Any]:
     """Returns what the cost model predicts for a partition; JSON-able. loads and balance are of
     the load that was planned with; slowest_over_bound is by cells, for which alone there is a

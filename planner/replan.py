@@ -18,7 +18,7 @@ from ps2stream.routing.plan import RoutingPlan
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Verdict:
+class PlanComparison:
     """The comparison of two plans. now, planned: the loads of each worker under the present plan
     and under the other one, microseconds of the sample, float64[workers]. sigma: the balance to
     keep. unmet: local adjustment cannot reach it. fall: the share by which the sum must fall.
@@ -60,7 +60,7 @@ def judged(
     sigma: float,
     unmet: bool,
     fall: float = FALL,
-) -> Verdict:
+) -> PlanComparison:
     """Compares both plans under these statistics. unmet: as in `repartition`. Raises PlanError
     for a plan on another grid."""
 
@@ -72,4 +72,4 @@ def judged(
 
     now, planned = loads(present), loads(other)
     reason = repartition(now, planned, sigma, unmet, fall)
-    return Verdict(now, planned, sigma, unmet, fall, reason)
+    return PlanComparison(now, planned, sigma, unmet, fall, reason)

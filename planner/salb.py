@@ -19,7 +19,7 @@ from ps2stream.planner.statistics import I32
 from ps2stream.protocol.frame import F64, I64
 
 
-class Words(NamedTuple):
+class WordOccurrences(NamedTuple):
     """The terms that SALB divides: term t occurs in the rows row[off[t]:off[t + 1]], of `weight`
     objects each; queries and fixed, float64[t], are its Q and F."""
 
@@ -41,7 +41,9 @@ def inverted(row_start: I64, row_unit: I32, rows: I64, word: I32, words: int) ->
     return off, out
 
 
-def divide(words: Words, order: I64, parts: int, product: float, copy: float, bias: float) -> I32:
+def divide(
+    words: WordOccurrences, order: I64, parts: int, product: float, copy: float, bias: float
+) -> I32:
     """Returns the part of each word, int32[t]. In the given order, each goes where (new total
     load) * (bias + coefficient of variation) is least; of equals, where it adds least, then to
     the first. bias: 1 in text splits, 0 in S3-TM's SALB."""

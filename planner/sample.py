@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
 from ps2stream.planner import counting
-from ps2stream.planner.hits import Hits, Signatures, Units
+from ps2stream.planner.hits import ObjectSignatures, UnitHits, UnitNumbers
 from ps2stream.planner.statistics import CellTable, SignatureTable, Statistics, UnitTable
 from ps2stream.planner.updates import UPDATES, standing
 from ps2stream.posts.post import SCHEMA, bad
@@ -29,7 +29,7 @@ COUNTS = ("live", "inserts", "deletes")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Sample:
+class PlannerSample:
     """Statistics, and the frequencies by which its posting sets were chosen.
 
     objects, live, inserts, deletes: rows of the sample; live queries are those at its end.
@@ -63,7 +63,7 @@ def take(
     analysis: Analysis,
     grid: Grid | None = None,
     progress: Callable[[str], None] = lambda what: None,
-) -> Sample:
+) -> PlannerSample:
     """Samples `objects()` (batches of posts.SCHEMA; iterated twice) and `updates` (batches of
     updates.UPDATES). grid: by default the one for the queries' median box.
 
@@ -83,7 +83,7 @@ def take(
     ]
     postings = ordered(summed(parts, counting.POSTINGS, ["cell", "term"], COUNTS))
     progress("counting the objects of each cell and term")
-    hits = Hits(units_of(postings, analyzer), analyzer, grid)
+    hits = UnitHits(units_of(postings, analyzer), analyzer, grid)
     for batch in objects():
         hits.add(batch)
     counts = {name: int(queries[name].to_numpy().sum()) for name in COUNTS}
@@ -106,8 +106,8 @@ def build_sample(
     postings: Any,
     cells: CellTable,
     unit_objects: I64,
-    signatures: Signatures,
-) -> Sample:
+    signatures: ObjectSignatures,
+) -> PlannerSample:
     """Builds the sample from summed tables: counts of COUNTS; postings by cell and term, as
     `ordered` returns them; unit_objects int64[u], of their units; signatures by unit number."""
     if not len(cells.cell):
@@ -120,7 +120,7 @@ def build_sample(
     at = least.unit_off.tolist()
     named = [term[u] for u in least.unit.tolist()]
     rows = SignatureTable(least.cell, [named[a:b] for a, b in itertools.pairwise(at)])
-    return Sample(
+    return PlannerSample(
         stats=Statistics.of(grid, cells, table, rows),
         frequencies=frequencies,
         objects=int(cells.objects.sum()),
@@ -142,10 +142,10 @@ def parts_of(postings: Any) -> tuple[Any, Any]:
     return postings.slice(0, coarse), postings.slice(coarse)
 
 
-def units_of(postings: Any, analyzer: Analyzer) -> Units:
+def units_of(postings: Any, analyzer: Analyzer) -> UnitNumbers:
     """Returns the units of ordered POSTINGS, to be found by their numbers."""
     _, units = parts_of(postings)
-    return Units(units["cell"].to_numpy(), units["term"].to_pylist(), analyzer)
+    return UnitNumbers(units["cell"].to_numpy(), units["term"].to_pylist(), analyzer)
 
 
 def summed(parts: list[Any], schema: Any, keys: list[str], values: tuple[str, ...]) -> Any:

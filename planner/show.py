@@ -14,7 +14,7 @@ from ps2stream.routing.plan import Leaf, RoutingPlan, Space
 from ps2stream.routing.plan_file import load_plan
 
 
-class Emits(Protocol):
+class ResultEmitter(Protocol):
     """A receiver of results (commands.output.Output)."""
 
     def emit(self, value: dict[str, Any], line: str | None = None) -> None:
@@ -23,7 +23,7 @@ class Emits(Protocol):
 
 def show(
     path: str,
-    output: Emits,
+    output: ResultEmitter,
     png: str | None = None,
     objects: Sequence[str] = (),
     queries: Sequence[str] = (),

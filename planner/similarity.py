@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ps2stream.planner.nodes import Node
+from ps2stream.planner.nodes import KdtNode
 from ps2stream.planner.statistics import Statistics
 
 
-def simt(stats: Statistics, node: Node) -> float:
+def simt(stats: Statistics, node: KdtNode) -> float:
     """Returns the cosine, 0 to 1, of two counts by term over the node's units: objects with the
     term, and queries posted under it. 0 if there are no objects or no queries."""
     term = stats.term[node.units]

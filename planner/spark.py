@@ -24,11 +24,11 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from ps2stream.language.analyzer import Analysis
 from ps2stream.planner import counting
 from ps2stream.planner import executors as on
-from ps2stream.planner.hits import Signatures
+from ps2stream.planner.hits import ObjectSignatures
 from ps2stream.planner.sample import (
     COUNTS,
     MAX_FREQUENCIES,
-    Sample,
+    PlannerSample,
     build_sample,
     commonest,
     ordered,
@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 _WRAPPING = ("Exception thrown in awaitResult", "Job aborted", "None")
 
 
-class Files(NamedTuple):
+class SampleFiles(NamedTuple):
     """Files of objects and of queries, with further batches of posts.SCHEMA and UPDATES."""
 
     objects: Sequence[str]
@@ -57,16 +57,16 @@ class Files(NamedTuple):
 
 def take(
     spark: SparkSession,
-    files: Files,
+    files: SampleFiles,
     analysis: Analysis,
     grid: Grid | None = None,
     progress: Callable[[str], None] = lambda what: None,
-) -> Sample:
+) -> PlannerSample:
     """Samples these files. grid: by default the one for the queries' median box.
 
     Raises InvalidArgument for input that cannot be read or is wrong, and if there are no objects.
     """
-    job = _Job(spark, analysis, progress)
+    job = _SamplingJob(spark, analysis, progress)
     try:
         return job.take(files, grid)
     except (PySparkException, Py4JJavaError) as error:
@@ -77,7 +77,7 @@ def take(
         job.forget()
 
 
-class _Job:
+class _SamplingJob:
     def __init__(
         self, spark: SparkSession, analysis: Analysis, progress: Callable[[str], None]
     ) -> None:
@@ -85,7 +85,7 @@ class _Job:
         self._collected: dict[str, int] = {}
         self._held: list[DataFrame] = []
 
-    def take(self, files: Files, grid: Grid | None) -> Sample:
+    def take(self, files: SampleFiles, grid: Grid | None) -> PlannerSample:
         spark, analysis = self._spark, self._analysis
         read = [self._read_objects(path) for path in files.objects]
         posts = self._union_parts([*read, *self._convert_batches(files.posts, SCHEMA)], SCHEMA)
@@ -129,7 +129,7 @@ class _Job:
 
     def _count_hits(
         self, posts: DataFrame, grid: Grid, units: Any, count: int
-    ) -> tuple[CellTable, Any, Signatures]:
+    ) -> tuple[CellTable, Any, ObjectSignatures]:
         hits = _map_rows(posts, partial(on.count_hits, self._analysis, units, grid), on.HITS)
         hits = self._persist_rows(hits)
         cells = self._collect_rows("cells", *_sum_objects(hits, "cell"))
@@ -148,7 +148,7 @@ class _Job:
         off = np.zeros(len(rows) + 1, np.int64)
         lists = rows["units"].combine_chunks()
         np.cumsum(lists.value_lengths().to_numpy(zero_copy_only=False), out=off[1:])
-        signatures = Signatures(
+        signatures = ObjectSignatures(
             rows["cell"].to_numpy(), rows["hash"].to_numpy(), off, lists.flatten().to_numpy()
         )
         number, objects = cells["cell"].to_numpy(), cells["objects"].to_numpy()
@@ -211,7 +211,7 @@ class _Job:
         self._collected[name] = len(table)
         return table
 
-    def _report_sample(self, sample: Sample) -> None:
+    def _report_sample(self, sample: PlannerSample) -> None:
         read = {"objects": sample.objects, "queries": sample.live + sample.deletes}
         log.info("sampled", extra={"rows_read": read, "rows_collected": self._collected})
         self._progress(

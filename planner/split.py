@@ -11,27 +11,27 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps2stream.planner.nodes import UNSEEN, Model, Node, Rect
-from ps2stream.planner.salb import Words, divide, inverted
+from ps2stream.planner.nodes import UNSEEN, CellRect, CostModel, KdtNode
+from ps2stream.planner.salb import WordOccurrences, divide, inverted
 
 
-class Line(NamedTuple):
+class GridLine(NamedTuple):
     """A division of a rectangle: axis 0 before a row, 1 before a column."""
 
     axis: int
     at: int
 
 
-Lines = dict[Rect, Line]
+Lines = dict[CellRect, GridLine]
 """The lines drawn so far, by the rectangle that each divides."""
 
 
-def total(nodes: list[Node]) -> float:
+def total(nodes: list[KdtNode]) -> float:
     """Returns the sum of the loads."""
     return sum(node.load for node in nodes)
 
 
-def median_line(model: Model, node: Node, axis: int) -> int | None:
+def median_line(model: CostModel, node: KdtNode, axis: int) -> int | None:
     """Returns the grid line nearest to the median of the node's objects (of its queries if it has
     no objects) across an axis; None if all its cells lie in one strip."""
     if not node.whole or len(node.cells) < 2:
@@ -51,21 +51,21 @@ def median_line(model: Model, node: Node, axis: int) -> int | None:
     return first + 1 + int(np.argmin(np.abs(below - weight.sum() / 2)))
 
 
-def halves(model: Model, node: Node) -> tuple[Line, tuple[Node, Node]] | None:
+def halves(model: CostModel, node: KdtNode) -> tuple[GridLine, tuple[KdtNode, KdtNode]] | None:
     """Divides by the median line with the smaller total load, or of equals the more even one.
     Returns None if no line divides the node's cells."""
-    best: tuple[float, float, Line, tuple[Node, Node]] | None = None
+    best: tuple[float, float, GridLine, tuple[KdtNode, KdtNode]] | None = None
     for axis in (1, 0):
         if (at := median_line(model, node, axis)) is None:
             continue
         pair = model.cut(node, axis, at)
-        found = (total(list(pair)), max(n.load for n in pair), Line(axis, at), pair)
+        found = (total(list(pair)), max(n.load for n in pair), GridLine(axis, at), pair)
         if best is None or _is_less(found[0], best[0], found[1], best[1]):
             best = found
     return None if best is None else best[2:]
 
 
-def space_split(model: Model, node: Node, k: int, lines: Lines) -> list[Node]:
+def space_split(model: CostModel, node: KdtNode, k: int, lines: Lines) -> list[KdtNode]:
     """Halves the heaviest part until there are k parts, or as many as lines can make."""
     parts, whole = [node], [True]
     while len(parts) < k and any(whole):
@@ -79,7 +79,7 @@ def space_split(model: Model, node: Node, k: int, lines: Lines) -> list[Node]:
     return parts
 
 
-def text_split(model: Model, node: Node, k: int) -> list[Node]:
+def text_split(model: CostModel, node: KdtNode, k: int) -> list[KdtNode]:
     """Divides the node's terms over all its cells into k parts, or as many as there are terms."""
     stats = model.stats
     terms, word_of = np.unique(stats.term[node.units], return_inverse=True)
@@ -91,7 +91,7 @@ def text_split(model: Model, node: Node, k: int) -> list[Node]:
     off, row = inverted(stats.row_start, stats.row_unit, node.rows, word, n)
     columns = (stats.o, stats.q, model.expected)
     o, q, f = (np.bincount(word_of, v[node.units], n).astype(np.float64) for v in columns)
-    words = Words(off, row, model.row_weight[node.rows], q, f)
+    words = WordOccurrences(off, row, model.row_weight[node.rows], q, f)
     order = np.lexsort((np.arange(n), -(q * (o + UNSEEN))))
     part = divide(words, order, k, model.product, model.copy, 1.0)
     row_part = part[np.repeat(np.arange(n), np.diff(off))]
@@ -105,7 +105,7 @@ def text_split(model: Model, node: Node, k: int) -> list[Node]:
     return nodes
 
 
-def partition_node(model: Model, node: Node, k: int) -> tuple[list[Node], Lines]:
+def partition_node(model: CostModel, node: KdtNode, k: int) -> tuple[list[KdtNode], Lines]:
     """Returns at most k parts, and the lines that were drawn for them: by space or by text,
     whichever has the smaller total load. A node that cannot be divided is returned itself."""
     lines: Lines = {}

@@ -13,7 +13,7 @@ import numpy as np
 from ps2stream.protocol.frame import F64
 
 
-class Tile(NamedTuple):
+class GridTile(NamedTuple):
     """A rectangle of the grid: rows top..bottom - 1 and columns left..right - 1."""
 
     top: int
@@ -26,13 +26,13 @@ class Tile(NamedTuple):
         return self.bottom - self.top == 1 and self.right - self.left == 1
 
 
-def tiles(load: F64, limit: float) -> list[Tile]:
+def tiles(load: F64, limit: float) -> list[GridTile]:
     """Divides a grid of loads, float64[rows, columns], into tiles of at most `limit` each, except
     for single cells that are above it."""
     integral = np.zeros((load.shape[0] + 1, load.shape[1] + 1))
     integral[1:, 1:] = load.cumsum(0).cumsum(1)
-    found: list[Tile] = []
-    pending = [Tile(0, load.shape[0], 0, load.shape[1])]
+    found: list[GridTile] = []
+    pending = [GridTile(0, load.shape[0], 0, load.shape[1])]
     while pending:
         tile = pending.pop()
         halves = _halve_tile(integral, tile, limit)
@@ -43,7 +43,7 @@ def tiles(load: F64, limit: float) -> list[Tile]:
     return found
 
 
-def _halve_tile(integral: F64, tile: Tile, limit: float) -> tuple[Tile, Tile] | None:
+def _halve_tile(integral: F64, tile: GridTile, limit: float) -> tuple[GridTile, GridTile] | None:
     """Returns the halves, the first one last; None if the tile stays as it is."""
     top, bottom, left, right = tile
     if tile.single:
@@ -59,8 +59,8 @@ def _halve_tile(integral: F64, tile: Tile, limit: float) -> tuple[Tile, Tile] | 
     # Of equally good lines the one across the longer side; cells are about square.
     longer = 0.02 if bottom - top > right - left else -0.02
     if row_error - longer < column_error:
-        return Tile(top + row, bottom, left, right), Tile(top, top + row, left, right)
-    return Tile(top, bottom, left + column, right), Tile(top, bottom, left, left + column)
+        return GridTile(top + row, bottom, left, right), GridTile(top, top + row, left, right)
+    return GridTile(top, bottom, left + column, right), GridTile(top, bottom, left, left + column)
 
 
 def _find_median_line(below: F64, total: float) -> tuple[int, float]:

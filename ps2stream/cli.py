@@ -8,9 +8,9 @@ import importlib
 import click
 
 from ps2stream import __version__
-from ps2stream.commands.output import EPILOG, Program, json_option
+from ps2stream.commands.output import EPILOG, CommandGroup, json_option
 
-# Maps a name to (module, attribute), which is imported on first use, so that --help is quick.
+# name -> (module, attribute): imported when used, so that --help is quick.
 COMMANDS = {
     "serve": ("serve", "serve"),
     "cluster": ("cluster", "cluster"),
@@ -44,8 +44,8 @@ COMMANDS = {
 }
 
 
-class Lazy(Program):
-    """Loads the module of a command when it is first used."""
+class LazyCommands(CommandGroup):
+    """A group of commands that loads the module of a command when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -61,7 +61,7 @@ class Lazy(Program):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Resolves as click does, but suggests names without loading any command."""
+        """Resolves as click does, but suggests similar names without loading any command."""
         name = args[0]
         if name in COMMANDS or name.startswith("-"):
             return super().resolve_command(ctx, args)
@@ -71,7 +71,7 @@ class Lazy(Program):
 
 
 @click.group(
-    cls=Lazy,
+    cls=LazyCommands,
     epilog=EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 96},
 )
@@ -80,9 +80,9 @@ class Lazy(Program):
 def main() -> None:
     """Publish/subscribe over streams of geo-tagged text.
 
-    Start a service with `serve`, tell it your standing interests with `insert` ("these
-    words, in this area"), `publish` posts, and `subscribe` to the matches. `demo` shows all
-    of it at once.
+    Start a service with `serve`, register queries with `insert` ("these words, in this
+    area"), `publish` posts, and `subscribe` to the matches. `demo` shows all of this in one
+    run.
     """
 
 

@@ -26,11 +26,11 @@ from pydantic import (
 from ps2stream.errors import InvalidArgument, Violation
 from ps2stream.security import (
     INTAKE_BYTES,
-    Identity,
-    Quota,
-    Quotas,
-    Security,
+    CertificateIdentity,
+    PortSecurity,
+    QuotaTable,
     TenantName,
+    TenantQuota,
     is_loopback,
 )
 
@@ -262,11 +262,11 @@ class Settings(BaseModel):
         default=None,
         description="ask every call for a token or a client certificate; none: off loopback only",
     )
-    identities: Mapping[str, Identity] = Field(
+    identities: Mapping[str, CertificateIdentity] = Field(
         default={}, description="tenant and scopes of each client certificate, by SPIFFE id or CN"
     )
 
-    quotas: Mapping[TenantName, Quota] = Field(
+    quotas: Mapping[TenantName, TenantQuota] = Field(
         default={}, description="limits of each tenant, and of those in no table: `default`"
     )
 
@@ -297,15 +297,15 @@ class Settings(BaseModel):
         return range(low, high + 1) if low > 0 and high < 1 << 16 else range(0)
 
     @property
-    def security(self) -> Security:
+    def security(self) -> PortSecurity:
         """The guard of the ports: the settings of TLS, identities and quotas."""
-        return Security(
+        return PortSecurity(
             tls_cert=self.tls_cert,
             tls_key=self.tls_key,
             tls_client_ca=self.tls_client_ca,
             auth=not is_loopback(self.host) if self.auth is None else self.auth,
             identities=self.identities,
-            quotas=Quotas(by_tenant=self.quotas),
+            quotas=QuotaTable(by_tenant=self.quotas),
             intake_bytes=self.intake_bytes,
             dispatchers=self.dispatchers,
         )

@@ -21,7 +21,7 @@ def fields_of(record: logging.LogRecord) -> dict[str, Any]:
     return {k: v for k, v in attributes if k not in _STANDARD and not k.startswith("_")}
 
 
-class Formatter(logging.Formatter):
+class LogFormatter(logging.Formatter):
     """Formats a record as a line for people or as a JSON object.
 
     The object has ts (RFC 3339, UTC), level, logger, actor and epoch where an actor logged it,
@@ -65,20 +65,20 @@ def configure(
     With `as_json` also the logs of other packages, warnings, and exceptions that end threads, so
     that every line there is JSON.
     """
-    handler = Lines(stream or sys.stderr)
-    handler.setFormatter(Formatter(as_json))
+    handler = LineHandler(stream or sys.stderr)
+    handler.setFormatter(LogFormatter(as_json))
     logger = logging.getLogger("ps2stream")
     logger.handlers[:] = [handler]
     logger.setLevel(level)
     logger.propagate = False
-    others = [found for found in logging.root.handlers if not isinstance(found, Lines)]
+    others = [found for found in logging.root.handlers if not isinstance(found, LineHandler)]
     if as_json and not others:  # otherwise the embedding program handles them
         logging.root.handlers[:] = [handler]
         logging.captureWarnings(True)
         threading.excepthook = _log_thread_end
 
 
-class Lines(logging.StreamHandler[TextIO]):
+class LineHandler(logging.StreamHandler[TextIO]):
     """Writes records as lines; a line of its own reports one that cannot be written."""
 
     def handleError(self, record: logging.LogRecord) -> None:

@@ -23,7 +23,7 @@ TENANT = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,63})")
 TenantName = Annotated[str, StringConstraints(pattern=rf"^(?:{TENANT.pattern})?$")]
 
 
-class Scope(enum.StrEnum):
+class AccessScope(enum.StrEnum):
     """A permission of an identity."""
 
     PUBLISH = "publish"
@@ -31,18 +31,18 @@ class Scope(enum.StrEnum):
     ADMIN = "admin"  # look after the whole service, all tenants
 
 
-class _Value(BaseModel):
+class _FrozenModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Identity(_Value):
+class CertificateIdentity(_FrozenModel):
     """The bearer of a client certificate: `[identities."spiffe://example.org/feed"]`."""
 
     tenant: TenantName = ""
-    scopes: frozenset[Scope] = Field(min_length=1)
+    scopes: frozenset[AccessScope] = Field(min_length=1)
 
 
-class Quota(_Value):
+class TenantQuota(_FrozenModel):
     """The limits of one tenant; None stands for no limit."""
 
     queries: int | None = Field(default=None, ge=1, description="live queries")
@@ -54,35 +54,35 @@ class Quota(_Value):
     )
 
 
-class Quotas(_Value):
+class QuotaTable(_FrozenModel):
     """The quota of each tenant: `[quotas.acme]`, over `[quotas.default]`."""
 
-    by_tenant: Mapping[str, Quota] = {}
+    by_tenant: Mapping[str, TenantQuota] = {}
 
     @property
     def limited(self) -> bool:
         """True when any tenant has a quota."""
         return bool(self.by_tenant)
 
-    def of(self, tenant: str) -> Quota:
+    def of(self, tenant: str) -> TenantQuota:
         """Returns the quota of a tenant: its own table over the default one."""
-        base = self.by_tenant.get(DEFAULT, Quota())
+        base = self.by_tenant.get(DEFAULT, TenantQuota())
         own = self.by_tenant.get(tenant)
         return base if own is None else base.model_copy(update=own.model_dump(exclude_unset=True))
 
 
-NO_QUOTAS = Quotas()
+NO_QUOTAS = QuotaTable()
 
 
-class Security(_Value):
+class PortSecurity(_FrozenModel):
     """The guard of a port, as `Settings` has checked it."""
 
     tls_cert: Path | None = None
     tls_key: Path | None = None
     tls_client_ca: Path | None = None
     auth: bool = False
-    identities: Mapping[str, Identity] = {}
-    quotas: Quotas = NO_QUOTAS
+    identities: Mapping[str, CertificateIdentity] = {}
+    quotas: QuotaTable = NO_QUOTAS
     intake_bytes: int = INTAKE_BYTES
     dispatchers: int = 1
     """Number of dispatchers; each grants its share of the quotas on rates and streams."""

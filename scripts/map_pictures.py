@@ -16,7 +16,7 @@ from playwright.sync_api import Page, sync_playwright
 from ps2stream.cluster.service import sampled_plan, start
 from ps2stream.config import Settings
 from ps2stream.demo.gazetteer import made_posts
-from ps2stream.demo.run import Demo, Options
+from ps2stream.demo.run import DemoOptions, DemoRun
 from ps2stream.web import serve
 
 IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
@@ -68,12 +68,14 @@ def main(seconds: float) -> None:
         plan = sampled_plan(settings, lon, lat, posts.column("text").to_pylist())
         with start(settings, plan) as service:
             (target,) = service.targets
-            demo = Demo(target, Options(seconds=None, rate=300, queries=300, churn=2), "pictures")
+            demo = DemoRun(
+                target, DemoOptions(seconds=None, rate=300, queries=300, churn=2), "pictures"
+            )
             runs = threading.Thread(target=demo.run)
             runs.start()
             while demo.phase != "streaming":
                 time.sleep(0.2)
-            with serve.serving(target, {}, serve.Options(port=0)) as live:
+            with serve.serving(target, {}, serve.MapOptions(port=0)) as live:
                 pictures(live.url, seconds)
             demo.stop()
             runs.join()

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from ps2stream.experiments.plans import Settings, planned
-from ps2stream.experiments.worlds import SYNTHETIC, Size, make_world
-from ps2stream.planner.chart import Places, window
+from ps2stream.experiments.plans import ExperimentSettings, planned
+from ps2stream.experiments.worlds import SYNTHETIC, StreamSize, make_world
+from ps2stream.planner.chart import ChartPoints, window
 from ps2stream.routing.leaves import Text
 from ps2stream.routing.plan import RoutingPlan
 from ps2stream.web.shapes import plan_picture
@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 IMAGES = ROOT / "docs" / "images"
 LAND = ROOT / "ps2stream" / "web" / "static" / "vendor" / "world.json"
 WORKERS = 16
-SIZE = Size(queries=20_000, planned=40_000, judged=100, rounds=1)
+SIZE = StreamSize(queries=20_000, planned=40_000, judged=100, rounds=1)
 WIDE = 720  # pixels
 COLOURS = [f"{colour:06x}" for colour in (
     0x4e79a7, 0xf28e2b, 0x59a14f, 0xe15759, 0xb07aa1, 0xedc948, 0x76b7b2, 0x9c755f,
@@ -133,8 +133,10 @@ def around(plan: RoutingPlan) -> Sides:
 
 def main(source: str) -> None:
     world = make_world("pictures", source, "q3", SIZE, seed=1)
-    places = Places(world.load.posts.lon, world.load.posts.lat)
-    kd, hybrid = (planned(world, name, WORKERS, Settings()) for name in ("kdtree", "hybrid"))
+    places = ChartPoints(world.load.posts.lon, world.load.posts.lat)
+    kd, hybrid = (
+        planned(world, name, WORKERS, ExperimentSettings()) for name in ("kdtree", "hybrid")
+    )
     for name, plan, sides in (
         ("kd", kd, window(kd, places)),
         ("hybrid", hybrid, window(hybrid, places)),

@@ -18,7 +18,7 @@ from ps2stream.benchmarks import memory
 from ps2stream.benchmarks.workload import make
 from ps2stream.client.client import Client
 from ps2stream.cluster.private_folder import PrivateFolder
-from ps2stream.cluster.running import Service
+from ps2stream.cluster.running import RunningService
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.language.analyzer import Analysis, Analyzer
@@ -29,7 +29,7 @@ BATCH, POLL_S = 1000, 0.1
 ROOMY = 1 << 40
 
 
-def measure(service: Service, folder: Path, queries: int, posts: int) -> dict[str, Any]:
+def measure(service: RunningService, folder: Path, queries: int, posts: int) -> dict[str, Any]:
     """Returns bytes of memory per query by actor, and of disk per query, post and match."""
     world = make("synthetic", "q1", queries, 0, posts, 1, Analyzer(Analysis(salt=1)))
     texts = column_to_strings(world.posts.text_off, world.posts.text)
@@ -66,7 +66,7 @@ def measure(service: Service, folder: Path, queries: int, posts: int) -> dict[st
     }
 
 
-def wait_for_matches(service: Service) -> dict[str, Any]:
+def wait_for_matches(service: RunningService) -> dict[str, Any]:
     """Returns the merger's counters once every post is matched."""
     while True:
         found = service.status()

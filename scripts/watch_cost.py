@@ -11,14 +11,14 @@ import time
 
 import numpy as np
 
-from ps2stream.dispatcher.watchers import Watcher, Watchers
-from ps2stream.merger.names import Names
-from ps2stream.merger.records import Matched
-from ps2stream.merger.watching import Watched
+from ps2stream.dispatcher.watchers import StreamWatcher, StreamWatchers
+from ps2stream.merger.names import QueryNames
+from ps2stream.merger.records import MatchedRecord
+from ps2stream.merger.watching import WatchedMatches
 from ps2stream.protocol.addresses import Send
 from ps2stream.protocol.frame import strings_to_column
-from ps2stream.protocol.messages.objects import Completed
-from ps2stream.protocol.messages.watch import TICKS_PER_S, Glimpse, Seen, Watching
+from ps2stream.protocol.messages.objects import BatchesCompleted
+from ps2stream.protocol.messages.watch import TICKS_PER_S, SeenMatches, WatchNotice, WatchSample
 from ps2stream.protocol.rows import ObjectRows
 from ps2stream.service.watch_calls import _encoded
 
@@ -30,30 +30,30 @@ TERMS = (np.arange(ROWS + 1), np.zeros(ROWS, np.uint64))
 OBJECTS = ObjectRows(*IDS, *WHERE, *TEXTS, *TERMS)
 
 
-def make_matches() -> Matched:
+def make_matches() -> MatchedRecord:
     """Returns the matches of one batch."""
     handle = np.random.default_rng(1).integers(1, QUERIES + 1, ROWS)
     index = np.arange(ROWS, dtype=np.uint32)
     sessions = np.arange(SESSIONS)
     cut = np.arange(0, ROWS + 1, ROWS // SESSIONS)
     columns = (sessions, np.zeros_like(sessions), cut, handle, index, np.arange(ROWS))
-    return Matched(0, 0, ROWS, 1, 0, *columns, *IDS, *WHERE, *TEXTS)
+    return MatchedRecord(0, 0, ROWS, 1, 0, *columns, *IDS, *WHERE, *TEXTS)
 
 
-def measure_ms(names: Names, record: Matched, watched: bool) -> dict[str, float]:
+def measure_ms(names: QueryNames, record: MatchedRecord, watched: bool) -> dict[str, float]:
     """Returns the CPU ms for a second of stream."""
     sent: list[Send] = []
-    glimpses: list[Glimpse] = []
-    dispatcher = Watchers(0, 1, sent.extend, time.monotonic)
-    merger = Watched(lambda: names)
+    glimpses: list[WatchSample] = []
+    dispatcher = StreamWatchers(0, 1, sent.extend, time.monotonic)
+    merger = WatchedMatches(lambda: names)
     if watched:
-        dispatcher.add(Watcher("", glimpses.append))
+        dispatcher.add(StreamWatcher("", glimpses.append))
     spent = dict.fromkeys(("dispatcher", "merger", "stream"), 0.0)
-    batches = [(at, Completed(0, np.array([at]))) for at in range(0, BATCHES * ROWS, ROWS)]
+    batches = [(at, BatchesCompleted(0, np.array([at]))) for at in range(0, BATCHES * ROWS, ROWS)]
     each = BATCHES // TICKS_PER_S
     for tick in range(SECONDS * TICKS_PER_S):
         if watched and tick % TICKS_PER_S == 0:
-            merger.on(Watching(0))
+            merger.on(WatchNotice(0))
         begun = time.process_time()
         for at, completed in batches[:each]:
             dispatcher.accepted(OBJECTS, at, routed=True)
@@ -64,7 +64,7 @@ def measure_ms(names: Names, record: Matched, watched: bool) -> dict[str, float]
         sends = merger.tick()
         merged = time.process_time()
         for send in sends:
-            assert isinstance(send.frame, Seen)
+            assert isinstance(send.frame, SeenMatches)
             dispatcher.on(send.frame)
         dispatcher.tick()
         ticked = time.process_time()
@@ -78,7 +78,7 @@ def measure_ms(names: Names, record: Matched, watched: bool) -> dict[str, float]
 
 
 if __name__ == "__main__":
-    names = Names()
+    names = QueryNames()
     names.add(np.arange(1, QUERIES + 1), *strings_to_column(f"q{i}" for i in range(1, QUERIES + 1)))
     record = make_matches()
     measure_ms(names, record, watched=True)  # compiles

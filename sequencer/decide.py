@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 
 from ps2stream.language.query_rows import canonical_sources
 from ps2stream.protocol.frame import I64, U8
-from ps2stream.protocol.messages.updates import Status
-from ps2stream.protocol.rows import Kind, QueryRows
-from ps2stream.sequencer.registry import Registry, split
+from ps2stream.protocol.messages.updates import UpdateStatus
+from ps2stream.protocol.rows import QueryRows, UpdateKind
+from ps2stream.sequencer.registry import QueryRegistry, split
 
 Key = tuple[bytes, bytes]  # (query id, request id)
 
 
-class Verdict(NamedTuple):
+class UpdateVerdict(NamedTuple):
     """The decisions about n rows, with final LSNs. `rows` are those to commit."""
 
     status: U8
@@ -39,11 +39,11 @@ def decide(
     request_ids: list[bytes],
     *,
     base: int,
-    live: Registry,
+    live: QueryRegistry,
     sessions: Mapping[bytes, int],
     top: int,
     recent: Mapping[Key, int],
-) -> Verdict:
+) -> UpdateVerdict:
     """Decides about the rows in their order, each as if those before it were committed. Nothing
     is changed.
 
@@ -57,7 +57,7 @@ def decide(
     """
     n = len(rows)
     ids = split(rows.id_off, rows.id)
-    insert = rows.kind == Kind.INSERT
+    insert = rows.kind == UpdateKind.INSERT
     fresh: dict[bytes, int] = {}
     number = _number_sessions(names, insert, sessions, top, fresh)
     named = np.fromiter(map(len, names), np.int64, n) > 0
@@ -87,7 +87,7 @@ def decide(
         again = np.flatnonzero(adds & is_live)
         if len(again):
             same = _compare_queries(pool, before[again], len(old) + at[again])
-            status[at[again]] = np.where(same, Status.OK, Status.ALREADY_EXISTS)
+            status[at[again]] = np.where(same, UpdateStatus.OK, UpdateStatus.ALREADY_EXISTS)
             lsn[at[again]] = np.where(same, now[again], 0)
 
         drops = ~adds
@@ -98,7 +98,7 @@ def decide(
             foreign = named[at]
             foreign[is_live] &= pool.session[before[is_live]] != number[at[is_live]]
             lost = at[drops & (foreign | ~is_live)]
-            status[lost], lsn[lost] = Status.NOT_FOUND, 0
+            status[lost], lsn[lost] = UpdateStatus.NOT_FOUND, 0
             drops &= is_live & ~foreign
             done.update(_collect_requests(at[drops], own[drops], ids, request_ids))
 
@@ -121,7 +121,7 @@ def decide(
         kind=rows.kind[accepted], lsn=final[accepted], handle=finalize(handle[accepted])
     )
     used = set(out.session.tolist())
-    return Verdict(
+    return UpdateVerdict(
         status,
         finalize(lsn),
         out,

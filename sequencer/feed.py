@@ -9,20 +9,20 @@ import numpy as np
 
 from ps2stream.protocol.addresses import ROLES, Address, nothing
 from ps2stream.protocol.frame import U8
-from ps2stream.protocol.messages.updates import Applied, Fetch
+from ps2stream.protocol.messages.updates import LedgerBatch, LedgerFetch
 from ps2stream.protocol.ports import Store
 from ps2stream.protocol.rows import QueryRows, no_queries
-from ps2stream.sequencer.registry import Piece, Registry
+from ps2stream.sequencer.registry import QueryRegistry, StatePiece
 
 FEED_ROWS = 16_384
 IDLE_TICKS = 100  # without a request after which a state is dropped
 
 
-class Feed:
+class StateFeed:
     """The state `number`, as of the LSN `until`, on its way to one receiver. `strategy` is the
     record of the plan, or the plan change, that was in force."""
 
-    def __init__(self, number: int, pieces: Sequence[Piece], until: int, strategy: U8) -> None:
+    def __init__(self, number: int, pieces: Sequence[StatePiece], until: int, strategy: U8) -> None:
         self.number = number
         self._strategy = strategy
         self.until = until
@@ -30,7 +30,7 @@ class Feed:
         self._pieces = pieces
         self._starts = [0, *(piece.last for piece in pieces[:-1])]
 
-    def answer(self, request: Fetch) -> Applied:
+    def answer(self, request: LedgerFetch) -> LedgerBatch:
         """Returns the requested piece, or the first one if the request fits no piece of this state;
         a receiver that has the first piece ignores it. A new state instead would let two requests
         that are under way start two states again and again."""
@@ -39,23 +39,23 @@ class Feed:
             return self._make_piece(self._starts.index(request.after))
         return self._make_piece(0)
 
-    def _make_piece(self, number: int) -> Applied:
+    def _make_piece(self, number: int) -> LedgerBatch:
         """Returns one piece as a message; the first has the record of the plan."""
         rows = self._pieces[number].rows() if self._pieces else no_queries()
         ends = [*self._starts[1:], self.until]
         strategy = self._strategy if number == 0 else nothing()
         span = self._starts[number] + 1, ends[number]
-        return Applied(*span, -1, self.number, self.until, packed(rows), strategy)
+        return LedgerBatch(*span, -1, self.number, self.until, packed(rows), strategy)
 
 
-class Feeds:
+class FetchAnswers:
     """The answers to Fetch: from the log, or from a state that is on its way to a receiver.
     `number` is that of the last state before; the log lacks updates up to `horizon`, none above."""
 
     def __init__(self, number: int, horizon: int) -> None:
         self._number = number
         self._horizon = horizon
-        self._feeds: dict[Address, Feed] = {}
+        self._feeds: dict[Address, StateFeed] = {}
 
     def __len__(self) -> int:
         return len(self._feeds)
@@ -69,8 +69,13 @@ class Feeds:
         self._feeds.pop(peer, None)
 
     def answer(
-        self, request: Fetch, live: Registry, store: Store, lsn: int, strategy: Callable[[], U8]
-    ) -> Applied | None:
+        self,
+        request: LedgerFetch,
+        live: QueryRegistry,
+        store: Store,
+        lsn: int,
+        strategy: Callable[[], U8],
+    ) -> LedgerBatch | None:
         """Returns what follows `request.after` in the state or in the log, FEED_ROWS or a few more
         rows; None if nothing does. `lsn` is the last of the ledger, and `strategy` makes the
         record of the plan, or the plan change, in force."""
@@ -84,13 +89,13 @@ class Feeds:
         if feed is None:
             self._number += 1
             pieces = live.state(FEED_ROWS)
-            feed = self._feeds[to] = Feed(self._number, pieces, lsn, strategy())
+            feed = self._feeds[to] = StateFeed(self._number, pieces, lsn, strategy())
         return feed.answer(request)
 
 
-def _read_log(store: Store, after: int) -> Applied:
+def _read_log(store: Store, after: int) -> LedgerBatch:
     """Returns what follows this LSN in the log: rows, or one plan change."""
-    found: list[Applied] = []
+    found: list[LedgerBatch] = []
     for batch in store.replay(after):
         if len(batch.strategy):
             if found:
@@ -100,7 +105,7 @@ def _read_log(store: Store, after: int) -> Applied:
         if batch.lsn_to - found[0].lsn_from >= FEED_ROWS:
             break
     rows = QueryRows.concat([QueryRows.decode(batch.rows.data) for batch in found])
-    return Applied(found[0].lsn_from, found[-1].lsn_to, -1, 0, 0, packed(rows))
+    return LedgerBatch(found[0].lsn_from, found[-1].lsn_to, -1, 0, 0, packed(rows))
 
 
 def packed(rows: QueryRows) -> U8:

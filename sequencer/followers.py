@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from ps2stream.protocol.addresses import Address
 
 
-class Followers:
+class FollowerProgress:
     """Tracks the dispatchers and mergers among `peers`. When it starts, nothing below `watermark`
     is needed any more."""
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from ps2stream.protocol.addresses import ROLES
 from ps2stream.protocol.frame import I64
-from ps2stream.protocol.messages.plan import Postings
+from ps2stream.protocol.messages.plan import PostingCounts
 
 PATIENCE_TICKS = 100
 
 
-class Holdings:
+class MigrationCheck:
     """The counts of the migration that ended last, until it has been checked."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Holdings:
         """Counts down the patience. Called ten times a second."""
         self._ticks -= 1
 
-    def hear(self, postings: Postings) -> None:
+    def hear(self, postings: PostingCounts) -> None:
         """Takes the count of a worker or a dispatcher."""
         if postings.lsn != self._lsn:
             return

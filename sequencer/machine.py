@@ -1,9 +1,9 @@
 """The sequencer: the one order of all query updates (contract.md 3).
 
 The machine decides about each row of the dispatchers' requests (decide.py), commits the accepted
-rows as one group, and only then answers and sends them to the dispatchers. `Tip.visible` rises
-once every live dispatcher has acknowledged them. An actor that lost something requests it again,
-and is answered from the state or from the ledger (docs/decisions/0006).
+rows as one group, and only then answers and sends them to the dispatchers. `LedgerTip.visible`
+rises once every live dispatcher has acknowledged them. An actor that lost something requests it
+again, and is answered from the state or from the ledger (docs/decisions/0006).
 """
 
 from __future__ import annotations
@@ -19,39 +19,44 @@ from ps2stream.errors import StoreFailed, Unavailable
 from ps2stream.protocol.addresses import ROLES, Address, Send, nothing
 from ps2stream.protocol.frame import U8, Frame
 from ps2stream.protocol.messages.plan import (
-    Ask,
-    Hot,
-    Load,
-    Loaded,
-    Postings,
-    StrategyReply,
-    StrategyRequest,
+    PlanAction,
+    PlanChangeReply,
+    PlanChangeRequest,
+    PostingCounts,
+    TransferChunk,
+    TransferDone,
+    TransferRequest,
 )
 from ps2stream.protocol.messages.sessions import SessionRequest
 from ps2stream.protocol.messages.updates import (
-    Applied,
-    AppliedAck,
-    Fetch,
+    AppliedReport,
+    LedgerBatch,
+    LedgerFetch,
+    LedgerTip,
     LookupRequest,
     NamesKept,
-    Status,
-    Tip,
     UpdateDecision,
     UpdateRequest,
+    UpdateStatus,
 )
-from ps2stream.protocol.ports import Answer, Change, LogReached, Store
-from ps2stream.protocol.rows import Kind, QueryRows, no_queries
+from ps2stream.protocol.ports import LedgerChange, LogReached, SettledAnswer, Store
+from ps2stream.protocol.rows import QueryRows, UpdateKind, no_queries
 from ps2stream.protocol.tokens import TokensRequest
 from ps2stream.routing.plan import RoutingPlan
-from ps2stream.routing.plan_changes import Step, Strategy, step_of
-from ps2stream.security import NO_QUOTAS, Quotas
-from ps2stream.sequencer.decide import Verdict, decide
-from ps2stream.sequencer.feed import Feeds, packed
-from ps2stream.sequencer.followers import Followers
-from ps2stream.sequencer.migration import Migration
-from ps2stream.sequencer.registry import Registry, split
-from ps2stream.sequencer.remembered import Answers, Asked, Deletes, make_delete_requests
-from ps2stream.sequencer.sessions import Sessions
+from ps2stream.routing.plan_changes import PlanState, PlanStep, step_of
+from ps2stream.security import NO_QUOTAS, QuotaTable
+from ps2stream.sequencer.decide import UpdateVerdict, decide
+from ps2stream.sequencer.feed import FetchAnswers, packed
+from ps2stream.sequencer.followers import FollowerProgress
+from ps2stream.sequencer.migration import PlanMigration
+from ps2stream.sequencer.registry import QueryRegistry, split
+from ps2stream.sequencer.remembered import (
+    RememberedAnswers,
+    RememberedDeletes,
+    RequestKey,
+    make_delete_requests,
+)
+from ps2stream.sequencer.sessions import SessionRegistry
 from ps2stream.sequencer.token_table import TokenTable
 
 log = logging.getLogger("ps2stream.store")
@@ -59,12 +64,14 @@ LOAD_ROWS = 4096
 """Rows of a chunk of a transfer. A worker matches nothing while it stores one, for some ms."""
 
 
-def _make_requested_record(migration: Migration, request: StrategyRequest) -> tuple[U8 | None, str]:
+def _make_requested_record(
+    migration: PlanMigration, request: PlanChangeRequest
+) -> tuple[U8 | None, str]:
     """Returns (the record that does what is requested, or None; why not). Raises Unavailable."""
-    if request.ask == Ask.UNITE:
+    if request.ask == PlanAction.UNITE:
         return migration.unite()
     if len(request.plan):
-        return migration.begin(request.plan, apart=request.ask == Ask.COEXIST)
+        return migration.begin(request.plan, apart=request.ask == PlanAction.COEXIST)
     return migration.abort()
 
 
@@ -80,21 +87,21 @@ class SequencerMachine:
         store: Store,
         epoch: int = 0,
         recent: int = 65_536,
-        quotas: Quotas = NO_QUOTAS,
+        quotas: QuotaTable = NO_QUOTAS,
         plan: RoutingPlan | None = None,
         restarts: bool = False,
     ) -> None:
         self._store = store
         self._peers = list(peers)
         self._dispatchers = [peer for peer in peers if peer.role == "dispatcher"]
-        self._followers = Followers(peers, store.watermark)
-        self._sessions = Sessions(store, quotas, streams=epoch << 32)
+        self._followers = FollowerProgress(peers, store.watermark)
+        self._sessions = SessionRegistry(store, quotas, streams=epoch << 32)
         self._tokens = TokenTable(store)
-        self._deletes = Deletes(store.requests(), recent)
-        self._answers = Answers(store.answers())
-        self._live = Registry()
+        self._deletes = RememberedDeletes(store.requests(), recent)
+        self._answers = RememberedAnswers(store.answers())
+        self._live = QueryRegistry()
         self._lsn = horizon = 0
-        self._migration = None if plan is None else Migration(plan)
+        self._migration = None if plan is None else PlanMigration(plan)
         for batch in store.replay():
             if len(batch.strategy) and self._migration is not None:
                 self._migration.apply(batch.strategy, batch.lsn_to)
@@ -104,9 +111,9 @@ class SequencerMachine:
             self._lsn = batch.lsn_to
             self._live.forget(store.watermark)
             horizon = max(horizon, _find_left_out(batch, rows))
-        self._feeds = Feeds(epoch << 32, horizon)
-        self._committed = dict.fromkeys(Kind, 0)
-        self._outcomes = np.zeros(len(Status), np.int64)
+        self._feeds = FetchAnswers(epoch << 32, horizon)
+        self._committed = dict.fromkeys(UpdateKind, 0)
+        self._outcomes = np.zeros(len(UpdateStatus), np.int64)
         if restarts and plan is not None:
             self._start_under(plan)
         self._add_plan_workers()
@@ -122,7 +129,7 @@ class SequencerMachine:
         return self._followers.visible
 
     @property
-    def strategy(self) -> Strategy:
+    def strategy(self) -> PlanState:
         """The plan in force, and the one that is to follow it."""
         if self._migration is None:
             raise TypeError("this sequencer was made without a plan")
@@ -141,14 +148,14 @@ class SequencerMachine:
     @property
     def counters(self) -> dict[str, Any]:
         """Totals since the start, and present sizes."""
-        outcomes = zip(Status, self._outcomes.tolist(), strict=True)
+        outcomes = zip(UpdateStatus, self._outcomes.tolist(), strict=True)
         found = {
             "lsn": self._lsn,
             "live": self.live,
             "sessions": len(self._sessions),
-            "inserts": self._committed[Kind.INSERT],
-            "deletes": self._committed[Kind.DELETE],
-            "refused_updates": {s.name.lower(): n for s, n in outcomes if s != Status.OK},
+            "inserts": self._committed[UpdateKind.INSERT],
+            "deletes": self._committed[UpdateKind.DELETE],
+            "refused_updates": {s.name.lower(): n for s, n in outcomes if s != UpdateStatus.OK},
         }
         return found if self._migration is None else found | self._migration.counters
 
@@ -184,7 +191,7 @@ class SequencerMachine:
         match frame:
             case UpdateRequest():
                 return self.append([frame])
-            case AppliedAck():
+            case AppliedReport():
                 return self._take_acknowledgement(frame)
             case NamesKept():
                 self._raise_watermark(Address("merger", frame.merger), frame.lsn)
@@ -192,7 +199,7 @@ class SequencerMachine:
             case LogReached():
                 self._note_log_reached(frame)
                 return []
-            case Fetch():
+            case LedgerFetch():
                 return self._answer_fetch(frame)
             case LookupRequest():
                 found = self._sessions.look_up(frame, self._live)
@@ -201,15 +208,15 @@ class SequencerMachine:
                 return [Send(self._dispatchers[frame.dispatcher], self._sessions.grant(frame))]
             case TokensRequest():
                 return [Send(self._dispatchers[frame.dispatcher], self._tokens.change(frame))]
-            case Load():
+            case TransferRequest():
                 return self._answer_transfer(frame)
-            case Hot():
+            case TransferDone():
                 return self._note_holding_worker(frame)
-            case Postings():
+            case PostingCounts():
                 if self._migration is not None:
                     self._migration.posted(frame)
                 return self._take_due_step()
-            case StrategyRequest():
+            case PlanChangeRequest():
                 return self._answer_plan_request(frame)
         raise TypeError(f"the sequencer takes no {type(frame).__name__}")
 
@@ -224,7 +231,7 @@ class SequencerMachine:
         return out + [Send(self._dispatchers[key[0]], d) for key, d in decisions.items()]
 
     def _decide_requests(
-        self, requests: dict[Asked, UpdateRequest], decisions: dict[Asked, UpdateDecision]
+        self, requests: dict[RequestKey, UpdateRequest], decisions: dict[RequestKey, UpdateDecision]
     ) -> list[Send]:
         """Decides and commits; adds to `decisions`, and returns what every dispatcher is sent."""
         parts = [QueryRows.decode(request.rows.data) for request in requests.values()]
@@ -268,27 +275,27 @@ class SequencerMachine:
             raise
         except Unavailable:
             for key, part in zip(requests, parts, strict=True):
-                status = np.full(len(part), Status.UNAVAILABLE, np.uint8)
+                status = np.full(len(part), UpdateStatus.UNAVAILABLE, np.uint8)
                 decisions[key] = UpdateDecision(key.seq, status, np.zeros(len(part), np.int64))
-            self._outcomes[Status.UNAVAILABLE] += sum(map(len, parts))
+            self._outcomes[UpdateStatus.UNAVAILABLE] += sum(map(len, parts))
             return []
-        self._outcomes += np.bincount(status, minlength=len(Status))
+        self._outcomes += np.bincount(status, minlength=len(UpdateStatus))
         decisions.update(zip(requests, (a.decision for a in answers), strict=True))
         return [Send(to, applied) for to in self._dispatchers] if applied else []
 
     # --- committing ------------------------------------------------------------------
 
     def _commit_verdict(
-        self, owner: int, verdict: Verdict, answers: list[Answer]
-    ) -> Applied | None:
+        self, owner: int, verdict: UpdateVerdict, answers: list[SettledAnswer]
+    ) -> LedgerBatch | None:
         """Commits the accepted rows and the answers; returns the rows as a message, if any."""
         applied = None
         if count := len(verdict.rows):
             lsn = self._lsn
-            applied = Applied(lsn + 1, lsn + count, owner, 0, 0, packed(verdict.rows))
+            applied = LedgerBatch(lsn + 1, lsn + count, owner, 0, 0, packed(verdict.rows))
         sessions = [(number, name) for name, number in verdict.sessions.items()]
         self._store.commit(
-            Change(
+            LedgerChange(
                 batch=applied,
                 sessions=sessions,
                 requests=make_delete_requests(verdict.requests),
@@ -299,7 +306,7 @@ class SequencerMachine:
         )
         if applied is not None:
             self._lsn = applied.lsn_to
-        for kind in Kind:
+        for kind in UpdateKind:
             self._committed[kind] += int(np.count_nonzero(verdict.rows.kind == kind))
         self._live.apply(verdict.rows)
         self._sessions.add_sessions(sessions)
@@ -324,15 +331,15 @@ class SequencerMachine:
             return
         strategy = migration.strategy
         if strategy.following is not None or strategy.plan.route != plan.route:
-            self._record_plan_change(Strategy(plan).record(), 0)
+            self._record_plan_change(PlanState(plan).record(), 0)
 
     def _record_plan_change(self, record: U8, owner: int) -> list[Send]:
         """Commits a plan change; returns what every dispatcher is sent. Raises Unavailable."""
         lsn = self._lsn + 1
-        applied = Applied(lsn, lsn, owner, 0, 0, packed(no_queries()), record)
+        applied = LedgerBatch(lsn, lsn, owner, 0, 0, packed(no_queries()), record)
         watermark = self._followers.watermark
         self._store.commit(
-            Change(applied, watermark=watermark, plan=self._find_serving_plan(record, lsn))
+            LedgerChange(applied, watermark=watermark, plan=self._find_serving_plan(record, lsn))
         )
         self._lsn = lsn
         if self._migration is not None:
@@ -342,7 +349,7 @@ class SequencerMachine:
 
     def _find_serving_plan(self, record: U8, lsn: int) -> str | None:
         """Returns the plan to serve after a restart, as JSON, if this record changes it."""
-        steps = (Step.APART, Step.SWITCH, Step.SET)
+        steps = (PlanStep.APART, PlanStep.SWITCH, PlanStep.SET)
         if self._migration is None or step_of(record) not in steps:
             return None
         after = self._migration.strategy.after(record, lsn)
@@ -368,25 +375,25 @@ class SequencerMachine:
         except Unavailable:
             return []  # it is still due at the next tick
 
-    def _note_holding_worker(self, hot: Hot) -> list[Send]:
+    def _note_holding_worker(self, hot: TransferDone) -> list[Send]:
         """Notes that a worker holds all queries that it gains."""
         if self._migration is not None:
             self._migration.hot(hot.worker, hot.begun, hot.queries, hot.bytes)
         return self._take_due_step()
 
-    def _answer_transfer(self, request: Load) -> list[Send]:
+    def _answer_transfer(self, request: TransferRequest) -> list[Send]:
         """Answers a worker's request for a chunk of the queries that it gains."""
         rows, last = self._live.load(request.after, request.begun, request.box, LOAD_ROWS)
-        loaded = Loaded(request.begun, request.after, last, packed(rows))
+        loaded = TransferChunk(request.begun, request.after, last, packed(rows))
         return [Send(Address("worker", request.worker), loaded)]
 
-    def _answer_plan_request(self, request: StrategyRequest) -> list[Send]:
+    def _answer_plan_request(self, request: PlanChangeRequest) -> list[Send]:
         """Changes the plan as requested, if possible, and reports the plan and its changes."""
         migration = self._migration
         problem, out, wait = "", [], 0
         if migration is None:
             problem = "this service does not change its plan"
-        elif request.ask != Ask.TELL:
+        elif request.ask != PlanAction.TELL:
             try:
                 record, problem = _make_requested_record(migration, request)
                 if record is not None:
@@ -404,14 +411,14 @@ class SequencerMachine:
             record, described = migration.record(), migration.told()
             old = self._live.count_up_to(migration.strategy.apart)
         why, state = (np.frombuffer(t.encode(), np.uint8) for t in (problem, json.dumps(described)))
-        reply = StrategyReply(
+        reply = PlanChangeReply(
             request.seq, self._lsn, wait, len(self._live), old, why, record, state
         )
         return [*out, Send(Address(ROLES[request.role], request.index), reply)]
 
     # --- the other messages ------------------------------------------------------------
 
-    def _take_acknowledgement(self, ack: AppliedAck) -> list[Send]:
+    def _take_acknowledgement(self, ack: AppliedReport) -> list[Send]:
         """Takes what a dispatcher has applied, its watermark and its counters."""
         self._followers.apply(ack.dispatcher, ack.lsn)
         self._raise_watermark(Address("dispatcher", ack.dispatcher), ack.watermark)
@@ -449,10 +456,10 @@ class SequencerMachine:
     def _make_tips(self, peers: Sequence[Address]) -> list[Send]:
         """Makes tips for these peers except for fenced ones: a dispatcher that starts would take
         for visible what is visible only without it."""
-        tip = Tip(self._lsn, self.visible)
+        tip = LedgerTip(self._lsn, self.visible)
         return [Send(to, tip) for to in peers if self._followers.waits_for(to)]
 
-    def _answer_fetch(self, request: Fetch) -> list[Send]:
+    def _answer_fetch(self, request: LedgerFetch) -> list[Send]:
         """Answers a Fetch if anything follows, and then sends the tip."""
         to = Address(ROLES[request.role], request.index)
         try:
@@ -466,7 +473,7 @@ class SequencerMachine:
         return [*([] if piece is None else [Send(to, piece)]), *self._make_tips([to])]
 
 
-def _find_left_out(batch: Applied, rows: QueryRows) -> int:
+def _find_left_out(batch: LedgerBatch, rows: QueryRows) -> int:
     """Returns the highest LSN of the batch without a row in it; 0 when all have one."""
     if len(batch.strategy) or len(rows) == batch.lsn_to - batch.lsn_from + 1:
         return 0

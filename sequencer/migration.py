@@ -24,18 +24,18 @@ from typing import Any
 
 from ps2stream.errors import PlanError, Unavailable
 from ps2stream.protocol.frame import U8
-from ps2stream.protocol.messages.plan import Postings
+from ps2stream.protocol.messages.plan import PostingCounts
 from ps2stream.routing.plan import RoutingPlan
 from ps2stream.routing.plan_changes import (
-    Step,
-    Strategy,
+    PlanState,
+    PlanStep,
     figures_of,
     route_of,
     step_of,
     step_record,
 )
-from ps2stream.sequencer.holdings import Holdings
-from ps2stream.sequencer.totals import Totals
+from ps2stream.sequencer.holdings import MigrationCheck
+from ps2stream.sequencer.totals import CounterTotals
 from ps2stream.space.grid import cells_of
 
 MEASURED = ("objects", "delayed", "stalled", "collapsed")
@@ -44,15 +44,15 @@ ASKED_TICKS = 300
 """Ticks after which the workers that a plan needs are no longer wanted."""
 
 
-class Migration:
+class PlanMigration:
     """Follows the plan change in `strategy`, and makes the records that are due. It knows no ledger
     and sends nothing."""
 
     def __init__(self, plan: RoutingPlan) -> None:
-        self.strategy = Strategy(plan)
+        self.strategy = PlanState(plan)
         self.changed = False  # whether the ledger has a record of a plan change
         self.moves: list[dict[str, int | str]] = []  # the plan changes that have ended
-        self.totals = Totals(MEASURED)  # of the dispatchers' counters
+        self.totals = CounterTotals(MEASURED)  # of the dispatchers' counters
         self.now_ms = 0
         self._record: U8 | None = None
         self._running = 0
@@ -60,7 +60,7 @@ class Migration:
         self._figures: dict[str, int] = {}  # of the plan change under way
         self._hot: dict[int, tuple[int, int]] = {}  # worker: queries and bytes that it fetched
         self._marks: dict[int, int] = {}  # dispatcher: watermark
-        self._holdings = Holdings()
+        self._holdings = MigrationCheck()
 
     @property
     def state(self) -> str:
@@ -142,11 +142,11 @@ class Migration:
         self.changed = True
         self._record = None
         self._figures = figures_of(record) | (
-            {} if step in (Step.BEGIN, Step.APART) else self._figures
+            {} if step in (PlanStep.BEGIN, PlanStep.APART) else self._figures
         )
-        if step is Step.CHECKED and self.moves:
+        if step is PlanStep.CHECKED and self.moves:
             self.moves[-1].update(figures_of(record))
-        ends = step in (Step.FINISH, Step.ABORT)
+        ends = step in (PlanStep.FINISH, PlanStep.ABORT)
         self._holdings.wait(lsn if ends else 0)
         if ends and before.following is not None:
             move: dict[str, int | str] = {
@@ -156,7 +156,7 @@ class Migration:
                 "begun": before.begun,
                 "switched": before.switched,
                 "ended": lsn,
-                "outcome": "done" if step is Step.FINISH else "aborted",
+                "outcome": "done" if step is PlanStep.FINISH else "aborted",
             }
             move.update(self._figures)
             self.moves.append(move)
@@ -209,9 +209,9 @@ class Migration:
     def unite(self) -> tuple[U8 | None, str]:
         """Returns (the record that begins to unite two plans, or None; why not)."""
         strategy = self.strategy
-        if Step.UNITE in strategy.steps:
+        if PlanStep.UNITE in strategy.steps:
             self.totals.mark()
-            return step_record(Step.UNITE, self._stamp_time("begun_ms")), ""
+            return step_record(PlanStep.UNITE, self._stamp_time("begun_ms")), ""
         return None, "" if strategy.apart else "there are no two plans that coexist"
 
     def _stamp_time(self, name: str) -> dict[str, int]:
@@ -226,7 +226,7 @@ class Migration:
             return None, "new queries belong to the new plan already; the two can be united"
         if self.strategy.switched:
             return None, "objects are routed by the new plan already; the move will be finished"
-        return step_record(Step.ABORT, self._end_figures()), ""
+        return step_record(PlanStep.ABORT, self._end_figures()), ""
 
     def _end_figures(self) -> dict[str, int]:
         """Returns the counters since the migration began, and the present time as its end."""
@@ -242,7 +242,7 @@ class Migration:
         if lsn >= (self.strategy.begun or self.strategy.apart):
             self.totals.hear(dispatcher, counts)
 
-    def posted(self, postings: Postings) -> None:
+    def posted(self, postings: PostingCounts) -> None:
         """Takes the postings that an actor counted at the end of a migration."""
         self._holdings.hear(postings)
 
@@ -255,7 +255,7 @@ class Migration:
         strategy = self.strategy
         if strategy.following is None:
             found = self._holdings.figures(strategy.workers, dispatchers)
-            return None if found is None else step_record(Step.CHECKED, found)
+            return None if found is None else step_record(PlanStep.CHECKED, found)
         if not strategy.begun:
             return None
         if not strategy.switched:
@@ -263,9 +263,13 @@ class Migration:
                 return None
             queries, size = map(sum, zip(*self._hot.values(), strict=True))
             loaded = {"queries": queries, "bytes": size}
-            return step_record(Step.SWITCH, loaded | self._stamp_time("switched_ms"))
+            return step_record(PlanStep.SWITCH, loaded | self._stamp_time("switched_ms"))
         passed = [mark for mark in self._marks.values() if mark >= strategy.switched]
-        return step_record(Step.FINISH, self._end_figures()) if len(passed) == dispatchers else None
+        return (
+            step_record(PlanStep.FINISH, self._end_figures())
+            if len(passed) == dispatchers
+            else None
+        )
 
     @property
     def _all_hold_queries(self) -> bool:

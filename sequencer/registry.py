@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ps2stream.protocol.frame import F64, I64, U8
-from ps2stream.protocol.rows import Kind, QueryRows, no_queries
+from ps2stream.protocol.rows import QueryRows, UpdateKind, no_queries
 
 CHUNK = 65_536  # rows
 
@@ -30,22 +30,22 @@ def split(off: I64, data: U8) -> list[bytes]:
 
 
 @dataclasses.dataclass
-class _Chunk:
+class _RegistryChunk:
     """Rows with rising handles, which of them are live, and how many are not."""
 
     rows: QueryRows
     live: NDArray[np.bool_]
     dead: int = 0
 
-    def copy_live(self) -> _Chunk:
+    def copy_live(self) -> _RegistryChunk:
         rows = self.rows.take(np.flatnonzero(self.live)) if self.dead else self.rows
-        return _Chunk(rows, np.ones(len(rows), np.bool_))
+        return _RegistryChunk(rows, np.ones(len(rows), np.bool_))
 
     def count_live(self) -> int:
         return len(self.live) - self.dead
 
 
-class Piece(NamedTuple):
+class StatePiece(NamedTuple):
     """A piece of a state: the rows `at` of `live`, and the rows first..end of `past`."""
 
     live: QueryRows
@@ -67,7 +67,7 @@ class Piece(NamedTuple):
         return rows.take(np.argsort(rows.lsn, kind="stable")) if len(past) else rows
 
 
-class Registry:
+class QueryRegistry:
     """All live queries. Memory is proportional to them, not to the history.
 
     A deleted query stays in `_dying` until `forget`: objects may still be matched as of an LSN at
@@ -76,7 +76,7 @@ class Registry:
 
     def __init__(self) -> None:
         self._handle: dict[bytes, int] = {}
-        self._chunks: list[_Chunk] = []
+        self._chunks: list[_RegistryChunk] = []
         self._first = np.zeros(0, np.int64)
         self._dying: deque[tuple[int, QueryRows]] = deque()  # last LSN, inserts and deletes
 
@@ -104,7 +104,7 @@ class Registry:
         """Applies committed rows in LSN order, above all earlier ones."""
         if not len(rows):
             return
-        insert = rows.kind == Kind.INSERT
+        insert = rows.kind == UpdateKind.INSERT
         ids = split(rows.id_off, rows.id)
         # In row order, so that the last row of an id wins; 0 marks a deleted one.
         self._handle.update(zip(ids, np.where(insert, rows.handle, 0).tolist(), strict=True))
@@ -115,12 +115,12 @@ class Registry:
             deque(out, maxlen=0)
         if insert.any():
             fresh = rows.take(np.flatnonzero(insert))
-            self._chunks.append(_Chunk(fresh, np.ones(len(fresh), np.bool_)))
+            self._chunks.append(_RegistryChunk(fresh, np.ones(len(fresh), np.bool_)))
             self._merge_small_chunks()
         if not insert.all():
             gone = rows.take(np.flatnonzero(~insert))
             # A delete has the columns of its insert except the source.
-            born = gone.replace(kind=np.full_like(gone.kind, Kind.INSERT), lsn=gone.handle)
+            born = gone.replace(kind=np.full_like(gone.kind, UpdateKind.INSERT), lsn=gone.handle)
             self._dying.append((int(gone.lsn[-1]), QueryRows.concat([born, gone])))
             self._mark_dead(gone.handle)
 
@@ -186,7 +186,7 @@ class Registry:
                 parts.append(rows.take(np.flatnonzero(mine)))
         return _concat_rows(parts), last
 
-    def state(self, size: int) -> list[Piece]:
+    def state(self, size: int) -> list[StatePiece]:
         """Returns the live rows, and the dying ones with their deletes, as they are now, in LSN
         order; a piece has at most 2 * `size`. Nothing is copied before a piece is read."""
         dying = [rows for _, rows in self._dying]
@@ -201,19 +201,19 @@ class Registry:
         ]
         bounds = np.unique(np.concatenate(ends))
         upto = np.searchsorted(past.lsn, bounds, "right").tolist()
-        pieces: list[Piece] = []
+        pieces: list[StatePiece] = []
         done = low = 0
         for rows, at in (*alive, (no_queries(), np.zeros(0, np.int64))):
             lsn = rows.lsn[at]
             high = int(np.searchsorted(bounds, lsn[-1], "right")) if len(at) else len(bounds)
             cuts = np.searchsorted(lsn, bounds[low:high], "right")
             for part, end in zip(np.split(at, cuts)[:-1], upto[low:high], strict=True):
-                pieces.append(Piece(rows, part, past, done, end))
+                pieces.append(StatePiece(rows, part, past, done, end))
                 done = end
             low = high
         return pieces
 
-    def _find_chunks(self, handles: I64) -> Iterator[tuple[_Chunk, I64, I64]]:
+    def _find_chunks(self, handles: I64) -> Iterator[tuple[_RegistryChunk, I64, I64]]:
         """Yields (chunk, positions in it, their indices in `handles`) for each chunk concerned."""
         if not len(handles):
             return
@@ -252,7 +252,7 @@ class Registry:
         """Merges chunk i with the next one."""
         pair = [c.copy_live().rows for c in self._chunks[i : i + 2]]
         rows = QueryRows.concat(pair)
-        self._chunks[i : i + 2] = [_Chunk(rows, np.ones(len(rows), np.bool_))]
+        self._chunks[i : i + 2] = [_RegistryChunk(rows, np.ones(len(rows), np.bool_))]
 
     def _list_first_handles(self) -> None:
         """Lists the first handle of each chunk."""

@@ -11,12 +11,12 @@ import numpy as np
 
 from ps2stream.protocol.frame import strings_to_column
 from ps2stream.protocol.messages.updates import UpdateDecision, UpdateRequest
-from ps2stream.protocol.ports import Answer, DeleteRequests
+from ps2stream.protocol.ports import DeleteRequests, SettledAnswer
 from ps2stream.sequencer.decide import Key
 from ps2stream.sequencer.registry import split
 
 
-class Asked(NamedTuple):
+class RequestKey(NamedTuple):
     """The identity of an UpdateRequest."""
 
     dispatcher: int
@@ -24,25 +24,25 @@ class Asked(NamedTuple):
     seq: int
 
 
-class Answers:
+class RememberedAnswers:
     """The answers that the store keeps, and the number below which each dispatcher needs none."""
 
-    def __init__(self, kept: Iterable[Answer]) -> None:
-        self._answers: dict[Asked, Answer] = {}
+    def __init__(self, kept: Iterable[SettledAnswer]) -> None:
+        self._answers: dict[RequestKey, SettledAnswer] = {}
         self._settled: dict[int, tuple[int, int]] = {}  # epoch, seq
         self.keep(kept)
 
     def sift(
         self, requests: Iterable[UpdateRequest]
-    ) -> tuple[dict[Asked, UpdateRequest], dict[Asked, UpdateDecision]]:
+    ) -> tuple[dict[RequestKey, UpdateRequest], dict[RequestKey, UpdateDecision]]:
         """Returns (requests to decide, answers to send again); what is settled is in neither."""
         requests = list(requests)
         for request in requests:
             self._settle_answers(request.dispatcher, request.epoch, request.settled)
-        fresh: dict[Asked, UpdateRequest] = {}
-        known: dict[Asked, UpdateDecision] = {}
+        fresh: dict[RequestKey, UpdateRequest] = {}
+        known: dict[RequestKey, UpdateDecision] = {}
         for request in requests:
-            key = Asked(request.dispatcher, request.epoch, request.seq)
+            key = RequestKey(request.dispatcher, request.epoch, request.seq)
             if key[1:] < self._settled[request.dispatcher]:
                 continue
             if (answer := self._answers.get(key)) is not None:
@@ -51,14 +51,14 @@ class Answers:
                 fresh[key] = request
         return fresh, known
 
-    def make_answer(self, key: Asked, decision: UpdateDecision) -> Answer:
+    def make_answer(self, key: RequestKey, decision: UpdateDecision) -> SettledAnswer:
         """Returns the decision as an Answer to be committed with it."""
-        return Answer(*key, self._settled[key.dispatcher][1], decision)
+        return SettledAnswer(*key, self._settled[key.dispatcher][1], decision)
 
-    def keep(self, answers: Iterable[Answer]) -> None:
+    def keep(self, answers: Iterable[SettledAnswer]) -> None:
         """Keeps committed answers, and drops those that they settle, as the store has done."""
         for answer in answers:
-            self._answers[Asked(*answer[:3])] = answer
+            self._answers[RequestKey(*answer[:3])] = answer
             self._settle_answers(answer.dispatcher, answer.epoch, answer.settled)
         old = [key for key in self._answers if key[1:] < self._settled[key.dispatcher]]
         deque(map(self._answers.pop, old), maxlen=0)
@@ -69,7 +69,7 @@ class Answers:
         self._settled[dispatcher] = max(known, (epoch, seq))
 
 
-class Deletes:
+class RememberedDeletes:
     """The LSNs of the last `bound` deletes with a request id."""
 
     def __init__(self, kept: Iterable[DeleteRequests], bound: int) -> None:

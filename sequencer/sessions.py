@@ -8,20 +8,20 @@ from ps2stream.errors import StoreFailed, Unavailable
 from ps2stream.protocol.frame import strings_to_column
 from ps2stream.protocol.messages.sessions import SessionGrant, SessionRequest
 from ps2stream.protocol.messages.updates import LookupReply, LookupRequest
-from ps2stream.protocol.ports import Change, Store
-from ps2stream.security import Quotas
+from ps2stream.protocol.ports import LedgerChange, Store
+from ps2stream.security import QuotaTable
 from ps2stream.sequencer.feed import packed
-from ps2stream.sequencer.registry import Registry
-from ps2stream.sequencer.tenants import Tenants
+from ps2stream.sequencer.registry import QueryRegistry
+from ps2stream.sequencer.tenants import TenantCounts
 
 
-class Sessions:
+class SessionRegistry:
     """The sessions of `store`. `streams` is the last stream epoch that was granted."""
 
-    def __init__(self, store: Store, quotas: Quotas, streams: int) -> None:
+    def __init__(self, store: Store, quotas: QuotaTable, streams: int) -> None:
         self.numbers: dict[bytes, int] = {}
         self.top = 0  # the highest number
-        self.tenants = Tenants(quotas)
+        self.tenants = TenantCounts(quotas)
         self._store = store
         self._names: dict[int, bytes] = {}
         self._streams = streams
@@ -48,7 +48,7 @@ class Sessions:
         if not number and request.make and not (number := -self.tenants.session_limit(name)):
             number = self.top + 1
             try:
-                self._store.commit(Change(sessions=[(number, name)]))
+                self._store.commit(LedgerChange(sessions=[(number, name)]))
             except StoreFailed:
                 raise
             except Unavailable:
@@ -58,7 +58,7 @@ class Sessions:
         self._streams += 1
         return SessionGrant(request.seq, number, self._streams)
 
-    def look_up(self, request: LookupRequest, live: Registry) -> LookupReply:
+    def look_up(self, request: LookupRequest, live: QueryRegistry) -> LookupReply:
         """Returns a query by its id, or a page of queries: of a session, a tenant or all."""
         more = False
         tenant = request.tenant.tobytes()

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ps2stream.protocol.frame import I64, U8
-from ps2stream.protocol.messages.updates import Status
-from ps2stream.protocol.rows import Kind, QueryRows
-from ps2stream.security import Quota, Quotas
-from ps2stream.sequencer.registry import Registry, split
+from ps2stream.protocol.messages.updates import UpdateStatus
+from ps2stream.protocol.rows import QueryRows, UpdateKind
+from ps2stream.security import QuotaTable, TenantQuota
+from ps2stream.sequencer.registry import QueryRegistry, split
 from ps2stream.tenants import key_of
 
 
-class Over(NamedTuple):
+class OverQuotaRows(NamedTuple):
     """The rows beyond a quota: their positions, and a Status with the reason."""
 
     at: I64
@@ -29,21 +29,21 @@ class Over(NamedTuple):
         return np.insert(status, where, self.status), np.insert(lsn, where, 0)
 
 
-class _Tenant:
+class _TenantEntry:
     """A tenant's number, quota and count of sessions."""
 
-    def __init__(self, number: int, quota: Quota) -> None:
+    def __init__(self, number: int, quota: TenantQuota) -> None:
         self.number = number
         self.quota = quota
         self.sessions = 0
 
 
-class Tenants:
+class TenantCounts:
     """Counts sessions and live queries by tenant. Names of sessions are the stored ones."""
 
-    def __init__(self, quotas: Quotas) -> None:
+    def __init__(self, quotas: QuotaTable) -> None:
         self._quotas = quotas
-        self._tenants: dict[bytes, _Tenant] = {}
+        self._tenants: dict[bytes, _TenantEntry] = {}
         self._of = np.zeros(64, np.int64)  # session number -> tenant number
         self._live = np.zeros(1, np.int64)
 
@@ -60,7 +60,7 @@ class Tenants:
 
     def count_rows(self, rows: QueryRows) -> None:
         """Counts committed inserts and deletes, each with the session of its query."""
-        change = np.where(rows.kind == Kind.INSERT, 1, -1)
+        change = np.where(rows.kind == UpdateKind.INSERT, 1, -1)
         np.add.at(self._live, self._of[rows.session], change)
 
     def count_live(self, key: bytes) -> int:
@@ -84,15 +84,15 @@ class Tenants:
         self,
         rows: QueryRows,
         names: Sequence[bytes],
-        live: Registry,
+        live: QueryRegistry,
         sessions: Mapping[bytes, int],
-    ) -> Over | None:
+    ) -> OverQuotaRows | None:
         """Returns the inserts of new ids that exceed a quota, into which the first ones fit; None
         without any. Deletes make room only for the next requests."""
         if not self._quotas.limited:
             return None
         ids = split(rows.id_off, rows.id)
-        insert = rows.kind == Kind.INSERT
+        insert = rows.kind == UpdateKind.INSERT
         # A row may insert an id again that a row before it deletes, for another session.
         gone = set(compress(ids, (~insert).tolist()))
         again = np.fromiter(map(gone.__contains__, ids), np.bool_, len(ids))
@@ -110,20 +110,20 @@ class Tenants:
                 used = np.unique(which[new & mine[which]])
                 extra = used[fresh[used]][max(0, limit - tenant.sessions) :]
                 beyond = new & np.isin(which, extra)
-                status[beyond] = Status.SESSION_QUOTA
+                status[beyond] = UpdateStatus.SESSION_QUOTA
             if (limit := tenant.quota.queries) is not None:
                 room = max(0, limit - int(self._live[tenant.number]))
                 beyond = np.flatnonzero(new & mine[which] & (status == 0))[room:]
-                status[beyond] = Status.QUERY_QUOTA
+                status[beyond] = UpdateStatus.QUERY_QUOTA
         at = np.flatnonzero(status)
-        return Over(at, status[at]) if len(at) else None
+        return OverQuotaRows(at, status[at]) if len(at) else None
 
-    def _ensure_tenant(self, key: bytes) -> _Tenant:
+    def _ensure_tenant(self, key: bytes) -> _TenantEntry:
         """Returns the tenant of this key, a new one for a new key."""
         found = self._tenants.get(key)
         if found is None:
             quota = self._quotas.of(key[:-1].decode())
-            found = self._tenants[key] = _Tenant(len(self._tenants) + 1, quota)
+            found = self._tenants[key] = _TenantEntry(len(self._tenants) + 1, quota)
             if found.number >= len(self._live):
                 self._live = np.concatenate([self._live, np.zeros(len(self._live), np.int64)])
         return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ps2stream.errors import StoreFailed, Unavailable
-from ps2stream.protocol.messages.updates import Status
+from ps2stream.protocol.messages.updates import UpdateStatus
 from ps2stream.protocol.ports import Store
 from ps2stream.protocol.tokens import TokensReply, TokensRequest, changed, decode, encode
 
@@ -27,7 +27,7 @@ class TokenTable:
             except StoreFailed:
                 raise
             except Unavailable:
-                status = Status.UNAVAILABLE
+                status = UpdateStatus.UNAVAILABLE
             else:
                 self._tokens = wanted
         return TokensReply(request.seq, status, np.frombuffer(encode(self._tokens), np.uint8))

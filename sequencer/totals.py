@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-class Totals:
+class CounterTotals:
     """Sums the counters `names`. An actor that was replaced counts from zero again."""
 
     def __init__(self, names: Sequence[str]) -> None:

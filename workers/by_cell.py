@@ -12,14 +12,14 @@ from ps2stream.workers.load_kernels import NO_CELL, add_counts
 _FIRST = 1 << 10
 
 
-class Counts(NamedTuple):
+class CellCounts(NamedTuple):
     """The counts of the cells that were met: cell uint32[k] ascending, by int64[k, columns]."""
 
     cell: U32
     by: I64
 
 
-class ByCell:
+class CellCounter:
     """A table of counts by cell. Columns come in pairs; the table grows as needed."""
 
     def __init__(self, columns: int) -> None:
@@ -39,11 +39,11 @@ class ByCell:
                 )
         self._used += add_counts(self._cells, self._by, cell, column, one, other)
 
-    def take(self) -> Counts:
+    def take(self) -> CellCounts:
         """Returns the counts so far and clears the table."""
         filled = np.flatnonzero(self._cells != NO_CELL)
         order = filled[np.argsort(self._cells[filled])]
-        counts = Counts(self._cells[order], self._by[order])
+        counts = CellCounts(self._cells[order], self._by[order])
         self._clear_table(len(self._cells))
         return counts
 

@@ -22,10 +22,10 @@ from ps2stream.workers import posting_kernels as kp
 from ps2stream.workers import purge_kernels as kd
 from ps2stream.workers import scan_kernels as ks
 from ps2stream.workers.arrays import GROWTH, cache_lines, grow_copy, split_range
-from ps2stream.workers.by_cell import ByCell
-from ps2stream.workers.index import Census, IndexStats, Matches, Met, Parts
+from ps2stream.workers.by_cell import CellCounter
+from ps2stream.workers.index import IndexStats, MatchColumns, MetPostings, Parts, StoredCensus
 from ps2stream.workers.shapes import keep_exact_matches
-from ps2stream.workers.waiting import Waiting
+from ps2stream.workers.waiting import WaitingDeletes
 
 _FIRST = 1 << 10  # entries of new arrays
 _CHUNK = 1 << 16  # rows that an insert call handles between checks of capacity
@@ -58,7 +58,7 @@ class GI2:
         self._state[kl.RUN_TOP] = 1  # offset 0 means none
         self._state[kl.POOL_TOP] = kl.POOL_UNIT
         self._state[kl.SLOT_FREE] = -1
-        self._waiting = Waiting()
+        self._waiting = WaitingDeletes()
         self._polygons = PolygonCache()
         self._hits: U32 = np.zeros((0, 5), np.uint32)
         self._head = np.zeros(km.HEADS, np.int32)
@@ -69,7 +69,7 @@ class GI2:
         self._handle: I64 = np.zeros(1 << 15, np.int64)
         self._session: I64 = np.zeros(1 << 15, np.int64)
         self._block: I64 = np.zeros(1 << 15, np.int64)
-        self._met = Met(np.zeros(0, np.int64), np.zeros(kl.LEVELS, np.int64))
+        self._met = MetPostings(np.zeros(0, np.int64), np.zeros(kl.LEVELS, np.int64))
         self._none_dead: U64 | None = None  # a mask without any, in use while nothing may change
         if parts is not None:
             self._restore_parts(parts)
@@ -247,7 +247,7 @@ class GI2:
         live = (slots[:, kl.HANDLE] <= lsn) & (slots[:, kl.DELETED] > lsn)
         return int(self._left[:top][live].sum(dtype=np.int64))
 
-    def census(self, slices: int = 1, level: int = 0) -> Iterator[Census | None]:
+    def census(self, slices: int = 1, level: int = 0) -> Iterator[StoredCensus | None]:
         """Counts what is stored by cell; see `Index.census`. Bytes are those of slot, posting
         and block in the pool."""
         slices = min(slices, -(-len(self._table) // _SLICE))
@@ -260,7 +260,7 @@ class GI2:
                 yield None
         cell: U32 = np.empty(_CHUNK, np.uint32)
         n: I64 = np.empty((2, _CHUNK), np.int64)
-        counts = ByCell(2)
+        counts = CellCounter(2)
         for i in range(slices):
             # A table that grew meanwhile keeps its order: see `layout.home`.
             bucket, end = (len(self._table) * k // slices for k in (i, i + 1))
@@ -272,16 +272,16 @@ class GI2:
             if i < slices - 1:
                 yield None
         held = counts.take()
-        yield Census(held.cell, held.by[:, 0], held.by[:, 1])
+        yield StoredCensus(held.cell, held.by[:, 0], held.by[:, 1])
 
     # --- matching ---------------------------------------------------------
 
-    def match(self, lsn: int, lon: F64, lat: F64, term_off: I64, term: U64) -> Matches:
+    def match(self, lsn: int, lon: F64, lat: F64, term_off: I64, term: U64) -> MatchColumns:
         """Matches a batch as of `lsn`; see `Index.match`."""
         lon, lat, term_off, term = map(sealed, (lon, lat, term_off, term))
         levels = np.flatnonzero(self._level_postings)
         resume = np.zeros(4, np.int64)
-        self._met = Met(np.zeros(len(lon), np.int64), np.zeros(kl.LEVELS, np.int64))
+        self._met = MetPostings(np.zeros(len(lon), np.int64), np.zeros(kl.LEVELS, np.int64))
         dead = self._dead if self._none_dead is None else self._none_dead
         if len(lon) and len(levels):
             firsts = np.minimum(np.arange(0, len(lon) + km.BLOCK, km.BLOCK), len(lon))
@@ -307,13 +307,15 @@ class GI2:
                     self._cands = np.zeros((2 * len(self._cands), 4), np.uint32)
                 self._grow_matches()
         n = int(resume[km.R_OUT])
-        found = Matches(self._row[:n].copy(), self._handle[:n].copy(), self._session[:n].copy())
+        found = MatchColumns(
+            self._row[:n].copy(), self._handle[:n].copy(), self._session[:n].copy()
+        )
         block = self._block[:n]
         if not block.any():
             return found
         return keep_exact_matches(found, block, self._pool, lon, lat, self._polygons)
 
-    def met(self) -> Met:
+    def met(self) -> MetPostings:
         """Returns what the last `match` met; see `Index.met`."""
         return self._met
 

@@ -20,7 +20,7 @@ Parts = Mapping[str, Array]
 """The arrays that an index consists of, by name: enough to build it again."""
 
 
-class Saved(NamedTuple):
+class SavedIndex(NamedTuple):
     """An index that holds all updates up to `lsn` and no others. `route` is the number of the
     plan by which it was filled."""
 
@@ -32,7 +32,7 @@ class Saved(NamedTuple):
 Mask = NDArray[np.bool_]
 
 
-class Matches(NamedTuple):
+class MatchColumns(NamedTuple):
     """The matches of a batch, in no order: row of the object, handle and session of the query."""
 
     row: U32
@@ -40,7 +40,7 @@ class Matches(NamedTuple):
     session: I64
 
 
-class Met(NamedTuple):
+class MetPostings(NamedTuple):
     """The postings met under terms of the objects: base int64[n], per object on the base level;
     levels int64[16], of all objects on each of the others."""
 
@@ -59,7 +59,7 @@ class IndexStats(NamedTuple):
     bytes: int
 
 
-class Census(NamedTuple):
+class StoredCensus(NamedTuple):
     """The stored postings by cell, one row for each tag cell that has live ones, in no order:
     the number of live postings, and the bytes of their queries, each counted whole once a
     posting (Definition 3 of algorithms.md 1.8)."""
@@ -89,12 +89,12 @@ class Index(Protocol):
         """Drops what is stored under units (cell, term) for which `keep`, given columns of them,
         is false, and the queries that are then stored under none."""
 
-    def match(self, lsn: int, lon: F64, lat: F64, term_off: I64, term: U64) -> Matches:
+    def match(self, lsn: int, lon: F64, lat: F64, term_off: I64, term: U64) -> MatchColumns:
         """Returns all (object, query) pairs with insert_lsn <= lsn < delete_lsn, each once, that
         this index must emit: those whose smallest posting term in the object's terms is a tag
         here (algorithms.md 6.6). Terms are sorted and unique in each row."""
 
-    def met(self) -> Met:
+    def met(self) -> MetPostings:
         """Returns what the objects of the last `match` met, whether it matched or not."""
 
     def purge(self, watermark: int) -> None:
@@ -111,7 +111,7 @@ class Index(Protocol):
     def release(self) -> None:
         """Allows changes again after `hold`; idempotent."""
 
-    def census(self, slices: int = 1, level: int = 0) -> Iterator[Census | None]:
+    def census(self, slices: int = 1, level: int = 0) -> Iterator[StoredCensus | None]:
         """Counts what is stored by cell of `level`; what is stored on coarser levels, by the
         cells of those. Yields the census at the end of at most 2 * `slices` steps, and None
         before. Anything may be done between the steps: what then changes is counted as it was or

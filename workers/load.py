@@ -15,11 +15,11 @@ import numpy as np
 
 from ps2stream.protocol.frame import F64, I64, U8, U32
 from ps2stream.protocol.messages.loads import LoadReport, LoadRequest
-from ps2stream.protocol.rows import Kind
+from ps2stream.protocol.rows import UpdateKind
 from ps2stream.routing.unit_kernels import LEVEL_SHIFT
 from ps2stream.space.grid import Grid
-from ps2stream.workers.by_cell import ByCell, Counts
-from ps2stream.workers.index import Census, Met
+from ps2stream.workers.by_cell import CellCounter, CellCounts
+from ps2stream.workers.index import MetPostings, StoredCensus
 
 OBJECTS, CHECKS, INSERTS, DELETES = range(4)
 EXACT = 1 << 16
@@ -42,9 +42,9 @@ class LoadCounter:
         self._random = index
         self._turn, self._counted_turn = 0, 0  # of STRIDE small batches, which counts
         self._levels = np.zeros(1 << 32 - LEVEL_SHIFT, np.int64)  # checks on the other levels
-        self._counts = ByCell(4)
+        self._counts = CellCounter(4)
 
-    def objects(self, lon: F64, lat: F64, met: Met) -> None:
+    def objects(self, lon: F64, lat: F64, met: MetPostings) -> None:
         """Counts a batch that was matched; degrees, float64[n]."""
         base, levels = met
         if self._stride > 1:
@@ -80,10 +80,10 @@ class LoadCounter:
     def updates(self, kind: U8, tag_off: I64, tag_cell: U32) -> None:
         """Counts rows that were inserted or deleted under these tags (ragged)."""
         size = np.diff(tag_off)
-        insert = np.repeat((kind == Kind.INSERT).astype(np.int64), size)
+        insert = np.repeat((kind == UpdateKind.INSERT).astype(np.int64), size)
         self._counts.add(_counted_cells(tag_cell), INSERTS, insert, 1 - insert)
 
-    def take(self) -> Counts:
+    def take(self) -> CellCounts:
         """Returns the counts and begins anew."""
         self._count_batches()
         self._matched, self._stride = 0, 1
@@ -99,7 +99,9 @@ class LoadCounter:
         self._last_request = max(before, (request.epoch, request.number))
         return self._last_request > before
 
-    def report(self, request: LoadRequest, census: Census, route: int, moving: bool) -> LoadReport:
+    def report(
+        self, request: LoadRequest, census: StoredCensus, route: int, moving: bool
+    ) -> LoadReport:
         """Returns the answer to a request; census: of the base level, as it is about now."""
         epoch, number = self._last_report
         self._last_report = (request.epoch, request.number)

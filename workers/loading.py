@@ -12,14 +12,14 @@ import numpy as np
 
 from ps2stream.protocol.addresses import Address, Send
 from ps2stream.protocol.frame import F64, I64
-from ps2stream.protocol.messages.plan import Load, Loaded
-from ps2stream.protocol.rows import Kind, QueryRows
+from ps2stream.protocol.messages.plan import TransferChunk, TransferRequest
+from ps2stream.protocol.rows import QueryRows, UpdateKind
 
 SEQUENCER = Address("sequencer", 0)
 REPEAT_TICKS = 10
 
 
-class Loading:
+class QueryTransfer:
     """The transfer to one worker of queries that were inserted up to the LSN `begun`. Complete
     at once when `box` is None: nothing is gained."""
 
@@ -41,7 +41,7 @@ class Loading:
         if self.done or self._box is None:
             return []
         self._ticks = 0
-        return [Send(SEQUENCER, Load(self._worker, self._begun, self._after, self._box))]
+        return [Send(SEQUENCER, TransferRequest(self._worker, self._begun, self._after, self._box))]
 
     def tick(self) -> list[Send]:
         """Requests the chunk again if nothing came for long."""
@@ -53,14 +53,14 @@ class Loading:
         if not self.done:
             self._deleted.append((handles, lsns))
 
-    def take(self, frame: Loaded) -> tuple[QueryRows, I64, I64] | None:
+    def take(self, frame: TransferChunk) -> tuple[QueryRows, I64, I64] | None:
         """Takes a chunk in; returns (inserts, handles and LSNs of the deletes among them), or
         None for a chunk that was not requested."""
         if frame.begun != self._begun or frame.after != self._after or self.done:
             return None
         self._after = frame.last
         rows = QueryRows.decode(frame.rows.data)
-        gone = rows.kind == Kind.DELETE
+        gone = rows.kind == UpdateKind.DELETE
         found = rows.take(np.flatnonzero(~gone))
         handle = np.concatenate([rows.handle[gone], *(h for h, _ in self._deleted)])
         lsn = np.concatenate([rows.lsn[gone], *(at for _, at in self._deleted)])

@@ -14,21 +14,27 @@ from typing import Protocol
 import numpy as np
 
 from ps2stream.protocol.addresses import Address, Send
-from ps2stream.protocol.follower import Follower
+from ps2stream.protocol.follower import LedgerFollower
 from ps2stream.protocol.frame import Frame, take_ragged
 from ps2stream.protocol.messages.loads import LoadRequest
-from ps2stream.protocol.messages.objects import Begin, MatchBatch, RoutedObjects, Stale, Watermark
-from ps2stream.protocol.messages.plan import Loaded
-from ps2stream.protocol.messages.updates import Applied, Tip, WorkerUpdates
-from ps2stream.protocol.rows import Kind
-from ps2stream.routing.plan_changes import Strategist
-from ps2stream.routing.tags import Tagger
+from ps2stream.protocol.messages.objects import (
+    MatchBatch,
+    RoutedObjects,
+    StaleRoute,
+    SuspectBegin,
+    WatermarkNotice,
+)
+from ps2stream.protocol.messages.plan import TransferChunk
+from ps2stream.protocol.messages.updates import LedgerBatch, LedgerTip, WorkerUpdates
+from ps2stream.protocol.rows import UpdateKind
+from ps2stream.routing.plan_changes import PlanFollower
+from ps2stream.routing.tags import QueryTagger
 from ps2stream.space.grid import Grid
 from ps2stream.workers.gi2 import GI2
-from ps2stream.workers.index import Census, Index, IndexStats, Parts, Saved
+from ps2stream.workers.index import Index, IndexStats, Parts, SavedIndex, StoredCensus
 from ps2stream.workers.load import LoadCounter
-from ps2stream.workers.pending import Pending
-from ps2stream.workers.portion import Portion
+from ps2stream.workers.pending import WaitingObjects
+from ps2stream.workers.portion import OwnedUnits
 
 CONTROLLER = Address("controller", 0)
 STRATEGY = "strategy"  # the part of a snapshot that holds the plans
@@ -37,7 +43,7 @@ FORCED_SWEEP = 1 << 15  # instead, while more than FORCED of the live queries ar
 FORCED = 0.1
 
 
-class Make(Protocol):
+class IndexFactory(Protocol):
     """Makes an index, empty or from its parts."""
 
     def __call__(self, grid: Grid, parts: Parts | None = None, /) -> Index: ...
@@ -56,26 +62,26 @@ class WorkerMachine:
         index: int,
         dispatchers: int,
         mergers: int,
-        tagger: Tagger,
+        tagger: QueryTagger,
         route: int,
-        store: Make = GI2,
-        saved: Saved | None = None,
-        strategist: Strategist | None = None,
+        store: IndexFactory = GI2,
+        saved: SavedIndex | None = None,
+        strategist: PlanFollower | None = None,
     ) -> None:
         self.index = index
         self._mergers = mergers
         self._grid = tagger.grid
-        self._stream: Follower[WorkerUpdates] = Follower(
+        self._stream: LedgerFollower[WorkerUpdates] = LedgerFollower(
             "worker", index, 0 if saved is None else saved.lsn
         )
-        self._portion = Portion(index, tagger, route, strategist, self._stream)
+        self._portion = OwnedUnits(index, tagger, route, strategist, self._stream)
         self._make_index = store
         self._load_request: LoadRequest | None = None  # what the census is for
-        self._census: Iterator[Census | None] | None = None
+        self._census: Iterator[StoredCensus | None] | None = None
         self._store = store(tagger.grid, None if saved is None else self._resume_parts(saved))
         self._frozen = False
         self._watermarks = [0] * dispatchers
-        self._pending = Pending()
+        self._pending = WaitingObjects()
         self._load = LoadCounter(index, tagger.grid)
         self.objects = self.batches = self.matches = 0  # matched, and the pairs found
 
@@ -114,16 +120,16 @@ class WorkerMachine:
         done = {"objects": self.objects, "batches": self.batches, "matches": self.matches}
         return {**done, "held": self.held, "applied": self.applied, **self.stats()._asdict()}
 
-    def freeze(self) -> Saved | None:
+    def freeze(self) -> SavedIndex | None:
         """Returns the index as it is, which does not change until `thaw`; None when there is
         nothing to keep, or only half of a state. Objects are matched meanwhile, updates wait."""
         if self._stream.amid or not self.applied or self._portion.routes.other is not None:
             return None
         self._frozen = True
         parts = {**self._store.hold(), STRATEGY: self._portion.plan_record()}
-        return Saved(self.applied, parts, self.route)
+        return SavedIndex(self.applied, parts, self.route)
 
-    def _resume_parts(self, saved: Saved) -> Parts:
+    def _resume_parts(self, saved: SavedIndex) -> Parts:
         """Returns the parts of the index, and goes on with the plans that were saved with them."""
         parts = dict(saved.parts)
         self._portion.resume_plan(parts.pop(STRATEGY), saved.lsn)
@@ -146,13 +152,13 @@ class WorkerMachine:
                 self._note_watermark(frame.dispatcher, frame.watermark)
                 self._stream.add(frame.lsn_from, frame.lsn_to, frame)
                 return self._apply_ready_updates()
-            case Applied():
+            case LedgerBatch():
                 return self._add_fetched(frame)
-            case Loaded():
+            case TransferChunk():
                 return self._store_chunk(frame)
-            case Tip():
+            case LedgerTip():
                 return self._stream.hear(frame.lsn)
-            case Watermark():
+            case WatermarkNotice():
                 self._note_watermark(frame.dispatcher, frame.watermark)
                 return []
             case LoadRequest():
@@ -169,7 +175,7 @@ class WorkerMachine:
         that all answers have left before anything dangerous begins."""
         out = self._stream.tick() + self._portion.tick() + self._continue_census()
         if (announced := self._pending.take_announced()) is not None:
-            end = Send(Address("dispatcher", announced.dispatcher), Begin(self.index, -1, 0))
+            end = Send(Address("dispatcher", announced.dispatcher), SuspectBegin(self.index, -1, 0))
             return [*out, *self._match_or_wait(announced), end]
         if deferred := self._pending.take_deferred():
             return out + [send for objects in deferred for send in self._receive_objects(objects)]
@@ -185,7 +191,7 @@ class WorkerMachine:
         if self.watermark > before:
             self._store.purge(self.watermark)
 
-    def _add_fetched(self, frame: Applied) -> list[Send]:
+    def _add_fetched(self, frame: LedgerBatch) -> list[Send]:
         """Adds a part of what was fetched; unless it was the last, requests the next."""
         if self._stream.fetched(frame):
             self._store = self._make_index(self._grid)
@@ -206,7 +212,7 @@ class WorkerMachine:
             out += self._receive_objects(objects)
         return out
 
-    def _apply_updates(self, updates: WorkerUpdates | Applied) -> None:
+    def _apply_updates(self, updates: WorkerUpdates | LedgerBatch) -> None:
         rows, tags = self._portion.select_rows(updates)
         fresh = rows.lsn > self._stream.before
         if not fresh.all():  # the batch repeats some of the one before
@@ -216,7 +222,7 @@ class WorkerMachine:
             rows = rows.take(keep)
         if isinstance(updates, WorkerUpdates):  # what is fetched is no new work
             self._load.updates(rows.kind, tags[0], tags[1])
-        gone = rows.kind == Kind.DELETE
+        gone = rows.kind == UpdateKind.DELETE
         if not gone.all():
             self._store.insert(rows, *tags)
         if gone.any():
@@ -230,13 +236,13 @@ class WorkerMachine:
 
     # --- another plan ----------------------------------------------------------------
 
-    def _follow_plan_change(self, updates: WorkerUpdates | Applied) -> list[Send]:
+    def _follow_plan_change(self, updates: WorkerUpdates | LedgerBatch) -> list[Send]:
         """Follows a plan change."""
         out = self._portion.follow_change(updates, self._store, self.watermark)
         self._restart_census()
         return out
 
-    def _store_chunk(self, frame: Loaded) -> list[Send]:
+    def _store_chunk(self, frame: TransferChunk) -> list[Send]:
         """Stores a chunk of what the following plan gives; while frozen it is ignored, and later
         requested again."""
         if self._frozen:
@@ -281,7 +287,7 @@ class WorkerMachine:
         if not self._stream.amid and self.applied >= objects.lsn:
             if self._portion.serves(objects):
                 return self._match_batch(objects)
-            stale = Stale(self.index, objects.batch, objects.attempt, self.route)
+            stale = StaleRoute(self.index, objects.batch, objects.attempt, self.route)
             return [Send(Address("dispatcher", objects.dispatcher), stale)]
         self._pending.add(objects)
         return []
@@ -293,7 +299,7 @@ class WorkerMachine:
         objects = self._pending.announce_suspect(ready)
         if objects is None:
             return []
-        begin = Begin(self.index, objects.batch, objects.attempt)
+        begin = SuspectBegin(self.index, objects.batch, objects.attempt)
         return [Send(Address("dispatcher", objects.dispatcher), begin)]
 
     def _match_batch(self, objects: RoutedObjects) -> list[Send]:

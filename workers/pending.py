@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from ps2stream.protocol.messages.objects import RoutedObjects
 
 
-class Pending:
+class WaitingObjects:
     """The batches that wait: of a batch that was sent again, only the newest attempt."""
 
     def __init__(self) -> None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from ps2stream.protocol.addresses import ROLES, Address, Send, nothing
-from ps2stream.protocol.follower import Follower
+from ps2stream.protocol.follower import LedgerFollower
 from ps2stream.protocol.frame import I64, U8, U32, U64, take_ragged
 from ps2stream.protocol.messages.objects import RoutedObjects
-from ps2stream.protocol.messages.plan import Hot, Loaded, Postings
-from ps2stream.protocol.messages.updates import Applied, WorkerUpdates
+from ps2stream.protocol.messages.plan import PostingCounts, TransferChunk, TransferDone
+from ps2stream.protocol.messages.updates import LedgerBatch, WorkerUpdates
 from ps2stream.protocol.rows import QueryRows
-from ps2stream.routing.plan_changes import Routes, Step, Strategist, step_of
-from ps2stream.routing.tags import Tagger, TagShare, starts
+from ps2stream.routing.plan_changes import CompiledRoutes, PlanFollower, PlanStep, step_of
+from ps2stream.routing.tags import QueryTagger, TagShare, starts
 from ps2stream.workers.index import Index, Mask
-from ps2stream.workers.loading import Loading
+from ps2stream.workers.loading import QueryTransfer
 
 SEQUENCER = Address("sequencer", 0)
 HOT_TICKS = 10  # between reports that the transfer is complete
@@ -23,7 +23,7 @@ Tags = tuple[I64, U32, U64]
 """Offsets by row, cells and terms."""
 
 
-class Portion:
+class OwnedUnits:
     """The queries that worker `index` holds by the plan. `tagger` and `route` are the plan and
     its number; `strategist` follows plan changes: what a following plan gives this worker is
     transferred while it goes on, what a former one gave it is dropped. `updates` is the stream
@@ -32,17 +32,17 @@ class Portion:
     def __init__(
         self,
         index: int,
-        tagger: Tagger,
+        tagger: QueryTagger,
         route: int,
-        strategist: Strategist | None,
-        updates: Follower[WorkerUpdates],
+        strategist: PlanFollower | None,
+        updates: LedgerFollower[WorkerUpdates],
     ) -> None:
-        self.routes = Routes(tagger.h1, route, known=frozenset((route,)))
+        self.routes = CompiledRoutes(tagger.h1, route, known=frozenset((route,)))
         self._index = index
         self._tagger = tagger
         self._strategist = strategist
         self._updates = updates
-        self._transfer: Loading | None = None
+        self._transfer: QueryTransfer | None = None
         self._gained = (0, 0)  # queries and bytes of columns that the following plan gave it
         self._end_report: list[Send] = []  # how many postings the last migration left
         self._ticks = 0
@@ -76,7 +76,7 @@ class Portion:
         known = routes.serves(objects.route, objects.lsn)
         return known or (loaded and objects.route == routes.coming)
 
-    def select_rows(self, updates: WorkerUpdates | Applied) -> tuple[QueryRows, Tags]:
+    def select_rows(self, updates: WorkerUpdates | LedgerBatch) -> tuple[QueryRows, Tags]:
         """Returns the rows that this worker holds, and their tags."""
         rows = QueryRows.decode(updates.rows.data)
         if isinstance(updates, WorkerUpdates):
@@ -97,7 +97,7 @@ class Portion:
             self._transfer.note(handle, lsn)
 
     def follow_change(
-        self, updates: WorkerUpdates | Applied, store: Index, watermark: int
+        self, updates: WorkerUpdates | LedgerBatch, store: Index, watermark: int
     ) -> list[Send]:
         """Follows a plan change. Where `store` holds what another plan gave, all is fetched
         anew."""
@@ -107,9 +107,9 @@ class Portion:
         routes = self._strategist.take(updates.strategy, updates.lsn_to)
         self._gained, self._end_report = (0, 0), []
         self._use_routes(routes)
-        state = isinstance(updates, Applied) and updates.state > 0
+        state = isinstance(updates, LedgerBatch) and updates.state > 0
         another = routes.route != before.route
-        if another and step_of(updates.strategy) is Step.SET and not state:
+        if another and step_of(updates.strategy) is PlanStep.SET and not state:
             # The service was started anew under this plan; the snapshot is of another.
             self._transfer = None
             return self._updates.forget()
@@ -126,10 +126,10 @@ class Portion:
         if routes.switched or state:
             return out
         box = self._strategist.gained(self._index)
-        self._transfer = Loading(self._index, routes.upto, box)
+        self._transfer = QueryTransfer(self._index, routes.upto, box)
         return out + (self._transfer.ask() or self._report_transfer_done())
 
-    def take_chunk(self, frame: Loaded, store: Index) -> list[Send]:
+    def take_chunk(self, frame: TransferChunk, store: Index) -> list[Send]:
         """Stores what the following plan gives this worker and the present one does not, if this
         chunk was requested."""
         routes, transfer = self.routes, self._transfer
@@ -137,7 +137,7 @@ class Portion:
         if transfer is None or taken is None or routes.other is None:
             return []
         rows, handle, lsn = taken
-        tags = Tagger(routes.other, self._tagger.grid).expand(rows)
+        tags = QueryTagger(routes.other, self._tagger.grid).expand(rows)
         gained = (tags.worker == self._index) & ~self._is_owned(tags.cell, tags.term)
         held = np.diff(starts(gained.astype(np.int64))[tags.off])
         some = np.flatnonzero(held)
@@ -161,7 +161,7 @@ class Portion:
         """Reports that the worker holds what it is to serve."""
         if self.routes.other is None or self.routes.switched or self._updates.amid:
             return []
-        return [Send(SEQUENCER, Hot(self._index, self.routes.begun, *self._gained))]
+        return [Send(SEQUENCER, TransferDone(self._index, self.routes.begun, *self._gained))]
 
     def _report_postings(self, lsn: int, store: Index, watermark: int) -> list[Send]:
         """Reports the postings that the worker holds as of the end of a migration, at `lsn`:
@@ -170,13 +170,13 @@ class Portion:
         if watermark > lsn:
             return []
         held = np.array([store.postings(lsn)])
-        return [Send(SEQUENCER, Postings(ROLES.index("worker"), self._index, lsn, held))]
+        return [Send(SEQUENCER, PostingCounts(ROLES.index("worker"), self._index, lsn, held))]
 
-    def _use_routes(self, routes: Routes) -> None:
+    def _use_routes(self, routes: CompiledRoutes) -> None:
         """Goes by these routes from now on."""
         self.routes = routes
         young = routes.young, routes.apart
-        self._tagger = Tagger(routes.serving, self._tagger.grid, routes.other, *young)
+        self._tagger = QueryTagger(routes.serving, self._tagger.grid, routes.other, *young)
 
     def _count_gained(self, rows: QueryRows, off: I64, cell: U32, term: U64) -> None:
         queries, size = self._gained

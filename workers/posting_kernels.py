@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from ps2stream.protocol.rows import NEVER, Form, Kind, Shape
+from ps2stream.protocol.rows import NEVER, ExpressionForm, RegionShape, UpdateKind
 from ps2stream.workers.layout import (
     ALL,
     ANY,
@@ -52,9 +52,9 @@ from ps2stream.workers.layout import (
     take_run,
 )
 
-_INSERT = int(Kind.INSERT)
-_FORM_ALL, _FORM_ANY = int(Form.ALL), int(Form.ANY)
-_WORLD, _RECT = int(Shape.WORLD), int(Shape.RECT)
+_INSERT = int(UpdateKind.INSERT)
+_FORM_ALL, _FORM_ANY = int(ExpressionForm.ALL), int(ExpressionForm.ANY)
+_WORLD, _RECT = int(RegionShape.WORLD), int(RegionShape.RECT)
 _FULL = np.array([(1 << n) - 1 for n in range(65)], np.uint64)
 DONE, GROW_RUNS, GROW_POOL = 0, 1, 2
 

@@ -7,13 +7,13 @@ import numpy as np
 from ps2stream.protocol.frame import F64, I64, U64
 from ps2stream.space.polygons import PolygonCache
 from ps2stream.space.region_rows import verify
-from ps2stream.workers.index import Matches
+from ps2stream.workers.index import MatchColumns
 from ps2stream.workers.layout import P_GEOM, P_HEAD, P_TERM
 
 
 def keep_exact_matches(
-    found: Matches, block: I64, pool: U64, lon: F64, lat: F64, polygons: PolygonCache
-) -> Matches:
+    found: MatchColumns, block: I64, pool: U64, lon: F64, lat: F64, polygons: PolygonCache
+) -> MatchColumns:
     """Returns the pairs whose object lies in the circle or polygon of the query, and all pairs of
     queries that have neither. block int64[pairs]: the offset in `pool` of a query that has one,
     else 0."""
@@ -34,4 +34,4 @@ def keep_exact_matches(
     )  # fmt: skip
     keep = np.ones(len(block), np.bool_)
     keep[at] = inside
-    return Matches(found.row[keep], found.handle[keep], found.session[keep])
+    return MatchColumns(found.row[keep], found.handle[keep], found.session[keep])

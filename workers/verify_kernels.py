@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from ps2stream.protocol.rows import PROG_AND, Form, Shape
+from ps2stream.protocol.rows import PROG_AND, ExpressionForm, RegionShape
 from ps2stream.space.space_kernels import in_rect
 from ps2stream.workers.layout import (
     ALL,
@@ -27,8 +27,8 @@ from ps2stream.workers.layout import (
     SLOT_MASK,
 )
 
-_FORM_ALL, _FORM_ANY, _AND = int(Form.ALL), int(Form.ANY), PROG_AND
-_RECT = int(Shape.RECT)
+_FORM_ALL, _FORM_ANY, _AND = int(ExpressionForm.ALL), int(ExpressionForm.ANY), PROG_AND
+_RECT = int(RegionShape.RECT)
 
 
 @njit(inline="always")

@@ -9,7 +9,7 @@ import numpy as np
 from ps2stream.protocol.frame import I64, U32
 
 
-class Waiting:
+class WaitingDeletes:
     """Slots of deleted queries, with their delete LSNs. No slot is used again for another query
     while it is in here."""
 

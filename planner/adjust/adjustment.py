@@ -20,7 +20,7 @@ MoveKind = Literal["move", "split", "merge"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Move:
+class PartMove:
     """A part of a cell, or some terms of it, that migrates from `source` to `target`.
 
     cell: a cell of the base level. terms: None for the whole part. bytes: the size of its queries
@@ -38,7 +38,7 @@ class Move:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Adjustment:
+class LoadAdjustment:
     """The moves that bring a plan nearer to balance, and the loads that they lead to.
 
     base_version: the version of the plan that it changes. before, after: the measured and the
@@ -47,7 +47,7 @@ class Adjustment:
     """
 
     base_version: int
-    moves: tuple[Move, ...]
+    moves: tuple[PartMove, ...]
     before: tuple[float, ...]
     after: tuple[float, ...]
     taus: tuple[float, ...] = ()
@@ -73,11 +73,13 @@ class Adjustment:
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Adjustment:
+    def from_dict(cls, data: Mapping[str, Any]) -> LoadAdjustment:
         """Builds an adjustment from what `to_dict` returned. Raises PlanError for other data."""
         try:
             moves = tuple(
-                Move(**{**move, "terms": None if move["terms"] is None else tuple(move["terms"])})
+                PartMove(
+                    **{**move, "terms": None if move["terms"] is None else tuple(move["terms"])}
+                )
                 for move in data["moves"]
             )
             loads = {name: tuple(map(float, data[name])) for name in ("before", "after", "taus")}

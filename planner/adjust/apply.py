@@ -16,13 +16,13 @@ import numpy as np
 
 from ps2stream.errors import PlanError
 from ps2stream.language.analyzer import Analyzer
-from ps2stream.planner.adjust.adjustment import Adjustment, Move
+from ps2stream.planner.adjust.adjustment import LoadAdjustment, PartMove
 from ps2stream.protocol.frame import U32
 from ps2stream.routing.leaves import Leaf, Moved, Space, Text, holders
 from ps2stream.routing.plan import RoutingPlan, hash_units
 
 
-def apply(plan: RoutingPlan, adjustment: Adjustment, version: int | None = None) -> RoutingPlan:
+def apply(plan: RoutingPlan, adjustment: LoadAdjustment, version: int | None = None) -> RoutingPlan:
     """Returns the plan after all moves, derived from `plan`. version: by default the next one.
 
     Raises PlanError if the adjustment is for another version, names a cell, worker or part that
@@ -33,12 +33,12 @@ def apply(plan: RoutingPlan, adjustment: Adjustment, version: int | None = None)
             f"adjustment: made for plan version {adjustment.base_version}; "
             f"the current one is {plan.version}"
         )
-    by_cell: dict[int, list[Move]] = {}
+    by_cell: dict[int, list[PartMove]] = {}
     for move in adjustment.moves:
         by_cell.setdefault(move.cell, []).append(move)
     held = holders(plan.leaves)
     _check_moves(plan, held, by_cell)
-    leaves, cells = _Leaves(plan.leaves, held), plan.cells.copy()
+    leaves, cells = _AdjustedLeaves(plan.leaves, held), plan.cells.copy()
     for cell, moves in by_cell.items():
         cells[cell] = leaves.after(int(cells[cell]), moves)
     kept, cells = used(leaves.all, cells)
@@ -53,7 +53,7 @@ def apply(plan: RoutingPlan, adjustment: Adjustment, version: int | None = None)
 
 
 def _check_moves(
-    plan: RoutingPlan, held: Sequence[tuple[int, ...]], by_cell: dict[int, list[Move]]
+    plan: RoutingPlan, held: Sequence[tuple[int, ...]], by_cell: dict[int, list[PartMove]]
 ) -> None:
     """Raises PlanError for a move that the plan does not allow."""
     split = [m for moves in by_cell.values() for m in moves if m.terms is not None]
@@ -81,7 +81,7 @@ def _check_moves(
                     )
 
 
-class _Leaves:
+class _AdjustedLeaves:
     """The leaves of a plan, together with those that moves add."""
 
     def __init__(self, leaves: Sequence[Leaf], held: Sequence[tuple[int, ...]]) -> None:
@@ -90,7 +90,7 @@ class _Leaves:
         self._space = {f.worker: n for n, f in enumerate(self.all) if isinstance(f, Space)}
         self._moved = {_make_leaf_key(f): n for n, f in enumerate(self.all) if isinstance(f, Moved)}
 
-    def after(self, number: int, moves: list[Move]) -> int:
+    def after(self, number: int, moves: list[PartMove]) -> int:
         """Returns the leaf, by number, that a cell of leaf `number` has after the moves."""
         leaf = self.all[number]
         old = leaf if isinstance(leaf, Moved) else Moved(number)

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from ps2stream.language.analyzer import Analyzer
 from ps2stream.planner.counting import POSTINGS, find
-from ps2stream.planner.hits import Hits
+from ps2stream.planner.hits import UnitHits
 from ps2stream.planner.recent import copies
 from ps2stream.planner.sample import build_sample, ordered, posts, units_of
 from ps2stream.planner.statistics import CellTable, Statistics
@@ -57,7 +57,7 @@ def statistics(
     none = np.zeros(len(count), np.int64)
     columns = [*map(list, zip(*count, strict=True)), list(count.values()), none, none]
     postings = ordered(pa.table(columns, schema=POSTINGS))
-    hits = Hits(units_of(postings, analyzer), analyzer, grid)
+    hits = UnitHits(units_of(postings, analyzer), analyzer, grid)
     hits.add(posts(lon[rows], lat[rows], texts))
     held = np.flatnonzero(hits.cells)
     cells = CellTable(held, hits.cells[held].astype(np.float64))

@@ -20,11 +20,11 @@ import dataclasses
 
 import numpy as np
 
-from ps2stream.planner.adjust.adjustment import Adjustment, Move
+from ps2stream.planner.adjust.adjustment import LoadAdjustment, PartMove
 from ps2stream.planner.adjust.algorithms import SELECTIONS
 from ps2stream.planner.adjust.phase_one import GAIN, PhaseOne
 from ps2stream.planner.adjust.selection import select
-from ps2stream.planner.adjust.units import Units
+from ps2stream.planner.adjust.units import PartLoads
 from ps2stream.planner.load import Kind
 from ps2stream.planner.statistics import Statistics
 from ps2stream.protocol.frame import I64, U32
@@ -53,8 +53,8 @@ class Rules:
 
 
 def decide(
-    units: Units, plan: RoutingPlan, rules: Rules, stats: Statistics | None = None
-) -> Adjustment:
+    units: PartLoads, plan: RoutingPlan, rules: Rules, stats: Statistics | None = None
+) -> LoadAdjustment:
     """Returns the adjustment that this plan needs. It has no moves if the plan is balanced or
     nothing helps; its `balance_after` tells these cases apart. stats: a recent sample on the
     plan's grid, of any size, whose terms Phase I divides; without it Phase I is skipped.
@@ -66,11 +66,11 @@ def decide(
     """
     if len(units) and not 0 <= units.worker.min() <= units.worker.max() < plan.workers:
         raise ValueError(f"the loads name worker {units.worker.max()} of {plan.workers}")
-    work = _Work(units, plan, rules, stats)
+    work = _AdjustmentRun(units, plan, rules, stats)
     for seed in range(rules.seed, rules.seed + rules.pairs):
         if balance(work.loads) <= rules.sigma or not work.adjust(seed):
             break
-    return Adjustment(
+    return LoadAdjustment(
         plan.version,
         tuple(work.moves),
         tuple(units.loads(plan.workers, rules.costs).tolist()),
@@ -79,11 +79,11 @@ def decide(
     )
 
 
-def divisible(units: Units, plan: RoutingPlan, rules: Rules) -> U32:
+def divisible(units: PartLoads, plan: RoutingPlan, rules: Rules) -> U32:
     """Returns the cells that Phase I would examine, uint32[c] ascending: those for which `decide`
     needs statistics. It returns none if the plan is balanced or if what is too much can move
     whole."""
-    work = _Work(units, plan, rules, None)
+    work = _AdjustmentRun(units, plan, rules, None)
     found: set[int] = set()
     if balance(work.loads) > rules.sigma:
         falling = np.argsort(-work.loads, kind="stable").tolist()
@@ -97,7 +97,7 @@ def divisible(units: Units, plan: RoutingPlan, rules: Rules) -> U32:
     return np.array(sorted(found), np.uint32)
 
 
-class _Work:
+class _AdjustmentRun:
     """The state of one decision.
 
     loads: the load of each worker, predicted with the moves so far. free: the parts that may
@@ -106,12 +106,12 @@ class _Work:
     """
 
     def __init__(
-        self, units: Units, plan: RoutingPlan, rules: Rules, stats: Statistics | None
+        self, units: PartLoads, plan: RoutingPlan, rules: Rules, stats: Statistics | None
     ) -> None:
         self.units, self.rules = units, rules
         self.load = units.load(rules.costs)
         self.loads = units.loads(plan.workers, rules.costs)
-        self.moves: list[Move] = []
+        self.moves: list[PartMove] = []
         self.taus: list[float] = []
         held = np.zeros((len(plan.leaves), plan.workers), np.bool_)
         for number, workers in enumerate(holders(plan.leaves)):
@@ -188,7 +188,7 @@ class _Work:
         for unit in mine[chosen].tolist():
             moved = float(self.load[unit])
             self.moves.append(
-                Move(
+                PartMove(
                     cell=int(self.units.cell[unit]),
                     source=source,
                     target=target,

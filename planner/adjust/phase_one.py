@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ps2stream.language.analyzer import Analyzer
-from ps2stream.planner.adjust.adjustment import Move
+from ps2stream.planner.adjust.adjustment import PartMove
 from ps2stream.planner.adjust.text import cell_index, saving, shares
-from ps2stream.planner.adjust.units import Units
-from ps2stream.planner.nodes import Model, Rect
-from ps2stream.planner.partition import Options
+from ps2stream.planner.adjust.units import PartLoads
+from ps2stream.planner.nodes import CellRect, CostModel
+from ps2stream.planner.partition import PartitionOptions
 from ps2stream.planner.split import text_split
 from ps2stream.planner.statistics import I32, Statistics
 from ps2stream.protocol.frame import F64
@@ -33,10 +33,10 @@ PARTS = 8
 """The most parts that a split part is divided into; one of them moves."""
 
 
-class Change(NamedTuple):
+class PhaseOneChange(NamedTuple):
     """A move, and the loads of its source and its target after it."""
 
-    move: Move
+    move: PartMove
     source: float
     target: float
 
@@ -44,16 +44,18 @@ class Change(NamedTuple):
 class PhaseOne:
     """The splits and merges that a plan allows. stats: a sample with terms, on the plan's grid."""
 
-    def __init__(self, units: Units, plan: RoutingPlan, stats: Statistics, costs: Costs) -> None:
+    def __init__(
+        self, units: PartLoads, plan: RoutingPlan, stats: Statistics, costs: Costs
+    ) -> None:
         if stats.grid != plan.grid:
             raise ValueError(f"the sample is on the grid {stats.grid}, the plan on {plan.grid}")
         self._units, self._stats, self._costs = units, stats, costs
         self._load = units.load(costs)
         analyzer = Analyzer(plan.analysis)
-        self._model = Model(stats, Options(costs=costs))
+        self._model = CostModel(stats, PartitionOptions(costs=costs))
         self._h1, self._hashes = plan.compile(analyzer), hash_units(analyzer, stats.terms)
 
-    def split(self, unit: int, target: int, loads: F64) -> Change | None:
+    def split(self, unit: int, target: int, loads: F64) -> PhaseOneChange | None:
         """Returns a change that moves some terms of a part, if that lowers the total load and
         that of the slower of source and target. unit: a row of the units."""
         units, stats = self._units, self._stats
@@ -70,7 +72,9 @@ class PhaseOne:
                 return change
         return None
 
-    def _try_part(self, unit: int, target: int, loads: F64, cell: int, part: I32) -> Change | None:
+    def _try_part(
+        self, unit: int, target: int, loads: F64, cell: int, part: I32
+    ) -> PhaseOneChange | None:
         """Returns a change that gives one of two parts to the target, if one pays."""
         units, source = self._units, int(self._units.worker[unit])
         if (share := shares(self._stats, cell, part)) is None:
@@ -84,8 +88,8 @@ class PhaseOne:
             + self._costs.c2 * objects * share.objects + updates * share.updates
         )  # fmt: skip
         for k in np.argsort(share.queries, kind="stable").tolist():
-            change = Change(
-                Move(
+            change = PhaseOneChange(
+                PartMove(
                     cell=int(units.cell[unit]),
                     source=source,
                     target=target,
@@ -102,7 +106,7 @@ class PhaseOne:
                 return change
         return None
 
-    def merge(self, unit: int, other: int, loads: F64) -> Change | None:
+    def merge(self, unit: int, other: int, loads: F64) -> PhaseOneChange | None:
         """Returns a change that moves a part to the owner of another part of its cell, if that
         lowers the total load and that of the slower of the two. unit, other: rows of the units.
         """
@@ -121,10 +125,12 @@ class PhaseOne:
         if saving(together, queries, share, self._costs) >= 0:
             return None
         load = float(self._load[unit]) - self._costs.c2 * (sent - together)
-        move = Move(
+        move = PartMove(
             int(units.cell[unit]), source, target, int(units.bytes[unit]), load, kind="merge"
         )
-        change = Change(move, float(loads[source] - self._load[unit]), float(loads[target]) + load)
+        change = PhaseOneChange(
+            move, float(loads[source] - self._load[unit]), float(loads[target]) + load
+        )
         return change if max(change.source, change.target) < loads[source] else None
 
     def _find_owners(self, cell: int) -> U16:
@@ -143,7 +149,7 @@ class PhaseOne:
         first = int(stats.unit_off[cell])
         row, column = int(model.row_of[cell]), int(model.column_of[cell])
         node = model.node(
-            Rect(row, row + 1, column, column + 1),
+            CellRect(row, row + 1, column, column + 1),
             np.array([cell]),
             (first + np.flatnonzero(mine)).astype(np.int32),
             np.arange(stats.row_off[cell], stats.row_off[cell + 1]),

@@ -20,14 +20,14 @@ import numpy as np
 from ps2stream.errors import PlanError
 from ps2stream.planner.adjust.apply import used
 from ps2stream.protocol.frame import F64, I64
-from ps2stream.routing.costs import Weights
+from ps2stream.routing.costs import PartWeights
 from ps2stream.routing.leaves import Leaf, Moved, Space, Text, holders
 from ps2stream.routing.plan import MAX_WORKERS, RoutingPlan
 
 IDLE = 0.01  # share of all load that is spread evenly, so that no part counts as free
 
 
-class _Parts(NamedTuple):
+class _PartTable(NamedTuple):
     """Every part of a plan, by cell: cell, worker and load. first: the first part of each cell."""
 
     cell: I64
@@ -36,7 +36,7 @@ class _Parts(NamedTuple):
     first: I64
 
 
-def scaled(plan: RoutingPlan, workers: int, weights: Weights) -> RoutingPlan:
+def scaled(plan: RoutingPlan, workers: int, weights: PartWeights) -> RoutingPlan:
     """Returns the plan for this number of workers, derived from `plan`. Without weights all parts
     count as equal. Raises PlanError for a number of workers that no plan can have, or that the
     plan already has."""
@@ -78,7 +78,9 @@ def scaled(plan: RoutingPlan, workers: int, weights: Weights) -> RoutingPlan:
     )
 
 
-def _list_parts(plan: RoutingPlan, held: Sequence[tuple[int, ...]], weights: Weights) -> _Parts:
+def _list_parts(
+    plan: RoutingPlan, held: Sequence[tuple[int, ...]], weights: PartWeights
+) -> _PartTable:
     """Lists the parts of a plan with their loads."""
     size = np.array([len(named) for named in held])
     start = np.cumsum(size) - size
@@ -96,10 +98,10 @@ def _list_parts(plan: RoutingPlan, held: Sequence[tuple[int, ...]], weights: Wei
         keys = cell << 16 | worker
         at = np.minimum(np.searchsorted(weighted, keys), len(weighted) - 1)
         load = np.where(weighted[at] == keys, summed[at], 0.0)
-    return _Parts(cell, worker, load + IDLE * (load.sum() or 1.0) / len(cell), first)
+    return _PartTable(cell, worker, load + IDLE * (load.sum() or 1.0) / len(cell), first)
 
 
-def _choose_targets(parts: _Parts, old: int, new: int) -> I64:
+def _choose_targets(parts: _PartTable, old: int, new: int) -> I64:
     """Returns the worker of each part in the new plan."""
     loads = np.bincount(parts.worker, parts.load, max(old, new))
     share = loads.sum() / new

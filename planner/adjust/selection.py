@@ -25,7 +25,7 @@ ROUNDING = 1e-9
 """A set reaches tau, or stays within 2 tau, up to this share of it: sums depend on their order."""
 
 
-class Selection(Protocol):
+class SelectionAlgorithm(Protocol):
     """An algorithm for Minimum Cost Migration."""
 
     def __call__(self, load: F64, size: I64, tau: float, seed: int) -> I64:
@@ -36,7 +36,9 @@ class Selection(Protocol):
         """
 
 
-def select(algorithm: Selection, load: F64, size: I64, tau: float, seed: int = 0) -> I64 | None:
+def select(
+    algorithm: SelectionAlgorithm, load: F64, size: I64, tau: float, seed: int = 0
+) -> I64 | None:
     """Returns the chosen units, int64[k] ascending, with tau <= load <= 2 tau, or None if there
     is no such set. load float64[n] and tau in microseconds; size int64[n] in bytes. Units without
     load are never chosen. Raises ValueError for values that are no loads or sizes."""

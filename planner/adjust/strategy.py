@@ -7,9 +7,9 @@ import json
 from typing import Literal
 
 from ps2stream.protocol.frame import F64
-from ps2stream.protocol.messages.plan import StrategyReply
+from ps2stream.protocol.messages.plan import PlanChangeReply
 from ps2stream.routing.costs import balance
-from ps2stream.routing.plan_changes import Strategy
+from ps2stream.routing.plan_changes import PlanState
 
 FALL = 0.10
 HOUR_MS = 3_600_000
@@ -34,7 +34,7 @@ def repartition(
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Sunset:
+class CoexistenceLimit:
     """The end of an old plan: the queries that are left under it migrate once they are at most
     `share` of the live queries, or `after_ms` after the switch."""
 
@@ -46,7 +46,7 @@ class Sunset:
         age_ms: the time since the switch."""
         return old <= self.share * live or age_ms >= self.after_ms
 
-    def due_by(self, strategy: Strategy, reply: StrategyReply) -> bool:
+    def due_by(self, strategy: PlanState, reply: PlanChangeReply) -> bool:
         """Returns whether two plans coexist without a migration under way and the time has come,
         by this reply."""
         if not strategy.apart or strategy.begun:

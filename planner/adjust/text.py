@@ -21,7 +21,7 @@ from ps2stream.protocol.frame import F64
 from ps2stream.routing.costs import Costs
 
 
-class Shares(NamedTuple):
+class PartShares(NamedTuple):
     """The share that each of two parts has of the objects, postings, checks and updates of some
     terms of a cell, float64[2]. An object with terms of both parts counts in both: objects add up
     to 1 or more, the others to 1. Updates that are not in the sample are divided like the
@@ -39,7 +39,7 @@ def cell_index(stats: Statistics, cell: int) -> int | None:
     return at if at < stats.cells and stats.cell[at] == cell else None
 
 
-def shares(stats: Statistics, cell: int, part: I32) -> Shares | None:
+def shares(stats: Statistics, cell: int, part: I32) -> PartShares | None:
     """Returns the shares of two parts of a cell, or None if the sample has no objects or no
     queries for one of them. cell: an index; part int32[units of the cell]: 0, 1, or -1 for terms
     that neither has."""
@@ -60,10 +60,10 @@ def shares(stats: Statistics, cell: int, part: I32) -> Shares | None:
         return None
     queries = queries / queries.sum()
     checks, updates = (s / s.sum() if s.sum() > 0 else queries for s in (checks, updates))
-    return Shares(objects, queries, checks, updates)
+    return PartShares(objects, queries, checks, updates)
 
 
-def saving(objects: float, queries: float, share: Shares, costs: Costs) -> float:
+def saving(objects: float, queries: float, share: PartShares, costs: Costs) -> float:
     """Returns what two parts cost less than one part with both, in microseconds of the period;
     below zero if one part is better. objects: n_o of both together; queries: n_q."""
     fewer = objects * queries * (1.0 - float(share.objects @ share.queries))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ps2stream.planner.adjust.adjustment import Move
+from ps2stream.planner.adjust.adjustment import PartMove
 from ps2stream.planner.statistics import I32
 from ps2stream.protocol.frame import F64, I64, U32
 from ps2stream.protocol.messages.loads import LoadReport
@@ -25,7 +25,7 @@ _NOTHING = 1e-3
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Units:
+class PartLoads:
     """The measured parts, one row each, by cell and worker.
 
     cell uint32[u], level << 28 | cell of that level; worker int32[u]. Of the period, float64[u]:
@@ -50,7 +50,7 @@ class Units:
     def of(
         cls, cell: U32, worker: I32, objects: F64, queries: F64, checks: F64, inserts: F64,
         deletes: F64, bytes: I64,
-    ) -> Units:  # fmt: skip
+    ) -> PartLoads:  # fmt: skip
         """Builds the units from rows in any order; rows of the same part are summed. Raises
         ValueError for columns of different lengths and for values below zero or not finite."""
         columns = (objects, queries, checks, inserts, deletes, bytes)
@@ -65,9 +65,9 @@ class Units:
         np.add.at(held, row, bytes)
         return _build_units(keys, summed, held)
 
-    def take(self, rows: NDArray[np.bool_]) -> Units:
+    def take(self, rows: NDArray[np.bool_]) -> PartLoads:
         """Returns the rows where the mask is true."""
-        return Units(*(getattr(self, f.name)[rows] for f in dataclasses.fields(self)))
+        return PartLoads(*(getattr(self, f.name)[rows] for f in dataclasses.fields(self)))
 
     @property
     def movable(self) -> NDArray[np.bool_]:
@@ -100,7 +100,7 @@ class Units:
         )  # fmt: skip
 
 
-def smoothed(before: Units | None, period: Units, alpha: float = 0.5) -> Units:
+def smoothed(before: PartLoads | None, period: PartLoads, alpha: float = 0.5) -> PartLoads:
     """Returns the counts of the period weighted by `alpha` plus the earlier ones weighted by the
     rest (algorithms.md 7.22). A part that the period does not name decays, and is dropped at a
     thousandth; bytes are those of the period. alpha in (0, 1]."""
@@ -123,7 +123,7 @@ def smoothed(before: Units | None, period: Units, alpha: float = 0.5) -> Units:
     return _build_units(keys[some], [column[some] for column in columns], held[some])
 
 
-def carried(units: Units, moves: Iterable[Move], costs: Costs) -> Units:
+def carried(units: PartLoads, moves: Iterable[PartMove], costs: Costs) -> PartLoads:
     """Returns the units as if these moves had been made before, so that the counts of a part move
     with it. The listed terms of a split take the share of its objects and checks that their load
     is, and the share of everything else that their bytes are."""
@@ -145,21 +145,21 @@ def carried(units: Units, moves: Iterable[Move], costs: Costs) -> Units:
     some = by.any(axis=0)
     rows, (work_by, size_by) = rows[some], by[:, some]
     held = np.rint(size_by * units.bytes[rows]).astype(np.int64)
-    return Units.of(
+    return PartLoads.of(
         units.cell[rows], worker[some], work_by * units.objects[rows],
         size_by * units.queries[rows], work_by * units.checks[rows],
         size_by * units.inserts[rows], size_by * units.deletes[rows], held,
     )  # fmt: skip
 
 
-def units_of(reports: list[LoadReport]) -> Units:
+def units_of(reports: list[LoadReport]) -> PartLoads:
     """Returns the units of these load reports, each reduced to one period."""
 
     def column(of: Callable[[LoadReport], object]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         return np.concatenate([np.asarray(of(r), np.float64) for r in reports])
 
     worker = np.concatenate([np.full(len(r.cell), r.worker, np.int32) for r in reports])
-    return Units.of(
+    return PartLoads.of(
         np.concatenate([r.cell for r in reports]),
         worker,
         column(lambda r: r.objects / r.periods),
@@ -175,7 +175,7 @@ def _make_keys(cell: U32, worker: I32) -> I64:
     return cell.astype(np.int64) << 16 | worker
 
 
-def _build_units(keys: I64, counts: Sequence[F64], held: I64) -> Units:
+def _build_units(keys: I64, counts: Sequence[F64], held: I64) -> PartLoads:
     cell, worker = (keys >> 16).astype(np.uint32), (keys & 0xFFFF).astype(np.int32)
     objects, queries, checks, inserts, deletes = counts
-    return Units(cell, worker, objects, queries, checks, inserts, deletes, held)
+    return PartLoads(cell, worker, objects, queries, checks, inserts, deletes, held)

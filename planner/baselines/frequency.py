@@ -8,12 +8,12 @@ import numpy as np
 
 from ps2stream.planner.baselines.hashing import everywhere
 from ps2stream.planner.baselines.words import frequencies
-from ps2stream.planner.partition import Options, Partition
+from ps2stream.planner.partition import Partition, PartitionOptions
 from ps2stream.planner.statistics import I32, Statistics
 from ps2stream.protocol.frame import F64
 
 
-def frequency(stats: Statistics, workers: int, options: Options) -> Partition:
+def frequency(stats: Statistics, workers: int, options: PartitionOptions) -> Partition:
     """Balances occurrences of terms; ignores which terms occur together."""
     load = frequencies(stats)
     return everywhere(stats, workers, lightest_first(load, workers), load)

@@ -21,7 +21,7 @@ from ps2stream.errors import InvalidArgument, Violation
 from ps2stream.planner.baselines.frequency import lightest_first
 from ps2stream.planner.baselines.hashing import everywhere
 from ps2stream.planner.baselines.words import frequencies, row_weights
-from ps2stream.planner.partition import Options, Partition
+from ps2stream.planner.partition import Partition, PartitionOptions
 from ps2stream.planner.statistics import I32, Statistics
 from ps2stream.protocol.frame import F64, I64
 
@@ -30,7 +30,7 @@ _TOTAL = 1 << 30  # METIS adds weights up in 32 bits
 _CHUNK = 1 << 22  # pairs held before they are added up
 
 
-class Graph(NamedTuple):
+class WordGraph(NamedTuple):
     """Pairs low < high of words that occur together, int64[e], and their counts, float64[e]."""
 
     low: I64
@@ -38,31 +38,31 @@ class Graph(NamedTuple):
     weight: F64
 
 
-def hypergraph(stats: Statistics, workers: int, options: Options) -> Partition:
+def hypergraph(stats: Statistics, workers: int, options: PartitionOptions) -> Partition:
     """Cuts the fewest sets, with balanced occurrences."""
     graph = co_occurrence(stats, cliques=True)
     return _cut_graph(stats, workers, options, graph, graph.weight, frequencies(stats))
 
 
-def g_c(stats: Statistics, workers: int, options: Options) -> Partition:
+def g_c(stats: Statistics, workers: int, options: PartitionOptions) -> Partition:
     """Computes gC: the fewest edges cut, without balance."""
     graph = co_occurrence(stats)
     return _cut_graph(stats, workers, options, graph, np.ones(len(graph.weight)), None)
 
 
-def g_fc(stats: Statistics, workers: int, options: Options) -> Partition:
+def g_fc(stats: Statistics, workers: int, options: PartitionOptions) -> Partition:
     """Computes gFC: the least co-occurrence cut, without balance."""
     graph = co_occurrence(stats)
     return _cut_graph(stats, workers, options, graph, graph.weight, None)
 
 
-def g_fcl(stats: Statistics, workers: int, options: Options) -> Partition:
+def g_fcl(stats: Statistics, workers: int, options: PartitionOptions) -> Partition:
     """Computes gFCL: the least co-occurrence cut, with balanced frequencies."""
     graph = co_occurrence(stats)
     return _cut_graph(stats, workers, options, graph, graph.weight, frequencies(stats))
 
 
-def g_nfcl(stats: Statistics, workers: int, options: Options) -> Partition:
+def g_nfcl(stats: Statistics, workers: int, options: PartitionOptions) -> Partition:
     """Computes gNFCL: gFCL with words that always occur together counted once: f / (1 + fn / f),
     where fn is the sum of a word's co-occurrences."""
     graph = co_occurrence(stats)
@@ -74,7 +74,7 @@ def g_nfcl(stats: Statistics, workers: int, options: Options) -> Partition:
     return _cut_graph(stats, workers, options, graph, graph.weight, load)
 
 
-def co_occurrence(stats: Statistics, cliques: bool = False) -> Graph:
+def co_occurrence(stats: Statistics, cliques: bool = False) -> WordGraph:
     """Returns the pairs of terms of the signatures, with the objects that have both."""
     words = len(stats.terms)
     weight = row_weights(stats)
@@ -94,14 +94,14 @@ def co_occurrence(stats: Statistics, cliques: bool = False) -> Graph:
         key, at = np.unique(np.concatenate([key, new]), return_inverse=True)
         total = np.bincount(at, np.concatenate([total, each]), len(key)).astype(np.float64)
         first, done = last, int(pairs[last - 1])
-    return Graph(key // max(words, 1), key % max(words, 1), total)
+    return WordGraph(key // max(words, 1), key % max(words, 1), total)
 
 
 def _cut_graph(
     stats: Statistics,
     workers: int,
-    options: Options,
-    graph: Graph,
+    options: PartitionOptions,
+    graph: WordGraph,
     weight: F64,
     load: F64 | None,
 ) -> Partition:

@@ -6,7 +6,7 @@ import numpy as np
 
 from ps2stream.planner.baselines.frequency import lightest_first
 from ps2stream.planner.load import cell_load
-from ps2stream.planner.partition import Options, Partition, idle
+from ps2stream.planner.partition import Partition, PartitionOptions, idle
 from ps2stream.planner.statistics import Statistics
 from ps2stream.protocol.frame import I64
 from ps2stream.routing.plan import Space
@@ -14,7 +14,7 @@ from ps2stream.routing.plan import Space
 SIDE = 64  # blocks across the sample, at most: 2^6 by 2^6 (algorithms.md 1.5)
 
 
-def grid(stats: Statistics, workers: int, options: Options) -> Partition:
+def grid(stats: Statistics, workers: int, options: PartitionOptions) -> Partition:
     """Assigns blocks by load; blocks without load are dealt out in turn."""
     rows, columns = stats.grid.rows(), stats.grid.columns()
     row = _assign_blocks(stats.cell // columns, rows)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from ps2stream.planner.partition import Options, Partition, idle
+from ps2stream.planner.partition import Partition, PartitionOptions, idle
 from ps2stream.planner.statistics import I32, Statistics
 from ps2stream.protocol.frame import F64
 from ps2stream.routing.plan import Text
-from ps2stream.space.kdt_tree import Part
+from ps2stream.space.kdt_tree import KdtLeaf
 
 
-def hashing(stats: Statistics, workers: int, options: Options) -> Partition:
+def hashing(stats: Statistics, workers: int, options: PartitionOptions) -> Partition:
     """Divides terms by hash; ignores the sample."""
     return _build_one_leaf(stats, Text(tuple(range(workers))))
 
@@ -27,4 +27,4 @@ def everywhere(stats: Statistics, workers: int, owner: I32, load: F64) -> Partit
 
 def _build_one_leaf(stats: Statistics, leaf: Text, warnings: tuple[str, ...] = ()) -> Partition:
     cells = np.zeros(stats.grid.rows() * stats.grid.columns(), np.uint32)
-    return Partition((leaf,), cells, Part(leaf.workers), warnings)
+    return Partition((leaf,), cells, KdtLeaf(leaf.workers), warnings)

@@ -10,12 +10,12 @@ import numpy as np
 
 from ps2stream.planner.baselines.hashing import everywhere
 from ps2stream.planner.baselines.words import frequencies, publications
-from ps2stream.planner.partition import Options, Partition
+from ps2stream.planner.partition import Partition, PartitionOptions
 from ps2stream.planner.salb import divide
 from ps2stream.planner.statistics import Statistics
 
 
-def metric(stats: Statistics, workers: int, options: Options) -> Partition:
+def metric(stats: Statistics, workers: int, options: PartitionOptions) -> Partition:
     """Assigns words by descending frequency, each where spread times the coefficient of variation
     of the workers' publications is least."""
     load = frequencies(stats)

@@ -13,7 +13,7 @@ from rtree.index import Index, Property
 
 from ps2stream.planner.baselines.frequency import lightest_first
 from ps2stream.planner.load import cell_load
-from ps2stream.planner.partition import Options, Partition, idle
+from ps2stream.planner.partition import Partition, PartitionOptions, idle
 from ps2stream.planner.statistics import Statistics
 from ps2stream.protocol.frame import I64
 from ps2stream.routing.plan import Space
@@ -23,7 +23,7 @@ ENTRIES = 64  # per tile, so that rounding a cell's weight up costs little
 FILL = 0.9
 
 
-def rtree(stats: Statistics, workers: int, options: Options) -> Partition:
+def rtree(stats: Statistics, workers: int, options: PartitionOptions) -> Partition:
     """Assigns tiles by load. A hot cell fills several leaves but belongs to one of them, so there
     can be fewer tiles than planned."""
     columns = stats.grid.columns()

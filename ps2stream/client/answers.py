@@ -41,7 +41,7 @@ _NAMING = re.compile(r"DNS resolution failed for (?P<where>[^:\s]+(?::\d+)?)")
 _FAILED = "Failed to connect to remote host: "
 
 
-class Refused(NamedTuple):
+class RefusedRow(NamedTuple):
     """A row of a batch that was not accepted: its index in the batch, and the error that the
     service would give for it alone."""
 
@@ -76,7 +76,7 @@ class Receipt:
     first_offset: int
     accepted: int
     lsn: int
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[RefusedRow, ...] = ()
     retry_after_ms: int = 0
 
 
@@ -93,7 +93,7 @@ class TokenInfo:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class MoveInfo:
+class MigrationInfo:
     """A change from one plan to another that has ended.
 
     `begun`, `switched` and `ended` are LSNs, with their times in Unix ms; `switched` is 0 when the
@@ -129,7 +129,7 @@ class MoveInfo:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Moves:
+class MigrationHistory:
     """The plan in force, the plan change under way, and those that ended.
 
     `plan_version` and `workers` are those of the plan in force, `following_version` is that of the
@@ -150,7 +150,7 @@ class Moves:
     live: int
     old: int
     apart_ms: int | None
-    ended: tuple[MoveInfo, ...]
+    ended: tuple[MigrationInfo, ...]
 
     @property
     def old_share(self) -> float:
@@ -187,7 +187,7 @@ class BulkAnswers:
 
     def __init__(self) -> None:
         self.lsns: list[int] = []
-        self.refused: list[Refused] = []
+        self.refused: list[RefusedRow] = []
 
     def add(
         self, answer: pubsub_pb2.InsertQueriesResponse | pubsub_pb2.DeleteQueriesResponse
@@ -196,7 +196,7 @@ class BulkAnswers:
         self.refused += refusals(answer.errors, "queries", len(self.lsns))
         self.lsns += answer.lsns
 
-    def result(self, refused: list[Refused] | None) -> list[int]:
+    def result(self, refused: list[RefusedRow] | None) -> list[int]:
         """Returns the LSN of each row, 0 for a refused one, and adds refused rows to `refused`.
         Without that list, refused rows raise InvalidArgument, or if none is invalid the error of
         the first of them."""
@@ -210,7 +210,9 @@ class BulkAnswers:
         return self.lsns
 
 
-def refusals(errors: Iterable[query_pb2.RowError], name: str, base: int = 0) -> tuple[Refused, ...]:
+def refusals(
+    errors: Iterable[query_pb2.RowError], name: str, base: int = 0
+) -> tuple[RefusedRow, ...]:
     """Returns the rows that a batch refused; paths in their errors begin with `name[row]`."""
     out = []
     for e in errors:
@@ -224,7 +226,7 @@ def refusals(errors: Iterable[query_pb2.RowError], name: str, base: int = 0) -> 
             error = ResourceExhausted(f"{name}[{row}]: {e.description}", QUOTA_RETRY_MS)
         else:
             error = _invalid_field(f"{name}[{row}].{e.field}", e.description)
-        out.append(Refused(row, error))
+        out.append(RefusedRow(row, error))
     return tuple(out)
 
 
@@ -318,7 +320,7 @@ class WatchedMatch(NamedTuple):
     session: int
 
 
-class Watched(NamedTuple):
+class WatchReport(NamedTuple):
     """A message of Watch: samples and counts since the message before.
 
     `objects` are some of the `accepted` objects, `matches` some of the `matched` pairs.
@@ -335,14 +337,14 @@ class Watched(NamedTuple):
     missed: int
 
 
-def watched_of(data: bytes) -> Watched:
+def watched_of(data: bytes) -> WatchReport:
     """Reads a message of Watch."""
     answer = admin_pb2.WatchResponse.FromString(data)
     matches = (
         WatchedMatch(_read_watched_object(m.object), m.query_id, m.query_lsn, m.session)
         for m in answer.matches
     )
-    return Watched(
+    return WatchReport(
         tuple(map(_read_watched_object, answer.objects)),
         tuple(matches),
         answer.accepted,
@@ -373,9 +375,9 @@ def token_of(token: admin_pb2.Token) -> TokenInfo:
     return TokenInfo(token.id, token.tenant, scopes, token.created_ms, token.expires_ms)
 
 
-def moves_of(answer: admin_pb2.GetMovesResponse) -> Moves:
+def moves_of(answer: admin_pb2.GetMovesResponse) -> MigrationHistory:
     """Reads the answer to GetMoves."""
-    return Moves(
+    return MigrationHistory(
         answer.plan_version,
         answer.workers,
         answer.following_version,
@@ -390,10 +392,10 @@ def moves_of(answer: admin_pb2.GetMovesResponse) -> Moves:
     )
 
 
-def _read_move(move: admin_pb2.Move) -> MoveInfo:
+def _read_move(move: admin_pb2.Move) -> MigrationInfo:
     named = {field.name: value for field, value in move.ListFields()}
     named["outcome"] = admin_pb2.Outcome.Name(move.outcome).removeprefix("OUTCOME_").lower()
-    return MoveInfo(**{"switched": 0} | named)
+    return MigrationInfo(**{"switched": 0} | named)
 
 
 def error_of(code: str, message: str, details: bytes | None) -> Exception:

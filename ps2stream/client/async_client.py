@@ -28,11 +28,11 @@ import pyarrow as pa
 from google.protobuf.message import Message
 
 from ps2stream.client import answers, requests
-from ps2stream.client.answers import InsertedQuery, Receipt, Refused, Watched
+from ps2stream.client.answers import InsertedQuery, Receipt, RefusedRow, WatchReport
 from ps2stream.client.async_subscription import AsyncSubscription, next_answer, rpc_error
 from ps2stream.client.connection import File, access
 from ps2stream.client.inputs import request_of
-from ps2stream.client.matches import Receiver
+from ps2stream.client.matches import MatchReceiver
 from ps2stream.client.requests import Places, Query
 from ps2stream.errors import Ps2StreamError
 from ps2stream.v1 import admin_pb2, explain_pb2, pubsub_pb2
@@ -100,7 +100,7 @@ class AsyncClient:
         queries: Iterable[Any],
         *,
         session: str = "default",
-        refused: list[Refused] | None = None,
+        refused: list[RefusedRow] | None = None,
     ) -> list[int]:
         """Inserts queries and returns their LSNs, 0 for each that was refused. Queries that the
         service refuses are added to `refused`; without that list they raise an error once all were
@@ -121,7 +121,7 @@ class AsyncClient:
         return (await self._call_rpc("DeleteQuery", request, pubsub_pb2.DeleteQueryResponse)).lsn
 
     async def delete_many(
-        self, ids: Iterable[str], *, refused: list[Refused] | None = None
+        self, ids: Iterable[str], *, refused: list[RefusedRow] | None = None
     ) -> list[int]:
         """Deletes queries and returns the LSNs of the deletes, 0 for each that was refused. Ids
         that are refused, such as unknown ones, are added to `refused`; without that list they raise
@@ -236,7 +236,7 @@ class AsyncClient:
         """Returns a subscription to the matches of a session, whose stream opens with `async with`
         or at the first iteration. `cursor` says how far an earlier subscription had come; opening
         raises FailedPrecondition when it comes from another service. See `Client.subscribe`."""
-        receiver = Receiver(session, text=text, position=position, time=time, cursor=cursor)
+        receiver = MatchReceiver(session, text=text, position=position, time=time, cursor=cursor)
         return AsyncSubscription(self._open_stream("Deliver"), receiver, reconnect, self._timeout)
 
     async def status(self) -> dict[str, Any]:
@@ -259,7 +259,7 @@ class AsyncClient:
 
         return answers.sample_of(await self._retry_call(attempt, True))
 
-    async def watch(self) -> AsyncGenerator[Watched, None]:
+    async def watch(self) -> AsyncGenerator[WatchReport, None]:
         """Yields, ten times a second, some of the objects that the dispatcher accepts and some
         matches of the caller's own queries. The first message, which is empty, comes at once."""
         call: Any = self._channel.unary_stream(f"{ADMIN}Watch")

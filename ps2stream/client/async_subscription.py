@@ -12,7 +12,7 @@ import grpc
 import grpc.aio
 
 from ps2stream.client import answers
-from ps2stream.client.matches import Match, Matches, Receiver
+from ps2stream.client.matches import Match, Matches, MatchReceiver
 from ps2stream.errors import Ps2StreamError, Unavailable
 
 log = logging.getLogger("ps2stream.client")
@@ -23,7 +23,7 @@ class AsyncSubscription:
     batch counts as taken when the next one is asked for. What was not taken comes again on the
     session's next stream."""
 
-    def __init__(self, stub: Any, receiver: Receiver, reconnect: bool, timeout: float) -> None:
+    def __init__(self, stub: Any, receiver: MatchReceiver, reconnect: bool, timeout: float) -> None:
         self._stub = stub
         self._receiver = receiver
         self._reconnect = reconnect

@@ -26,10 +26,17 @@ from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2
 
 from ps2stream.client import answers, requests
-from ps2stream.client.answers import InsertedQuery, Moves, Receipt, Refused, TokenInfo, Watched
+from ps2stream.client.answers import (
+    InsertedQuery,
+    MigrationHistory,
+    Receipt,
+    RefusedRow,
+    TokenInfo,
+    WatchReport,
+)
 from ps2stream.client.connection import File, access
 from ps2stream.client.inputs import request_of
-from ps2stream.client.matches import Receiver
+from ps2stream.client.matches import MatchReceiver
 from ps2stream.client.requests import Places, Query
 from ps2stream.client.subscription import Subscription, next_answer, rpc_error
 from ps2stream.errors import ResourceExhausted, Unavailable
@@ -120,7 +127,7 @@ class Client:
         queries: Iterable[Any],
         *,
         session: str = "default",
-        refused: list[Refused] | None = None,
+        refused: list[RefusedRow] | None = None,
     ) -> list[int]:
         """Inserts queries, each a Query, a mapping or a tuple (id, expression[, region]), and
         returns their LSNs, 0 for each that was refused. The others are inserted all the same.
@@ -140,7 +147,9 @@ class Client:
         )
         return self._call_rpc("DeleteQuery", request, pubsub_pb2.DeleteQueryResponse).lsn
 
-    def delete_many(self, ids: Iterable[str], *, refused: list[Refused] | None = None) -> list[int]:
+    def delete_many(
+        self, ids: Iterable[str], *, refused: list[RefusedRow] | None = None
+    ) -> list[int]:
         """Deletes queries and returns the LSNs of the deletes, 0 for each that was refused. Ids
         that are refused, such as unknown ones, are added to `refused`; without that list they raise
         an error once all were sent."""
@@ -256,7 +265,7 @@ class Client:
         again. `cursor` says how far an earlier subscription had come; raises FailedPrecondition
         when it comes from another service.
         """
-        receiver = Receiver(session, text=text, position=position, time=time, cursor=cursor)
+        receiver = MatchReceiver(session, text=text, position=position, time=time, cursor=cursor)
         made = Subscription(self._open_stream("Deliver"), receiver, reconnect, self._timeout)
         self._subscriptions.add(made)
         return made
@@ -279,7 +288,7 @@ class Client:
         parts = self._retry_call(lambda left: list(call(request, left, self._metadata)), True)
         return answers.sample_of(parts)
 
-    def watch(self) -> Generator[Watched, None, None]:
+    def watch(self) -> Generator[WatchReport, None, None]:
         """Yields, ten times a second, some of the objects that the dispatcher accepts and some
         matches of the caller's own queries. The first message, which is empty, comes at once."""
         call: Any = self._channel.unary_stream(f"{ADMIN}Watch")
@@ -326,7 +335,7 @@ class Client:
 
     # --- plans ----------------------------------------------------------------
 
-    def moves(self) -> Moves:
+    def moves(self) -> MigrationHistory:
         """Returns the plan in force, the plan change under way and those that ended. Needs the
         scope admin."""
         found = self._call_rpc(

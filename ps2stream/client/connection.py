@@ -16,7 +16,7 @@ SYSTEM = "system"
 File = str | os.PathLike[str]
 
 
-class Access(NamedTuple):
+class ChannelAccess(NamedTuple):
     """The credentials of a channel, None for plaintext, and the metadata that goes with every
     call."""
 
@@ -30,7 +30,7 @@ def access(
     tls_ca: File | None = None,
     tls_cert: File | None = None,
     tls_key: File | None = None,
-) -> Access:
+) -> ChannelAccess:
     """Returns the access to `target` with this token and these PEM files; `tls_ca` or a client
     certificate asks for TLS. Raises InvalidArgument, never showing the token, for what cannot be
     used and for a token that would travel to another machine in plaintext."""
@@ -48,12 +48,12 @@ def access(
             _read_file("tls_cert", tls_cert),
         )
     if not token:
-        return Access(credentials, ())
+        return ChannelAccess(credentials, ())
     if not (token.isascii() and token.isprintable() and " " not in token):
         raise _invalid_field("token", "has characters that no token has")
     if credentials is None and not _is_local(target):
         raise _invalid_field("token", f"would travel in plaintext to {target}; give tls_ca")
-    return Access(credentials, (("authorization", f"Bearer {token}"),))
+    return ChannelAccess(credentials, (("authorization", f"Bearer {token}"),))
 
 
 def _is_local(target: str) -> bool:

@@ -1,7 +1,7 @@
 """Received matches: batches of matches as columns, or one match at a time.
 
-`Receiver` is the client's side of a Deliver stream as a pure state machine: it names queries, drops
-pairs that were delivered before, and says when to grant credits. Both clients run it.
+`MatchReceiver` is the client's side of a Deliver stream as a pure state machine: it names queries,
+drops pairs that were delivered before, and says when to grant credits. Both clients run it.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Matches:
         )
 
 
-class Receiver:
+class MatchReceiver:
     """The state of one subscription over all its streams.
 
     `text`, `position` and `time` say which fields of an object are requested; `credit_batches` and

@@ -14,7 +14,7 @@ from typing import Any, Self
 import grpc
 
 from ps2stream.client import answers
-from ps2stream.client.matches import Match, Matches, Receiver
+from ps2stream.client.matches import Match, Matches, MatchReceiver
 from ps2stream.errors import Ps2StreamError, Unavailable
 
 log = logging.getLogger("ps2stream.client")
@@ -25,7 +25,7 @@ class Subscription:
     close it from any thread to end the iteration. A batch counts as taken when the next one is
     asked for. What was not taken comes again on the session's next stream."""
 
-    def __init__(self, stub: Any, receiver: Receiver, reconnect: bool, timeout: float) -> None:
+    def __init__(self, stub: Any, receiver: MatchReceiver, reconnect: bool, timeout: float) -> None:
         self._stub = stub
         self._receiver = receiver
         self._reconnect = reconnect

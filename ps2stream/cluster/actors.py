@@ -8,33 +8,37 @@ import threading
 import time
 from typing import Any
 
-from ps2stream.cluster.logs import LogReporter, Logs
+from ps2stream.cluster.logs import LogReporter, ServiceLogs
 from ps2stream.cluster.pairing import pair_logs
-from ps2stream.cluster.shell import Shell
-from ps2stream.cluster.snapshots import NO_SNAPSHOTS, Policy, Saver
+from ps2stream.cluster.shell import ActorShell
+from ps2stream.cluster.snapshots import NO_SNAPSHOTS, SnapshotPolicy, SnapshotSaver
 from ps2stream.cluster.topology import Topology
 from ps2stream.observability.meter import matched
 from ps2stream.observability.process import counters_of, disk, wall_clock_ms
-from ps2stream.observability.traces import NO_TRACES, Key, Tracing
+from ps2stream.observability.traces import NO_TRACES, Key, TraceSampling
 from ps2stream.protocol.addresses import Address, Send
 from ps2stream.protocol.frame import Frame
-from ps2stream.protocol.messages.objects import Completed, MatchBatch, Payload
+from ps2stream.protocol.messages.objects import BatchContent, BatchesCompleted, MatchBatch
 from ps2stream.protocol.messages.updates import UpdateRequest
 from ps2stream.protocol.ports import Store
-from ps2stream.store.places import Place
+from ps2stream.store.places import StoragePlace
 
 COPY_S = 0.002  # between two checks whether a copy is done, while updates wait for it
 MERGING = 1024  # sampled batches whose completion a merger waits for, at most
 
 
-class WorkerShell(Shell):
+class WorkerShell(ActorShell):
     """The shell of a worker. Another thread makes its snapshots."""
 
     def __init__(
-        self, address: Address, epoch: int, topology: Topology, policy: Policy = NO_SNAPSHOTS
+        self,
+        address: Address,
+        epoch: int,
+        topology: Topology,
+        policy: SnapshotPolicy = NO_SNAPSHOTS,
     ) -> None:
         super().__init__(address, epoch)
-        self.saver = Saver(policy, self.name, address.index, topology.plan.route, epoch)
+        self.saver = SnapshotSaver(policy, self.name, address.index, topology.plan.route, epoch)
         self.machine = topology.worker(address.index, self.saver.load())
         self._writer = threading.Thread(
             target=self._save_snapshots, daemon=True, name=f"{self.name}-saver"
@@ -62,7 +66,7 @@ class WorkerShell(Shell):
         self.saver.look(self.machine, time.monotonic())
 
     def start(
-        self, exits: bool = False, metrics_s: float = 0.0, tracing: Tracing = NO_TRACES
+        self, exits: bool = False, metrics_s: float = 0.0, tracing: TraceSampling = NO_TRACES
     ) -> None:
         super().start(exits, metrics_s, tracing)
         self._writer.start()
@@ -94,13 +98,13 @@ class WorkerShell(Shell):
                     self.saver.prepare()
 
 
-class MergerShell(Shell):
+class MergerShell(ActorShell):
     """The shell of a merger, which sends nothing before what it follows from is durable.
 
     While one thread syncs, the other goes on; what it would send waits for the next sync.
     """
 
-    def __init__(self, address: Address, epoch: int, topology: Topology, logs: Logs) -> None:
+    def __init__(self, address: Address, epoch: int, topology: Topology, logs: ServiceLogs) -> None:
         super().__init__(address, epoch)
         self._log = logs.open(address)
         self.machine = topology.merger(address.index, self._log)
@@ -120,7 +124,7 @@ class MergerShell(Shell):
         if (traces := self.meter.traces) is not None:
             now = time.time_ns()
             for frame in frames:
-                if isinstance(frame, MatchBatch | Payload):
+                if isinstance(frame, MatchBatch | BatchContent):
                     key = (frame.dispatcher, frame.batch)
                     if traces.wanted(key) and len(self._merging) < MERGING:
                         self._merging.setdefault(key, now)
@@ -131,7 +135,9 @@ class MergerShell(Shell):
     def post(self, sends: list[Send]) -> None:
         super().post(sends)
         if (traces := self.meter.traces) is not None:
-            done = [(to.index, f.batch.tolist()) for to, f in sends if isinstance(f, Completed)]
+            done = [
+                (to.index, f.batch.tolist()) for to, f in sends if isinstance(f, BatchesCompleted)
+            ]
             for key in [(of, batch) for of, batches in done for batch in batches]:
                 if (begun := self._merging.pop(key, 0)) > 0:
                     traces.part("merge", key, begun, time.time_ns())
@@ -149,7 +155,7 @@ class MergerShell(Shell):
         self._commit_sends(sends)
 
     def start(
-        self, exits: bool = False, metrics_s: float = 0.0, tracing: Tracing = NO_TRACES
+        self, exits: bool = False, metrics_s: float = 0.0, tracing: TraceSampling = NO_TRACES
     ) -> None:
         super().start(exits, metrics_s, tracing)
         self._syncer.start()
@@ -202,10 +208,12 @@ class MergerShell(Shell):
                 self.sync()
 
 
-class SequencerShell(Shell):
+class SequencerShell(ActorShell):
     """The shell of the sequencer: requests that queue up during a commit go into the next one."""
 
-    def __init__(self, address: Address, place: Place, topology: Topology, first: bool) -> None:
+    def __init__(
+        self, address: Address, place: StoragePlace, topology: Topology, first: bool
+    ) -> None:
         analysis = json.dumps(topology.plan.analysis.to_dict())
         self._place = place
         self._topology = topology
@@ -215,7 +223,7 @@ class SequencerShell(Shell):
         self.machine = topology.sequencer(self._ledger, self.epoch, restarts=first)
         self._lock = threading.Lock()
 
-    def pair_logs(self, logs: Logs, accept_loss: bool) -> None:
+    def pair_logs(self, logs: ServiceLogs, accept_loss: bool) -> None:
         """Pairs the logs with the ledger (see pairing.pair_logs) before others open a log.
 
         An older ledger that goes on is read again: its LSNs now begin above those of the logs.
@@ -269,7 +277,7 @@ class SequencerShell(Shell):
         return super().status() | disk(self._place.folder) | counters_of(self.machine)
 
 
-class ControllerShell(Shell):
+class ControllerShell(ActorShell):
     """The shell of the controller, which keeps nothing."""
 
     def __init__(self, address: Address, epoch: int, topology: Topology) -> None:

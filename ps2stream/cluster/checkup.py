@@ -35,7 +35,7 @@ SHARED_BYTES = 160 << 20
 _PACKAGES = ("apsw", "grpcio", "numba", "numpy", "protobuf", "pyarrow", "pyzmq", "ray")
 
 
-class Finding(NamedTuple):
+class CheckFinding(NamedTuple):
     """The result of a check: its subject, what it found, and what to do; no advice if it is ok."""
 
     verdict: Literal["ok", "warn", "fail"]
@@ -44,7 +44,7 @@ class Finding(NamedTuple):
     advice: str = ""
 
 
-def check_all(settings: Settings) -> Iterator[Finding]:
+def check_all(settings: Settings) -> Iterator[CheckFinding]:
     """Makes all checks, those of the machine first."""
     yield check_python()
     yield check_packages()
@@ -61,15 +61,15 @@ def check_all(settings: Settings) -> Iterator[Finding]:
             yield check_port(settings.host, port, runs)
 
 
-def check_python() -> Finding:
+def check_python() -> CheckFinding:
     """Checks the version of this interpreter."""
     found = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info < PYTHON:
-        return Finding("fail", "python", found, "install Python 3.11 or newer")
-    return Finding("ok", "python", found)
+        return CheckFinding("fail", "python", found, "install Python 3.11 or newer")
+    return CheckFinding("ok", "python", found)
 
 
-def check_packages() -> Finding:
+def check_packages() -> CheckFinding:
     """Checks the packages that the service needs, and the version of SQLite."""
     import apsw
 
@@ -78,56 +78,58 @@ def check_packages() -> Finding:
         try:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            return Finding("fail", "packages", f"{name} is missing", "pip install ps2stream again")
+            return CheckFinding(
+                "fail", "packages", f"{name} is missing", "pip install ps2stream again"
+            )
     listed = ", ".join(f"{name} {version}" for name, version in versions.items())
     library = apsw.sqlite_lib_version()
     if tuple(map(int, library.split("."))) < SQLITE:
-        return Finding("fail", "packages", f"SQLite {library}", "pip install -U apsw")
-    return Finding("ok", "packages", f"{listed}, SQLite {library}")
+        return CheckFinding("fail", "packages", f"SQLite {library}", "pip install -U apsw")
+    return CheckFinding("ok", "packages", f"{listed}, SQLite {library}")
 
 
-def check_files() -> Finding:
+def check_files() -> CheckFinding:
     """Checks how many files a process may have open."""
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= most < FILES:
         advice = f"raise it to {FILES} or more: LimitNOFILE of the systemd unit, or ulimit -n"
-        return Finding("warn", "open files", f"at most {most}", advice)
-    return Finding("ok", "open files", f"at most {most}" if most >= 0 else "any number")
+        return CheckFinding("warn", "open files", f"at most {most}", advice)
+    return CheckFinding("ok", "open files", f"at most {most}" if most >= 0 else "any number")
 
 
-def check_java() -> Finding:
+def check_java() -> CheckFinding:
     """Checks the version of Java, which only planning with Spark needs."""
     home = os.environ.get("JAVA_HOME")
     program = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     advice = f"install Java {JAVA} or newer where plans are made (`ps2stream plan`)"
     if program is None:
-        return Finding("warn", "java", "none", advice)
+        return CheckFinding("warn", "java", "none", advice)
     try:
         output = subprocess.run(
             [program, "-version"], check=False, capture_output=True, text=True, timeout=30
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Finding("warn", "java", f"{program} does not run: {error}", advice)
+        return CheckFinding("warn", "java", f"{program} does not run: {error}", advice)
     version = re.search(r'version "(\d+)([^"]*)"', output.stderr)
     if version is None or int(version[1]) < JAVA:
-        return Finding("warn", "java", " ".join(output.stderr.split()[:3]) or program, advice)
-    return Finding("ok", "java", version[1] + version[2])
+        return CheckFinding("warn", "java", " ".join(output.stderr.split()[:3]) or program, advice)
+    return CheckFinding("ok", "java", version[1] + version[2])
 
 
-def check_shared_memory(folder: Path) -> Finding:
+def check_shared_memory(folder: Path) -> CheckFinding:
     """Checks whether Ray has room for its object store."""
     try:
         free = shutil.disk_usage(folder).free
     except OSError as error:
         advice = 'mount a tmpfs there, or use runtime = "local"'
-        return Finding("fail", "shared memory", f"{folder}: {error.strerror}", advice)
+        return CheckFinding("fail", "shared memory", f"{folder}: {error.strerror}", advice)
     if free < SHARED_BYTES:
         advice = f"make it {SHARED_BYTES >> 20} MiB or more, with Docker by --shm-size"
-        return Finding("warn", "shared memory", f"{free >> 20} MiB free in {folder}", advice)
-    return Finding("ok", "shared memory", f"{free >> 20} MiB free in {folder}")
+        return CheckFinding("warn", "shared memory", f"{free >> 20} MiB free in {folder}", advice)
+    return CheckFinding("ok", "shared memory", f"{free >> 20} MiB free in {folder}")
 
 
-def check_port(host: str, port: int, runs: bool) -> Finding:
+def check_port(host: str, port: int, runs: bool) -> CheckFinding:
     """Checks whether the port is free; with `runs` the service itself may have it."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -136,10 +138,10 @@ def check_port(host: str, port: int, runs: bool) -> Finding:
             probe.bind((host, port))
         except OSError as error:
             if runs:
-                return Finding("ok", f"port {port}", "in use, and the service runs")
+                return CheckFinding("ok", f"port {port}", "in use, and the service runs")
             advice = "stop what has it (ss -ltnp), or set another port"
-            return Finding("fail", f"port {port}", f"{host}: {error.strerror}", advice)
-    return Finding("ok", f"port {port}", "free")
+            return CheckFinding("fail", f"port {port}", f"{host}: {error.strerror}", advice)
+    return CheckFinding("ok", f"port {port}", "free")
 
 
 def is_locked(folder: Path) -> bool:
@@ -154,10 +156,10 @@ def is_locked(folder: Path) -> bool:
     return False
 
 
-def check_directory(folder: Path) -> Iterator[Finding]:
+def check_directory(folder: Path) -> Iterator[CheckFinding]:
     """Checks rights, room, clock and format, and whether ledger and logs belong together."""
     if not folder.exists():
-        yield Finding("ok", "data directory", f"{folder} is not there yet; `serve` makes it")
+        yield CheckFinding("ok", "data directory", f"{folder} is not there yet; `serve` makes it")
         yield _check_room(next(p for p in folder.absolute().parents if p.exists()))
         return
     yield (rights := _check_rights(folder))
@@ -168,25 +170,25 @@ def check_directory(folder: Path) -> Iterator[Finding]:
     if not _size_of(folder / "ledger.db"):
         if _size_of(folder / "mark"):
             found = "ledger.db is missing, and the mark says what it acknowledged"
-            yield Finding("fail", "ledger", found, "restore a backup (ps2stream restore)")
+            yield CheckFinding("fail", "ledger", found, "restore a backup (ps2stream restore)")
         else:
-            yield Finding("ok", "ledger", "none yet")
+            yield CheckFinding("ok", "ledger", "none yet")
         return
     try:
         seen = inspect(folder)
     except DataDirectoryError as error:
-        yield Finding("fail", "ledger", str(error), "restore a backup (ps2stream restore)")
+        yield CheckFinding("fail", "ledger", str(error), "restore a backup (ps2stream restore)")
         return
     if seen.format != Ledger.FORMAT:
         found = f"format {seen.format}, this version reads {Ledger.FORMAT}"
-        yield Finding("fail", "ledger", found, "use the version that wrote it")
+        yield CheckFinding("fail", "ledger", found, "use the version that wrote it")
         return
-    yield Finding("ok", "ledger", f"format {seen.format}, up to LSN {seen.lsn}")
+    yield CheckFinding("ok", "ledger", f"format {seen.format}, up to LSN {seen.lsn}")
     if seen.mismatches:
         advice = "restore a backup, or start once with --accept-loss"
-        yield Finding("fail", "logs", "; ".join(m.problem for m in seen.mismatches), advice)
+        yield CheckFinding("fail", "logs", "; ".join(m.problem for m in seen.mismatches), advice)
     else:
-        yield Finding("ok", "logs", f"{', '.join(seen.logs) or 'none'}: they fit the ledger")
+        yield CheckFinding("ok", "logs", f"{', '.join(seen.logs) or 'none'}: they fit the ledger")
 
 
 def _size_of(path: Path) -> int:
@@ -194,37 +196,37 @@ def _size_of(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def _check_rights(folder: Path) -> Finding:
+def _check_rights(folder: Path) -> CheckFinding:
     held = folder.stat()
     mode = stat.S_IMODE(held.st_mode)
     found = f"{folder}, owner {held.st_uid}, mode {mode:04o}"
     what = "data directory"
     if held.st_uid != os.geteuid():
         advice = f"run as its owner, not as {os.geteuid()}"
-        return Finding("fail" if os.geteuid() else "warn", what, found, advice)
+        return CheckFinding("fail" if os.geteuid() else "warn", what, found, advice)
     if (obstacle := find_obstacle(folder / "lock")) is not None:
-        return Finding("fail", what, f"{found}: {obstacle.strerror}", "make it writable")
+        return CheckFinding("fail", what, f"{found}: {obstacle.strerror}", "make it writable")
     if mode & 0o077 and (foreign := find_foreign(folder)):
         advice = f"use a directory of its own, or chmod 700 {folder}"
-        return Finding("fail", what, f"{found}, holds files of others, as {foreign}", advice)
+        return CheckFinding("fail", what, f"{found}, holds files of others, as {foreign}", advice)
     if mode & 0o077:
-        return Finding("warn", what, found, f"chmod 700 {folder}; the next start does it")
-    return Finding("ok", what, found)
+        return CheckFinding("warn", what, found, f"chmod 700 {folder}; the next start does it")
+    return CheckFinding("ok", what, found)
 
 
-def _check_room(folder: Path) -> Finding:
+def _check_room(folder: Path) -> CheckFinding:
     room = shutil.disk_usage(folder)
     found = f"{room.free >> 20} MiB of {room.total >> 20} free"
     if room.free < LOW_BYTES or room.free < LOW_SHARE * room.total:
         advice = "make room: a full disk refuses inserts and objects"
-        return Finding("warn", "disk", found, advice)
-    return Finding("ok", "disk", found)
+        return CheckFinding("warn", "disk", found, advice)
+    return CheckFinding("ok", "disk", found)
 
 
-def _check_clock(folder: Path) -> Finding:
+def _check_clock(folder: Path) -> CheckFinding:
     """Checks the clock: one that was set back makes retention and tokens last too long."""
     ahead_s = max((p.stat().st_mtime for p in folder.iterdir()), default=0.0) - time.time()
     if ahead_s > 60:
         advice = "set the clock (chronyc tracking, timedatectl)"
-        return Finding("warn", "clock", f"{ahead_s:.0f} s behind the newest file", advice)
-    return Finding("ok", "clock", time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()))
+        return CheckFinding("warn", "clock", f"{ahead_s:.0f} s behind the newest file", advice)
+    return CheckFinding("ok", "clock", time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()))

@@ -25,7 +25,7 @@ _DOMAIN = b"ps2stream"
 _WELCOME, _LATER = b"200", b"300"
 
 
-class Curve:
+class CurveKeys:
     """The keys of the actor whose sockets are of `context`; its peers need `public`."""
 
     def __init__(self, context: zmq.Context[Any]) -> None:

@@ -18,7 +18,7 @@ _MAGIC = b"PS2h"
 _VERSION = 2
 
 
-class Head(NamedTuple):
+class MessageHead(NamedTuple):
     """The head of a message: the sender, its epoch, and the number of the message on this link,
     from 1. `sent` is in seconds of the host's monotonic clock; 0: the receiver has another."""
 
@@ -34,7 +34,7 @@ class Head(NamedTuple):
         )
 
     @classmethod
-    def decode(cls, data: bytes) -> Head:
+    def decode(cls, data: bytes) -> MessageHead:
         """Decodes a head. Raises FrameError."""
         if len(data) != _HEAD.size:
             raise FrameError(f"a head has {_HEAD.size} bytes, not {len(data)}")
@@ -44,7 +44,7 @@ class Head(NamedTuple):
         return cls(Address(ROLES[role], index), epoch, number, sent)
 
 
-class Fence:
+class MessageFence:
     """The highest epoch and number of each sender. `refused` counts messages not accepted."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Fence:
         """Refuses messages of incarnations of `sender` before this one."""
         self._last[sender] = max(self._last.get(sender, (0, 0)), (epoch, 0))
 
-    def accept(self, head: Head) -> bool:
+    def accept(self, head: MessageHead) -> bool:
         """Returns whether the message counts, and notes it if so."""
         now = (head.epoch, head.number)
         if now <= self._last.get(head.sender, (0, 0)):

@@ -9,30 +9,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ps2stream.cluster.allocator import MemoryReturn, bound_heaps
-from ps2stream.cluster.logs import LogReporter, Logs
-from ps2stream.cluster.shell import Shell
+from ps2stream.cluster.logs import LogReporter, ServiceLogs
+from ps2stream.cluster.shell import ActorShell
 from ps2stream.cluster.topology import Topology
 from ps2stream.dispatcher.edge import DispatcherEdge
 from ps2stream.dispatcher.object_log import ObjectLog
 from ps2stream.observability.process import wall_clock_ms
-from ps2stream.observability.traces import NO_TRACES, Tracing
+from ps2stream.observability.traces import NO_TRACES, TraceSampling
 from ps2stream.protocol.addresses import Address
 from ps2stream.protocol.frame import Frame
-from ps2stream.security import Security
+from ps2stream.security import PortSecurity
 
 if TYPE_CHECKING:
-    from ps2stream.service.server import Server
+    from ps2stream.service.server import GrpcServer
 
 
 LOOK_S = 2.0
 """Time between two checks whether to return memory to the system."""
 
 
-class DispatcherShell(Shell):
+class DispatcherShell(ActorShell):
     """The shell of a dispatcher."""
 
     def __init__(
-        self, address: Address, epoch: int, topology: Topology, logs: Logs, identity: int
+        self, address: Address, epoch: int, topology: Topology, logs: ServiceLogs, identity: int
     ) -> None:
         super().__init__(address, epoch)
         bound_heaps()
@@ -56,7 +56,7 @@ class DispatcherShell(Shell):
             costs=topology.policy.rules.costs,
         )
         self._reporter = LogReporter(address, self._log)
-        self._servers: list[Server] = []
+        self._servers: list[GrpcServer] = []
 
     def handle(self, frames: list[Frame]) -> None:
         for frame in frames:
@@ -71,7 +71,7 @@ class DispatcherShell(Shell):
             self.edge.send(self._reporter.report(self.edge.machine.offset))
 
     def start(
-        self, exits: bool = False, metrics_s: float = 0.0, tracing: Tracing = NO_TRACES
+        self, exits: bool = False, metrics_s: float = 0.0, tracing: TraceSampling = NO_TRACES
     ) -> None:
         super().start(exits, metrics_s, tracing)
         threading.Thread(target=self._sync_objects, daemon=True, name=f"{self.name}-log").start()
@@ -80,7 +80,9 @@ class DispatcherShell(Shell):
         """Returns whether the dispatcher has caught up with the ledger and may serve."""
         return self.edge.machine.ready
 
-    def serve(self, host: str, port: int, security: Security, private: Path | None = None) -> int:
+    def serve(
+        self, host: str, port: int, security: PortSecurity, private: Path | None = None
+    ) -> int:
         """Opens the gRPC endpoint and returns its port. Raises when it is in use. `private` is
         the path of a second endpoint, a Unix socket."""
         from ps2stream.service.server import serve, serve_privately

@@ -9,7 +9,7 @@ from typing import NamedTuple
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
-class Home(NamedTuple):
+class ActorHome(NamedTuple):
     """The location of an actor. `node`: Ray's id of the host; `host`: its IP address; `clock`:
     equal where the monotonic clock is the same; `key`: the public key of its inbox, in Z85."""
 
@@ -19,12 +19,12 @@ class Home(NamedTuple):
     key: bytes = b""
 
 
-def here() -> Home:
+def here() -> ActorHome:
     """Returns the home of this process, which Ray started or which joined Ray."""
     import ray
 
     address: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
-    return Home(ray.get_runtime_context().get_node_id(), address, clock())
+    return ActorHome(ray.get_runtime_context().get_node_id(), address, clock())
 
 
 @functools.cache

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import zmq
 
-from ps2stream.cluster.curve import Curve
-from ps2stream.cluster.fence import Fence, Head
-from ps2stream.cluster.home import Home, clock, numeric
+from ps2stream.cluster.curve import CurveKeys
+from ps2stream.cluster.fence import MessageFence, MessageHead
+from ps2stream.cluster.home import ActorHome, clock, numeric
 from ps2stream.errors import Unavailable
-from ps2stream.observability.meter import Meter
+from ps2stream.observability.meter import StageMeter
 from ps2stream.protocol.addresses import Address, Send
 
 POLL_MS = 100
@@ -34,7 +34,7 @@ _TRACKED_BYTES = 1 << 14
 """Bytes that are sent before ZeroMQ is again asked to report when they have left."""
 
 
-class _Outlet:
+class _PeerOutlet:
     """A link to one peer, and the bytes that wait on it. `near`: the clock is the same there."""
 
     def __init__(self, socket: zmq.Socket[bytes], near: bool) -> None:
@@ -56,7 +56,7 @@ class _Outlet:
         self._waiting += size
         self._untracked += size
         sent = time.monotonic() if self._near else 0.0
-        *rest, last = [Head(owner, epoch, self._number, sent).encode(), *frames]
+        *rest, last = [MessageHead(owner, epoch, self._number, sent).encode(), *frames]
         self.socket.send_multipart(rest, zmq.SNDMORE)
         if self._untracked < _TRACKED_BYTES:
             self.socket.send(last)
@@ -67,16 +67,16 @@ class _Outlet:
         return True
 
 
-class Links:
+class PeerLinks:
     """The links of `owner` in its incarnation `epoch`. Sends from any thread, receives from
     one. `meter` counts how long messages were on their way; `dropped` counts messages that
     found LINK_BYTES waiting; `gone` lists peers whose end of a link was closed, in that order."""
 
-    def __init__(self, owner: Address, epoch: int, meter: Meter | None = None) -> None:
+    def __init__(self, owner: Address, epoch: int, meter: StageMeter | None = None) -> None:
         self.owner = owner
         self.epoch = epoch
-        self._meter = Meter() if meter is None else meter
-        self.fence = Fence()
+        self._meter = StageMeter() if meter is None else meter
+        self.fence = MessageFence()
         self.dropped = 0
         self.gone: deque[Address] = deque()
         self._lock = threading.Lock()
@@ -86,8 +86,8 @@ class Links:
         self._poller = zmq.Poller()
         self._poller.register(self._inbox, zmq.POLLIN)
         self._monitors: dict[Address, zmq.Socket[bytes]] = {}
-        self._outlets: dict[Address, _Outlet] = {}
-        self._curve: Curve | None = None
+        self._outlets: dict[Address, _PeerOutlet] = {}
+        self._curve: CurveKeys | None = None
 
     def bind(self, folder: Path) -> str:
         """Opens the inbox as a Unix socket in `folder`, which only its owner may enter; returns
@@ -96,11 +96,11 @@ class Links:
         self._inbox.bind(endpoint)
         return endpoint
 
-    def listen(self, home: Home, ports: range = range(0)) -> tuple[str, Home]:
+    def listen(self, home: ActorHome, ports: range = range(0)) -> tuple[str, ActorHome]:
         """Opens the inbox to other hosts, at `home` and one of these ports, or any port where
         there are none; returns the endpoint, and the home with the key. Raises Unavailable when
         all ports are in use."""
-        self._curve = Curve(self._context)
+        self._curve = CurveKeys(self._context)
         self._curve.guard(self._inbox)
         self._inbox.ipv6 = ":" in home.host
         where = f"tcp://{numeric(home.host)}"
@@ -112,13 +112,15 @@ class Links:
         which = f"{ports[0]}-{ports[-1]}" if ports else "all ports"
         raise Unavailable(f"link_ports: none of {which} is free on {home.host}")
 
-    def admit(self, peer: Address, home: Home) -> None:
+    def admit(self, peer: Address, home: ActorHome) -> None:
         """Admits this incarnation of `peer`, perhaps of another host, before it is known where
         it listens. From any thread."""
         if self._curve is not None:
             self._curve.admit(peer, home.key)
 
-    def connect(self, peer: Address, endpoint: str, epoch: int, home: Home | None = None) -> None:
+    def connect(
+        self, peer: Address, endpoint: str, epoch: int, home: ActorHome | None = None
+    ) -> None:
         """Opens an outlet to this incarnation of `peer` in place of one to an earlier, whose
         messages are refused from now on. On the thread that receives."""
         self.fence.raise_to(peer, epoch)
@@ -131,7 +133,7 @@ class Links:
         monitor = outlet.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         outlet.connect(endpoint)
         with self._lock:
-            old, self._outlets[peer] = self._outlets.get(peer), _Outlet(outlet, near)
+            old, self._outlets[peer] = self._outlets.get(peer), _PeerOutlet(outlet, near)
         self._close_outlet(peer, old)
         self._monitors[peer] = monitor
         self._poller.register(monitor, zmq.POLLIN)
@@ -173,7 +175,7 @@ class Links:
                 return None
             self._await_event()
             return self.receive(wait=False)
-        head = Head.decode(first)
+        head = MessageHead.decode(first)
         if not self.fence.accept(head):
             return []
         if head.sent:
@@ -195,7 +197,7 @@ class Links:
                 monitor.recv_multipart()
                 self.gone.append(peer)
 
-    def _close_outlet(self, peer: Address, outlet: _Outlet | None) -> None:
+    def _close_outlet(self, peer: Address, outlet: _PeerOutlet | None) -> None:
         if outlet is None:
             return
         # ZeroMQ's thread would wait for ever on a monitor whose events nobody reads.

@@ -16,7 +16,7 @@ from ps2stream.cluster.logs import LogReporter
 from ps2stream.cluster.topology import Topology
 from ps2stream.dispatcher.edge import DispatcherEdge
 from ps2stream.dispatcher.object_log import ObjectLog
-from ps2stream.observability.meter import Meter, matched
+from ps2stream.observability.meter import StageMeter, matched
 from ps2stream.observability.process import counters_of, wall_clock_ms
 from ps2stream.protocol.addresses import Address, Send
 from ps2stream.protocol.messages.updates import UpdateRequest
@@ -33,7 +33,7 @@ class LocalRuntime:
         topology: Topology,
         store: Store,
         open_log: Callable[[Address], Log] = lambda _: MemoryLog(),
-        meter: Callable[[], Meter] = Meter,
+        meter: Callable[[], StageMeter] = StageMeter,
     ) -> None:
         self._lock = threading.RLock()
         self._inbox: deque[Send] = deque()

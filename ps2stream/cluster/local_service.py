@@ -9,20 +9,20 @@ from typing import Any
 
 from ps2stream.cluster.census_rounds import CensusRounds
 from ps2stream.cluster.local import LocalRuntime
-from ps2stream.cluster.logs import Logs
+from ps2stream.cluster.logs import ServiceLogs
 from ps2stream.cluster.pairing import pair_logs
 from ps2stream.cluster.private_folder import PrivateFolder
-from ps2stream.cluster.replanning import Replanning
-from ps2stream.cluster.running import Service, place_of, ports, target
+from ps2stream.cluster.replanning import PeriodicReplanning
+from ps2stream.cluster.running import RunningService, place_of, ports, target
 from ps2stream.cluster.shell import TICK_S
 from ps2stream.cluster.topology import Topology
 from ps2stream.config import Settings
 from ps2stream.observability.metrics_port import MetricsPort
 from ps2stream.observability.process import disk
-from ps2stream.service.server import Server, serve, serve_privately
+from ps2stream.service.server import GrpcServer, serve, serve_privately
 
 
-class LocalService(Service):
+class LocalService(RunningService):
     """A service within this process. A failed write does not end it: updates and objects are
     refused until a restart."""
 
@@ -31,17 +31,17 @@ class LocalService(Service):
         place = place_of(settings)
         self._ledger = place.open_ledger(analysis)
         self._done = threading.Event()
-        self._servers: list[Server] = []
-        self._private: list[Server] = []
+        self._servers: list[GrpcServer] = []
+        self._private: list[GrpcServer] = []
         self._runtime: LocalRuntime | None = None
         self._metrics: MetricsPort | None = None
         self._folder = place.folder
         self._private_folder = PrivateFolder(holds_sockets=True)
         self.sockets = self._private_folder.path
-        self._replanning = Replanning(settings, self.sockets, self._note_parts)
+        self._replanning = PeriodicReplanning(settings, self.sockets, self._note_parts)
         self._census = CensusRounds(self.status, self._note_parts)
         try:
-            logs = Logs(place)
+            logs = ServiceLogs(place)
             pair_logs(logs, self._ledger, topology, accept_loss)
             self._runtime = LocalRuntime(topology, self._ledger, logs.open)
             for edge, port in zip(self._runtime.edges, ports(settings), strict=True):

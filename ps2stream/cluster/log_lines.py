@@ -16,7 +16,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from ps2stream.log import Formatter, configure, fields_of
+from ps2stream.log import LogFormatter, configure, fields_of
 
 NAME = "log"
 _BYTES = 1 << 16
@@ -24,7 +24,7 @@ _WAIT_S = 1.0
 _LOGGER = logging.getLogger("ps2stream")
 
 
-class Sender(logging.Handler):
+class LogSender(logging.Handler):
     """Sends the records of the actor `name` to `path`, or to standard error where that fails."""
 
     def __init__(self, path: Path, name: str, epoch: int) -> None:
@@ -33,7 +33,7 @@ class Sender(logging.Handler):
         self._signature = {"actor": name, "epoch": epoch}
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.settimeout(_WAIT_S)
-        self._plain = Formatter()
+        self._plain = LogFormatter()
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -71,7 +71,7 @@ def log_to_folder(folder: Path, name: str, epoch: int) -> None:
     if not path.is_socket():
         return
     level = int((folder / f"{NAME}.level").read_text())
-    _LOGGER.handlers[:] = [Sender(path, name, epoch)]
+    _LOGGER.handlers[:] = [LogSender(path, name, epoch)]
     _LOGGER.setLevel(level)
     _LOGGER.propagate = False
 
@@ -87,7 +87,7 @@ def say_here(name: str, epoch: int, level: int, as_json: bool) -> None:
     _LOGGER.handlers[0].addFilter(sign_record)
 
 
-class Receiver:
+class LogReceiver:
     """Receives records in `folder` and logs them here, until `stop`."""
 
     def __init__(self, folder: Path) -> None:

@@ -13,7 +13,7 @@ from ps2stream.errors import DataDirectoryError
 from ps2stream.protocol.addresses import Address, Send
 from ps2stream.protocol.ports import Log, LogNote, LogReached
 from ps2stream.store.identity import LogIdentity
-from ps2stream.store.places import Place
+from ps2stream.store.places import StoragePlace
 
 _KIND = {"dispatcher": "objects", "merger": "matches"}
 REPORT_BYTES = 64 << 20
@@ -25,10 +25,10 @@ def name_of(address: Address) -> str:
     return f"{_KIND[address.role]}-{address.index}"
 
 
-class Logs(NamedTuple):
+class ServiceLogs(NamedTuple):
     """The logs that are stored in a place."""
 
-    place: Place
+    place: StoragePlace
 
     def open(self, address: Address, again: bool = True) -> Log:
         """Opens the log of a dispatcher or merger, for the service that has the ledger open.

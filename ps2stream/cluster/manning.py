@@ -19,7 +19,7 @@ STOP_S = 2.0
 """How long the start of a worker may take to notice that it is no longer wanted."""
 
 
-class Service(Protocol):
+class WorkerPool(Protocol):
     """The port that starts and stops workers. A call that fails is tried again; Unavailable
     means that the sequencer does not answer."""
 
@@ -42,10 +42,10 @@ class Service(Protocol):
         ...
 
 
-class Manning:
+class WorkerScaler:
     """Adapts the number of workers of `service`, on a thread of its own."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: WorkerPool) -> None:
         self._service = service
         self._stopping = threading.Event()
         self._without_place = ""

@@ -61,7 +61,7 @@ def words(
     return arguments
 
 
-class Node:
+class RayNode:
     """A node that `ray start` starts with the arguments `words`; it ends with the `with` block."""
 
     def __init__(self, words: Sequence[str]) -> None:

@@ -15,22 +15,28 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ps2stream.cluster.logs import Logs, name_of
+from ps2stream.cluster.logs import ServiceLogs, name_of
 from ps2stream.cluster.topology import Topology
 from ps2stream.dispatcher.object_log import ObjectLog
 from ps2stream.errors import DataDirectoryError
-from ps2stream.merger.journal import Journal
-from ps2stream.merger.records import LEAP, Checkpoint, Cursors, Matched, Missing
+from ps2stream.merger.journal import MatchJournal
+from ps2stream.merger.records import (
+    LEAP,
+    CheckpointRecord,
+    CursorsRecord,
+    MatchedRecord,
+    MissingRecord,
+)
 from ps2stream.merger.recovery import recover
 from ps2stream.protocol.addresses import Address
 from ps2stream.protocol.frame import I64, decode
 from ps2stream.protocol.log_records import ObjectRecord
-from ps2stream.protocol.messages.updates import Applied
-from ps2stream.protocol.ports import Change, Log, LogNote, Store
+from ps2stream.protocol.messages.updates import LedgerBatch
+from ps2stream.protocol.ports import LedgerChange, Log, LogNote, Store
 from ps2stream.protocol.rows import no_queries
 from ps2stream.sequencer.feed import packed
 from ps2stream.store.identity import LogIdentity
-from ps2stream.store.pairing import FoundLedger, FoundLog, Mismatch, find_mismatches
+from ps2stream.store.pairing import FoundLedger, FoundLog, LogMismatch, find_mismatches
 
 log = logging.getLogger("ps2stream.cluster")
 _START = ("start", 0)
@@ -38,7 +44,11 @@ _START = ("start", 0)
 
 
 def pair_logs(
-    logs: Logs, store: Store, topology: Topology, accept_loss: bool = False, lsn: int | None = None
+    logs: ServiceLogs,
+    store: Store,
+    topology: Topology,
+    accept_loss: bool = False,
+    lsn: int | None = None,
 ) -> None:
     """Checks the logs of a service that starts against its ledger, and creates those that are new.
 
@@ -95,12 +105,14 @@ def _highest_lsn(log: Log, identity: LogIdentity | None, note: LogNote | None) -
     lsn = 0
     for _, data in log.scan(start):
         match decode(data):
-            case ObjectRecord() | Matched() | Checkpoint() as record:
+            case ObjectRecord() | MatchedRecord() | CheckpointRecord() as record:
                 lsn = max(lsn, record.lsn)
     return lsn
 
 
-def _tie_log(logs: Logs, ledger: FoundLedger, found: FoundLog, log: Log, lsn: int) -> LogNote:
+def _tie_log(
+    logs: ServiceLogs, ledger: FoundLedger, found: FoundLog, log: Log, lsn: int
+) -> LogNote:
     """Writes the ledger's identity into that of the log; returns what the ledger is to note."""
     incarnation = 0
     if logs.identified:
@@ -113,7 +125,7 @@ def _tie_log(logs: Logs, ledger: FoundLedger, found: FoundLog, log: Log, lsn: in
 
 
 def _go_on_without(
-    mismatches: Sequence[Mismatch],
+    mismatches: Sequence[LogMismatch],
     ledger: FoundLedger,
     found: Sequence[FoundLog],
     kept: dict[Address, Log],
@@ -150,7 +162,7 @@ def _go_on_without(
 def _raise_lsn(store: Store, lsn: int) -> None:
     """Raises the ledger's LSN to this one, so that no new query gets a handle in the logs."""
     if lsn > store.lsn:
-        store.commit(Change(Applied(store.lsn + 1, lsn, 0, 0, 0, packed(no_queries()))))
+        store.commit(LedgerChange(LedgerBatch(store.lsn + 1, lsn, 0, 0, 0, packed(no_queries()))))
 
 
 def _complete_all(log: Log, used: Mapping[int, int]) -> None:
@@ -164,7 +176,7 @@ def _complete_all(log: Log, used: Mapping[int, int]) -> None:
     pairs = none, none, zero, none, rows
     now = time.time_ns() // 1_000_000
     for dispatcher, stop in used.items():
-        record = Matched(
+        record = MatchedRecord(
             dispatcher, 0, stop, 0, now, *pairs, none, zero, raw, none, place, place, zero, raw
         )
         log.append(record.encode())
@@ -176,14 +188,14 @@ def _append_gaps(log: Log, sessions: Sequence[int], drop: bool, leap: bool, high
     `drop` gives up what they have not acknowledged, since its queries are unknown; `leap` goes on
     with numbers above `highest`, and above all that can have been used.
     """
-    known = recover(log, Journal(log)).sessions
+    known = recover(log, MatchJournal(log)).sessions
     numbers: I64 = np.array(sorted({*sessions, *known}), np.int64)
     following: I64 = np.array(
         [known[n].next if n in known else 1 for n in numbers.tolist()], np.int64
     )
     if drop:
-        log.append(Cursors(numbers, np.zeros_like(numbers), following - 1).encode())
+        log.append(CursorsRecord(numbers, np.zeros_like(numbers), following - 1).encode())
     if leap:
         last = np.maximum(following - 1, highest) + LEAP
-        log.append(Missing(numbers, following, last).encode())
+        log.append(MissingRecord(numbers, following, last).encode())
     log.sync()

@@ -19,7 +19,7 @@ WINDOW_S = 60.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 
 
-class Silence:
+class ActorSilence:
     """The silence of an actor that is late. delays_s: by thread, how long each has waited for a
     processor since it began; empty where the system does not count that."""
 
@@ -33,7 +33,7 @@ class Silence:
         return max(waited, default=0.0)
 
 
-class Pace:
+class ReplacementPace:
     """The pace at which one actor may be replaced: a few times at once, then ever later."""
 
     def __init__(self) -> None:

@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-from ps2stream.cluster.home import Home
-from ps2stream.cluster.shell import Lan
+from ps2stream.cluster.home import ActorHome
+from ps2stream.cluster.shell import LanSettings
 from ps2stream.errors import Unavailable
 from ps2stream.protocol.addresses import Address
 
@@ -23,7 +23,7 @@ log = logging.getLogger("ps2stream.cluster")
 SILENT_S = 2.0
 """A host none of whose actors has answered for so long may be dead."""
 LOOK_S, LOG_S = 0.5, 15.0
-Homes = Mapping[Address, Home]
+Homes = Mapping[Address, ActorHome]
 Silence = Callable[[Address], float]
 
 
@@ -32,10 +32,10 @@ def resource(role: str) -> str:
     return f"ps2stream-{role}"
 
 
-class Placement(Protocol):
+class ActorPlacement(Protocol):
     """Decides where actors run. `lan` is None where all actors are on one host."""
 
-    lan: Lan | None
+    lan: LanSettings | None
 
     def await_room(self, actors: Iterable[Address], stopping: threading.Event) -> None:
         """Waits until there is room for all of these. Raises Unavailable if there is none in
@@ -49,10 +49,10 @@ class Placement(Protocol):
         ...
 
 
-class OneHost:
+class OneHostPlacement:
     """The placement of all actors on this host."""
 
-    lan: Lan | None = None
+    lan: LanSettings | None = None
 
     def __init__(self, ray: Any) -> None:
         self._here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
@@ -66,11 +66,11 @@ class OneHost:
         return {"scheduling_strategy": self._here}
 
 
-class ManyHosts:
+class ClusterPlacement:
     """The placement on the hosts of a Ray cluster that offer units of the role."""
 
-    def __init__(self, ray: Any, lan: Lan, wait_s: float) -> None:
-        self.lan: Lan | None = lan
+    def __init__(self, ray: Any, lan: LanSettings, wait_s: float) -> None:
+        self.lan: LanSettings | None = lan
         self._ray = ray
         self._wait_s = wait_s
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from ps2stream.cluster import ray_environment
-from ps2stream.cluster.placement import ManyHosts, OneHost, Placement
+from ps2stream.cluster.placement import ActorPlacement, ClusterPlacement, OneHostPlacement
 from ps2stream.cluster.private_folder import end_processes, end_writers, find_writers
 from ps2stream.cluster.ray_probe import RayProbe
-from ps2stream.cluster.shell import Lan
+from ps2stream.cluster.shell import LanSettings
 from ps2stream.config import Settings
 from ps2stream.errors import Unavailable
 from ps2stream.observability.process import is_running, read_name
@@ -68,14 +68,14 @@ class RayInstance:
             log.warning(
                 "metrics_port and dashboard_port have no effect: the Ray that runs here has its own"
             )
-        self.placement: Placement = OneHost(ray)
+        self.placement: ActorPlacement = OneHostPlacement(ray)
         if settings.ray_address is not None:
-            lan = Lan(
+            lan = LanSettings(
                 settings.link_range,
                 logging.getLogger("ps2stream").getEffectiveLevel(),
                 settings.log_format == "json",
             )
-            self.placement = ManyHosts(ray, lan, settings.nodes_s)
+            self.placement = ClusterPlacement(ray, lan, settings.nodes_s)
         if not self._started:
             self._probe = RayProbe(ray)
 
@@ -126,7 +126,7 @@ class RayInstance:
             raise Unavailable("Ray is not to be started again")
         with _keep_signals():
             self._start_ray(self._settings)
-        self.placement = OneHost(self.ray)
+        self.placement = OneHostPlacement(self.ray)
 
     def close(self) -> None:
         """Ends Ray if it was started here, or leaves it if it was joined here; idempotent."""

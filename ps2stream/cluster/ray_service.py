@@ -17,16 +17,16 @@ from typing import Any
 from ps2stream.cluster import ray_environment
 from ps2stream.cluster.census_rounds import CensusRounds
 from ps2stream.cluster.home import here
-from ps2stream.cluster.log_lines import Receiver
-from ps2stream.cluster.logs import Logs
-from ps2stream.cluster.manning import Manning
+from ps2stream.cluster.log_lines import LogReceiver
+from ps2stream.cluster.logs import ServiceLogs
+from ps2stream.cluster.manning import WorkerScaler
 from ps2stream.cluster.private_folder import PrivateFolder
 from ps2stream.cluster.ray_instance import LOOK_S, NAMESPACE, RayInstance
-from ps2stream.cluster.replanning import Replanning
-from ps2stream.cluster.running import Service, place_of, ports, target
-from ps2stream.cluster.shell import Incarnation
+from ps2stream.cluster.replanning import PeriodicReplanning
+from ps2stream.cluster.running import RunningService, place_of, ports, target
+from ps2stream.cluster.shell import ActorIncarnation
 from ps2stream.cluster.shells import find_shell
-from ps2stream.cluster.supervisor import Supervisor
+from ps2stream.cluster.supervisor import ActorSupervisor
 from ps2stream.cluster.topology import Topology
 from ps2stream.config import Settings
 from ps2stream.errors import Unavailable
@@ -47,7 +47,7 @@ STOP_ORDER = ("controller", "dispatcher", "sequencer", "worker", "merger")
 SEQUENCER = Address("sequencer", 0)
 
 
-class RayService(Service):
+class RayService(RunningService):
     """A service whose machines are Ray actors; see the module."""
 
     def __init__(
@@ -69,20 +69,20 @@ class RayService(Service):
         self._ray = self._instance.ray
         self._settings = settings
         self._topology = topology
-        self._logs = Logs(self._place)
-        self._log_receiver = Receiver(self._folder.path)
+        self._logs = ServiceLogs(self._place)
+        self._log_receiver = LogReceiver(self._folder.path)
         self._tracing = tracing_of(settings)
         self._stopping = stopping
         self._ending = threading.Event()
         self._watching = threading.Thread(target=self._watch_ray, daemon=True, name="ray-watch")
         self._lock = threading.RLock()  # guards the two tables
         self._actors: dict[Address, Any] = {}
-        self._peers: dict[Address, Incarnation] = {}
+        self._peers: dict[Address, ActorIncarnation] = {}
         self._ports = dict(enumerate(ports(settings)))
         self._targets: dict[int, str] = {}
-        self._supervisor: Supervisor | None = None
-        self._scaling: Manning | None = None
-        self._replanning = Replanning(settings, self._folder.path, self._note_parts)
+        self._supervisor: ActorSupervisor | None = None
+        self._scaling: WorkerScaler | None = None
+        self._replanning = PeriodicReplanning(settings, self._folder.path, self._note_parts)
         self._census = CensusRounds(self.status, self._note_parts)
         self._replaced = 0
         self._generation = 0  # of the actors: rises when Ray is started again
@@ -224,7 +224,7 @@ class RayService(Service):
             self._await_ready(address)
         for address in dispatchers:
             self._open_endpoint(address)
-        self._supervisor = Supervisor(
+        self._supervisor = ActorSupervisor(
             self._ray,
             self._actors,
             self._lock,
@@ -235,7 +235,7 @@ class RayService(Service):
         pings = {a: actor.ping.remote(settings.lease_s, None) for a, actor in self._actors.items()}
         self._get_result([*pings.values()])
         self._supervisor.start(pings)
-        self._scaling = Manning(self)
+        self._scaling = WorkerScaler(self)
         self._scaling.start()
 
     def _stop_watching_actors(self) -> None:
@@ -292,7 +292,7 @@ class RayService(Service):
         with self._lock:
             return [actor for peer, actor in self._actors.items() if peer != address]
 
-    def _announce_peers(self, peers: dict[Address, Incarnation | None], to: list[Any]) -> None:
+    def _announce_peers(self, peers: dict[Address, ActorIncarnation | None], to: list[Any]) -> None:
         self._await_calls([actor.connect.remote(peers) for actor in to])
 
     def _await_calls(self, calls: list[Any]) -> None:
@@ -347,9 +347,9 @@ class RayService(Service):
             self._await_ready(address)
             self._open_endpoint(address)
 
-    def _bind_inbox(self, actor: Any) -> Incarnation:
+    def _bind_inbox(self, actor: Any) -> ActorIncarnation:
         call = actor.bind.remote(self._folder.path, self._instance.placement.lan)
-        incarnation: Incarnation = self._get_result(call, BIND_S)
+        incarnation: ActorIncarnation = self._get_result(call, BIND_S)
         return incarnation
 
     def _open_endpoint(self, address: Address) -> None:

@@ -37,7 +37,7 @@ main()
 CREDENTIALS = ("PS2STREAM_TOKEN", "PS2STREAM_TOKEN_FILE", "PS2STREAM_TLS_CA")
 
 
-class Replanning:
+class PeriodicReplanning:
     """Runs the command every settings.replan_s seconds, on a thread of its own; never if that is
     0. `note` receives the counters for `ps2stream status`. folder: that of the dispatchers'
     sockets."""

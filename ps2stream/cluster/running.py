@@ -7,12 +7,12 @@ import ipaddress
 from types import TracebackType
 from typing import Any, Self
 
-from ps2stream.cluster.home import Home, numeric
+from ps2stream.cluster.home import ActorHome, numeric
 from ps2stream.config import Settings
-from ps2stream.store.places import Place, place
+from ps2stream.store.places import StoragePlace, place
 
 
-class Service(abc.ABC):
+class RunningService(abc.ABC):
     """A running service: `targets` are the dispatchers' host:port."""
 
     targets: list[str]
@@ -45,13 +45,13 @@ def ports(settings: Settings) -> list[int]:
     return [settings.port + i * step for i in range(settings.dispatchers)]
 
 
-def target(host: str, port: int, home: Home | None = None) -> str:
+def target(host: str, port: int, home: ActorHome | None = None) -> str:
     """Returns where clients reach a port opened at `host` on the host of `home`; None: this one."""
     everywhere = ipaddress.ip_address(host).is_unspecified if host != "localhost" else False
     return f"{numeric(home.host if home is not None and everywhere else host)}:{port}"
 
 
-def place_of(settings: Settings) -> Place:
+def place_of(settings: Settings) -> StoragePlace:
     """Returns the place where the service stores its data. Raises FailedPrecondition."""
     url = settings.database_url
     secret = None if url is None else url.get_secret_value()

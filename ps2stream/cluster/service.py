@@ -19,16 +19,16 @@ from collections.abc import Callable, Sequence
 
 from ps2stream.cluster.local_service import LocalService
 from ps2stream.cluster.ray_service import RayService
-from ps2stream.cluster.running import Service, place_of
+from ps2stream.cluster.running import RunningService, place_of
 from ps2stream.cluster.shell import TICK_S
 from ps2stream.cluster.topology import Topology
 from ps2stream.cluster.warm import compile_kernels, warm
 from ps2stream.config import Settings
-from ps2stream.controller.policy import Policy
+from ps2stream.controller.policy import ControllerPolicy
 from ps2stream.errors import DataDirectoryError, PlanError
 from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.planner.adjust.decide import Rules
-from ps2stream.planner.adjust.strategy import HOUR_MS, Sunset
+from ps2stream.planner.adjust.strategy import HOUR_MS, CoexistenceLimit
 from ps2stream.protocol.frame import F64
 from ps2stream.routing.costs import Costs
 from ps2stream.routing.plan import RoutingPlan, built_in_plan
@@ -44,7 +44,7 @@ def start(
     stopping: threading.Event | None = None,
     accept_loss: bool = False,
     begin_stage: Callable[[str], None] = lambda _: None,
-) -> Service:
+) -> RunningService:
     """Starts everything, replays the ledger, and serves.
 
     `plan` overrides `settings.plan`; once `stopping` is set, hosts are not waited for;
@@ -81,18 +81,18 @@ def topology_of(settings: Settings, plan: RoutingPlan) -> Topology:
     )
 
 
-def policy_of(settings: Settings, workers: int) -> Policy:
+def policy_of(settings: Settings, workers: int) -> ControllerPolicy:
     """Returns the controller's policy, by which at most half of the workers give units at once."""
     costs = Costs()
     if settings.costs is not None:
         from ps2stream.planner.job import read_costs
 
         costs = read_costs(str(settings.costs))
-    return Policy(
+    return ControllerPolicy(
         Rules(costs, sigma=settings.sigma, pairs=max(1, workers // 2)),
         period_ticks=round(settings.load_period_s / TICK_S),
         automatic=settings.adjust == "local",
-        sunset=Sunset(settings.sunset_share, round(settings.sunset_hours * HOUR_MS)),
+        sunset=CoexistenceLimit(settings.sunset_share, round(settings.sunset_hours * HOUR_MS)),
     )
 
 

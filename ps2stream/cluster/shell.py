@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ps2stream import __version__
-from ps2stream.cluster.home import Home, here
-from ps2stream.cluster.links import Links
+from ps2stream.cluster.home import ActorHome, here
+from ps2stream.cluster.links import PeerLinks
 from ps2stream.cluster.log_lines import log_to_folder, say_here
 from ps2stream.errors import FailedPrecondition, Unavailable
-from ps2stream.observability.exporters import Recorder
-from ps2stream.observability.meter import Meter
+from ps2stream.observability.exporters import MetricRecorder
+from ps2stream.observability.meter import StageMeter
 from ps2stream.observability.process import resident_bytes
-from ps2stream.observability.traces import NO_TRACES, Traces, Tracing
+from ps2stream.observability.traces import NO_TRACES, ActorTraces, TraceSampling
 from ps2stream.protocol.addresses import Address, Send
 from ps2stream.protocol.frame import Frame, decode
 
@@ -40,15 +40,15 @@ GROUP = 64
 """Most messages that are handled together, before one sync."""
 
 
-class Incarnation(NamedTuple):
+class ActorIncarnation(NamedTuple):
     """An incarnation of an actor: its endpoint and epoch, and its home if on several hosts."""
 
     endpoint: str
     epoch: int
-    home: Home | None = None
+    home: ActorHome | None = None
 
 
-class Lan(NamedTuple):
+class LanSettings(NamedTuple):
     """The settings of actors on several hosts: the ports that they listen at, any if there are
     none, the level and format of their logs, and the version that all must have."""
 
@@ -58,30 +58,30 @@ class Lan(NamedTuple):
     version: str = __version__
 
 
-class Pulse(NamedTuple):
+class PingAnswer(NamedTuple):
     """An actor's answer to a ping: its process id, and its monotonic clock, s."""
 
     pid: int
     clock: float
 
 
-class Shell(abc.ABC):
+class ActorShell(abc.ABC):
     """An actor around one machine. It transports bytes, and holds no logic."""
 
     def __init__(self, address: Address, epoch: int) -> None:
         self.address = address
         self.epoch = epoch
         self.name = f"{address.role}-{address.index}"
-        self.meter = Meter()
-        self.links = Links(address, epoch, self.meter)
-        self._recorder: Recorder | None = None
+        self.meter = StageMeter()
+        self.links = PeerLinks(address, epoch, self.meter)
+        self._recorder: MetricRecorder | None = None
         self.failure = ""
         self.lease = float("inf")
         self._lease_s = float("inf")  # the lease that pings before `start` ask for
         self._grace_s = 0.0
         self._exits = False
         self._stopping = threading.Event()
-        self._peer_changes: queue.SimpleQueue[tuple[Address, Incarnation | None]] = (
+        self._peer_changes: queue.SimpleQueue[tuple[Address, ActorIncarnation | None]] = (
             queue.SimpleQueue()
         )
         self._peer_epochs: dict[Address, int] = {}
@@ -94,13 +94,13 @@ class Shell(abc.ABC):
         shows it in its table of actors and before lines of its log, so it must not change."""
         return self.name
 
-    def bind(self, folder: Path, lan: Lan | None = None) -> Incarnation:
+    def bind(self, folder: Path, lan: LanSettings | None = None) -> ActorIncarnation:
         """Opens the inbox in `folder`, to which the log is sent as well, or to the hosts of
         `lan`. Raises FailedPrecondition on a host of another version."""
         if lan is None:
             self._grace_s = GRACE_S
             log_to_folder(folder, self.name, self.epoch)
-            return Incarnation(self.links.bind(folder), self.epoch)
+            return ActorIncarnation(self.links.bind(folder), self.epoch)
         say_here(self.name, self.epoch, lan.level, lan.as_json)
         where = here()
         if lan.version != __version__:
@@ -108,15 +108,15 @@ class Shell(abc.ABC):
                 f"host {where.host} has ps2stream {__version__}, the service {lan.version}"
             )
         endpoint, home = self.links.listen(where, lan.ports)
-        return Incarnation(endpoint, self.epoch, home)
+        return ActorIncarnation(endpoint, self.epoch, home)
 
-    def expect(self, peers: Mapping[Address, Incarnation]) -> None:
+    def expect(self, peers: Mapping[Address, ActorIncarnation]) -> None:
         """Admits peers of other hosts that will send soon; `connect` follows."""
         for peer, incarnation in peers.items():
             if incarnation.home is not None:
                 self.links.admit(peer, incarnation.home)
 
-    def connect(self, peers: Mapping[Address, Incarnation | None]) -> None:
+    def connect(self, peers: Mapping[Address, ActorIncarnation | None]) -> None:
         """Connects to these incarnations of peers, and disconnects from peers that are None.
 
         Before `start` this is done at once, after it between two messages.
@@ -127,15 +127,15 @@ class Shell(abc.ABC):
             self._connect_peers()
 
     def start(
-        self, exits: bool = False, metrics_s: float = 0.0, tracing: Tracing = NO_TRACES
+        self, exits: bool = False, metrics_s: float = 0.0, tracing: TraceSampling = NO_TRACES
     ) -> None:
         """Handles messages from now on. `exits`: a failure ends the process. `metrics_s`: seconds
         between two reports of the metrics to Ray; 0: none. `tracing`: the batches to trace."""
         self._exits = exits
         if metrics_s:
-            self._recorder = Recorder(*self.address, round(metrics_s / TICK_S))
+            self._recorder = MetricRecorder(*self.address, round(metrics_s / TICK_S))
         if tracing.every:
-            self.meter.traces = Traces(tracing, self.address)
+            self.meter.traces = ActorTraces(tracing, self.address)
         self.lease = time.monotonic() + self._lease_s
         self._receiver.start()
 
@@ -148,7 +148,7 @@ class Shell(abc.ABC):
         if self.meter.traces is not None:
             self.meter.traces.close()
 
-    def ping(self, lease_s: float, heard: float | None) -> Pulse:
+    def ping(self, lease_s: float, heard: float | None) -> PingAnswer:
         """Renews the lease, which begins with `start`, and returns a pulse.
 
         It lasts `lease_s` from the last answer that the supervisor received, which was given at
@@ -162,7 +162,7 @@ class Shell(abc.ABC):
             self.lease = min(self.lease, now + lease_s)
         else:
             self.lease = heard + lease_s
-        return Pulse(os.getpid(), now)
+        return PingAnswer(os.getpid(), now)
 
     @property
     def lapsed(self) -> bool:

@@ -7,8 +7,8 @@ from typing import Any
 
 from ps2stream.cluster.actors import ControllerShell, MergerShell, SequencerShell, WorkerShell
 from ps2stream.cluster.front import DispatcherShell
-from ps2stream.cluster.logs import Logs
-from ps2stream.cluster.snapshots import Policy
+from ps2stream.cluster.logs import ServiceLogs
+from ps2stream.cluster.snapshots import SnapshotPolicy
 from ps2stream.cluster.topology import Topology
 from ps2stream.protocol.addresses import Address
 
@@ -17,7 +17,7 @@ def find_shell(
     address: Address,
     epoch: int,
     topology: Topology,
-    logs: Logs,
+    logs: ServiceLogs,
     read_identity: Callable[[], int],
     snapshot_s: float,
     first: bool,
@@ -31,7 +31,7 @@ def find_shell(
         case "sequencer":
             return SequencerShell, (logs.place, topology, first)
         case "worker":
-            policy = Policy(logs.place, read_identity(), snapshot_s)
+            policy = SnapshotPolicy(logs.place, read_identity(), snapshot_s)
             return WorkerShell, (epoch, topology, policy)
         case "merger":
             return MergerShell, (epoch, topology, logs)

@@ -18,11 +18,11 @@ import numpy as np
 from ps2stream.errors import DataDirectoryError
 from ps2stream.protocol.addresses import Send
 from ps2stream.protocol.frame import U8, Array
-from ps2stream.store.places import Place
-from ps2stream.store.snapshots import Key, Snapshots
+from ps2stream.store.places import StoragePlace
+from ps2stream.store.snapshots import SnapshotKey, SnapshotStore
 
 if TYPE_CHECKING:  # actors without an index import this module, too
-    from ps2stream.workers.index import Saved
+    from ps2stream.workers.index import SavedIndex
     from ps2stream.workers.machine import WorkerMachine
 
 log = logging.getLogger("ps2stream.cluster")
@@ -32,15 +32,15 @@ WORTH_AT_THE_END = 0.01
 _MORE = 1 << 16  # bytes
 
 
-class Policy(NamedTuple):
+class SnapshotPolicy(NamedTuple):
     """The policy of snapshots: those of the ledger `identity` are stored in `place`, one in
     `period_s` seconds at most; none if that is 0."""
 
-    place: Place | None = None
+    place: StoragePlace | None = None
     identity: int = 0
     period_s: float = 0.0
 
-    def open(self, name: str) -> Snapshots | None:
+    def open(self, name: str) -> SnapshotStore | None:
         """Opens the snapshots of an actor; None if there are none to make."""
         if self.place is None or not self.period_s:
             return None
@@ -51,10 +51,10 @@ class Policy(NamedTuple):
             return None
 
 
-NO_SNAPSHOTS = Policy()
+NO_SNAPSHOTS = SnapshotPolicy()
 
 
-class Saver:
+class SnapshotSaver:
     """Saves snapshots of the worker `index`, whose incarnation is `epoch`.
 
     `prepare`, `copy` and `write` are for a thread of its own, the rest for the machine's. That
@@ -62,14 +62,16 @@ class Saver:
     longer than the copy; then the machine is frozen, and thawed once there is a copy.
     """
 
-    def __init__(self, policy: Policy, name: str, index: int, route: int, epoch: int) -> None:
+    def __init__(
+        self, policy: SnapshotPolicy, name: str, index: int, route: int, epoch: int
+    ) -> None:
         from ps2stream.workers.layout import FORMAT
 
         self.wanted = threading.Event()
         self.copied = threading.Event()
         self._policy = policy
         self._kept = policy.open(name)
-        self._key = Key(policy.identity, route, index, FORMAT)
+        self._key = SnapshotKey(policy.identity, route, index, FORMAT)
         self._stamp = f"{epoch}.{{}}"
         self._count = 0
         self._lsn = 0  # of the last snapshot
@@ -77,13 +79,13 @@ class Saver:
         # Bytes to prepare; not None while a snapshot is under way.
         self._sizes: dict[str, int] | None = None
         self._room: dict[str, U8] | None = None
-        self._frozen: Saved | None = None
-        self._copy: Saved | None = None
+        self._frozen: SavedIndex | None = None
+        self._copy: SavedIndex | None = None
         self._figures: dict[str, Any] = {}
 
-    def load(self) -> Saved | None:
+    def load(self) -> SavedIndex | None:
         """Reads the snapshot that the machine goes on from, if there is one."""
-        from ps2stream.workers.index import Saved
+        from ps2stream.workers.index import SavedIndex
 
         begun = time.perf_counter()
         found = None if self._kept is None else self._kept.read(self._key)
@@ -91,7 +93,7 @@ class Saver:
             return None
         self._lsn = found[0]
         self._figures |= {"loaded_lsn": found[0], "load_s": _seconds_since(begun)}
-        return Saved(*found)
+        return SavedIndex(*found)
 
     def status(self) -> dict[str, Any]:
         """Returns LSNs, seconds and bytes of the loaded snapshot and of the last written one."""
@@ -175,7 +177,7 @@ class Saver:
         """Returns whether it would take long to fetch the updates since the last snapshot."""
         return machine.applied - self._lsn >= max(rows, part * machine.stats().live)
 
-    def _write_snapshot(self, saved: Saved, still: Callable[[], bool]) -> None:
+    def _write_snapshot(self, saved: SavedIndex, still: Callable[[], bool]) -> None:
         assert self._kept is not None
         begun = time.perf_counter()
         self._count += 1

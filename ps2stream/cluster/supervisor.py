@@ -24,8 +24,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from ps2stream.cluster.patience import LATE_S, Pace, Silence
-from ps2stream.cluster.shell import Pulse
+from ps2stream.cluster.patience import LATE_S, ActorSilence, ReplacementPace
+from ps2stream.cluster.shell import PingAnswer
 from ps2stream.errors import Unavailable
 from ps2stream.observability.process import read_cpu_delays_s
 from ps2stream.protocol.addresses import Address
@@ -38,7 +38,7 @@ RETRY_S = 0.5
 STOP_S = 2.0
 
 
-class Supervisor:
+class ActorSupervisor:
     """Watches `actors`, a table that `lock` guards. Those that have not answered for `lease_s`
     seconds are replaced by `replace(address)`, which changes the table. `near`: their processes
     are on this host."""
@@ -61,7 +61,7 @@ class Supervisor:
         self._near = near
         self._read_delays_s = read_delays_s
         self._starving: set[Address] = set()  # actors that lack a processor, until they answer
-        self._pulse: dict[Address, Pulse] = {}
+        self._pulse: dict[Address, PingAnswer] = {}
         self._answered: dict[Address, float] = {}
         self._lease: dict[Address, float] = {}
         self._pings: dict[Address, tuple[Any, Any]] = {}  # the call, the actor
@@ -69,8 +69,8 @@ class Supervisor:
         self._slow_answer_s: dict[
             Address, float
         ] = {}  # time of the last answer, where that was long
-        self._silence: dict[Address, Silence] = {}  # of actors that are late
-        self._pace: dict[Address, Pace] = {}
+        self._silence: dict[Address, ActorSilence] = {}  # of actors that are late
+        self._pace: dict[Address, ReplacementPace] = {}
         self._expired: dict[Address, Any] = {}  # actors whose leases have run out
         self._replacements: dict[Address, threading.Thread] = {}
         self._stopping = threading.Event()
@@ -141,7 +141,7 @@ class Supervisor:
                 dead.append((address, actor))
         return dead
 
-    def _note_answer(self, address: Address, pulse: Pulse) -> None:
+    def _note_answer(self, address: Address, pulse: PingAnswer) -> None:
         """Begins a new lease for an actor that answered. One on this host that answers slowly gets
         a longer one, which would otherwise be over whenever the renewal comes."""
         now = time.monotonic()
@@ -165,7 +165,7 @@ class Supervisor:
             return 0.0
         delays_s = self._read_delays_s(pulse.pid)
         if (silence := self._silence.get(address)) is None:
-            self._silence[address] = Silence(delays_s)
+            self._silence[address] = ActorSilence(delays_s)
             return 0.0
         starved_s = silence.starved_s(delays_s)
         over = now > self._lease[address]
@@ -182,8 +182,8 @@ class Supervisor:
         now = time.monotonic()
         return address.role not in busy and now >= self._pace_of(address).next_at(now)
 
-    def _pace_of(self, address: Address) -> Pace:
-        return self._pace.setdefault(address, Pace())
+    def _pace_of(self, address: Address) -> ReplacementPace:
+        return self._pace.setdefault(address, ReplacementPace())
 
     def _is_expired(self, address: Address, actor: Any, now: float) -> bool:
         """Returns whether the lease is over of an actor that Ray has lost, but which may live."""

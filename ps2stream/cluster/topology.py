@@ -11,24 +11,24 @@ import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ps2stream.controller.policy import Policy
+from ps2stream.controller.policy import ControllerPolicy
 from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
 from ps2stream.protocol.addresses import Address
 from ps2stream.protocol.ports import Log, Store
 from ps2stream.routing.plan import RoutingPlan
-from ps2stream.routing.plan_changes import Strategist
-from ps2stream.routing.tags import Tagger
-from ps2stream.security import NO_QUOTAS, Quotas
+from ps2stream.routing.plan_changes import PlanFollower
+from ps2stream.routing.tags import QueryTagger
+from ps2stream.security import NO_QUOTAS, QuotaTable
 from ps2stream.space.grid import Grid
 
 if TYPE_CHECKING:
     from ps2stream.controller.machine import ControllerMachine
     from ps2stream.dispatcher.machine import RouterMachine
     from ps2stream.dispatcher.object_log import ObjectLog
-    from ps2stream.dispatcher.reservoir import Reservoir
+    from ps2stream.dispatcher.reservoir import ObjectReservoir
     from ps2stream.merger.machine import MergerMachine
     from ps2stream.sequencer.machine import SequencerMachine
-    from ps2stream.workers.index import Index, Parts, Saved
+    from ps2stream.workers.index import Index, Parts, SavedIndex
     from ps2stream.workers.machine import WorkerMachine
 
 
@@ -44,8 +44,8 @@ class Topology:
     retention_bytes: int = 4 << 30
     retention_ms: int = 24 * 3_600_000
     sample_objects: int = 0
-    quotas: Quotas = NO_QUOTAS
-    policy: Policy = dataclasses.field(default_factory=Policy)
+    quotas: QuotaTable = NO_QUOTAS
+    policy: ControllerPolicy = dataclasses.field(default_factory=ControllerPolicy)
 
     def __reduce__(self) -> tuple[object, ...]:
         # A plan's maps are read-only views, which do not pickle; its dictionary does.
@@ -75,10 +75,10 @@ class Topology:
         """Returns the term statistics by which posting terms are chosen."""
         return Frequencies.of(self.plan.frequencies, analyzer)
 
-    def reservoir(self, index: int) -> Reservoir:
-        from ps2stream.dispatcher.reservoir import Reservoir
+    def reservoir(self, index: int) -> ObjectReservoir:
+        from ps2stream.dispatcher.reservoir import ObjectReservoir
 
-        return Reservoir(self.sample_objects, seed=index)
+        return ObjectReservoir(self.sample_objects, seed=index)
 
     def router(
         self, index: int, analyzer: Analyzer, epoch: int, objects: ObjectLog
@@ -96,15 +96,15 @@ class Topology:
             epoch=epoch,
             replay=objects.recover(),
             offset=objects.offset,
-            strategist=Strategist(self.plan, analyzer),
+            strategist=PlanFollower(self.plan, analyzer),
         )
 
-    def worker(self, index: int, saved: Saved | None = None) -> WorkerMachine:
+    def worker(self, index: int, saved: SavedIndex | None = None) -> WorkerMachine:
         from ps2stream.workers.machine import WorkerMachine
 
         analyzer = self.analyzer()
-        tagger = Tagger(self.plan.compile(analyzer), self.plan.grid)
-        strategist = Strategist(self.plan, analyzer)
+        tagger = QueryTagger(self.plan.compile(analyzer), self.plan.grid)
+        strategist = PlanFollower(self.plan, analyzer)
         several = self.dispatchers, self.mergers
         return WorkerMachine(
             index, *several, tagger, self.plan.route, self.new_index, saved, strategist

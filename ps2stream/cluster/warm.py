@@ -25,7 +25,7 @@ from ps2stream.language.expression import compile_column
 from ps2stream.language.query_rows import build_rows, delete_rows
 from ps2stream.planner.adjust.scale import scaled
 from ps2stream.protocol.frame import strings_to_column
-from ps2stream.protocol.messages.plan import Ask
+from ps2stream.protocol.messages.plan import PlanAction
 from ps2stream.protocol.rows import ObjectRows
 from ps2stream.routing.plan import built_in_plan
 from ps2stream.service.calls import OBJECT_ROWS, check_batch
@@ -79,9 +79,11 @@ def warm(topology: Topology) -> None:
     plan = topology.plan
     plan = scaled(plan, plan.workers - 1 or 2, edge.weights())
     move = json.dumps(plan.to_dict()).encode()
-    edge.strategy(move, ask=Ask.MOVE)
+    edge.strategy(move, ask=PlanAction.MOVE)
     runtime.tick()
-    edge.strategy(move, ask=Ask.MOVE)  # the first is refused if more workers are needed than run
+    edge.strategy(
+        move, ask=PlanAction.MOVE
+    )  # the first is refused if more workers are needed than run
     for _ in range(2 * TICKS):  # workers also report their loads meanwhile
         runtime.tick()
     if edge.machine.plan_version != plan.version:

@@ -1,4 +1,4 @@
-"""`ps2stream apply` and `ps2stream scale`: moves of a running service between plans."""
+"""`ps2stream apply` and `ps2stream scale`: plan changes of a running service."""
 
 from __future__ import annotations
 
@@ -9,45 +9,47 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ps2stream.commands.migrations import as_json, as_line
-from ps2stream.commands.output import Output, json_option, pass_output, server_option
-from ps2stream.commands.telling import Telling
+from ps2stream.commands.migrations import migration_to_json, migration_to_line
+from ps2stream.commands.output import CommandOutput, json_option, pass_output, server_option
+from ps2stream.commands.telling import StepReporter
 from ps2stream.errors import FailedPrecondition, InvalidArgument, Ps2StreamError, Violation
 
 if TYPE_CHECKING:
     from ps2stream.client.client import Client
 
 START_S = 120.0
-"""How long workers may take to start."""
+"""Seconds that workers may take to start."""
 LOOK_S = 0.1
 STATES = {
-    "apart": "new queries belong to the new plan, the others move later",
-    "loading": "workers load what they gain",
-    "hot": "all is loaded",
-    "retiring": "objects are routed by the new plan; the last of before are under way",
+    "apart": "new queries belong to the new plan; the others migrate later",
+    "loading": "workers fetch the queries that they gain",
+    "hot": "all queries are transferred",
+    "retiring": "objects are routed by the new plan; the last ones of the old plan are in flight",
     "done": "done",
 }
 wait_option = click.option(
-    "--wait", is_flag=True, help="Tell how far it is, and return when the move has ended."
+    "--wait", is_flag=True, help="Report progress, and return when the plan change has ended."
 )
 
 
 @click.command()
-@click.argument("file", metavar="PLAN", required=False)
+@click.argument("file", metavar="[PLAN]", required=False)
 @click.option(
     "--coexist",
     is_flag=True,
-    help="Queries of before stay with the present plan; new ones belong to PLAN, and the others "
-    "once few of them are left.",
+    help="Keep existing queries on the current plan; new queries belong to PLAN, and the others "
+    "follow once few of them are left.",
 )
-@click.option("--unite", is_flag=True, help="Move now what is left of the old plan of two.")
-@click.option("--abort", is_flag=True, help="Give up the move under way instead.")
+@click.option(
+    "--unite", is_flag=True, help="Migrate what is left on the old one of two coexisting plans now."
+)
+@click.option("--abort", is_flag=True, help="Abort the plan change in progress instead.")
 @wait_option
 @server_option
 @json_option
 @pass_output
 def apply(
-    output: Output,
+    output: CommandOutput,
     /,
     file: str | None,
     coexist: bool,
@@ -56,29 +58,34 @@ def apply(
     wait: bool,
     server: str,
 ) -> None:
-    """Move the running service to the plan of the file PLAN.
+    """Change the running service to the plan in the file PLAN.
 
-    Queries move to the workers that the plan gives them to while objects keep flowing; no
-    match is lost or doubled. The plan must be derived from the one in force, on its grid:
+    Queries migrate to the workers that the plan assigns them to while objects keep flowing; no
+    match is lost or duplicated. The plan must be derived from the one in force, on the same
+    grid:
 
     \b
       ps2stream plan current -o now.json
       ps2stream plan --base now.json --objects posts.parquet -o next.json
       ps2stream apply next.json --wait
 
-    With --coexist nothing is moved at once: objects go to the workers by both plans until
-    at most sunset_share of the queries are the old plan's, or sunset_hours have passed. Then
-    the service moves the rest by itself.
+    With --coexist nothing migrates at once: objects are routed by both plans until at most
+    sunset_share of the queries belong to the old plan, or until sunset_hours have passed. Then
+    the service migrates the rest by itself.
 
-    Without --wait it returns when the move has begun. With it, the exit code is 0 when the
-    service has moved, and 1 when the move was given up. Exit code 7: not possible now,
-    because of another move, because two plans coexist, or because the plan is derived from
-    another one.
+    Without --wait the command returns when the plan change has begun. With --wait, the exit
+    code is 0 when the service has changed to the plan, and 1 when the plan change was aborted.
+    Exit code 7: not possible now, because another plan change is in progress, because two plans
+    coexist, or because the plan is derived from another one.
     """
     if (file is not None) + unite + abort != 1:
-        raise InvalidArgument([Violation("PLAN", "give a plan file, --unite or --abort")])
+        raise InvalidArgument(
+            [Violation("PLAN", "give exactly one of a plan file, --unite and --abort")]
+        )
     if coexist and file is None:
-        raise InvalidArgument([Violation("--coexist", "comes with a plan file")])
+        raise InvalidArgument(
+            [Violation("--coexist", "needs a plan file; give one, or leave --coexist out")]
+        )
     if abort:
         with output.connect(server) as client:
             lsn, version = client.abort_move()
@@ -88,7 +95,7 @@ def apply(
         )
         return
     if unite:
-        _move(output, server, wait, lambda client: client.unite_plans())
+        _begin_plan_change(output, server, wait, lambda client: client.unite_plans())
         return
     assert file is not None
     from ps2stream.routing.plan_file import load_plan
@@ -96,29 +103,34 @@ def apply(
     body = load_plan(file).to_dict()
     body.pop("made", None)
     plan = json.dumps(body, separators=(",", ":")).encode()
-    _move(output, server, wait, lambda client: client.apply_plan(plan, coexist=coexist), coexist)
+    _begin_plan_change(
+        output, server, wait, lambda client: client.apply_plan(plan, coexist=coexist), coexist
+    )
 
 
 @click.command()
 @click.option(
-    "--workers", type=click.IntRange(1, 1024), required=True, help="How many there are to be."
+    "--workers",
+    type=click.IntRange(1, 1024),
+    required=True,
+    help="Number of workers after the change.",
 )
 @wait_option
 @server_option
 @json_option
 @pass_output
-def scale(output: Output, /, workers: int, wait: bool, server: str) -> None:
-    """Move the running service to more or fewer workers.
+def scale(output: CommandOutput, /, workers: int, wait: bool, server: str) -> None:
+    """Change the running service to more or fewer workers.
 
-    New workers are started, and take parts from those that have the most to do, by recent
-    objects; workers that go give all they have to the others, and stop when the move is
-    done. As with `apply`, objects keep flowing.
+    New workers are started and take over parts from those with the most load, judged by recent
+    objects. Workers that are removed hand everything over to the others, and stop when the
+    plan change is done. As with `apply`, objects keep flowing.
     """
-    _move(output, server, wait, lambda client: client.scale(workers))
+    _begin_plan_change(output, server, wait, lambda client: client.scale(workers))
 
 
-def _move(
-    output: Output,
+def _begin_plan_change(
+    output: CommandOutput,
     server: str,
     wait: bool,
     begin: Callable[[Client], tuple[int, int]],
@@ -129,23 +141,23 @@ def _move(
     with output.connect(server, START_S) as client:
         lsn, version = begin(client)
         if version == now:
-            told = f"plan version {version} is in force already"
-            output.emit({"event": "in_force", "plan_version": version}, told)
+            line = f"plan version {version} is already in force"
+            output.emit({"event": "in_force", "plan_version": version}, line)
             return
-        told = f"the move to plan version {version} has begun at LSN {lsn}"
+        line = f"the change to plan version {version} began at LSN {lsn}"
         if coexist:
-            told = f"from LSN {lsn} on, new queries belong to plan version {version}"
+            line = f"from LSN {lsn} on, new queries belong to plan version {version}"
         event = "coexists" if coexist else "begun"
-        output.emit({"event": event, "plan_version": version, "lsn": lsn}, told)
+        output.emit({"event": event, "plan_version": version, "lsn": lsn}, line)
         if wait:
-            _wait(output, client, version)
+            _wait_for_end(output, client, version)
 
 
-def _wait(output: Output, client: Client, version: int) -> None:
-    """Until the service is no longer on its way to this version. Raises FailedPrecondition
-    when another plan is in force then, Ps2StreamError when the move was given up."""
+def _wait_for_end(output: CommandOutput, client: Client, version: int) -> None:
+    """Waits until the change to this plan version has ended. Raises FailedPrecondition when
+    another plan is in force then, Ps2StreamError when the change was aborted."""
     state = ""
-    with Telling(output) as tell:
+    with StepReporter(output) as tell:
         while (found := client.moves()).following_version == version:
             if found.state != state:
                 state = found.state
@@ -155,10 +167,10 @@ def _wait(output: Output, client: Client, version: int) -> None:
             time.sleep(LOOK_S)
     mine = [move for move in found.ended if move.to_version == version]
     if mine and mine[-1].outcome == "aborted" and found.plan_version != version:
-        raise Ps2StreamError(f"the move to plan version {version} was given up")
+        raise Ps2StreamError(f"the change to plan version {version} was aborted")
     if found.plan_version != version and not mine:
         raise FailedPrecondition(f"plan version {found.plan_version} is in force")
     if mine:
-        output.emit({"event": "done", **as_json(mine[-1])}, as_line(mine[-1]))
+        output.emit({"event": "done", **migration_to_json(mine[-1])}, migration_to_line(mine[-1]))
     else:
         output.emit({"event": "done", "to_version": version}, f"plan version {version} is in force")

@@ -1,4 +1,4 @@
-"""`ps2stream backup` and `ps2stream restore`: a copy of a data directory, and one made of it."""
+"""`ps2stream backup` and `ps2stream restore`: copy a data directory, and make one of the copy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ps2stream.commands.output import Output, json_option, pass_output
+from ps2stream.commands.output import CommandOutput, json_option, pass_output
 
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 
@@ -18,11 +18,11 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
               help="Data directory of the service.")  # fmt: skip
 @json_option
 @pass_output
-def backup(output: Output, /, dest: Path, data_dir: Path) -> None:
+def backup(output: CommandOutput, /, dest: Path, data_dir: Path) -> None:
     """Copy a data directory to DEST, a new or empty folder.
 
-    The service may run meanwhile, and is not slowed down but by the reading. All that was
-    acknowledged before is in the copy. A service on PostgreSQL is backed up with pg_dump.
+    The service may keep running, and only the reading slows it down. The copy contains
+    everything that was acknowledged before. Back up a service on PostgreSQL with pg_dump.
     """
     from ps2stream.store.backup import back_up
 
@@ -36,15 +36,15 @@ def backup(output: Output, /, dest: Path, data_dir: Path) -> None:
 @click.command()
 @click.argument("src", type=_FOLDER)
 @click.option("--data-dir", type=_FOLDER, metavar="PATH", required=True,
-              help="Data directory to make: a new or empty folder.")  # fmt: skip
+              help="Data directory to create: a new or empty folder.")  # fmt: skip
 @json_option
 @pass_output
-def restore(output: Output, /, src: Path, data_dir: Path) -> None:
-    """Make a data directory of the backup SRC.
+def restore(output: CommandOutput, /, src: Path, data_dir: Path) -> None:
+    """Create a data directory from the backup SRC.
 
-    Sessions go on with what the backup has and are told a gap where later matches were; a
-    cursor from after the backup holds. Matches that were delivered after the backup, of objects
-    that were under way when it was made, come again.
+    Sessions continue with what the backup contains, and receive a gap for the matches that came
+    later; a cursor from after the backup remains valid. Matches that were delivered after the
+    backup, of objects that were in flight when it was made, are delivered again.
     """
     from ps2stream.store.backup import restore
 

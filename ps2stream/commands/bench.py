@@ -7,44 +7,59 @@ from typing import Any, TypeVar
 
 import click
 
-from ps2stream.commands.output import FAILED, Finite, Output, json_option, pass_output
+from ps2stream.commands.output import FAILED, CommandOutput, FiniteRange, json_option, pass_output
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 @click.group()
 def bench() -> None:
-    """Measure this machine. docs/benchmarks.md says what was measured, and how."""
+    """Run benchmarks on this machine.
+
+    docs/benchmarks.md says what was measured, and how.
+    """
+
+
+def _seconds_option(default: float, text: str) -> Callable[[F], F]:
+    return click.option(
+        "--seconds",
+        type=FiniteRange(min=0, min_open=True),
+        default=default,
+        show_default=True,
+        help=text,
+    )
 
 
 def _workload_options(command: F) -> F:
     for option in (
-        click.option("--seed", type=int, default=1, show_default=True, help="Of the workload."),
+        click.option(
+            "--seed", type=int, default=1, show_default=True, help="Seed of the workload."
+        ),
         click.option(
             "--mo",
-            type=Finite(min=0, min_open=True),
-            help="Scale the regions until an object has about this many matches.",
+            type=FiniteRange(min=0, min_open=True),
+            help="Approximate matches per object, to which the regions are scaled.",
         ),
         click.option(
             "--workload",
             default="synthetic",
             show_default=True,
             metavar="NAME|FILE",
-            help="synthetic text, yardstick, or a file of posts.",
+            help="Source of the objects: synthetic text, yardstick, or a file of posts.",
         ),
         click.option(
             "--group",
             type=click.Choice(["q1", "q2", "q3"]),
             default="q1",
             show_default=True,
-            help="How queries are drawn.",
+            help="Group of queries, which says how they are drawn.",
         ),
         click.option(
             "--queries",
             type=click.IntRange(min=1),
             default=1_000_000,
             show_default=True,
-            help="Queries that stand before measuring begins.",
+            help="Number of live queries before measuring begins.",
         ),
     ):
         command = option(command)
@@ -54,18 +69,22 @@ def _workload_options(command: F) -> F:
 @bench.command()
 @_workload_options
 @click.option(
-    "--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Measured runs."
+    "--runs",
+    type=click.IntRange(min=1),
+    default=5,
+    show_default=True,
+    help="Number of measured runs.",
 )
 @click.option(
     "--against",
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
-    help="The yardstick's engine.py: run it too, print the ratio.",
+    help="The yardstick's engine.py, to be run too; the ratio is reported.",
 )
 @json_option
 @pass_output
 def engine(
-    output: Output,
+    output: CommandOutput,
     /,
     queries: int,
     group: str,
@@ -75,10 +94,11 @@ def engine(
     runs: int,
     against: str | None,
 ) -> None:
-    """One worker's index on one core, in this process: 5 objects to 1 update.
+    """Measure one worker's index on one core, with 5 objects per update.
 
-    Tells tuples (objects and updates), objects and inserts a second, matches an object,
-    bytes a query, and tokenisation apart. Exit code 1 if sampled matches were wrong.
+    It runs in this process. Reports tuples (objects and updates), objects and inserts per
+    second, matches per object, bytes per query, and tokenisation separately. Exit code 1 if
+    sampled matches were wrong.
     """
     from ps2stream.benchmarks.engine import run_engine
 
@@ -91,41 +111,37 @@ def engine(
         runs=runs,
         seed=seed,
     )
-    _show(output, found)
+    _show_result(output, found)
 
 
 @bench.command()
 @_workload_options
-@click.option(
-    "--seconds",
-    type=Finite(min=0, min_open=True),
-    default=10.0,
-    show_default=True,
-    help="Of full load; half load for the latency takes as long again.",
+@_seconds_option(
+    10.0, "Seconds under full load; measuring latency at half load takes as long again."
 )
 @click.option(
     "--batch",
     type=click.IntRange(1, 8192),
     default=1024,
     show_default=True,
-    help="Objects of a publication.",
+    help="Objects per publication.",
 )
 @click.option(
     "--rate",
-    type=Finite(min=0, min_open=True),
-    help="Tuples a second of the latency phase.  [default: half of what was reached]",
+    type=FiniteRange(min=0, min_open=True),
+    help="Tuples per second of the latency phase.  [default: half of what was reached]",
 )
 @click.option(
     "--level",
     type=click.Choice(["durable", "accepted", "none"]),
     default="durable",
     show_default=True,
-    help="Of publication.",
+    help="Level of publication.",
 )
 @json_option
 @pass_output
 def pipeline(
-    output: Output,
+    output: CommandOutput,
     /,
     queries: int,
     group: str,
@@ -137,11 +153,11 @@ def pipeline(
     rate: float | None,
     level: str,
 ) -> None:
-    """The whole service on this machine: gRPC publish in, Ray actors, gRPC delivery out.
+    """Measure the whole service on this machine, from publication to delivery.
 
-    Tells tuples a second, latency at half load from the intended send time, CPU
-    microseconds a tuple by process, and matches an object. Exit code 1 if sampled matches
-    were wrong.
+    Objects come in over gRPC, pass the Ray actors, and go out over gRPC. Reports tuples per
+    second, latency at half load from the intended send time, CPU microseconds per tuple by
+    process, and matches per object. Exit code 1 if sampled matches were wrong.
     """
     from ps2stream.benchmarks.pipeline import run_pipeline
 
@@ -156,7 +172,7 @@ def pipeline(
         rate=rate,
         level=level,
     )
-    _show(output, found)
+    _show_result(output, found)
 
 
 @bench.command()
@@ -165,40 +181,43 @@ def pipeline(
     type=click.Choice(["arrow", "ascii", "ligatures"]),
     default="arrow",
     show_default=True,
-    help="Contents of the flood: 8,000 posts, or texts of 65 KB, plain or of U+FDFA.",
+    help="Contents of a publication of the flood: 8,000 posts (arrow), or texts of 65 KB, plain "
+    "(ascii) or of U+FDFA (ligatures).",
 )
 @click.option(
     "--seconds",
-    type=Finite(min=1),
+    type=FiniteRange(min=1),
     default=20.0,
     show_default=True,
-    help="Length of the flood.",
+    help="Length of the flood in seconds.",
 )
 @click.option(
     "--calls",
     type=click.IntRange(0, 512),
     default=24,
     show_default=True,
-    help="Connections of the flood that publish in calls.",
+    help="Number of connections of the flood that publish in calls.",
 )
 @click.option(
     "--streams",
     type=click.IntRange(0, 512),
     default=12,
     show_default=True,
-    help="Connections of the flood that publish over a stream.",
+    help="Number of connections of the flood that publish over a stream.",
 )
 @json_option
 @pass_output
-def bystander(output: Output, /, shape: str, seconds: float, calls: int, streams: int) -> None:
-    """A small publisher beside a flood of publications of 3.9 MB each.
+def bystander(
+    output: CommandOutput, /, shape: str, seconds: float, calls: int, streams: int
+) -> None:
+    """Measure a small publisher beside a flood of publications of 3.9 MB each.
 
-    Reports how long the small publications take, alone and beside the flood, what the flood was
-    answered, and the memory of each process before, at most, and after a rest.
+    Reports how long the small publications take, alone and beside the flood, how the flood was
+    answered, and the memory of each process before the flood, at its peak, and after a rest.
     """
     from ps2stream.benchmarks.bystander import run_bystander
 
-    _show(output, run_bystander(shape, seconds, calls, streams))
+    _show_result(output, run_bystander(shape, seconds, calls, streams))
 
 
 @bench.command()
@@ -207,43 +226,41 @@ def bystander(output: Output, /, shape: str, seconds: float, calls: int, streams
     type=click.IntRange(min=1),
     default=100_000,
     show_default=True,
-    help="Queries that stand before measuring begins.",
+    help="Number of live queries before measuring begins.",
 )
-@click.option(
-    "--seconds",
-    type=Finite(min=0, min_open=True),
-    default=10.0,
-    show_default=True,
-    help="Of each phase: warming, the peak, the flood; for two levels of publication.",
+@_seconds_option(
+    10.0, "Seconds of each phase (warm-up, peak, flood), at each of two levels of publication."
 )
 @click.option(
     "--times",
-    type=Finite(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     default=10.0,
     show_default=True,
-    help="Of the peak that is offered, by the clock.",
+    help="Multiple of the peak rate that the flood offers, by the clock.",
 )
 @click.option(
     "--streams",
     type=click.IntRange(1, 512),
     default=64,
     show_default=True,
-    help="That the flood comes over.",
+    help="Number of streams that publish during the flood.",
 )
 @json_option
 @pass_output
-def overload(output: Output, /, queries: int, seconds: float, times: float, streams: int) -> None:
-    """The whole service, offered many times what it can take.
+def overload(
+    output: CommandOutput, /, queries: int, seconds: float, times: float, streams: int
+) -> None:
+    """Measure the whole service under many times the load that it can take.
 
-    Tells what was accepted and delivered at the peak, in a flood over streams and in one of
-    calls, levels DURABLE and NONE; milliseconds of deletes and of acknowledgements meanwhile;
-    memory of each process before, and the most. Exit code 1 if anything acknowledged was lost
-    or came twice, or a refusal did not say when to try again.
+    Reports what was accepted and delivered at the peak, in a flood over streams and in a flood
+    of calls, at the levels DURABLE and NONE; the milliseconds of deletes and acknowledgements
+    meanwhile; and the memory of each process before and at its peak. Exit code 1 if anything
+    acknowledged was lost or delivered twice, or if a refusal did not say when to try again.
     """
     from ps2stream.benchmarks.overload import run_overload
 
     found = run_overload(queries=queries, seconds=seconds, times=times, streams=streams)
-    _show(output, found)
+    _show_result(output, found)
 
 
 @bench.command()
@@ -252,57 +269,52 @@ def overload(output: Output, /, queries: int, seconds: float, times: float, stre
     type=click.IntRange(1, 1000),
     default=1000,
     show_default=True,
-    help="Subscribers that open a stream and take nothing.",
+    help="Number of subscribers that open a stream and take nothing.",
 )
 @click.option(
-    "--healthy", type=click.IntRange(1, 20), default=4, show_default=True, help="That take all."
-)
-@click.option(
-    "--seconds",
-    type=Finite(min=0, min_open=True),
-    default=10.0,
+    "--healthy",
+    type=click.IntRange(1, 20),
+    default=4,
     show_default=True,
-    help="Of each phase: without the stalled, and with them.",
+    help="Number of subscribers that take everything.",
 )
+@_seconds_option(10.0, "Seconds of each phase: without the stalled subscribers, and with them.")
 @click.option(
     "--rate",
-    type=Finite(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     default=2000.0,
     show_default=True,
-    help="Objects a second, by the clock.",
+    help="Objects published per second, by the clock.",
 )
 @json_option
 @pass_output
-def stalled(output: Output, /, stalled: int, healthy: int, seconds: float, rate: float) -> None:
-    """Subscribers that take nothing, beside others that do.
+def stalled(
+    output: CommandOutput, /, stalled: int, healthy: int, seconds: float, rate: float
+) -> None:
+    """Measure healthy subscribers beside stalled ones, which take nothing.
 
-    Tells the latency of the healthy with and without them, and KiB of memory a stalled one
-    in each process. Exit code 1 if a healthy one missed a match, or a stalled one was ended.
+    Reports the latency of the healthy subscribers with and without the stalled ones, and the
+    KiB of memory per stalled subscriber in each process. Exit code 1 if a healthy subscriber
+    missed a match, or the stream of a stalled one was ended.
     """
     from ps2stream.benchmarks.stalled import run_stalled
 
-    _show(output, run_stalled(stalled=stalled, healthy=healthy, seconds=seconds, rate=rate))
+    _show_result(output, run_stalled(stalled=stalled, healthy=healthy, seconds=seconds, rate=rate))
 
 
-def _where(command: F) -> F:
+def _storage_options(command: F) -> F:
     for option in (
-        click.option(
-            "--seconds",
-            type=Finite(min=0, min_open=True),
-            default=3.0,
-            show_default=True,
-            help="Of each shape: small ones alone, in groups, large ones.",
-        ),
+        _seconds_option(3.0, "Seconds for which each size of write is measured."),
         click.option(
             "--database-url",
             metavar="URL",
-            help="A PostgreSQL to measure instead, in a schema that is removed again.",
+            help="PostgreSQL database to measure instead, in a schema that is removed afterwards.",
         ),
         click.option(
             "--directory",
             type=click.Path(exists=True, file_okay=False, writable=True),
             metavar="DIR",
-            help="On the disk to measure.  [default: that of temporary files]",
+            help="Directory on the disk to measure.  [default: that of temporary files]",
         ),
     ):
         command = option(command)
@@ -310,35 +322,38 @@ def _where(command: F) -> F:
 
 
 @bench.command()
-@_where
+@_storage_options
 @json_option
 @pass_output
-def log(output: Output, /, directory: str | None, database_url: str | None, seconds: float) -> None:
-    """The append-only log below deliveries and publications.
+def log(
+    output: CommandOutput, /, directory: str | None, database_url: str | None, seconds: float
+) -> None:
+    """Measure the append-only log that stores deliveries and publications.
 
-    Tells records and megabytes a second, each synced, and records read back a second. Exit
-    code 1 if one that was read back was wrong.
+    Small records are appended singly and in groups, large ones in groups. Reports records and
+    megabytes per second, each synced, and records read back per second. Exit code 1 if a record
+    that was read back was wrong.
     """
     from ps2stream.benchmarks.log import run_log
 
-    _show(output, run_log(directory, seconds, database_url))
+    _show_result(output, run_log(directory, seconds, database_url))
 
 
 @bench.command()
-@_where
+@_storage_options
 @json_option
 @pass_output
 def store(
-    output: Output, /, directory: str | None, database_url: str | None, seconds: float
+    output: CommandOutput, /, directory: str | None, database_url: str | None, seconds: float
 ) -> None:
-    """The ledger of queries: commits of one insert, and of a thousand.
+    """Measure the ledger of queries: commits of one insert, and of a thousand.
 
-    Tells commits and rows a second, each synced, and rows read back a second, as after a
-    restart. Exit code 1 if one that was read back was wrong.
+    Reports commits and rows per second, each synced, and rows read back per second, as after a
+    restart. Exit code 1 if a row that was read back was wrong.
     """
     from ps2stream.benchmarks.store import run_store
 
-    _show(output, run_store(directory, database_url, seconds))
+    _show_result(output, run_store(directory, database_url, seconds))
 
 
 @bench.command()
@@ -347,48 +362,47 @@ def store(
     type=click.IntRange(1, 8192),
     default=1024,
     show_default=True,
-    help="Objects of a batch.",
+    help="Objects per batch.",
 )
+@_seconds_option(10.0, "Length of the measurement in seconds.")
 @click.option(
-    "--seconds",
-    type=Finite(min=0, min_open=True),
-    default=10.0,
-    show_default=True,
-    help="How long.",
+    "--watched",
+    is_flag=True,
+    help="Measure what a watcher (the live map) costs, instead of metrics.",
 )
-@click.option("--watched", is_flag=True, help="With one who watches (the live map) and without.")
 @json_option
 @pass_output
-def metering(output: Output, /, batch: int, seconds: float, watched: bool) -> None:
-    """What metrics cost: the same batches with and without, in turn; or what a watcher does.
+def metering(output: CommandOutput, /, batch: int, seconds: float, watched: bool) -> None:
+    """Measure what metrics cost, or a watcher.
 
-    In one process. Tells the ratio of the CPU times, its standard error, and the time of a
-    batch without. Exit code 1 if the two found different matches.
+    The same batches run with and without, in turn, in one process. Reports the ratio of the CPU
+    times, its standard error, and the time per batch without. Exit code 1 if the two found
+    different matches.
     """
     from ps2stream.benchmarks.metering import run_metering
 
-    _show(output, run_metering(batch=batch, seconds=seconds, watched=watched))
+    _show_result(output, run_metering(batch=batch, seconds=seconds, watched=watched))
 
 
-def _show(output: Output, found: dict[str, Any]) -> None:
-    """A measurement of wrong matches is worth nothing: exit code 1."""
-    output.emit(found, _lines(found))
+def _show_result(output: CommandOutput, found: dict[str, Any]) -> None:
+    """Prints a result. Wrong matches make its figures worthless, and the exit code 1."""
+    output.emit(found, _format_result(found))
     verified = found.get("verified", {})
     if verified.get("different") or verified.get("wrong"):
         raise SystemExit(FAILED)
 
 
-def _lines(found: dict[str, Any]) -> str:
-    rows = list(_flat(found, ""))
+def _format_result(found: dict[str, Any]) -> str:
+    rows = list(_flatten_result(found, ""))
     width = max((len(name) for name, _ in rows), default=0)
     return "\n".join(f"{name:{width}}  {value}" for name, value in rows)
 
 
-def _flat(found: dict[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
+def _flatten_result(found: dict[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
     for name, value in found.items():
         if isinstance(value, list):
             value = dict(enumerate(value))
         if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{name}.")
+            yield from _flatten_result(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", f"{value:,.2f}" if isinstance(value, float) else str(value)

@@ -7,14 +7,18 @@ from pathlib import Path
 
 import click
 
-from ps2stream.commands.output import Output, json_option, pass_output, writing
-from ps2stream.commands.telling import Telling
+from ps2stream.commands.output import CommandOutput, guard_output_file, json_option, pass_output
+from ps2stream.commands.telling import StepReporter
 
 
 @click.command()
-@click.option("--input", metavar="FILE", help="Posts to match; default: synthetic ones.")
+@click.option("--input", metavar="FILE", help="File of posts to match.  [default: synthetic posts]")
 @click.option(
-    "--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Of posts and queries."
+    "--seed",
+    type=click.IntRange(min=0),
+    default=1,
+    show_default=True,
+    help="Seed of the posts and queries.",
 )
 @click.option(
     "-o",
@@ -23,21 +27,21 @@ from ps2stream.commands.telling import Telling
     metavar="FILE",
     default="costs.json",
     show_default=True,
-    help="Where to write c1 to c4.",
+    help="File that c1 to c4 are written to.",
 )
 @json_option
 @pass_output
-def calibrate(output: Output, /, input: str | None, seed: int, path: str) -> None:
-    """Measure on this machine what a plan should count with.
+def calibrate(output: CommandOutput, /, input: str | None, seed: int, path: str) -> None:
+    """Measure the costs that plans are made with, on this machine.
 
-    Times the workers' index on several mixes of objects, candidates (an object met with a
-    posting of one of its terms), inserts and deletes, and fits the cost of each: c1 to c4
-    of the load model, in microseconds. Give the file to `plan --costs FILE`. Takes about a
-    minute of one core; run it on a machine like those of the workers, with nothing beside.
+    Times the workers' index on several mixes of objects, candidates (an object and a posting
+    of one of its terms), inserts and deletes, and fits the cost of each: c1 to c4 of the load
+    model, in microseconds. Pass the file to `plan --costs FILE`. Takes about a minute of one
+    core; run it on a machine like those of the workers, with nothing else running.
     """
     from ps2stream.benchmarks import calibrate as bench
 
-    with writing(path), Telling(output) as tell:
+    with guard_output_file(path), StepReporter(output) as tell:
         found = bench.calibrate(input or "synthetic", seed, progress=tell)
         Path(path).write_text(json.dumps(found, indent=1) + "\n", "utf-8")
     c1, c2, c3, c4 = (found[name] for name in ("c1", "c2", "c3", "c4"))

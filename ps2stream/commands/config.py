@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ps2stream.commands.output import Output, json_option, pass_output
+from ps2stream.commands.output import CommandOutput, json_option, pass_output
 from ps2stream.config import Settings
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -15,17 +15,17 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 @click.group()
 def config() -> None:
-    """Tools for the settings file of `serve`."""
+    """Work with the settings file of `serve`."""
 
 
 @config.command()
 @json_option
 @pass_output
-def schema(output: Output) -> None:
-    """Print a JSON schema of the settings file.
+def schema(output: CommandOutput) -> None:
+    """Print a JSON Schema of the settings file.
 
-    Editors complete and check the file by it, and a deployment can validate one before it is
-    rolled out. docs/configuration.md shows both.
+    Editors use it to complete and check the file, and a deployment can validate a file before
+    it is rolled out. docs/configuration.md shows both.
 
       ps2stream config schema > ps2stream.schema.json
     """
@@ -33,14 +33,14 @@ def schema(output: Output) -> None:
 
 
 def settings_schema() -> dict[str, Any]:
-    """The JSON schema of a TOML file of settings. What concerns several settings at once, like
-    TLS off loopback, only `serve` checks."""
+    """Returns the JSON schema of a TOML file of settings. Only `serve` checks what concerns
+    several settings at once, like TLS off loopback."""
     found: dict[str, Any] = _without_null(Settings.model_json_schema())
     return {"$schema": DIALECT, "title": "Settings of PS2Stream"} | found
 
 
 def _without_null(schema: Any) -> Any:
-    """The schema in the terms of TOML, which has no null: a setting is absent instead."""
+    """Rewrites a schema for TOML, which has no null: a setting is absent instead."""
     if isinstance(schema, list):
         return [_without_null(each) for each in schema]
     if not isinstance(schema, dict):
@@ -48,7 +48,7 @@ def _without_null(schema: Any) -> Any:
     kept = dict(schema)
     if kept.get("default", ...) is None:
         del kept["default"]
-    if "patternProperties" in kept:  # else names beyond the pattern may have any value
+    if "patternProperties" in kept:  # otherwise names outside the pattern may have any value
         kept["additionalProperties"] = False
     if isinstance(kept.get("title"), str):  # pydantic's titles repeat the names
         del kept["title"]

@@ -1,4 +1,4 @@
-"""`ps2stream connect`: bridges to and from other systems."""
+"""`ps2stream connect`: connectors to and from other systems."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from ps2stream.commands.connect_webhook import webhook
 
 @click.group()
 def connect() -> None:
-    """Take posts from other systems, and hand matches on to them.
+    """Read posts from other systems, and write matches to them.
 
-    Each connector is a program of its own, a client of the service, and runs until Ctrl-C or
-    SIGTERM: then it finishes what is under way and exits 0. Killed, it goes on where it was
-    when it is started again; docs/howto says what comes twice then.
+    Each connector is a separate program, a client of the service, which runs until Ctrl-C or
+    SIGTERM; it then finishes what is in progress and exits with code 0. A connector that was
+    killed continues where it was when it is started again; docs/howto says what is sent twice
+    then.
     """
 
 

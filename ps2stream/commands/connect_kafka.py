@@ -11,52 +11,66 @@ from ps2stream.commands.connecting import (
     FILE,
     SINK,
     SOURCE,
-    either,
-    patient,
-    running,
+    connect_patiently,
+    exclusion_error,
+    run_connector,
     running_options,
     source_options,
 )
-from ps2stream.commands.output import Output, pass_output
+from ps2stream.commands.output import CommandOutput, pass_output
 
 
 @click.command("kafka-source")
-@click.option("--bootstrap", required=True, metavar="HOST:PORT,...", help="Brokers of the cluster.")
-@click.option("--topic", required=True, help="Topic whose records are posts.")
+@click.option(
+    "--bootstrap",
+    required=True,
+    metavar="HOST:PORT,...",
+    help="Addresses of brokers of the Kafka cluster.",
+)
+@click.option("--topic", required=True, help="Topic whose records are published as posts.")
 @click.option(
     "--group",
     default="ps2stream",
     show_default=True,
-    help="Consumer group; processes of one group share the topic's partitions.",
+    help="Consumer group; the processes of a group share the partitions of the topic.",
 )
 @source_options
-@click.option("--dead-letter-topic", metavar="TOPIC", help="Send records that are no posts there.")
-@click.option("--skip-bad", is_flag=True, help="Count and skip them; without either one, stop.")
+@click.option(
+    "--dead-letter-topic",
+    metavar="TOPIC",
+    help="Topic that receives the records that are not posts.",
+)
+@click.option(
+    "--skip-bad",
+    is_flag=True,
+    help="Count records that are not posts, and skip them. Without this option and "
+    "--dead-letter-topic, the first such record stops the connector.",
+)
 @click.option(
     "--from",
     "start",
     type=click.Choice(["earliest", "latest"]),
     default="earliest",
     show_default=True,
-    help="Where a group begins that has committed nothing.",
+    help="Position at which a group begins that has committed nothing.",
 )
 @click.option(
     "--batch",
     type=click.IntRange(1, 10_000),
     default=2000,
     show_default=True,
-    help="Records published at once, at most.",
+    help="Largest number of records published at once.",
 )
 @click.option(
     "--kafka-config",
     type=FILE,
     metavar="FILE",
-    help="Properties of librdkafka, NAME=VALUE a line: TLS, SASL, sizes.",
+    help="File of librdkafka properties, one NAME=VALUE per line: TLS, SASL, sizes.",
 )
 @running_options
 @pass_output
 def kafka_source(
-    output: Output,
+    output: CommandOutput,
     /,
     server: str,
     bootstrap: str,
@@ -73,19 +87,19 @@ def kafka_source(
 ) -> None:
     """Publish the records of a Kafka topic: JSON objects with lat, lon and text.
 
-    A record's offset is committed once the service has its post durably. After a crash, records
-    whose offsets were not committed are published again, with the same object id: the record's
-    own, or topic/partition/offset.
+    The offset of a record is committed once the service has stored its post durably. After a
+    crash, records whose offsets were not committed are published again with the same object
+    id: the record's own, or topic/partition/offset.
 
     \b
       ps2stream connect kafka-source --bootstrap localhost:9092 --topic posts
     """
-    from ps2stream.connectors.kafka_source import KafkaSource, Options
-    from ps2stream.connectors.mapping import Fields
+    from ps2stream.connectors.kafka_source import KafkaSource, KafkaSourceOptions
+    from ps2stream.connectors.mapping import RecordFields
 
     if dead_letter_topic is not None and skip_bad:
-        raise either("dead_letter_topic", "skip_bad")
-    options = Options(
+        raise exclusion_error("--dead-letter-topic", "--skip-bad")
+    options = KafkaSourceOptions(
         bootstrap,
         topic,
         group,
@@ -95,8 +109,8 @@ def kafka_source(
         batch,
         start,
     )
-    with running(output, "kafka-source", SOURCE, how) as run, output.connect(server) as to:
-        source = KafkaSource(to, Fields(fields, time_unit), options, run.counts, run.teller)
+    with run_connector(output, "kafka-source", SOURCE, how) as run, output.connect(server) as to:
+        source = KafkaSource(to, RecordFields(fields, time_unit), options, run.counts, run.teller)
         source.run(
             run.stop,
             lambda partitions: run.ready(
@@ -107,25 +121,33 @@ def kafka_source(
 
 
 @click.command("kafka-sink")
-@click.option("--session", default="default", show_default=True, help="Whose matches to write.")
-@click.option("--bootstrap", required=True, metavar="HOST:PORT,...", help="Brokers of the cluster.")
-@click.option("--topic", required=True, help="Topic that the matches go to.")
+@click.option(
+    "--session", default="default", show_default=True, help="Session whose matches are written."
+)
+@click.option(
+    "--bootstrap",
+    required=True,
+    metavar="HOST:PORT,...",
+    help="Addresses of brokers of the Kafka cluster.",
+)
+@click.option("--topic", required=True, help="Topic that receives the matches.")
 @click.option(
     "--id",
     "name",
-    help="Name of the sink: its transactional id; its place is in the topic NAME-cursor.  "
+    help="Name of the sink, which is its transactional id; the topic NAME-cursor holds its "
+    "position.  "
     "[default: ps2stream-SESSION]",
 )
 @click.option(
     "--kafka-config",
     type=FILE,
     metavar="FILE",
-    help="Properties of librdkafka, NAME=VALUE a line: TLS, SASL, sizes.",
+    help="File of librdkafka properties, one NAME=VALUE per line: TLS, SASL, sizes.",
 )
 @running_options
 @pass_output
 def kafka_sink(
-    output: Output,
+    output: CommandOutput,
     /,
     server: str,
     session: str,
@@ -135,19 +157,25 @@ def kafka_sink(
     kafka_config: Path | None,
     **how: Any,
 ) -> None:
-    """Write the matches of a session to a Kafka topic, as JSON objects with the query's id as key.
+    """Write the matches of a session to a Kafka topic, as JSON objects.
 
-    Matches and the place in the session are written in one transaction, so that who reads
-    what was committed (isolation.level=read_committed) has every match once. Only then are
-    they acknowledged to the service. The header ps2stream-seq has the match's number.
+    The key is the id of the query. The matches and the position in the session are written in
+    one transaction, so that a consumer that reads only what is committed
+    (isolation.level=read_committed) gets every match once. Only then are the matches
+    acknowledged to the service. The header ps2stream-seq holds the number of the match.
 
     \b
       ps2stream connect kafka-sink --session alerts --bootstrap localhost:9092 --topic matches
     """
-    from ps2stream.connectors.kafka_sink import KafkaSink, Options
+    from ps2stream.connectors.kafka_sink import KafkaSink, KafkaSinkOptions
 
-    options = Options(bootstrap, topic, session, name or f"ps2stream-{session}", kafka_config)
-    with running(output, "kafka-sink", SINK, how) as run, patient(output, server) as to:
+    options = KafkaSinkOptions(
+        bootstrap, topic, session, name or f"ps2stream-{session}", kafka_config
+    )
+    with (
+        run_connector(output, "kafka-sink", SINK, how) as run,
+        connect_patiently(output, server) as to,
+    ):
         sink = KafkaSink(to, options, run.counts, run.teller)
         sink.run(
             run.stop,

@@ -10,12 +10,12 @@ import click
 from ps2stream.commands.connecting import (
     FILE,
     SOURCE,
-    either,
-    running,
+    exclusion_error,
+    run_connector,
     running_options,
     source_options,
 )
-from ps2stream.commands.output import Output, pass_output
+from ps2stream.commands.output import CommandOutput, pass_output
 
 
 @click.command("mqtt-source")
@@ -23,50 +23,60 @@ from ps2stream.commands.output import Output, pass_output
     "--broker",
     required=True,
     metavar="URL",
-    help="mqtt://HOST[:PORT], or mqtts:// for TLS.",
+    help="URL of the broker: mqtt://HOST[:PORT], or mqtts:// for TLS.",
 )
 @click.option(
     "--topic",
     "topics",
     required=True,
     multiple=True,
-    help="Filter of topics, as sensors/+/posts; repeatable. $share/GROUP/FILTER shares the "
-    "messages among several connectors.",
+    help="Topic filter such as sensors/+/posts; may be given repeatedly. $share/GROUP/FILTER "
+    "shares the messages among several connectors.",
 )
 @click.option(
     "--client-id",
     default="ps2stream",
     show_default=True,
-    help="Names the session that the broker keeps; one connector each.",
+    help="Name of the session that the broker keeps; each connector needs its own.",
 )
 @source_options
-@click.option("--username", help="Name to log in with.")
-@click.option("--password-file", type=FILE, metavar="FILE", help="File that holds the password.")
-@click.option("--broker-ca", type=FILE, metavar="FILE", help="CA of the broker in PEM.")
+@click.option("--username", help="User name at the broker.")
+@click.option("--password-file", type=FILE, metavar="FILE", help="File that contains the password.")
+@click.option("--broker-ca", type=FILE, metavar="FILE", help="CA certificate of the broker in PEM.")
 @click.option("--broker-cert", type=FILE, metavar="FILE", help="Client certificate in PEM.")
-@click.option("--broker-key", type=FILE, metavar="FILE", help="Its private key in PEM.")
+@click.option(
+    "--broker-key", type=FILE, metavar="FILE", help="Private key of the client certificate in PEM."
+)
 @click.option(
     "--window",
     type=click.IntRange(1, 65535),
     default=1000,
     show_default=True,
-    help="Messages that are not acknowledged at a time, at most; the broker has a limit, too.",
+    help="Largest number of unacknowledged messages at a time; the broker has a limit too.",
 )
 @click.option(
     "--session-expiry",
     type=click.IntRange(1, 0xFFFFFFFF),
     default=604_800,
     show_default=True,
-    help="Seconds that the broker keeps the session while the connector is away.",
+    help="Seconds that the broker keeps the session while the connector is disconnected.",
 )
 @click.option(
-    "--dead-letters", type=FILE, metavar="FILE", help="Append messages that are no posts here."
+    "--dead-letters",
+    type=FILE,
+    metavar="FILE",
+    help="File to which messages that are not posts are appended.",
 )
-@click.option("--skip-bad", is_flag=True, help="Count and skip them; without either one, stop.")
+@click.option(
+    "--skip-bad",
+    is_flag=True,
+    help="Count messages that are not posts, and skip them. Without this option and "
+    "--dead-letters, the first such message stops the connector.",
+)
 @running_options
 @pass_output
 def mqtt_source(
-    output: Output,
+    output: CommandOutput,
     /,
     server: str,
     broker: str,
@@ -87,21 +97,22 @@ def mqtt_source(
 ) -> None:
     """Publish the messages of MQTT topics: JSON objects with lat, lon and text.
 
-    MQTT 5, QoS 1, a session that outlives the connection: a message is acknowledged once the
-    service has its post durably. What was not acknowledged when the connection broke is
-    published again, with the same object id: its own, or a hash of topic and content.
+    The connector uses MQTT 5 with QoS 1 and a session that outlives the connection: a message
+    is acknowledged once the service has stored its post durably. Messages that were not
+    acknowledged when the connection broke are published again with the same object id: the
+    message's own, or a hash of topic and content.
 
     \b
       ps2stream connect mqtt-source --broker mqtt://localhost --topic 'posts/#'
     """
-    from ps2stream.connectors.mapping import Fields
-    from ps2stream.connectors.mqtt_broker import Address
-    from ps2stream.connectors.mqtt_source import MqttSource, Options
+    from ps2stream.connectors.mapping import RecordFields
+    from ps2stream.connectors.mqtt_broker import BrokerAddress
+    from ps2stream.connectors.mqtt_source import MqttSource, MqttSourceOptions
 
     if dead_letters is not None and skip_bad:
-        raise either("dead_letters", "skip_bad")
-    address = Address(broker, username, password_file, broker_ca, broker_cert, broker_key)
-    options = Options(
+        raise exclusion_error("--dead-letters", "--skip-bad")
+    address = BrokerAddress(broker, username, password_file, broker_ca, broker_cert, broker_key)
+    options = MqttSourceOptions(
         address,
         topics,
         client_id,
@@ -110,9 +121,9 @@ def mqtt_source(
         window,
         session_expiry,
     )
-    told = tuple(name for name in SOURCE if name not in ("lag", "assigned", "waiting"))
-    with running(output, "mqtt-source", told, how) as run, output.connect(server) as to:
-        source = MqttSource(to, Fields(fields, time_unit), options, run.counts, run.teller)
+    counted = tuple(name for name in SOURCE if name not in ("lag", "assigned", "waiting"))
+    with run_connector(output, "mqtt-source", counted, how) as run, output.connect(server) as to:
+        source = MqttSource(to, RecordFields(fields, time_unit), options, run.counts, run.teller)
         source.run(
             run.stop,
             lambda: run.ready(

@@ -8,47 +8,61 @@ from urllib.parse import urlsplit
 
 import click
 
-from ps2stream.commands.connecting import FILE, SINK, patient, running, running_options
-from ps2stream.commands.output import Finite, Output, pass_output
+from ps2stream.commands.connecting import (
+    FILE,
+    SINK,
+    connect_patiently,
+    run_connector,
+    running_options,
+)
+from ps2stream.commands.output import CommandOutput, FiniteRange, pass_output
 
 
 @click.command("webhook")
-@click.option("--session", default="default", show_default=True, help="Whose matches to post.")
 @click.option(
-    "--url", required=True, help="Where to; https, but on this machine. Redirects are not followed."
+    "--session", default="default", show_default=True, help="Session whose matches are posted."
+)
+@click.option(
+    "--url",
+    required=True,
+    help="URL that receives the matches: https, or http on this machine. Redirects are not "
+    "followed.",
 )
 @click.option(
     "--secret-file",
     type=FILE,
     required=True,
     metavar="FILE",
-    help="Secrets that sign, whsec_... a line; with several, receivers may have any.",
+    help="File of signing secrets, one whsec_... per line; a receiver may have any of them.",
 )
 @click.option(
     "--batch",
     type=click.IntRange(1, 10_000),
     default=100,
     show_default=True,
-    help="Matches in a body, at most.",
+    help="Largest number of matches in a request body.",
 )
 @click.option(
     "--give-up",
-    type=Finite(min=0),
+    type=FiniteRange(min=0),
     default=0.0,
     show_default=True,
-    help="Seconds after which a body that was not taken counts as refused; 0: never.",
+    help="Seconds after which a body that was not accepted counts as refused; 0: never.",
 )
 @click.option(
     "--dead-letters",
     type=FILE,
     metavar="FILE",
-    help="Append refused bodies here and go on; without it, the first one ends the connector.",
+    help="File to which refused bodies are appended; without it, the first refused body ends the "
+    "connector.",
 )
-@click.option("--receiver-ca", type=FILE, metavar="FILE", help="CA of the receiver in PEM.")
+@click.option(
+    "--receiver-ca", type=FILE, metavar="FILE", help="CA certificate of the receiver in PEM."
+)
 @running_options
 @pass_output
 def webhook(
-    output: Output,
+    output: CommandOutput,
     /,
     server: str,
     session: str,
@@ -60,22 +74,26 @@ def webhook(
     receiver_ca: Path | None,
     **how: Any,
 ) -> None:
-    """Post the matches of a session to a URL, in order, signed after Standard Webhooks.
+    """Post the matches of a session to a URL, in order and signed.
 
-    A body is posted until it is answered with 2xx: after 408, 425, 429, 5xx and lost
-    connections again, with growing pauses, or after what Retry-After says. Other answers
-    refuse it; 410 always ends the connector. After a crash what was not acknowledged comes
-    again, mostly the last body; matches keep their seq.
+    Signatures follow Standard Webhooks. A body is posted until it is answered with 2xx. After
+    408, 425, 429, 5xx and lost connections it is posted again, with growing pauses or after the
+    time that Retry-After gives. Any other answer refuses it; 410 always ends the connector.
+    After a crash, matches that were not acknowledged are posted again, usually the last body;
+    they keep their seq.
 
     \b
       ps2stream connect webhook --session alerts --url https://example.org/hook \\
         --secret-file ~/.ps2s-hook
     """
-    from ps2stream.connectors.webhook import Options, Webhook
+    from ps2stream.connectors.webhook import WebhookOptions, WebhookSink
 
-    options = Options(session, url, secret_file, batch, give_up, dead_letters, receiver_ca)
-    with running(output, "webhook", SINK, how) as run, patient(output, server) as to:
-        Webhook(to, options, run.counts, run.teller).run(
+    options = WebhookOptions(session, url, secret_file, batch, give_up, dead_letters, receiver_ca)
+    with (
+        run_connector(output, "webhook", SINK, how) as run,
+        connect_patiently(output, server) as to,
+    ):
+        WebhookSink(to, options, run.counts, run.teller).run(
             run.stop,
             lambda: run.ready(
                 {"session": session, "host": urlsplit(url).hostname, "server": server},

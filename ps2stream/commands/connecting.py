@@ -1,4 +1,4 @@
-"""What all connectors have as commands: options, counts that are told, an end in order."""
+"""The options, status lines and orderly end that all connector commands share."""
 
 from __future__ import annotations
 
@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from ps2stream import log
-from ps2stream.commands.output import Finite, Output, json_option, on_interrupt, server_option
-from ps2stream.connectors.counts import Counts, Teller, metrics_port
+from ps2stream.commands.output import (
+    CommandOutput,
+    FiniteRange,
+    json_option,
+    on_interrupt,
+    server_option,
+)
+from ps2stream.connectors.counts import ConnectorCounts, CountsReporter, metrics_port
 from ps2stream.errors import InvalidArgument, Violation
 
 if TYPE_CHECKING:
@@ -23,32 +29,32 @@ F = TypeVar("F", bound=Callable[..., Any])
 FILE = click.Path(path_type=Path, dir_okay=False)
 SOURCE = ("taken", "done", "bad", "retries", "lag", "waiting", "assigned")
 SINK = ("taken", "done", "bad", "retries", "missed", "waiting")
-"""What sources and sinks count."""
+"""The counts of sources and of sinks."""
 
 
 def running_options(command: F) -> F:
-    """What all connectors have: how they tell, and where the service is."""
+    """Adds the options of all connectors: log, metrics, status lines, and the service's address."""
     for option in (
         click.option(
             "--log-format",
             type=click.Choice(["text", "json"]),
             default="text",
             show_default=True,
-            help="Of the log on standard error; json with --json.",
+            help="Format of the log on standard error; always json with --json.",
         ),
         click.option(
             "--metrics-port",
             type=click.IntRange(0, 65535),
             default=0,
             metavar="PORT",
-            help="Serve metrics for Prometheus at http://127.0.0.1:PORT/metrics; 0: none.",
+            help="Port of the metrics for Prometheus, at http://127.0.0.1:PORT/metrics; 0: none.",
         ),
         click.option(
             "--status-every",
-            type=Finite(min=0),
+            type=FiniteRange(min=0),
             default=10.0,
             show_default=True,
-            help="Seconds between two lines of status; 0: none.",
+            help="Seconds between two status lines; 0 prints none.",
         ),
     ):
         command = option(command)
@@ -56,59 +62,61 @@ def running_options(command: F) -> F:
 
 
 def source_options(command: F) -> F:
-    """How records become posts."""
+    """Adds the options that say how records become posts."""
     command = click.option(
         "--time-unit",
         type=click.Choice(["ms", "s"]),
         default="ms",
         show_default=True,
-        help="Of times that are numbers, since 1970; others are ISO 8601.",
+        help="Unit of times that are numbers, counted from 1970; other times are ISO 8601.",
     )(command)
     return click.option(
         "--fields",
         default="",
         metavar="NAME=PATH,...",
-        help="Where a record has id, time, lon, lat and text, like text=body,lat=place.lat; dots "
-        "lead into objects, numbers into arrays, and id= means none. What is not named has its "
-        "usual names, as with `publish`.",
+        help="Paths of id, time, lon, lat and text in a record, such as text=body,lat=place.lat; "
+        "dots lead into objects, numbers into arrays, and id= means that there is none. Fields "
+        "that are not listed have the same names as with `publish`.",
     )(command)
 
 
-class Run(NamedTuple):
-    """A connector under way."""
+class ConnectorRun(NamedTuple):
+    """A running connector: its counts, the event that stops it, and what reports that it is
+    ready."""
 
-    counts: Counts
-    teller: Teller
+    counts: ConnectorCounts
+    teller: CountsReporter
     stop: threading.Event
     ready: Callable[[dict[str, Any], str], None]
 
 
 @contextmanager
-def running(
-    output: Output,
+def run_connector(
+    output: CommandOutput,
     name: str,
     numbers: tuple[str, ...],
     how: Mapping[str, Any],
-) -> Iterator[Run]:
-    """Within the block, signals set `stop`; at its end the counts are told a last time. how: of
-    running_options."""
+) -> Iterator[ConnectorRun]:
+    """Runs a connector within the block: signals set `stop`, and at the end the counts are
+    reported a last time. `how` are the values of running_options."""
     log.configure(logging.INFO, as_json=output.json or how["log_format"] == "json")
-    counts = Counts(*numbers)
-    teller = Teller(counts, output.emit, how["status_every"])
+    counts = ConnectorCounts(*numbers)
+    teller = CountsReporter(counts, output.emit, how["status_every"])
     stop = threading.Event()
 
     def ready(value: dict[str, Any], line: str) -> None:
         output.emit({"event": "ready", **value}, f"{line}; stop it with Ctrl-C")
 
     with on_interrupt(stop.set), metrics_port(how["metrics_port"], name, counts):
-        yield Run(counts, teller, stop, ready)
+        yield ConnectorRun(counts, teller, stop, ready)
     teller.tell("stopped")
 
 
-def patient(output: Output, server: str) -> Client:
-    """A client whose subscription waits for the service for as long as it is away."""
+def connect_patiently(output: CommandOutput, server: str) -> Client:
+    """Returns a client whose subscription waits without limit while the service is away."""
     return output.connect(server, patience=float("inf"))
 
 
-def either(one: str, other: str) -> InvalidArgument:
-    return InvalidArgument([Violation(one, f"excludes {other}")])
+def exclusion_error(one: str, other: str) -> InvalidArgument:
+    """Returns the error for two options that exclude each other."""
+    return InvalidArgument([Violation(one, f"cannot be combined with {other}; give one of them")])

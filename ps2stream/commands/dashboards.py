@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from ps2stream.commands.output import Output, json_option, pass_output
+from ps2stream.commands.output import CommandOutput, json_option, pass_output
 from ps2stream.errors import InvalidArgument, Violation
 from ps2stream.observability.alerts import RUNBOOKS
 
@@ -24,14 +24,14 @@ PORT = 9404
     metavar="DIR",
     default="ps2stream-dashboards",
     show_default=True,
-    help="Where to write; what is there of these names is written over.",
+    help="Folder to write to; files that have the same names are overwritten.",
 )
 @click.option(
     "--target",
     "targets",
     multiple=True,
     metavar="HOST:PORT",
-    help="Where metrics are told (metrics_port); several may be given.  "
+    help="Address that serves metrics (metrics_port); may be given repeatedly.  "
     f"[default: 127.0.0.1:{PORT}]",
 )
 @click.option(
@@ -39,7 +39,7 @@ PORT = 9404
     "discovery",
     multiple=True,
     metavar="FILE",
-    help="File in which a Ray cluster with a dashboard writes the addresses of its nodes: "
+    help="File to which a Ray cluster with a dashboard writes the addresses of its nodes: "
     "/tmp/ray/session_latest/prom_metrics_service_discovery.json.",
 )
 @click.option(
@@ -47,26 +47,27 @@ PORT = 9404
     metavar="URL",
     default="http://127.0.0.1:3000",
     show_default=True,
-    help="Grafana that Ray's Metrics tab shows; your browser must reach it, too.",
+    help="URL of the Grafana that Ray's Metrics tab shows; your browser must be able to reach it.",
 )
 @click.option(
     "--prometheus",
     metavar="URL",
     default="http://127.0.0.1:9090",
     show_default=True,
-    help="Prometheus that Grafana and Ray ask.",
+    help="URL of the Prometheus that Grafana and Ray query.",
 )
 @click.option(
     "--runbooks",
     metavar="URL",
     default=RUNBOOKS,
     show_default=True,
-    help="Page that each alert links to: where you host operations.html of `make docs`.",
+    help="URL of the page that each alert links to: operations.html of `make docs`, where you "
+    "host it.",
 )
 @json_option
 @pass_output
 def dashboards(
-    output: Output,
+    output: CommandOutput,
     /,
     folder: str,
     targets: tuple[str, ...],
@@ -75,11 +76,12 @@ def dashboards(
     prometheus: str,
     runbooks: str,
 ) -> None:
-    """Write files for Prometheus, Grafana and Ray's Metrics tab.
+    """Write configuration files for Prometheus, Grafana and Ray's Metrics tab.
 
-    prometheus.yml scrapes the service, ps2stream.rules.yml has alerts with what to do about
-    each, grafana/ has a dashboard and the configuration of a Grafana that shows it, ray.env is
-    the environment in which Ray's dashboard embeds it. docs/dashboard.md says more.
+    prometheus.yml scrapes the service. ps2stream.rules.yml contains alerts, each with what to
+    do about it. grafana/ contains a dashboard and the configuration of a Grafana that shows it.
+    ray.env is the environment in which Ray's dashboard embeds that Grafana. docs/dashboard.md
+    has the details.
     """
     from ps2stream.observability import ray_tab
     from ps2stream.observability.alerts import rules
@@ -92,8 +94,8 @@ def dashboards(
     for target in targets:
         host, _, port = target.rpartition(":")
         if not host or not port.isdigit() or not 0 < int(port) < 1 << 16:
-            problem = f"{target!r} is not of the form HOST:PORT"
-            raise InvalidArgument([Violation("target", problem)])
+            problem = f"expected HOST:PORT, got {target!r}"
+            raise InvalidArgument([Violation("--target", problem)])
     if not targets and not discovery:
         targets = (f"127.0.0.1:{PORT}",)
     into = Path(folder)
@@ -119,14 +121,14 @@ def dashboards(
 
 
 def _find_port(option: str, url: str) -> int:
-    """Returns the port of an HTTP URL. Raises InvalidArgument for another one, and for characters
-    that a shell or systemd would read as something else."""
+    """Returns the port of an HTTP URL. Raises InvalidArgument for any other URL, and for
+    characters that a shell or systemd would interpret."""
     try:
         parts = urllib.parse.urlsplit(url)
         port = parts.port or {"http": 80, "https": 443}[parts.scheme]
     except (ValueError, KeyError):
         port = 0
     if not port or not re.fullmatch(r"https?://[\w.:\[\]-]+(/[\w./~%-]*)?", url):
-        problem = f"{url!r} is not of the form http://HOST:PORT"
+        problem = f"expected a URL of the form http://HOST:PORT, got {url!r}"
         raise InvalidArgument([Violation(option, problem)])
     return port

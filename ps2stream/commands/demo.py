@@ -17,67 +17,90 @@ from rich.text import Text
 
 from ps2stream import config
 from ps2stream.cluster.private_folder import PrivateFolder
-from ps2stream.commands.output import FAILED, Finite, Output, json_option, on_interrupt, pass_output
+from ps2stream.commands.output import (
+    FAILED,
+    CommandOutput,
+    FiniteRange,
+    json_option,
+    on_interrupt,
+    pass_output,
+)
 
 if TYPE_CHECKING:
-    from ps2stream.demo.run import Demo
+    from ps2stream.demo.run import DemoRun
 
 WAIT_S = 5.0
 
 
 @click.command()
-@click.option("--input", metavar="FILE", help="Replay the posts of a file, again and again.")
-@click.option("--format", type=click.Choice(["jsonl", "csv", "parquet"]), help="Of the file.")
+@click.option(
+    "--input",
+    metavar="FILE",
+    help="File of posts to replay, again and again.  [default: made-up posts]",
+)
+@click.option(
+    "--format",
+    type=click.Choice(["jsonl", "csv", "parquet"]),
+    help="Format of the file.  [default: by its suffix; jsonl for -]",
+)
 @click.option(
     "--seconds",
-    type=Finite(min=0),
+    type=FiniteRange(min=0),
     default=30.0,
     show_default=True,
-    help="Length of the stream; 0: until Ctrl-C.",
+    help="Length of the stream in seconds; 0 runs until Ctrl-C.",
 )
 @click.option(
     "--rate",
-    type=Finite(min=1),
+    type=FiniteRange(min=1),
     default=2000.0,
     show_default=True,
-    help="Objects a second.",
+    help="Objects published per second.",
 )
 @click.option(
     "--queries",
     type=click.IntRange(min=1),
     default=2000,
     show_default=True,
-    help="Queries that stand when the stream begins.",
+    help="Number of live queries when the stream begins.",
 )
 @click.option(
     "--churn",
-    type=Finite(min=0),
+    type=FiniteRange(min=0),
     default=20.0,
     show_default=True,
-    help="Inserts, and as many deletes, a second while it runs.",
+    help="Inserts per second, and as many deletes, while the stream runs.",
 )
 @click.option(
     "--sample",
     type=click.IntRange(min=1),
     default=500,
     show_default=True,
-    help="Objects to verify.",
+    help="Number of objects to verify.",
 )
-@click.option("--seed", type=int, default=1, show_default=True, help="Of posts and queries.")
-@click.option("--runtime", type=click.Choice(["ray", "local"]), help="As in serve.")
-@click.option("--server", metavar="HOST:PORT", help="Use a running service; start none.")
+@click.option(
+    "--seed", type=int, default=1, show_default=True, help="Seed of the posts and queries."
+)
+@click.option(
+    "--runtime", type=click.Choice(["ray", "local"]), help="Runtime of the service, as in `serve`."
+)
+@click.option(
+    "--server",
+    metavar="HOST:PORT",
+    help="Address of a running service to use, instead of starting one.",
+)
 @click.option("--map", "mapped", is_flag=True, help="Serve the live map too; see `ps2stream map`.")
 @click.option(
     "--map-port",
     type=click.IntRange(0, 65535),
     default=7080,
     show_default=True,
-    help="Port of the map, on loopback; 0: a free one.",
+    help="Port of the map on the loopback address; 0 picks a free one.",
 )
 @json_option
 @pass_output
 def demo(
-    output: Output,
+    output: CommandOutput,
     /,
     input: str | None,
     format: str | None,
@@ -92,19 +115,19 @@ def demo(
     mapped: bool,
     map_port: int,
 ) -> None:
-    """Show a live stream against thousands of queries, and verify it.
+    """Show a live stream against thousands of queries, and verify the matches.
 
-    Starts a service of its own with a temporary data directory, replays the file given
-    with --input (anything with text, lat and lon) or makes up posts at real places,
-    inserts queries made from the stream's own words and places, and inserts and deletes
-    more while it runs. At the end a sample of the objects is compared with brute force;
-    exit code 1 if one of them differs.
+    Starts a service of its own with a temporary data directory. Replays the file given with
+    --input (anything with text, lat and lon), or makes up posts at real places. Inserts queries
+    made from the stream's own words and places, and inserts and deletes more while it runs. At
+    the end a sample of the objects is compared with brute force; exit code 1 if one of them
+    differs.
     """
-    from ps2stream.demo.run import Demo, Options
+    from ps2stream.demo.run import DemoOptions, DemoRun
     from ps2stream.posts.readers import read_posts
 
     settings = config.load({"port": 0, "runtime": runtime})
-    options = Options(
+    options = DemoOptions(
         input=input,
         format=format,
         seconds=seconds or None,
@@ -117,23 +140,28 @@ def demo(
         stop_words=settings.stop_words,
     )
     if input is not None and input != "-":
-        next(read_posts(input, format, 1), None)  # a bad file is told of before anything starts
+        next(read_posts(input, format, 1), None)  # reports a bad file before anything starts
     if input is None:
-        output.say("no --input: posts are made up, at real places (cities of GeoNames)")
+        output.print_line("no --input: posts are made up, at real places (cities of GeoNames)")
     else:
-        output.say(f"replaying {input} at {rate:,.0f} objects a second")
-    with _service(output, settings, server) as target, _map(output, target, mapped, map_port):
-        run = Demo(target, options, secrets.token_hex(4))
-        with on_interrupt(run.stop), _display(output, run):
+        output.print_line(f"replaying {input} at {rate:,.0f} objects a second")
+    with (
+        _provide_service(output, settings, server) as target,
+        _serve_map(output, target, mapped, map_port),
+    ):
+        run = DemoRun(target, options, secrets.token_hex(4))
+        with on_interrupt(run.stop), _display_matches(output, run):
             summary = run.run()
-    output.emit(summary, _summary(summary))
+    output.emit(summary, _format_summary(summary))
     if summary["equal"] != summary["sampled"] or not summary["sampled"]:
         raise SystemExit(FAILED)
 
 
 @contextmanager
-def _service(output: Output, settings: config.Settings, server: str | None) -> Iterator[str]:
-    """The target to use: the given one, or a service of our own that ends with the demo."""
+def _provide_service(
+    output: CommandOutput, settings: config.Settings, server: str | None
+) -> Iterator[str]:
+    """Yields the target to use: the given one, or that of a new service that ends with the demo."""
     if server is not None:
         yield server
         return
@@ -147,39 +175,39 @@ def _service(output: Output, settings: config.Settings, server: str | None) -> I
                 "session_quota": 256 << 20,
             }
         )
-        output.say(
+        output.print_line(
             f"starting a service ({own.runtime}) with a temporary data directory; the first "
             "run on a machine compiles its kernels, which takes up to a minute"
         )
-        with _waiting(output, "starting"):
+        with _report_waiting(output, "starting"):
             starting = start(own)
         with starting as service:
-            output.say(f"it listens on {', '.join(service.targets)}")
+            output.print_line(f"it listens on {', '.join(service.targets)}")
             yield service.targets[0]
 
 
 @contextmanager
-def _map(output: Output, target: str, wanted: bool, port: int) -> Iterator[None]:
-    """The live map, if it is wanted, as long as the demo runs."""
+def _serve_map(output: CommandOutput, target: str, wanted: bool, port: int) -> Iterator[None]:
+    """Serves the live map within the block, if it is wanted."""
     if not wanted:
         yield
         return
-    from ps2stream.web.serve import Options, serving
+    from ps2stream.web.serve import MapOptions, serving
 
-    with serving(target, {}, Options(port=port)) as running:
-        output.say(f"the map is at {running.url}")
+    with serving(target, {}, MapOptions(port=port)) as running:
+        output.print_line(f"the map is at {running.url}")
         yield
 
 
 @contextmanager
-def _waiting(output: Output, what: str) -> Iterator[None]:
-    """Says every WAIT_S seconds that it still goes on."""
+def _report_waiting(output: CommandOutput, what: str) -> Iterator[None]:
+    """Prints every WAIT_S seconds that the block still runs."""
     done = threading.Event()
     began = time.monotonic()
 
     def tell() -> None:
         while not done.wait(WAIT_S):
-            output.say(f"{time.monotonic() - began:5.0f} s  {what} ...")
+            output.print_line(f"{time.monotonic() - began:5.0f} s  {what} ...")
 
     thread = threading.Thread(target=tell, daemon=True)
     thread.start()
@@ -191,14 +219,14 @@ def _waiting(output: Output, what: str) -> Iterator[None]:
 
 
 @contextmanager
-def _display(output: Output, run: Demo) -> Iterator[None]:
-    """Live matches: a table on a terminal, else a line a second."""
+def _display_matches(output: CommandOutput, run: DemoRun) -> Iterator[None]:
+    """Shows live matches within the block: as a table on a terminal, else as lines every second."""
     if output.json:
         yield
         return
     console = Console()
     done = threading.Event()
-    show = _table if console.is_terminal else _lines
+    show = _refresh_table if console.is_terminal else _print_lines
     thread = threading.Thread(target=show, args=(console, run, done), daemon=True)
     thread.start()
     try:
@@ -208,7 +236,7 @@ def _display(output: Output, run: Demo) -> Iterator[None]:
         thread.join(5.0)
 
 
-def _table(console: Console, run: Demo, done: threading.Event) -> None:
+def _refresh_table(console: Console, run: DemoRun, done: threading.Event) -> None:
     with Live(console=console, refresh_per_second=4, transient=True) as live:
         began = time.monotonic()
         while not done.wait(0.25):
@@ -217,37 +245,39 @@ def _table(console: Console, run: Demo, done: threading.Event) -> None:
                 expression = run.expressions.get(match.query_id, "")
                 where = f"{match.lat:.3f}, {match.lon:.3f}"
                 table.add_row(
-                    Text(_cut(expression, 30), "bold"), where, Text(_cut(match.text or "", 80))
+                    Text(_cut_text(expression, 30), "bold"),
+                    where,
+                    Text(_cut_text(match.text or "", 80)),
                 )
-            live.update(Group(table, Text(_counters(run, time.monotonic() - began))))
+            live.update(Group(table, Text(_format_counters(run, time.monotonic() - began))))
 
 
-def _lines(console: Console, run: Demo, done: threading.Event) -> None:
+def _print_lines(console: Console, run: DemoRun, done: threading.Event) -> None:
     began = time.monotonic()
     while not done.wait(1.0):
-        click.echo(_counters(run, time.monotonic() - began))
+        click.echo(_format_counters(run, time.monotonic() - began))
         if run.recent:
             match = run.recent[-1]
             expression = run.expressions.get(match.query_id, "")
             click.echo(
-                f"   {match.lat:.3f},{match.lon:.3f}  [{_cut(expression, 30)}]  "
-                f"{_cut(match.text or '', 60)}"
+                f"   {match.lat:.3f},{match.lon:.3f}  [{_cut_text(expression, 30)}]  "
+                f"{_cut_text(match.text or '', 60)}"
             )
 
 
-def _counters(run: Demo, seconds: float) -> str:
+def _format_counters(run: DemoRun, seconds: float) -> str:
     return (
         f"{seconds:5.0f} s  {run.phase}  {run.tally.objects:,} objects  {run.live:,} live queries "
         f"(+{run.inserted:,} -{run.deleted:,})  {run.tally.matches:,} matches"
     )
 
 
-def _cut(text: str, width: int) -> str:
+def _cut_text(text: str, width: int) -> str:
     text = " ".join(text.split())
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-def _summary(found: dict[str, Any]) -> str:
+def _format_summary(found: dict[str, Any]) -> str:
     queries, latency = found["queries"], found["latency_ms"]
     lines = [
         "",

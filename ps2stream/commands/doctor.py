@@ -1,4 +1,4 @@
-"""`ps2stream doctor`: looks at a machine and a data directory as an operator would."""
+"""`ps2stream doctor`: check a machine and a data directory as an operator would."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from pathlib import Path
 import click
 
 from ps2stream import config
-from ps2stream.commands.output import FAILED, Output, json_option, pass_output
+from ps2stream.commands.output import FAILED, CommandOutput, json_option, pass_output
 
 
 @click.command()
 @click.option("--data-dir", type=click.Path(path_type=Path, file_okay=False), metavar="PATH",
-              help="Data directory; without it that of the settings.")  # fmt: skip
+              help="Data directory to check.  [default: that of the settings]")  # fmt: skip
 @click.option("--config", "file", type=click.Path(path_type=Path), metavar="FILE",
               envvar="PS2STREAM_CONFIG", show_envvar=True,
-              help="Settings of the service in TOML.")  # fmt: skip
+              help="TOML file of the service's settings.")  # fmt: skip
 @json_option
 @pass_output
-def doctor(output: Output, /, data_dir: Path | None, file: Path | None) -> None:
+def doctor(output: CommandOutput, /, data_dir: Path | None, file: Path | None) -> None:
     """Check this machine and the data directory of a service, and say what to do.
 
-    Changes nothing, and may be run beside the service. Exit code 1 if a check fails; a warning
-    is none.
+    The command changes nothing, and may be run while the service runs. Exit code 1 if a check
+    fails; a warning is not a failure.
     """
     from ps2stream.cluster.checkup import check_all
 

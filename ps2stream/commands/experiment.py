@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ps2stream.commands.output import Output, json_option, pass_output
+from ps2stream.commands.output import CommandOutput, json_option, pass_output
 from ps2stream.commands.shared_data import shared_file
 
 NAMES = ("f6", "f7", "f8", "f9", "f10", "f11", "f12", "f13", "f14", "f15", "f16", "salb")
@@ -19,30 +19,33 @@ POSTS = "tweets_us_2021_2022.parquet"
     "--quick/--full",
     default=True,
     show_default=True,
-    help="A tenth of the size, in about a minute; or the size of docs/experiments.md.",
+    help="Size of the experiment: a tenth, in about a minute; or that of docs/experiments.md.",
 )
 @click.option(
     "--workers",
     metavar="N[,N...]",
     help="Numbers of workers, 1 to 256.  [default: 8; f11 and salb: several]",
 )
-@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Of all draws.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of all draws."
+)
 @click.option(
     "--posts",
     metavar="FILE|none",
-    help=f"Real posts; none: the synthetic stream alone.  [default: {POSTS} of PS2STREAM_DATA]",
+    help=f"File of real posts; none: the synthetic stream alone.  ["
+    f"default: {POSTS} of PS2STREAM_DATA]",
 )
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("experiments"),
     show_default=True,
-    help="Where NAME.json and NAME.png go.",
+    help="Directory of NAME.json and NAME.png.",
 )
 @json_option
 @pass_output
 def experiment(
-    output: Output,
+    output: CommandOutput,
     /,
     name: str,
     quick: bool,
@@ -51,27 +54,27 @@ def experiment(
     posts: str | None,
     out: Path,
 ) -> None:
-    """Repeat an experiment of the papers and say which of their orderings come out.
+    """Repeat an experiment of the papers, and report which of their orderings hold.
 
-    f6 baselines, f7 hybrid, f8 latency, f9 and f10 memory, f11 workers, f12 and f13 choosing
-    what moves, f14 bytes and time of moves, f15 delays amid them, f16 throughput with and without
-    adjustment (PS2Stream's figures); salb (S3-TM). Plans are made on one part of a stream and
-    judged on another. Every worker's share runs alone, one after the other, in this process:
-    the slowest one bounds the throughput; f14 and f15 run the service. docs/experiments.md has
-    what was measured.
+    Figures of PS2Stream: f6 baselines, f7 hybrid, f8 latency, f9 and f10 memory, f11 workers,
+    f12 and f13 selection of what migrates, f14 bytes and time of migrations, f15 delays during
+    migrations, f16 throughput with and without adjustment. S3-TM: salb. Plans are made on one
+    part of a stream and judged on another. Each worker's share runs alone, one after the other,
+    in this process, and the slowest one bounds the throughput; f14 and f15 run the service.
+    docs/experiments.md has the results.
     """
     from ps2stream.errors import InvalidArgument, Violation
-    from ps2stream.experiments.plans import Settings
+    from ps2stream.experiments.plans import ExperimentSettings
     from ps2stream.experiments.suite import EXPERIMENTS, run
     from ps2stream.experiments.worlds import FULL, QUICK
 
     given = shared_file(POSTS) if posts is None else None if posts == "none" else posts
-    settings = Settings(
+    settings = ExperimentSettings(
         size=QUICK if quick else FULL,
-        workers=_numbers(workers) if workers else EXPERIMENTS[name][not quick],
+        workers=_parse_worker_counts(workers) if workers else EXPERIMENTS[name][not quick],
         seed=seed,
         posts=None if given is None else str(given),
-        progress=lambda what: output.progress().print(what),
+        progress=lambda what: output.progress_console().print(what),
     )
     report = run(name, settings)
     try:
@@ -84,8 +87,8 @@ def experiment(
     output.emit(report.to_dict() | {"files": files}, f"{report.text()}\n\n{data}\n{picture}")
 
 
-def _numbers(text: str) -> tuple[int, ...]:
-    """Ascending numbers of workers. Raises InvalidArgument."""
+def _parse_worker_counts(text: str) -> tuple[int, ...]:
+    """Parses numbers of workers into ascending order. Raises InvalidArgument."""
     from ps2stream.errors import InvalidArgument, Violation
 
     parts = text.split(",")

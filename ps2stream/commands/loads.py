@@ -1,85 +1,87 @@
-"""Loads and moves as text."""
+"""Loads and migrations as text."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-Told = Mapping[str, Any]
+Answer = Mapping[str, Any]
 WHY = {
-    "split": "the part has more to do than the two workers differ by, so some of its terms go",
+    "split": "the part has more load than the two workers differ by, so some of its terms migrate",
     "merge": "the target has another part of the cell",
 }
 
 
-def loads_shown(told: Told) -> str:
-    """What Client.load says."""
-    how = "coexists, for new queries" if told["coexisting"] else "is to follow"
-    to = f"; version {told['moving_to']} {how}" if told["moving_to"] else ""
-    lines = [f"plan       version {told['plan_version']}{to}"]
-    if not told["workers"]:
-        wait = f"not known yet: no whole period of {told['period_s']:g} s has passed"
+def format_loads(answer: Answer) -> str:
+    """Formats the answer of Client.load."""
+    how = "coexists, for new queries" if answer["coexisting"] else "is to follow"
+    to = f"; version {answer['moving_to']} {how}" if answer["moving_to"] else ""
+    lines = [f"plan       version {answer['plan_version']}{to}"]
+    if not answer["workers"]:
+        wait = f"not known yet: no whole period of {answer['period_s']:g} s has passed"
         return "\n".join([*lines, f"loads      {wait}"])
-    adjusts = "adjusted by itself above" if told["automatic"] else "wanted: at most"
-    literally = ratio(told["balance_definition1"])
+    adjusts = "adjusted automatically above" if answer["automatic"] else "wanted: at most"
+    literally = format_ratio(answer["balance_definition1"])
     lines += [
-        f"balance    {ratio(told['balance'])}, {adjusts} {told['sigma']:g}",
+        f"balance    {format_ratio(answer['balance'])}, {adjusts} {answer['sigma']:g}",
         f"           by Definition 1 {literally}",
-        f"period     {told['period_s']:g} s, {told['periods']} seen",
+        f"period     {answer['period_s']:g} s, {answer['periods']} seen",
         "",
     ]
     workers = [
         (
-            str(w["worker"]), work(w["load_us"]), f"{w['busy']:.1%}", f"{w['objects']:,.0f}",
+            str(w["worker"]), format_work(w["load_us"]), f"{w['busy']:.1%}", f"{w['objects']:,.0f}",
             f"{w['checks']:,.0f}", f"{w['inserts']:,.0f}", f"{w['deletes']:,.0f}",
-            f"{w['queries']:,.0f}", size(w["bytes"]),
+            f"{w['queries']:,.0f}", format_size(w["bytes"]),
         )
-        for w in told["workers"]
+        for w in answer["workers"]
     ]  # fmt: skip
     head = (
         "worker", "load", "busy", "objects", "checks", "inserts", "deletes", "postings", "bytes",
     )  # fmt: skip
-    lines += table(head, workers)
-    loads = {w["worker"]: w["load_us"] for w in told["workers"]}
+    lines += format_table(head, workers)
+    loads = {w["worker"]: w["load_us"] for w in answer["workers"]}
     hottest = [
         (
-            str(p["worker"]), work(p["load_us"]), f"{p['load_us'] / loads[p['worker']]:.1%}",
-            f"{p['objects']:,.0f}", f"{p['queries']:,.0f}", size(p["bytes"]), box(p),
+            str(p["worker"]), format_work(p["load_us"]), f"{p['load_us'] / loads[p['worker']]:.1%}",
+            f"{p['objects']:,.0f}", f"{p['queries']:,.0f}", format_size(p["bytes"]), format_box(p),
         )
-        for p in told["hottest"]
+        for p in answer["hottest"]
     ]  # fmt: skip
     names = ("worker", "load", "of its", "objects", "postings", "bytes", "place (degrees)")
-    return "\n".join([*lines, "", *table(names, hottest)] if hottest else lines)
+    return "\n".join([*lines, "", *format_table(names, hottest)] if hottest else lines)
 
 
-def moves_shown(told: Told) -> str:
-    """What Client.rebalance says."""
-    before, after = ratio(told["balance_before"]), ratio(told["balance_after"])
-    if not told["moves"]:
-        under = told["balance_before"] is not None and told["balance_before"] <= told["sigma"]
-        why = "it is balanced" if under else "no part is worth moving"
-        return f"nothing moves: {why}; balance {before}, wanted: at most {told['sigma']:g}"
+def format_moves(answer: Answer) -> str:
+    """Formats the answer of Client.rebalance."""
+    before, after = format_ratio(answer["balance_before"]), format_ratio(answer["balance_after"])
+    if not answer["moves"]:
+        under = answer["balance_before"] is not None and answer["balance_before"] <= answer["sigma"]
+        why = "the load is balanced" if under else "no part is worth migrating"
+        return f"nothing migrates: {why}; balance {before}, wanted: at most {answer['sigma']:g}"
     rows = [
         (
-            m["kind"], f"{m['source']} -> {m['target']}", work(m["load_us"]), size(m["bytes"]),
-            f"{len(m['terms'])} terms" if m["terms"] else "all", box(m),
+            m["kind"], f"{m['source']} -> {m['target']}", format_work(m["load_us"]),
+            format_size(m["bytes"]), f"{len(m['terms'])} terms" if m["terms"] else "all",
+            format_box(m),
         )
-        for m in told["moves"]
+        for m in answer["moves"]
     ]  # fmt: skip
     head = ("what", "workers", "load", "bytes", "terms", "place (degrees)")
-    slowest = [work(max(told[name])) for name in ("before_us", "after_us")]
-    all_in_all = (
-        f"{len(rows)} parts, {size(told['bytes'])}; balance {before} -> {after} predicted, the "
-        f"most loaded worker's work {slowest[0]} -> {slowest[1]} a period"
+    slowest = [format_work(max(answer[name])) for name in ("before_us", "after_us")]
+    total = (
+        f"{len(rows)} parts, {format_size(answer['bytes'])}; "
+        f"balance {before} -> {after} predicted, "
+        f"the most loaded worker's work {slowest[0]} -> {slowest[1]} a period"
     )
     reasons = [
-        f"{kind}: {WHY[kind]}" for kind in WHY if any(m["kind"] == kind for m in told["moves"])
+        f"{kind}: {WHY[kind]}" for kind in WHY if any(m["kind"] == kind for m in answer["moves"])
     ]
-    return "\n".join([*table(head, rows), *reasons, "", all_in_all])
+    return "\n".join([*format_table(head, rows), *reasons, "", total])
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 0) -> list[str]:
-    """Lines with aligned columns, the first `left` of them to the left."""
+def format_table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 0) -> list[str]:
+    """Returns lines with aligned columns, the first `left` of them to the left."""
     wide = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
     return [
         "  ".join(
@@ -90,20 +92,20 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 0) -> 
     ]
 
 
-def ratio(value: float | None) -> str:
+def format_ratio(value: float | None) -> str:
     return "without bound" if value is None else f"{value:.2f}"
 
 
-def work(microseconds: float) -> str:
-    """A time."""
+def format_work(microseconds: float) -> str:
+    """Formats a time in milliseconds."""
     return f"{microseconds / 1000:,.1f} ms"
 
 
-def size(count: int) -> str:
-    """Bytes."""
+def format_size(count: int) -> str:
+    """Formats a number of bytes."""
     return f"{count:,} B" if count < 10_000 else f"{count / 1024:,.0f} KiB"
 
 
-def box(place: Told) -> str:
+def format_box(place: Answer) -> str:
     west, south, east, north = (place[side] for side in ("west", "south", "east", "north"))
     return f"{west:g}..{east:g} E, {south:g}..{north:g} N"

@@ -9,62 +9,69 @@ from typing import Any
 import click
 
 from ps2stream.commands.output import (
-    Output,
-    addresses,
+    CommandOutput,
     json_option,
     on_interrupt,
+    parse_addresses,
     pass_output,
     server_option,
 )
 
 
 @click.command("map")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address of the page.")
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="Address that serves the page."
+)
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     default=7080,
     show_default=True,
-    help="Port of the page; 0: a free one.",
+    help="Port of the page; 0 picks a free one.",
 )
 @click.option(
     "--https-cert",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The page's certificate in PEM; an address off loopback needs one.",
+    help="Certificate of the page in PEM; an address off loopback needs one.",
 )
 @click.option(
-    "--https-key", type=click.Path(path_type=Path), metavar="FILE", help="Its private key in PEM."
+    "--https-key",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Private key of the certificate in PEM.",
 )
-@click.option("--session", help="Keep the queries that are drawn, as this session's.")
+@click.option("--session", help="Session that keeps the queries drawn on the map.")
 @click.option(
     "--also",
     metavar="HOST:PORT",
     multiple=True,
-    callback=addresses,
-    help="Show the objects of this dispatcher, too; give it for each.",
+    callback=parse_addresses,
+    help="Address of another dispatcher whose objects are shown; may be given repeatedly.",
 )
 @server_option
 @json_option
 @pass_output
-def live_map(output: Output, /, server: str, **options: Any) -> None:
+def live_map(output: CommandOutput, /, server: str, **options: Any) -> None:
     """Serve a live map of the running service, until interrupted.
 
     The page shows objects as they appear, matches with the queries that they matched, the
-    plan and the load of its workers, and lets you draw queries, whose matches stream in. It
-    asks for nothing from the internet. Queries that were drawn are dropped when the map ends,
-    unless --session names the session that they are kept in.
+    plan, and the load of its workers. It lets you draw queries, whose matches appear as they
+    are found. It requests nothing from the internet. Queries that were drawn are deleted when
+    the map ends, unless --session names the session that keeps them.
 
-    Objects are those of the dispatchers --server and --also; matches those of your tenant's
-    queries. The
-    plan, loads and status need a token with the scope admin, queries one with the scope
-    subscribe. Where others could open the page - off loopback, or when the map holds a token -
-    the link that is printed carries a key, without which nothing is shown.
+    Objects are those of the dispatchers --server and --also, matches those of your tenant's
+    queries. The plan, loads and status need a token with the scope admin, queries one with the
+    scope subscribe. Where others could open the page (off loopback, or when the map has a
+    token), the link that is printed contains a key, without which nothing is shown.
     """
-    from ps2stream.web.serve import Options, serving
+    from ps2stream.web.serve import MapOptions, serving
 
     done = threading.Event()
-    with on_interrupt(done.set), serving(server, output.parameters(), Options(**options)) as map_:
+    with (
+        on_interrupt(done.set),
+        serving(server, output.client_parameters(), MapOptions(**options)) as map_,
+    ):
         output.emit(
             {"event": "ready", "url": map_.url, "server": server, "session": map_.hub.own.session},
             f"the map of {server} is at {map_.url} ; stop it with Ctrl-C",

@@ -9,32 +9,35 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ps2stream.commands.loads import size, table
-from ps2stream.commands.output import Output, json_option, pass_output, server_option
+from ps2stream.commands.loads import format_size, format_table
+from ps2stream.commands.output import CommandOutput, json_option, pass_output, server_option
 
 if TYPE_CHECKING:
-    from ps2stream.client.answers import MoveInfo, Moves
+    from ps2stream.client.answers import MigrationHistory, MigrationInfo
 
 
 @click.command()
 @server_option
 @json_option
 @pass_output
-def migrations(output: Output, /, server: str) -> None:
-    """List the moves between plans that ended, oldest first, and the one under way.
+def migrations(output: CommandOutput, /, server: str) -> None:
+    """List the plan changes that ended, oldest first, and the one in progress.
 
-    What was loaded: queries, and bytes of their columns. Delayed: objects whose matches took
-    more than 0.1 s to be durable, told in steps of 0.1 s. Collapsed: matches that the old and
-    the new owner found; mergers make one of them. Missing and surplus: postings that their owner
-    lacked at the end, so that matches would be missed, and that a worker held beyond its own, so
-    that they would be made twice. What was not measured is left out.
+    Loaded: the queries that workers fetched, and the bytes of their columns. Delayed: objects
+    whose matches took more than 0.1 s to be durable, counted in steps of 0.1 s. Collapsed:
+    matches that both the old and the new owner found, of which mergers make one. Missing:
+    postings that their owner lacked at the end, so that matches would be missed. Surplus:
+    postings that a worker held beyond its own, so that matches would be found twice. What was
+    not measured is left out.
     """
     with output.connect(server) as client:
         found = client.moves()
     for move in found.ended:
-        output.emit(as_json(move))
-    for line in table_lines(found.ended) if found.ended else ["no move has ended yet"]:
-        output.say(line)
+        output.emit(migration_to_json(move))
+    for line in (
+        migration_table_lines(found.ended) if found.ended else ["no plan change has ended yet"]
+    ):
+        output.print_line(line)
     if found.following_version:
         line = f"under way: plan {found.plan_version} -> {found.following_version}, {found.state}, "
         output.emit(
@@ -45,14 +48,14 @@ def migrations(output: Output, /, server: str) -> None:
                 "state": found.state,
                 "begun": found.begun,
                 "switched": found.switched,
-                **coexistence(found),
+                **coexistence_fields(found),
             },
             line + (coexistence_line(found) or f"LSN {found.begun} to ..."),
         )
 
 
-def coexistence(found: Moves) -> dict[str, Any]:
-    """Of two plans that do; empty where none do."""
+def coexistence_fields(found: MigrationHistory) -> dict[str, Any]:
+    """Returns the JSON fields of two plans that coexist; empty where none do."""
     if not found.following_version or not found.apart:
         return {}
     return {
@@ -65,23 +68,23 @@ def coexistence(found: Moves) -> dict[str, Any]:
     }
 
 
-def coexistence_line(found: Moves) -> str:
-    """The same for people."""
-    if not coexistence(found):
+def coexistence_line(found: MigrationHistory) -> str:
+    """Formats two plans that coexist for people; empty where none do."""
+    if not coexistence_fields(found):
         return ""
-    when = "" if found.apart_ms is None else f", {_time(found.apart_ms)}"
+    when = "" if found.apart_ms is None else f", {_format_time(found.apart_ms)}"
     return (
         f"both since LSN {found.apart}{when}; of {found.live:,} queries {found.old:,} "
-        f"({found.old_share:.1%}) are the old plan's"
+        f"({found.old_share:.1%}) belong to the old plan"
     )
 
 
-def _time(ms: int) -> str:
+def _format_time(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds")
 
 
-def as_json(move: MoveInfo) -> dict[str, Any]:
-    """What is known of it, with its durations in seconds."""
+def migration_to_json(move: MigrationInfo) -> dict[str, Any]:
+    """Returns the JSON fields of a plan change that are known, with its durations in seconds."""
     known = {name: value for name, value in dataclasses.asdict(move).items() if value is not None}
     spans = {"seconds": ("begun_ms", "ended_ms"), "loading_seconds": ("begun_ms", "switched_ms")}
     took = {
@@ -92,15 +95,15 @@ def as_json(move: MoveInfo) -> dict[str, Any]:
     return known | took
 
 
-def as_line(move: MoveInfo) -> str:
-    """The same for people."""
-    known = as_json(move)
+def migration_to_line(move: MigrationInfo) -> str:
+    """Formats a plan change for people, on one line."""
+    known = migration_to_json(move)
     parts = [
         f"{move.from_version} -> {move.to_version}  {move.outcome}",
         f"LSN {move.begun} to {move.ended}",
     ]
     if "begun_ms" in known:
-        parts.append(_time(known["begun_ms"]))
+        parts.append(_format_time(known["begun_ms"]))
     if "seconds" in known:
         parts.append(f"{known['seconds']:.1f} s")
     if "queries" in known:
@@ -119,20 +122,20 @@ COLUMNS = ("plans", "outcome", "begun", "took", "loaded", "objects", "delayed", 
            "missing", "surplus")  # fmt: skip
 
 
-def table_lines(moves: Sequence[MoveInfo]) -> list[str]:
-    """The same for people; a hyphen is what was not measured."""
-    return table(COLUMNS, [_cells(as_json(move)) for move in moves], left=2)
+def migration_table_lines(moves: Sequence[MigrationInfo]) -> list[str]:
+    """Formats plan changes as a table for people; a hyphen stands for what was not measured."""
+    return format_table(COLUMNS, [_table_cells(migration_to_json(move)) for move in moves], left=2)
 
 
-def _cells(known: dict[str, Any]) -> list[str]:
+def _table_cells(known: dict[str, Any]) -> list[str]:
     def count(name: str) -> str:
         return f"{known[name]:,}" if name in known else "-"
 
-    loaded = f"{known['queries']:,} q, {size(known['bytes'])}" if "queries" in known else "-"
+    loaded = f"{known['queries']:,} q, {format_size(known['bytes'])}" if "queries" in known else "-"
     return [
         f"{known['from_version']} -> {known['to_version']}",
         known["outcome"],
-        _time(known["begun_ms"]) if "begun_ms" in known else f"LSN {known['begun']}",
+        _format_time(known["begun_ms"]) if "begun_ms" in known else f"LSN {known['begun']}",
         f"{known['seconds']:.1f} s" if "seconds" in known else "-",
         loaded,
         *map(count, ("objects", "delayed", "stalled", "collapsed", "missing", "surplus")),

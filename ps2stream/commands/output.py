@@ -1,4 +1,4 @@
-"""What all commands share: --json, --server, the two streams, errors and exit codes."""
+"""Options, output streams, errors and exit codes that all commands share."""
 
 from __future__ import annotations
 
@@ -38,25 +38,28 @@ CODES: tuple[tuple[type[errors.Ps2StreamError], int, str], ...] = (
     (errors.PermissionDenied, 11, "permission_denied"),
 )
 EPILOG = (
-    "\b\nExit codes: 0 done; 1 failed; 2 bad arguments or input; 3 no such query; 4 the id is\n"
-    "taken; 5 the service is unreachable; 6 the service is full; 7 not possible now; 8 bad data\n"
-    "directory; 9 bad plan; 10 no valid token; 11 the token lacks the scope; 130 interrupted."
+    "\b\nExit codes: 0 success; 1 failure; 2 bad arguments or input; 3 no such query; 4 id taken;\n"
+    "5 service unreachable; 6 service full; 7 not possible now; 8 bad data directory;\n"
+    "9 bad plan; 10 no valid token; 11 token lacks the scope; 130 interrupted."
 )
 
-_TOKEN = "Token. Others on this machine can see options: prefer the environment or a file."
-_CA = "CA of the service in PEM, or `system`; asks for TLS."
+_TOKEN = (
+    "Access token. Other users of this machine can see options, so prefer the environment "
+    "variable or a file."
+)
+_CA = "CA certificate of the service in PEM, or `system` for the CAs of this machine; turns on TLS."
 ACCESS = (
-    ("--token-file", "PS2STREAM_TOKEN_FILE", "FILE", "File that holds the token."),
+    ("--token-file", "PS2STREAM_TOKEN_FILE", "FILE", "File that contains the access token."),
     ("--token", "PS2STREAM_TOKEN", "TEXT", _TOKEN),
     ("--tls-ca", "PS2STREAM_TLS_CA", "FILE", _CA),
     ("--tls-cert", None, "FILE", "Client certificate in PEM."),
-    ("--tls-key", None, "FILE", "Its private key in PEM."),
+    ("--tls-key", None, "FILE", "Private key of the client certificate in PEM."),
 )
-"""Option, environment variable, metavar, help."""
+"""The option, environment variable, metavar and help of each way to be let in."""
 
 
-class Output:
-    """Results go to standard output, progress and errors to standard error."""
+class CommandOutput:
+    """Writes results to standard output, progress and errors to standard error."""
 
     def __init__(self) -> None:
         self.json = False
@@ -64,38 +67,38 @@ class Output:
         self.access: dict[str, Any] = {}
 
     def connect(self, server: str, patience: float = 0.0) -> Client:
-        """A client of the service, with the timeout, token and TLS asked for; `patience`: the
-        least timeout, s."""
+        """Returns a client of the service with the timeout, token and TLS that the options name;
+        the timeout is at least `patience` seconds."""
         from ps2stream.client.client import Client
 
-        return Client(server, **self.parameters(patience))
+        return Client(server, **self.client_parameters(patience))
 
-    def parameters(self, patience: float = 0.0) -> dict[str, Any]:
-        """What a client is made with, beside its target."""
+    def client_parameters(self, patience: float = 0.0) -> dict[str, Any]:
+        """Returns the keyword arguments of a client, which is made with its target besides."""
         given = dict(self.access)
         if (file := given.pop("token_file", None)) is not None:
             given["token"] = Path(file).read_text("utf-8").strip()
         return {"timeout": max(self.timeout, patience), **given}
 
-    def say(self, line: str) -> None:
-        """A line for people; silent with --json."""
+    def print_line(self, line: str) -> None:
+        """Prints a line for people; nothing with --json."""
         if not self.json:
             click.echo(line)
 
     def emit(self, value: dict[str, Any], line: str | None = None) -> None:
-        """A result: one JSON object a line with --json, else `line`."""
+        """Prints a result: with --json as one JSON object on a line, else `line`."""
         if self.json:
             click.echo(json.dumps(value, ensure_ascii=False))
         elif line is not None:
             click.echo(line)
 
-    def progress(self) -> Console:
-        """The console of progress bars: standard error; quiet with --json or when it is
-        not a terminal."""
+    def progress_console(self) -> Console:
+        """Returns the console of progress bars: standard error, quiet with --json or where
+        standard error is not a terminal."""
         return Console(stderr=True, quiet=self.json or not sys.stderr.isatty())
 
-    def error(self, error: errors.Ps2StreamError) -> int:
-        """Say it in one line; returns the exit code."""
+    def report_error(self, error: errors.Ps2StreamError) -> int:
+        """Prints the error on one line; returns the exit code."""
         code, name = next(
             ((code, name) for kind, code, name in CODES if isinstance(error, kind)),
             (FAILED, "failed"),
@@ -111,8 +114,8 @@ class Output:
         return code
 
 
-class Finite(click.FloatRange):
-    """A range of floats without nan and infinity, which compare with no bound."""
+class FiniteRange(click.FloatRange):
+    """A range of floats that refuses nan and infinity, which no bound would stop."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         found = super().convert(value, param, ctx)
@@ -122,14 +125,14 @@ class Finite(click.FloatRange):
 
 
 def printable(text: str) -> str:
-    """Text of strangers on one line, without power over the terminal."""
+    """Puts text of unknown origin on one line, with control characters replaced by spaces."""
     return _CONTROL.sub(" ", text)
 
 
 @contextmanager
 def on_interrupt(act: Callable[[], None]) -> Iterator[None]:
-    """Ctrl-C, SIGTERM and a terminal that is closed call `act` within the block, instead of ending
-    the process; under nohup the last does nothing."""
+    """Calls `act` on Ctrl-C, SIGTERM or a closed terminal within the block, instead of ending
+    the process. Under nohup a closed terminal does nothing."""
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
@@ -142,8 +145,9 @@ def on_interrupt(act: Callable[[], None]) -> Iterator[None]:
 
 
 @contextmanager
-def writing(path: str) -> Iterator[None]:
-    """A file that cannot be written is told before the work that makes it, or after."""
+def guard_output_file(path: str) -> Iterator[None]:
+    """Raises InvalidArgument for an output file that cannot be written: where possible before the
+    block that makes its content, else after it."""
     try:
         if not Path(path).parent.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, "its folder does not exist", path)
@@ -157,14 +161,14 @@ def writing(path: str) -> Iterator[None]:
         raise errors.InvalidArgument([errors.Violation("--output", problem)]) from None
 
 
-pass_output = click.make_pass_decorator(Output, ensure=True)
+pass_output = click.make_pass_decorator(CommandOutput, ensure=True)
 
 
 def json_option(command: F) -> F:
-    """--json, kept in the Output."""
+    """Adds --json, which sets Output.json."""
 
     def keep(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-        ctx.find_root().ensure_object(Output).json |= value
+        ctx.find_root().ensure_object(CommandOutput).json |= value
 
     return click.option(
         "--json",
@@ -172,12 +176,12 @@ def json_option(command: F) -> F:
         expose_value=False,
         callback=keep,
         is_eager=True,
-        help="Print one JSON object a line; errors too, on standard error.",
+        help="Print one JSON object per line; errors too, on standard error.",
     )(command)
 
 
-def address(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    """The callback of an option HOST:PORT; a Unix socket is unix:PATH."""
+def parse_address(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """Checks the value of an option HOST:PORT, as its callback; unix:PATH is a Unix socket."""
     if value.startswith("unix:/"):
         return value
     host, _, port = value.rpartition(":")
@@ -186,20 +190,21 @@ def address(ctx: click.Context, param: click.Parameter, value: str) -> str:
     return value
 
 
-def addresses(
+def parse_addresses(
     ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """The callback of an option HOST:PORT that may be given repeatedly."""
-    return tuple(address(ctx, param, value) for value in values)
+    """Checks the values of an option HOST:PORT that may be given repeatedly, as its callback."""
+    return tuple(parse_address(ctx, param, value) for value in values)
 
 
 def access_options(command: F) -> F:
-    """The options of ACCESS, kept in the Output."""
+    """Adds the options of ACCESS, which are kept in Output.access."""
 
     def keep(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-        access = ctx.find_root().ensure_object(Output).access
+        access = ctx.find_root().ensure_object(CommandOutput).access
         other = {"token": "token_file", "token_file": "token"}.get(param.name or "", "")
-        # Options come before the environment, so that one of them outdoes the other's variable.
+        # Click reads options before the environment, so that --token wins over PS2STREAM_TOKEN_FILE
+        # and --token-file over PS2STREAM_TOKEN.
         if value is not None and param.name is not None and other not in access:
             access[param.name] = value
 
@@ -217,14 +222,14 @@ def access_options(command: F) -> F:
 
 
 def timeout_option(command: F) -> F:
-    """--timeout and the options of ACCESS, kept in the Output."""
+    """Adds --timeout and the options of ACCESS, which are kept in the Output."""
 
     def keep(ctx: click.Context, _: click.Parameter, value: float) -> None:
-        ctx.find_root().ensure_object(Output).timeout = value
+        ctx.find_root().ensure_object(CommandOutput).timeout = value
 
     return click.option(
         "--timeout",
-        type=Finite(min=0, min_open=True),
+        type=FiniteRange(min=0, min_open=True),
         default=10.0,
         show_default=True,
         expose_value=False,
@@ -234,7 +239,7 @@ def timeout_option(command: F) -> F:
 
 
 def server_option(command: F) -> F:
-    """--server, where the service listens, --timeout, and the options of ACCESS."""
+    """Adds --server, the address of the service, --timeout and the options of ACCESS."""
     return click.option(
         "--server",
         default="127.0.0.1:7077",
@@ -242,17 +247,17 @@ def server_option(command: F) -> F:
         show_default=True,
         show_envvar=True,
         metavar="HOST:PORT",
-        callback=address,
-        help="A dispatcher of the running service.",
+        callback=parse_address,
+        help="Address of a dispatcher of the running service.",
     )(timeout_option(command))
 
 
-class Program(click.Group):
-    """Turns the package's errors into one line and an exit code."""
+class CommandGroup(click.Group):
+    """A group of commands that turns the package's errors into one line and an exit code."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        output = ctx.ensure_object(Output)
-        # Wrong arguments are found before a command's own --json is read.
+        output = ctx.ensure_object(CommandOutput)
+        # Click finds wrong arguments before it reads a command's own --json.
         as_json = output.json or "--json" in ctx.args
         try:
             return super().invoke(ctx)
@@ -260,21 +265,21 @@ class Program(click.Group):
             if not as_json:
                 raise
             output.json = True
-            ctx.exit(output.error(_wrong(error.format_message())))
+            ctx.exit(output.report_error(_argument_error(error.format_message())))
         except UnicodeEncodeError as error:
-            ctx.exit(output.error(_wrong(f"{error.object!r} is not Unicode text")))
+            ctx.exit(output.report_error(_argument_error(f"{error.object!r} is not Unicode text")))
         except errors.Ps2StreamError as error:
-            ctx.exit(output.error(error))
+            ctx.exit(output.report_error(error))
         except TimeoutError as error:
             found = errors.Unavailable(str(error) or "the service did not answer in time")
-            ctx.exit(output.error(found))
+            ctx.exit(output.report_error(found))
         except OSError as error:
             if error.errno == errno.EPIPE:
                 raise  # click ends quietly when the reader of a pipe goes away
-            ctx.exit(output.error(errors.Ps2StreamError(str(error))))
+            ctx.exit(output.report_error(errors.Ps2StreamError(str(error))))
         except KeyboardInterrupt:
             ctx.exit(130)
 
 
-def _wrong(problem: str) -> errors.InvalidArgument:
+def _argument_error(problem: str) -> errors.InvalidArgument:
     return errors.InvalidArgument([errors.Violation("arguments", problem)])

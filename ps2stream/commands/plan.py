@@ -9,28 +9,28 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from ps2stream.commands.migrations import coexistence, coexistence_line
+from ps2stream.commands.migrations import coexistence_fields, coexistence_line
 from ps2stream.commands.output import (
-    Finite,
-    Output,
-    addresses,
+    CommandOutput,
+    FiniteRange,
+    guard_output_file,
     json_option,
+    parse_addresses,
     pass_output,
     printable,
     server_option,
     timeout_option,
-    writing,
 )
 from ps2stream.commands.recent import recent, running_plan
 from ps2stream.commands.shared_data import shared_file
-from ps2stream.commands.telling import Telling
+from ps2stream.commands.telling import StepReporter
 from ps2stream.errors import InvalidArgument, Violation
 
 if TYPE_CHECKING:
     from ps2stream.routing.plan import RoutingPlan
 
 
-# As in planner/algorithms.py, whose libraries --help does without.
+# The names of planner/algorithms.py, repeated here so that --help need not import its libraries.
 ALGORITHMS = (
     "hash", "frequency", "hypergraph", "metric", "gC", "gFC", "gFCL", "gNFCL",
     "grid", "kdtree", "rtree", "hybrid", "hybrid+",
@@ -45,7 +45,8 @@ LAND = "ne_110m_land.geojson"
 def file_names(
     ctx: click.Context, param: click.Parameter, value: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Refuses an option in a name's place, and standard input, which is read only once."""
+    """Refuses an option in the place of a file name, and standard input, which can be read only
+    once. An option's callback."""
     if wrong := next((name for name in value if name.startswith("-")), None):
         raise click.BadParameter(f"expected a file, got {wrong!r}", ctx, param)
     return value
@@ -57,76 +58,110 @@ def file_names(
     metavar="FILE",
     multiple=True,
     callback=file_names,
-    help="A file of objects; may be given repeatedly.",
+    help="File of objects; may be given repeatedly.",
 )
 @click.option(
     "--queries",
     metavar="FILE",
     multiple=True,
     callback=file_names,
-    help="A file of queries; likewise.",
+    help="File of queries; may be given repeatedly.",
 )
 @click.option(
     "--from-service",
     metavar="HOST:PORT",
     multiple=True,
-    callback=addresses,
-    help="Take the live queries of a running service, recent objects of this dispatcher (give it "
-    "for each), and the plan in force as --base, so that `apply` takes the new one.",
+    callback=parse_addresses,
+    help="Address of a dispatcher of a running service, which supplies its recent objects (give "
+    "the option for each dispatcher), the live queries, and the plan in force as --base, so that "
+    "`apply` accepts the new plan.",
 )
 @click.option(
     "--workers",
     type=click.IntRange(1, 1024),
     default=8,
     show_default="8, or as many as the running service or --base has",
-    help="Of the service that will use the plan.",
+    help="Number of workers of the service that will use the plan.",
 )
 @click.option(
     "--algorithm",
     type=click.Choice(ALGORITHMS),
     default="hybrid",
     show_default=True,
-    help="hybrid: Algorithm 1 of PS2Stream; hybrid+: space and text chosen by cost; the others "
-    "are baselines.",
+    help="Planning algorithm. hybrid: Algorithm 1 of PS2Stream; hybrid+: space and text chosen by "
+    "cost; the others are baselines.",
 )
 @click.option(
     "--load",
     type=click.Choice(["cells", "definition1"]),
     default="cells",
     show_default=True,
-    help="What a worker's load is: candidates summed over its cells, or Definition 1's product.",
+    help="Definition of a worker's load: candidates summed over its cells, or the product of "
+    "Definition 1.",
 )
-@click.option("--delta", type=Finite(0, 1), default=0.5, show_default=True, help="Similarity.")
-@click.option("--eps", type=Finite(min=0), default=0.02, show_default=True, help="Minor gain.")
 @click.option(
-    "--sigma", type=Finite(min=1), default=1.2, show_default=True, help="Balance to reach."
+    "--delta",
+    type=FiniteRange(0, 1),
+    default=0.5,
+    show_default=True,
+    help="Similarity of texts above which Algorithm 1 chooses space or text by cost.",
 )
-@click.option("--theta", type=click.IntRange(min=0), default=0, help="Most leaves; 0: 16 a worker.")
 @click.option(
-    "--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Of what is drawn."
+    "--eps",
+    type=FiniteRange(min=0),
+    default=0.02,
+    show_default=True,
+    help="Drop in similarity below which Algorithm 1 stops dividing by space.",
+)
+@click.option(
+    "--sigma",
+    type=FiniteRange(min=1),
+    default=1.2,
+    show_default=True,
+    help="Balance to reach: largest load over smallest.",
+)
+@click.option(
+    "--theta",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Largest number of leaves; 0: 16 per worker.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=1,
+    show_default=True,
+    help="Seed of what is drawn.",
 )
 @click.option(
     "--base",
     metavar="FILE",
-    help="The plan in force, as `ps2stream plan current` writes it: the new one can follow it "
-    "live. Grid and text analysis are the same; so is the number of workers unless it is given.",
+    help="File of the plan in force, as `ps2stream plan current` writes it; the new plan can "
+    "follow it while the service runs. The grid and the text analysis stay the same, and so does "
+    "the number of workers unless it is given.",
 )
-@click.option("--costs", metavar="FILE", help="c1 to c4, as `ps2stream calibrate` writes them.")
-@click.option("--stemmer", help="A Snowball language, as the service has it.")
-@click.option("--stop-words", help="An ISO 639-1 code, as the service has it.")
+@click.option(
+    "--costs", metavar="FILE", help="File of c1 to c4, as `ps2stream calibrate` writes it."
+)
+@click.option("--stemmer", help="Snowball language of the stemmer, as the service has it.")
+@click.option(
+    "--stop-words", help="ISO 639-1 code of the stop words' language, as the service has it."
+)
 @click.option(
     "--grid-bits",
     type=(click.IntRange(0, 14), click.IntRange(0, 14)),
     metavar="LON LAT",
-    help="2^LON columns, 2^LAT rows; default: that of the running service or of --base, else by "
-    "the queries' median box. A running service changes its grid by a restart only.",
+    help="Size of the grid: 2^LON columns and 2^LAT rows. A running service changes its grid only "
+    "by a restart.  [default: that of the running service or of --base, else by the queries' "
+    "median box]",
 )
 @click.option(
     "--engine",
     type=click.Choice(["spark", "numpy"]),
     default="spark",
     show_default=True,
-    help="numpy: one process, local files; the plan is the same.",
+    help="Engine that makes the plan; numpy runs in one process on local files and makes the same "
+    "plan.",
 )
 @click.option(
     "-o",
@@ -135,7 +170,7 @@ def file_names(
     metavar="FILE",
     default="plan.json",
     show_default=True,
-    help="The plan file to write.",
+    help="Plan file to write.",
 )
 @timeout_option
 @json_option
@@ -143,7 +178,7 @@ def file_names(
 @click.pass_context
 def plan(
     context: click.Context,
-    output: Output,
+    output: CommandOutput,
     /,
     objects: tuple[str, ...],
     queries: tuple[str, ...],
@@ -160,19 +195,20 @@ def plan(
     stop_words: str | None,
     **options: Any,
 ) -> None:
-    """Plan which worker serves which part of space and of the terms.
+    """Plan which worker serves which part of space and which terms.
 
-    From a sample of objects (text, lat, lon) and of queries (id, expression, region) in
-    Parquet, JSON lines or CSV; what `list --json` prints is a file of queries. Start the
-    service with the plan by `serve --plan FILE`.
+    The plan is made from a sample of objects (text, lat, lon) and of queries (id, expression,
+    region) in Parquet, JSON Lines or CSV; the output of `list --json` is a file of queries.
+    Start the
+    service with it: `serve --plan FILE`.
 
     \b
       ps2stream plan --objects posts.parquet --queries queries.jsonl --workers 8
       ps2stream serve --plan plan.json --workers 8
 
-    A column `op` tells inserts and deletes of the sample's period (with a column `time`)
-    from queries that stood before it (`live`, the default). Spark runs on this machine
-    unless spark-submit or its settings name a master.
+    A column `op` marks inserts and deletes in the period of the sample (with a column `time`),
+    as opposed to queries that were live before it (`live`, the default). Spark runs on this
+    machine unless spark-submit or its settings name a master.
 
     With --from-service the plan follows the one in force, on its grid:
 
@@ -181,8 +217,8 @@ def plan(
     """
     if context.invoked_subcommand is not None:
         return
-    from ps2stream.planner.job import Job, plan_of, read_costs, sample_of
-    from ps2stream.planner.partition import Options
+    from ps2stream.planner.job import PlanJob, plan_of, read_costs, sample_of
+    from ps2stream.planner.partition import PartitionOptions
     from ps2stream.routing.costs import Costs
     from ps2stream.routing.plan_file import load_plan, save_plan
     from ps2stream.space.grid import Grid
@@ -194,7 +230,7 @@ def plan(
     fixed = {"--grid-bits": grid_bits, "--stemmer": stemmer, "--stop-words": stop_words}
     chosen = [name for name, value in fixed.items() if value is not None]
     if base is not None and chosen:
-        raise InvalidArgument([Violation(chosen[0], "is that of --base; give one of them")])
+        raise InvalidArgument([Violation(chosen[0], "is fixed by --base; give one of them")])
     former = load_plan(base) if base is not None else None
     if former is None and from_service and not chosen:
         former = running_plan(output, from_service[0])
@@ -202,17 +238,17 @@ def plan(
         stemmer, stop_words = former.analysis.stemmer, former.analysis.stop_words
         if context.get_parameter_source("workers") is ParameterSource.DEFAULT:
             workers = former.workers
-    with writing(path), Telling(output) as tell:
+    with guard_output_file(path), StepReporter(output) as tell:
         posts, updates = recent(output, from_service, seed, tell)
         if not (objects or posts):
             raise InvalidArgument([Violation("--from-service", NO_OBJECTS)])
-        settings = Options(
+        settings = PartitionOptions(
             costs=read_costs(costs) if costs is not None else Costs(),
             progress=tell,
             seed=seed,
             **options,
         )
-        job = Job(
+        job = PlanJob(
             objects=objects,
             queries=queries,
             posts=posts,
@@ -233,29 +269,37 @@ def plan(
     collected = {"collected": sample.collected} if sample.collected else {}
     derived = {} if former is None else {"version": made.version, "base_version": former.version}
     output.emit(
-        {"plan": path, **derived, **_facts(made), **collected},
-        _shown(path, made, sample.collected),
+        {"plan": path, **derived, **_plan_facts(made), **collected},
+        _format_plan(path, made, sample.collected),
     )
 
 
 @plan.command()
 @click.argument("file")
-@click.option("--png", metavar="FILE", help="Draw the plan as a map.")
+@click.option("--png", metavar="FILE", help="File that a map of the plan is drawn to.")
 @click.option(
-    "--objects", metavar="FILE", multiple=True, callback=file_names, help="Drawn as density."
+    "--objects",
+    metavar="FILE",
+    multiple=True,
+    callback=file_names,
+    help="File of objects whose density is drawn; may be given repeatedly.",
 )
 @click.option(
-    "--queries", metavar="FILE", multiple=True, callback=file_names, help="Drawn as density."
+    "--queries",
+    metavar="FILE",
+    multiple=True,
+    callback=file_names,
+    help="File of queries whose density is drawn; may be given repeatedly.",
 )
 @click.option(
     "--outlines",
     metavar="FILE",
-    help=f"GeoJSON drawn behind the map.  [default: {LAND} of PS2STREAM_DATA, if there]",
+    help=f"GeoJSON file drawn behind the map.  [default: {LAND} of PS2STREAM_DATA, if there]",
 )
 @json_option
 @pass_output
 def show(
-    output: Output,
+    output: CommandOutput,
     /,
     file: str,
     png: str | None,
@@ -263,7 +307,7 @@ def show(
     queries: tuple[str, ...],
     outlines: str | None,
 ) -> None:
-    """Print leaves, parts, loads and balance of the plan FILE; draw it with --png."""
+    """Print the leaves, parts, loads and balance of the plan FILE; --png draws it."""
     from ps2stream.planner.show import show as shown
 
     land = shared_file(LAND)
@@ -279,22 +323,22 @@ def show(
     metavar="FILE",
     default="plan.json",
     show_default=True,
-    help="The plan file to write.",
+    help="Plan file to write.",
 )
 @server_option
 @json_option
 @pass_output
-def current(output: Output, /, path: str, server: str) -> None:
-    """Write the plan that the running service works by to a file.
+def current(output: CommandOutput, /, path: str, server: str) -> None:
+    """Write the plan that the running service uses to a file.
 
-    `ps2stream plan --base FILE` makes one that can follow it.
+    `ps2stream plan --base FILE` makes a plan that can follow it.
     """
     import json
 
     from ps2stream.routing.plan import RoutingPlan
     from ps2stream.routing.plan_file import save_plan
 
-    with writing(path):
+    with guard_output_file(path):
         with output.connect(server) as client:
             found = RoutingPlan.from_dict(json.loads(client.plan()))
             plans = client.moves()
@@ -303,16 +347,21 @@ def current(output: Output, /, path: str, server: str) -> None:
     if beside := coexistence_line(plans):
         line += f"\nversion {plans.following_version} coexists with it: {beside}"
     output.emit(
-        {"plan": path, "version": found.version, "workers": found.workers, **coexistence(plans)},
+        {
+            "plan": path,
+            "version": found.version,
+            "workers": found.workers,
+            **coexistence_fields(plans),
+        },
         line,
     )
 
 
-def _facts(plan: RoutingPlan) -> dict[str, Any]:
+def _plan_facts(plan: RoutingPlan) -> dict[str, Any]:
     return {"workers": plan.workers, **{k: v for k, v in plan.made.items() if k != "tree"}}
 
 
-def _shown(path: str, plan: RoutingPlan, collected: Mapping[str, int]) -> str:
+def _format_plan(path: str, plan: RoutingPlan, collected: Mapping[str, int]) -> str:
     from ps2stream.planner.show import ratio, scaled
 
     made = plan.made
@@ -330,7 +379,7 @@ def _shown(path: str, plan: RoutingPlan, collected: Mapping[str, int]) -> str:
         "loads": f"{', '.join(loads)} {unit} of work for the sample",
         "balance": f"slowest over fastest {ratio(found['balance'])}, over the lower bound "
         f"{ratio(found['slowest_over_bound'])}",
-        "follows": f"plan version {plan.base_version}: `ps2stream apply {path}` moves the service",
+        "follows": f"plan version {plan.base_version}: `ps2stream apply {path}` changes to it",
         "written to": path,
     }
     if not plan.base_version:

@@ -16,7 +16,13 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from ps2stream.commands.output import Finite, Output, json_option, pass_output, server_option
+from ps2stream.commands.output import (
+    CommandOutput,
+    FiniteRange,
+    json_option,
+    pass_output,
+    server_option,
+)
 from ps2stream.errors import Ps2StreamError
 from ps2stream.posts.post import paced
 
@@ -27,22 +33,24 @@ from ps2stream.posts.post import paced
     "--format",
     "format",
     type=click.Choice(["jsonl", "csv", "parquet"]),
-    help="Of FILE; by default its suffix tells, and - is jsonl.",
+    help="Format of FILE.  [default: by its suffix; jsonl for -]",
 )
-@click.option("--rate", type=Finite(min=0, min_open=True), help="Objects a second.")
-@click.option("--limit", type=click.IntRange(min=1), help="Stop after this many objects.")
+@click.option(
+    "--rate", type=FiniteRange(min=0, min_open=True), help="Objects published per second."
+)
+@click.option("--limit", type=click.IntRange(min=1), help="Number of objects after which to stop.")
 @click.option(
     "--batch",
     type=click.IntRange(1, 10_000),
     default=1000,
     show_default=True,
-    help="Objects a request; 1 sends each line of a live pipe at once.",
+    help="Objects per request; 1 sends each line of a live pipe at once.",
 )
 @server_option
 @json_option
 @pass_output
 def publish(
-    output: Output,
+    output: CommandOutput,
     /,
     file: str,
     format: str | None,
@@ -51,16 +59,17 @@ def publish(
     batch: int,
     server: str,
 ) -> None:
-    """Publish the posts of FILE: JSON lines, CSV or Parquet; - is standard input.
+    """Publish the posts of FILE: JSON Lines, CSV or Parquet; - reads standard input.
 
-    A post has lat, lon and text, and perhaps id and time (Unix milliseconds or ISO 8601);
-    latitude, longitude, lng, ts and timestamp are understood too. A bad value ends the
-    command with its file, line and column; what was published before it stays published.
+    A post has lat, lon and text, and optionally id and time (Unix milliseconds or ISO 8601);
+    latitude, longitude, lng, ts and timestamp are understood too. A bad value ends the command
+    with an error that names its file, line and column; what was published before stays
+    published.
 
-    Ids are yours, and need not be unique: the service itself names a post by partition and
-    offset. A post without one gets an id that no other run makes, such as 6f1c2a90-17: the
-    run, and the number of the post in it, from 0. To publish a file again after an error,
-    and know the repeats by their ids, give ids.
+    Ids are your own and need not be unique: the service itself identifies a post by partition
+    and offset. A post without an id gets one that no other run makes, such as 6f1c2a90-17: the
+    run, and the number of the post in it, from 0. If you want to publish a file again after an
+    error and recognise the repeats by their ids, give ids.
 
     \b
       ps2stream publish posts.parquet --rate 5000
@@ -77,30 +86,30 @@ def publish(
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        console=output.progress(),
+        console=output.progress_console(),
     )
     try:
         with output.connect(server) as client, bar:
             task = bar.add_task("publish", total=total)
             run = f"{secrets.token_hex(4)}-"
-            posts = _limited(read_posts(file, format, batch, run), limit)
+            posts = _limit_posts(read_posts(file, format, batch, run), limit)
             for part in paced(posts, rate, time.monotonic, time.sleep):
                 client.publish_arrow(part)
                 done += len(part)
                 bar.update(task, completed=done)
     except Ps2StreamError:
-        before = f"published {_objects(done)} before the error" if done else None
-        output.emit(_summary(done, began), before)
+        before = f"published {_count_objects(done)} before the error" if done else None
+        output.emit(_summarize_run(done, began), before)
         raise
-    summary = _summary(done, began)
+    summary = _summarize_run(done, began)
     output.emit(
         summary,
-        f"published {_objects(done)} in {summary['seconds']:.1f} s "
+        f"published {_count_objects(done)} in {summary['seconds']:.1f} s "
         f"({summary['objects_per_second']:,.0f}/s)",
     )
 
 
-def _limited(parts: Iterator[Any], limit: int | None) -> Iterator[Any]:
+def _limit_posts(parts: Iterator[Any], limit: int | None) -> Iterator[Any]:
     left = limit
     for part in parts:
         if left is None:
@@ -112,11 +121,11 @@ def _limited(parts: Iterator[Any], limit: int | None) -> Iterator[Any]:
             return
 
 
-def _objects(count: int) -> str:
+def _count_objects(count: int) -> str:
     return f"{count:,} object{'s' * (count != 1)}"
 
 
-def _summary(done: int, began: float) -> dict[str, Any]:
+def _summarize_run(done: int, began: float) -> dict[str, Any]:
     seconds = time.monotonic() - began
     return {
         "published": done,

@@ -12,17 +12,17 @@ import click
 
 from ps2stream.commands.output import (
     FAILED,
-    Output,
+    CommandOutput,
     json_option,
     pass_output,
     printable,
     server_option,
 )
 from ps2stream.commands.regions import (
+    format_region,
     interpretation_lines,
     parse_region,
     region_options,
-    shown,
 )
 from ps2stream.errors import InvalidArgument, NotFound, Violation
 
@@ -31,20 +31,26 @@ if TYPE_CHECKING:
 
 BATCH = 1000
 _OPERATOR = re.compile(r"[()]|(?<=\s)(AND|OR)(?=\s)")
-"""What an id that was meant as an expression may hold."""
+"""A sign that an id was meant as an expression."""
 
 
 @click.command()
 @click.argument("id", required=False)
 @click.argument("expression", required=False)
 @region_options
-@click.option("--session", default="default", show_default=True, help="Who gets the matches.")
-@click.option("--file", metavar="FILE", help="Insert every line of a JSON lines file; - for stdin.")
+@click.option(
+    "--session", default="default", show_default=True, help="Session that receives the matches."
+)
+@click.option(
+    "--file",
+    metavar="FILE",
+    help="JSON Lines file of queries to insert, one per line; - reads standard input.",
+)
 @server_option
 @json_option
 @pass_output
 def insert(
-    output: Output,
+    output: CommandOutput,
     /,
     id: str | None,
     expression: str | None,
@@ -57,9 +63,9 @@ def insert(
 ) -> None:
     """Insert the query ID, or every query of a file.
 
-    EXPRESSION is keywords with AND, OR and parentheses; words side by side mean AND. The
-    area is one of --rect, --circle and --polygon; without one it is the whole world, without
-    an expression any text in the area matches.
+    EXPRESSION consists of keywords with AND, OR and parentheses; words side by side mean AND.
+    The area is one of --rect, --circle and --polygon. Without an area the query covers the
+    whole world; without an expression any text in the area matches.
 
     \b
       ps2stream insert thames 'flood AND (river OR creek)' --circle -0.12,51.5,30
@@ -68,25 +74,29 @@ def insert(
 
     A line of the file is {"id": ..., "expression": ..., "region": ..., "session": ...} with
     a region of {"rect": [lon_min, lat_min, lon_max, lat_max]}, {"circle": [lon, lat, km]} or
-    GeoJSON; what `list --json` prints can be inserted again. Good lines are inserted, refused
-    ones reported (exit code 1). Repeating an insert is
-    harmless; another query under a taken id is refused.
+    GeoJSON; the output of `list --json` can be inserted again. Valid lines are inserted, refused
+    ones are reported (exit code 1). Repeating an insert is harmless; another query under an id
+    that is taken is refused.
 
-    The answer for a single query shows what the service understood: the expression in canonical
-    form, the size of the area and the city that is nearest to its centre. Coordinates that look as
-    if longitude and latitude were swapped give a warning; the query is inserted all the same.
+    The answer for a single query shows how the service interpreted it: the expression in
+    canonical form, the size of the area, and the city nearest to its centre. Coordinates that
+    look as if longitude and latitude were swapped cause a warning; the query is inserted all the
+    same.
     """
     if file is not None:
         if any(value is not None for value in (id, rect, circle, polygon)):
-            raise _bad("--file", "takes ids, expressions and regions from the file alone")
+            raise _insert_error(
+                "--file",
+                "cannot be combined with an ID, an EXPRESSION or an area; put them into the file",
+            )
         _insert_file(output, file, session, server)
         return
     if id is None:
-        raise _bad("id", "give an ID and an EXPRESSION, or --file")
+        raise _insert_error("id", "give an ID and an EXPRESSION, or --file")
     region = parse_region(rect, circle, polygon)
     if expression is None and (region is None or _OPERATOR.search(id)):
         quoted = shlex.quote(printable(id))
-        raise _bad("id", f"is missing; a name comes first: ps2stream insert NAME {quoted}")
+        raise _insert_error("id", f"is missing; put an id first: ps2stream insert ID {quoted}")
     with output.connect(server) as client:
         inserted = client.insert(id, expression or "", region, session=session)
     body = {
@@ -99,22 +109,22 @@ def insert(
     lines = [f"inserted {id} (LSN {int(inserted)})", *interpretation_lines(inserted)]
     output.emit(body, "\n".join(map(printable, lines)))
     for warning in inserted.warnings:
-        output.say(f"warning: {printable(warning)}")
+        output.print_line(f"warning: {printable(warning)}")
 
 
-def _insert_file(output: Output, file: str, session: str, server: str) -> None:
-    from ps2stream.client.answers import Refused
+def _insert_file(output: CommandOutput, file: str, session: str, server: str) -> None:
+    from ps2stream.client.answers import RefusedRow
     from ps2stream.posts.readers import read_queries
 
     done, bad = 0, list[str]()
-    places: list[str] = []  # of the queries that were made and not yet sent
-    broken: list[InvalidArgument] = []  # what ended the reading
+    places: list[str] = []  # where the queries come from that are read and not yet sent
+    broken: list[InvalidArgument] = []  # the error that ended the reading
 
     def good() -> Iterator[Query]:
         try:
             for where, record in read_queries(file):
                 try:
-                    query = _query(where, record)
+                    query = _parse_record(where, record)
                 except InvalidArgument as error:
                     bad.append(str(error))
                     continue
@@ -126,21 +136,24 @@ def _insert_file(output: Output, file: str, session: str, server: str) -> None:
     rows = good()
     with output.connect(server) as client:
         while batch := list(islice(rows, BATCH)):
-            refused: list[Refused] = []
+            refused: list[RefusedRow] = []
             client.insert_many(batch, session=session, refused=refused)
             done += len(batch) - len(refused)
             bad += [f"{places[r.row]}: {r.error}" for r in refused]
             places.clear()
-    output.emit({"inserted": done, "refused": bad}, f"inserted {done:,} queries")
+    output.emit(
+        {"inserted": done, "refused": bad},
+        f"inserted {done:,} {'query' if done == 1 else 'queries'}",
+    )
     for line in bad:
-        output.say(printable(line))
+        output.print_line(printable(line))
     if broken:
         raise broken[0]
     if bad:
         raise SystemExit(FAILED)
 
 
-def _query(where: str, record: dict[str, Any]) -> Query:
+def _parse_record(where: str, record: dict[str, Any]) -> Query:
     from ps2stream.client.requests import Query
     from ps2stream.posts.readers import check_query
     from ps2stream.space.geojson import region_of
@@ -156,10 +169,10 @@ def _query(where: str, record: dict[str, Any]) -> Query:
 @server_option
 @json_option
 @pass_output
-def delete(output: Output, /, ids: tuple[str, ...], server: str) -> None:
+def delete(output: CommandOutput, /, ids: tuple[str, ...], server: str) -> None:
     """Delete queries. Objects published from then on no longer match them.
 
-    Goes through all IDs; exit code 3 if one of them was not live.
+    All IDs are processed; exit code 3 if one of them was not live.
     """
     missing: NotFound | None = None
     with output.connect(server) as client:
@@ -175,13 +188,15 @@ def delete(output: Output, /, ids: tuple[str, ...], server: str) -> None:
 
 
 @click.command("list")
-@click.option("--session", help="Only the queries of this session.")
-@click.option("--limit", type=click.IntRange(min=1), help="At most this many.")
+@click.option("--session", help="Session whose queries are listed.  [default: all]")
+@click.option("--limit", type=click.IntRange(min=1), help="Largest number of queries to list.")
 @server_option
 @json_option
 @pass_output
-def list_queries(output: Output, /, session: str | None, limit: int | None, server: str) -> None:
-    """List live queries in the order of their insertion."""
+def list_queries(
+    output: CommandOutput, /, session: str | None, limit: int | None, server: str
+) -> None:
+    """List live queries in the order in which they were inserted."""
     with output.connect(server) as client:
         for query in islice(client.list(session), limit):
             body: dict[str, Any] = {
@@ -191,9 +206,9 @@ def list_queries(output: Output, /, session: str | None, limit: int | None, serv
                 "region": query.region.to_json() if query.region is not None else None,
             }
             words = query.expression or "(any text)"
-            line = f"{query.id}  {query.session}  {words}  {shown(query.region)}"
+            line = f"{query.id}  {query.session}  {words}  {format_region(query.region)}"
             output.emit(body, printable(line))
 
 
-def _bad(field: str, description: str) -> InvalidArgument:
+def _insert_error(field: str, description: str) -> InvalidArgument:
     return InvalidArgument([Violation(field, description)])

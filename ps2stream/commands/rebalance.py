@@ -7,61 +7,63 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ps2stream.commands.loads import moves_shown
-from ps2stream.commands.output import Output, json_option, pass_output, server_option
+from ps2stream.commands.loads import format_moves
+from ps2stream.commands.output import CommandOutput, json_option, pass_output, server_option
 from ps2stream.errors import Ps2StreamError
 
 if TYPE_CHECKING:
     from ps2stream.client.client import Client
 
-# As in planner/adjust/algorithms.py, whose libraries --help does without.
+# The names of planner/adjust/algorithms.py, repeated here so that --help need not import its
+# libraries.
 ALGORITHMS = ("gr", "gr+", "dp", "si", "ra")
 POLL_S = 0.2
 
 
 @click.command()
-@click.option("--dry-run", is_flag=True, help="Only say what would move.")
+@click.option("--dry-run", is_flag=True, help="Print what would migrate, and change nothing.")
 @click.option(
     "--algorithm",
     type=click.Choice(ALGORITHMS),
     default="gr+",
     show_default=True,
-    help="Which parts go: gr, the paper's greedy choice; gr+, near the optimum where gr is not; "
-    "dp, the optimum; si, the largest; ra, random ones.",
+    help="Algorithm that selects the parts: gr, the paper's greedy choice; gr+, near the optimum "
+    "where gr is not; dp, the optimum; si, the largest; ra, random ones.",
 )
-@click.option("--wait", is_flag=True, help="Return when the move has ended.")
+@click.option("--wait", is_flag=True, help="Return when the migration has ended.")
 @server_option
 @json_option
 @pass_output
 def rebalance(
-    output: Output, /, server: str, dry_run: bool, algorithm: str, wait: bool
+    output: CommandOutput, /, server: str, dry_run: bool, algorithm: str, wait: bool
 ) -> None:  # fmt: skip
-    """Move parts of cells from the most loaded workers to the least loaded.
+    """Migrate parts of cells from the most loaded workers to the least loaded.
 
-    By the loads of the last periods; `status --load` shows them. As few bytes as possible
-    move, while objects keep flowing; no match is lost or doubled. Prints the moves, their
-    bytes and the balance that they are to bring.
+    The loads are those of the last periods, which `status --load` shows. As few bytes as
+    possible migrate, while objects keep flowing; no match is lost or duplicated. Prints the
+    migrations, their bytes and the balance that they are expected to bring.
 
     \b
       ps2stream rebalance --dry-run
       ps2stream rebalance --wait
 
-    Exit code 7: not possible now, while another move is under way or until a whole period
-    has passed; 1: --wait, and the move was given up.
+    Exit code 7: not possible now, because another plan change is in progress or because no
+    whole period has passed yet. Exit code 1, with --wait: the migration was aborted.
     """
     with output.connect(server) as client:
-        told = client.rebalance(algorithm, dry_run=dry_run)
-        output.emit({"event": "moves", **told}, moves_shown(told))
-        if version := told["plan_version"]:
-            output.say(f"the move to plan version {version} has begun")
+        answer = client.rebalance(algorithm, dry_run=dry_run)
+        output.emit({"event": "moves", **answer}, format_moves(answer))
+        if version := answer["plan_version"]:
+            output.print_line(f"the migration to plan version {version} has begun")
             if wait:
-                _wait(client, version)
+                _wait_for_end(client, version)
                 output.emit({"event": "done", "plan_version": version}, "done")
 
 
-def _wait(client: Client, version: int) -> None:
-    """Until the service has moved to this version. Raises Ps2StreamError when it has not."""
+def _wait_for_end(client: Client, version: int) -> None:
+    """Waits until the migration to this plan version has ended. Raises Ps2StreamError when it was
+    aborted."""
     while (found := client.load())["moving_to"] == version:
         time.sleep(POLL_S)
     if found["plan_version"] < version:
-        raise Ps2StreamError(f"the move to plan version {version} was given up")
+        raise Ps2StreamError(f"the migration to plan version {version} was aborted")

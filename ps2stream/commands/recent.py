@@ -1,4 +1,4 @@
-"""What a running service tells the planner: recent objects and live queries."""
+"""Input for the planner from a running service: recent objects and live queries."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from ps2stream.commands.output import Output
+from ps2stream.commands.output import CommandOutput
 from ps2stream.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -18,9 +18,9 @@ LISTED = 10_000
 
 
 def recent(
-    output: Output, targets: tuple[str, ...], seed: int, tell: Callable[[str], None]
+    output: CommandOutput, targets: tuple[str, ...], seed: int, tell: Callable[[str], None]
 ) -> tuple[list[Any], list[Any]]:
-    """Recent objects of these dispatchers and the live queries, as batches of posts.SCHEMA
+    """Fetches recent objects of these dispatchers and the live queries, as batches of posts.SCHEMA
     and updates.UPDATES. Raises Unavailable naming the dispatcher that does not answer."""
     from ps2stream.planner.recent import together
     from ps2stream.planner.updates import of_records
@@ -28,28 +28,29 @@ def recent(
     samples: list[Any] = []
     updates: list[Any] = []
     for number, target in enumerate(targets):
-        with _named(target), output.connect(target) as client:
+        with _name_target_in_errors(target), output.connect(target) as client:
             tell(f"{target}: sampling recent objects")
             samples.append(client.sample())
-            rows = client.list_all() if number == 0 else iter(())  # every dispatcher knows all
+            # Every dispatcher lists all queries, so the first one suffices.
+            rows = client.list_all() if number == 0 else iter(())
             while some := list(islice(rows, LISTED)):
-                updates.append(of_records((f"{target}: {q.id}", _record(q)) for q in some))
+                updates.append(of_records((f"{target}: {q.id}", _query_record(q)) for q in some))
                 tell(f"{target}: {sum(map(len, updates)):,} live queries")
     return together(samples, seed).to_batches() if samples else [], updates
 
 
-def running_plan(output: Output, target: str) -> RoutingPlan:
-    """The plan by which the service of this dispatcher runs. Raises Unavailable naming it."""
+def running_plan(output: CommandOutput, target: str) -> RoutingPlan:
+    """Fetches the plan in force from this dispatcher. Raises Unavailable naming the dispatcher."""
     import json
 
     from ps2stream.routing.plan import RoutingPlan
 
-    with _named(target), output.connect(target) as client:
+    with _name_target_in_errors(target), output.connect(target) as client:
         return RoutingPlan.from_dict(json.loads(client.plan()))
 
 
 @contextmanager
-def _named(target: str) -> Iterator[None]:
+def _name_target_in_errors(target: str) -> Iterator[None]:
     try:
         yield
     except (Unavailable, TimeoutError) as error:
@@ -57,6 +58,6 @@ def _named(target: str) -> Iterator[None]:
         raise Unavailable(f"--from-service {target}: {why}") from None
 
 
-def _record(query: Query) -> dict[str, Any]:
+def _query_record(query: Query) -> dict[str, Any]:
     region = query.region.to_json() if query.region is not None else None
     return {"id": query.id, "expression": query.expression, "region": region}

@@ -20,14 +20,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def region_options(command: F) -> F:
-    """The three options, of which one may be given."""
+    """Adds the three options, of which one may be given."""
     for name, metavar, text in (
-        ("--polygon", "FILE", "A GeoJSON file with a Polygon or MultiPolygon."),
-        ("--circle", "LON,LAT,KM", "A centre in degrees and a radius in kilometres."),
+        ("--polygon", "FILE", "GeoJSON file with a Polygon or MultiPolygon."),
+        ("--circle", "LON,LAT,KM", "Centre in degrees and radius in kilometres."),
         (
             "--rect",
             "LON_MIN,LAT_MIN,LON_MAX,LAT_MAX",
-            "A rectangle in degrees; LON_MIN > LON_MAX crosses the antimeridian.",
+            "Rectangle in degrees; with LON_MIN > LON_MAX it crosses the antimeridian.",
         ),
     ):
         command = click.option(name, metavar=metavar, help=text)(command)
@@ -35,23 +35,23 @@ def region_options(command: F) -> F:
 
 
 def parse_region(rect: str | None, circle: str | None, polygon: str | None) -> Region | None:
-    """The region of the one option given; None without any. Raises InvalidArgument."""
+    """Returns the region of the one option given; None without any. Raises InvalidArgument."""
     given = [
         name
         for name, value in (("--rect", rect), ("--circle", circle), ("--polygon", polygon))
         if value is not None
     ]
     if len(given) > 1:
-        raise _bad("region", f"{' and '.join(given)} exclude each other")
+        raise _option_error("region", f"{' and '.join(given)} cannot be combined; give one of them")
     if rect is not None:
-        return Rect(*_numbers("--rect", rect, 4))
+        return Rect(*_parse_numbers("--rect", rect, 4))
     if circle is not None:
-        return Circle(*_numbers("--circle", circle, 3))
+        return Circle(*_parse_numbers("--circle", circle, 3))
     return read_polygon(Path(polygon)) if polygon is not None else None
 
 
-def shown(region: Region | None) -> str:
-    """A region in the words of the options."""
+def format_region(region: Region | None) -> str:
+    """Formats a region as the options write it."""
     match region:
         case Rect():
             return f"rect {','.join(f'{v:g}' for v in region.geom())}"
@@ -63,52 +63,55 @@ def shown(region: Region | None) -> str:
 
 
 def interpretation_lines(inserted: InsertedQuery) -> list[str]:
-    """What the service understood of a query, for people."""
+    """Formats the service's interpretation of a query for people."""
     text = f"  text  {inserted.expression or 'any'}"
     if (area := inserted.area) is None:
         return [text, "  area  the whole world"]
-    size = f"{_rounded(area['width_km'])} x {_rounded(area['height_km'])} km"
+    size = f"{_round_number(area['width_km'])} x {_round_number(area['height_km'])} km"
     north = f"{abs(area['lat']):.4g} {'S' if area['lat'] < 0 else 'N'}"
     east = f"{abs(area['lon']):.4g} {'W' if area['lon'] < 0 else 'E'}"
     near = f"{area['nearest_place']}, {area['nearest_country']}"
-    place = f"around {north}, {east}; {_rounded(area['nearest_km'])} km from {near}"
-    return [text, f"  area  {size}, {_rounded(area['area_km2'])} km2, {place}"]
+    place = f"around {north}, {east}; {_round_number(area['nearest_km'])} km from {near}"
+    return [text, f"  area  {size}, {_round_number(area['area_km2'])} km2, {place}"]
 
 
-def _rounded(value: float) -> str:
-    """A number with two significant digits at least, and commas between thousands."""
+def _round_number(value: float) -> str:
+    """Formats a number with at least two significant digits and commas between thousands."""
     return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def read_polygon(path: Path) -> Region:
-    """A GeoJSON geometry, or a Feature or one-feature FeatureCollection around it."""
+    """Reads a polygon from a GeoJSON file: a geometry, or a Feature or one-feature
+    FeatureCollection around it. Raises InvalidArgument."""
     try:
         value = json.loads(path.read_text("utf-8"))
     except OSError as error:
-        raise _bad("--polygon", f"cannot read {path}: {error.strerror}") from None
+        raise _option_error("--polygon", f"cannot read {path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
-        raise _bad("--polygon", f"{path} is not JSON: {error}") from None
+        raise _option_error("--polygon", f"{path} is not JSON: {error}") from None
     if isinstance(value, dict) and value.get("type") == "FeatureCollection":
         features = value.get("features")
         if not isinstance(features, list) or len(features) != 1:
-            raise _bad("--polygon", f"{path}: expected a collection of exactly one feature")
+            raise _option_error(
+                "--polygon", f"{path}: expected a FeatureCollection with exactly one feature"
+            )
         value = features[0]
     if isinstance(value, dict) and value.get("type") == "Feature":
         value = value.get("geometry")
     if not isinstance(value, dict) or value.get("type") not in ("Polygon", "MultiPolygon"):
-        raise _bad("--polygon", f"{path}: expected a GeoJSON Polygon or MultiPolygon")
+        raise _option_error("--polygon", f"{path}: expected a GeoJSON Polygon or MultiPolygon")
     return geojson.from_json(value)
 
 
-def _numbers(option: str, text: str, count: int) -> list[float]:
+def _parse_numbers(option: str, text: str, count: int) -> list[float]:
     try:
         numbers = [float(part) for part in text.split(",")]
     except ValueError:
         numbers = []
     if len(numbers) != count:
-        raise _bad(option, f"expected {count} numbers with commas between, got {text!r}")
+        raise _option_error(option, f"expected {count} numbers separated by commas, got {text!r}")
     return numbers
 
 
-def _bad(field: str, description: str) -> InvalidArgument:
+def _option_error(field: str, description: str) -> InvalidArgument:
     return InvalidArgument([Violation(field, description)])

@@ -1,4 +1,4 @@
-"""`ps2stream replan`: whether another plan would do better, and if so, on to it."""
+"""`ps2stream replan`: change to a new plan where one does better."""
 
 from __future__ import annotations
 
@@ -11,82 +11,92 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ps2stream.commands.apply import START_S
-from ps2stream.commands.migrations import coexistence, coexistence_line
+from ps2stream.commands.migrations import coexistence_fields, coexistence_line
 from ps2stream.commands.output import (
-    Finite,
-    Output,
-    addresses,
+    CommandOutput,
+    FiniteRange,
+    guard_output_file,
     json_option,
+    parse_addresses,
     pass_output,
     server_option,
-    writing,
 )
 from ps2stream.commands.plan import ALGORITHMS
 from ps2stream.commands.recent import recent
-from ps2stream.commands.telling import Telling
+from ps2stream.commands.telling import StepReporter
 from ps2stream.errors import FailedPrecondition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ps2stream.client.client import Client
-    from ps2stream.planner.replan import Verdict
-    from ps2stream.planner.sample import Sample
+    from ps2stream.planner.replan import PlanComparison
+    from ps2stream.planner.sample import PlannerSample
     from ps2stream.routing.costs import Costs
     from ps2stream.routing.plan import RoutingPlan
 
 ATTEMPTS = 5
 PAUSE_S = 2.0
-"""Between two of them: while it was planned, parts may have moved, or be moving."""
+"""Seconds between two attempts: parts may have migrated while the plan was made, or be
+migrating now."""
 WHY = {
-    "load": "the whole load falls",
-    "balance": "moving parts alone does not balance the workers",
+    "load": "the total load falls",
+    "balance": "migrating parts alone does not balance the workers",
     None: "nothing to do",
 }
 
 
 @click.command()
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option("--dry-run", is_flag=True, help="Print the decision, and change nothing.")
 @click.option(
     "--coexist/--move",
     default=True,
     show_default=True,
     help="Let new queries belong to the new plan and the others follow once few are left, as "
-    "`apply --coexist` does; or move all at once.",
+    "with `apply --coexist`; or migrate all of them at once.",
 )
 @click.option(
     "--from-service",
     metavar="HOST:PORT",
     multiple=True,
-    callback=addresses,
-    help="Take recent objects of this dispatcher; give it for each.  [default: --server]",
+    callback=parse_addresses,
+    help="Address of a dispatcher whose recent objects are used; may be given repeatedly.  "
+    "[default: --server]",
 )
 @click.option(
     "--fall",
-    type=Finite(0, 1),
+    type=FiniteRange(0, 1),
     default=0.1,
     show_default=True,
     help="Share by which the sum of the workers' loads must fall.",
 )
 @click.option("--algorithm", type=click.Choice(ALGORITHMS), default="hybrid", show_default=True,
-              help="As in `ps2stream plan`.")  # fmt: skip
-@click.option("--costs", metavar="FILE", help="c1 to c4, as `ps2stream calibrate` writes them.")
+              help="Planning algorithm, as in `ps2stream plan`.")  # fmt: skip
 @click.option(
-    "--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Of what is drawn."
+    "--costs", metavar="FILE", help="File of c1 to c4, as `ps2stream calibrate` writes it."
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=1,
+    show_default=True,
+    help="Seed of what is drawn.",
 )
 @click.option(
     "--engine",
     type=click.Choice(["spark", "numpy"]),
     default="spark",
     show_default=True,
-    help="numpy: one process; the plan is the same.",
+    help="Engine that makes the plan; numpy runs in one process and makes the same plan.",
 )
-@click.option("-o", "--output", "path", metavar="FILE", help="Write the new plan here, too.")
+@click.option(
+    "-o", "--output", "path", metavar="FILE", help="File that the new plan is written to."
+)
 @server_option
 @json_option
 @pass_output
 def replan(
-    output: Output,
+    output: CommandOutput,
     /,
     dry_run: bool,
     coexist: bool,
@@ -97,37 +107,38 @@ def replan(
     server: str,
     **options: Any,
 ) -> None:
-    """Plan anew from recent objects and the live queries, and go on by the new plan where it
-    is worth it.
+    """Make a new plan, and change the running service to it if it is worth it.
 
-    It is where the workers' loads, as both plans would have them for the same sample, fall by
-    a tenth in all; or where the workers are out of balance (sigma), moving parts alone
-    (`rebalance`) would not help, and the new plan is better balanced. Run it once a day, from
-    cron or as a Kubernetes CronJob; or let the service do so (replan_s).
+    The plan is made from recent objects and the live queries. It is worth it if the sum of the
+    workers' loads, as both plans would have them for the same sample, falls by a tenth; or if
+    the workers are out of balance (sigma), migrating parts alone (`rebalance`) would not help,
+    and the new plan is better balanced. Run the command once a day, from cron or as a
+    Kubernetes CronJob, or let the service do so (replan_s).
 
     \b
       ps2stream replan --dry-run
       ps2stream replan
 
-    Exit code 0 also when there is nothing to do: the present plan is good enough, no object
-    or query is known, or two plans coexist already. Exit code 7: not possible now, because
-    of another move, or because the number of workers has changed meanwhile.
+    The exit code is 0 also when there is nothing to do: the current plan is good enough, there
+    are no objects or queries, or two plans coexist already. Exit code 7: not possible now,
+    because another plan change is in progress, or because the number of workers has changed
+    meanwhile.
     """
     with output.connect(server) as client:
         plans = client.moves()
-        if coexistence(plans):
+        if coexistence_fields(plans):
             output.emit(
                 {"event": "under_way", "following_version": plans.following_version},
-                f"nothing to do: plan version {plans.following_version} is on its way: "
-                f"{coexistence_line(plans)}",
+                f"nothing to do: plan version {plans.following_version} coexists with the one in "
+                f"force, {coexistence_line(plans)}",
             )
             return
-        base, sigma, unmet = _present(client)
-    with nullcontext() if path is None else writing(path), Telling(output) as tell:
-        found = _planned(output, base, from_service or (server,), costs, tell, **options)
+        base, sigma, unmet = _fetch_present_state(client)
+    with nullcontext() if path is None else guard_output_file(path), StepReporter(output) as tell:
+        found = _make_plan(output, base, from_service or (server,), costs, tell, **options)
     if found is None:
-        told = {"event": "decided", "reason": None, "sample": None}
-        output.emit(told, "nothing to do: the service knows no recent objects, or no queries")
+        decision = {"event": "decided", "reason": None, "sample": None}
+        output.emit(decision, "nothing to do: the service has no recent objects, or no queries")
         return
     from ps2stream.planner.replan import judged
     from ps2stream.routing.plan_file import save_plan
@@ -135,17 +146,22 @@ def replan(
     sample, made, weighed = found
     for attempt in range(ATTEMPTS):
         with output.connect(server) as client:
-            base = _plan(client)
+            base = _fetch_plan(client)
         if base.workers != made.workers:
-            problem = f"planned for {made.workers} workers; meanwhile there are {base.workers}"
+            problem = (
+                f"the plan is for {made.workers} workers, but the service now has "
+                f"{base.workers}; run the command again"
+            )
             raise FailedPrecondition(problem)
         made = replace(made, version=base.version + 1, base_version=base.version)
         if path is not None:
             save_plan(made, path)
         verdict = judged(sample.stats, base, made, weighed, sigma, unmet, fall)
-        told = verdict.to_dict() | {"sample": made.made["sample"]}
+        decision = verdict.to_dict() | {"sample": made.made["sample"]}
         versions = {"plan_version": base.version, "following_version": made.version}
-        output.emit({"event": "decided", **versions, **told}, _shown(verdict, base, made))
+        output.emit(
+            {"event": "decided", **versions, **decision}, _format_verdict(verdict, base, made)
+        )
         if verdict.reason is None or dry_run:
             return
         try:
@@ -158,7 +174,7 @@ def replan(
         time.sleep(PAUSE_S)
 
 
-def _take_up(output: Output, server: str, made: RoutingPlan, coexist: bool) -> None:
+def _take_up(output: CommandOutput, server: str, made: RoutingPlan, coexist: bool) -> None:
     body = made.to_dict()
     body.pop("made", None)
     raw = json.dumps(body, separators=(",", ":")).encode()
@@ -168,34 +184,34 @@ def _take_up(output: Output, server: str, made: RoutingPlan, coexist: bool) -> N
         {"event": "coexists" if coexist else "begun", "plan_version": version, "lsn": lsn},
         f"from LSN {lsn} on, new queries belong to plan version {version}"
         if coexist
-        else f"the move to plan version {version} has begun at LSN {lsn}",
+        else f"the change to plan version {version} began at LSN {lsn}",
     )
 
 
-def _plan(client: Client) -> RoutingPlan:
+def _fetch_plan(client: Client) -> RoutingPlan:
     from ps2stream.routing.plan import RoutingPlan
 
     return RoutingPlan.from_dict(json.loads(client.plan()))
 
 
-def _present(client: Client) -> tuple[RoutingPlan, float, bool]:
-    """The plan in force; sigma; whether parts that are moved would not bring the measured balance
-    there, which is not known where nothing was measured yet."""
+def _fetch_present_state(client: Client) -> tuple[RoutingPlan, float, bool]:
+    """Returns the plan in force, sigma, and whether local adjustment would leave the measured
+    balance above sigma; False where nothing was measured yet."""
     import numpy as np
 
     from ps2stream.routing.costs import balance
 
-    plan = _plan(client)
+    plan = _fetch_plan(client)
     try:
-        told = client.rebalance(dry_run=True)
+        answer = client.rebalance(dry_run=True)
     except FailedPrecondition:
         return plan, client.load()["sigma"], False
-    after, sigma = np.array(told["after_us"]), told["sigma"]
+    after, sigma = np.array(answer["after_us"]), answer["sigma"]
     return plan, sigma, bool(after.any()) and balance(after) > sigma
 
 
-def _planned(
-    output: Output,
+def _make_plan(
+    output: CommandOutput,
     base: RoutingPlan,
     targets: tuple[str, ...],
     costs: str | None,
@@ -204,23 +220,23 @@ def _planned(
     algorithm: str,
     engine: Any,
     seed: int,
-) -> tuple[Sample, RoutingPlan, Costs] | None:
-    """Recent objects, a plan for them that could follow `base`, and what work costs; None where
-    there are no objects or no queries."""
-    from ps2stream.planner.job import Job, plan_of, read_costs, sample_of
-    from ps2stream.planner.partition import Options
+) -> tuple[PlannerSample, RoutingPlan, Costs] | None:
+    """Returns a sample of recent objects and live queries, a plan for it that can follow `base`,
+    and the costs of work; None where there are no objects or no queries."""
+    from ps2stream.planner.job import PlanJob, plan_of, read_costs, sample_of
+    from ps2stream.planner.partition import PartitionOptions
     from ps2stream.routing.costs import Costs
 
     posts, updates = recent(output, targets, seed, tell)
     if not (any(map(len, posts)) and any(map(len, updates))):
         return None
     weighed = read_costs(costs) if costs is not None else Costs()
-    job = Job(
+    job = PlanJob(
         posts=posts,
         updates=updates,
         workers=base.workers,
         algorithm=algorithm,
-        options=Options(costs=weighed, progress=tell, seed=seed),
+        options=PartitionOptions(costs=weighed, progress=tell, seed=seed),
         stemmer=base.analysis.stemmer,
         stop_words=base.analysis.stop_words,
         grid=base.grid,
@@ -230,22 +246,22 @@ def _planned(
     return sample, plan_of(sample, job), weighed
 
 
-def _shown(verdict: Verdict, base: RoutingPlan, made: RoutingPlan) -> str:
+def _format_verdict(verdict: PlanComparison, base: RoutingPlan, made: RoutingPlan) -> str:
     from ps2stream.planner.show import ratio, scaled
 
-    told, sample = verdict.to_dict(), made.made["sample"]
+    figures, sample = verdict.to_dict(), made.made["sample"]
     rows = {"sample": f"{sample['objects']:,} objects, {sample['live']:,} live queries"}
     for name, plan in (("now", base), ("planned", made)):
-        loads, unit = scaled(told[name])
+        loads, unit = scaled(figures[name])
         rows[name] = (
             f"plan version {plan.version}: {', '.join(loads)} {unit} of work, balance "
-            f"{ratio(told[f'balance_{name}'])}"
+            f"{ratio(figures[f'balance_{name}'])}"
         )
     change = "falls" if verdict.falls >= 0 else "rises"
     rows["load"] = f"{change} by {abs(verdict.falls):.1%}; worth it: {verdict.fall:.0%}"
     if verdict.unmet:
-        rows["balance"] = f"moving parts would not bring it to {verdict.sigma:g}"
-    what = "nothing to do" if verdict.reason is None else "plan anew"
+        rows["balance"] = f"migrating parts would not bring it to {verdict.sigma:g}"
+    what = "nothing to do" if verdict.reason is None else "change the plan"
     why = "" if verdict.reason is None else f": {WHY[verdict.reason]}"
     rows["decision"] = what + why
     return "\n".join(f"{name:<10}{text}" for name, text in rows.items())

@@ -16,43 +16,46 @@ from rich.console import Console
 
 from ps2stream import __version__, config, log
 from ps2stream.cluster.kernel_cache import choose_folder
-from ps2stream.commands.output import Output, json_option, on_interrupt, pass_output
+from ps2stream.commands.output import CommandOutput, json_option, on_interrupt, pass_output
 from ps2stream.errors import Unavailable
 
 END_S = 9.0
-"""How long the service may take to stop once it is asked to."""
+"""Seconds that the service may take to stop once it is asked to."""
 
 
 def settings_options(*without: str) -> Callable[[Any], Any]:
-    """One option a setting, so that flags and file never differ; tables are the file's."""
+    """Returns a decorator that adds an option for each setting, so that flags and file never
+    differ. Settings that are tables exist in the file only."""
 
     def add(command: Any) -> Any:
         for name, field in reversed(config.Settings.model_fields.items()):
             if name in without or get_origin(field.annotation) is Mapping:
-                continue  # a table of the file
+                continue
             command = click.option(
-                "--" + name.replace("_", "-"), metavar=_metavar(field), help=_help(field)
+                "--" + name.replace("_", "-"),
+                metavar=_option_metavar(field),
+                help=_option_help(field),
             )(command)
         return command
 
     return add
 
 
-def _metavar(field: FieldInfo) -> str:
+def _option_metavar(field: FieldInfo) -> str:
     if field.annotation in (int, float):
         return "NUMBER"
     return "PATH" if field.annotation in (Path, Path | None) else "TEXT"
 
 
-def _help(field: FieldInfo) -> str:
+def _option_help(field: FieldInfo) -> str:
     text = (field.description or "")[:1].upper() + (field.description or "")[1:]
     default = field.default if field.default_factory is None else None
     return f"{text}.  [default: {default}]" if default is not None else f"{text}."
 
 
 class StartProgress:
-    """Shows the stages of a start and their seconds: to people at a terminal as lines, in a log
-    of JSON as records, in any other log as lines."""
+    """Shows the stages of a start and their seconds: as lines on a terminal or in a text log, as
+    records in a JSON log."""
 
     def __init__(self, console: Console, as_json: bool) -> None:
         self._console = console
@@ -61,13 +64,13 @@ class StartProgress:
         self._begun = time.monotonic()
 
     def begin(self, stage: str) -> None:
-        """The stage before has ended, and this one begins; empty: none does."""
+        """Ends the stage before and begins this one; an empty name begins none."""
         now = time.monotonic()
         seconds, self._begun = now - self._begun, now
         ended, self._stage = self._stage, stage
         if ended and self._as_json:
-            told = {"stage": ended, "seconds": round(seconds, 2)}
-            logging.getLogger("ps2stream.cluster").info("start: a stage ended", extra=told)
+            extra = {"stage": ended, "seconds": round(seconds, 2)}
+            logging.getLogger("ps2stream.cluster").info("start: a stage ended", extra=extra)
         elif ended:
             self._console.print(f"  {seconds:.1f} s", highlight=False)
         if stage and not self._as_json and self._console.quiet:
@@ -79,29 +82,30 @@ class StartProgress:
 @click.command()
 @settings_options()
 @click.option("--config", "file", type=click.Path(path_type=Path), metavar="FILE",
-              envvar="PS2STREAM_CONFIG", show_envvar=True, help="Settings in TOML.")  # fmt: skip
+              envvar="PS2STREAM_CONFIG", show_envvar=True,
+              help="TOML file of settings.")  # fmt: skip
 @click.option(
     "--accept-loss",
     is_flag=True,
-    help="Go on without what the data directory lacks, as after the loss of a log; "
-    "sessions are told a gap. For one start, after the service refused and named it.",
+    help="Start without what the data directory lacks, as after the loss of a log; sessions "
+    "receive a gap. For one start, after the service refused to start and named the loss.",
 )
 @click.option("--verbose", is_flag=True, help="Log at level debug.")
 @json_option
 @pass_output
 def serve(
-    output: Output, /, file: Path | None, accept_loss: bool, verbose: bool, **flags: Any
+    output: CommandOutput, /, file: Path | None, accept_loss: bool, verbose: bool, **flags: Any
 ) -> None:
     """Run the service on this machine until interrupted.
 
-    Settings come from, in rising order: defaults, a TOML file (--config), the environment
-    (PS2STREAM_PORT=7100), the options below. Queries are kept in the data directory and
-    match again after a restart.
+    Settings come from these sources, each of which overrides those before it: defaults, a TOML
+    file (--config), the environment (PS2STREAM_PORT=7100), the options below. Queries are kept
+    in the data directory and match again after a restart.
     """
     settings = config.load(flags, config=file)
     as_json = output.json or settings.log_format == "json"
     log.configure(logging.DEBUG if verbose else logging.INFO, as_json=as_json)
-    progress = StartProgress(output.progress(), as_json)
+    progress = StartProgress(output.progress_console(), as_json)
     progress.begin("loading the program")
     choose_folder(os.environ)
     from ps2stream.cluster.running import place_of
@@ -139,10 +143,10 @@ def serve(
                 f"queries are kept in {kept}; stop it with Ctrl-C",
             )
             done.wait()
-            end()  # the service itself may have set it
+            end()  # `done` may have been set by the service itself
             failure = service.failure
     except Unavailable:
-        if not done.is_set():  # else it was not to start any more
+        if not done.is_set():  # otherwise the start was interrupted
             raise
     finally:
         overdue.cancel()
@@ -152,6 +156,7 @@ def serve(
 
 
 def _end_at_once() -> None:
-    """What is acknowledged is kept as after kill -9; the next start ends what is left of Ray."""
+    """Ends the process at once. What is acknowledged is kept, as after kill -9; the next start ends
+    what is left of Ray."""
     logging.getLogger("ps2stream.cluster").error("not stopped within %g s; ended at once", END_S)
     os._exit(1)

@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from ps2stream.commands.loads import loads_shown, size, table
-from ps2stream.commands.migrations import coexistence, coexistence_line
+from ps2stream.commands.loads import format_loads, format_size, format_table
+from ps2stream.commands.migrations import coexistence_fields, coexistence_line
 from ps2stream.commands.output import (
-    Output,
+    CommandOutput,
     json_option,
     pass_output,
     printable,
@@ -21,41 +21,47 @@ SHOWN = {
     "version", "plan_version", "dispatcher", "live_queries", "streams", "in_flight", "endpoints",
     "healthy", "problems", "census",
 }  # fmt: skip
-"""Of the answer; everything else is a counter."""
+"""The fields of the answer that are not counters."""
 OTHER_COUNTERS = {
     "deletes": ("", "Deletes that this dispatcher applied"),
     "inserts": ("", "Inserts that this dispatcher applied"),
     "shed_objects": ("", "Objects of level NONE that were dropped while the service was full"),
 }
-"""Unit and meaning of those that are no metrics of a dispatcher."""
+"""The unit and meaning of counters that are not metrics of a dispatcher."""
 
 
 @click.command()
-@click.option("--load", is_flag=True, help="What the workers have to do, and where most of it is.")
-@click.option("--verbose", is_flag=True, help="Every counter of the dispatcher, with its meaning.")
+@click.option(
+    "--load", is_flag=True, help="Show the load of the workers, and the parts with most of it."
+)
+@click.option(
+    "--verbose", is_flag=True, help="Show every counter of the dispatcher, with its meaning."
+)
 @server_option
 @json_option
 @pass_output
-def status(output: Output, /, server: str, load: bool, verbose: bool) -> None:
-    """Show whether the running service is healthy, and why not.
+def status(output: CommandOutput, /, server: str, load: bool, verbose: bool) -> None:
+    """Show whether the running service is healthy, and if not, why.
 
     Shows rates, the lag of sessions, the disk, and every actor with its age, the number of times
     it was replaced, CPU and memory. The numbers are at most a few seconds old; the service's own
-    process collects them. With --verbose: the counters of the dispatcher that answers, each with
-    its unit and meaning; --json always has them.
+    process collects them. --verbose adds the counters of the dispatcher that answers, each with
+    its unit and meaning; --json always includes them.
 
-    With --load: the work of each worker in a period (load_period_s), by counts that are
-    smoothed over periods and the costs of `ps2stream calibrate`; the balance, the most loaded
-    worker's work over the least loaded one's; and the parts of cells with the most work.
+    --load shows the load of each worker in a period (load_period_s), computed from counts that
+    are smoothed over periods and the costs of `ps2stream calibrate`; the balance, which is the
+    load of the most loaded worker over that of the least loaded one; and the parts of cells with
+    the most load.
 
-    While two plans coexist, it says since when, and which queries are still the old one's.
+    While two plans coexist, the output says since when, and how many queries still belong to the
+    old one.
 
     Exit code 5 when nothing answers.
     """
     if load:
         with output.connect(server) as client:
-            told = client.load()
-        output.emit(told, loads_shown(told))
+            answer = client.load()
+        output.emit(answer, format_loads(answer))
         return
     with output.connect(server) as client:
         found = client.status()
@@ -63,11 +69,12 @@ def status(output: Output, /, server: str, load: bool, verbose: bool) -> None:
     lines = status_lines(found, coexistence_line(plans))
     if verbose:
         lines += ["", *counter_lines(found)]
-    output.emit(found | coexistence(plans), "\n".join(map(printable, lines)))
+    output.emit(found | coexistence_fields(plans), "\n".join(map(printable, lines)))
 
 
 def status_lines(found: dict[str, Any], coexisting: str = "") -> list[str]:
-    """What Client.status says, for people; `coexisting`: of two plans that do."""
+    """Formats the answer of Client.status for people; `coexisting` describes two plans that
+    coexist."""
     lines = ["healthy" if found["healthy"] else "NOT healthy"]
     lines += [f"  - {problem}" for problem in found["problems"]]
     streams = f"{found['streams']:,} streams at dispatcher {found['dispatcher']}"
@@ -89,7 +96,7 @@ def status_lines(found: dict[str, Any], coexisting: str = "") -> list[str]:
 
 
 def census_rows(census: dict[str, Any]) -> dict[str, str]:
-    """Rates, lag and disk of the whole service."""
+    """Formats the rates, lag and disk of the whole service."""
     rates = (
         f"{census['objects_per_second']:,.0f} objects/s, "
         f"{census['matches_per_second']:,.0f} matches/s, "
@@ -100,10 +107,10 @@ def census_rows(census: dict[str, Any]) -> dict[str, str]:
         sessions += (
             f"; {census['lag_matches']:,} matches not acknowledged, "
             f"{census['lag_most_matches']:,} of them of one session, "
-            f"{size(census['backlog_bytes'])}"
+            f"{format_size(census['backlog_bytes'])}"
         )
         if census["lag_s"] >= 1:
-            sessions += f", the oldest found {duration(census['lag_s'])} ago"
+            sessions += f", the oldest found {format_duration(census['lag_s'])} ago"
     rows = {"rates": rates, "sessions": sessions}
     if census["disk_bytes"]:
         free, total = census["disk_free_bytes"], census["disk_bytes"]
@@ -112,23 +119,23 @@ def census_rows(census: dict[str, Any]) -> dict[str, str]:
 
 
 def actor_lines(actors: list[dict[str, Any]]) -> list[str]:
-    """A table of the actors."""
+    """Formats the actors as a table."""
     head = ("actor", "age", "restarts", "cpu", "memory")
     rows = [
         (
             f"{actor['role']}-{actor['index']}",
-            duration(actor["age_s"]),
+            format_duration(actor["age_s"]),
             str(actor["restarts"]),
             f"{actor['cpu']:.0%}" if actor["resident_bytes"] else "-",
             f"{actor['resident_bytes'] / 2**20:,.0f} MiB" if actor["resident_bytes"] else "-",
         )
         for actor in actors
     ]
-    return table(head, rows, left=1)
+    return format_table(head, rows, left=1)
 
 
 def counter_lines(found: dict[str, Any]) -> list[str]:
-    """Every counter with its unit and what it means, by the table of metrics."""
+    """Formats every counter with its unit and its meaning, which the table of metrics gives."""
     known = dict(OTHER_COUNTERS)
     for metric in METRICS:
         for source in metric.sources:
@@ -148,8 +155,8 @@ def counter_lines(found: dict[str, Any]) -> list[str]:
     ]
 
 
-def duration(seconds: float) -> str:
-    """A length of time in its largest whole unit."""
+def format_duration(seconds: float) -> str:
+    """Formats a length of time in its largest whole unit."""
     for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"

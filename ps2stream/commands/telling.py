@@ -1,4 +1,4 @@
-"""What a long command is doing, on standard error."""
+"""Reports of what a long command is doing, on standard error."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import Self
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from ps2stream.commands.output import Output
+from ps2stream.commands.output import CommandOutput
 
 STILL_S = 15.0
 
 
-class Telling:
-    """A moving line on a terminal; else a line each, and one every STILL_S seconds."""
+class StepReporter:
+    """Shows the current step of a command: on a terminal as one line that changes; elsewhere as a
+    line a step, which is repeated every `still_s` seconds."""
 
-    def __init__(self, output: Output, still_s: float = STILL_S) -> None:
+    def __init__(self, output: CommandOutput, still_s: float = STILL_S) -> None:
         self._console = Console(stderr=True, quiet=output.json)
         self._bar = Progress(
             SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(),
@@ -25,7 +26,7 @@ class Telling:
         )  # fmt: skip
         self._began = time.monotonic()
         self._what, self._still_s, self._done = "starting", still_s, threading.Event()
-        self._clock = threading.Thread(target=self._repeat, daemon=True, name="telling")
+        self._clock = threading.Thread(target=self._repeat_step, daemon=True, name="telling")
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -43,12 +44,12 @@ class Telling:
         if self._console.is_terminal:
             self._bar.update(self._task, description=what)
         else:
-            self._line(what)
+            self._print_step(what)
 
-    def _repeat(self) -> None:
+    def _repeat_step(self) -> None:
         while not self._done.wait(self._still_s):
-            self._line(f"still {self._what}")
+            self._print_step(f"still {self._what}")
 
-    def _line(self, what: str) -> None:
+    def _print_step(self, what: str) -> None:
         seconds = time.monotonic() - self._began
         self._console.print(f"{seconds:5.1f} s  {what}", markup=False, soft_wrap=True)

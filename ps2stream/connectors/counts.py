@@ -25,7 +25,7 @@ TOTALS = {
 }
 
 
-class Counts:
+class ConnectorCounts:
     """Numbers by name, of GAUGES and TOTALS; those of `names` are reported. Safe for threads."""
 
     def __init__(self, *names: str) -> None:
@@ -49,12 +49,12 @@ class Counts:
             return dict(self._values)
 
 
-class Teller:
+class CountsReporter:
     """Reports the counts every `every` seconds, when `due` is checked; 0: never by itself."""
 
     def __init__(
         self,
-        counts: Counts,
+        counts: ConnectorCounts,
         tell: Callable[[dict[str, Any], str], None],
         every: float = 10.0,
         clock: Callable[[], float] = time.monotonic,
@@ -81,7 +81,7 @@ def _format_counts(found: Mapping[str, int]) -> str:
 
 
 @contextmanager
-def metrics_port(port: int, connector: str, counts: Counts) -> Iterator[None]:
+def metrics_port(port: int, connector: str, counts: ConnectorCounts) -> Iterator[None]:
     """Serves http://127.0.0.1:PORT/metrics within the block; port 0 serves nothing. Raises
     InvalidArgument for a port in use."""
     if not port:

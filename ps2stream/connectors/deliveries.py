@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 
 from ps2stream.client.matches import Matches
 from ps2stream.client.subscription import Subscription
-from ps2stream.connectors.counts import Counts
+from ps2stream.connectors.counts import ConnectorCounts
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ AHEAD = 64
 """Batches that are received before earlier ones are dealt with."""
 
 
-class Item(NamedTuple):
+class DeliveryItem(NamedTuple):
     """A match as JSON, without its session: its number and its query's id. A gap is one, too,
     with the number of the last match that it covers, and query None."""
 
@@ -29,10 +29,12 @@ class Item(NamedTuple):
     body: str
 
 
-class Deliveries:
+class DeliveryReader:
     """Reads batches on a thread of its own, `ahead` of them in advance; a context manager."""
 
-    def __init__(self, subscription: Subscription, counts: Counts, ahead: int = AHEAD) -> None:
+    def __init__(
+        self, subscription: Subscription, counts: ConnectorCounts, ahead: int = AHEAD
+    ) -> None:
         self._subscription = subscription
         self._counts = counts
         self._ahead = ahead
@@ -107,18 +109,20 @@ class Deliveries:
         self._counts.set("waiting", self._counts["taken"] - self._counts["done"])
 
 
-def encode_items(batch: Matches) -> Iterator[Item]:
+def encode_items(batch: Matches) -> Iterator[DeliveryItem]:
     """Yields the matches of a batch. Each object is encoded once, however many matches it has."""
     if batch.gap is not None:
         gap = {"from": batch.gap.first, "to": batch.gap.last, "count": batch.gap.count}
         body = json.dumps({"seq": batch.gap.first, "gap": gap})
-        yield Item(batch.gap.last, None, body)
+        yield DeliveryItem(batch.gap.last, None, body)
         return
     objects = list(map(_encode_row, _build_rows(batch)))
     numbered = enumerate(zip(batch.query_ids, batch.objects.tolist(), strict=True), batch.first)
     for number, (query_id, row) in numbered:
         name = json.dumps(query_id, ensure_ascii=False)
-        yield Item(number, query_id, f'{{"seq": {number}, "query_id": {name}, {objects[row]}}}')
+        yield DeliveryItem(
+            number, query_id, f'{{"seq": {number}, "query_id": {name}, {objects[row]}}}'
+        )
 
 
 def _build_rows(batch: Matches) -> Iterator[dict[str, Any]]:

@@ -57,7 +57,7 @@ def make_handle(kind: Any, config: dict[str, Any]) -> Any:
         raise _config_error(problem) from None
 
 
-class Complaints:
+class KafkaErrors:
     """An error_cb: `failed` is the error that the connector must end with; all others are
     logged, the same one at most every five seconds."""
 

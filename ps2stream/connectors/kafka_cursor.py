@@ -21,7 +21,7 @@ SETTINGS = {
 }
 
 
-class Place:
+class CursorTopic:
     """The topic `name`, made where it is missing."""
 
     def __init__(self, kafka: Any, config: dict[str, Any], name: str) -> None:

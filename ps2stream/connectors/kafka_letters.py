@@ -8,14 +8,14 @@ from concurrent.futures import Future
 from typing import Any
 
 from ps2stream.connectors.kafka_config import check_topic, make_handle
-from ps2stream.connectors.retry import Abandoned
+from ps2stream.connectors.retry import ConnectorAbandoned
 from ps2stream.errors import FailedPrecondition, Unavailable
 
 MOST_BYTES = 100_000_000
 """Largest record to send, unless configured: brokers decide what is too large."""
 
 
-class Letters:
+class RejectedRecords:
     """A producer to `topic`. Safe for threads."""
 
     def __init__(self, kind: Any, config: dict[str, Any], topic: str) -> None:
@@ -35,7 +35,7 @@ class Letters:
         while not all(future.done() for future in waiting):
             self._producer.poll(0.1)
             if abandon.is_set():
-                raise Abandoned
+                raise ConnectorAbandoned
         for future in waiting:
             future.result()
 
@@ -69,4 +69,4 @@ class Letters:
             except BufferError:
                 self._producer.poll(0.1)
                 if abandon.is_set():
-                    raise Abandoned from None
+                    raise ConnectorAbandoned from None

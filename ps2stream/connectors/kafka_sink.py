@@ -13,19 +13,19 @@ from typing import Any
 
 from ps2stream.client.client import Client
 from ps2stream.client.matches import Matches
-from ps2stream.connectors.counts import Counts, Teller
-from ps2stream.connectors.deliveries import Deliveries, encode_items
+from ps2stream.connectors.counts import ConnectorCounts, CountsReporter
+from ps2stream.connectors.deliveries import DeliveryReader, encode_items
 from ps2stream.connectors.extras import library
 from ps2stream.connectors.kafka_config import (
     WAIT_S,
-    Complaints,
+    KafkaErrors,
     check_topic,
     make_handle,
     read_config,
     translate_error,
 )
-from ps2stream.connectors.kafka_cursor import Place
-from ps2stream.connectors.retry import Abandoned, Backoff
+from ps2stream.connectors.kafka_cursor import CursorTopic
+from ps2stream.connectors.retry import ConnectorAbandoned, RetryBackoff
 from ps2stream.errors import FailedPrecondition, InvalidArgument, Ps2StreamError, Violation
 from ps2stream.v1 import delivery_pb2
 
@@ -39,7 +39,7 @@ DRAIN_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class KafkaSinkOptions:
     """Options of a sink. name: of this sink, which keeps its cursor under it; of two that run
     with one name, the newer ends the older."""
 
@@ -55,7 +55,13 @@ class KafkaSink:
     committed (isolation.level=read_committed), whatever is killed: its place in the session is
     written in the same transaction, to the topic `NAME-cursor`. Raises InvalidArgument."""
 
-    def __init__(self, client: Client, options: Options, counts: Counts, teller: Teller) -> None:
+    def __init__(
+        self,
+        client: Client,
+        options: KafkaSinkOptions,
+        counts: ConnectorCounts,
+        teller: CountsReporter,
+    ) -> None:
         self._kafka = library("confluent_kafka", "kafka")
         if not NAME.fullmatch(options.name):
             problem = f"expected letters, digits, dots, _ and -, got {options.name!r}"
@@ -64,8 +70,8 @@ class KafkaSink:
         self._options = options
         self._counts = counts
         self._teller = teller
-        self._backoff = Backoff(0.1, 5.0)
-        self._complaints = Complaints()
+        self._backoff = RetryBackoff(0.1, 5.0)
+        self._complaints = KafkaErrors()
         self._deadline = float("inf")
         common: dict[str, Any] = {
             **read_config(options.config, OURS),
@@ -74,7 +80,7 @@ class KafkaSink:
         }
         sure = {"transactional.id": options.name, "enable.idempotence": True, "acks": "all"}
         self._producer = make_handle(self._kafka.Producer, {"linger.ms": 5} | common | sure)
-        self._place = Place(self._kafka, common, f"{options.name}-cursor")
+        self._place = CursorTopic(self._kafka, common, f"{options.name}-cursor")
 
     def run(self, stop: threading.Event, ready: Callable[[int], None]) -> None:
         """Runs the sink; calls `ready` with the number of the last match that is there already.
@@ -85,14 +91,14 @@ class KafkaSink:
         self._repeat_call(lambda: self._producer.init_transactions(WAIT_S), stop)
         cursor = self._place.read()
         subscription = self._client.subscribe(options.session, cursor=cursor)
-        with Deliveries(subscription, self._counts) as deliveries:
+        with DeliveryReader(subscription, self._counts) as deliveries:
             ready(delivery_pb2.Cursor.FromString(cursor).session_seq)
             try:
                 self._write_deliveries(deliveries, stop)
-            except Abandoned:
+            except ConnectorAbandoned:
                 log.warning("Kafka did not take what was under way; it is written next time")
 
-    def _write_deliveries(self, deliveries: Deliveries, stop: threading.Event) -> None:
+    def _write_deliveries(self, deliveries: DeliveryReader, stop: threading.Event) -> None:
         while not stop.is_set():
             batches = deliveries.take(MOST, 0.2)
             if batches:
@@ -180,7 +186,7 @@ class KafkaSink:
             return
         self._deadline = min(self._deadline, time.monotonic() + DRAIN_S)
         if time.monotonic() > self._deadline:
-            raise Abandoned
+            raise ConnectorAbandoned
 
     def _build_fatal(self, error: Any) -> Ps2StreamError:
         if error.code() in (

@@ -14,19 +14,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ps2stream.client.client import Client
-from ps2stream.connectors.counts import Counts, Teller
+from ps2stream.connectors.counts import ConnectorCounts, CountsReporter
 from ps2stream.connectors.extras import library
 from ps2stream.connectors.kafka_config import (
-    Complaints,
+    KafkaErrors,
     check_topic,
     make_handle,
     read_config,
     translate_error,
 )
-from ps2stream.connectors.kafka_letters import Letters
-from ps2stream.connectors.mapping import Fields
-from ps2stream.connectors.offsets import Flight, Partition
-from ps2stream.connectors.publisher import Publisher
+from ps2stream.connectors.kafka_letters import RejectedRecords
+from ps2stream.connectors.mapping import RecordFields
+from ps2stream.connectors.offsets import OffsetFlight, Partition
+from ps2stream.connectors.publisher import SourcePublisher
 from ps2stream.errors import InvalidArgument, Unavailable, Violation
 from ps2stream.limits import ID_BYTES
 
@@ -42,7 +42,7 @@ DRAIN_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class KafkaSourceOptions:
     """Options of a source. bad: what becomes of records that are no posts: `stop` ends with an
     error, `skip` counts them, `topic` sends them to `dead_letters`. batch: records published at
     once."""
@@ -66,7 +66,12 @@ class KafkaSource:
     """
 
     def __init__(
-        self, client: Client, fields: Fields, options: Options, counts: Counts, teller: Teller
+        self,
+        client: Client,
+        fields: RecordFields,
+        options: KafkaSourceOptions,
+        counts: ConnectorCounts,
+        teller: CountsReporter,
     ) -> None:
         self._kafka = library("confluent_kafka", "kafka")
         self._fields = fields
@@ -74,17 +79,17 @@ class KafkaSource:
         self._counts = counts
         self._teller = teller
         self._abandon = threading.Event()
-        self._publisher = Publisher(client, counts, self._abandon)
-        self._flight = Flight()
+        self._publisher = SourcePublisher(client, counts, self._abandon)
+        self._flight = OffsetFlight()
         self._paused: bool | None = None  # None: unknown, as only some may be
-        self._complaints = Complaints()
+        self._complaints = KafkaErrors()
         self._committed_at = 0.0
         config = read_config(options.config, OURS) | {"bootstrap.servers": options.bootstrap}
         self._config = config
         if options.dead_letters == options.topic:
             raise InvalidArgument([Violation("dead_letter_topic", "is the topic itself")])
         if options.bad == "topic":
-            self._dead_letters = Letters(self._kafka.Producer, config, options.dead_letters)
+            self._dead_letters = RejectedRecords(self._kafka.Producer, config, options.dead_letters)
 
     def run(self, stop: threading.Event, ready: Callable[[int], None]) -> None:
         """Runs the source; calls `ready` with the number of partitions once the topic is there.

@@ -22,7 +22,7 @@ Unit = Literal["ms", "s"]
 Path = tuple[str, ...]
 
 
-class Converted(NamedTuple):
+class ConvertedPosts(NamedTuple):
     """Result of a conversion. posts: of posts.SCHEMA, row i of record `rows[i]`. bad: what is
     wrong, by record."""
 
@@ -31,7 +31,7 @@ class Converted(NamedTuple):
     bad: dict[int, str]
 
 
-class Fields:
+class RecordFields:
     """Places of the values of a post in a JSON record.
 
     spec: `text=body,lat=place.lat,lon=geometry.coordinates.0`, of the names id, time, lon, lat and
@@ -54,10 +54,10 @@ class Fields:
                 raise bad("fields", f"a post cannot do without {name}")
             self._paths[name] = (tuple(path.split(".")),) if path else ()
 
-    def convert(self, records: Sequence[bytes | None], ids: Sequence[str]) -> Converted:
+    def convert(self, records: Sequence[bytes | None], ids: Sequence[str]) -> ConvertedPosts:
         """Converts JSON records to posts; record i without an id of its own gets ids[i]."""
         try:
-            return Converted(self._convert_columns(records, ids), range(len(records)), {})
+            return ConvertedPosts(self._convert_columns(records, ids), range(len(records)), {})
         except (ValueError, TypeError, pa.ArrowException, InvalidArgument):
             return self._convert_records(records, ids)
 
@@ -97,7 +97,9 @@ class Fields:
             return pc.multiply_checked(column, self._factor)
         return column
 
-    def _convert_records(self, records: Sequence[bytes | None], ids: Sequence[str]) -> Converted:
+    def _convert_records(
+        self, records: Sequence[bytes | None], ids: Sequence[str]
+    ) -> ConvertedPosts:
         columns: dict[str, list[Any]] = {name: [] for name in SCHEMA.names}
         rows: list[int] = []
         wrong: dict[int, str] = {}
@@ -110,7 +112,7 @@ class Fields:
             rows.append(number)
             for name, column in columns.items():
                 column.append(values[name])
-        return Converted(pa.RecordBatch.from_pydict(columns, schema=SCHEMA), rows, wrong)
+        return ConvertedPosts(pa.RecordBatch.from_pydict(columns, schema=SCHEMA), rows, wrong)
 
     def _convert_record(self, record: bytes | None, id: str) -> dict[str, Any]:
         """Converts one record. Raises ValueError for what is wrong first."""

@@ -32,7 +32,7 @@ BAD_LOGIN, NOT_ALLOWED, BANNED = 134, 135, 138
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class BrokerAddress:
     """Address of a broker. url: mqtt://host[:port] or mqtts://host[:port], without a password.
     Files are PEM; without `ca` the authorities that this machine trusts count."""
 
@@ -44,20 +44,25 @@ class Address:
     key: Path | None = None
 
 
-class Came(NamedTuple):
+class BrokerMessage(NamedTuple):
     """A message, and the number of the connection that brought it."""
 
     message: Any
     connection: int
 
 
-class Session:
+class MqttSession:
     """A persistent session. Its messages wait for `take`, at most `window` that are not
     acknowledged. QoS 0 knows no acknowledgement: its messages are dropped while so many wait.
     Raises InvalidArgument."""
 
     def __init__(
-        self, address: Address, client_id: str, topics: Sequence[str], window: int, expiry_s: int
+        self,
+        address: BrokerAddress,
+        client_id: str,
+        topics: Sequence[str],
+        window: int,
+        expiry_s: int,
     ) -> None:
         mqtt = library("paho.mqtt.client", "mqtt")
         from paho.mqtt.packettypes import PacketTypes
@@ -81,7 +86,7 @@ class Session:
         self._client.on_subscribe = self._on_subscribe
         self._client.on_message = self._on_message
         self._changed = threading.Condition()
-        self._waiting: deque[Came] = deque()
+        self._waiting: deque[BrokerMessage] = deque()
         self._window = window
         self._drops = False
         self._connection = 0
@@ -109,7 +114,7 @@ class Session:
         self._client.disconnect()
         self._client.loop_stop()
 
-    def take(self, most: int, wait: float) -> list[Came]:
+    def take(self, most: int, wait: float) -> list[BrokerMessage]:
         """Returns what is there, in order; empty after `wait` seconds without any. Raises what
         ended the session."""
         with self._changed:
@@ -118,7 +123,7 @@ class Session:
                 raise self._failed
             return [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
 
-    def done(self, taken: Sequence[Came]) -> None:
+    def done(self, taken: Sequence[BrokerMessage]) -> None:
         """Acknowledges messages. One of an earlier connection comes again by itself, and its number
         may now be another message's: it is not acknowledged by mistake."""
         for came in taken:
@@ -168,7 +173,7 @@ class Session:
                 log.warning("%d messages wait: of QoS 0 more are dropped", len(self._waiting))
             self._drops = drops
             if not drops:
-                self._waiting.append(Came(message, self._connection))
+                self._waiting.append(BrokerMessage(message, self._connection))
                 self._changed.notify_all()
 
     def _end_session(self, error: Exception) -> None:
@@ -177,7 +182,7 @@ class Session:
             self._changed.notify_all()
 
 
-def where(address: Address) -> tuple[str, int]:
+def where(address: BrokerAddress) -> tuple[str, int]:
     """Returns host and port. Raises InvalidArgument, also for a password that would travel in
     plaintext to another machine."""
     url = urlsplit(address.url)
@@ -202,7 +207,7 @@ def where(address: Address) -> tuple[str, int]:
     return url.hostname, port
 
 
-def _secure_client(client: Any, address: Address) -> None:
+def _secure_client(client: Any, address: BrokerAddress) -> None:
     if address.url.startswith("mqtts:"):
         try:
             context = ssl.create_default_context(cafile=address.ca and str(address.ca))

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ps2stream.client.client import Client
-from ps2stream.connectors.counts import Counts, Teller
+from ps2stream.connectors.counts import ConnectorCounts, CountsReporter
 from ps2stream.connectors.letters import append_records
-from ps2stream.connectors.mapping import Fields
-from ps2stream.connectors.mqtt_broker import Address, Came, Session
-from ps2stream.connectors.publisher import Publisher
-from ps2stream.connectors.retry import Abandoned
+from ps2stream.connectors.mapping import RecordFields
+from ps2stream.connectors.mqtt_broker import BrokerAddress, BrokerMessage, MqttSession
+from ps2stream.connectors.publisher import SourcePublisher
+from ps2stream.connectors.retry import ConnectorAbandoned
 from ps2stream.errors import InvalidArgument, Violation
 
 log = logging.getLogger(__name__)
@@ -27,13 +27,13 @@ DRAIN_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class MqttSourceOptions:
     """Options of a source. bad: what becomes of messages that are no posts: `stop` ends with an
     error, `skip` counts them, `file` appends them to `dead_letters`. window: messages not
     acknowledged at a time. expiry_s: how long the broker keeps the session while nobody is
     connected."""
 
-    address: Address
+    address: BrokerAddress
     topics: Sequence[str]
     client_id: str
     bad: Literal["stop", "skip", "file"] = "stop"
@@ -48,16 +48,21 @@ class MqttSource:
     message without an id gets one of its topic and content, so a repeat has the same."""
 
     def __init__(
-        self, client: Client, fields: Fields, options: Options, counts: Counts, teller: Teller
+        self,
+        client: Client,
+        fields: RecordFields,
+        options: MqttSourceOptions,
+        counts: ConnectorCounts,
+        teller: CountsReporter,
     ) -> None:
         self._fields = fields
         self._options = options
         self._counts = counts
         self._teller = teller
         self._abandon = threading.Event()
-        self._publisher = Publisher(client, counts, self._abandon)
+        self._publisher = SourcePublisher(client, counts, self._abandon)
         broker = options.address, options.client_id, options.topics
-        self._session = Session(*broker, options.window, options.expiry_s)
+        self._session = MqttSession(*broker, options.window, options.expiry_s)
 
     def run(self, stop: threading.Event, ready: Callable[[], None]) -> None:
         """Runs the source; calls `ready` once the topics are subscribed to. Raises what no retry
@@ -74,7 +79,7 @@ class MqttSource:
                     self._publish_messages(taken)
                 if self._teller.due():
                     self._teller.tell()
-        except Abandoned:
+        except ConnectorAbandoned:
             log.warning("what was under way was not answered; it comes again")
         finally:
             over.set()
@@ -89,7 +94,7 @@ class MqttSource:
         if not over.wait(DRAIN_S):
             self._abandon.set()
 
-    def _publish_messages(self, taken: list[Came]) -> None:
+    def _publish_messages(self, taken: list[BrokerMessage]) -> None:
         messages = [came.message for came in taken]
         ids = [_make_id(message) for message in messages]
         found = self._fields.convert([bytes(m.payload) for m in messages], ids)

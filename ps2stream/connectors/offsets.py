@@ -9,7 +9,7 @@ from typing import Any
 Partition = tuple[str, int]
 
 
-class Flight:
+class OffsetFlight:
     """Pieces of work under way, in the order they were read. An offset may be committed once all
     work before it is done."""
 

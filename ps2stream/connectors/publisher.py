@@ -9,24 +9,24 @@ from typing import Any
 
 from ps2stream.client.answers import Receipt
 from ps2stream.client.client import Client
-from ps2stream.connectors.counts import Counts
-from ps2stream.connectors.retry import Abandoned, Backoff
+from ps2stream.connectors.counts import ConnectorCounts
+from ps2stream.connectors.retry import ConnectorAbandoned, RetryBackoff
 from ps2stream.errors import ResourceExhausted, Unavailable
 from ps2stream.posts.readers import sized
 
 log = logging.getLogger(__name__)
 
 
-class Publisher:
+class SourcePublisher:
     """Publishes until the service has answered; waits as long as it is full or away. What was
     sent and not answered is sent again, so a repeat is a second object with the same id. Safe
     for threads; `abandon` ends all waiting, with Abandoned."""
 
-    def __init__(self, client: Client, counts: Counts, abandon: threading.Event) -> None:
+    def __init__(self, client: Client, counts: ConnectorCounts, abandon: threading.Event) -> None:
         self._client = client
         self._counts = counts
         self._abandon = abandon
-        self._backoff = Backoff(0.05, 2.0)
+        self._backoff = RetryBackoff(0.05, 2.0)
 
     def publish(self, posts: Any) -> Iterator[tuple[int, str]]:
         """Publishes a record batch of posts.SCHEMA; yields the rows that the service refuses, and
@@ -50,4 +50,4 @@ class Publisher:
             self._counts.add("retries")
             attempt += 1
             if self._abandon.wait(pause):
-                raise Abandoned
+                raise ConnectorAbandoned

@@ -6,11 +6,11 @@ import random
 from collections.abc import Callable
 
 
-class Abandoned(Exception):
+class ConnectorAbandoned(Exception):
     """Raised when the connector ends and leaves something for its next run."""
 
 
-class Backoff:
+class RetryBackoff:
     """Pauses in seconds. The pause after attempt n, 0 for the first, is drawn between half and all
     of `base * 2**n`, or of `cap` where that is less, so that it never is next to nothing."""
 

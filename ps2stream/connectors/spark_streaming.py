@@ -24,10 +24,10 @@ from pyspark.sql.types import StructType
 
 from ps2stream.client.client import Client
 from ps2stream.client.matches import Matches
-from ps2stream.connectors.counts import Counts
-from ps2stream.connectors.deliveries import Deliveries
-from ps2stream.connectors.publisher import Publisher
-from ps2stream.connectors.retry import Abandoned
+from ps2stream.connectors.counts import ConnectorCounts
+from ps2stream.connectors.deliveries import DeliveryReader
+from ps2stream.connectors.publisher import SourcePublisher
+from ps2stream.connectors.retry import ConnectorAbandoned
 from ps2stream.errors import FailedPrecondition, InvalidArgument, Unavailable
 from ps2stream.posts.arrow_columns import post_column, post_columns
 from ps2stream.posts.post import SCHEMA, bad
@@ -70,7 +70,7 @@ def publish_stream(
     found = post_columns("stream", to_arrow_schema(df.schema))
 
     def publish(batch: DataFrame, epoch: int) -> None:
-        send = _Sender(server, f"{name}/{epoch}", found, access)
+        send = _PartitionSender(server, f"{name}/{epoch}", found, access)
         rows = batch.select(*found.values()).mapInArrow(send, "published bigint")
         rows.agg(F.sum("published")).collect()
 
@@ -80,7 +80,7 @@ def publish_stream(
     return writer.foreachBatch(publish).start()
 
 
-class _Sender:
+class _PartitionSender:
     """Publishes a partition, on an executor, and returns how many rows it had."""
 
     def __init__(
@@ -118,9 +118,11 @@ class _Sender:
         limit.daemon = True
         limit.start()
         try:
-            for row, reason in Publisher(client, Counts("retries"), late).publish(posts):
+            for row, reason in SourcePublisher(client, ConnectorCounts("retries"), late).publish(
+                posts
+            ):
                 raise bad(f"{self._prefix} partition {partition} row {row}", reason)
-        except Abandoned:
+        except ConnectorAbandoned:
             problem = f"the service at {self._server} took no posts for {PATIENCE_S:g} s"
             raise Unavailable(problem) from None
         finally:
@@ -162,7 +164,7 @@ class MatchReader(SimpleDataSourceStreamReader):
         self._session = lowered.get("session", "default")
         self._access = {name: lowered[name] for name in ACCESS if name in lowered}
         self._strict = lowered.get("failondataloss", "true").lower() == "true"
-        self._stream: _Stream | None = None
+        self._stream: _MatchStream | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_stream": None}  # an executor that repeats a batch opens its own
@@ -190,7 +192,7 @@ class MatchReader(SimpleDataSourceStreamReader):
         self, start: dict[str, Any], end: dict[str, Any]
     ) -> Iterator[tuple[Any, ...]]:
         """Returns matches once more, after a restart, as they were not acknowledged."""
-        stream = _Stream(self._open_client(), self._session, end["incarnation"])
+        stream = _MatchStream(self._open_client(), self._session, end["incarnation"])
         try:
             batches: list[Matches] = []
             deadline = time.monotonic() + 60
@@ -212,14 +214,14 @@ class MatchReader(SimpleDataSourceStreamReader):
     def _open_client(self) -> Client:
         return Client(self._server, timeout=PATIENCE_S, **self._access)
 
-    def _stream_at(self, start: dict[str, Any], *, anywhere: bool = False) -> _Stream:
+    def _stream_at(self, start: dict[str, Any], *, anywhere: bool = False) -> _MatchStream:
         """Returns the stream at this offset, opened anew if need be."""
         stream = self._stream
         if stream is not None and stream.is_open and (anywhere or stream.position == start["seq"]):
             return stream
         if stream is not None:
             stream.close()
-        self._stream = _Stream(self._open_client(), self._session, start["incarnation"])
+        self._stream = _MatchStream(self._open_client(), self._session, start["incarnation"])
         self._stream.position = start["seq"]
         return self._stream
 
@@ -250,7 +252,7 @@ class MatchReader(SimpleDataSourceStreamReader):
         return out
 
 
-class _Stream:
+class _MatchStream:
     """A subscription that is acknowledged by hand. `position`: the last match that was read.
     Raises FailedPrecondition when the session is not the one of `incarnation`."""
 
@@ -267,8 +269,8 @@ class _Stream:
             raise
         self.position = 0
         self.is_open = True
-        counts = Counts("taken", "done", "waiting", "missed")
-        self.deliveries = Deliveries(subscription, counts).__enter__()
+        counts = ConnectorCounts("taken", "done", "waiting", "missed")
+        self.deliveries = DeliveryReader(subscription, counts).__enter__()
 
     def take(self, known: int, most: int, wait: float) -> list[Matches]:
         """Returns matches after match `known`. Acknowledged ones are not there any more."""

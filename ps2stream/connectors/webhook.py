@@ -19,10 +19,10 @@ import aiohttp
 
 from ps2stream import __version__
 from ps2stream.client.client import Client
-from ps2stream.connectors.counts import Counts, Teller
-from ps2stream.connectors.deliveries import Deliveries, Item, encode_items
+from ps2stream.connectors.counts import ConnectorCounts, CountsReporter
+from ps2stream.connectors.deliveries import DeliveryItem, DeliveryReader, encode_items
 from ps2stream.connectors.letters import append_records
-from ps2stream.connectors.retry import Abandoned, Backoff
+from ps2stream.connectors.retry import ConnectorAbandoned, RetryBackoff
 from ps2stream.connectors.signature import read_secrets, signed
 from ps2stream.errors import FailedPrecondition, InvalidArgument, Violation
 from ps2stream.security import is_loopback
@@ -39,7 +39,7 @@ AGAIN = frozenset({408, 425, 429, *range(500, 600)})
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class WebhookOptions:
     """Options of a webhook. most: matches of a body. give_up_s: after so long a body counts as
     refused; 0: never. dead_letters: where refused bodies go; without, the first one ends the
     connector."""
@@ -53,31 +53,37 @@ class Options:
     ca: Path | None = None
 
 
-class Webhook:
+class WebhookSink:
     """Posts until `stop` is set. A body is acknowledged to the service once it was answered with
     2xx; after a kill, the connector posts the others again. A match keeps its `seq`."""
 
-    def __init__(self, client: Client, options: Options, counts: Counts, teller: Teller) -> None:
+    def __init__(
+        self,
+        client: Client,
+        options: WebhookOptions,
+        counts: ConnectorCounts,
+        teller: CountsReporter,
+    ) -> None:
         check_url(options.url)
         self._client = client
         self._options = options
         self._counts = counts
         self._teller = teller
         self._keys = read_secrets(options.secret_file)
-        self._backoff = Backoff(0.25, 60.0)
+        self._backoff = RetryBackoff(0.25, 60.0)
         self._tls = _build_tls(options.ca)
 
     def run(self, stop: threading.Event, ready: Callable[[], None]) -> None:
         """Runs the connector; calls `ready` once subscribed. Raises what no retry can help."""
         subscription = self._client.subscribe(self._options.session)
-        with Deliveries(subscription, self._counts) as deliveries:
+        with DeliveryReader(subscription, self._counts) as deliveries:
             ready()
             try:
                 asyncio.run(self._post_deliveries(deliveries, stop))
-            except Abandoned:
+            except ConnectorAbandoned:
                 log.warning("the last body was not taken; it is posted next time")
 
-    async def _post_deliveries(self, deliveries: Deliveries, stop: threading.Event) -> None:
+    async def _post_deliveries(self, deliveries: DeliveryReader, stop: threading.Event) -> None:
         timeout = aiohttp.ClientTimeout(total=ATTEMPT_S)
         headers = {
             "content-type": "application/json",
@@ -108,7 +114,7 @@ class Webhook:
     async def _post_part(
         self,
         http: aiohttp.ClientSession,
-        part: list[Item],
+        part: list[DeliveryItem],
         cursor: bytes,
         stop: threading.Event,
     ) -> None:
@@ -152,7 +158,7 @@ class Webhook:
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             return 0, 0.0, f"{type(error).__name__}: {error}".rstrip(": ")
 
-    def _build_body(self, part: list[Item]) -> bytes:
+    def _build_body(self, part: list[DeliveryItem]) -> bytes:
         at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         session = json.dumps(self._options.session, ensure_ascii=False)
         gap = part[0].query_id is None
@@ -176,7 +182,7 @@ class Webhook:
         end = time.monotonic() + pause
         while (left := end - time.monotonic()) > 0:
             if await asyncio.to_thread(stop.wait, min(left, 1.0)):
-                raise Abandoned
+                raise ConnectorAbandoned
             if self._teller.due():
                 self._teller.tell()
 
@@ -208,9 +214,9 @@ def retry_after(value: str, now: datetime) -> float:
         return 0.0
 
 
-def parts(found: Iterator[Item], most: int) -> Iterator[list[Item]]:
+def parts(found: Iterator[DeliveryItem], most: int) -> Iterator[list[DeliveryItem]]:
     """Yields parts of one body each: `most` matches and MOST_BYTES at most; a gap has its own."""
-    part: list[Item] = []
+    part: list[DeliveryItem] = []
     size = 0
     for item in found:
         more = len(item.body)

@@ -1,8 +1,8 @@
 """Made-up posts at real places, and queries from a stream's own words and places.
 
-For the demo: the places are the cities of `places`, more posts where more people live; the
-texts are made from a small vocabulary. Everything is drawn from a generator that the caller
-seeds.
+The demo uses them. The places are the cities of `places`, with more posts where more people
+live; the texts are made from a small vocabulary. Everything is drawn from a generator that the
+caller seeds.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _FILLERS = """
 _MARKS = ("", "", "", "!", "...", " 😀", " #now", " #news", " 🌊", " ☕")
 
 
-class Seed(NamedTuple):
-    """Where one made query comes from: the tokens of a post and its position."""
+class QuerySeed(NamedTuple):
+    """The source of a made query: the tokens of a post and its position."""
 
     tokens: list[str]
     lon: float
@@ -47,14 +47,14 @@ class Seed(NamedTuple):
 
 
 class MadeQuery(NamedTuple):
-    """An expression, perhaps empty, and a region, perhaps none; never both absent."""
+    """An expression, which may be empty, and a region, which may be None; never both."""
 
     expression: str
     region: Region | None
 
 
 def made_posts(random: np.random.Generator, batch: int) -> Iterator[Any]:
-    """Record batches of `SCHEMA` without end."""
+    """Yields record batches of `SCHEMA` without end."""
     places = load_places()
     names = places.names()
     weight = np.sqrt(np.maximum(places.population, 1.0))
@@ -64,7 +64,7 @@ def made_posts(random: np.random.Generator, batch: int) -> Iterator[Any]:
         chosen = random.choice(len(places), batch, p=weight)
         scatter = random.normal(0.0, 0.03, (2, batch))
         spots = np.array([places.lon[chosen], places.lat[chosen]]) + scatter
-        texts = [_text(random, names[i]) for i in chosen]
+        texts = [_make_text(random, names[i]) for i in chosen]
         columns = {
             "id": [f"post-{number + i}" for i in range(batch)],
             "time": pa.nulls(batch, pa.int64()),
@@ -76,7 +76,7 @@ def made_posts(random: np.random.Generator, batch: int) -> Iterator[Any]:
         yield pa.RecordBatch.from_pydict(columns, schema=SCHEMA)
 
 
-def _text(random: np.random.Generator, city: str) -> str:
+def _make_text(random: np.random.Generator, city: str) -> str:
     words = [
         *random.choice(_SUBJECTS, random.integers(1, 4)),
         *random.choice(_FILLERS, random.integers(2, 7)),
@@ -86,8 +86,8 @@ def _text(random: np.random.Generator, city: str) -> str:
     return " ".join(words) + _MARKS[random.integers(len(_MARKS))]
 
 
-def seeds_of(batch: Any, analyzer: Analyzer) -> list[Seed]:
-    """The rows of a record batch that have words to make queries from."""
+def seeds_of(batch: Any, analyzer: Analyzer) -> list[QuerySeed]:
+    """Returns the rows of a record batch that have words to make queries from."""
     rows = zip(
         batch.column("text").to_pylist(),
         batch.column("lon").to_pylist(),
@@ -95,38 +95,39 @@ def seeds_of(batch: Any, analyzer: Analyzer) -> list[Seed]:
         strict=True,
     )
     seeds = (
-        Seed([t for t in analyzer.tokens(text) if t.isalnum() and len(t) > 2], lon, lat)
+        QuerySeed([t for t in analyzer.tokens(text) if t.isalnum() and len(t) > 2], lon, lat)
         for text, lon, lat in rows
     )
     return [seed for seed in seeds if seed.tokens]
 
 
-def distinctive(seeds: Sequence[Seed], share: float = 0.02) -> list[Seed]:
-    """The seeds without words that stand in more than this share of them, since half the
-    stream would match; all of them where nothing would be left."""
+def distinctive(seeds: Sequence[QuerySeed], share: float = 0.02) -> list[QuerySeed]:
+    """Returns the seeds without the words that occur in more than this share of them, since half
+    the stream would match those; all seeds unchanged where nothing would be left."""
     count = Counter(token for seed in seeds for token in set(seed.tokens))
     limit = max(2.0, share * len(seeds))
-    rare = (Seed([t for t in s.tokens if count[t] <= limit], s.lon, s.lat) for s in seeds)
+    rare = (QuerySeed([t for t in s.tokens if count[t] <= limit], s.lon, s.lat) for s in seeds)
     return [seed for seed in rare if seed.tokens] or list(seeds)
 
 
-def make_query(random: np.random.Generator, seeds: Sequence[Seed]) -> MadeQuery:
-    """Words of one post, an area around another (or the same, which is likelier to match)."""
+def make_query(random: np.random.Generator, seeds: Sequence[QuerySeed]) -> MadeQuery:
+    """Makes a query of words of one post and an area around another, or around the same post,
+    which is likelier to match."""
     post = seeds[int(random.integers(len(seeds)))]
     drawn = random.choice(post.tokens, min(3, len(post.tokens)))
     words = list(dict.fromkeys(drawn.tolist()))
-    expression = _expression(random, words)
+    expression = _make_expression(random, words)
     if len(words) > 1 and random.random() < 0.1:
         return MadeQuery(expression, None)
     place = post if random.random() < 0.5 else seeds[int(random.integers(len(seeds)))]
-    region = _region(random, place.lon, place.lat)
+    region = _make_region(random, place.lon, place.lat)
     # Region-only queries match every post of a place; keep them few and small.
     if random.random() < 0.02:
         return MadeQuery("", Circle(place.lon, place.lat, 2.0))
     return MadeQuery(expression, region)
 
 
-def _expression(random: np.random.Generator, words: list[str]) -> str:
+def _make_expression(random: np.random.Generator, words: list[str]) -> str:
     match len(words):
         case 1:
             return words[0]
@@ -144,7 +145,7 @@ def _expression(random: np.random.Generator, words: list[str]) -> str:
     )
 
 
-def _region(random: np.random.Generator, lon: float, lat: float) -> Region:
+def _make_region(random: np.random.Generator, lon: float, lat: float) -> Region:
     size = float(10.0 ** random.uniform(-1.0, 1.0))  # degrees across
     kind = random.random()
     if kind < 0.4:

@@ -1,4 +1,4 @@
-"""What was published and what was delivered: latencies, and the sample to verify."""
+"""A record of what was published and delivered: latencies, and the sample to verify."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ps2stream.demo.verify import Place, Sample
+from ps2stream.demo.verify import Place, SampledObject
 from ps2stream.protocol.frame import I64
 
 
-class Published(NamedTuple):
-    """An acknowledged record batch; `due` is the monotonic second it was meant to go; NaN: its
-    latency does not count."""
+class PublishedBatch(NamedTuple):
+    """An acknowledged record batch. `due` is the monotonic second at which it was to be sent; NaN:
+    its latency does not count."""
 
     partition: int
     offset: int
@@ -24,28 +24,29 @@ class Published(NamedTuple):
     rows: Any
 
 
-class Tally:
-    """Remembers at most `keep` objects, the newest. Safe for several threads."""
+class DeliveryTally:
+    """Counts objects and matches, and keeps the newest `keep` objects with their deliveries. Safe
+    for several threads."""
 
     def __init__(self, keep: int) -> None:
         self.delivered: dict[Place, list[str]] = {}
         self.objects = self.matches = 0
         self._keep = keep
         self._kept = 0
-        self._sent: deque[Published] = deque()
+        self._sent: deque[PublishedBatch] = deque()
         self._latency: list[float] = []
         self._early: list[tuple[Place, float]] = []  # delivered before they were acknowledged
         self._lock = threading.Lock()
 
-    def published(self, batch: Published) -> None:
-        """A batch was acknowledged."""
+    def published(self, batch: PublishedBatch) -> None:
+        """Records an acknowledged batch."""
         with self._lock:
             self._sent.append(batch)
             self.objects += len(batch.rows)
             self._kept += len(batch.rows)
             early, self._early = self._early, []
             for place, at in early:
-                self._timed(place, at)
+                self._record_latency(place, at)
             while self._kept > self._keep and len(self._sent) > 1:
                 old = self._sent.popleft()
                 self._kept -= len(old.rows)
@@ -53,13 +54,13 @@ class Tally:
                     self.delivered.pop((old.partition, offset), None)
 
     def received(self, place: Place, query_id: str, at: float) -> None:
-        """A match came, at this monotonic second."""
+        """Records a match that was received at this monotonic second."""
         with self._lock:
             self.matches += 1
             self.delivered.setdefault(place, []).append(query_id)
-            self._timed(place, at)
+            self._record_latency(place, at)
 
-    def _timed(self, place: Place, at: float) -> None:
+    def _record_latency(self, place: Place, at: float) -> None:
         for batch in reversed(self._sent):
             if batch.partition == place[0] and 0 <= place[1] - batch.offset < len(batch.rows):
                 self._latency.append(at - batch.due)
@@ -69,7 +70,8 @@ class Tally:
         self._early.append((place, at))
 
     def latency_ms(self) -> dict[str, float]:
-        """Percentiles over matches, from the intended send time to the delivery."""
+        """Returns percentiles of the milliseconds from the intended send time of an object to the
+        delivery of a match."""
         with self._lock:
             values = np.array(self._latency, np.float64) * 1000.0
         values = values[~np.isnan(values)]
@@ -78,25 +80,25 @@ class Tally:
         found = np.percentile(values, [50, 90, 99, 100])
         return dict(zip(("p50", "p90", "p99", "max"), found.round(2).tolist(), strict=True))
 
-    def sample(self, count: int, random: np.random.Generator) -> list[Sample]:
-        """`count` remembered objects: half of them such as were delivered, where there are
-        as many, the others from all."""
+    def sample(self, count: int, random: np.random.Generator) -> list[SampledObject]:
+        """Draws `count` of the objects that are kept: half of them from those with a delivery, as
+        far as there are so many, the others from all."""
         starts = np.cumsum([0, *(len(b.rows) for b in self._sent)])
         total = int(starts[-1])
         if not total:
             return []
-        hit = self._rows_of(self.delivered, starts)
+        hit = self._find_rows(self.delivered, starts)
         some = random.permutation(hit)[: count // 2]
         rest = np.setdiff1d(np.arange(total), some, assume_unique=True)
         rows = np.sort(np.concatenate([some, random.permutation(rest)[: count - len(some)]]))
         batches = np.searchsorted(starts, rows, side="right") - 1
         return [
-            _sample(self._sent[b], int(row - starts[b]))
+            _make_sample(self._sent[b], int(row - starts[b]))
             for row, b in zip(rows, batches, strict=True)
         ]
 
-    def _rows_of(self, places: Iterable[Place], starts: I64) -> I64:
-        """Index among the remembered objects of each place that is remembered."""
+    def _find_rows(self, places: Iterable[Place], starts: I64) -> I64:
+        """Returns the ascending indexes, among the objects that are kept, of the given places."""
         index = {
             (batch.partition, batch.offset + i): int(start) + i
             for batch, start in zip(self._sent, starts, strict=False)
@@ -105,6 +107,6 @@ class Tally:
         return np.array(sorted(index[p] for p in places if p in index), np.int64)
 
 
-def _sample(batch: Published, row: int) -> Sample:
+def _make_sample(batch: PublishedBatch, row: int) -> SampledObject:
     values = {name: batch.rows.column(name)[row].as_py() for name in ("lon", "lat", "text")}
-    return Sample((batch.partition, batch.offset + row), batch.lsn, **values)
+    return SampledObject((batch.partition, batch.offset + row), batch.lsn, **values)

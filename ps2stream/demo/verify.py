@@ -1,4 +1,4 @@
-"""What a stream should have delivered, by brute force from the definition.
+"""The deliveries that a stream should have made, by brute force from the definition.
 
 Plain Python over every query for each sampled object: the expression on the object's set
 of terms, the region on its point, and `insert_lsn <= lsn < delete_lsn` (semantics.md,
@@ -20,7 +20,7 @@ Place = tuple[int, int]  # (partition, offset): an object as the service names i
 
 
 @dataclasses.dataclass(slots=True)
-class Watched:
+class TrackedQuery:
     """A query and the LSNs between which it was live."""
 
     id: str
@@ -31,7 +31,7 @@ class Watched:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Sample:
+class SampledObject:
     """A published object and the LSN that its acknowledgement named."""
 
     place: Place
@@ -42,8 +42,8 @@ class Sample:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Difference:
-    """An object whose deliveries differ from brute force: sorted query ids."""
+class DeliveryDifference:
+    """An object whose deliveries differ from brute force, with sorted query ids."""
 
     place: Place
     missing: tuple[str, ...]
@@ -51,29 +51,29 @@ class Difference:
     repeated: tuple[str, ...]
 
 
-class Oracle:
-    """Remembers every query that was acknowledged, and judges deliveries."""
+class BruteForceOracle:
+    """Keeps every acknowledged query, and compares deliveries with brute force."""
 
     def __init__(self, analysis: Analysis) -> None:
         self._analyzer = Analyzer(analysis)
-        self._queries: list[Watched] = []
-        self._live: dict[str, Watched] = {}
+        self._queries: list[TrackedQuery] = []
+        self._live: dict[str, TrackedQuery] = {}
 
     def __len__(self) -> int:
         return len(self._queries)
 
     def inserted(self, id: str, expression: str, region: Region | None, lsn: int) -> None:
-        """The service acknowledged an insert with this LSN."""
+        """Records an insert that the service acknowledged with this LSN."""
         expr = parse(expression, self._analyzer.tokens) if expression else None
-        self._live[id] = query = Watched(id, expr, region, lsn)
+        self._live[id] = query = TrackedQuery(id, expr, region, lsn)
         self._queries.append(query)
 
     def deleted(self, id: str, lsn: int) -> None:
-        """The service acknowledged a delete with this LSN."""
+        """Records a delete that the service acknowledged with this LSN."""
         self._live.pop(id).delete_lsn = lsn
 
-    def expected(self, sample: Sample) -> list[str]:
-        """Sorted ids of the queries that match the object as of its LSN."""
+    def expected(self, sample: SampledObject) -> list[str]:
+        """Returns the sorted ids of the queries that match the object as of its LSN."""
         terms = frozenset(self._analyzer.tokens(sample.text))
         return sorted(
             query.id
@@ -84,14 +84,14 @@ class Oracle:
         )
 
     def differences(
-        self, samples: Iterable[Sample], delivered: Mapping[Place, list[str]]
-    ) -> Iterator[Difference]:
-        """The samples whose delivered ids are not exactly the expected ones, each once."""
+        self, samples: Iterable[SampledObject], delivered: Mapping[Place, list[str]]
+    ) -> Iterator[DeliveryDifference]:
+        """Yields the samples whose delivered ids are not exactly the expected ones, each once."""
         for sample in samples:
             want = self.expected(sample)
             got = sorted(delivered.get(sample.place, ()))
             if want != got:
-                yield Difference(
+                yield DeliveryDifference(
                     sample.place,
                     missing=tuple(sorted(set(want) - set(got))),
                     unexpected=tuple(sorted(set(got) - set(want))),

@@ -88,13 +88,13 @@ def conjuncts(expr: Expr) -> tuple[tuple[str, ...], ...] | None:
     """Returns the minimal disjunctive normal form, sorted, no conjunct containing another; None
     when it has over 64 conjuncts, or when finding that out takes too long."""
     terms = sorted(terms_of(expr))
-    found = _Expansion({t: 1 << i for i, t in enumerate(terms)}).of(expr)
+    found = _ConjunctExpansion({t: 1 << i for i, t in enumerate(terms)}).of(expr)
     if found is None:
         return None
     return tuple(sorted(tuple(t for i, t in enumerate(terms) if mask >> i & 1) for mask in found))
 
 
-class _Expansion:
+class _ConjunctExpansion:
     """Expands an expression into conjuncts, bit sets of terms, within a budget of steps."""
 
     def __init__(self, bit: dict[str, int]) -> None:

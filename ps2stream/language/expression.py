@@ -46,12 +46,12 @@ from ps2stream.protocol.frame import (
     strings_to_column,
     take_ragged,
 )
-from ps2stream.protocol.rows import PROG_AND, PROG_OR, Form
+from ps2stream.protocol.rows import PROG_AND, PROG_OR, ExpressionForm
 
 __all__ = [
     "And",
-    "Compiled",
     "CompiledColumn",
+    "CompiledExpression",
     "Expr",
     "ExpressionError",
     "Or",
@@ -92,7 +92,7 @@ def parse(source: str, tokens: Callable[[str], Sequence[str]]) -> Expr:
         raise ExpressionError(
             1, f"the expression is over {EXPRESSION_BYTES} bytes (limit expression_bytes)"
         )
-    tree = _Parser(source, tokens).parse()
+    tree = _ExpressionParser(source, tokens).parse()
     least = minimal_form(tree)
     if least is not None and len(least.text) <= len(tree.text) and fits_limit(limited_text(least)):
         return least
@@ -103,7 +103,7 @@ def parse(source: str, tokens: Callable[[str], Sequence[str]]) -> Expr:
     return tree
 
 
-class _Parser:
+class _ExpressionParser:
     """A parser by recursive descent, at most EXPRESSION_DEPTH deep."""
 
     def __init__(self, source: str, tokens: Callable[[str], Sequence[str]]) -> None:
@@ -184,11 +184,11 @@ class _Parser:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Compiled:
+class CompiledExpression:
     """A compiled expression, as workers match with it. term uint64[k] sorted unique; bit i of
     post = term i is in P(q); prog int16[], postfix, empty unless form is PROGRAM (rows.py)."""
 
-    form: Form
+    form: ExpressionForm
     term: U64
     post: int
     prog: I16
@@ -196,7 +196,7 @@ class Compiled:
 
 def compile_expr(
     expr: Expr, hash_terms: Callable[[Sequence[str]], U64], frequency: Callable[[str], int]
-) -> Compiled:
+) -> CompiledExpression:
     """Compiles the expression as it is."""
     tokens = sorted(terms_of(expr))
     hashes = hash_terms(tokens)
@@ -207,12 +207,12 @@ def compile_expr(
         post |= 1 << index[token]
     flat = not isinstance(expr, Term) and all(isinstance(x, Term) for x in expr.args)
     if isinstance(expr, Term) or (flat and isinstance(expr, And)):
-        return Compiled(Form.ALL, term, post, np.zeros(0, np.int16))
+        return CompiledExpression(ExpressionForm.ALL, term, post, np.zeros(0, np.int16))
     if flat:
-        return Compiled(Form.ANY, term, post, np.zeros(0, np.int16))
+        return CompiledExpression(ExpressionForm.ANY, term, post, np.zeros(0, np.int16))
     prog: list[int] = []
     _append_program(expr, index, prog)
-    return Compiled(Form.PROGRAM, term, post, np.array(prog, np.int16))
+    return CompiledExpression(ExpressionForm.PROGRAM, term, post, np.array(prog, np.int16))
 
 
 def _append_program(expr: Expr, index: dict[str, int], prog: list[int]) -> None:
@@ -279,7 +279,7 @@ def compile_column(
     left = np.flatnonzero(slow)
     errors: list[tuple[int, ExpressionError]] = []
     if left.size:
-        compiled: list[Compiled] = []
+        compiled: list[CompiledExpression] = []
         texts: list[str] = []
         for row, one in zip(
             left.tolist(), column_to_strings(*take_ragged(off, source, left)), strict=True
@@ -305,7 +305,7 @@ def compile_column(
     return CompiledColumn(form, post, term_off, term, prog_off, prog, text_off, text, errors)
 
 
-_NOTHING = Compiled(Form.ALL, np.zeros(0, np.uint64), 0, np.zeros(0, np.int16))
+_NOTHING = CompiledExpression(ExpressionForm.ALL, np.zeros(0, np.uint64), 0, np.zeros(0, np.int16))
 
 
 def _join_rows(rows: list[Array]) -> tuple[I64, Array]:

@@ -12,10 +12,10 @@ from numba import njit
 from ps2stream.language.analyzer_kernels import TOP, probe_count, token_hash
 from ps2stream.limits import EXPRESSION_BYTES, EXPRESSION_TERMS, TOKEN_BYTES
 from ps2stream.protocol.frame import I64, U8, U64
-from ps2stream.protocol.rows import Form
+from ps2stream.protocol.rows import ExpressionForm
 
-_ALL = np.uint8(Form.ALL)
-_ANY = np.uint8(Form.ANY)
+_ALL = np.uint8(ExpressionForm.ALL)
+_ANY = np.uint8(ExpressionForm.ANY)
 _ONE = np.uint64(1)
 _AND_TEXT = np.frombuffer(b" AND ", np.uint8)
 _OR_TEXT = np.frombuffer(b" OR ", np.uint8)

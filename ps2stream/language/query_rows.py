@@ -19,7 +19,7 @@ from ps2stream.errors import InvalidArgument, Violation
 from ps2stream.language.expression import CompiledColumn
 from ps2stream.limits import ID_BYTES
 from ps2stream.protocol.frame import F64, I64, U8, sealed, take_ragged
-from ps2stream.protocol.rows import Kind, QueryRows, Shape
+from ps2stream.protocol.rows import QueryRows, RegionShape, UpdateKind
 from ps2stream.space import space_kernels as kernels
 from ps2stream.space.polygons import Bool
 from ps2stream.space.region_rows import decode_region
@@ -27,7 +27,7 @@ from ps2stream.space.regions import RECT_FIELDS, Region, rect_problems
 
 StringColumn = tuple[I64, U8]  # offsets int64[n + 1], UTF-8 bytes
 
-_WORDS = {Shape.WORLD: 0, Shape.RECT: 4, Shape.CIRCLE: 3}
+_WORDS = {RegionShape.WORLD: 0, RegionShape.RECT: 4, RegionShape.CIRCLE: 3}
 _WORLD_BOX = (-180.0, -90.0, 180.0, 90.0)
 
 
@@ -86,7 +86,7 @@ def check_rows(ids: StringColumn, compiled: CompiledColumn, regions: Regions) ->
         problems += [RowProblem(*p) for p in rect_problems(regions.rects())]
         world = regions.is_world()
     else:
-        world = np.fromiter((r.shape() == Shape.WORLD for r in regions), np.bool_, n)
+        world = np.fromiter((r.shape() == RegionShape.WORLD for r in regions), np.bool_, n)
     empty = np.diff(compiled.canonical_off) == 0
     empty[[row for row, _ in compiled.errors]] = False
     problems += [
@@ -144,7 +144,7 @@ def build_rows(
     text = _shift_to_zero(compiled.canonical_off, compiled.canonical)
     source_off, source = _build_sources(shape, geom, text, text if typed is None else typed)
     return QueryRows(
-        kind=np.full(n, Kind.INSERT, np.uint8),
+        kind=np.full(n, UpdateKind.INSERT, np.uint8),
         lsn=np.zeros(n, np.int64),
         handle=np.zeros(n, np.int64),
         session=np.zeros(n, np.int64),
@@ -176,7 +176,7 @@ def delete_rows(ids: StringColumn) -> QueryRows:
     off = np.zeros(n + 1, np.int64)
     id_off, id_ = _shift_to_zero(*ids)
     return QueryRows(
-        kind=np.full(n, Kind.DELETE, np.uint8),
+        kind=np.full(n, UpdateKind.DELETE, np.uint8),
         lsn=np.zeros(n, np.int64),
         handle=np.zeros(n, np.int64),
         session=np.zeros(n, np.int64),
@@ -201,7 +201,7 @@ def delete_rows(ids: StringColumn) -> QueryRows:
 def describe(source: bytes) -> tuple[str, dict[str, Any] | None]:
     """Returns the expression of a row's source as typed (canonical where that was not kept) and
     the region in its JSON form, or None."""
-    shape = Shape(source[0])
+    shape = RegionShape(source[0])
     words = _WORDS.get(shape)
     if words is None:  # a polygon begins with the length of its WKB
         words = 1 + -(-int(np.frombuffer(source, "<f8", 1, 1)[0]) // 8)
@@ -232,7 +232,7 @@ def _rect_columns(columns: RectColumns) -> tuple[U8, tuple[I64, F64], tuple[I64,
     rects, held = columns.rects(), ~columns.is_world()
     geom_off = np.zeros(n + 1, np.int64)
     np.cumsum(held * 4, out=geom_off[1:])
-    shape = np.where(held, np.uint8(Shape.RECT), np.uint8(Shape.WORLD))
+    shape = np.where(held, np.uint8(RegionShape.RECT), np.uint8(RegionShape.WORLD))
     return shape, (geom_off, rects[held].ravel()), columns.boxes()
 
 

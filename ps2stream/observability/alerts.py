@@ -6,7 +6,7 @@ import json
 from typing import NamedTuple
 
 
-class Alert(NamedTuple):
+class AlertRule(NamedTuple):
     """An alert rule: `expr` must hold for `wait`; `summary` may use Prometheus's templates.
 
     `runbook` says what to look at and to do; the alert's section of docs/operations.md begins
@@ -31,7 +31,7 @@ def _max_by_worker(metric: str) -> str:
 
 
 ALERTS = (
-    Alert(
+    AlertRule(
         "Ps2streamDown", "critical", "1m",
         'up{job="ps2stream"} == 0',
         "Nothing answers at {{ $labels.instance }}",
@@ -39,7 +39,7 @@ ALERTS = (
         "is gone, start it again: it resumes from its data directory and nothing acknowledged "
         "is lost. If it is running, Prometheus may be scraping the wrong port (metrics_port).",
     ),
-    Alert(
+    AlertRule(
         "Ps2streamWorkerMissing", "critical", "2m",
         f"(count by (job) ({_max_by_worker('ps2stream_up')}) "
         "or 0 * max by (job) (ps2stream_workers)) < max by (job) (ps2stream_workers)",
@@ -48,7 +48,7 @@ ALERTS = (
         "the log for `is replaced` and the lines after it. The usual cause is memory: compare "
         "resident_bytes with what the machine has. Matches of its part are held back, not lost.",
     ),
-    Alert(
+    AlertRule(
         "Ps2streamReplacedOften", "warning", "0m",
         "changes(max by (job, role, index) (ps2stream_epoch)[30m:1m]) >= 3",
         "{{ $labels.role }}-{{ $labels.index }} was replaced {{ $value }} times in 30 minutes",
@@ -57,7 +57,7 @@ ALERTS = (
         "lease_s means that the machine is overloaded. Objects that kill workers are set aside "
         "(Ps2streamQuarantined).",
     ),
-    Alert(
+    AlertRule(
         "Ps2streamNothingCompletes", "critical", "3m",
         "sum by (job) (rate(ps2stream_object_copies_total[2m])) > 0 unless "
         'sum by (job) (rate(ps2stream_stage_seconds_count{stage="complete"}[2m])) > 0',
@@ -66,7 +66,7 @@ ALERTS = (
         "merger waits for a worker. up and epoch show which actor is gone. A full disk stops "
         "mergers: check disk_free_bytes. Restarting the service loses nothing.",
     ),
-    Alert(
+    AlertRule(
         "Ps2streamStalled", "warning", "1m",
         "max by (job, index) (ps2stream_throughput_stalled) > 0",
         "Objects wait in dispatcher-{{ $labels.index }}, and hardly any are completed",
@@ -75,7 +75,7 @@ ALERTS = (
         "(Ps2streamSlowDisk), whether it is replaced. Nothing that was acknowledged is lost. "
         "Actors that use no CPU while this lasts are worth a report with the log.",
     ),
-    Alert(
+    AlertRule(
         "Ps2streamNoDeliveries", "warning", "5m",
         "sum by (job) (rate(ps2stream_matches_total[5m])) > 0 and "
         "sum by (job) (ps2stream_streams) > 0 unless "
@@ -85,7 +85,7 @@ ALERTS = (
         "at the clients), or the sessions that are connected are not the ones whose queries "
         "match (`ps2stream list`).",
     ),
-    Alert(
+    AlertRule(
         "Ps2streamSlow", "warning", "5m",
         f"{_format_p99('complete')} > 1",
         "1 in 100 objects takes more than {{ $value | humanizeDuration }} until its matches are "
@@ -95,7 +95,7 @@ ALERTS = (
         "(Ps2streamUnbalanced). sync: the disk (Ps2streamSlowDisk). merge: sessions with large "
         "backlogs.",
     ),
-    Alert(
+    AlertRule(
         "Ps2streamSlowDisk", "warning", "10m",
         f"{_format_p99('sync')} > 0.25",
         "1 in 100 syncs takes more than {{ $value | humanizeDuration }}",
@@ -103,7 +103,7 @@ ALERTS = (
         "itself may be failing: `dmesg`, `smartctl`. With PostgreSQL, look at its checkpoints "
         "and its standby.",
     ),
-    Alert(
+    AlertRule(
         "Ps2streamRefusing", "warning", "5m",
         "sum by (job, reason) (rate("
         'ps2stream_objects_refused_total{reason=~"full|shed|unavailable"}[5m])) > 0',
@@ -112,7 +112,7 @@ ALERTS = (
         "quotas for the tenants that send too much. unavailable: the disk is full, or a "
         "dispatcher has just been replaced. Nothing that was acknowledged is lost.",
     ),
-    Alert(
+    AlertRule(
         "Ps2streamLedgerUnavailable", "critical", "0m",
         'sum by (job) (increase(ps2stream_updates_refused_total{reason="unavailable"}[5m])) > 0',
         "Inserts and deletes are refused: the ledger could not be written",
@@ -120,7 +120,7 @@ ALERTS = (
         "sequencer says which. Matching continues meanwhile. After an fsync error the sequencer "
         "is replaced automatically.",
     ),
-    Alert(
+    AlertRule(
         "Ps2streamDiskNearlyFull", "warning", "5m",
         "max by (job, index) (ps2stream_disk_free_bytes / ps2stream_disk_bytes) < 0.1",
         "{{ $value | humanizePercentage }} of the data directory's disk is free",
@@ -129,7 +129,7 @@ ALERTS = (
         "and durable objects are refused while deliveries continue, and the service recovers by "
         "itself once there is room.",
     ),
-    Alert(
+    AlertRule(
         "Ps2streamSessionLag", "warning", "15m",
         'max by (job) (ps2stream_session_lag_matches{of="most"}) > 100000 and '
         'max by (job) (delta(ps2stream_session_lag_matches{of="most"}[15m])) > 0',
@@ -138,7 +138,7 @@ ALERTS = (
         "oldest matches of the session are dropped, and the subscriber receives a gap "
         "(Ps2streamMatchesLost). If nobody needs the session any more, delete its queries.",
     ),
-    Alert(
+    AlertRule(
         "Ps2streamMatchesLost", "warning", "0m",
         "sum by (job) (increase(ps2stream_lost_matches_total[10m])) > 0",
         "{{ $value | humanize }} matches were lost to quota or retention in 10 minutes",
@@ -146,7 +146,7 @@ ALERTS = (
         "retention_hours. The subscriber receives a gap in place of the matches. Raise the "
         "limit if the disk has room, or make the subscriber read faster.",
     ),
-    Alert(
+    AlertRule(
         "Ps2streamUnbalanced", "warning", "30m",
         "max by (job) (ps2stream_balance) > max by (job) (ps2stream_balance_limit) and "
         "max by (job) (ps2stream_worker_load_seconds) > 0.5",
@@ -155,7 +155,7 @@ ALERTS = (
         'rebalance` moves some of them; with `adjust = "local"` the service does so by itself. '
         "If the imbalance stays, run `ps2stream replan` or add workers.",
     ),
-    Alert(
+    AlertRule(
         "Ps2streamMoveStuck", "warning", "30m",
         "max by (job) (ps2stream_migration_active) == 1",
         "A move between plans has taken more than 30 minutes",
@@ -163,14 +163,14 @@ ALERTS = (
         "its new queries, or is missing. RETIRING: a batch from before the switch is not "
         "complete (Ps2streamNothingCompletes). Up to then `ps2stream apply --abort` is safe.",
     ),
-    Alert(
+    AlertRule(
         "Ps2streamQuarantined", "warning", "0m",
         "sum by (job) (increase(ps2stream_quarantined_objects_total[1h])) > 0",
         "{{ $value | humanize }} objects killed workers, and were set aside",
         "The log of the workers that died has the error. It is a bug: report it with that log. "
         "The objects stay in the object log, unmatched.",
     ),
-    Alert(
+    AlertRule(
         "Ps2streamMessagesDropped", "warning", "5m",
         "sum by (job, role, index) (rate(ps2stream_messages_dropped_total[5m])) > 0",
         "{{ $labels.role }}-{{ $labels.index }} drops messages: too much waits for a peer",

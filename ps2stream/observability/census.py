@@ -38,7 +38,7 @@ class ActorCount:
     failure: str
 
 
-class Census(NamedTuple):
+class ServiceCensus(NamedTuple):
     """The state of the service at one moment (Unix ms).
 
     lag_matches counts the matches that sessions have not acknowledged, lag_most_matches those of
@@ -59,7 +59,7 @@ class Census(NamedTuple):
     updates_per_second: float
 
 
-class _Known(NamedTuple):
+class _SeenActor(NamedTuple):
     """An actor at the last census: the epoch of its incarnation, when that was first seen
     (monotonic s), how many came before it, and its CPU time."""
 
@@ -73,11 +73,11 @@ class CensusTaker:
     """Makes a census from statuses by name (`worker-0`), and keeps what the next one needs."""
 
     def __init__(self) -> None:
-        self._seen_before: dict[str, _Known] = {}
+        self._seen_before: dict[str, _SeenActor] = {}
         self._totals: dict[str, float] = {}
         self._last = 0.0
 
-    def take(self, statuses: Statuses, now: float, now_ms: int) -> Census:
+    def take(self, statuses: Statuses, now: float, now_ms: int) -> ServiceCensus:
         """Returns the census of these statuses. now: monotonic seconds; now_ms: Unix ms."""
         roles: dict[str, list[Mapping[str, Any]]] = {}
         actors = []
@@ -109,7 +109,7 @@ class CensusTaker:
             for name, value in totals.items()
         }
         self._totals, self._last = totals, now
-        return Census(
+        return ServiceCensus(
             taken_ms=now_ms,
             actors=tuple(sorted(actors)),
             sessions=int(total("merger", "sessions")),
@@ -134,7 +134,7 @@ class CensusTaker:
         cpu = 0.0
         if before is None or before.epoch != epoch:
             restarts = 0 if before is None else before.restarts + 1
-            known = _Known(epoch, now, restarts, cpu_seconds)
+            known = _SeenActor(epoch, now, restarts, cpu_seconds)
         else:
             if now > self._last:
                 cpu = max(cpu_seconds - before.cpu_seconds, 0.0) / (now - self._last)
@@ -152,7 +152,7 @@ class CensusTaker:
         )
 
 
-def find_problems(census: Census | None, now_ms: int) -> list[str]:
+def find_problems(census: ServiceCensus | None, now_ms: int) -> list[str]:
     """Returns why a service is not healthy; empty when it is, or when there is no census yet."""
     if census is None:
         return []

@@ -12,7 +12,14 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ps2stream.observability.metrics import LE, METRICS, Histogram, Kind, Sample, samples
+from ps2stream.observability.metrics import (
+    LE,
+    METRICS,
+    DurationHistogram,
+    MetricKind,
+    MetricSample,
+    samples,
+)
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric as Family
@@ -24,7 +31,7 @@ NOTHING = 1e-300
 has not increased for Prometheus."""
 
 
-class Recorder:
+class MetricRecorder:
     """Sends the metrics of an actor to Ray every `ticks` ticks, in the actor's process."""
 
     def __init__(self, role: str, index: int, ticks: int) -> None:
@@ -51,17 +58,17 @@ class Recorder:
                 log.exception("%s-%d does not tell its metrics", *self._actor)
             self._failed = True
 
-    def send_samples(self, found: Iterable[Sample]) -> None:
+    def send_samples(self, found: Iterable[MetricSample]) -> None:
         """Sets gauges, and adds to counters what they have grown by."""
         for metric, labels, value in found:
             name = metric.name
-            if isinstance(value, Histogram):
+            if isinstance(value, DurationHistogram):
                 tags = dict(zip(metric.labels, labels, strict=True))
                 for le, count in zip(LE, value.cumulated, strict=True):
                     self._add_growth(f"{name}_bucket", tags | {"le": le}, count)
                 self._add_growth(f"{name}_count", tags, sum(value.counts))
                 self._add_growth(f"{name}_sum", tags, value.total)
-            elif metric.kind is Kind.COUNTER:
+            elif metric.kind is MetricKind.COUNTER:
                 self._add_growth(name, dict(zip(metric.labels, labels, strict=True)), value)
             else:
                 gauge = self._get_metric("Gauge", name, metric.labels)
@@ -82,7 +89,7 @@ class Recorder:
         return self._made[name]
 
 
-class Collector:
+class MetricCollector:
     """The metrics of a service, for a prometheus_client registry, which collects at each scrape."""
 
     def __init__(self, status: Status) -> None:
@@ -103,14 +110,14 @@ class Collector:
                 family = families.get(metric.name)
                 if family is None:
                     make = {
-                        Kind.COUNTER: CounterMetricFamily,
-                        Kind.GAUGE: GaugeMetricFamily,
-                        Kind.HISTOGRAM: HistogramMetricFamily,
+                        MetricKind.COUNTER: CounterMetricFamily,
+                        MetricKind.GAUGE: GaugeMetricFamily,
+                        MetricKind.HISTOGRAM: HistogramMetricFamily,
                     }[metric.kind]
                     family = families[metric.name] = make(
                         metric.name, metric.help, labels=metric.labels
                     )
-                if isinstance(value, Histogram):
+                if isinstance(value, DurationHistogram):
                     buckets = list(zip(LE, map(float, value.cumulated), strict=True))
                     family.add_metric(labels, buckets, value.total)
                 else:

@@ -12,7 +12,7 @@ RATE_ID, LAG_ID = 41, 24
 _WIDTH = 24
 
 
-class Panel(NamedTuple):
+class DashboardPanel(NamedTuple):
     """A panel of (legend, expression) pairs; `unit` by Grafana's name; `width` out of 24."""
 
     title: str
@@ -26,9 +26,9 @@ class Panel(NamedTuple):
     """The id under which other pages embed it; 0: none does."""
 
 
-class Row(NamedTuple):
+class DashboardRow(NamedTuple):
     title: str
-    panels: tuple[Panel, ...]
+    panels: tuple[DashboardPanel, ...]
 
 
 def _sum(metric: str, by: str = "", match: str = "") -> str:
@@ -64,99 +64,105 @@ ACTOR, BY = "{{role}}-{{index}}", "role, index"
 _LEDGER = 'role="sequencer"'
 
 ROWS = (
-    Row("Now", (
-        Panel("Objects in", (("", _rate("objects_total")),), "ops", 4, single=True),
-        Panel("Matches out", (("", _rate("delivered_matches_total")),), "ops", 4, single=True),
-        Panel("p99 until durable", (("", _quantile(0.99, "complete")),), "s", 4, single=True),
-        Panel("Live queries", (("", _max("live_queries")),), "short", 4, single=True),
-        Panel("Workers there", (
+    DashboardRow("Now", (
+        DashboardPanel("Objects in", (("", _rate("objects_total")),), "ops", 4, single=True),
+        DashboardPanel(
+            "Matches out", (("", _rate("delivered_matches_total")),), "ops", 4, single=True
+        ),
+        DashboardPanel(
+            "p99 until durable", (("", _quantile(0.99, "complete")),), "s", 4, single=True
+        ),
+        DashboardPanel("Live queries", (("", _max("live_queries")),), "short", 4, single=True),
+        DashboardPanel("Workers there", (
             ("", 'count(max by (index) (ps2stream_up{job=~"$job", role="worker"}))'),
         ), "short", 4, single=True),
-        Panel("Plan version", (("", _max("plan_version")),), "none", 4, single=True),
+        DashboardPanel("Plan version", (("", _max("plan_version")),), "none", 4, single=True),
     )),
-    Row("Actors", (
-        Panel("Rate of each actor", (
+    DashboardRow("Actors", (
+        DashboardPanel("Rate of each actor", (
             ("dispatcher-{{index}}: objects in", _rate("objects_total", "index")),
             ("worker-{{index}}: objects matched", _rate("matched_objects_total", "index")),
             ("merger-{{index}}: matches delivered", _rate("delivered_matches_total", "index")),
             ("sequencer-{{index}}: updates", _rate("updates_total", "index")),
         ), "ops", 12, number=RATE_ID),
-        Panel("Lag of each actor", (
+        DashboardPanel("Lag of each actor", (
             (ACTOR + ": p99 in its inbox", _quantile(0.99, "link", BY)),
             ("dispatcher-{{index}}: p99 in its intake", _quantile(0.99, "intake", "index")),
             ("merger-{{index}}: oldest match not acknowledged",
              _max("session_lag_seconds", "index")),
         ), "s", 12, number=LAG_ID),
     )),
-    Row("Throughput", (
-        Panel("Tuples in", (
+    DashboardRow("Throughput", (
+        DashboardPanel("Tuples in", (
             ("objects", _rate("objects_total")), ("{{kind}}", _rate("updates_total", "kind")),
         ), "ops"),
-        Panel("Matches", (
+        DashboardPanel("Matches", (
             ("found", _rate("matches_total")),
             ("delivered", _rate("delivered_matches_total")),
             ("lost to quota or retention", _rate("lost_matches_total")),
             ("found by two, made one", _rate("collapsed_matches_total")),
         ), "ops"),
-        Panel("Objects on their way", (
+        DashboardPanel("Objects on their way", (
             ("copies to workers", _rate("object_copies_total")),
             ("matched", _rate("matched_objects_total")),
             ("nobody wanted", _rate("objects_discarded_total")),
         ), "ops"),
-        Panel("Refused", (
+        DashboardPanel("Refused", (
             ("objects: {{reason}}", _rate("objects_refused_total", "reason")),
             ("updates: {{reason}}", _rate("updates_refused_total", "reason")),
         ), "ops"),
-        Panel("Delivered bytes", (("", _rate("delivered_bytes_total")),), "Bps"),
-        Panel("Objects of a batch", (
+        DashboardPanel("Delivered bytes", (("", _rate("delivered_bytes_total")),), "Bps"),
+        DashboardPanel("Objects of a batch", (
             ("", f"{_rate('objects_total')} / {_rate('object_batches_total')}"),
         ), what="Batches join while others are under way: large ones say that it is busy."),
     )),
-    Row("Latency", (
-        Panel("p99 by stage", _list_stage_quantiles(
+    DashboardRow("Latency", (
+        DashboardPanel("p99 by stage", _list_stage_quantiles(
             0.99, "intake", "link", "match", "merge", "sync", "durable", "complete", "deliver"
         ), "s", 12, "docs/metrics.md says what each stage counts"),
-        Panel("Until matches are durable", tuple(
+        DashboardPanel("Until matches are durable", tuple(
             (f"p{100 * q:g}", _quantile(q, "complete")) for q in (0.5, 0.9, 0.99)
         ), "s", 6),
-        Panel("Late objects", (
+        DashboardPanel("Late objects", (
             ("more than {{than}}", _rate("late_objects_total", "than")),
             ("stalls", _rate("throughput_stalls_total")),
         ), "ops", 6),
     )),
-    Row("Queues", (
-        Panel("Waiting", (
+    DashboardRow("Queues", (
+        DashboardPanel("Waiting", (
             ("batches in flight", _sum("batches_in_flight")),
             ("publications in the intake", _sum("intake_publications")),
             ("undecided updates", _sum("undecided_updates")),
             ("held by workers", _sum("held_batches")),
             ("pending in mergers", _sum("pending_batches")),
         )),
-        Panel("Streams", (
+        DashboardPanel("Streams", (
             ("streams", _sum("streams")), ("watchers", _sum("watchers")),
             ("credits", _sum("credits")), ("not yet taken", _sum("untaken_batches")),
             ("cut, a second", _rate("cut_streams_total")),
         )),
-        Panel("Session lag", (
+        DashboardPanel("Session lag", (
             ("most", _max("session_lag_matches", match='of="most"')),
             ("all", _sum("session_lag_matches", match='of="all"')),
             ("sessions", _sum("sessions")),
         )),
-        Panel("Oldest match not acknowledged", (("", _max("session_lag_seconds")),), "s"),
+        DashboardPanel("Oldest match not acknowledged", (("", _max("session_lag_seconds")),), "s"),
     )),
-    Row("Workers", (
-        Panel("Load in a period", (
+    DashboardRow("Workers", (
+        DashboardPanel("Load in a period", (
             ("worker-{{worker}}", _max("worker_load_seconds", "worker")),
         ), "s"),
-        Panel("Balance", (("balance", _max("balance")), ("limit", _max("balance_limit")))),
-        Panel("Queries and postings", (
+        DashboardPanel("Balance", (("balance", _max("balance")), ("limit", _max("balance_limit")))),
+        DashboardPanel("Queries and postings", (
             ("queries {{index}}", _max("worker_queries", "index")),
             ("postings {{index}}", _max("postings", "index")),
             ("tombstones {{index}}", _max("tombstones", "index")),
         )),
-        Panel("p99 of a match", (("worker-{{index}}", _quantile(0.99, "match", "index")),), "s"),
-        Panel("Index", (("worker-{{index}}", _max("index_bytes", "index")),), "bytes"),
-        Panel("Plans and moves", (
+        DashboardPanel(
+            "p99 of a match", (("worker-{{index}}", _quantile(0.99, "match", "index")),), "s"
+        ),
+        DashboardPanel("Index", (("worker-{{index}}", _max("index_bytes", "index")),), "bytes"),
+        DashboardPanel("Plans and moves", (
             ("moving", _max("migration_active")), ("coexisting", _max("plans_coexist")),
             ("ended: {{outcome}}", _sum("migrations_total", "outcome")),
             ("adjustments: {{outcome}}", _sum("adjustments_total", "outcome")),
@@ -166,19 +172,19 @@ ROWS = (
             ("planning failed", _max("replans_failed_total")),
         )),
     )),
-    Row("Machine and faults", (
-        Panel("CPU", ((ACTOR, _rate("cpu_seconds_total", BY)),), "percentunit"),
-        Panel("Memory", ((ACTOR, _sum("resident_bytes", BY)),), "bytes"),
-        Panel("Disk", (
+    DashboardRow("Machine and faults", (
+        DashboardPanel("CPU", ((ACTOR, _rate("cpu_seconds_total", BY)),), "percentunit"),
+        DashboardPanel("Memory", ((ACTOR, _sum("resident_bytes", BY)),), "bytes"),
+        DashboardPanel("Disk", (
             ("free", _max("disk_free_bytes")), ("log of " + ACTOR, _max("log_bytes", BY)),
             ("backlog of sessions", _sum("session_backlog_bytes")),
         ), "bytes"),
-        Panel("Incarnation", ((ACTOR, _max("epoch", BY)),), "none",
+        DashboardPanel("Incarnation", ((ACTOR, _max("epoch", BY)),), "none",
               what="A step is an actor that was replaced."),
-        Panel("LSN behind the ledger", (
+        DashboardPanel("LSN behind the ledger", (
             (ACTOR, f"scalar({_max('lsn', match=_LEDGER)}) - {_max('lsn', BY)}"),
         )),
-        Panel("Messages and batches that did not count", (
+        DashboardPanel("Messages and batches that did not count", (
             ("refused by " + ACTOR, _rate("messages_refused_total", BY)),
             ("dropped by " + ACTOR, _rate("messages_dropped_total", BY)),
             ("stale batches", _rate("stale_batches_total")),
@@ -253,7 +259,7 @@ def _lay_out_panels() -> list[dict[str, Any]]:
     return out
 
 
-def _make_panel(panel: Panel, number: int, place: dict[str, int]) -> dict[str, Any]:
+def _make_panel(panel: DashboardPanel, number: int, place: dict[str, int]) -> dict[str, Any]:
     custom = {} if panel.single else {"custom": {"fillOpacity": 10, "showPoints": "never"}}
     defaults = {"unit": panel.unit, "min": 0} | custom
     reduced = {"reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False}}

@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Protocol
 
-from ps2stream.observability.metrics import Histogram
-from ps2stream.observability.traces import Traces, unix_ns
+from ps2stream.observability.metrics import DurationHistogram
+from ps2stream.observability.traces import ActorTraces, unix_ns
 from ps2stream.protocol.addresses import Send
 from ps2stream.protocol.frame import Frame
 from ps2stream.protocol.messages.objects import RoutedObjects
@@ -27,15 +27,15 @@ STAGES = {
 """The stages by name: what is counted, and from when until when."""
 
 
-class Meter:
+class StageMeter:
     """Histograms by stage, one thread adding to each, and the actor's traces, if any."""
 
     def __init__(self) -> None:
-        self._stages: dict[str, Histogram] = {}
-        self.traces: Traces | None = None
+        self._stages: dict[str, DurationHistogram] = {}
+        self.traces: ActorTraces | None = None
 
     @property
-    def stages(self) -> dict[str, Histogram]:
+    def stages(self) -> dict[str, DurationHistogram]:
         """The histograms that have observations. From any thread."""
         return dict(self._stages)
 
@@ -43,20 +43,20 @@ class Meter:
         """Counts `count` things that took `seconds` each."""
         histogram = self._stages.get(stage)
         if histogram is None:
-            histogram = self._stages[stage] = Histogram()
+            histogram = self._stages[stage] = DurationHistogram()
         histogram.add(seconds, count)
 
     def time(self, stage: str) -> AbstractContextManager[None]:
         """Returns a context manager that adds the time spent inside, unless that fails."""
-        return Timer(self, stage)
+        return StageTimer(self, stage)
 
 
-class Timer:
+class StageTimer:
     """A context manager that adds the time spent inside to a stage; see Meter.time."""
 
     __slots__ = ("_begun", "_meter", "_stage")
 
-    def __init__(self, meter: Meter, stage: str) -> None:
+    def __init__(self, meter: StageMeter, stage: str) -> None:
         self._meter = meter
         self._stage = stage
 
@@ -73,7 +73,7 @@ class Timer:
             self._meter.add(self._stage, time.perf_counter() - self._begun)
 
 
-class Matcher(Protocol):
+class MatchingWorker(Protocol):
     """A worker machine; `batches` counts those that it has matched."""
 
     batches: int
@@ -81,7 +81,7 @@ class Matcher(Protocol):
     def on(self, frame: Frame) -> list[Send]: ...
 
 
-def matched(worker: Matcher, frame: Frame, meter: Meter) -> list[Send]:
+def matched(worker: MatchingWorker, frame: Frame, meter: StageMeter) -> list[Send]:
     """Returns the worker's answer to a frame; a match that this took is added to the meter."""
     before, begun = worker.batches, time.monotonic()
     sends = worker.on(frame)

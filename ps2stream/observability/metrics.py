@@ -18,7 +18,7 @@ BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 
 LE = (*map(str, BOUNDS), "+Inf")
 
 
-class Histogram:
+class DurationHistogram:
     """Durations, counted by bucket. One thread adds; others may read."""
 
     __slots__ = ("counts", "total")
@@ -38,13 +38,13 @@ class Histogram:
         return list(accumulate(self.counts))
 
 
-class Kind(enum.StrEnum):
+class MetricKind(enum.StrEnum):
     COUNTER = "counter"
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
 
 
-class Source(NamedTuple):
+class StatusSource(NamedTuple):
     """The place of a value: `key` of the status of actors of `role` (empty: of all), with these
     labels."""
 
@@ -53,14 +53,14 @@ class Source(NamedTuple):
     labels: Mapping[str, str] = {}
 
 
-class Metric(NamedTuple):
+class MetricDefinition(NamedTuple):
     """A metric. With `by` its values are a mapping or a sequence, whose keys become this label.
     `scale` converts from the unit in the status to that of the name."""
 
     name: str
-    kind: Kind
+    kind: MetricKind
     help: str
-    sources: tuple[Source, ...]
+    sources: tuple[StatusSource, ...]
     by: str = ""
     scale: float = 1.0
 
@@ -77,27 +77,31 @@ class Metric(NamedTuple):
         return words[-1] if words[-1] in ("seconds", "bytes") else ""
 
 
-class Sample(NamedTuple):
+class MetricSample(NamedTuple):
     """A value with its labels, in the order of `metric.labels`."""
 
-    metric: Metric
+    metric: MetricDefinition
     labels: tuple[str, ...]
-    value: float | Histogram
+    value: float | DurationHistogram
 
 
-def _counter(name: str, what: str, *sources: Source, by: str = "", scale: float = 1.0) -> Metric:
-    return Metric(f"ps2stream_{name}_total", Kind.COUNTER, what, sources, by, scale)
+def _counter(
+    name: str, what: str, *sources: StatusSource, by: str = "", scale: float = 1.0
+) -> MetricDefinition:
+    return MetricDefinition(f"ps2stream_{name}_total", MetricKind.COUNTER, what, sources, by, scale)
 
 
-def _gauge(name: str, what: str, *sources: Source, by: str = "", scale: float = 1.0) -> Metric:
-    return Metric(f"ps2stream_{name}", Kind.GAUGE, what, sources, by, scale)
+def _gauge(
+    name: str, what: str, *sources: StatusSource, by: str = "", scale: float = 1.0
+) -> MetricDefinition:
+    return MetricDefinition(f"ps2stream_{name}", MetricKind.GAUGE, what, sources, by, scale)
 
 
-def _of(role: str, key: str, **labels: str) -> Source:
-    return Source(role, key, labels)
+def _of(role: str, key: str, **labels: str) -> StatusSource:
+    return StatusSource(role, key, labels)
 
 
-METRICS: tuple[Metric, ...] = (
+METRICS: tuple[MetricDefinition, ...] = (
     # what comes in
     _counter("objects", "Objects accepted", _of("dispatcher", "objects")),
     _counter("object_batches", "Batches that they were joined to", _of("dispatcher", "batches")),
@@ -138,11 +142,11 @@ METRICS: tuple[Metric, ...] = (
     _counter("collapsed_matches", "Pairs that two workers found, made one",
              _of("dispatcher", "collapsed")),
     # how long it takes
-    Metric(
+    MetricDefinition(
         "ps2stream_stage_seconds",
-        Kind.HISTOGRAM,
+        MetricKind.HISTOGRAM,
         "How long a stage takes; docs/metrics.md says what each counts",
-        (Source("", "stages"),),
+        (StatusSource("", "stages"),),
         by="stage",
     ),
     _counter(
@@ -240,7 +244,7 @@ METRICS: tuple[Metric, ...] = (
 )  # fmt: skip
 
 
-def samples(role: str, index: int, status: Mapping[str, Any]) -> Iterator[Sample]:
+def samples(role: str, index: int, status: Mapping[str, Any]) -> Iterator[MetricSample]:
     """Yields the samples in an actor's status. What it does not contain is left out."""
     for metric in METRICS:
         for source in metric.sources:
@@ -250,14 +254,14 @@ def samples(role: str, index: int, status: Mapping[str, Any]) -> Iterator[Sample
             found = _find_value(status, source.key)
             if not metric.by:
                 if isinstance(found, Real):
-                    yield Sample(metric, labels, float(found) * metric.scale)
+                    yield MetricSample(metric, labels, float(found) * metric.scale)
                 continue
             for key, value in _iterate_items(found):
                 at = (*labels[:-1], str(key))
-                if isinstance(value, Histogram):
-                    yield Sample(metric, at, value)
+                if isinstance(value, DurationHistogram):
+                    yield MetricSample(metric, at, value)
                 elif isinstance(value, Real):
-                    yield Sample(metric, at, float(value) * metric.scale)
+                    yield MetricSample(metric, at, float(value) * metric.scale)
 
 
 def _find_value(status: Mapping[str, Any], key: str) -> Any:

@@ -8,7 +8,7 @@ from prometheus_client import ProcessCollector, start_http_server
 from prometheus_client.core import CollectorRegistry
 
 from ps2stream.errors import InvalidArgument, Violation
-from ps2stream.observability.exporters import Collector, Status
+from ps2stream.observability.exporters import MetricCollector, Status
 
 HOST = "127.0.0.1"
 """The loopback address only, since whoever reaches the port may read the metrics."""
@@ -20,7 +20,7 @@ class MetricsPort:
 
     def __init__(self, port: int, status: Status) -> None:
         registry = CollectorRegistry()
-        registry.register(Collector(status))
+        registry.register(MetricCollector(status))
         ProcessCollector(registry=registry)
         try:
             self._server, self._thread = start_http_server(port, HOST, registry)

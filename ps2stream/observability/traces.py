@@ -24,7 +24,7 @@ Key = tuple[int, int]
 """A dispatcher and the offset of its batch."""
 
 
-class Tracing(NamedTuple):
+class TraceSampling(NamedTuple):
     """The sampling: one batch in `every` (0: none) is traced to the collector at `endpoint`."""
 
     every: int = 0
@@ -32,15 +32,15 @@ class Tracing(NamedTuple):
     seed: bytes = b""
 
 
-NO_TRACES = Tracing()
+NO_TRACES = TraceSampling()
 EXPORT_S = 2.0
 """How long a collector may take; spans that it does not take by then are lost."""
 
 
-class Traces:
+class ActorTraces:
     """The traces of one actor. `exporter` replaces that of the endpoint."""
 
-    def __init__(self, tracing: Tracing, actor: Address, exporter: Any = None) -> None:
+    def __init__(self, tracing: TraceSampling, actor: Address, exporter: Any = None) -> None:
         from opentelemetry import trace
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
@@ -54,7 +54,7 @@ class Traces:
             exporter = OTLPSpanExporter(f"{tracing.endpoint}/v1/traces", timeout=EXPORT_S)
         self._api = trace
         self._tracing = tracing
-        self._ids = _Ids(RandomIdGenerator())
+        self._ids = _SpanIds(RandomIdGenerator())
         name = f"{actor.role}-{actor.index}"
         resource = Resource({"service.name": "ps2stream", "service.instance.id": name})
         self._provider = TracerProvider(ALWAYS_ON, resource, id_generator=cast(Any, self._ids))
@@ -122,7 +122,7 @@ class Traces:
         return hashlib.blake2b(data, digest_size=32, key=self._tracing.seed).digest()
 
 
-class _Ids:
+class _SpanIds:
     """An id generator: random ids, except for the next span where its ids are set."""
 
     def __init__(self, others: Any) -> None:
@@ -146,7 +146,7 @@ class _Ids:
         return int(self._others.generate_span_id() if ids is None else ids[1])
 
 
-def tracing_of(settings: Settings) -> Tracing:
+def tracing_of(settings: Settings) -> TraceSampling:
     """Returns the tracing that the settings ask for, with a new seed. Raises FailedPrecondition
     when OpenTelemetry is not installed."""
     if not settings.trace_every:
@@ -157,7 +157,7 @@ def tracing_of(settings: Settings) -> Tracing:
         raise FailedPrecondition(
             "trace_every: OpenTelemetry is not installed; pip install 'ps2stream[otel]'"
         ) from None
-    return Tracing(settings.trace_every, settings.trace_endpoint, secrets.token_bytes(16))
+    return TraceSampling(settings.trace_every, settings.trace_endpoint, secrets.token_bytes(16))
 
 
 def unix_ns(monotonic: float) -> int:

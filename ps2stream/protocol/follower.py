@@ -7,14 +7,14 @@ import itertools
 from typing import Generic, TypeVar
 
 from ps2stream.protocol.addresses import ROLES, Address, Role, Send
-from ps2stream.protocol.messages.updates import Applied, Fetch
+from ps2stream.protocol.messages.updates import LedgerBatch, LedgerFetch
 
 SEQUENCER = Address("sequencer", 0)
 
 Item = TypeVar("Item")
 
 
-class Tail(Generic[Item]):
+class LedgerTail(Generic[Item]):
     """A queue of LSN ranges, each with what happened in it; some may overlap or be lost."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Tail(Generic[Item]):
         return None
 
 
-class Follower(Generic[Item]):
+class LedgerFollower(Generic[Item]):
     """A reader of the ledger as the sequencer sends it (docs/decisions/0006). It knows what to
     fetch, and begins after what was `applied` before.
 
@@ -53,7 +53,7 @@ class Follower(Generic[Item]):
         self.tip = 0
         self._role = ROLES.index(role)
         self._index = index
-        self._tail: Tail[tuple[int, Item | Applied]] = Tail()
+        self._tail: LedgerTail[tuple[int, Item | LedgerBatch]] = LedgerTail()
         self._state = self._until = 0  # the state begun last, and the LSN at which it ends
         self._has_fetched = False
         self._before_answer = (0, 0)  # state and applied before the last answer
@@ -86,13 +86,13 @@ class Follower(Generic[Item]):
             return []
         return [self._fetch_next()]
 
-    def add(self, lsn_from: int, lsn_to: int, item: Item | Applied) -> None:
+    def add(self, lsn_from: int, lsn_to: int, item: Item | LedgerBatch) -> None:
         """Adds `item`, which holds all that happened in lsn_from..lsn_to."""
         self.tip = max(self.tip, lsn_to)
         if lsn_to > max(self.applied, self._until):
             self._tail.add(lsn_from, lsn_to, (lsn_to, item))
 
-    def fetched(self, frame: Applied) -> bool:
+    def fetched(self, frame: LedgerBatch) -> bool:
         """Takes the answer to a Fetch in. Returns True if the reader must drop all it has before
         it goes on."""
         self.tip = max(self.tip, frame.lsn_to, frame.until)
@@ -104,11 +104,11 @@ class Follower(Generic[Item]):
             self._tail.add(frame.lsn_from, frame.lsn_to, (frame.lsn_to, frame))
         return begins
 
-    def next(self) -> Item | Applied | None:
+    def next(self) -> Item | LedgerBatch | None:
         """Returns what is to be applied now; None where there is a gap."""
         while (found := self._tail.next(self.applied)) is not None:
             lsn_to, item = found
-            state = item.state if isinstance(item, Applied) else 0
+            state = item.state if isinstance(item, LedgerBatch) else 0
             if self.amid and state != self._state:
                 continue  # it is in the state, or after it and will be fetched
             self.before, self.applied = self.applied, lsn_to
@@ -131,4 +131,4 @@ class Follower(Generic[Item]):
         """Returns a request for what follows `applied`."""
         self._has_fetched = True
         state = self._state if self.amid else 0
-        return Send(SEQUENCER, Fetch(self._role, self._index, self.applied, state))
+        return Send(SEQUENCER, LedgerFetch(self._role, self._index, self.applied, state))

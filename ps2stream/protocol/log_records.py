@@ -19,7 +19,7 @@ class ObjectRecord(Frame):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Progress(Frame):
+class ProgressRecord(Frame):
     """A note that every batch of this log below offset `batch` is complete, and that objects
     have offsets below `below` until a later note says more."""
 
@@ -29,7 +29,7 @@ class Progress(Frame):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Quarantined(Frame):
+class QuarantineRecord(Frame):
     """A note that the object at this offset killed workers and is not matched any more."""
 
     KIND = 54
@@ -37,7 +37,7 @@ class Quarantined(Frame):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Split(Frame):
+class SplitRecord(Frame):
     """A note that the batch which holds offset `at` inside is two from now on; the second begins
     there."""
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from ps2stream.protocol.frame import I64, U8, Frame
-from ps2stream.protocol.messages.updates import Applied, UpdateDecision
+from ps2stream.protocol.messages.updates import LedgerBatch, UpdateDecision
 from ps2stream.protocol.tokens import Token
 
 
@@ -46,7 +46,7 @@ class LogNote(NamedTuple):
     highest: int
 
 
-class Answer(NamedTuple):
+class SettledAnswer(NamedTuple):
     """The answer to a dispatcher's request `seq` of its `epoch`. When it sent that, the
     dispatcher knew the answers to all below `settled`, and to those of earlier epochs; they may
     go."""
@@ -59,7 +59,7 @@ class Answer(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Change:
+class LedgerChange:
     """The changes that one commit makes durable, all or none.
 
     batch: the accepted rows, if any; sessions: (number, name) of new ones; requests: request ids
@@ -68,11 +68,11 @@ class Change:
     LSN; plan: the one that objects are routed by from now on (JSON).
     """
 
-    batch: Applied | None = None
+    batch: LedgerBatch | None = None
     sessions: Sequence[tuple[int, bytes]] = ()
     requests: DeleteRequests | None = None
     forget: int = 0
-    answers: Sequence[Answer] = ()
+    answers: Sequence[SettledAnswer] = ()
     watermark: int = 0
     plan: str | None = None
 
@@ -92,7 +92,7 @@ class Store(Protocol):
         """Returns (number, name) of every session."""
         ...
 
-    def replay(self, after: int = 0) -> Iterator[Applied]:
+    def replay(self, after: int = 0) -> Iterator[LedgerBatch]:
         """Yields the committed batches in LSN order: lsn_from = last lsn_to + 1, from 1, or from
         the batch that follows `after` or holds it. Rows of queries deleted at or below
         `watermark` may be left out; ranges and other rows stay."""
@@ -102,7 +102,7 @@ class Store(Protocol):
         """Yields the remembered delete requests, oldest first."""
         ...
 
-    def answers(self) -> list[Answer]:
+    def answers(self) -> list[SettledAnswer]:
         """Returns the answers that are not settled."""
         ...
 
@@ -130,7 +130,7 @@ class Store(Protocol):
         durable. Raises Unavailable when it cannot be written."""
         ...
 
-    def commit(self, change: Change) -> None:
+    def commit(self, change: LedgerChange) -> None:
         """Makes the whole change durable, or nothing of it. Raises Unavailable when it cannot;
         then nothing of the call counts."""
         ...

@@ -27,14 +27,14 @@ from ps2stream.protocol.frame import (
 NEVER = np.iinfo(np.int64).max  # delete_lsn of a live query
 
 
-class Kind(IntEnum):
+class UpdateKind(IntEnum):
     """The kind of an update."""
 
     INSERT = 1
     DELETE = 2
 
 
-class Form(IntEnum):
+class ExpressionForm(IntEnum):
     """The way in which the terms of a query combine; PROGRAM is postfix in `prog`."""
 
     ALL = 0  # conjunction of all terms; also the region-only query (its term is TOP)
@@ -42,7 +42,7 @@ class Form(IntEnum):
     PROGRAM = 2
 
 
-class Shape(IntEnum):
+class RegionShape(IntEnum):
     """The shape of a region, and what `geom` holds for it."""
 
     WORLD = 0  # geom: nothing

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ps2stream.protocol.frame import U8, Frame
-from ps2stream.protocol.messages.updates import Status
-from ps2stream.security import TENANT, Scope
+from ps2stream.protocol.messages.updates import UpdateStatus
+from ps2stream.security import TENANT, AccessScope
 
 ID_BYTES = 8
 SECRET_BYTES = 32
@@ -32,7 +32,7 @@ class Token:
     id: str
     digest: bytes
     tenant: str
-    scopes: frozenset[Scope]
+    scopes: frozenset[AccessScope]
     created_ms: int
     expires_ms: int = 0
 
@@ -63,7 +63,7 @@ class TokensReply(Frame):
     tokens: U8
 
 
-class Made(NamedTuple):
+class NewToken(NamedTuple):
     """A new token, and the text to show once."""
 
     token: Token
@@ -71,17 +71,19 @@ class Made(NamedTuple):
 
 
 def make(
-    random: bytes, tenant: str, scopes: frozenset[Scope], created_ms: int, expires_ms: int = 0
-) -> Made:
+    random: bytes, tenant: str, scopes: frozenset[AccessScope], created_ms: int, expires_ms: int = 0
+) -> NewToken:
     """Makes a token from ID_BYTES + SECRET_BYTES random bytes of the operating system."""
     if len(random) != ID_BYTES + SECRET_BYTES:
         raise ValueError(f"{len(random)} random bytes")
     id_, secret = random[:ID_BYTES].hex(), random[ID_BYTES:]
     token = Token(id_, _hash_secret(secret), tenant, scopes, created_ms, expires_ms)
-    return Made(token, f"ps2s_{id_}_{secret.hex()}")
+    return NewToken(token, f"ps2s_{id_}_{secret.hex()}")
 
 
-def made_elsewhere(text: str, tenant: str, scopes: frozenset[Scope], created_ms: int) -> Token:
+def made_elsewhere(
+    text: str, tenant: str, scopes: frozenset[AccessScope], created_ms: int
+) -> Token:
     """Returns the token of this text. Raises ValueError, without showing the text, for one of
     another form or with digits that cannot be random."""
     form = _FORM.fullmatch(text)
@@ -96,19 +98,19 @@ def made_elsewhere(text: str, tenant: str, scopes: frozenset[Scope], created_ms:
 
 def changed(
     held: Sequence[Token], add: Sequence[Token], drop: str
-) -> tuple[Status, Sequence[Token]]:
+) -> tuple[UpdateStatus, Sequence[Token]]:
     """Returns the status and the tokens after a change; the same tokens where it is refused."""
     taken = {token.id for token in held}
     if drop and drop not in taken:
-        return Status.NOT_FOUND, held
+        return UpdateStatus.NOT_FOUND, held
     if any(token.id in taken for token in add):
-        return Status.ALREADY_EXISTS, held
+        return UpdateStatus.ALREADY_EXISTS, held
     if add and len(held) + len(add) > MAX_TOKENS:
-        return Status.RESOURCE_EXHAUSTED, held
-    return Status.OK, [token for token in held if token.id != drop] + list(add)
+        return UpdateStatus.RESOURCE_EXHAUSTED, held
+    return UpdateStatus.OK, [token for token in held if token.id != drop] + list(add)
 
 
-class Table:
+class TokenIndex:
     """A table of tokens by id."""
 
     def __init__(self, tokens: Sequence[Token] = ()) -> None:
@@ -157,7 +159,7 @@ def _read_token(
     hashed = bytes.fromhex(digest)
     if len(hashed) != len(_NOBODY):
         raise ValueError("a token's digest is none")
-    found = frozenset(Scope(scope) for scope in scopes)
+    found = frozenset(AccessScope(scope) for scope in scopes)
     return Token(id, hashed, tenant, found, int(created_ms), int(expires_ms))
 
 

@@ -20,7 +20,7 @@ StringColumn = tuple[I64, U8]  # offsets int64[n + 1], UTF-8 bytes
 _VARINT, _FIXED64, _BYTES = 0, 1, 2
 
 
-class Gap(NamedTuple):
+class DeliveryGap(NamedTuple):
     """The pairs numbered first..last (inclusive session_seq) were dropped: `pairs` of them, or
     an unknown number where that is 0."""
 
@@ -30,7 +30,7 @@ class Gap(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Deliver:
+class DeliveryColumns:
     """A batch of one session. pair_objects index the object columns; a column that was not
     requested is None. session_seq is the number of the first pair, the others follow on."""
 
@@ -46,10 +46,10 @@ class Deliver:
     lat: F64 | None = None
     time_ms: I64 | None = None
     text: StringColumn | None = None
-    gap: Gap | None = None
+    gap: DeliveryGap | None = None
 
 
-def deliver_batch(batch: Deliver) -> bytes:
+def deliver_batch(batch: DeliveryColumns) -> bytes:
     """Returns the bytes of a DeliverResponse with this batch. Lone surrogates, which Protocol
     Buffers strings cannot hold, become U+FFFD."""
     parts = [

@@ -20,7 +20,7 @@ class Costs:
     c4: float = 0.2
 
 
-class Weights(NamedTuple):
+class PartWeights(NamedTuple):
     """The load of parts, in any unit of measure: base-level cell uint32[n], worker int64[n],
     weight float64[n]. Rows of the same part are summed; rows that the plan does not assign to
     that worker are ignored."""

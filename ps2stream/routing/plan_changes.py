@@ -40,7 +40,7 @@ Figures = Mapping[str, int]
 NO_FIGURES: Figures = MappingProxyType({})
 
 
-class Step(StrEnum):
+class PlanStep(StrEnum):
     """The kinds of records of a plan change."""
 
     BEGIN = "begin"
@@ -54,7 +54,7 @@ class Step(StrEnum):
 
 
 @dataclasses.dataclass(frozen=True)
-class Strategy:
+class PlanState:
     """The present plan, the following plan, and the LSNs of the steps of the change so far.
 
     Units belong to their owners by `plan`; they migrate to their owners by `following` from the
@@ -79,35 +79,35 @@ class Strategy:
         follow = self.following
         return self.plan.workers if follow is None else max(self.plan.workers, follow.workers)
 
-    def after(self, record: U8, lsn: int) -> Strategy:
+    def after(self, record: U8, lsn: int) -> PlanState:
         """Returns the strategy after a record. Raises PlanError if the record does not fit."""
         data, plan, follow = _read_record(record.tobytes(), self.plan)
-        step = Step(data["step"])
-        if step is Step.SET and plan is not None:
-            return Strategy(plan, follow, data["begun"], data["switched"], data["apart"])
+        step = PlanStep(data["step"])
+        if step is PlanStep.SET and plan is not None:
+            return PlanState(plan, follow, data["begun"], data["switched"], data["apart"])
         if step not in self.steps:
             raise PlanError(f"strategy: {step} does not follow here")
-        if step is Step.CHECKED:
+        if step is PlanStep.CHECKED:
             return self
-        if step in (Step.BEGIN, Step.APART):
-            begins = step is Step.BEGIN
-            return Strategy(self.plan, plan, lsn * begins, apart=lsn * (not begins))
-        if step is Step.UNITE:
+        if step in (PlanStep.BEGIN, PlanStep.APART):
+            begins = step is PlanStep.BEGIN
+            return PlanState(self.plan, plan, lsn * begins, apart=lsn * (not begins))
+        if step is PlanStep.UNITE:
             return dataclasses.replace(self, begun=lsn)
-        if step is Step.SWITCH:
+        if step is PlanStep.SWITCH:
             return dataclasses.replace(self, switched=lsn)
-        return Strategy(self.serving)
+        return PlanState(self.serving)
 
     @property
-    def steps(self) -> frozenset[Step]:
+    def steps(self) -> frozenset[PlanStep]:
         """The steps that may follow."""
         if self.following is None:
-            return frozenset((Step.BEGIN, Step.APART, Step.CHECKED))
+            return frozenset((PlanStep.BEGIN, PlanStep.APART, PlanStep.CHECKED))
         if self.switched:
-            return frozenset((Step.FINISH,))
+            return frozenset((PlanStep.FINISH,))
         if self.apart:
-            return frozenset((Step.SWITCH if self.begun else Step.UNITE,))
-        return frozenset((Step.SWITCH, Step.ABORT))
+            return frozenset((PlanStep.SWITCH if self.begun else PlanStep.UNITE,))
+        return frozenset((PlanStep.SWITCH, PlanStep.ABORT))
 
     @property
     def occupied(self) -> str:
@@ -126,15 +126,15 @@ class Strategy:
     def begin(self, plan: RoutingPlan, apart: bool = False, figures: Figures = NO_FIGURES) -> U8:
         """Returns the record that begins the migration to `plan` or, with `apart`, lets it
         coexist."""
-        step = Step.APART if apart else Step.BEGIN
+        step = PlanStep.APART if apart else PlanStep.BEGIN
         return _pack_record(step=step, plan=_plan_to_dict(plan, self.plan), figures=dict(figures))
 
 
 @functools.lru_cache(maxsize=4)
-def _make_set_record(strategy: Strategy) -> U8:
+def _make_set_record(strategy: PlanState) -> U8:
     follow = strategy.following
     return _pack_record(
-        step=Step.SET,
+        step=PlanStep.SET,
         plan=_plan_to_dict(strategy.plan, None),
         following=None if follow is None else _plan_to_dict(follow, None),
         begun=strategy.begun,
@@ -143,11 +143,11 @@ def _make_set_record(strategy: Strategy) -> U8:
     )
 
 
-def strategy_of(record: U8, analysis: Analysis) -> Strategy:
+def strategy_of(record: U8, analysis: Analysis) -> PlanState:
     """Reads the strategy of a SET record. Raises PlanError."""
     data = _unpack_record(record.tobytes())
     follow = data["following"]
-    return Strategy(
+    return PlanState(
         RoutingPlan.from_dict(data["plan"], analysis),
         None if follow is None else RoutingPlan.from_dict(follow, analysis),
         data["begun"],
@@ -156,7 +156,7 @@ def strategy_of(record: U8, analysis: Analysis) -> Strategy:
     )
 
 
-def step_record(step: Step, figures: Figures = NO_FIGURES) -> U8:
+def step_record(step: PlanStep, figures: Figures = NO_FIGURES) -> U8:
     """Returns the record of a step that names no plan."""
     return _pack_record(step=step, figures=dict(figures))
 
@@ -166,9 +166,9 @@ def figures_of(record: U8) -> dict[str, int]:
     return dict(_unpack_record(record.tobytes()).get("figures", {}))
 
 
-def step_of(record: U8) -> Step:
+def step_of(record: U8) -> PlanStep:
     """Returns the step of a record."""
-    return Step(_unpack_record(record.tobytes())["step"])
+    return PlanStep(_unpack_record(record.tobytes())["step"])
 
 
 def versions(record: U8) -> tuple[int, int, bool]:
@@ -180,7 +180,7 @@ def versions(record: U8) -> tuple[int, int, bool]:
     return data["plan"]["version"], 0 if follow is None else follow["version"], coexist
 
 
-class Routes(NamedTuple):
+class CompiledRoutes(NamedTuple):
     """A strategy, compiled.
 
     Units belong to their owners by `serving`, and objects are routed by it under the number
@@ -221,16 +221,16 @@ class Routes(NamedTuple):
         return self.apart or self.begun
 
 
-class Strategist:
+class PlanFollower:
     """Follows the records of the ledger and compiles the strategy after each."""
 
     def __init__(self, plan: RoutingPlan, analyzer: Analyzer) -> None:
-        self.strategy = Strategy(plan)
+        self.strategy = PlanState(plan)
         self._first = plan
         self._analyzer = analyzer
         self._compiled: dict[int, H1] = {}
 
-    def routes(self) -> Routes:
+    def routes(self) -> CompiledRoutes:
         """Returns the present strategy, compiled."""
         strategy = self.strategy
         plans = (strategy.plan, strategy.following)
@@ -242,16 +242,18 @@ class Strategist:
         before = route_of(strategy.plan)
         old = self._compiled[before]
         if strategy.following is None:
-            return Routes(old, before, known=frozenset(numbered))
+            return CompiledRoutes(old, before, known=frozenset(numbered))
         after = route_of(strategy.following)
         new, both = self._compiled[after], _mix_routes(before, after)
         if strategy.switched:
             known = frozenset((before, after, both))
             begun = strategy.begun
             beside = before, strategy.apart
-            return Routes(new, after, old, begun=begun, switched=True, known=known, old=beside)
+            return CompiledRoutes(
+                new, after, old, begun=begun, switched=True, known=known, old=beside
+            )
         apart = strategy.apart
-        return Routes(
+        return CompiledRoutes(
             serving=old,
             route=both if apart else before,
             other=new if strategy.begun else None,
@@ -274,12 +276,12 @@ class Strategist:
             return np.array([-180.0, -90.0, 180.0, 90.0])
         return changed_box(plan, follow, worker)
 
-    def reset(self) -> Routes:
+    def reset(self) -> CompiledRoutes:
         """Goes back to the first plan; the state that is received next says what changed."""
-        self.strategy = Strategy(self._first)
+        self.strategy = PlanState(self._first)
         return self.routes()
 
-    def take(self, record: U8, lsn: int) -> Routes:
+    def take(self, record: U8, lsn: int) -> CompiledRoutes:
         """Returns the routes after a record with this LSN."""
         self.strategy = self.strategy.after(record, lsn)
         return self.routes()

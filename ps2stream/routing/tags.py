@@ -18,7 +18,7 @@ from ps2stream.routing.unit_kernels import U16
 from ps2stream.space.grid import Grid
 
 
-class Tags(NamedTuple):
+class QueryTags(NamedTuple):
     """The postings of query rows. Row i has the tags off[i]..off[i + 1]. cell: level << 28 |
     cell on that level; worker: the owner by H1."""
 
@@ -27,7 +27,7 @@ class Tags(NamedTuple):
     term: U64
     worker: U16
 
-    def with_owners(self, other: U16) -> Tags:
+    def with_owners(self, other: U16) -> QueryTags:
         """Returns tags where each one also appears for its worker in `other`, if that is a
         different one."""
         twice = np.stack([self.worker, other], 1).ravel()
@@ -36,14 +36,14 @@ class Tags(NamedTuple):
         off = np.zeros(len(kept) + 1, np.int64)
         np.cumsum(kept, out=off[1:])
         cell, term = np.repeat(self.cell, 2)[kept], np.repeat(self.term, 2)[kept]
-        return Tags(off[2 * self.off], cell, term, twice[kept])
+        return QueryTags(off[2 * self.off], cell, term, twice[kept])
 
-    def of(self, rows: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Tags:
+    def of(self, rows: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> QueryTags:
         """Returns the tags of the rows where the mask is true."""
         size = np.diff(self.off)
         kept = np.repeat(rows, size)
         off = np.r_[0, np.cumsum(size[rows])]
-        return Tags(off, self.cell[kept], self.term[kept], self.worker[kept])
+        return QueryTags(off, self.cell[kept], self.term[kept], self.worker[kept])
 
 
 class TagShare(NamedTuple):
@@ -55,7 +55,7 @@ class TagShare(NamedTuple):
     term: U64
 
 
-class Tagger:
+class QueryTagger:
     """Expands queries into tags under the plan of `h1`. During a migration `other` is the H1 of
     another plan, whose owners hold the queries too. Queries with a handle above `apart` have
     their owners by `young`."""
@@ -74,7 +74,7 @@ class Tagger:
         self.apart = apart
         self.grid = grid
 
-    def expand(self, rows: QueryRows) -> Tags:
+    def expand(self, rows: QueryRows) -> QueryTags:
         """Returns the tags of inserts or deletes: cells of the bounding boxes times posting
         terms."""
         cell_off, cell = self.grid.cover(rows.box_off, rows.box)
@@ -90,9 +90,9 @@ class Tagger:
         if self.young is not None:
             new = np.repeat(rows.handle > self.apart, np.diff(off))
             worker[new] = self.young.owners(tag_cell[new], tag_term[new])
-        return Tags(off, tag_cell, tag_term, worker)
+        return QueryTags(off, tag_cell, tag_term, worker)
 
-    def split(self, tags: Tags) -> list[TagShare]:
+    def split(self, tags: QueryTags) -> list[TagShare]:
         """Returns the tags of each worker, by worker number; a share may be empty."""
         m = max(h1.workers for h1 in (self.h1, self.other, self.young) if h1 is not None)
         if self.other is not None:

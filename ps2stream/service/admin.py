@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 
 from ps2stream import __version__
-from ps2stream.dispatcher.gateway import Gateway
+from ps2stream.dispatcher.gateway import DispatcherGateway
 from ps2stream.dispatcher.reservoir import ObjectSample
 from ps2stream.limits import REQUEST_BYTES
-from ps2stream.observability.census import Census, find_problems
+from ps2stream.observability.census import ServiceCensus, find_problems
 from ps2stream.protocol.arrow_ipc import to_ipc
 from ps2stream.protocol.frame import I64, U8
-from ps2stream.service.auth import Guard
+from ps2stream.service.auth import CallGuard
 from ps2stream.service.calls import parse, wait
 from ps2stream.service.listing import page
 from ps2stream.service.load_calls import LoadCalls
@@ -33,12 +33,12 @@ SAMPLE_ROWS = 4096
 """The number of objects in one message of SampleObjects."""
 
 
-class Admin:
+class AdminService:
     """The handlers of the service ps2stream.v1.Admin. `counters` returns the numbers that the
     service itself keeps, by name."""
 
     def __init__(
-        self, gateway: Gateway, guard: Guard, counters: Callable[[], dict[str, float]]
+        self, gateway: DispatcherGateway, guard: CallGuard, counters: Callable[[], dict[str, float]]
     ) -> None:
         self._gateway = gateway
         self._tokens = TokenCalls(gateway, guard)
@@ -87,7 +87,7 @@ class Admin:
         parse(admin_pb2.GetStatusRequest, data, REQUEST_BYTES, "request_bytes")
         live = wait(self._gateway.lookup(None, 0, 0, 1), context).live
         known = dict(self._gateway.status())
-        census: Census | None = known.pop("census", None)
+        census: ServiceCensus | None = known.pop("census", None)
         answer = admin_pb2.GetStatusResponse(
             version=__version__,
             plan_version=str(known.pop("plan_version", "")),
@@ -105,7 +105,7 @@ class Admin:
         return answer.SerializeToString()
 
 
-def _census_to_proto(census: Census) -> admin_pb2.Census:
+def _census_to_proto(census: ServiceCensus) -> admin_pb2.Census:
     actors = [admin_pb2.ActorCount(**dataclasses.asdict(actor)) for actor in census.actors]
     return admin_pb2.Census(**census._asdict() | {"actors": actors})
 

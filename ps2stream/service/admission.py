@@ -14,7 +14,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
 from ps2stream.errors import OverQuota
-from ps2stream.security import Quota
+from ps2stream.security import TenantQuota
 
 OBJECT_BYTES = 24
 """The bytes of an object's position and time."""
@@ -296,7 +296,7 @@ class PublishRates:
     """A tenant's quotas on what it publishes, as far as they are this dispatcher's: each of
     `dispatchers` dispatchers grants an equal share."""
 
-    def __init__(self, quota: Quota, dispatchers: int, now_ms: int) -> None:
+    def __init__(self, quota: TenantQuota, dispatchers: int, now_ms: int) -> None:
         self._limits: Mapping[str, int] = {
             name: limit
             for name in ("objects_per_s", "bytes_per_s")

@@ -16,14 +16,14 @@ import grpc
 from grpc_health.v1 import health
 from grpc_reflection.v1alpha import reflection
 
-from ps2stream.dispatcher.gateway import Gateway
+from ps2stream.dispatcher.gateway import DispatcherGateway
 from ps2stream.errors import PermissionDenied, Ps2StreamError, ResourceExhausted
-from ps2stream.security import Scope, Security
+from ps2stream.security import AccessScope, PortSecurity
 from ps2stream.service.half_open import HalfOpenCalls, PeerLimits, PeerShares
-from ps2stream.service.identity import Caller, Identities
-from ps2stream.service.lanes import CONNECTION_STREAMS, HOST_STREAMS, Lane, Lanes
+from ps2stream.service.identity import CallerIdentity, KnownIdentities
+from ps2stream.service.lanes import CONNECTION_STREAMS, HOST_STREAMS, CallLane, CallLanes
 from ps2stream.service.status import abort
-from ps2stream.service.timers import Timers
+from ps2stream.service.timers import TaskTimers
 from ps2stream.service.unary_calls import UnaryCalls
 
 log = logging.getLogger("ps2stream.service")
@@ -34,23 +34,23 @@ OPEN_S = 5.0
 _PUBSUB, _ADMIN = "/ps2stream.v1.PubSub/", "/ps2stream.v1.Admin/"
 
 
-class Rule(NamedTuple):
+class AccessRule(NamedTuple):
     """The rule of a method: open to all, or else to every identity that has these scopes."""
 
     open: bool = False
-    scopes: frozenset[Scope] = frozenset()
+    scopes: frozenset[AccessScope] = frozenset()
 
 
-def _require_scope(scope: Scope) -> Rule:
-    return Rule(scopes=frozenset({scope}))
+def _require_scope(scope: AccessScope) -> AccessRule:
+    return AccessRule(scopes=frozenset({scope}))
 
 
-_NO_RULE = Rule(scopes=frozenset(Scope))
+_NO_RULE = AccessRule(scopes=frozenset(AccessScope))
 """The rule of a method that has none: it needs all scopes."""
 
-RULES: dict[str, Rule] = {
+RULES: dict[str, AccessRule] = {
     **dict.fromkeys(
-        (_PUBSUB + m for m in ("Publish", "PublishStream")), _require_scope(Scope.PUBLISH)
+        (_PUBSUB + m for m in ("Publish", "PublishStream")), _require_scope(AccessScope.PUBLISH)
     ),
     **dict.fromkeys(
         (
@@ -60,10 +60,10 @@ RULES: dict[str, Rule] = {
                 "ListQueries", "Deliver", "ExplainMatch", "PriceQuery",
             )
         ),
-        _require_scope(Scope.SUBSCRIBE),
+        _require_scope(AccessScope.SUBSCRIBE),
     ),
     # Objects are shared; of the matches, only those of the caller's tenant are sent.
-    _ADMIN + "Watch": _require_scope(Scope.SUBSCRIBE),
+    _ADMIN + "Watch": _require_scope(AccessScope.SUBSCRIBE),
     **dict.fromkeys(
         (
             _ADMIN + m
@@ -73,13 +73,13 @@ RULES: dict[str, Rule] = {
                 "ApplyPlan", "UnitePlans", "AbortMove", "GetMoves", "GetPlan", "ScaleWorkers",
             )
         ),
-        _require_scope(Scope.ADMIN),
+        _require_scope(AccessScope.ADMIN),
     ),
     # Load balancers ask without a credential, and learn no more than that a server is up.
-    f"/{health.SERVICE_NAME}/Check": Rule(open=True),
-    f"/{health.SERVICE_NAME}/List": Rule(),
-    f"/{health.SERVICE_NAME}/Watch": Rule(),
-    f"/{reflection.SERVICE_NAME}/ServerReflectionInfo": Rule(),
+    f"/{health.SERVICE_NAME}/Check": AccessRule(open=True),
+    f"/{health.SERVICE_NAME}/List": AccessRule(),
+    f"/{health.SERVICE_NAME}/Watch": AccessRule(),
+    f"/{reflection.SERVICE_NAME}/ServerReflectionInfo": AccessRule(),
 }  # fmt: skip
 
 
@@ -90,7 +90,9 @@ class PerCaller:
     """A method whose behaviour depends on the caller. `lasting` means that a call goes on after its
     handler."""
 
-    def __init__(self, of: Callable[[Caller], Callable[..., Any]], lasting: bool = False) -> None:
+    def __init__(
+        self, of: Callable[[CallerIdentity], Callable[..., Any]], lasting: bool = False
+    ) -> None:
         self.of = of
         self.lasting = lasting
 
@@ -98,31 +100,31 @@ class PerCaller:
         raise PermissionDenied("nobody has asked who calls")  # the guard prevents this
 
 
-class Guard(grpc.ServerInterceptor):
+class CallGuard(grpc.ServerInterceptor):
     """The interceptor that authenticates and authorises every call, and ends streams whose token
     was revoked or has expired. `end` ends a stream with an error, or returns False where it
     cannot."""
 
     def __init__(
         self,
-        security: Security,
-        gateway: Gateway,
+        security: PortSecurity,
+        gateway: DispatcherGateway,
         end: Callable[[grpc.ServicerContext, Ps2StreamError], bool],
-        lanes: Lanes,
+        lanes: CallLanes,
     ) -> None:
         self.requires_identity = security.auth
         """True when calls need an identity."""
-        self._identities = Identities(security, gateway)
+        self._identities = KnownIdentities(security, gateway)
         self._end = end
         self._lanes = lanes
         self._half_open = HalfOpenCalls()
         self._stream_shares = PeerShares(
             PeerLimits(CONNECTION_STREAMS, HOST_STREAMS), "peer_streams"
         )
-        self._timers = Timers()
+        self._timers = TaskTimers()
         self._unary = UnaryCalls(lanes, self._half_open, self._timers)
         self._waiting: dict[grpc.ServicerContext, None] = {}  # strangers' open calls
-        self._streams: dict[grpc.ServicerContext, Caller] = {}
+        self._streams: dict[grpc.ServicerContext, CallerIdentity] = {}
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         if self.requires_identity:
@@ -143,8 +145,8 @@ class Guard(grpc.ServerInterceptor):
         call."""
         handler = continuation(handler_call_details)
         method = handler_call_details.method
-        rule = RULES.get(method, _NO_RULE) if handler is not None else Rule()
-        caller: Caller | None = Caller()
+        rule = RULES.get(method, _NO_RULE) if handler is not None else AccessRule()
+        caller: CallerIdentity | None = CallerIdentity()
         if self.requires_identity and rule.open:
             return self._serve_strangers(handler)
         if self.requires_identity:
@@ -207,9 +209,9 @@ class Guard(grpc.ServerInterceptor):
         return grpc.stream_stream_rpc_method_handler(handle)
 
     def _make_admit(
-        self, method: str, rule: Rule, caller: Caller | None
-    ) -> Callable[[grpc.ServicerContext], Caller]:
-        def admit(context: grpc.ServicerContext) -> Caller:
+        self, method: str, rule: AccessRule, caller: CallerIdentity | None
+    ) -> Callable[[grpc.ServicerContext], CallerIdentity]:
+        def admit(context: grpc.ServicerContext) -> CallerIdentity:
             if caller is not None:
                 return caller
             try:
@@ -223,7 +225,7 @@ class Guard(grpc.ServerInterceptor):
 
     def _guard_stream(
         self,
-        admit: Callable[[grpc.ServicerContext], Caller],
+        admit: Callable[[grpc.ServicerContext], CallerIdentity],
         inner: Behaviour | PerCaller,
         hasty: bool = False,
         many: bool = True,
@@ -251,7 +253,7 @@ class Guard(grpc.ServerInterceptor):
 
     def _guard_lasting(
         self,
-        admit: Callable[[grpc.ServicerContext], Caller],
+        admit: Callable[[grpc.ServicerContext], CallerIdentity],
         inner: PerCaller,
         hasty: bool,
         many: bool,
@@ -334,13 +336,13 @@ def _is_lasting(inner: object) -> bool:
     return isinstance(inner, PerCaller) and inner.lasting
 
 
-def _check_scopes(method: str, rule: Rule, caller: Caller) -> None:
+def _check_scopes(method: str, rule: AccessRule, caller: CallerIdentity) -> None:
     if not rule.scopes <= caller.scopes:
         raise PermissionDenied(f"{method} needs the scope {' and '.join(sorted(rule.scopes))}")
 
 
 def _guard_unary(
-    admit: Callable[[grpc.ServicerContext], Caller], inner: Behaviour | PerCaller
+    admit: Callable[[grpc.ServicerContext], CallerIdentity], inner: Behaviour | PerCaller
 ) -> Behaviour:
     def handle(request: Any, context: grpc.ServicerContext) -> Any:
         caller = admit(context)
@@ -350,7 +352,7 @@ def _guard_unary(
     return handle
 
 
-def _assign_lane(lane: Lane, behaviour: Callable[..., Any]) -> None:
+def _assign_lane(lane: CallLane, behaviour: Callable[..., Any]) -> None:
     """Sets the lane's threads at the behaviour, where gRPC looks for a method's threads."""
     behaviour.experimental_thread_pool = lane  # type: ignore[attr-defined]
 

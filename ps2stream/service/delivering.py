@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import grpc
 
-from ps2stream.dispatcher.gateway import Gateway, Sink, Stream
+from ps2stream.dispatcher.gateway import DeliverStream, DispatcherGateway, Sink
 from ps2stream.errors import FailedPrecondition, InvalidArgument, Unavailable, Violation
 from ps2stream.limits import REQUEST_BYTES
 from ps2stream.service.calls import name_problem, parse, session_not_made, wait
-from ps2stream.service.inbox import Cut, End, Held, Inbox
-from ps2stream.service.open_calls import Courier, OpenCall
+from ps2stream.service.inbox import InboxCut, InboxEnd, StreamInbox, StreamInboxes
+from ps2stream.service.open_calls import OpenCall, TaskThread
 from ps2stream.v1 import delivery_pb2
 
 CREDIT_BATCHES = 256
@@ -24,30 +24,32 @@ MAX_CREDIT_BYTES = 8 << 20
 """Credits bound what waits here for a slow stream; inbox.py bounds what waits for all streams."""
 
 
-class Couriers(NamedTuple):
+class DeliveryThreads(NamedTuple):
     """The two threads of a server that serve all Deliver streams: one writes; the other handles the
     messages of clients, for which it may have to wait for the dispatcher."""
 
-    writes: Courier
-    credits: Courier
+    writes: TaskThread
+    credits: TaskThread
 
     @classmethod
-    def start(cls) -> Couriers:
-        return cls(Courier("ps2stream-deliver"), Courier("ps2stream-credits"))
+    def start(cls) -> DeliveryThreads:
+        return cls(TaskThread("ps2stream-deliver"), TaskThread("ps2stream-credits"))
 
     def close(self) -> None:
         self.writes.close()  # it may still give the other thread the end of a stream
         self.credits.close()
 
 
-class Delivering:
+class DeliverStreams:
     """All Deliver streams of a tenant. `held` is what waits for the streams of all tenants."""
 
-    def __init__(self, gateway: Gateway, held: Held, threads: Couriers) -> None:
+    def __init__(
+        self, gateway: DispatcherGateway, held: StreamInboxes, threads: DeliveryThreads
+    ) -> None:
         self._gateway = gateway
         self._held = held
         self._threads = threads
-        self._open: dict[grpc.ServicerContext, Inbox] = {}
+        self._open: dict[grpc.ServicerContext, StreamInbox] = {}
         self._stopping = False
 
     def deliver(
@@ -90,7 +92,7 @@ class Delivering:
             session=stream.session, epoch=stream.epoch, incarnation=self._gateway.incarnation
         )
         first = delivery_pb2.DeliverResponse(started=started).SerializeToString()
-        Relay(stream, OpenCall(context, send), inbox, self._threads, close).begin(first)
+        DeliverRelay(stream, OpenCall(context, send), inbox, self._threads, close).begin(first)
 
     def stop(self) -> None:
         """Ends all streams with UNAVAILABLE, so that clients look for another server."""
@@ -107,7 +109,7 @@ class Delivering:
 
     def _attach_stream(
         self, start: delivery_pb2.Start, sink: Sink, context: grpc.ServicerContext
-    ) -> Stream:
+    ) -> DeliverStream:
         fields = start.fields.text | start.fields.position << 1 | start.fields.time << 2
         attaching = self._gateway.attach(
             start.session,
@@ -139,17 +141,17 @@ class Delivering:
         return min(start.cursor.session_seq, (1 << 63) - 1)
 
 
-class Relay:
+class DeliverRelay:
     """The relay of one stream. It sends what the stream's inbox holds to the client, one message at
     a time, and passes credits on, never more than was sent, so that those of the Start stay the
     bound. `close` releases the stream and the inbox."""
 
     def __init__(
         self,
-        stream: Stream,
+        stream: DeliverStream,
         call: OpenCall,
-        inbox: Inbox,
-        threads: Couriers,
+        inbox: StreamInbox,
+        threads: DeliveryThreads,
         close: Callable[[], None],
     ) -> None:
         self._stream = stream
@@ -185,9 +187,9 @@ class Relay:
         match self._inbox.take():
             case None:
                 return
-            case Cut():
+            case InboxCut():
                 self._credits.do(self._restart_after_cut)
-            case End(error):
+            case InboxEnd(error):
                 self._credits.do(lambda: self._end_call(error))
             case data:
                 self._sent_batches += 1
@@ -249,7 +251,7 @@ def _read_start(data: bytes) -> delivery_pb2.Start:
     return start
 
 
-def _close_late(attaching: Future[Stream]) -> None:
+def _close_late(attaching: Future[DeliverStream]) -> None:
     if not attaching.cancelled() and attaching.exception() is None:
         attaching.result().close()
 

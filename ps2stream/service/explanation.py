@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ps2stream.dispatcher.gateway import Meeting
+from ps2stream.dispatcher.gateway import MatchExplanation
 from ps2stream.routing.unit_kernels import LEVEL_SHIFT
 from ps2stream.space.regions import Circle, Polygon, Rect, Region
 from ps2stream.space.space_kernels import haversine_km
@@ -51,7 +51,7 @@ def _format_exactly(value: float) -> str:
 
 
 def unit_of(
-    meeting: Meeting, at: int, term: str, bounds: tuple[float, float, float, float]
+    meeting: MatchExplanation, at: int, term: str, bounds: tuple[float, float, float, float]
 ) -> explain_pb2.Unit:
     """Returns the unit of the object's cell and posting term number `at`, which is called `term`.
     `bounds` of the cell are west, south, width and height in degrees."""

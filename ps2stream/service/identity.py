@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import grpc
 
-from ps2stream.dispatcher.gateway import Gateway
+from ps2stream.dispatcher.gateway import DispatcherGateway
 from ps2stream.errors import Unauthenticated, Unavailable
 from ps2stream.protocol import tokens
-from ps2stream.protocol.tokens import Table
-from ps2stream.security import Scope, Security
+from ps2stream.protocol.tokens import TokenIndex
+from ps2stream.security import AccessScope, PortSecurity
 
 PATIENCE_S = 1.0
 STALE_S = 60.0
@@ -21,22 +21,22 @@ _NOBODY = "send a token (authorization: Bearer ...) or a known certificate"
 Metadata = Iterable[tuple[str, str | bytes]]
 
 
-class Caller(NamedTuple):
+class CallerIdentity(NamedTuple):
     """An identity. The token is "" for a client certificate, and for anyone when no identity is
     required."""
 
     tenant: str = ""
-    scopes: frozenset[Scope] = frozenset(Scope)
+    scopes: frozenset[AccessScope] = frozenset(AccessScope)
     token: str = ""
 
 
-class Identities:
+class KnownIdentities:
     """The tokens as the gateway last reported them, and the certificates that are known."""
 
-    def __init__(self, security: Security, gateway: Gateway) -> None:
+    def __init__(self, security: PortSecurity, gateway: DispatcherGateway) -> None:
         self._security = security
         self._gateway = gateway
-        self._table = Table()
+        self._table = TokenIndex()
         self._read_ms = 0
         self._refreshing = threading.Lock()  # so that no older answer comes after a newer one
 
@@ -51,10 +51,10 @@ class Identities:
                 reply = self._gateway.tokens().result(PATIENCE_S)
             except TimeoutError:
                 return  # the next refresh comes soon; STALE_S bounds how long this may go on
-            self._table = Table(tokens.decode(reply.tokens.tobytes()))
+            self._table = TokenIndex(tokens.decode(reply.tokens.tobytes()))
             self._read_ms = requested_ms
 
-    def by_token(self, metadata: Metadata) -> Caller | None:
+    def by_token(self, metadata: Metadata) -> CallerIdentity | None:
         """Returns the bearer of the token that was sent, or None when none was sent and a
         certificate may identify the caller. Raises Unauthenticated."""
         sent = [value for key, value in metadata if key == "authorization"]
@@ -67,7 +67,7 @@ class Identities:
         if len(sent) > 1 or found is None:
             raise Unauthenticated("the token is not known")
         self.check(found.id)
-        return Caller(found.tenant, found.scopes, found.id)
+        return CallerIdentity(found.tenant, found.scopes, found.id)
 
     def check(self, id: str) -> None:
         """Raises Unauthenticated for a token that is no longer valid, and Unavailable when that is
@@ -81,7 +81,7 @@ class Identities:
         if now - self._read_ms > 1000 * STALE_S:
             raise Unavailable(f"whether tokens hold could not be asked for {STALE_S:g} s")
 
-    def by_certificate(self, context: grpc.ServicerContext) -> Caller:
+    def by_certificate(self, context: grpc.ServicerContext) -> CallerIdentity:
         """Returns the owner of the certificate. Its SPIFFE id counts, or its common name when it
         has none. Raises Unauthenticated."""
         shown: Mapping[str, Sequence[bytes]] = context.auth_context()  # type: ignore[assignment]
@@ -93,7 +93,7 @@ class Identities:
         identity = self._security.identities.get(names[0]) if len(names) == 1 else None
         if identity is None:
             raise Unauthenticated(_NOBODY)
-        return Caller(identity.tenant, identity.scopes)
+        return CallerIdentity(identity.tenant, identity.scopes)
 
 
 def _decode_text(value: bytes) -> str:

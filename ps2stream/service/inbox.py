@@ -17,28 +17,28 @@ from typing import NamedTuple
 HELD_BYTES = 16 << 20
 
 
-class Cut(NamedTuple):
+class InboxCut(NamedTuple):
     """The number of batches and bytes that were dropped."""
 
     batches: int
     bytes: int
 
 
-class End(NamedTuple):
+class InboxEnd(NamedTuple):
     """The end of a stream: nothing follows. `error` is what it ends with."""
 
     error: Exception | None
 
 
-class Inbox:
+class StreamInbox:
     """The inbox of one stream. `ready` is called when there is something to take."""
 
-    def __init__(self, held: Held) -> None:
+    def __init__(self, held: StreamInboxes) -> None:
         self._held = held
         self.ready: Callable[[], None] = lambda: None
         self._items: deque[bytes] = deque()
-        self._end: End | None = None
-        self._cut: Cut | None = None
+        self._end: InboxEnd | None = None
+        self._cut: InboxCut | None = None
         self.size = 0
         self.moved = 0
 
@@ -52,7 +52,7 @@ class Inbox:
                 self.size += len(data)
                 self._held.grow(len(data))
             else:
-                self._cut = Cut(self._cut.batches + 1, self._cut.bytes + len(data))
+                self._cut = InboxCut(self._cut.batches + 1, self._cut.bytes + len(data))
             cut = self._cut is not None
         self.ready()
         return cut
@@ -61,10 +61,10 @@ class Inbox:
         """Ends the inbox, so that nothing follows; the first end counts."""
         with self._held.lock:
             if self._end is None:
-                self._end = End(error)
+                self._end = InboxEnd(error)
         self.ready()
 
-    def take(self) -> bytes | Cut | End | None:
+    def take(self) -> bytes | InboxCut | InboxEnd | None:
         """Returns the next batch, or the End, or a Cut, which stays until `go_on`, or None where
         there is nothing yet."""
         with self._held.lock:
@@ -76,16 +76,16 @@ class Inbox:
                 return data
             return self._end or self._cut
 
-    def go_on(self) -> Cut:
+    def go_on(self) -> InboxCut:
         """Stores batches again, and returns what was dropped meanwhile."""
         with self._held.lock:
             cut, self._cut = self._cut, None
-            return cut or Cut(0, 0)
+            return cut or InboxCut(0, 0)
 
     def cut(self) -> None:
         """Drops all but the first batch, whose bytes count no more. Called under the lock."""
         first = self._items.popleft()
-        self._cut = Cut(len(self._items), self.size - len(first))
+        self._cut = InboxCut(len(self._items), self.size - len(first))
         self._items = deque([first])
         self._release_bytes(self.size)
 
@@ -94,7 +94,7 @@ class Inbox:
         with self._held.lock:
             self._items.clear()
             self._release_bytes(self.size)
-            self._cut = Cut(0, 0)
+            self._cut = InboxCut(0, 0)
             self._held.inboxes.discard(self)
 
     def _release_bytes(self, size: int) -> None:
@@ -102,20 +102,20 @@ class Inbox:
         self._held.size -= size
 
 
-class Held:
+class StreamInboxes:
     """All inboxes of a server. Together they hold at most `limit` bytes, and a batch for each that
     is cut."""
 
     def __init__(self, limit: int = HELD_BYTES) -> None:
         self.lock = threading.Lock()
-        self.inboxes: set[Inbox] = set()
+        self.inboxes: set[StreamInbox] = set()
         self.size = 0
         self.cuts = 0
         self._limit = limit
         self._moments = itertools.count()
 
-    def open(self) -> Inbox:
-        inbox = Inbox(self)
+    def open(self) -> StreamInbox:
+        inbox = StreamInbox(self)
         with self.lock:
             self.inboxes.add(inbox)
         return inbox

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import grpc
 import numpy as np
 
-from ps2stream.dispatcher.gateway import Gateway, Price
+from ps2stream.dispatcher.gateway import DispatcherGateway, QueryEstimate
 from ps2stream.errors import FailedPrecondition, InvalidArgument, NotFound, Violation
 from ps2stream.language.boolean import Expr, terms_of
 from ps2stream.language.expression import parse as parse_expression
@@ -34,7 +34,7 @@ _Z = 1.959964  # 95% of a normal distribution lie within this many deviations
 class InquiryCalls:
     """The calls of one tenant that change nothing."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: DispatcherGateway) -> None:
         self._gateway = gateway
         self.calls: dict[str, Call] = {
             "ExplainMatch": self._explain_match,
@@ -108,7 +108,7 @@ class InquiryCalls:
         return answer_of(price).SerializeToString()
 
 
-def answer_of(price: Price) -> explain_pb2.PriceQueryResponse:
+def answer_of(price: QueryEstimate) -> explain_pb2.PriceQueryResponse:
     """Returns the estimate as a message."""
     share = price.matches_per_second / price.objects_per_second
     low, high = interval(share, price.effective)

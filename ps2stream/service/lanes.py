@@ -33,7 +33,7 @@ caller that waits for one sends nothing meanwhile. There is no pause while HELD_
 HELD_REFUSALS = 1024
 
 
-class Lane(ThreadPoolExecutor):
+class CallLane(ThreadPoolExecutor):
     """A pool of threads, and at most `waiting` calls that wait for one. `name` is the name of the
     limit."""
 
@@ -66,18 +66,18 @@ class Lane(ThreadPoolExecutor):
             self.calls -= 1
 
 
-class Lanes:
+class CallLanes:
     """The lanes of a server. `threads` and `waiting` apply to the ordinary calls: all but deletes,
     inquiries and streams."""
 
     def __init__(self, threads: int = 64, waiting: int = 256) -> None:
         # The threads beyond MAX_STREAMS refuse, and answer strangers.
-        self.streams = Lane("stream_calls", MAX_STREAMS + 32, 256)
-        self.calls = Lane("calls", threads, waiting)
-        self.deletes = Lane("delete_calls", 16, 256)
-        self.inquiries = Lane("inquiry_calls", 2, 64)
+        self.streams = CallLane("stream_calls", MAX_STREAMS + 32, 256)
+        self.calls = CallLane("calls", threads, waiting)
+        self.deletes = CallLane("delete_calls", 16, 256)
+        self.inquiries = CallLane("inquiry_calls", 2, 64)
         self._pace = threading.Lock()
-        self.refusals = Lane("refusals", 2, REFUSALS)
+        self.refusals = CallLane("refusals", 2, REFUSALS)
 
     @property
     def limit(self) -> int:
@@ -91,7 +91,7 @@ class Lanes:
             if self.refusals.calls < HELD_REFUSALS:
                 time.sleep(REFUSAL_S)
 
-    def of(self, method: str, streaming: bool) -> Lane:
+    def of(self, method: str, streaming: bool) -> CallLane:
         """Returns the lane of a method."""
         if streaming:
             return self.streams

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import grpc
 
-from ps2stream.dispatcher.gateway import Gateway
+from ps2stream.dispatcher.gateway import DispatcherGateway
 from ps2stream.errors import InvalidArgument, Violation
 from ps2stream.service import standing
 from ps2stream.service.calls import wait
@@ -20,7 +20,12 @@ A = TypeVar("A", pubsub_pb2.ListQueriesResponse, admin_pb2.ListAllQueriesRespons
 
 
 def page(
-    gateway: Gateway, session: int, size: int, token: str, answer: A, context: grpc.ServicerContext
+    gateway: DispatcherGateway,
+    session: int,
+    size: int,
+    token: str,
+    answer: A,
+    context: grpc.ServicerContext,
 ) -> A:
     """Fills `answer` with the page that follows on `token` and returns it. `session` is a number, 0
     for all; `size` is 0 for PAGE. Raises InvalidArgument."""

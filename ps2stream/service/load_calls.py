@@ -9,11 +9,11 @@ from typing import Any
 import grpc
 from google.protobuf.json_format import ParseDict
 
-from ps2stream.dispatcher.gateway import Gateway
+from ps2stream.dispatcher.gateway import DispatcherGateway
 from ps2stream.errors import FailedPrecondition
 from ps2stream.limits import REQUEST_BYTES
 from ps2stream.protocol.messages.loads import AdjustReply
-from ps2stream.protocol.messages.plan import Ask
+from ps2stream.protocol.messages.plan import PlanAction
 from ps2stream.routing.plan_changes import versions
 from ps2stream.service.calls import parse, wait
 from ps2stream.v1 import admin_pb2
@@ -25,7 +25,7 @@ ALGORITHM = "gr+"
 class LoadCalls:
     """The calls about loads. The controller measures and proposes, the sequencer decides."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: DispatcherGateway) -> None:
         self._gateway = gateway
         self.calls: dict[str, Call] = {"GetLoad": self._get_load, "Rebalance": self._rebalance_load}
 
@@ -49,7 +49,7 @@ class LoadCalls:
         answer = ParseDict(report["adjustment"], admin_pb2.RebalanceResponse(sigma=report["sigma"]))
         if len(reply.plan) and not request.dry_run:
             plan = reply.plan.tobytes()
-            begun = wait(self._gateway.strategy(plan, Ask.MOVE), context)
+            begun = wait(self._gateway.strategy(plan, PlanAction.MOVE), context)
             if problem := begun.problem.tobytes().decode():
                 raise FailedPrecondition(problem)
             answer.plan_version = json.loads(plan)["version"]

@@ -37,7 +37,7 @@ COLUMNS = {
 REQUIRED = ("lon", "lat", "text")
 
 
-class Refusal(NamedTuple):
+class RowRefusal(NamedTuple):
     """A row that cannot be accepted."""
 
     row: int
@@ -52,7 +52,7 @@ class Refusal(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Objects:
+class ObjectColumns:
     """A batch of n objects as they came. id and text are ragged UTF-8, time is in ms, lon and lat
     are in degrees, NaN where absent."""
 
@@ -69,16 +69,16 @@ class Objects:
 
     def refusals(
         self, most: int | None = None, is_wanted: Callable[[], bool] = is_always_wanted
-    ) -> list[Refusal]:
+    ) -> list[RowRefusal]:
         """Returns the rows that cannot be accepted and why, in row order: all of them, or the first
         `most`.
 
         Raises Cancelled once `is_wanted` reports that the caller has left.
         """
-        out: list[Refusal] = []
+        out: list[RowRefusal] = []
         for name, value, limit in (("lon", self.lon, LON_MAX), ("lat", self.lat, LAT_MAX)):
             out += [
-                Refusal(i, name, _degrees_problem(float(value[i]), limit))
+                RowRefusal(i, name, _degrees_problem(float(value[i]), limit))
                 for i in np.flatnonzero(~(np.abs(value) <= limit))[:most].tolist()
             ]
         for name, off, bound in (
@@ -88,15 +88,15 @@ class Objects:
             size = np.diff(off)
             for i in np.flatnonzero(size > bound)[:most].tolist():
                 problem = f"{size[i]} bytes are over the limit {name}_bytes {bound}"
-                out.append(Refusal(i, name, problem))
+                out.append(RowRefusal(i, name, problem))
         for i, folded in find_overlong(self.text_off, self.text, TEXT_BYTES, is_wanted)[:most]:
             named = f"the limit folded_text_bytes {FOLDED_TEXT_BYTES}"
-            out.append(Refusal(i, "text", f"{folded} bytes once folded are over {named}"))
+            out.append(RowRefusal(i, "text", f"{folded} bytes once folded are over {named}"))
         return sorted(out)[:most]
 
-    def take(self, rows: Array) -> Objects:
+    def take(self, rows: Array) -> ObjectColumns:
         """Returns these rows, in this order."""
-        return Objects(
+        return ObjectColumns(
             *take_ragged(self.id_off, self.id, rows),
             self.time[rows],
             self.lon[rows],
@@ -131,7 +131,7 @@ def _degrees_problem(value: float, limit: float) -> str:
     return coordinate_problem(value, limit)
 
 
-def read_objects(batch: object_pb2.ObjectBatch, now_ms: int) -> Objects:
+def read_objects(batch: object_pb2.ObjectBatch, now_ms: int) -> ObjectColumns:
     """Returns the columns of a batch. Raises InvalidArgument for what is wrong with the batch as a
     whole."""
     size = batch.ByteSize()
@@ -147,7 +147,7 @@ def read_objects(batch: object_pb2.ObjectBatch, now_ms: int) -> Objects:
     return found
 
 
-def _read_arrow(data: bytes, now_ms: int) -> Objects:
+def _read_arrow(data: bytes, now_ms: int) -> ObjectColumns:
     batch = arrow.open_batch(data, COLUMNS, REQUIRED)
     n = batch.num_rows
     names = batch.schema.names
@@ -156,7 +156,7 @@ def _read_arrow(data: bytes, now_ms: int) -> Objects:
     else:
         id_off, id_ = np.zeros(n + 1, np.int64), np.zeros(0, np.uint8)
     time = arrow.times(batch, "time", now_ms) if "time" in names else np.full(n, now_ms)
-    return Objects(
+    return ObjectColumns(
         id_off,
         id_,
         time,
@@ -166,11 +166,11 @@ def _read_arrow(data: bytes, now_ms: int) -> Objects:
     )
 
 
-def _read_messages(batch: object_pb2.ObjectBatch, now_ms: int) -> Objects:
+def _read_messages(batch: object_pb2.ObjectBatch, now_ms: int) -> ObjectColumns:
     rows = batch.objects
     n = len(rows)
     nan = float("nan")
-    return Objects(
+    return ObjectColumns(
         *strings_to_column(o.id for o in rows),
         np.fromiter((o.time_ms if o.HasField("time_ms") else now_ms for o in rows), np.int64, n),
         np.fromiter((o.lon if o.HasField("lon") else nan for o in rows), np.float64, n),

@@ -22,7 +22,7 @@ from ps2stream.service.status import set_status
 log = logging.getLogger("ps2stream.service")
 
 
-class Courier(threading.Thread):
+class TaskThread(threading.Thread):
     """A thread that runs the tasks it is given, in order, until `close`."""
 
     def __init__(self, name: str) -> None:

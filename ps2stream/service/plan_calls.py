@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import Message
 
-from ps2stream.dispatcher.gateway import Gateway
+from ps2stream.dispatcher.gateway import DispatcherGateway
 from ps2stream.errors import (
     FailedPrecondition,
     InvalidArgument,
@@ -19,9 +19,9 @@ from ps2stream.errors import (
 )
 from ps2stream.limits import PLAN_BYTES, REQUEST_BYTES
 from ps2stream.planner.adjust.scale import scaled
-from ps2stream.protocol.messages.plan import Ask, StrategyReply
+from ps2stream.protocol.messages.plan import PlanAction, PlanChangeReply
 from ps2stream.routing.plan import MAX_WORKERS, RoutingPlan
-from ps2stream.routing.plan_changes import Strategy, strategy_of
+from ps2stream.routing.plan_changes import PlanState, strategy_of
 from ps2stream.service.calls import parse, wait
 from ps2stream.space.grid import Grid
 from ps2stream.v1 import admin_pb2
@@ -36,7 +36,7 @@ class PlanCalls:
     """The calls about plans. The sequencer decides; what it refuses is FAILED_PRECONDITION, with
     its reason."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: DispatcherGateway) -> None:
         self._gateway = gateway
         self.calls: dict[str, Call] = {
             "ApplyPlan": self._apply_plan,
@@ -59,7 +59,7 @@ class PlanCalls:
             raise _invalid_field("plan", str(error)) from None
         except (ValueError, TypeError, RecursionError) as error:
             raise _invalid_field("plan", f"is not a plan in JSON: {error}") from None
-        ask = Ask.COEXIST if request.coexist else Ask.MOVE
+        ask = PlanAction.COEXIST if request.coexist else PlanAction.MOVE
         return self._begin_plan_change(plan, admin_pb2.ApplyPlanResponse, context, ask)
 
     def _check_grid(self, body: Any) -> None:
@@ -99,7 +99,7 @@ class PlanCalls:
         plan: RoutingPlan,
         kind: type[admin_pb2.ApplyPlanResponse | admin_pb2.ScaleWorkersResponse],
         context: grpc.ServicerContext,
-        ask: Ask = Ask.MOVE,
+        ask: PlanAction = PlanAction.MOVE,
     ) -> bytes:
         raw = json.dumps(plan.to_dict()).encode()
         reply = _check_reply(wait(self._gateway.strategy(raw, ask), context))
@@ -107,14 +107,14 @@ class PlanCalls:
 
     def _unite_plans(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         parse(admin_pb2.UnitePlansRequest, data, REQUEST_BYTES, "request_bytes")
-        reply = _check_reply(wait(self._gateway.strategy(ask=Ask.UNITE), context))
+        reply = _check_reply(wait(self._gateway.strategy(ask=PlanAction.UNITE), context))
         change = self._read_plan_change(reply)
         version = (change.following or change.plan).version
         return _serialize_answer(admin_pb2.UnitePlansResponse(lsn=reply.lsn, version=version))
 
     def _abort_move(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         parse(admin_pb2.AbortMoveRequest, data, REQUEST_BYTES, "request_bytes")
-        reply = _check_reply(wait(self._gateway.strategy(ask=Ask.MOVE), context))
+        reply = _check_reply(wait(self._gateway.strategy(ask=PlanAction.MOVE), context))
         version = self._read_plan_change(reply).plan.version
         return _serialize_answer(admin_pb2.AbortMoveResponse(lsn=reply.lsn, version=version))
 
@@ -141,13 +141,13 @@ class PlanCalls:
             answer.moves.add(**head, **move, outcome=outcome)
         return _serialize_answer(answer)
 
-    def _read_plan_change(self, reply: StrategyReply) -> Strategy:
+    def _read_plan_change(self, reply: PlanChangeReply) -> PlanState:
         if not len(reply.strategy):
             raise FailedPrecondition(UNMOVED)
         return strategy_of(reply.strategy, self._gateway.analyzer.analysis)
 
 
-def _check_reply(reply: StrategyReply) -> StrategyReply:
+def _check_reply(reply: PlanChangeReply) -> PlanChangeReply:
     problem = reply.problem.tobytes().decode()
     if problem:
         raise (Unavailable if reply.wait else FailedPrecondition)(problem)

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 import grpc
 import numpy as np
 
-from ps2stream.dispatcher.gateway import Gateway, Publication
+from ps2stream.dispatcher.gateway import AcceptedBatch, DispatcherGateway
 from ps2stream.errors import (
     FailedPrecondition,
     InvalidArgument,
@@ -25,7 +25,7 @@ from ps2stream.limits import BATCH_BYTES, VIOLATIONS
 from ps2stream.service.admission import AdmissionTicket, PublishRates
 from ps2stream.service.calls import OBJECT_ROWS, check_batch, check_deadline, parse
 from ps2stream.service.gate import PublishGate
-from ps2stream.service.objects import Refusal, read_objects
+from ps2stream.service.objects import RowRefusal, read_objects
 from ps2stream.service.peek import read_level_and_rows
 from ps2stream.service.status import HeldBack
 from ps2stream.v1 import object_pb2, pubsub_pb2
@@ -43,7 +43,7 @@ Answer = TypeVar("Answer", pubsub_pb2.PublishResponse, pubsub_pb2.PublishStreamR
 Level: TypeAlias = object_pb2.PublishLevel.ValueType
 
 
-class TryAgain(NamedTuple):
+class RetryAdvice(NamedTuple):
     """The reason why a batch was not accepted now. It is no exception, whose frames would hold the
     message until the next garbage collection."""
 
@@ -51,22 +51,22 @@ class TryAgain(NamedTuple):
     retry_after_ms: int
 
 
-class Taken(NamedTuple):
+class PublishOutcome(NamedTuple):
     """The outcome of a batch. `at` is None where nothing of it was accepted; `error` is the reason
     when a full service or a quota refused it."""
 
     level: Level
-    at: Publication | None = None
+    at: AcceptedBatch | None = None
     accepted: int = 0
-    refused: Sequence[Refusal] = ()
-    error: TryAgain | None = None
+    refused: Sequence[RowRefusal] = ()
+    error: RetryAdvice | None = None
 
 
-class Publishing:
+class TenantPublications:
     """The publications of one tenant. Batches go into the gateway through the tenant's `rates` and
     the `gate` of all callers."""
 
-    def __init__(self, gateway: Gateway, gate: PublishGate, rates: PublishRates) -> None:
+    def __init__(self, gateway: DispatcherGateway, gate: PublishGate, rates: PublishRates) -> None:
         self._gateway = gateway
         self._gate = gate
         self._rates = rates
@@ -82,7 +82,7 @@ class Publishing:
         )
         return begun if isinstance(begun, HeldBack) else begun()
 
-    def _answer_call(self, outcome: Taken) -> bytes:
+    def _answer_call(self, outcome: PublishOutcome) -> bytes:
         if outcome.error is not None:
             raise ResourceExhausted(outcome.error.problem, outcome.error.retry_after_ms)
         if outcome.refused and outcome.at is None:
@@ -99,7 +99,7 @@ class Publishing:
         kind = pubsub_pb2.PublishStreamRequest
         return self._begin_batch(kind, data, context, STREAM_WAIT_S, self._answer_in_stream)
 
-    def _answer_in_stream(self, outcome: Taken) -> bytes:
+    def _answer_in_stream(self, outcome: PublishOutcome) -> bytes:
         answer = _fill_answer(pubsub_pb2.PublishStreamResponse(), outcome)
         if outcome.error is not None:
             answer.retry_after_ms = outcome.error.retry_after_ms
@@ -111,7 +111,7 @@ class Publishing:
         data: bytes,
         context: grpc.ServicerContext,
         wait_s: float,
-        answer: Callable[[Taken], bytes],
+        answer: Callable[[PublishOutcome], bytes],
     ) -> Callable[[], bytes] | HeldBack:
         """Begins a batch and returns what waits for its answer. An answer that nothing was accepted
         is held back, whatever the reason: finding out what is wrong with a large batch takes as
@@ -120,7 +120,7 @@ class Publishing:
             taking = self._accept_batch(kind, data, context, wait_s)
         except (InvalidArgument, FailedPrecondition) as error:
             return self._hold_back_answer(len(data), _make_raiser(error), context)
-        if isinstance(taking, Taken):
+        if isinstance(taking, PublishOutcome):
             return self._hold_back_answer(len(data), partial(answer, taking), context)
         return lambda: answer(taking())
 
@@ -139,7 +139,7 @@ class Publishing:
 
     def _accept_batch(
         self, kind: type[Request], data: bytes, context: grpc.ServicerContext, wait_s: float
-    ) -> Callable[[], Taken] | Taken:
+    ) -> Callable[[], PublishOutcome] | PublishOutcome:
         """Hands the good rows to the gateway. Returns a function that waits until they are routed,
         or the outcome when nothing was accepted. Rows, rate and share are checked before anything
         is built for the batch."""
@@ -163,7 +163,7 @@ class Publishing:
         data: bytes,
         context: grpc.ServicerContext,
         wait_s: float,
-    ) -> Callable[[], Taken] | Taken:
+    ) -> Callable[[], PublishOutcome] | PublishOutcome:
         check_deadline(context)
         request = parse(kind, data, BATCH_BYTES, "batch_bytes")
         level = resolve_level(request.level)
@@ -178,7 +178,7 @@ class Publishing:
             self.refused["invalid"] += len(refused) if some else len(objects)
             if not some:
                 self._gate.leave(ticket)
-                return Taken(level, refused=refused)
+                return PublishOutcome(level, refused=refused)
             objects = objects.take(np.flatnonzero(good))
         try:
             with self._rates_lock:
@@ -195,9 +195,9 @@ class Publishing:
         routing.add_done_callback(lambda _: self._gate.leave(ticket))
         count = len(rows)
 
-        def finish() -> Taken:
+        def finish() -> PublishOutcome:
             try:
-                return Taken(level, _await_routing(routing, wait_s), count, refused)
+                return PublishOutcome(level, _await_routing(routing, wait_s), count, refused)
             except ResourceExhausted as error:
                 return self._refuse_batch(level, count, error)._replace(refused=refused)
             except Unavailable:
@@ -208,18 +208,20 @@ class Publishing:
 
     def _refuse_unread(
         self, kind: type[Request], data: bytes, rows: int, error: ResourceExhausted
-    ) -> Taken:
+    ) -> PublishOutcome:
         """Refuses a batch of `rows` objects as messages that was not admitted. The rest of it is
         read for the counters alone, so only one batch at a time."""
         with self._refusing:
             level, rows = read_level_and_rows(kind, data, rows)
             return self._refuse_batch(resolve_level(level), rows, error)
 
-    def _refuse_batch(self, level: Level, rows: int, error: ResourceExhausted) -> Taken:
+    def _refuse_batch(self, level: Level, rows: int, error: ResourceExhausted) -> PublishOutcome:
         shed = level == object_pb2.PUBLISH_LEVEL_NONE
         reason = "quota" if isinstance(error, OverQuota) else "full"
         self.refused["shed" if shed else reason] += rows
-        return Taken(level, error=None if shed else TryAgain(str(error), error.retry_after_ms))
+        return PublishOutcome(
+            level, error=None if shed else RetryAdvice(str(error), error.retry_after_ms)
+        )
 
 
 def _make_raiser(error: Exception) -> Callable[[], bytes]:
@@ -233,7 +235,7 @@ def _make_raiser(error: Exception) -> Callable[[], bytes]:
     return raise_error
 
 
-def _await_routing(routing: Future[Publication], wait_s: float) -> Publication:
+def _await_routing(routing: Future[AcceptedBatch], wait_s: float) -> AcceptedBatch:
     """Returns the place where the batch was accepted. Raises ResourceExhausted, with nothing
     accepted, when the batch still waits after `wait_s` seconds."""
     try:
@@ -254,7 +256,7 @@ def resolve_level(level: Level) -> Level:
     return level
 
 
-def _fill_answer(answer: Answer, outcome: Taken) -> Answer:
+def _fill_answer(answer: Answer, outcome: PublishOutcome) -> Answer:
     answer.level = outcome.level
     answer.accepted = outcome.accepted
     if outcome.at is not None:

@@ -12,7 +12,7 @@ from typing import Literal
 
 import grpc
 
-from ps2stream.dispatcher.gateway import Gateway
+from ps2stream.dispatcher.gateway import DispatcherGateway
 from ps2stream.errors import (
     AlreadyExists,
     InvalidArgument,
@@ -22,9 +22,9 @@ from ps2stream.errors import (
     Violation,
 )
 from ps2stream.limits import ID_BYTES, QUERY_BYTES, REQUEST_BYTES
-from ps2stream.protocol.messages.updates import Status, UpdateDecision
+from ps2stream.protocol.messages.updates import UpdateDecision, UpdateStatus
 from ps2stream.protocol.rows import QueryRows
-from ps2stream.security import QUOTA_RETRY_MS, Quota
+from ps2stream.security import QUOTA_RETRY_MS, TenantQuota
 from ps2stream.service import standing
 from ps2stream.service.admission import PublishRates
 from ps2stream.service.calls import (
@@ -37,15 +37,15 @@ from ps2stream.service.calls import (
     pipelined,
     wait,
 )
-from ps2stream.service.delivering import Couriers, Delivering
+from ps2stream.service.delivering import DeliverStreams, DeliveryThreads
 from ps2stream.service.gate import PublishGate
-from ps2stream.service.inbox import Held
+from ps2stream.service.inbox import StreamInboxes
 from ps2stream.service.inquiry_calls import InquiryCalls
 from ps2stream.service.interpreting import interpret_query
 from ps2stream.service.listing import page
-from ps2stream.service.objects import Refusal
-from ps2stream.service.publishing import Publishing
-from ps2stream.service.slots import Slots
+from ps2stream.service.objects import RowRefusal
+from ps2stream.service.publishing import TenantPublications
+from ps2stream.service.slots import StreamSlots
 from ps2stream.service.status import Behaviour, StreamBehaviour, lasting, streaming, unary
 from ps2stream.v1 import pubsub_pb2, query_pb2
 
@@ -60,12 +60,12 @@ class PubSub:
 
     def __init__(
         self,
-        gateway: Gateway,
-        slots: Slots,
-        bulk: Slots,
-        held: Held,
-        threads: Couriers,
-        quota: Quota,
+        gateway: DispatcherGateway,
+        slots: StreamSlots,
+        bulk: StreamSlots,
+        held: StreamInboxes,
+        threads: DeliveryThreads,
+        quota: TenantQuota,
         gate: PublishGate,
         rates: PublishRates,
     ) -> None:
@@ -73,8 +73,8 @@ class PubSub:
         self._gateway = gateway
         self._slots = slots
         self._bulk = bulk
-        self.publishing = Publishing(gateway, gate, rates)
-        self.delivering = Delivering(gateway, held, threads)
+        self.publishing = TenantPublications(gateway, gate, rates)
+        self.delivering = DeliverStreams(gateway, held, threads)
         self.calls: dict[str, Behaviour] = {
             "InsertQuery": unary(self._insert_query),
             "DeleteQuery": unary(self._delete_query),
@@ -184,7 +184,7 @@ class PubSub:
             raise _invalid_field("ids", "holds no id")
         ids = list(request.ids)
         refused = [
-            Refusal(i, "id", problem)
+            RowRefusal(i, "id", problem)
             for i, id_ in enumerate(ids)
             if (problem := name_problem(id_, "id"))
         ]
@@ -204,7 +204,7 @@ class PubSub:
         rows: QueryRows,
         sessions: Sequence[str],
         request_id: str,
-        refused: list[Refusal],
+        refused: list[RowRefusal],
         context: grpc.ServicerContext,
     ) -> Callable[[], bytes]:
         """Sends the good rows, which are rows `at` of the n, to the gateway; returns a function
@@ -217,10 +217,10 @@ class PubSub:
             if deciding is not None:
                 decision = wait(deciding, context)
                 statuses = decision.status.tolist()
-                if Status.UNAVAILABLE in statuses:
+                if UpdateStatus.UNAVAILABLE in statuses:
                     raise Unavailable("the ledger could not be written; nothing was done")
                 for i, status, lsn in zip(at, statuses, decision.lsn.tolist(), strict=True):
-                    if status == Status.OK:
+                    if status == UpdateStatus.OK:
                         lsns[i] = lsn
                     else:
                         errors.append(self._make_refusal(i, status))
@@ -242,30 +242,30 @@ class PubSub:
     def _read_only_lsn(self, decision: UpdateDecision, id: str) -> int:
         """Returns the LSN of the only row. Raises the error that its status stands for."""
         match int(decision.status[0]):
-            case Status.OK:
+            case UpdateStatus.OK:
                 return int(decision.lsn[0])
-            case Status.ALREADY_EXISTS:
+            case UpdateStatus.ALREADY_EXISTS:
                 raise AlreadyExists(f"query {id!r} {_EXISTS}")
-            case Status.NOT_FOUND:
+            case UpdateStatus.NOT_FOUND:
                 raise NotFound(f"there is no query {id!r}")
-            case Status.QUERY_QUOTA | Status.SESSION_QUOTA as status:
+            case UpdateStatus.QUERY_QUOTA | UpdateStatus.SESSION_QUOTA as status:
                 raise ResourceExhausted(self._describe_quota(status), QUOTA_RETRY_MS)
             case _:
                 raise Unavailable("the ledger could not be written; nothing was done")
 
-    def _make_refusal(self, row: int, status: int) -> Refusal:
+    def _make_refusal(self, row: int, status: int) -> RowRefusal:
         match status:
-            case Status.ALREADY_EXISTS:
+            case UpdateStatus.ALREADY_EXISTS:
                 code = query_pb2.ROW_CODE_ALREADY_EXISTS
-                return Refusal(row, "id", f"the query {_EXISTS}", code)
-            case Status.QUERY_QUOTA | Status.SESSION_QUOTA:
+                return RowRefusal(row, "id", f"the query {_EXISTS}", code)
+            case UpdateStatus.QUERY_QUOTA | UpdateStatus.SESSION_QUOTA:
                 code = query_pb2.ROW_CODE_RESOURCE_EXHAUSTED
-                return Refusal(row, "id", self._describe_quota(status), code)
+                return RowRefusal(row, "id", self._describe_quota(status), code)
             case _:
-                return Refusal(row, "id", "there is no such query", query_pb2.ROW_CODE_NOT_FOUND)
+                return RowRefusal(row, "id", "there is no such query", query_pb2.ROW_CODE_NOT_FOUND)
 
     def _describe_quota(self, status: int) -> str:
-        if status == Status.QUERY_QUOTA:
+        if status == UpdateStatus.QUERY_QUOTA:
             return f"{self._quota.queries} queries are live, the tenant's quota (queries)"
         return f"{self._quota.sessions} sessions are named, the tenant's quota (sessions)"
 

@@ -18,18 +18,18 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from ps2stream.dispatcher.gateway import Gateway
+from ps2stream.dispatcher.gateway import DispatcherGateway
 from ps2stream.errors import InvalidArgument, Violation
 from ps2stream.limits import BATCH_BYTES
-from ps2stream.security import Security, is_loopback
+from ps2stream.security import PortSecurity, is_loopback
 from ps2stream.service import admin, pubsub, tls
-from ps2stream.service.auth import Guard
-from ps2stream.service.lanes import Lanes
-from ps2stream.service.tenants import Tenants
+from ps2stream.service.auth import CallGuard
+from ps2stream.service.lanes import CallLanes
+from ps2stream.service.tenants import TenantServices
 
 log = logging.getLogger("ps2stream.service")
 
-OPEN = Security()
+OPEN = PortSecurity()
 """The security of a loopback address: no TLS, and no identities."""
 LOOKAHEAD_BYTES = 1 << 19
 OPTIONS: list[tuple[str, int]] = [
@@ -49,14 +49,16 @@ OPTIONS: list[tuple[str, int]] = [
 ]
 
 
-class Server:
+class GrpcServer:
     """A running server on `port`."""
 
-    def __init__(self, gateway: Gateway, host: str, port: int, security: Security) -> None:
-        self._tenants = Tenants(gateway, security)
-        lanes = Lanes()
-        self._guard = Guard(security, gateway, self._tenants.end, lanes)
-        self._admin = admin.Admin(
+    def __init__(
+        self, gateway: DispatcherGateway, host: str, port: int, security: PortSecurity
+    ) -> None:
+        self._tenants = TenantServices(gateway, security)
+        lanes = CallLanes()
+        self._guard = CallGuard(security, gateway, self._tenants.end, lanes)
+        self._admin = admin.AdminService(
             gateway,
             self._guard,
             lambda: {
@@ -107,20 +109,22 @@ class Server:
         return bool(self._server.wait_for_termination(timeout))
 
 
-def serve(gateway: Gateway, host: str, port: int, security: Security = OPEN) -> Server:
+def serve(
+    gateway: DispatcherGateway, host: str, port: int, security: PortSecurity = OPEN
+) -> GrpcServer:
     """Starts serving `gateway`; port 0 picks a free one. Raises InvalidArgument, naming the
     setting, for an address that cannot be served, a port in use, and unusable TLS files."""
-    server = Server(gateway, host, port, security)
+    server = GrpcServer(gateway, host, port, security)
     log.info("serving on %s:%d", host, server.port)
     return server
 
 
-def serve_privately(gateway: Gateway, path: Path) -> Server:
+def serve_privately(gateway: DispatcherGateway, path: Path) -> GrpcServer:
     """Serves everyone who may enter the folder of the Unix socket `path`, without token or TLS."""
-    return Server(gateway, f"unix:{path}", 0, OPEN)
+    return GrpcServer(gateway, f"unix:{path}", 0, OPEN)
 
 
-def _bind_port(server: grpc.Server, host: str, port: int, security: Security) -> int:
+def _bind_port(server: grpc.Server, host: str, port: int, security: PortSecurity) -> int:
     if host.startswith("unix:"):
         return server.add_insecure_port(host)
     trust = tls.credentials(security)

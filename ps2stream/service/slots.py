@@ -10,11 +10,11 @@ from ps2stream.errors import ResourceExhausted
 from ps2stream.security import QUOTA_RETRY_MS
 
 
-class Slots:
+class StreamSlots:
     """The slots of open streams: at most `limit` are taken at a time, and each also takes one of
     `outer`. `name` is the name of the limit."""
 
-    def __init__(self, limit: int, name: str, outer: Slots | None = None) -> None:
+    def __init__(self, limit: int, name: str, outer: StreamSlots | None = None) -> None:
         self._limit = limit
         self._name = name
         self._outer = outer

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps2stream.dispatcher.gateway import Gateway
+from ps2stream.dispatcher.gateway import DispatcherGateway
 from ps2stream.errors import InvalidArgument, Violation
 from ps2stream.language.expression import compile_column
 from ps2stream.language.query_rows import RectColumns, Regions, build_rows, check_rows, delete_rows
@@ -19,7 +19,7 @@ from ps2stream.protocol.messages.updates import LookupReply
 from ps2stream.protocol.rows import QueryRows, no_queries
 from ps2stream.service import arrow
 from ps2stream.service.calls import name_problem
-from ps2stream.service.objects import Refusal
+from ps2stream.service.objects import RowRefusal
 from ps2stream.space import geojson
 from ps2stream.space.regions import RECT_FIELDS, Circle, Rect, Region, World
 from ps2stream.tenants import own
@@ -37,7 +37,7 @@ _NOWHERE = Rect(0.0, 0.0, 0.0, 0.0)
 """A stand-in for a bad region, so that the other fields of its row are checked too."""
 
 
-class Inserts(NamedTuple):
+class QueryInserts(NamedTuple):
     """The inserts of n rows: the good ones, which were rows `at` of the n, their sessions, and the
     refused ones."""
 
@@ -45,19 +45,19 @@ class Inserts(NamedTuple):
     at: list[int]
     rows: QueryRows
     sessions: list[str]
-    refused: list[Refusal]
+    refused: list[RowRefusal]
 
 
-class _Queries(NamedTuple):
+class _QueryColumns(NamedTuple):
     """A batch of queries as they came."""
 
     id: tuple[I64, U8]
     expression: tuple[I64, U8]
     regions: Regions
     sessions: list[str]
-    refused: list[Refusal]
+    refused: list[RowRefusal]
 
-    def take(self, at: I64) -> _Queries:
+    def take(self, at: I64) -> _QueryColumns:
         if isinstance(self.regions, RectColumns):
             old = self.regions
             regions: Regions = RectColumns(
@@ -69,7 +69,7 @@ class _Queries(NamedTuple):
             )
         else:
             regions = [self.regions[i] for i in at]
-        return _Queries(
+        return _QueryColumns(
             take_ragged(*self.id, at),
             take_ragged(*self.expression, at),
             regions,
@@ -78,7 +78,7 @@ class _Queries(NamedTuple):
         )
 
 
-def read_query(query: query_pb2.Query, gateway: Gateway) -> Inserts:
+def read_query(query: query_pb2.Query, gateway: DispatcherGateway) -> QueryInserts:
     """Returns the insert of one query. Raises InvalidArgument with paths below `query`."""
     found = _compile_inserts(_read_messages([query], ""), gateway)
     if found.refused:
@@ -86,7 +86,7 @@ def read_query(query: query_pb2.Query, gateway: Gateway) -> Inserts:
     return found
 
 
-def read_queries(batch: query_pb2.QueryBatch, gateway: Gateway) -> Inserts:
+def read_queries(batch: query_pb2.QueryBatch, gateway: DispatcherGateway) -> QueryInserts:
     """Returns the inserts of a batch. Raises InvalidArgument for what is wrong with the batch as a
     whole."""
     size = batch.ByteSize()
@@ -142,27 +142,29 @@ def describe(reply: LookupReply) -> list[tuple[query_pb2.Query, int]]:
     return out
 
 
-def _compile_inserts(found: _Queries, gateway: Gateway) -> Inserts:
+def _compile_inserts(found: _QueryColumns, gateway: DispatcherGateway) -> QueryInserts:
     """Compiles all queries, and when some are bad, the good ones again by themselves."""
     n = len(found.sessions)
     compiled = compile_column(*found.expression, gateway.analyzer, gateway.frequencies)
-    refused = found.refused + [Refusal(*p) for p in check_rows(found.id, compiled, found.regions)]
+    refused = found.refused + [
+        RowRefusal(*p) for p in check_rows(found.id, compiled, found.regions)
+    ]
     if not refused:
         rows = build_rows(found.id, compiled, found.regions, found.expression)
-        return Inserts(n, list(range(n)), rows, found.sessions, [])
+        return QueryInserts(n, list(range(n)), rows, found.sessions, [])
     at = np.setdiff1d(np.arange(n), [r.row for r in refused])
     refused.sort()
     if not len(at):
-        return Inserts(n, [], no_queries(), [], refused)
+        return QueryInserts(n, [], no_queries(), [], refused)
     good = _compile_inserts(found.take(at), gateway)
-    return Inserts(n, at.tolist(), good.rows, good.sessions, refused)
+    return QueryInserts(n, at.tolist(), good.rows, good.sessions, refused)
 
 
-def _read_arrow(data: bytes, session: str) -> _Queries:
+def _read_arrow(data: bytes, session: str) -> _QueryColumns:
     batch = arrow.open_batch(data, COLUMNS, tuple(COLUMNS))
     lon_min, lat_min, lon_max, lat_max = (arrow.doubles(batch, f) for f in RECT_FIELDS)
     world = np.logical_and.reduce([arrow.nulls(batch, f) for f in RECT_FIELDS])
-    return _Queries(
+    return _QueryColumns(
         arrow.strings(batch, "id"),
         arrow.strings(batch, "expression"),
         RectColumns(lon_min, lat_min, lon_max, lat_max, world),
@@ -171,19 +173,19 @@ def _read_arrow(data: bytes, session: str) -> _Queries:
     )
 
 
-def _read_messages(queries: Sequence[query_pb2.Query], session: str) -> _Queries:
+def _read_messages(queries: Sequence[query_pb2.Query], session: str) -> _QueryColumns:
     sessions = [q.session or session for q in queries]
     regions: list[Region] = []
-    refused: list[Refusal] = []
+    refused: list[RowRefusal] = []
     for row, query in enumerate(queries):
         if problem := name_problem(sessions[row], "session"):
-            refused.append(Refusal(row, "session", problem))
+            refused.append(RowRefusal(row, "session", problem))
         try:
             regions.append(_read_region(query))
         except InvalidArgument as error:
-            refused += [Refusal(row, v.field, v.description) for v in error.violations]
+            refused += [RowRefusal(row, v.field, v.description) for v in error.violations]
             regions.append(_NOWHERE)
-    return _Queries(
+    return _QueryColumns(
         strings_to_column(q.id for q in queries),
         strings_to_column(q.expression for q in queries),
         regions,

@@ -10,24 +10,31 @@ from concurrent.futures import Future
 from typing import Any
 
 from ps2stream import tenants
-from ps2stream.dispatcher.gateway import Gateway, Meeting, Price, Publication, Sink, Stream
+from ps2stream.dispatcher.gateway import (
+    AcceptedBatch,
+    DeliverStream,
+    DispatcherGateway,
+    MatchExplanation,
+    QueryEstimate,
+    Sink,
+)
 from ps2stream.dispatcher.reservoir import ObjectSample
 from ps2stream.language.analyzer import Analyzer, Frequencies
 from ps2stream.protocol.messages.loads import AdjustReply
-from ps2stream.protocol.messages.plan import Ask, StrategyReply
+from ps2stream.protocol.messages.plan import PlanAction, PlanChangeReply
 from ps2stream.protocol.messages.sessions import SessionGrant
 from ps2stream.protocol.messages.updates import LookupReply, UpdateDecision
-from ps2stream.protocol.messages.watch import Glimpse
+from ps2stream.protocol.messages.watch import WatchSample
 from ps2stream.protocol.rows import ObjectRows, QueryRows
 from ps2stream.protocol.tokens import TokensReply
-from ps2stream.routing.costs import Weights
+from ps2stream.routing.costs import PartWeights
 from ps2stream.space.grid import Grid
 
 
 class TenantGateway:
     """The Gateway of one tenant, on top of the gateway of all tenants."""
 
-    def __init__(self, gateway: Gateway, tenant: str) -> None:
+    def __init__(self, gateway: DispatcherGateway, tenant: str) -> None:
         self._gateway = gateway
         self._tenant = tenant
 
@@ -63,7 +70,7 @@ class TenantGateway:
 
     def publish(
         self, rows: ObjectRows, wait_s: float = 0.0, durable: bool = True
-    ) -> Future[Publication]:
+    ) -> Future[AcceptedBatch]:
         return self._gateway.publish(rows, wait_s, durable)
 
     def tell_congestion(self, tell: Callable[[bool], None]) -> None:
@@ -87,29 +94,31 @@ class TenantGateway:
         sink: Sink,
         ack: int = 0,
         of: int = 0,
-    ) -> Future[Stream]:
+    ) -> Future[DeliverStream]:
         kept = tenants.under(self._tenant, session)
         return self._gateway.attach(kept, fields, credit_batches, credit_bytes, sink, ack, of)
 
     def tokens(self, add: bytes = b"", drop: str = "") -> Future[TokensReply]:
         return self._gateway.tokens(add, drop)
 
-    def strategy(self, plan: bytes = b"", ask: Ask = Ask.TELL) -> Future[StrategyReply]:
+    def strategy(
+        self, plan: bytes = b"", ask: PlanAction = PlanAction.TELL
+    ) -> Future[PlanChangeReply]:
         return self._gateway.strategy(plan, ask)
 
     def adjustment(self, algorithm: str = "") -> Future[AdjustReply]:
         return self._gateway.adjustment(algorithm)
 
-    def meeting(self, query: QueryRows, thing: ObjectRows) -> Meeting:
+    def meeting(self, query: QueryRows, thing: ObjectRows) -> MatchExplanation:
         return self._gateway.meeting(query, thing)
 
-    def price(self, query: QueryRows) -> Price | None:
+    def price(self, query: QueryRows) -> QueryEstimate | None:
         return self._gateway.price(query)
 
-    def weights(self) -> Weights:
+    def weights(self) -> PartWeights:
         return self._gateway.weights()
 
-    def watch(self, tenant: str, tell: Callable[[Glimpse], None]) -> Callable[[], None]:
+    def watch(self, tenant: str, tell: Callable[[WatchSample], None]) -> Callable[[], None]:
         return self._gateway.watch(self._tenant, tell)
 
     def sample(self) -> ObjectSample:

@@ -9,35 +9,35 @@ from typing import Any
 
 import grpc
 
-from ps2stream.dispatcher.gateway import Gateway
+from ps2stream.dispatcher.gateway import DispatcherGateway
 from ps2stream.errors import Ps2StreamError
-from ps2stream.security import Security
+from ps2stream.security import PortSecurity
 from ps2stream.service.admission import PublishRates
 from ps2stream.service.auth import PerCaller
-from ps2stream.service.delivering import Couriers
+from ps2stream.service.delivering import DeliveryThreads
 from ps2stream.service.gate import PublishGate
-from ps2stream.service.identity import Caller
-from ps2stream.service.inbox import Held
+from ps2stream.service.identity import CallerIdentity
+from ps2stream.service.inbox import StreamInboxes
 from ps2stream.service.lanes import MAX_BULK_STREAMS, MAX_STREAMS
 from ps2stream.service.publishing import REASONS
 from ps2stream.service.pubsub import PubSub
-from ps2stream.service.slots import Slots
+from ps2stream.service.slots import StreamSlots
 from ps2stream.service.tenant_gateway import TenantGateway
 from ps2stream.v1 import pubsub_pb2
 
 
-class Tenants:
+class TenantServices:
     """The service ps2stream.v1.PubSub of all tenants."""
 
-    def __init__(self, gateway: Gateway, security: Security) -> None:
+    def __init__(self, gateway: DispatcherGateway, security: PortSecurity) -> None:
         self._security = security
         self._gateway = gateway
-        self._streams = Slots(MAX_STREAMS, "streams")
-        self._held = Held()
+        self._streams = StreamSlots(MAX_STREAMS, "streams")
+        self._held = StreamInboxes()
         self._gate = PublishGate(security.intake_bytes)
         gateway.tell_congestion(self._gate.set_congested)
-        self._threads = Couriers.start()
-        self._bulk = Slots(MAX_BULK_STREAMS, "bulk_streams")
+        self._threads = DeliveryThreads.start()
+        self._bulk = StreamSlots(MAX_BULK_STREAMS, "bulk_streams")
         self._services: dict[str, PubSub] = {}
         self._lock = threading.Lock()
 
@@ -79,8 +79,8 @@ class Tenants:
         """Ends the threads of the Deliver streams, once all streams have ended."""
         self._threads.close()
 
-    def _choose_behaviour(self, name: str) -> Callable[[Caller], Callable[..., Any]]:
-        def of(caller: Caller) -> Callable[..., Any]:
+    def _choose_behaviour(self, name: str) -> Callable[[CallerIdentity], Callable[..., Any]]:
+        def of(caller: CallerIdentity) -> Callable[..., Any]:
             service = self._get_service(caller.tenant)
             if name == "Deliver":
                 return service.deliver
@@ -99,7 +99,7 @@ class Tenants:
         rates = PublishRates(quota, among, self._gateway.clock_ms())
         slots = self._streams
         if quota.streams is not None:
-            slots = Slots(-(-quota.streams // among), "the tenant's quota streams", slots)
+            slots = StreamSlots(-(-quota.streams // among), "the tenant's quota streams", slots)
         gateway = TenantGateway(self._gateway, tenant)
         return PubSub(
             gateway, slots, self._bulk, self._held, self._threads, quota, self._gate, rates

@@ -12,7 +12,7 @@ from collections.abc import Callable
 log = logging.getLogger("ps2stream.service")
 
 
-class Timers:
+class TaskTimers:
     """A thread that runs each task when it is due. The tasks must not block."""
 
     def __init__(self) -> None:

@@ -16,29 +16,29 @@ from typing import Any
 import grpc
 
 from ps2stream.errors import InvalidArgument, Violation
-from ps2stream.security import Security
+from ps2stream.security import PortSecurity
 
 log = logging.getLogger("ps2stream.service")
 Stamp = tuple[tuple[int, int, int], ...]
 
 
-def credentials(security: Security) -> grpc.ServerCredentials | None:
+def credentials(security: PortSecurity) -> grpc.ServerCredentials | None:
     """Returns the port's credentials, None without a certificate. Connections that are made after
     the files were replaced get the new ones, or the old ones while those cannot be used. Raises
     InvalidArgument, naming the setting, for a file that cannot be used now."""
     if security.tls_cert is None or security.tls_key is None:
         return None
-    files = _Files(security)
+    files = _CertificateFiles(security)
     renewed: Any = files.renewed  # None is in the documentation, and not in the types
     return grpc.dynamic_ssl_server_credentials(
         files.read(), renewed, require_client_authentication=bool(security.tls_client_ca)
     )
 
 
-class _Files:
+class _CertificateFiles:
     """The PEM files of a port, and the state in which they were last read."""
 
-    def __init__(self, security: Security) -> None:
+    def __init__(self, security: PortSecurity) -> None:
         found = {name: getattr(security, name) for name in ("tls_cert", "tls_key", "tls_client_ca")}
         self._paths: dict[str, Path] = {k: v for k, v in found.items() if v is not None}
         self._lock = threading.Lock()

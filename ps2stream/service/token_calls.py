@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import grpc
 
-from ps2stream.dispatcher.gateway import Gateway
+from ps2stream.dispatcher.gateway import DispatcherGateway
 from ps2stream.errors import (
     FailedPrecondition,
     InvalidArgument,
@@ -18,18 +18,18 @@ from ps2stream.errors import (
 )
 from ps2stream.limits import REQUEST_BYTES
 from ps2stream.protocol import tokens
-from ps2stream.protocol.messages.updates import Status
+from ps2stream.protocol.messages.updates import UpdateStatus
 from ps2stream.protocol.tokens import Token, TokensReply
-from ps2stream.security import TENANT, Scope
-from ps2stream.service.auth import Guard
+from ps2stream.security import TENANT, AccessScope
+from ps2stream.service.auth import CallGuard
 from ps2stream.service.calls import parse, wait
 from ps2stream.v1 import admin_pb2
 
 Call = Callable[[bytes, grpc.ServicerContext], bytes]
 SCOPES = {
-    admin_pb2.SCOPE_PUBLISH: Scope.PUBLISH,
-    admin_pb2.SCOPE_SUBSCRIBE: Scope.SUBSCRIBE,
-    admin_pb2.SCOPE_ADMIN: Scope.ADMIN,
+    admin_pb2.SCOPE_PUBLISH: AccessScope.PUBLISH,
+    admin_pb2.SCOPE_SUBSCRIBE: AccessScope.SUBSCRIBE,
+    admin_pb2.SCOPE_ADMIN: AccessScope.ADMIN,
 }
 
 
@@ -37,7 +37,7 @@ class TokenCalls:
     """The calls about tokens. Changes take effect here at once, at other dispatchers within
     seconds."""
 
-    def __init__(self, gateway: Gateway, guard: Guard) -> None:
+    def __init__(self, gateway: DispatcherGateway, guard: CallGuard) -> None:
         self._gateway = gateway
         self._guard = guard
         self.calls: dict[str, Call] = {
@@ -87,13 +87,13 @@ class TokenCalls:
 
     def _apply_reply(self, reply: TokensReply, id: str) -> None:
         match reply.status:
-            case Status.NOT_FOUND:
+            case UpdateStatus.NOT_FOUND:
                 raise NotFound(f"there is no token {id!r}")
-            case Status.RESOURCE_EXHAUSTED:
+            case UpdateStatus.RESOURCE_EXHAUSTED:
                 raise ResourceExhausted(
                     f"there are {tokens.MAX_TOKENS} tokens, the limit (tokens); revoke some", 0
                 )
-            case Status.OK:
+            case UpdateStatus.OK:
                 self._guard.refresh()
             case _:
                 raise Unavailable("the tokens could not be written; nothing was changed")

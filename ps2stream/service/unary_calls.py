@@ -16,10 +16,10 @@ import grpc
 
 from ps2stream.errors import InvalidArgument, Ps2StreamError, ResourceExhausted, Violation
 from ps2stream.service.half_open import HalfOpenCalls
-from ps2stream.service.lanes import Lane, Lanes
+from ps2stream.service.lanes import CallLane, CallLanes
 from ps2stream.service.open_calls import OpenCall
 from ps2stream.service.status import HeldBack
-from ps2stream.service.timers import Timers
+from ps2stream.service.timers import TaskTimers
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -41,7 +41,7 @@ class InlineExecutor(ThreadPoolExecutor):
 class UnaryCalls:
     """A maker of handlers that gRPC takes for those of non-blocking streams."""
 
-    def __init__(self, lanes: Lanes, half_open: HalfOpenCalls, timers: Timers) -> None:
+    def __init__(self, lanes: CallLanes, half_open: HalfOpenCalls, timers: TaskTimers) -> None:
         self._lanes = lanes
         self._half_open = half_open
         self._timers = timers
@@ -49,7 +49,7 @@ class UnaryCalls:
 
     def handler(
         self,
-        lane: Lane,
+        lane: CallLane,
         behaviour: Callable[[Any, grpc.ServicerContext], Any],
         read: Callable[[bytes], Any] | None,
         write: Callable[[Any], bytes] | None,
@@ -109,7 +109,7 @@ class UnaryCalls:
         handle.experimental_thread_pool = self.executor  # type: ignore[attr-defined]
         return handle
 
-    def _leave_lane(self, lane: Lane, call: OpenCall, peer: str) -> None:
+    def _leave_lane(self, lane: CallLane, call: OpenCall, peer: str) -> None:
         self._half_open.drop(call)
         lane.shares.leave(peer)
 

@@ -10,15 +10,15 @@ from typing import Any
 
 import grpc
 
-from ps2stream.dispatcher.gateway import Gateway
+from ps2stream.dispatcher.gateway import DispatcherGateway
 from ps2stream.errors import Unavailable
 from ps2stream.limits import REQUEST_BYTES
 from ps2stream.protocol.frame import column_to_strings
-from ps2stream.protocol.messages.watch import Glimpse, Objects, Seen
-from ps2stream.security import Scope
+from ps2stream.protocol.messages.watch import SeenMatches, SeenObjects, WatchSample
+from ps2stream.security import AccessScope
 from ps2stream.service.auth import PerCaller
 from ps2stream.service.calls import parse
-from ps2stream.service.identity import Caller
+from ps2stream.service.identity import CallerIdentity
 from ps2stream.service.status import StreamBehaviour, streaming
 from ps2stream.tenants import own
 from ps2stream.v1 import admin_pb2
@@ -30,9 +30,9 @@ WAITING = 20
 class WatchCalls:
     """The method Watch, as `behaviour`. `stop` ends all streams."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: DispatcherGateway) -> None:
         self._gateway = gateway
-        self._open: set[_Mailbox] = set()
+        self._open: set[_GlimpseQueue] = set()
         self._stopped = False
         self.behaviour = PerCaller(self._serve_caller)
 
@@ -42,16 +42,16 @@ class WatchCalls:
         for mailbox in tuple(self._open):
             mailbox.close()
 
-    def _serve_caller(self, caller: Caller) -> StreamBehaviour:
+    def _serve_caller(self, caller: CallerIdentity) -> StreamBehaviour:
         # Only operators get the number of all matches: it would reveal what other tenants look for.
-        overall = Scope.ADMIN in caller.scopes
+        overall = AccessScope.ADMIN in caller.scopes
         return streaming(partial(self._stream_glimpses, caller.tenant, overall))
 
     def _stream_glimpses(
         self, tenant: str, overall: bool, data: Any, context: grpc.ServicerContext
     ) -> Iterator[bytes]:
         parse(admin_pb2.WatchRequest, data, REQUEST_BYTES, "request_bytes")
-        mailbox = _Mailbox()
+        mailbox = _GlimpseQueue()
         self._open.add(mailbox)
         try:
             end = self._gateway.watch(tenant, mailbox.put)
@@ -69,16 +69,16 @@ class WatchCalls:
             raise Unavailable("the service is stopping")
 
 
-class _Mailbox:
+class _GlimpseQueue:
     """The queue between the dispatcher, which must not wait, and a stream, which may be slow."""
 
     def __init__(self) -> None:
         self.missed = 0
-        self._glimpses: deque[Glimpse] = deque()
+        self._glimpses: deque[WatchSample] = deque()
         self._changed = threading.Condition()
         self._closed = False
 
-    def put(self, glimpse: Glimpse) -> None:
+    def put(self, glimpse: WatchSample) -> None:
         with self._changed:
             if len(self._glimpses) == WAITING:
                 self._glimpses.popleft()
@@ -86,7 +86,7 @@ class _Mailbox:
             self._glimpses.append(glimpse)
             self._changed.notify()
 
-    def take(self) -> Glimpse | None:
+    def take(self) -> WatchSample | None:
         """Returns the next glimpse, or None once the mailbox is closed."""
         with self._changed:
             while not self._glimpses and not self._closed:
@@ -99,7 +99,7 @@ class _Mailbox:
             self._changed.notify()
 
 
-def _encoded(glimpse: Glimpse, missed: int, overall: bool) -> bytes:
+def _encoded(glimpse: WatchSample, missed: int, overall: bool) -> bytes:
     own = sum(len(seen.handle) for seen in glimpse.matches)
     answer = admin_pb2.WatchResponse(
         objects=[o for objects in glimpse.objects for o in _objects_to_proto(objects)],
@@ -112,7 +112,7 @@ def _encoded(glimpse: Glimpse, missed: int, overall: bool) -> bytes:
     return answer.SerializeToString()
 
 
-def _objects_to_proto(objects: Objects) -> list[admin_pb2.WatchedObject]:
+def _objects_to_proto(objects: SeenObjects) -> list[admin_pb2.WatchedObject]:
     texts = column_to_strings(objects.text_off, objects.text)
     columns = zip(
         column_to_strings(objects.id_off, objects.id),
@@ -128,7 +128,7 @@ def _objects_to_proto(objects: Objects) -> list[admin_pb2.WatchedObject]:
     return [admin_pb2.WatchedObject(**dict(zip(names, row, strict=True))) for row in columns]
 
 
-def _matches_to_proto(seen: Seen) -> list[admin_pb2.WatchedMatch]:
+def _matches_to_proto(seen: SeenMatches) -> list[admin_pb2.WatchedMatch]:
     columns = zip(
         _objects_to_proto(seen),
         own(column_to_strings(seen.query_off, seen.query)),

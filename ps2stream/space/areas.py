@@ -13,7 +13,7 @@ import numpy as np
 import shapely
 
 from ps2stream.limits import LAT_MAX, LON_MAX
-from ps2stream.space.places import NearestPlace, Places
+from ps2stream.space.places import NearestPlace, PlaceTable
 from ps2stream.space.polygons import Geometry, planar_edges
 from ps2stream.space.regions import KM_PER_DEGREE, Circle, Polygon, Rect, Region, World
 from ps2stream.space.space_kernels import EARTH_KM
@@ -43,7 +43,7 @@ class AreaSummary(NamedTuple):
     nearest: NearestPlace
 
 
-def summarize_area(region: Region, places: Places) -> AreaSummary | None:
+def summarize_area(region: Region, places: PlaceTable) -> AreaSummary | None:
     """Returns size, centre and nearest city of a region; None for the whole world. Takes about
     0.2 ms for shapes of few corners."""
     if isinstance(region, World):
@@ -57,7 +57,7 @@ def summarize_area(region: Region, places: Places) -> AreaSummary | None:
     return AreaSummary(area_of(region), wide, high, lon, lat, places.nearest(lon, lat))
 
 
-def find_warnings(region: Region, places: Places) -> list[str]:
+def find_warnings(region: Region, places: PlaceTable) -> list[str]:
     """Returns warnings about likely mistakes, each with what may have been meant; at most one
     today."""
     twins = [twin for twin in (_transpose_region(region),) if twin is not None]
@@ -144,7 +144,7 @@ def _transpose_region(region: Region) -> Rect | Circle | None:
     return None
 
 
-def _describe_region(region: Rect | Circle, places: Places) -> str:
+def _describe_region(region: Rect | Circle, places: PlaceTable) -> str:
     """Describes a region by the names and values of its fields and the city that is near."""
     lon, lat = _find_center(region)
     near = places.nearest(lon, lat)

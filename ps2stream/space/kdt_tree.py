@@ -17,14 +17,14 @@ UNEVEN = 1.3  # a split that gives a worker more than this times its fair share 
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class KdtLeaf:
     """A leaf rectangle: a single worker owns it, several workers divide its terms by hash."""
 
     workers: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class KdtSplit:
     """An inner node: `low` has the columns (axis lon) or rows (axis lat) below `at`."""
 
     axis: Literal["lon", "lat"]
@@ -33,12 +33,12 @@ class Split:
     high: Kdt
 
 
-Kdt = Part | Split
+Kdt = KdtLeaf | KdtSplit
 
 
 def tree_to_dict(tree: Kdt) -> dict[str, Any]:
     """Returns a JSON-ready dict: {"workers": [...]} or {"axis", "at", "low", "high"}."""
-    if isinstance(tree, Part):
+    if isinstance(tree, KdtLeaf):
         return {"workers": list(tree.workers)}
     below = {"low": tree_to_dict(tree.low), "high": tree_to_dict(tree.high)}
     return {"axis": tree.axis, "at": tree.at, **below}
@@ -61,7 +61,7 @@ def _divide_load(load: F64, row: int, column: int, workers: tuple[int, ...]) -> 
     """Divides `load`, measured in fair shares of one worker, whose first cell is (row, column)."""
     m = len(workers)
     if m == 1:
-        return Part(workers)
+        return KdtLeaf(workers)
     best: tuple[float, int, int, int] | None = None
     for axis in (1, 0) if load.shape[1] >= load.shape[0] else (0, 1):
         if load.shape[axis] < 2:
@@ -75,24 +75,24 @@ def _divide_load(load: F64, row: int, column: int, workers: tuple[int, ...]) -> 
         if best is None or found[0] < best[0] - 0.01:
             best = found
     if best is None or best[0] > UNEVEN:
-        return Part(workers)
+        return KdtLeaf(workers)
     _, axis, at, k_low = best
     if axis == 1:
         low = _divide_load(load[:, :at], row, column, workers[:k_low])
         high = _divide_load(load[:, at:], row, column + at, workers[k_low:])
-        return Split("lon", column + at, low, high)
+        return KdtSplit("lon", column + at, low, high)
     low = _divide_load(load[:at], row, column, workers[:k_low])
     high = _divide_load(load[at:], row + at, column, workers[k_low:])
-    return Split("lat", row + at, low, high)
+    return KdtSplit("lat", row + at, low, high)
 
 
-def flatten(tree: Kdt, rows: int, columns: int) -> tuple[U32, tuple[Part, ...]]:
+def flatten(tree: Kdt, rows: int, columns: int) -> tuple[U32, tuple[KdtLeaf, ...]]:
     """Returns (the leaf number of each cell, uint32[rows * columns] row-major; the leaves)."""
     cells = np.zeros((rows, columns), np.uint32)
-    leaves: list[Part] = []
+    leaves: list[KdtLeaf] = []
 
     def paint(node: Kdt, top: int, bottom: int, left: int, right: int) -> None:
-        if isinstance(node, Part):
+        if isinstance(node, KdtLeaf):
             cells[top:bottom, left:right] = len(leaves)
             leaves.append(node)
         elif node.axis == "lon":

@@ -30,7 +30,7 @@ class NearestPlace(NamedTuple):
     km: float
 
 
-class Places:
+class PlaceTable:
     """A table of n cities, ordered from south to north. lon, lat: float64[n], degrees; population:
     float64[n]."""
 
@@ -85,10 +85,10 @@ class Places:
 
 
 @lru_cache(maxsize=1)
-def load_places() -> Places:
+def load_places() -> PlaceTable:
     """Returns the cities, which are read once: about 10 ms of CPU and 2 MB."""
     with pa.memory_map(str(FILE)) as source:
-        return Places(pa.ipc.open_file(source).get_batch(0))
+        return PlaceTable(pa.ipc.open_file(source).get_batch(0))
 
 
 def _unit_vectors(lon: F64, lat: F64) -> F64:

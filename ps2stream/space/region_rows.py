@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ps2stream.protocol.frame import F64, I64, U8, sealed
-from ps2stream.protocol.rows import Shape
+from ps2stream.protocol.rows import RegionShape
 from ps2stream.space import space_kernels as kernels
 from ps2stream.space.polygons import Bool, PolygonCache, decode, polygons_hold
 from ps2stream.space.regions import Circle, Polygon, Rect, Region, World
@@ -44,12 +44,12 @@ def verify(
 
 def decode_region(shape: int, geom: F64) -> Region:
     """Decodes the region of a row's shape and geometry."""
-    match Shape(shape):
-        case Shape.WORLD:
+    match RegionShape(shape):
+        case RegionShape.WORLD:
             return World()
-        case Shape.RECT:
+        case RegionShape.RECT:
             return Rect(*geom.tolist())
-        case Shape.CIRCLE:
+        case RegionShape.CIRCLE:
             return Circle(*geom.tolist())
-        case Shape.POLYGON:
+        case RegionShape.POLYGON:
             return Polygon(decode(geom))

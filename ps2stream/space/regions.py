@@ -17,7 +17,7 @@ import shapely
 from ps2stream.errors import InvalidArgument, Violation
 from ps2stream.limits import LAT_MAX, LON_MAX, RADIUS_KM
 from ps2stream.protocol.frame import F64
-from ps2stream.protocol.rows import Shape
+from ps2stream.protocol.rows import RegionShape
 from ps2stream.space import space_kernels as kernels
 from ps2stream.space.polygons import (
     Geometry,
@@ -52,9 +52,9 @@ _MARGIN = 1e-7
 class World:
     """The region of a query without one: everywhere."""
 
-    SHAPE: ClassVar[Shape] = Shape.WORLD
+    SHAPE: ClassVar[RegionShape] = RegionShape.WORLD
 
-    def shape(self) -> Shape:
+    def shape(self) -> RegionShape:
         return self.SHAPE
 
     def geom(self) -> F64:
@@ -81,7 +81,7 @@ class Rect:
     lon_max: float
     lat_max: float
 
-    SHAPE: ClassVar[Shape] = Shape.RECT
+    SHAPE: ClassVar[RegionShape] = RegionShape.RECT
 
     def __post_init__(self) -> None:
         _set_floats(self)
@@ -100,7 +100,7 @@ class Rect:
             _suggest_swap(problems, (west, east), (south, north), meant)
             raise InvalidArgument(problems)
 
-    def shape(self) -> Shape:
+    def shape(self) -> RegionShape:
         return self.SHAPE
 
     def geom(self) -> F64:
@@ -130,7 +130,7 @@ class Circle:
     lat: float
     radius_km: float
 
-    SHAPE: ClassVar[Shape] = Shape.CIRCLE
+    SHAPE: ClassVar[RegionShape] = RegionShape.CIRCLE
 
     def __post_init__(self) -> None:
         _set_floats(self)
@@ -149,7 +149,7 @@ class Circle:
             _suggest_swap(problems, (self.lon,), (self.lat,), f"lon {self.lat:g}, lat {self.lon:g}")
             raise InvalidArgument(problems)
 
-    def shape(self) -> Shape:
+    def shape(self) -> RegionShape:
         return self.SHAPE
 
     def geom(self) -> F64:
@@ -185,7 +185,7 @@ class Polygon:
 
     geometry: Geometry
 
-    SHAPE: ClassVar[Shape] = Shape.POLYGON
+    SHAPE: ClassVar[RegionShape] = RegionShape.POLYGON
 
     def __post_init__(self) -> None:
         problem = polygon_problem(self.geometry)
@@ -193,7 +193,7 @@ class Polygon:
             raise InvalidArgument([Violation("region.coordinates", problem)])
         object.__setattr__(self, "geometry", normal_form(self.geometry))
 
-    def shape(self) -> Shape:
+    def shape(self) -> RegionShape:
         return self.SHAPE
 
     def geom(self) -> F64:

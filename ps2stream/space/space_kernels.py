@@ -14,13 +14,13 @@ import numpy as np
 from numba import njit
 
 from ps2stream.protocol.frame import F64, I64, U8, U32
-from ps2stream.protocol.rows import Shape
+from ps2stream.protocol.rows import RegionShape
 
 LEVEL_SHIFT = 28  # tag_cell = level << 28 | row * columns + column
 CELL_MASK = (1 << LEVEL_SHIFT) - 1
 EARTH_KM = 6371.0088  # mean radius, IUGG
 
-_WORLD, _RECT, _CIRCLE = int(Shape.WORLD), int(Shape.RECT), int(Shape.CIRCLE)
+_WORLD, _RECT, _CIRCLE = int(RegionShape.WORLD), int(RegionShape.RECT), int(RegionShape.CIRCLE)
 
 
 @njit(cache=True, nogil=True)

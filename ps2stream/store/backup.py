@@ -28,7 +28,7 @@ from ps2stream.store.access import explain_denial, make_private
 from ps2stream.store.database import connect, translate_ledger_errors
 from ps2stream.store.directory import MANIFEST, replace_file
 from ps2stream.store.disk import OsFile
-from ps2stream.store.frames import FRAME, HEADER, MARK, Header, Mark, walk_frames
+from ps2stream.store.frames import FRAME, HEADER, MARK, LogMark, SegmentHeader, walk_frames
 from ps2stream.store.places import RESTORED
 from ps2stream.store.recovery import damage_error, segment_path
 from ps2stream.store.tables import meta_row, notes_row
@@ -42,7 +42,7 @@ _STEP = 4 << 20  # bytes copied at a time
 _WAIT_MS = 30_000  # for a writer of the ledger
 
 
-class Copied(NamedTuple):
+class BackupContents(NamedTuple):
     """Contents of a copy: bytes of all files, the ledger's last LSN, and, after a backup, the
     logs' ends by name."""
 
@@ -51,7 +51,7 @@ class Copied(NamedTuple):
     logs: dict[str, int]
 
 
-def back_up(source: Path, target: Path) -> Copied:
+def back_up(source: Path, target: Path) -> BackupContents:
     """Copies the data directory, whose service may run, into the new or empty folder `target`.
 
     Raises DataDirectoryError when something cannot be read or is damaged, FailedPrecondition
@@ -81,10 +81,10 @@ def back_up(source: Path, target: Path) -> Copied:
     except OSError as error:
         where = Path(error.filename or target)
         raise DataDirectoryError(f"{where}: {explain_denial(where, error)}") from error
-    return Copied(sum(size for size, _ in files.values()), lsn, ends)
+    return BackupContents(sum(size for size, _ in files.values()), lsn, ends)
 
 
-def restore(source: Path, target: Path) -> Copied:
+def restore(source: Path, target: Path) -> BackupContents:
     """Restores the backup `source` to the new or empty folder `target`, a data directory then.
 
     Its first start skips numbers that may have been given after the backup. Raises
@@ -110,7 +110,7 @@ def restore(source: Path, target: Path) -> Copied:
     except OSError as error:
         where = Path(error.filename or target)
         raise DataDirectoryError(f"{where}: {explain_denial(where, error)}") from error
-    return Copied(sum(size for size, _ in files.values()), int(body["lsn"]), {})
+    return BackupContents(sum(size for size, _ in files.values()), int(body["lsn"]), {})
 
 
 def _read_manifest(source: Path) -> dict[str, Any]:
@@ -175,14 +175,14 @@ def _copy_log(source: Path, target: Path) -> int:
     return mark.end
 
 
-def _open_log(source: Path) -> tuple[Mark, dict[int, OsFile]]:
+def _open_log(source: Path) -> tuple[LogMark, dict[int, OsFile]]:
     """Returns the mark and the open files of all segments that it names, by number. A trim
     leaves an open file whole."""
     for _ in range(_ATTEMPTS):
         files: dict[int, OsFile] = {}
         try:
             held = OsFile(source / "mark", 0)
-            mark = Mark.decode(held.pread(MARK + 1, 0), source / "mark", "")
+            mark = LogMark.decode(held.pread(MARK + 1, 0), source / "mark", "")
             held.close()
             for number in range(mark.first, mark.number + (mark.base < mark.end)):
                 files[number] = OsFile(segment_path(source, number), 0)
@@ -198,13 +198,13 @@ def _open_log(source: Path) -> tuple[Mark, dict[int, OsFile]]:
 
 
 def _list_segments(
-    source: Path, mark: Mark, files: dict[int, OsFile]
-) -> Iterator[tuple[int, OsFile, Header, int]]:
+    source: Path, mark: LogMark, files: dict[int, OsFile]
+) -> Iterator[tuple[int, OsFile, SegmentHeader, int]]:
     """Yields the number, file and header of each segment, and where its records end."""
-    headers: dict[int, Header] = {}
+    headers: dict[int, SegmentHeader] = {}
     for number, file in files.items():
         path = segment_path(source, number)
-        header = Header.decode(file.pread(HEADER, 0), path, "Use another copy")
+        header = SegmentHeader.decode(file.pread(HEADER, 0), path, "Use another copy")
         if header is None:
             raise DataDirectoryError(f"{path}: its header is missing")
         headers[number] = header

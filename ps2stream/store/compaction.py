@@ -8,13 +8,13 @@ from collections.abc import Iterable
 import numpy as np
 
 from ps2stream.protocol.frame import I64
-from ps2stream.protocol.messages.updates import Applied
-from ps2stream.protocol.rows import Kind, QueryRows
+from ps2stream.protocol.messages.updates import LedgerBatch
+from ps2stream.protocol.rows import QueryRows, UpdateKind
 
 MIN_ROWS = 10_000  # below, a rewrite is not worth it
 
 
-def find_outlived(log: Iterable[Applied], watermark: int) -> I64:
+def find_outlived(log: Iterable[LedgerBatch], watermark: int) -> I64:
     """Returns the sorted handles of queries deleted at or below the watermark; none when they
     are too few for a rewrite: not more than half of the rows."""
     rows = 0
@@ -22,13 +22,15 @@ def find_outlived(log: Iterable[Applied], watermark: int) -> I64:
     for batch in log:
         columns = QueryRows.decode(batch.rows.data)
         rows += len(columns)
-        deleted.append(columns.handle[(columns.kind == Kind.DELETE) & (columns.lsn <= watermark)])
+        deleted.append(
+            columns.handle[(columns.kind == UpdateKind.DELETE) & (columns.lsn <= watermark)]
+        )
     handles = np.sort(np.concatenate(deleted))
     is_worth_it = rows >= MIN_ROWS and 4 * len(handles) > rows  # a delete makes two rows dead
     return handles if is_worth_it else handles[:0]
 
 
-def without(batch: Applied, handles: I64) -> Applied:
+def without(batch: LedgerBatch, handles: I64) -> LedgerBatch:
     """Returns the batch without the rows of these sorted handles, at least one handle."""
     rows = QueryRows.decode(batch.rows.data)
     at = np.searchsorted(handles, rows.handle)

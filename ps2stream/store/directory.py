@@ -24,7 +24,7 @@ _HEAD = struct.Struct("<4sI")  # magic, CRC-32 of the body
 _MAGIC = b"PS2m"
 
 
-class Extent(NamedTuple):
+class LedgerExtent(NamedTuple):
     """Extent of a ledger: its last LSN, and the numbers of its sessions and of epochs given."""
 
     lsn: int
@@ -35,7 +35,7 @@ class Extent(NamedTuple):
         return f"LSN {self.lsn}, {self.sessions} sessions and {self.epochs} epochs"
 
 
-class Mark:
+class LedgerMark:
     """The file `mark`, which says how much is durable at least. It is written in place after a
     commit and not synced then, so it may lag behind the database but is never ahead of it."""
 
@@ -48,7 +48,7 @@ class Mark:
             why = explain_denial(self.path, error)
             raise DataDirectoryError(f"{self.path} cannot be used: {why}") from error
 
-    def check(self, found: Extent) -> None:
+    def check(self, found: LedgerExtent) -> None:
         """Raises DataDirectoryError if a database of this extent lacks something, or if the
         mark cannot be read."""
         raw = os.pread(self._file, 1 + _HEAD.size + _BODY.size, 0)
@@ -60,7 +60,7 @@ class Mark:
                 f"{self.path} is damaged: whether the ledger is whole cannot be known. Restore a "
                 "copy; to go on with what there is, remove this file"
             )
-        known = Extent(*_BODY.unpack(body))
+        known = LedgerExtent(*_BODY.unpack(body))
         if any(a < b for a, b in zip(found, known, strict=True)):
             raise DataDirectoryError(
                 f"{self.path.parent}: the end of the ledger is damaged or missing (ledger.db, "
@@ -68,7 +68,7 @@ class Mark:
                 f"copy; to go on without the rest, remove {self.path}"
             )
 
-    def set(self, extent: Extent, sync: bool = False) -> None:
+    def set(self, extent: LedgerExtent, sync: bool = False) -> None:
         """Records that the database has this extent. Raises OSError."""
         body = _BODY.pack(*extent)
         os.pwrite(self._file, _HEAD.pack(_MAGIC, zlib.crc32(body)) + body, 0)

@@ -19,13 +19,13 @@ FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _MAX_BUFFERS = os.sysconf("SC_IOV_MAX")
 
 
-class Held(Protocol):
+class DiskLock(Protocol):
     """A lock that is held until it is closed."""
 
     def close(self) -> None: ...
 
 
-class File(Protocol):
+class DiskFile(Protocol):
     """An open file. All methods raise OSError; threads may share it."""
 
     def size(self) -> int:
@@ -55,7 +55,7 @@ class File(Protocol):
 class Disk(Protocol):
     """Directories of files. All methods raise OSError."""
 
-    def lock(self, directory: Path) -> Held:
+    def lock(self, directory: Path) -> DiskLock:
         """Locks the directory, made if need be, for this process alone. Raises
         DataDirectoryError that names the other process."""
         ...
@@ -64,12 +64,12 @@ class Disk(Protocol):
         """Returns the names in the directory, in no order."""
         ...
 
-    def create(self, path: Path, size: int) -> File:
+    def create(self, path: Path, size: int) -> DiskFile:
         """Makes a file of zeros, with room for all of them. Raises FileExistsError when there is
         one; without room an error of FULL, and then there is no file."""
         ...
 
-    def open(self, path: Path) -> File:
+    def open(self, path: Path) -> DiskFile:
         """Opens a file to read and write it."""
         ...
 
@@ -79,7 +79,7 @@ class Disk(Protocol):
 
     def remove(self, path: Path) -> None: ...
 
-    def stands(self, path: Path, file: File) -> bool:
+    def stands(self, path: Path, file: DiskFile) -> bool:
         """Returns whether `file`, and no other file, has this name now."""
         ...
 
@@ -136,7 +136,7 @@ class OsFile:
 class OsDisk:
     """The disk of the operating system."""
 
-    def lock(self, directory: Path) -> Held:
+    def lock(self, directory: Path) -> DiskLock:
         directory = directory.absolute()
         try:
             made = [p for p in (directory, *directory.parents) if not p.exists()]
@@ -151,7 +151,7 @@ class OsDisk:
     def list(self, directory: Path) -> list[str]:
         return os.listdir(directory)  # noqa: PTH208
 
-    def create(self, path: Path, size: int) -> File:
+    def create(self, path: Path, size: int) -> DiskFile:
         room = os.statvfs(path.parent)
         if room.f_bavail * room.f_frsize < size:
             # Trying without this check would briefly take the remaining room from others.
@@ -166,7 +166,7 @@ class OsDisk:
             raise
         return file
 
-    def open(self, path: Path) -> File:
+    def open(self, path: Path) -> DiskFile:
         return OsFile(path, 0)
 
     def rename(self, path: Path, to: Path) -> None:
@@ -175,7 +175,7 @@ class OsDisk:
     def remove(self, path: Path) -> None:
         path.unlink()
 
-    def stands(self, path: Path, file: File) -> bool:
+    def stands(self, path: Path, file: DiskFile) -> bool:
         try:
             return isinstance(file, OsFile) and file.is_at(path)
         except FileNotFoundError:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from ps2stream.errors import DataDirectoryError
-from ps2stream.store.disk import File
+from ps2stream.store.disk import DiskFile
 
 FORMAT = 1
 MAX_FRAME = (1 << 32) - 1  # bytes
@@ -30,7 +30,7 @@ MARK = _CHECKED.size + _MARK.size
 FRAME = _FRAME.size  # bytes of a frame beside its record
 
 
-class Header(NamedTuple):
+class SegmentHeader(NamedTuple):
     """Header of a segment: its number, and the position of its first record, at which the
     segment before it ends. Once it is written, all before it is durable."""
 
@@ -50,7 +50,7 @@ class Header(NamedTuple):
         return cls(*_decode_checked(b"PS2s", _HEADER, raw, path, advice))
 
 
-class Mark(NamedTuple):
+class LogMark(NamedTuple):
     """Mark of a log. The segments from `first` on must be there, and all records up to `end`,
     which lies in the segment `number`; that one begins at `base`, and may be missing while
     base == end."""
@@ -101,7 +101,7 @@ def frames(positions: Sequence[int], records: Sequence[bytes]) -> list[bytes]:
 
 
 def walk_frames(
-    file: File, base: int, position: int, stop: int, step: int = 1 << 20
+    file: DiskFile, base: int, position: int, stop: int, step: int = 1 << 20
 ) -> Generator[tuple[int, bytes], None, int]:
     """Yields (position, record) of the sound frames that follow one another from `position`,
     where one begins, to `stop` in a segment that begins at `base`; returns where they end.

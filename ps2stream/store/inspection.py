@@ -13,25 +13,25 @@ import apsw
 from ps2stream.errors import DataDirectoryError
 from ps2stream.protocol.ports import LogNote
 from ps2stream.store.database import connect, translate_ledger_errors
-from ps2stream.store.frames import MARK, Mark
+from ps2stream.store.frames import MARK, LogMark
 from ps2stream.store.identity import read_identity
-from ps2stream.store.pairing import FoundLedger, FoundLog, Mismatch, find_mismatches
+from ps2stream.store.pairing import FoundLedger, FoundLog, LogMismatch, find_mismatches
 from ps2stream.store.tables import meta_row
 
 _LOG = re.compile(r"(objects|matches)-[0-9]+")
 
 
-class Inspection(NamedTuple):
+class DirectoryInspection(NamedTuple):
     """Result of an inspection: format and last LSN of the ledger, the names of the logs, and
     what does not fit. Records are not read, so a start sees more."""
 
     format: int
     lsn: int
     logs: Sequence[str]
-    mismatches: Sequence[Mismatch]
+    mismatches: Sequence[LogMismatch]
 
 
-def inspect(folder: Path) -> Inspection:
+def inspect(folder: Path) -> DirectoryInspection:
     """Inspects the directory, which has a ledger. Raises DataDirectoryError when something cannot
     be read or is damaged."""
     # The ledger is read before the logs, which may grow meanwhile: they have what it notes.
@@ -57,7 +57,7 @@ def inspect(folder: Path) -> Inspection:
     logs += [FoundLog(name, made=False, end=0, lsn=0, identity=None) for name in missing]
     ledger = FoundLedger(int(meta.get("identity", "0")), starts + 1, lsn, notes)
     problems = find_mismatches(ledger, logs)
-    return Inspection(int(meta.get("format", "0")), lsn, sorted(known), problems)
+    return DirectoryInspection(int(meta.get("format", "0")), lsn, sorted(known), problems)
 
 
 def _inspect_log(folder: Path) -> FoundLog:
@@ -69,4 +69,4 @@ def _inspect_log(folder: Path) -> FoundLog:
         return FoundLog(folder.name, True, 0, 0, identity)
     except OSError as error:
         raise DataDirectoryError(f"{path} cannot be read: {error.strerror}") from error
-    return FoundLog(folder.name, True, Mark.decode(raw, path, "").end, 0, identity)
+    return FoundLog(folder.name, True, LogMark.decode(raw, path, "").end, 0, identity)

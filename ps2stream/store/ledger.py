@@ -19,13 +19,13 @@ from typing import BinaryIO, ClassVar, Self
 import apsw
 
 from ps2stream.errors import DataDirectoryError, StoreFailed, Unavailable
-from ps2stream.protocol.ports import Change, LogNote
+from ps2stream.protocol.ports import LedgerChange, LogNote
 from ps2stream.store.compaction import find_outlived, without
 from ps2stream.store.database import connect, translate_ledger_errors
-from ps2stream.store.directory import Extent, Mark, lock_directory
+from ps2stream.store.directory import LedgerExtent, LedgerMark, lock_directory
 from ps2stream.store.tables import (
+    LedgerTables,
     Row,
-    Tables,
     answer_row,
     epoch_row,
     log_row,
@@ -34,7 +34,7 @@ from ps2stream.store.tables import (
     requests_row,
     session_row,
 )
-from ps2stream.store.tokens import KeepsTokens
+from ps2stream.store.tokens import FileTokens
 
 # Strict, so that quick_check looks at the types.
 SCHEMA = {
@@ -51,18 +51,18 @@ SCHEMA = {
 }
 
 
-class Ledger(KeepsTokens, Tables):
+class Ledger(FileTokens, LedgerTables):
     """A Store in a data directory. Make one with `Ledger.open`; one thread at a time."""
 
     FORMAT: ClassVar[int] = 3  # 1 had no mark, 2 no epochs
 
-    def __init__(self, path: Path, held: BinaryIO, mark: Mark, db: apsw.Connection) -> None:
+    def __init__(self, path: Path, held: BinaryIO, mark: LedgerMark, db: apsw.Connection) -> None:
         super().__init__(str(path / "ledger.db"))
         self.path = path
         self._lock = held
         self._mark = mark
         self._db = db
-        self._extent = Extent(0, 0, 0)
+        self._extent = LedgerExtent(0, 0, 0)
         self._watermark = self._identity = 0
         self._failed = ""
 
@@ -80,7 +80,7 @@ class Ledger(KeepsTokens, Tables):
         path = Path(path)
         with contextlib.ExitStack() as undo:
             held = undo.enter_context(lock_directory(path))
-            mark = Mark(path)
+            mark = LedgerMark(path)
             undo.callback(mark.close)
             with translate_ledger_errors(path):
                 db = connect(path / "ledger.db")
@@ -140,10 +140,10 @@ class Ledger(KeepsTokens, Tables):
             found = "SELECT epoch FROM epochs WHERE role = ? AND number = ?"
             epoch = int(self._db.execute(found, key).get or 0) + 1
             self._put_row("epochs", epoch_row(role, index, epoch))
-        self._grow_extent(Extent(0, 0, 1))
+        self._grow_extent(LedgerExtent(0, 0, 1))
         return epoch
 
-    def commit(self, change: Change) -> None:
+    def commit(self, change: LedgerChange) -> None:
         """Commits the change in one synced transaction; see Store.commit. Raises Unavailable
         for this call alone on a full disk, and StoreFailed, for good, after any other error."""
         with self._run_transaction():
@@ -166,14 +166,14 @@ class Ledger(KeepsTokens, Tables):
                 self._put_row("meta", meta_row("plan", change.plan))
         self._watermark = max(self._watermark, change.watermark)
         rows = change.batch.lsn_to - change.batch.lsn_from + 1 if change.batch else 0
-        self._grow_extent(Extent(rows, len(change.sessions), 0))
+        self._grow_extent(LedgerExtent(rows, len(change.sessions), 0))
 
     def note_logs(self, notes: Mapping[str, LogNote]) -> None:
         with self._run_transaction():
             self._put_row("meta", notes_row(notes))
 
-    def _grow_extent(self, more: Extent) -> None:
-        self._extent = Extent(*map(sum, zip(self._extent, more, strict=True)))
+    def _grow_extent(self, more: LedgerExtent) -> None:
+        self._extent = LedgerExtent(*map(sum, zip(self._extent, more, strict=True)))
         with contextlib.suppress(OSError):  # a mark that lags behind is still true
             self._mark.set(self._extent)
 
@@ -258,7 +258,7 @@ class Ledger(KeepsTokens, Tables):
         self.answers()
         epochs = sum(epoch for _, _, epoch in self._read_epochs())
         lsn = self._db.execute("SELECT ifnull(max(lsn_to), 0) FROM log").get
-        self._extent = Extent(lsn, len(self.sessions()), epochs)
+        self._extent = LedgerExtent(lsn, len(self.sessions()), epochs)
         self._mark.check(self._extent)
         try:
             self._mark.set(self._extent, sync=True)

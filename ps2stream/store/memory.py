@@ -6,8 +6,8 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 
 from ps2stream.errors import Unavailable
-from ps2stream.protocol.messages.updates import Applied
-from ps2stream.protocol.ports import Answer, Change, DeleteRequests, LogNote
+from ps2stream.protocol.messages.updates import LedgerBatch
+from ps2stream.protocol.ports import DeleteRequests, LedgerChange, LogNote, SettledAnswer
 from ps2stream.protocol.tokens import Token
 
 
@@ -19,7 +19,7 @@ class MemoryStore:
         self._log: list[bytes] = []
         self._sessions: dict[int, bytes] = {}
         self._requests: list[tuple[int, bytes]] = []
-        self._answers: dict[tuple[int, int, int], Answer] = {}
+        self._answers: dict[tuple[int, int, int], SettledAnswer] = {}
         self._epochs: dict[tuple[str, int], int] = {}
         self._watermark = 0
         self._tokens: Sequence[Token] = ()
@@ -33,14 +33,14 @@ class MemoryStore:
     def sessions(self) -> list[tuple[int, bytes]]:
         return sorted(self._sessions.items())
 
-    def replay(self, after: int = 0) -> Iterator[Applied]:
-        batches = map(Applied.decode, list(self._log))
+    def replay(self, after: int = 0) -> Iterator[LedgerBatch]:
+        batches = map(LedgerBatch.decode, list(self._log))
         return (batch for batch in batches if batch.lsn_to > after)
 
     def requests(self) -> Iterator[DeleteRequests]:
         return (DeleteRequests.decode(blob) for _, blob in list(self._requests))
 
-    def answers(self) -> list[Answer]:
+    def answers(self) -> list[SettledAnswer]:
         return list(self._answers.values())
 
     @property
@@ -49,7 +49,7 @@ class MemoryStore:
 
     @property
     def lsn(self) -> int:
-        return Applied.decode(self._log[-1]).lsn_to if self._log else 0
+        return LedgerBatch.decode(self._log[-1]).lsn_to if self._log else 0
 
     def log_notes(self) -> dict[str, LogNote] | None:
         return self._notes
@@ -63,7 +63,7 @@ class MemoryStore:
         epoch = self._epochs[role, index] = self._epochs.get((role, index), 0) + 1
         return epoch
 
-    def commit(self, change: Change) -> None:
+    def commit(self, change: LedgerChange) -> None:
         self._check_writable()
         if change.batch is not None:
             self._log.append(change.batch.encode())

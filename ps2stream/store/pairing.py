@@ -37,7 +37,7 @@ class FoundLog(NamedTuple):
     identity: LogIdentity | None
 
 
-class Mismatch(NamedTuple):
+class LogMismatch(NamedTuple):
     """Fault of a log: it lacks records (`lost`), or it knows more than the ledger."""
 
     log: str
@@ -45,15 +45,15 @@ class Mismatch(NamedTuple):
     problem: str
 
 
-def find_mismatches(ledger: FoundLedger, logs: Sequence[FoundLog]) -> list[Mismatch]:
+def find_mismatches(ledger: FoundLedger, logs: Sequence[FoundLog]) -> list[LogMismatch]:
     """Returns what does not fit, in the order of the logs, at most one fault a log."""
-    found: list[Mismatch] = []
+    found: list[LogMismatch] = []
     for log in logs:
         note = None if ledger.notes is None else ledger.notes.get(log.name)
         if problem := _describe_older_ledger(ledger, log, note):
-            found.append(Mismatch(log.name, lost=False, problem=f"{log.name}: {problem}"))
+            found.append(LogMismatch(log.name, lost=False, problem=f"{log.name}: {problem}"))
         elif note is not None and (problem := _describe_lost_records(log, note)):
-            found.append(Mismatch(log.name, lost=True, problem=f"{log.name} {problem}"))
+            found.append(LogMismatch(log.name, lost=True, problem=f"{log.name} {problem}"))
     return found
 
 

@@ -14,11 +14,11 @@ from ps2stream.store import ledger
 from ps2stream.store.access import make_private
 from ps2stream.store.identity import LogIdentity, read_identity, write_identity
 from ps2stream.store.segments import SegmentLog
-from ps2stream.store.snapshots import Snapshots, forget_beyond
-from ps2stream.store.tokens import TokenStore
+from ps2stream.store.snapshots import SnapshotStore, forget_beyond
+from ps2stream.store.tokens import FileTokenStore
 
 if TYPE_CHECKING:
-    from ps2stream.store.postgres_session import Database
+    from ps2stream.store.postgres_session import PostgresDatabase
 
 SNAPSHOTS = "snapshots"
 RESTORED = "restored"
@@ -34,7 +34,7 @@ class TokenKeeper(Protocol):
     def __exit__(self, *_: object) -> None: ...
 
 
-class Place(Protocol):
+class StoragePlace(Protocol):
     """A place for a ledger, logs and tokens. `str` names it, without secrets. All methods raise
     DataDirectoryError, or Unavailable."""
 
@@ -82,7 +82,7 @@ class Place(Protocol):
         """Records that a service uses the restored place now."""
         ...
 
-    def open_snapshots(self, name: str) -> Snapshots | None:
+    def open_snapshots(self, name: str) -> SnapshotStore | None:
         """Opens the snapshots of this actor; None where none are kept. Raises OSError."""
         ...
 
@@ -92,7 +92,7 @@ class Place(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class Directory:
+class DataDirectory:
     """A data directory; a former owner of a part of it has died, or still holds its locks."""
 
     path: Path
@@ -135,19 +135,19 @@ class Directory:
     def forget_restored(self) -> None:
         (self.path / RESTORED).unlink(missing_ok=True)
 
-    def open_snapshots(self, name: str) -> Snapshots | None:
+    def open_snapshots(self, name: str) -> SnapshotStore | None:
         make_private(self.path / SNAPSHOTS)
-        return Snapshots(self.path / SNAPSHOTS / name)
+        return SnapshotStore(self.path / SNAPSHOTS / name)
 
     def open_tokens(self) -> TokenKeeper:
-        return TokenStore(self.path)
+        return FileTokenStore(self.path)
 
 
 @dataclasses.dataclass(frozen=True)
-class Schema:
+class PostgresSchema:
     """Tables of a PostgreSQL database."""
 
-    database: Database
+    database: PostgresDatabase
 
     def __str__(self) -> str:
         return str(self.database)
@@ -194,24 +194,26 @@ class Schema:
     def forget_restored(self) -> None:
         """Does nothing: `restored` is never true."""
 
-    def open_snapshots(self, name: str) -> Snapshots | None:
+    def open_snapshots(self, name: str) -> SnapshotStore | None:
         return None
 
     def open_tokens(self) -> TokenKeeper:
-        from ps2stream.store.postgres_tokens import TokenStore
+        from ps2stream.store.postgres_tokens import PostgresTokenStore
 
-        return TokenStore(self.database)
+        return PostgresTokenStore(self.database)
 
 
-def place(data_dir: Path, database_url: str | None = None, schema: str = "ps2stream") -> Place:
+def place(
+    data_dir: Path, database_url: str | None = None, schema: str = "ps2stream"
+) -> StoragePlace:
     """Returns the data directory, or the schema in PostgreSQL if there is a URL. Raises
     InvalidArgument when the URL is none, FailedPrecondition when psycopg is not installed."""
     if database_url is None:
-        return Directory(data_dir.absolute())
+        return DataDirectory(data_dir.absolute())
     try:
-        from ps2stream.store.postgres_session import Database
+        from ps2stream.store.postgres_session import PostgresDatabase
     except ImportError as error:
         raise FailedPrecondition(
             "database_url: psycopg is not installed; pip install 'ps2stream[postgres]'"
         ) from error
-    return Schema(Database(database_url, schema))
+    return PostgresSchema(PostgresDatabase(database_url, schema))

@@ -14,16 +14,16 @@ from itertools import islice
 from typing import ClassVar, LiteralString, Self
 
 from ps2stream.errors import DataDirectoryError, StoreFailed, Unavailable
-from ps2stream.protocol.ports import Change, LogNote
+from ps2stream.protocol.ports import LedgerChange, LogNote
 from ps2stream.store import postgres_schema
 from ps2stream.store.compaction import find_outlived, without
-from ps2stream.store.postgres_owner import Owner
-from ps2stream.store.postgres_session import Database, Session, Statement
-from ps2stream.store.postgres_tokens import LEDGER, KeepsTokens
+from ps2stream.store.postgres_owner import PostgresOwner
+from ps2stream.store.postgres_session import PostgresDatabase, PostgresSession, Statement
+from ps2stream.store.postgres_tokens import LEDGER, PostgresTokens
 from ps2stream.store.tables import (
     PAGE,
+    LedgerTables,
     Row,
-    Tables,
     answer_row,
     epoch_row,
     log_row,
@@ -55,13 +55,13 @@ END_COMPACTION: tuple[LiteralString, ...] = (
 )
 
 
-class PostgresLedger(KeepsTokens, Tables):
+class PostgresLedger(PostgresTokens, LedgerTables):
     """A Store in a PostgreSQL database. Make one with `PostgresLedger.open`; one thread at a
     time."""
 
     FORMAT: ClassVar[int] = postgres_schema.FORMAT
 
-    def __init__(self, owner: Owner) -> None:
+    def __init__(self, owner: PostgresOwner) -> None:
         super().__init__(str(owner.database))
         self._owner = owner
         self._watermark = self._identity = 0
@@ -70,7 +70,7 @@ class PostgresLedger(KeepsTokens, Tables):
     @classmethod
     def open(
         cls,
-        database: Database,
+        database: PostgresDatabase,
         analysis: str,
         created: str = "",
         compact: bool = True,
@@ -82,7 +82,7 @@ class PostgresLedger(KeepsTokens, Tables):
         Raises DataDirectoryError when it is in use, damaged, of another format or made with
         other analysis settings, Unavailable when the database cannot be reached.
         """
-        owner = Owner(database, LEDGER, take_over=take_over, wait_s=wait_s)
+        owner = PostgresOwner(database, LEDGER, take_over=take_over, wait_s=wait_s)
         try:
             ledger = cls(owner)
             if not owner.select("SELECT 1 FROM meta WHERE key = 'analysis'"):
@@ -141,13 +141,13 @@ class PostgresLedger(KeepsTokens, Tables):
     def note_logs(self, notes: Mapping[str, LogNote]) -> None:
         self._owner.write([(META, notes_row(notes))])
 
-    def commit(self, change: Change) -> None:
+    def commit(self, change: LedgerChange) -> None:
         """Commits the change in one synced transaction and one round trip; see Store.commit.
         Raises Unavailable when nothing was done, StoreFailed, for good, when that is unknown."""
         self._owner.write(list(self._build_statements(change)))
         self._watermark = max(self._watermark, change.watermark)
 
-    def _build_statements(self, change: Change) -> Iterator[Statement]:
+    def _build_statements(self, change: LedgerChange) -> Iterator[Statement]:
         for number, name in change.sessions:
             yield "INSERT INTO sessions VALUES (%s, %b, %s)", session_row(number, name)
         if change.batch is not None:
@@ -190,10 +190,10 @@ class PostgresLedger(KeepsTokens, Tables):
         self._owner.write([(META, row) for row in rows])
 
 
-def recorded(database: Database, key: str) -> str | None:
+def recorded(database: PostgresDatabase, key: str) -> str | None:
     """Returns what the ledger keeps under this key; None when there is no ledger yet, or no such
     key. Raises DataDirectoryError when it cannot be read, Unavailable."""
-    session = Session(database, "start")
+    session = PostgresSession(database, "start")
     try:
         if not session.has_tables():
             return None

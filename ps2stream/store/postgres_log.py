@@ -16,8 +16,8 @@ from itertools import accumulate
 from typing import LiteralString, Self
 
 from ps2stream.errors import DataDirectoryError, StoreFailed, Unavailable
-from ps2stream.store.postgres_owner import Owner
-from ps2stream.store.postgres_session import Database, Session, Statement
+from ps2stream.store.postgres_owner import PostgresOwner
+from ps2stream.store.postgres_session import PostgresDatabase, PostgresSession, Statement
 from ps2stream.store.postgres_tokens import LEDGER
 from ps2stream.store.tables import Row
 
@@ -52,7 +52,9 @@ class PostgresLog:
     One thread may append while another syncs and others read, scan and trim.
     """
 
-    def __init__(self, owner: Owner, reader: Session, segment_bytes: int, patience_s: float):
+    def __init__(
+        self, owner: PostgresOwner, reader: PostgresSession, segment_bytes: int, patience_s: float
+    ):
         self._owner = owner
         self._reader = reader
         self._segment_bytes = segment_bytes
@@ -79,7 +81,7 @@ class PostgresLog:
     @classmethod
     def open(
         cls,
-        database: Database,
+        database: PostgresDatabase,
         name: str,
         *,
         take_over: bool = False,
@@ -94,9 +96,9 @@ class PostgresLog:
         cannot be reached.
         """
         with contextlib.ExitStack() as undo:
-            owner = Owner(database, name, take_over=take_over, wait_s=wait_s)
+            owner = PostgresOwner(database, name, take_over=take_over, wait_s=wait_s)
             undo.callback(owner.close)
-            reader = Session(database, f"{name} reader")
+            reader = PostgresSession(database, f"{name} reader")
             undo.callback(reader.close)
             log = cls(owner, reader, segment_bytes, patience_s)
             undo.pop_all()
@@ -279,9 +281,9 @@ def _compute_crc(position: int, record: bytes) -> int:
     return zlib.crc32(record, zlib.crc32(b"%d" % position))
 
 
-def list_logs(database: Database) -> list[str]:
+def list_logs(database: PostgresDatabase) -> list[str]:
     """Returns the names of the logs that have been made. Raises DataDirectoryError, Unavailable."""
-    session = Session(database, "logs")
+    session = PostgresSession(database, "logs")
     try:
         if not session.has_tables():
             return []

@@ -17,8 +17,8 @@ import psycopg
 from ps2stream.errors import DataDirectoryError, StoreFailed, Unavailable
 from ps2stream.store.postgres_session import (
     Connection,
-    Database,
-    Session,
+    PostgresDatabase,
+    PostgresSession,
     Statement,
     describe_error,
     fetch_value,
@@ -37,11 +37,16 @@ WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND (classid::bigint <<
 """
 
 
-class Owner(Session):
+class PostgresOwner(PostgresSession):
     """The owner of the ledger, or of the log `name`, in a database; one thread at a time."""
 
     def __init__(
-        self, database: Database, name: str, *, take_over: bool = False, wait_s: float | None = None
+        self,
+        database: PostgresDatabase,
+        name: str,
+        *,
+        take_over: bool = False,
+        wait_s: float | None = None,
     ) -> None:
         """Waits `wait_s` (WAIT_S) for another owner to go, whose host may have died; with
         `take_over` ends its session at once. Raises DataDirectoryError when it stays,

@@ -44,7 +44,7 @@ SELECT set_config('search_path', %s, false),
 
 
 @dataclasses.dataclass(frozen=True)
-class Database:
+class PostgresDatabase:
     """A PostgreSQL URL, and the name of the schema that holds the tables."""
 
     url: str
@@ -121,10 +121,10 @@ class Database:
         return int.from_bytes(raw[:8], "big", signed=True)
 
 
-class Session:
+class PostgresSession:
     """A session for reading; one thread at a time. One that has died is replaced."""
 
-    def __init__(self, database: Database, name: str) -> None:
+    def __init__(self, database: PostgresDatabase, name: str) -> None:
         """Opens the session; `name` says what it is for. Raises Unavailable, DataDirectoryError."""
         self.database = database
         self.name = name

@@ -9,8 +9,8 @@ from typing import LiteralString, Self
 from ps2stream.errors import DataDirectoryError
 from ps2stream.protocol import tokens
 from ps2stream.protocol.tokens import Token
-from ps2stream.store.postgres_owner import Owner
-from ps2stream.store.postgres_session import Database
+from ps2stream.store.postgres_owner import PostgresOwner
+from ps2stream.store.postgres_session import PostgresDatabase
 
 LEDGER = "ledger"
 TOKENS = "tokens"
@@ -20,10 +20,10 @@ PUT: LiteralString = (
 )
 
 
-class KeepsTokens:
+class PostgresTokens:
     """The part of a Store that keeps tokens in PostgreSQL, for the owner of a ledger."""
 
-    _owner: Owner
+    _owner: PostgresOwner
 
     def tokens(self) -> Sequence[Token]:
         query = "SELECT crc32, blob FROM documents WHERE name = $1"
@@ -38,13 +38,13 @@ class KeepsTokens:
         self._owner.write([(PUT, (TOKENS, zlib.crc32(blob), blob))])
 
 
-class TokenStore(KeepsTokens):
+class PostgresTokenStore(PostgresTokens):
     """The tokens of a database that no service uses, whose ledger it owns. A context manager."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: PostgresDatabase) -> None:
         """Makes the tables if need be. Raises DataDirectoryError, also when a service runs on
         it, and Unavailable."""
-        self._owner = Owner(database, LEDGER, wait_s=2.0)
+        self._owner = PostgresOwner(database, LEDGER, wait_s=2.0)
 
     def __enter__(self) -> Self:
         return self

@@ -20,22 +20,22 @@ from pathlib import Path
 
 from ps2stream.errors import DataDirectoryError, Unavailable
 from ps2stream.store.access import explain_denial, is_denied
-from ps2stream.store.disk import FULL, Disk, File
-from ps2stream.store.frames import FRAME, HEADER, MARK, Header, Mark, walk_frames
+from ps2stream.store.disk import FULL, Disk, DiskFile
+from ps2stream.store.frames import FRAME, HEADER, MARK, LogMark, SegmentHeader, walk_frames
 
 _NAME = re.compile(r"([0-9]{12})\.segment")
 _ADVICE = "Restore a copy of {}; to go on without what it holds, move it away"
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class Segment:
+class LogSegment:
     """A file of the log, of `size` bytes. `file` is open while there may be something to
     write; `begun` says whether the header is written."""
 
     number: int
     base: int
     size: int
-    file: File | None = None
+    file: DiskFile | None = None
     begun: bool = True
 
     def path(self, directory: Path) -> Path:
@@ -43,13 +43,13 @@ class Segment:
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class Found:
+class RecoveredLog:
     """A directory taken over: its segments, where they end, the new owner's mark."""
 
-    segments: list[Segment]
+    segments: list[LogSegment]
     end: int
-    mark: Mark
-    mark_file: File
+    mark: LogMark
+    mark_file: DiskFile
 
 
 def segment_path(directory: Path, number: int) -> Path:
@@ -79,7 +79,7 @@ def translate_read_errors(path: Path) -> Iterator[None]:
         ) from error
 
 
-def take_over(path: Path, disk: Disk) -> Found:
+def take_over(path: Path, disk: Disk) -> RecoveredLog:
     """Checks the directory, which is locked, then makes it the caller's.
 
     Raises DataDirectoryError when something that was synced is damaged or missing; the
@@ -94,7 +94,7 @@ def take_over(path: Path, disk: Disk) -> Found:
         raise DataDirectoryError(f"{path} cannot be used: {why}") from error
 
 
-def _take_over(path: Path, disk: Disk) -> Found:
+def _take_over(path: Path, disk: Disk) -> RecoveredLog:
     names = disk.list(path)
     mark = file = None
     if "mark" in names:
@@ -114,28 +114,28 @@ def _take_over(path: Path, disk: Disk) -> Found:
     if segments:
         _settle_segment(segments[-1], path, disk, end, mark)
     number = segments[-1].number + 1 if segments else 1
-    mark = Mark(segments[0].number if segments else number, number, end, end)
+    mark = LogMark(segments[0].number if segments else number, number, end, end)
     if file is None:
         file = _write_own_mark(path, disk, names, mark)
     else:
         file.pwritev([mark.encode()], 0)
         file.sync()
-    return Found(segments, end, mark, file)
+    return RecoveredLog(segments, end, mark, file)
 
 
-def _read_mark(path: Path, disk: Disk) -> Mark:
+def _read_mark(path: Path, disk: Disk) -> LogMark:
     file = disk.open(path / "mark")
     try:
         advice = (
             f"Whether the log is whole cannot be known. Restore a copy of {path}; to go on with "
             "what there is, remove this file"
         )
-        return Mark.decode(file.pread(MARK + 1, 0), path / "mark", advice)
+        return LogMark.decode(file.pread(MARK + 1, 0), path / "mark", advice)
     finally:
         file.close()
 
 
-def _write_own_mark(path: Path, disk: Disk, names: list[str], mark: Mark) -> File:
+def _write_own_mark(path: Path, disk: Disk, names: list[str], mark: LogMark) -> DiskFile:
     """Replaces the mark durably by one in a new file, which is returned; on a full disk, the
     old file is."""
     new = path / "mark.new"
@@ -154,14 +154,14 @@ def _write_own_mark(path: Path, disk: Disk, names: list[str], mark: Mark) -> Fil
     return file
 
 
-def _list_begun_segments(path: Path, disk: Disk, numbers: list[int]) -> list[Segment]:
+def _list_begun_segments(path: Path, disk: Disk, numbers: list[int]) -> list[LogSegment]:
     """Returns the segments with a header; those at the end that have none hold nothing."""
-    found: list[Segment] = []
+    found: list[LogSegment] = []
     for number in numbers:
         name = segment_path(path, number)
         file = disk.open(name)
         size = file.size()
-        header = Header.decode(file.pread(HEADER, 0), name, _ADVICE.format(path))
+        header = SegmentHeader.decode(file.pread(HEADER, 0), name, _ADVICE.format(path))
         file.close()
         if header is None:
             continue
@@ -170,11 +170,11 @@ def _list_begun_segments(path: Path, disk: Disk, numbers: list[int]) -> list[Seg
                 f"{name} is segment {header.number} under the name of another; name each file "
                 "of the directory as it was"
             )
-        found.append(Segment(number, header.base, size))
+        found.append(LogSegment(number, header.base, size))
     return found
 
 
-def _check_chain(path: Path, segments: list[Segment], mark: Mark | None) -> None:
+def _check_chain(path: Path, segments: list[LogSegment], mark: LogMark | None) -> None:
     """Checks that no segment is missing before the last, and that each is as long as the next one
     says."""
     if not segments:
@@ -196,7 +196,7 @@ def _check_chain(path: Path, segments: list[Segment], mark: Mark | None) -> None
             )
 
 
-def _find_end(path: Path, disk: Disk, segments: list[Segment], mark: Mark | None) -> int:
+def _find_end(path: Path, disk: Disk, segments: list[LogSegment], mark: LogMark | None) -> int:
     """Returns where the sound records of the last segment end; drops segments without one."""
     end = None  # of the last segment, where it is known
     if mark is not None and segments and mark.number == segments[-1].number + 1:
@@ -225,7 +225,9 @@ def _find_end(path: Path, disk: Disk, segments: list[Segment], mark: Mark | None
     return end
 
 
-def _settle_segment(last: Segment, path: Path, disk: Disk, end: int, mark: Mark | None) -> None:
+def _settle_segment(
+    last: LogSegment, path: Path, disk: Disk, end: int, mark: LogMark | None
+) -> None:
     """Makes durable what was found in the last segment, and cuts off the rest.
 
     What lies above the mark is written again: a failed sync may have left it in memory alone,

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Self
 
 from ps2stream.errors import Unavailable
-from ps2stream.store.disk import FULL, Disk, File, Held, OsDisk
-from ps2stream.store.frames import FRAME, HEADER, MAX_FRAME, Header, frames, walk_frames
+from ps2stream.store.disk import FULL, Disk, DiskFile, DiskLock, OsDisk
+from ps2stream.store.frames import FRAME, HEADER, MAX_FRAME, SegmentHeader, frames, walk_frames
 from ps2stream.store.recovery import (
-    Found,
-    Segment,
+    LogSegment,
+    RecoveredLog,
     damage_error,
     segment_path,
     take_over,
@@ -39,7 +39,9 @@ class SegmentLog:
     One thread may append while another syncs (a group commit) and others read, scan and trim.
     """
 
-    def __init__(self, path: Path, disk: Disk, held: Held, segment_bytes: int, found: Found):
+    def __init__(
+        self, path: Path, disk: Disk, held: DiskLock, segment_bytes: int, found: RecoveredLog
+    ):
         self.path = path
         self._disk = disk
         self._held = held
@@ -51,8 +53,8 @@ class SegmentLog:
         self._limit = -1  # where the room of the last segment ends; -1: none may be used
         self._fresh: dict[int, bytes] = {}  # appended records, by position
         self._writing: dict[int, bytes] = {}  # and those that a sync is writing
-        self._unsealed: list[Segment] = []  # those not yet written to their end
-        self._reader: tuple[Segment, File] | None = None  # the last sealed segment read from
+        self._unsealed: list[LogSegment] = []  # those not yet written to their end
+        self._reader: tuple[LogSegment, DiskFile] | None = None  # the last sealed segment read from
         self._failed = ""
         self._lock = threading.Lock()  # guards all the fields
         self._syncing = threading.Lock()  # one sync at a time
@@ -138,7 +140,7 @@ class SegmentLog:
         return self._scan_segments(start, segments, synced, waiting)
 
     def _scan_segments(
-        self, start: int, segments: list[Segment], synced: int, waiting: list[tuple[int, bytes]]
+        self, start: int, segments: list[LogSegment], synced: int, waiting: list[tuple[int, bytes]]
     ) -> Iterator[tuple[int, bytes]]:
         for at, segment in enumerate(segments):
             position, stop = max(start, segment.base), self._find_stop(segments, at, synced)
@@ -157,13 +159,13 @@ class SegmentLog:
             if position >= start:
                 yield position, record
 
-    def _open_sealed(self, segment: Segment) -> File:
+    def _open_sealed(self, segment: LogSegment) -> DiskFile:
         if self._reader is None or self._reader[0] is not segment:
             self._reader = segment, self._disk.open(segment.path(self.path))
         return self._reader[1]
 
     @staticmethod
-    def _find_stop(segments: list[Segment], at: int, synced: int) -> int:
+    def _find_stop(segments: list[LogSegment], at: int, synced: int) -> int:
         """Returns where the synced records of a segment end."""
         return min(segments[at + 1].base, synced) if at + 1 < len(segments) else synced
 
@@ -245,13 +247,13 @@ class SegmentLog:
                 raise Unavailable(f"the log {self.path} has no room: {error.strerror}") from error
             self._failed, self._limit = str(error), -1
             raise Unavailable(f"the log {self.path} cannot be written: {error}") from error
-        segment = Segment(self._number, self._end, size, file, begun=False)
+        segment = LogSegment(self._number, self._end, size, file, begun=False)
         self._segments.append(segment)
         self._unsealed.append(segment)
         self._number += 1
         self._limit = self._end + size - HEADER
 
-    def _write_batch(self, batch: dict[int, bytes], segments: list[Segment]) -> None:
+    def _write_batch(self, batch: dict[int, bytes], segments: list[LogSegment]) -> None:
         """Writes and syncs the batch. A segment begins when the one before is durable."""
         positions, records = list(batch), list(batch.values())
         cuts = [bisect_left(positions, s.base) for s in segments[1:]]
@@ -262,7 +264,7 @@ class SegmentLog:
             at = HEADER + positions[start] - segment.base
             if not segment.begun:
                 self._disk.sync(self.path)
-                out.insert(0, Header(segment.number, segment.base).encode())
+                out.insert(0, SegmentHeader(segment.number, segment.base).encode())
                 at = 0
             assert segment.file is not None
             segment.file.pwritev(out, at)

@@ -20,7 +20,7 @@ import numpy as np
 
 from ps2stream.errors import DataDirectoryError
 from ps2stream.protocol.frame import Array
-from ps2stream.store.disk import Disk, File, OsDisk
+from ps2stream.store.disk import Disk, DiskFile, OsDisk
 
 log = logging.getLogger("ps2stream.store")
 FORMAT = 1
@@ -29,7 +29,7 @@ SLICE = 4 << 20  # bytes written, and synced, at a time: no other sync waits lon
 _LINE = 64  # bytes to which arrays are aligned
 
 
-class Key(NamedTuple):
+class SnapshotKey(NamedTuple):
     """Values that must be the same for a snapshot to count: the ledger's identity, the worker's
     number, the layout of its index, and `route`, of the plan under which the service started.
     That may also be the plan of the snapshot's `serving`: what changed it is in the ledger."""
@@ -40,13 +40,13 @@ class Key(NamedTuple):
     layout: int
     serving: int = 0
 
-    def serves(self, asked: Key) -> bool:
+    def serves(self, asked: SnapshotKey) -> bool:
         """Returns whether a snapshot of this key is one that is asked for."""
         same = self._replace(route=asked.route, serving=asked.serving) == asked
         return same and asked.route in (self.route, self.serving)
 
 
-class Snapshots:
+class SnapshotStore:
     """The last snapshot in a directory, which is this object's alone. Raises DataDirectoryError
     or OSError when the directory cannot be locked."""
 
@@ -59,14 +59,14 @@ class Snapshots:
         """Releases the directory; idempotent."""
         self._lock.close()
 
-    def read(self, key: Key) -> tuple[int, dict[str, Array]] | None:
+    def read(self, key: SnapshotKey) -> tuple[int, dict[str, Array]] | None:
         """Returns the LSN and the arrays, whose memory is the caller's; None without a snapshot."""
         try:
             if MANIFEST not in self._disk.list(self._folder):
                 self._remove_others()
                 return None
             body = _read_manifest(self._disk.open(self._folder / MANIFEST))
-            if body["format"] != FORMAT or not Key(*body["key"]).serves(key):
+            if body["format"] != FORMAT or not SnapshotKey(*body["key"]).serves(key):
                 raise ValueError("it is of another service, plan or version")
             file = self._disk.open(self._folder / body["file"])
             arrays = {name: _read_array(file, *what) for name, *what in body["arrays"]}
@@ -81,7 +81,12 @@ class Snapshots:
         return int(body["lsn"]), arrays
 
     def write(
-        self, key: Key, lsn: int, arrays: Mapping[str, Array], stamp: str, still: Callable[[], bool]
+        self,
+        key: SnapshotKey,
+        lsn: int,
+        arrays: Mapping[str, Array],
+        stamp: str,
+        still: Callable[[], bool],
     ) -> int:
         """Replaces the snapshot; returns the bytes of the arrays. `stamp` was never used before;
         unless `still` holds at the end, nothing changes and 0 is returned. Raises OSError."""
@@ -104,7 +109,7 @@ class Snapshots:
         return size
 
     def _write_files(
-        self, key: Key, lsn: int, arrays: Mapping[str, Array], name: str, manifest: Path
+        self, key: SnapshotKey, lsn: int, arrays: Mapping[str, Array], name: str, manifest: Path
     ) -> int:
         """Writes the two files; returns the bytes of the arrays."""
         size = sum(_pad_size(a.nbytes) for a in arrays.values())
@@ -155,7 +160,7 @@ def forget_beyond(folder: Path, lsn: int) -> None:
         raise DataDirectoryError(f"{folder} cannot be used: {error.strerror}") from error
 
 
-def _read_manifest(file: File) -> dict[str, Any]:
+def _read_manifest(file: DiskFile) -> dict[str, Any]:
     """Reads a manifest. Raises OSError, and ValueError when it is damaged."""
     raw = file.pread(file.size(), 0)
     file.close()
@@ -165,7 +170,7 @@ def _read_manifest(file: File) -> dict[str, Any]:
     return found
 
 
-def _write_array(file: File, at: int, array: Array) -> int:
+def _write_array(file: DiskFile, at: int, array: Array) -> int:
     """Writes and syncs an array; returns its CRC-32."""
     raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     crc = 0
@@ -177,7 +182,7 @@ def _write_array(file: File, at: int, array: Array) -> int:
     return crc
 
 
-def _read_array(file: File, dtype: str, shape: list[int], at: int, crc: int) -> Array:
+def _read_array(file: DiskFile, dtype: str, shape: list[int], at: int, crc: int) -> Array:
     """Reads an array. Raises OSError, and ValueError when it is damaged."""
     kind = np.dtype(dtype)
     size = int(np.prod(shape)) * kind.itemsize

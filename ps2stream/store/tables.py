@@ -10,8 +10,8 @@ from typing import Any, ClassVar, TypeVar
 
 from ps2stream.errors import DataDirectoryError
 from ps2stream.protocol.frame import Frame, FrameError
-from ps2stream.protocol.messages.updates import Applied, UpdateDecision
-from ps2stream.protocol.ports import Answer, DeleteRequests, LogNote
+from ps2stream.protocol.messages.updates import LedgerBatch, UpdateDecision
+from ps2stream.protocol.ports import DeleteRequests, LogNote, SettledAnswer
 
 Row = tuple[Any, ...]
 Kind = TypeVar("Kind", bound=Frame)
@@ -19,7 +19,7 @@ Kind = TypeVar("Kind", bound=Frame)
 PAGE = 64  # batches of the log that are read at a time
 
 
-def log_row(batch: Applied) -> Row:
+def log_row(batch: LedgerBatch) -> Row:
     """Returns (lsn_from, lsn_to, crc32, blob)."""
     blob = batch.encode()
     return batch.lsn_from, batch.lsn_to, zlib.crc32(blob), blob
@@ -36,7 +36,7 @@ def requests_row(seen: DeleteRequests) -> Row:
     return int(seen.lsn[-1]), zlib.crc32(blob), blob
 
 
-def answer_row(answer: Answer) -> Row:
+def answer_row(answer: SettledAnswer) -> Row:
     """Returns (dispatcher, epoch, seq, settled, crc32, blob)."""
     return _answer_row(*answer[:4], answer.decision.encode())
 
@@ -61,7 +61,7 @@ def _answer_row(dispatcher: int, epoch: int, seq: int, settled: int, blob: bytes
     return dispatcher, epoch, seq, settled, crc, blob
 
 
-class Tables(abc.ABC):
+class LedgerTables(abc.ABC):
     """The reading half of a Store. `place` names it in errors; `FORMAT` is the format that this
     version reads and writes."""
 
@@ -80,7 +80,7 @@ class Tables(abc.ABC):
             self._check_sound(row == session_row(*row[:2]), f"session {row[0]}")
         return [(number, name) for number, name, _ in found]
 
-    def replay(self, after: int = 0) -> Iterator[Applied]:
+    def replay(self, after: int = 0) -> Iterator[LedgerBatch]:
         first = "SELECT coalesce(max(lsn_from), 1) FROM log WHERE lsn_from <= $1"
         page = "SELECT lsn_from, lsn_to, crc32, blob FROM log WHERE lsn_from >= $1 "
         page += f"ORDER BY lsn_from LIMIT {PAGE}"
@@ -89,7 +89,7 @@ class Tables(abc.ABC):
             for lsn_from, lsn_to, crc, blob in rows:
                 where = f"the log at LSN {start}"
                 self._check_sound(zlib.crc32(blob) == crc, where)
-                batch = self._decode_frame(Applied, blob, where)
+                batch = self._decode_frame(LedgerBatch, blob, where)
                 same = (batch.lsn_from, batch.lsn_to) == (lsn_from, lsn_to)
                 self._check_sound(same and lsn_from == start <= lsn_to, where)
                 start = lsn_to + 1
@@ -106,15 +106,15 @@ class Tables(abc.ABC):
             self._check_sound(seen.lsn[-1:].tolist() == [lsn], where)
             yield seen
 
-    def answers(self) -> list[Answer]:
-        out: list[Answer] = []
+    def answers(self) -> list[SettledAnswer]:
+        out: list[SettledAnswer] = []
         query = "SELECT dispatcher, epoch, seq, settled, crc32, blob FROM answers ORDER BY 1, 2, 3"
         for row in self._select_rows(query):
             dispatcher, epoch, seq, settled, _, blob = row
             where = f"the answer {dispatcher}.{epoch}.{seq}"
             self._check_sound(row == _answer_row(dispatcher, epoch, seq, settled, blob), where)
             decision = self._decode_frame(UpdateDecision, blob, where)
-            out.append(Answer(dispatcher, epoch, seq, settled, decision))
+            out.append(SettledAnswer(dispatcher, epoch, seq, settled, decision))
         return out
 
     def log_notes(self) -> dict[str, LogNote] | None:

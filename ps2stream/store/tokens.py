@@ -46,7 +46,7 @@ def write(directory: Path, held: Sequence[Token]) -> None:
         raise Unavailable(f"{path} could not be written: {error.strerror}") from None
 
 
-class KeepsTokens:
+class FileTokens:
     """The part of a Store that keeps tokens in the file of its data directory."""
 
     path: Path
@@ -58,7 +58,7 @@ class KeepsTokens:
         write(self.path, tokens)
 
 
-class TokenStore(KeepsTokens):
+class FileTokenStore(FileTokens):
     """The tokens of a directory that no service uses; holds its lock. A context manager."""
 
     def __init__(self, path: Path) -> None:

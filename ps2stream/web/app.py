@@ -21,8 +21,8 @@ from ps2stream.errors import (
     Unauthenticated,
     Violation,
 )
-from ps2stream.web.gate import HEADERS, Gate, Handler
-from ps2stream.web.hub import Hub
+from ps2stream.web.gate import HEADERS, Handler, PageGate
+from ps2stream.web.hub import PageHub
 
 STATIC = Path(__file__).parent / "static"
 BODY_BYTES = 256 << 10
@@ -43,9 +43,9 @@ STATUS: tuple[tuple[type[Exception], int], ...] = (
 )
 
 
-def build_application(hub: Hub, gate: Gate) -> web.Application:
+def build_application(hub: PageHub, gate: PageGate) -> web.Application:
     """Returns the application that serves the page of `hub` behind `gate`."""
-    site = Site(hub)
+    site = PageHandlers(hub)
     app = web.Application(middlewares=[gate.middleware, _report_errors], client_max_size=BODY_BYTES)
     app.add_routes(
         [
@@ -61,10 +61,10 @@ def build_application(hub: Hub, gate: Gate) -> web.Application:
     return app
 
 
-class Site:
+class PageHandlers:
     """Handlers of the page's requests."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: PageHub) -> None:
         self._hub = hub
         self._streams: set[asyncio.Task[Any]] = set()
 

@@ -29,7 +29,7 @@ STRANGER = "This page needs its key: open the link that `ps2stream map` printed.
 READS = ("GET", "HEAD")
 
 
-class Gate:
+class PageGate:
     """The middleware that sees each request first; with the key "" none is asked for."""
 
     def __init__(self, host: str, key: str, secure: bool) -> None:

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from ps2stream.client.answers import Watched, WatchedObject
+from ps2stream.client.answers import WatchedObject, WatchReport
 from ps2stream.client.async_client import AsyncClient
 from ps2stream.errors import NotFound, Ps2StreamError, ResourceExhausted
-from ps2stream.web.mailbox import Mailbox, PageEvent
-from ps2stream.web.own import Own
+from ps2stream.web.mailbox import PageEvent, PageMailbox
+from ps2stream.web.own import DrawnQueries
 from ps2stream.web.shapes import Feature, plan_picture, query_feature
 
 MAX_PAGES = 32
@@ -34,17 +34,19 @@ FAILURES = (Ps2StreamError, TimeoutError)
 Step = Callable[[], Awaitable[None]]
 
 
-class Hub:
+class PageHub:
     """All pages of one map. `own` are the queries that were drawn on it; `others` are
     dispatchers whose objects are shown, too."""
 
-    def __init__(self, client: AsyncClient, own: Own, others: Sequence[AsyncClient] = ()) -> None:
+    def __init__(
+        self, client: AsyncClient, own: DrawnQueries, others: Sequence[AsyncClient] = ()
+    ) -> None:
         self.own = own
         self.plan: dict[str, Any] = {}
         self._client = client
         self._others = tuple(others)
         self._away: dict[str, str | None] = {}  # by dispatcher: why; None while it is there
-        self._pages: set[Mailbox] = set()
+        self._pages: set[PageMailbox] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self._state: PageEvent = {}  # what each page is sent when it opens
         self._known: dict[str, Feature] = {}
@@ -60,11 +62,11 @@ class Hub:
         """Number of open pages."""
         return len(self._pages)
 
-    def join(self) -> Mailbox:
+    def join(self) -> PageMailbox:
         """Opens a page. Raises ResourceExhausted beyond MAX_PAGES."""
         if len(self._pages) >= MAX_PAGES:
             raise ResourceExhausted(f"{MAX_PAGES} pages are open, the limit (pages)")
-        page = Mailbox()
+        page = PageMailbox()
         self._pages.add(page)
         if not self._tasks:
             self._begin_tasks()
@@ -75,7 +77,7 @@ class Hub:
         )
         return page
 
-    def leave(self, page: Mailbox) -> None:
+    def leave(self, page: PageMailbox) -> None:
         """Removes a page that is gone."""
         self._pages.discard(page)
         if not self._pages:
@@ -117,7 +119,9 @@ class Hub:
         self._state |= event
         self.tell(event)
 
-    async def _watch_dispatcher(self, client: AsyncClient, take: Callable[[Watched], None]) -> None:
+    async def _watch_dispatcher(
+        self, client: AsyncClient, take: Callable[[WatchReport], None]
+    ) -> None:
         while True:
             try:
                 async with contextlib.aclosing(client.watch()) as stream:
@@ -137,7 +141,7 @@ class Hub:
         link = {"up": not lost, "server": ", ".join(lost or self._away)}
         self._keep_state({"link": link | ({"why": self._away[lost[0]]} if lost else {})})
 
-    def _take_objects(self, watched: Watched) -> None:
+    def _take_objects(self, watched: WatchReport) -> None:
         """Takes what one dispatcher alone knows; all of them report the same matches."""
         self._accepted += watched.accepted
         self._latency += watched.latency_ms[: MAX_BATCHES - len(self._latency)]
@@ -147,7 +151,7 @@ class Hub:
         if event:
             self.tell(event)
 
-    def _take_watched(self, watched: Watched) -> None:
+    def _take_watched(self, watched: WatchReport) -> None:
         self._take_objects(watched)
         self._matched += watched.matched
         # Matches of the map's own queries arrive through their session, every one of them.

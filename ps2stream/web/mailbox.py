@@ -11,7 +11,7 @@ LISTS = {"objects": 100, "matches": 100, "own": 200, "queries": 2000, "seconds":
 PageEvent = dict[str, Any]
 
 
-class Mailbox:
+class PageMailbox:
     """Events between the hub, which must not wait, and the stream of one page."""
 
     def __init__(self) -> None:

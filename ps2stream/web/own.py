@@ -22,7 +22,7 @@ LOST_S = 1.0
 LEAVE_S = 3.0
 
 
-class Own:
+class DrawnQueries:
     """The session `name`; without a name a new one, whose queries go when the map ends."""
 
     def __init__(self, client: AsyncClient, name: str | None) -> None:

@@ -18,14 +18,14 @@ from ps2stream.client.async_client import AsyncClient
 from ps2stream.errors import InvalidArgument, Violation
 from ps2stream.security import is_loopback
 from ps2stream.web.app import build_application
-from ps2stream.web.gate import Gate
-from ps2stream.web.hub import Hub
-from ps2stream.web.own import Own
+from ps2stream.web.gate import PageGate
+from ps2stream.web.hub import PageHub
+from ps2stream.web.own import DrawnQueries
 
 PATIENCE_S = 10.0
 
 
-class Options(NamedTuple):
+class MapOptions(NamedTuple):
     """Options of a map: where the page is served; session None: a new one, whose queries go with
     the map; also: other dispatchers, whose objects are shown, too."""
 
@@ -37,20 +37,20 @@ class Options(NamedTuple):
     also: tuple[str, ...] = ()
 
 
-class Running(NamedTuple):
+class ServedMap(NamedTuple):
     """A map that is served: the link to open, and its hub."""
 
     url: str
-    hub: Hub
+    hub: PageHub
 
 
 @contextmanager
-def serving(target: str, access: Mapping[str, Any], options: Options) -> Iterator[Running]:
+def serving(target: str, access: Mapping[str, Any], options: MapOptions) -> Iterator[ServedMap]:
     """Serves the map of the service at `target` within the block; `access` as the client's
     parameters. Raises InvalidArgument for what cannot be served."""
     check(options)
     ready = threading.Event()
-    outcome: list[Running | BaseException] = []
+    outcome: list[ServedMap | BaseException] = []
     stop: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
 
     async def run() -> None:
@@ -86,8 +86,8 @@ def serving(target: str, access: Mapping[str, Any], options: Options) -> Iterato
 
 @asynccontextmanager
 async def open_map(
-    target: str, access: Mapping[str, Any], options: Options
-) -> AsyncIterator[Running]:
+    target: str, access: Mapping[str, Any], options: MapOptions
+) -> AsyncIterator[ServedMap]:
     """Serves the map on the running loop; see `serving`."""
     secret = any(access.get(name) for name in ("token", "tls_cert"))
     key = secrets.token_urlsafe(24) if secret or not is_loopback(options.host) else ""
@@ -97,9 +97,9 @@ async def open_map(
             await stack.enter_async_context(AsyncClient(at, **{"timeout": PATIENCE_S, **access}))
             for at in dict.fromkeys((target, *options.also))
         ]
-        own = Own(client, options.session)
-        gate = Gate(options.host, key, trust is not None)
-        hub = Hub(client, own, others)
+        own = DrawnQueries(client, options.session)
+        gate = PageGate(options.host, key, trust is not None)
+        hub = PageHub(client, own, others)
         if options.session is not None:
             await own.find()
         runner = web.AppRunner(build_application(hub, gate), access_log=None, shutdown_timeout=1.0)
@@ -108,14 +108,14 @@ async def open_map(
             site = web.TCPSite(runner, options.host, options.port, ssl_context=trust)
             await _start_listening(site, options)
             gate.port = runner.addresses[0][1]
-            yield Running(_build_url(options.host, gate, trust is not None), hub)
+            yield ServedMap(_build_url(options.host, gate, trust is not None), hub)
         finally:
             await runner.cleanup()
             await hub.close()
             await own.leave()
 
 
-def check(options: Options) -> None:
+def check(options: MapOptions) -> None:
     """Checks the options. Raises InvalidArgument, naming the option."""
     try:
         local = is_loopback(options.host)
@@ -132,7 +132,7 @@ def check(options: Options) -> None:
         )
 
 
-def _build_tls(options: Options) -> ssl.SSLContext | None:
+def _build_tls(options: MapOptions) -> ssl.SSLContext | None:
     if options.https_cert is None or options.https_key is None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -145,7 +145,7 @@ def _build_tls(options: Options) -> ssl.SSLContext | None:
     return context
 
 
-async def _start_listening(site: web.TCPSite, options: Options) -> None:
+async def _start_listening(site: web.TCPSite, options: MapOptions) -> None:
     try:
         await site.start()
     except OSError as error:
@@ -154,7 +154,7 @@ async def _start_listening(site: web.TCPSite, options: Options) -> None:
         raise _option_error("--port", f"{options.port} on {options.host} {why}") from None
 
 
-def _build_url(host: str, gate: Gate, secure: bool) -> str:
+def _build_url(host: str, gate: PageGate, secure: bool) -> str:
     name = f"[{host}]" if ":" in host else host
     key = f"?key={gate.key}" if gate.key else ""
     return f"http{'s' * secure}://{name}:{gate.port}/{key}"

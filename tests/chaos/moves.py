@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ps2stream.client.answers import MoveInfo
+from ps2stream.client.answers import MigrationInfo
 from ps2stream.client.client import Client
 from ps2stream.errors import FailedPrecondition, Ps2StreamError
 from tests.chaos.host import Host, send
@@ -69,7 +69,7 @@ class Mover:
         self.say = say
         self.begun: Counter[str] = Counter()
         self.killed: Counter[str] = Counter()
-        self.told: tuple[MoveInfo, ...] = ()  # what the service says of those that ended
+        self.told: tuple[MigrationInfo, ...] = ()  # what the service says of those that ended
 
     def move(self, role: str = "", step: str = "", within: float = WAIT_S) -> str:
         """Begin one; who was killed at that step, or nobody when it was not to be."""

@@ -21,7 +21,7 @@ from ps2stream.protocol.messages.updates import LookupReply, UpdateDecision
 from ps2stream.protocol.rows import QueryRows, no_queries
 from ps2stream.routing.plan import built_in_plan
 from ps2stream.routing.plan_file import load_plan
-from ps2stream.security import Scope
+from ps2stream.security import AccessScope
 from ps2stream.space import geojson
 from ps2stream.space.grid import Grid
 from ps2stream.store.segments import SegmentLog
@@ -108,7 +108,7 @@ def token_file(data: bytes) -> None:
 
 def bearer(data: bytes) -> None:
     """What a client sends as its token."""
-    found = tokens.Table(TOKENS).bearer(data.decode("latin-1"))
+    found = tokens.TokenIndex(TOKENS).bearer(data.decode("latin-1"))
     assert (found is not None) == (data.decode("latin-1") == SECRET)
 
 
@@ -150,7 +150,7 @@ _HELD = tempfile.TemporaryDirectory(
     prefix="ps2stream-fuzz-", dir=None if tempfile.tempdir or not _SHM.is_dir() else _SHM
 )
 FOLDER = Path(_HELD.name)
-_MADE = tokens.make(bytes(range(40)), "acme", frozenset({Scope.ADMIN}), 1, 2)
+_MADE = tokens.make(bytes(range(40)), "acme", frozenset({AccessScope.ADMIN}), 1, 2)
 TOKENS, SECRET = [_MADE.token], _MADE.text
 write(_folder("tokens"), TOKENS)
 RECORDS = [bytes([i]) * (i * 7 % 90) for i in range(40)]

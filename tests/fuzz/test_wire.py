@@ -18,7 +18,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ps2stream.client.client import Client
-from ps2stream.cluster.running import Service
+from ps2stream.cluster.running import RunningService
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.protocol.arrow_ipc import to_ipc
@@ -51,7 +51,7 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
     settings = Settings(
         runtime="local", port=0, workers=2, session_quota=1 << 16,
         data_dir=Path(tmp_path_factory.mktemp("fuzzed")),
@@ -61,7 +61,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 @pytest.fixture(scope="module")
-def call(service: Service) -> Iterator[Callable[[MethodDescriptor, list[bytes]], Any]]:
+def call(service: RunningService) -> Iterator[Callable[[MethodDescriptor, list[bytes]], Any]]:
     """Calls a method with raw bytes; how it ended."""
     with grpc.insecure_channel(service.targets[0]) as opened:
         channel: Any = opened
@@ -103,7 +103,7 @@ def many_workers(method: MethodDescriptor, data: list[bytes]) -> bool:
         return False
 
 
-def works(service: Service) -> None:
+def works(service: RunningService) -> None:
     """The service matches and delivers, and no machine of it has failed."""
     with Client(service.targets[0], timeout=60) as client:
         client.insert("control", "controlword", session="control")
@@ -115,7 +115,7 @@ def works(service: Service) -> None:
 
 
 def test_every_method(
-    service: Service, call: Callable[..., Any], caplog: pytest.LogCaptureFixture
+    service: RunningService, call: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     @settings(settings.get_profile("fuzz"))
     @given(st.data())
@@ -133,7 +133,7 @@ def test_every_method(
     works(service)
 
 
-def test_the_port_itself(service: Service) -> None:
+def test_the_port_itself(service: RunningService) -> None:
     """Bytes that are no HTTP/2, or bad HTTP/2."""
     host, _, port = service.targets[0].rpartition(":")
     frame = st.builds(

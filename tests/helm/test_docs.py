@@ -14,7 +14,7 @@ import yaml
 from cryptography import x509
 
 from ps2stream.protocol.tokens import made_elsewhere
-from ps2stream.security import Scope
+from ps2stream.security import AccessScope
 from scripts import chart
 from tests.helm.conftest import Loader, manifests, of_kind
 from tests.helm.test_security import references
@@ -48,7 +48,7 @@ def test_secrets_are_made_as_it_says(text: str, tmp_path: Path) -> None:
     subprocess.run(["sh", "-euc", commands], cwd=tmp_path, check=True, capture_output=True)
     folder = tmp_path / "secrets"
     for name in ("admin", "test"):
-        made_elsewhere((folder / name).read_text(), "", frozenset({Scope.ADMIN}), 0)
+        made_elsewhere((folder / name).read_text(), "", frozenset({AccessScope.ADMIN}), 0)
     context = ssl.create_default_context(cafile=str(folder / "ca.crt"))
     context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
     made = x509.load_pem_x509_certificate((folder / "tls.crt").read_bytes())

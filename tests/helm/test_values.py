@@ -9,7 +9,7 @@ import helm_python
 import pytest
 
 from ps2stream.config import Settings
-from ps2stream.security import Identity, Quota
+from ps2stream.security import CertificateIdentity, TenantQuota
 from scripts import chart
 from tests.helm.conftest import case, manifests, with_value
 
@@ -172,9 +172,9 @@ def test_settings_are_those_of_the_service() -> None:
     assert offered <= set(Settings.model_fields)
     assert set(Settings.model_fields) - offered - OF_THE_CHART - NOT_HERE == set()
     definitions = chart.schema()["$defs"]
-    assert set(definitions["quota"]["properties"]) == set(Quota.model_fields)
+    assert set(definitions["quota"]["properties"]) == set(TenantQuota.model_fields)
     identities = chart.described(("settings", "identities"))["patternProperties"]["^.{1,256}$"]
-    assert set(identities["properties"]) == set(Identity.model_fields)
+    assert set(identities["properties"]) == set(CertificateIdentity.model_fields)
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from ps2stream.client.client import Client
-from ps2stream.cluster.running import Service
+from ps2stream.cluster.running import RunningService
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
-from ps2stream.web.serve import Options, Running, serving
+from ps2stream.web.serve import MapOptions, ServedMap, serving
 
 SIZE = {"width": 900, "height": 600}
 ARGUMENTS = ["--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
@@ -24,7 +24,7 @@ Open = Callable[..., Page]
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
     settings = Settings(
         runtime="local", port=0, workers=2, data_dir=Path(tmp_path_factory.mktemp("map"))
     )
@@ -33,13 +33,13 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 @pytest.fixture(scope="module")
-def target(service: Service) -> str:
+def target(service: RunningService) -> str:
     return service.targets[0]
 
 
 @pytest.fixture(scope="module")
-def live(target: str) -> Iterator[Running]:
-    with serving(target, {}, Options(port=0)) as running:
+def live(target: str) -> Iterator[ServedMap]:
+    with serving(target, {}, MapOptions(port=0)) as running:
         yield running
 
 
@@ -66,7 +66,7 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def open_page(browser: Browser, live: Running) -> Iterator[Open]:
+def open_page(browser: Browser, live: ServedMap) -> Iterator[Open]:
     """Opens a page of the map in a window of its own. Whatever the page complains of fails the
     test, and so does what it asks of anyone else."""
     complaints: list[str] = []

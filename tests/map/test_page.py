@@ -15,7 +15,7 @@ from ps2stream.client.client import Client
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.web import hub
-from ps2stream.web.serve import Options, Running, serving
+from ps2stream.web.serve import MapOptions, ServedMap, serving
 from tests.map.conftest import PATIENCE_MS, SIZE, Open
 from tests.service.moving import swapped
 
@@ -266,7 +266,7 @@ def test_two_plans_that_coexist_are_told_and_loads_shown(tmp_path: Path, open_pa
         client.apply_plan(swapped(client), coexist=True)
         while not client.load()["leaves"]:
             client.publish([{"lon": 0.5, "lat": 0.5, "text": "flood"}])
-        with serving(service.targets[0], {}, Options(port=0)) as own:
+        with serving(service.targets[0], {}, MapOptions(port=0)) as own:
             page = open_page(own.url)
             expect(page.locator("#plan")).to_contain_text("Plan version 1, version 2 coexists")
             expect(page.locator("#workers tbody tr")).to_have_count(2)
@@ -347,7 +347,7 @@ def test_a_restart_of_the_service_is_told_and_survived(tmp_path: Path, open_page
     settings = Settings(runtime="local", port=0, workers=1, data_dir=tmp_path / "data")
     first = start(settings)
     (target,) = first.targets
-    with serving(target, {"timeout": 2.0}, Options(port=0)) as own:
+    with serving(target, {"timeout": 2.0}, MapOptions(port=0)) as own:
         page = open_page(own.url)
         expect(page.locator("#link")).to_have_text(f"Connected to {target}")
         add(page, "sandstorm")
@@ -360,7 +360,7 @@ def test_a_restart_of_the_service_is_told_and_survived(tmp_path: Path, open_page
 
 
 def test_a_page_whose_map_ends_says_so(target: str, open_page: Open, client: Client) -> None:
-    with serving(target, {}, Options(port=0)) as own:
+    with serving(target, {}, MapOptions(port=0)) as own:
         page = open_page(own.url)
         add(page, "whirlpool")
     expect(page.locator("#link")).to_contain_text("own process does not answer")
@@ -371,7 +371,7 @@ def test_a_page_that_is_refused_says_why(
     target: str, open_page: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hub, "MAX_PAGES", 1)
-    with serving(target, {}, Options(port=0)) as own:
+    with serving(target, {}, MapOptions(port=0)) as own:
         first = open_page(own.url)
         expect(first.locator("#link")).to_contain_text("Connected to")
         second = open_page(own.url)
@@ -379,7 +379,7 @@ def test_a_page_that_is_refused_says_why(
         expect(second.locator("#link")).to_contain_text(why)
 
 
-def test_a_window_of_this_size_shows_map_and_panel(page: Page, live: Running) -> None:
+def test_a_window_of_this_size_shows_map_and_panel(page: Page, live: ServedMap) -> None:
     assert live.hub.pages == 1
     box = page.locator("#map").bounding_box()
     assert box is not None

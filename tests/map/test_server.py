@@ -19,20 +19,20 @@ from typing import Any
 
 import pytest
 
-from ps2stream.client.answers import Watched, WatchedMatch, WatchedObject
+from ps2stream.client.answers import WatchedMatch, WatchedObject, WatchReport
 from ps2stream.client.async_client import AsyncClient
 from ps2stream.client.client import Client
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.errors import InvalidArgument, ResourceExhausted
 from ps2stream.protocol.tokens import make
-from ps2stream.security import Scope
-from ps2stream.store.tokens import TokenStore
+from ps2stream.security import AccessScope
+from ps2stream.store.tokens import FileTokenStore
 from ps2stream.web import hub as hubs
-from ps2stream.web.hub import MAX_PAGES, Hub
-from ps2stream.web.mailbox import LISTS, Mailbox
-from ps2stream.web.own import MAX_OWN, Own
-from ps2stream.web.serve import Options, Running, check, serving
+from ps2stream.web.hub import MAX_PAGES, PageHub
+from ps2stream.web.mailbox import LISTS, PageMailbox
+from ps2stream.web.own import MAX_OWN, DrawnQueries
+from ps2stream.web.serve import MapOptions, ServedMap, check, serving
 from tests.service import certificates
 
 JSON = {"Content-Type": "application/json"}
@@ -62,7 +62,7 @@ class _Stay(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def insert(live: Running, query: object, **headers: str) -> tuple[int, Any]:
+def insert(live: ServedMap, query: object, **headers: str) -> tuple[int, Any]:
     data = query if isinstance(query, bytes) else json.dumps(query).encode()
     status, _, body = ask(f"{live.url}api/queries", "POST", data, JSON | headers)
     try:
@@ -71,7 +71,7 @@ def insert(live: Running, query: object, **headers: str) -> tuple[int, Any]:
         return status, body.decode()
 
 
-def test_every_answer_forbids_scripts_of_others(live: Running) -> None:
+def test_every_answer_forbids_scripts_of_others(live: ServedMap) -> None:
     for path in ("", "static/main.js", "api/plan", "nowhere"):
         status, headers, _ = ask(live.url + path)
         assert status == (404 if path == "nowhere" else 200)
@@ -82,12 +82,12 @@ def test_every_answer_forbids_scripts_of_others(live: Running) -> None:
         assert headers["X-Content-Type-Options"] == "nosniff"
 
 
-def test_files_outside_are_not_served(live: Running) -> None:
+def test_files_outside_are_not_served(live: ServedMap) -> None:
     for path in ("static/../app.py", "static/%2e%2e/app.py", "static//etc/passwd", "static/"):
         assert ask(live.url + path)[0] in (403, 404)
 
 
-def test_other_origins_and_names_are_refused(live: Running, client: Client) -> None:
+def test_other_origins_and_names_are_refused(live: ServedMap, client: Client) -> None:
     query = {"expression": "evil", "region": None}
     for headers in (
         {"Origin": "http://evil.example"},
@@ -107,7 +107,7 @@ def test_other_origins_and_names_are_refused(live: Running, client: Client) -> N
     assert ask(f"{live.url}api/queries/{made['properties']['id']}", "DELETE", headers=own)[0] == 200
 
 
-def test_bad_requests_are_told_with_their_field(live: Running, client: Client) -> None:
+def test_bad_requests_are_told_with_their_field(live: ServedMap, client: Client) -> None:
     def told(query: object, **headers: str) -> tuple[int, str]:
         status, body = insert(live, query, **headers)
         return status, body["error"]["message"]
@@ -131,7 +131,7 @@ def test_bad_requests_are_told_with_their_field(live: Running, client: Client) -
 def test_no_more_queries_are_drawn_than_may_be(target: str) -> None:
     async def drawn() -> None:
         async with AsyncClient(target) as client:
-            own = Own(client, None)
+            own = DrawnQueries(client, None)
             for i in range(MAX_OWN):
                 await own.insert(f"word{i}", None)
             with pytest.raises(ResourceExhausted, match="100 queries are drawn"):
@@ -144,10 +144,10 @@ def test_no_more_queries_are_drawn_than_may_be(target: str) -> None:
 
 
 def test_a_session_with_a_name_keeps_its_queries(target: str, client: Client) -> None:
-    with serving(target, {}, Options(port=0, session="kept")) as first:
+    with serving(target, {}, MapOptions(port=0, session="kept")) as first:
         assert insert(first, {"expression": "glacier"})[0] == 201
     (query,) = client.list("kept")
-    with serving(target, {}, Options(port=0, session="kept")) as second:
+    with serving(target, {}, MapOptions(port=0, session="kept")) as second:
         (feature,) = second.hub.own.features()
         assert feature["properties"]["expression"] == "glacier"
         assert ask(f"{second.url}api/queries/{query.id}", "DELETE")[0] == 200
@@ -158,7 +158,7 @@ def test_a_session_with_a_name_keeps_its_queries(target: str, client: Client) ->
 
 def test_a_mailbox_is_bounded_and_counts_what_it_drops() -> None:
     async def filled() -> None:
-        box = Mailbox()
+        box = PageMailbox()
         for i in range(1000):
             box.put({"objects": [i, i], "status": i})
         assert len(box) == LISTS["objects"] + 1
@@ -175,12 +175,12 @@ def test_a_mailbox_is_bounded_and_counts_what_it_drops() -> None:
 def test_who_reads_nothing_holds_up_nobody_and_does_not_grow(target: str) -> None:
     async def watched() -> None:
         async with AsyncClient(target) as client:
-            hub = Hub(client, Own(client, None))
+            hub = PageHub(client, DrawnQueries(client, None))
             slow, quick = hub.join(), hub.join()
             some = WatchedObject("o", 0, 1, 0, 1.0, 2.0, "t" * 1000)
             match = WatchedMatch(some, "q", 1, 1)
             for _ in range(500):
-                hub._take_watched(Watched((some,) * 5, (match,) * 5, 5, 5, (1.0,) * 90, 0))
+                hub._take_watched(WatchReport((some,) * 5, (match,) * 5, 5, 5, (1.0,) * 90, 0))
                 told = await quick.take()
                 assert (len(told["objects"]), told["dropped"]) == (5, 0)
             assert len(slow) <= sum(LISTS.values()) + 20
@@ -203,7 +203,7 @@ def test_the_objects_of_several_dispatchers_are_shown_and_each_match_once(tmp_pa
         clients = [stack.enter_context(Client(target)) for target in service.targets]
         clients[0].insert("q", "word", session="s")
         here, there = service.targets
-        live = stack.enter_context(serving(here, {}, Options(port=0, also=(there, here))))
+        live = stack.enter_context(serving(here, {}, MapOptions(port=0, also=(there, here))))
         seen: dict[str, list[Any]] = {"objects": [], "matches": []}
         counted = {"objects": 0.0, "matches": 0.0}
         links = []
@@ -229,7 +229,7 @@ def test_the_objects_of_several_dispatchers_are_shown_and_each_match_once(tmp_pa
 def test_a_dispatcher_that_is_away_is_named(target: str) -> None:
     async def watched() -> None:
         async with AsyncClient(target) as client, AsyncClient("127.0.0.1:1") as other:
-            hub = Hub(client, Own(client, None), (other,))
+            hub = PageHub(client, DrawnQueries(client, None), (other,))
             page = hub.join()
             while (link := (await page.take()).get("link", {})).get("up") is not False:
                 pass
@@ -243,14 +243,14 @@ def test_a_dispatcher_that_is_away_is_named(target: str) -> None:
 def test_matches_of_own_queries_come_once_and_few_others_are_looked_up(target: str) -> None:
     async def watched() -> None:
         async with AsyncClient(target) as client:
-            own = Own(client, None)
+            own = DrawnQueries(client, None)
             mine = (await own.insert("lava", None))["properties"]["id"]
-            hub = Hub(client, own)
+            hub = PageHub(client, own)
             page = hub.join()
             await page.take()
             some = WatchedObject("o", 0, 1, 0, 1.0, 2.0, "t")
             matches = [WatchedMatch(some, name, 1, 1) for name in (mine, *map(str, range(20)))]
-            hub._take_watched(Watched((), tuple(matches), 0, 21, (), 0))
+            hub._take_watched(WatchReport((), tuple(matches), 0, 21, (), 0))
             assert len(hub._asked) == hubs.MAX_LOOKUPS
             told = await page.take()
             assert [match["query"] for match in told["matches"]] == [*map(str, range(20))]
@@ -269,7 +269,7 @@ def test_matches_of_own_queries_come_once_and_few_others_are_looked_up(target: s
 def test_a_query_that_somebody_else_drops_is_dropped_here_too(target: str, client: Client) -> None:
     async def drawn() -> None:
         async with AsyncClient(target) as connected:
-            own = Own(connected, None)
+            own = DrawnQueries(connected, None)
             told: asyncio.Queue[Any] = asyncio.Queue()
             own.tell = told.put_nowait
             kept, gone = [await own.insert(words, None) for words in ("basalt", "granite")]
@@ -304,7 +304,7 @@ def test_regions_of_so_many_queries_are_shown_and_no_more(
 
     async def listed() -> int:
         async with AsyncClient(target) as connected:
-            hub = Hub(connected, Own(connected, None))
+            hub = PageHub(connected, DrawnQueries(connected, None))
             await hub._fetch_queries()
             return len(hub._known)
 
@@ -313,7 +313,7 @@ def test_regions_of_so_many_queries_are_shown_and_no_more(
 
 
 def test_no_more_pages_are_open_than_may_be_and_the_service_is_watched_while_one_is(
-    live: Running, client: Client
+    live: ServedMap, client: Client
 ) -> None:
     def until(watchers: int) -> None:
         deadline = time.monotonic() + 30
@@ -344,9 +344,9 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dic
     folder = Path(tmp_path_factory.mktemp("guarded"))
     made = {
         name: make(os.urandom(40), "", frozenset(scopes), 0)
-        for name, scopes in {"all": set(Scope), "subscribe": {Scope.SUBSCRIBE}}.items()
+        for name, scopes in {"all": set(AccessScope), "subscribe": {AccessScope.SUBSCRIBE}}.items()
     }
-    with TokenStore(folder) as store:
+    with FileTokenStore(folder) as store:
         store.keep_tokens([m.token for m in made.values()])
     settings = Settings(runtime="local", port=0, workers=1, data_dir=folder, auth=True)
     with start(settings) as service:
@@ -365,7 +365,7 @@ def first(url: str, cookie: str, wanted: str) -> Any:
 
 def test_a_map_that_holds_a_token_asks_for_its_key(guarded: tuple[str, dict[str, str]]) -> None:
     target, tokens = guarded
-    with serving(target, {"token": tokens["all"]}, Options(port=0)) as live:
+    with serving(target, {"token": tokens["all"]}, MapOptions(port=0)) as live:
         home, _, key = live.url.partition("?key=")
         assert len(key) == 32
         for path in ("", "events", "api/plan", "static/main.js", "?key=wrong", f"events?key={key}"):
@@ -385,7 +385,7 @@ def test_without_the_scope_admin_the_map_shows_the_rest(
     guarded: tuple[str, dict[str, str]],
 ) -> None:
     target, tokens = guarded
-    with serving(target, {"token": tokens["subscribe"]}, Options(port=0)) as live:
+    with serving(target, {"token": tokens["subscribe"]}, MapOptions(port=0)) as live:
         home = live.url.partition("?")[0]
         cookie = ask(live.url)[1]["Set-Cookie"].split("; ")[0]
         assert "needs the scope admin" in first(home, cookie, "load")["problem"]
@@ -393,7 +393,7 @@ def test_without_the_scope_admin_the_map_shows_the_rest(
 
 
 def test_a_token_that_does_not_hold_is_told(guarded: tuple[str, dict[str, str]]) -> None:
-    with serving(guarded[0], {"token": "ps2s_nonsense"}, Options(port=0)) as live:
+    with serving(guarded[0], {"token": "ps2s_nonsense"}, MapOptions(port=0)) as live:
         cookie = ask(live.url)[1]["Set-Cookie"].split("; ")[0]
         link = first(live.url.partition("?")[0], cookie, "link")
         assert (link["up"], link["why"]) == (False, "the token is not known")
@@ -402,25 +402,28 @@ def test_a_token_that_does_not_hold_is_told(guarded: tuple[str, dict[str, str]])
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (Options(host="0.0.0.0"), "--host: 0.0.0.0 is not a loopback address, which needs"),
-        (Options(host="example.org"), "--host: 'example.org' is not an IP address"),
-        (Options(https_cert=Path("c.pem")), "--https-cert: comes with --https-key"),
+        (MapOptions(host="0.0.0.0"), "--host: 0.0.0.0 is not a loopback address, which needs"),
+        (MapOptions(host="example.org"), "--host: 'example.org' is not an IP address"),
+        (MapOptions(https_cert=Path("c.pem")), "--https-cert: comes with --https-key"),
     ],
 )
-def test_what_cannot_be_served_safely_is_refused(options: Options, problem: str) -> None:
+def test_what_cannot_be_served_safely_is_refused(options: MapOptions, problem: str) -> None:
     with pytest.raises(InvalidArgument, match=problem):
         check(options)
 
 
 def test_files_and_ports_that_cannot_be_used_are_told(target: str, tmp_path: Path) -> None:
-    none = Options(port=0, https_cert=tmp_path / "c", https_key=tmp_path / "k")
+    none = MapOptions(port=0, https_cert=tmp_path / "c", https_key=tmp_path / "k")
     problem = "--https-cert, --https-key: cannot be used"
     with pytest.raises(InvalidArgument, match=problem), serving(target, {}, none):
         pass
-    with serving(target, {}, Options(port=0)) as live:
+    with serving(target, {}, MapOptions(port=0)) as live:
         port = int(live.url.rstrip("/").rpartition(":")[2])
         problem = f"--port: {port} on 127.0.0.1 is in use"
-        with pytest.raises(InvalidArgument, match=problem), serving(target, {}, Options(port=port)):
+        with (
+            pytest.raises(InvalidArgument, match=problem),
+            serving(target, {}, MapOptions(port=port)),
+        ):
             pass
 
 
@@ -429,7 +432,7 @@ def test_off_loopback_the_page_is_encrypted_and_asks_for_its_key(
 ) -> None:
     authority = certificates.Authority(tmp_path)
     pair = authority.issue("map")
-    options = Options(host="0.0.0.0", port=0, https_cert=pair.cert, https_key=pair.key)
+    options = MapOptions(host="0.0.0.0", port=0, https_cert=pair.cert, https_key=pair.key)
     trust = ssl.create_default_context(cafile=authority.ca)
     with serving(target, {}, options) as live:
         home, _, key = live.url.replace("0.0.0.0", "localhost").partition("?key=")

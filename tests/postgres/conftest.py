@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from ps2stream.store.postgres_session import Database
+from ps2stream.store.postgres_session import PostgresDatabase
 from tests.support.postgres_server import Server
 
 _names = itertools.count(1)
@@ -23,12 +23,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def database(postgres: Server) -> Database:
-    return Database(postgres.url, f"tests_{next(_names)}")
+def database(postgres: Server) -> PostgresDatabase:
+    return PostgresDatabase(postgres.url, f"tests_{next(_names)}")
 
 
 @pytest.fixture
-def execute(database: Database) -> Iterator[Sql]:
+def execute(database: PostgresDatabase) -> Iterator[Sql]:
     """SQL by somebody else, in the schema of `database`."""
     with psycopg.connect(database.url, autocommit=True) as db:
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from ps2stream.errors import StoreFailed, Unavailable
-from ps2stream.protocol.ports import Change
+from ps2stream.protocol.ports import LedgerChange
 from ps2stream.store.postgres import PostgresLedger
 from ps2stream.store.postgres_log import PostgresLog
-from ps2stream.store.postgres_session import Database
+from ps2stream.store.postgres_session import PostgresDatabase
 from tests.support.postgres_server import USER, Server
 from tests.support.updates import applied, insert
 from tests.unit.store.test_tables import ANALYSIS, answer
@@ -29,7 +29,7 @@ class Writer(threading.Thread):
     """Commits and appends until the database does not answer; `acked` is what was said to be
     durable, `tried` what may be."""
 
-    def __init__(self, database: Database, lsn: int) -> None:
+    def __init__(self, database: PostgresDatabase, lsn: int) -> None:
         super().__init__()
         self.acked = self.tried = lsn
         self.positions: list[tuple[int, bytes]] = []
@@ -44,7 +44,7 @@ class Writer(threading.Thread):
                 rows = [insert(f"{self.tried + 1}-{i}") for i in range(self.tried % 7 + 1)]
                 batch = applied(rows, self.acked + 1)
                 self.tried = batch.lsn_to
-                self._store.commit(Change(batch, answers=[answer(0, 1, batch.lsn_to)]))
+                self._store.commit(LedgerChange(batch, answers=[answer(0, 1, batch.lsn_to)]))
                 self.acked = batch.lsn_to
                 record = b"%d" % self.acked * 30
                 position = self._log.append(record)
@@ -63,7 +63,7 @@ class Writer(threading.Thread):
 
 @pytest.mark.slow
 def test_a_server_killed_amid_commits_keeps_what_it_acknowledged(
-    postgres: Server, database: Database
+    postgres: Server, database: PostgresDatabase
 ) -> None:
     lsn = epoch = 0
     positions: dict[int, bytes] = {}
@@ -136,24 +136,26 @@ class Line:
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_line_cut_amid_a_commit_leaves_it_open(
-    when: str, postgres: Server, database: Database, tmp_path: Path
+    when: str, postgres: Server, database: PostgresDatabase, tmp_path: Path
 ) -> None:
     line = Line(postgres, tmp_path)
     with contextlib.closing(line):
-        through = Database(f"postgresql://{USER}@/postgres?host={tmp_path}", database.schema)
+        through = PostgresDatabase(
+            f"postgresql://{USER}@/postgres?host={tmp_path}", database.schema
+        )
         store, log = PostgresLedger.open(through, ANALYSIS), PostgresLog.open(through, "log")
-        store.commit(Change(applied([insert("a")], 1)))
+        store.commit(LedgerChange(applied([insert("a")], 1)))
         log.append(b"a")
         log.sync()
         line.cut = when
         with pytest.raises(StoreFailed):
-            store.commit(Change(applied([insert("b")], 2)))
+            store.commit(LedgerChange(applied([insert("b")], 2)))
         log.append(b"b")
         with pytest.raises(StoreFailed):
             log.sync()
         line.cut = ""
         with pytest.raises(StoreFailed, match="until a restart"):
-            store.commit(Change(applied([insert("b")], 2)))
+            store.commit(LedgerChange(applied([insert("b")], 2)))
         with pytest.raises(Unavailable, match="until a restart"):
             log.append(b"c")
         store.close()

@@ -10,12 +10,12 @@ import psycopg
 import pytest
 
 from ps2stream.errors import DataDirectoryError, StoreFailed, Unavailable
-from ps2stream.protocol.messages.updates import Applied
-from ps2stream.protocol.ports import Change
+from ps2stream.protocol.messages.updates import LedgerBatch
+from ps2stream.protocol.ports import LedgerChange
 from ps2stream.protocol.rows import QueryRows
 from ps2stream.store import compaction
 from ps2stream.store.postgres import PostgresLedger, recorded
-from ps2stream.store.postgres_session import Database
+from ps2stream.store.postgres_session import PostgresDatabase
 from tests.postgres.conftest import Sql
 from tests.support.postgres_server import Server
 from tests.support.updates import applied, delete, ids_of, insert, packed, query_rows
@@ -23,8 +23,8 @@ from tests.unit.store.test_ledger import fill, rows_of
 from tests.unit.store.test_tables import ANALYSIS
 
 
-def change(lsn: int) -> Change:
-    return Change(applied([insert(f"q{lsn}")], lsn))
+def change(lsn: int) -> LedgerChange:
+    return LedgerChange(applied([insert(f"q{lsn}")], lsn))
 
 
 def lsns(store: PostgresLedger) -> list[int]:
@@ -34,7 +34,7 @@ def lsns(store: PostgresLedger) -> list[int]:
 # --- owners --------------------------------------------------------------------------
 
 
-def test_one_owner_at_a_time(database: Database) -> None:
+def test_one_owner_at_a_time(database: PostgresDatabase) -> None:
     with PostgresLedger.open(database, ANALYSIS) as store:
         fill(store)
         with pytest.raises(DataDirectoryError, match="in use by 'ps2stream ledger' from this host"):
@@ -47,7 +47,7 @@ def test_one_owner_at_a_time(database: Database) -> None:
         assert lsns(store) == [2, 3, 4, 5]
 
 
-def test_who_takes_over_ends_the_owner_before(database: Database) -> None:
+def test_who_takes_over_ends_the_owner_before(database: PostgresDatabase) -> None:
     old = PostgresLedger.open(database, ANALYSIS)
     fill(old)
     with PostgresLedger.open(database, ANALYSIS, take_over=True) as new:
@@ -62,7 +62,7 @@ def test_who_takes_over_ends_the_owner_before(database: Database) -> None:
     old.close()
 
 
-def test_a_zombie_whose_session_lives_is_refused(database: Database, execute: Sql) -> None:
+def test_a_zombie_whose_session_lives_is_refused(database: PostgresDatabase, execute: Sql) -> None:
     with PostgresLedger.open(database, ANALYSIS) as store:
         fill(store)
         execute("UPDATE owners SET epoch = epoch + 1")  # as who takes over does
@@ -71,7 +71,7 @@ def test_a_zombie_whose_session_lives_is_refused(database: Database, execute: Sq
         assert execute("SELECT max(lsn_to) FROM log") == [(4,)]
 
 
-def test_a_write_that_was_under_way_does_not_count(database: Database) -> None:
+def test_a_write_that_was_under_way_does_not_count(database: PostgresDatabase) -> None:
     """The zombie stopped within its transaction: it holds a lock on its epoch."""
     old = PostgresLedger.open(database, ANALYSIS)
     fill(old)
@@ -91,7 +91,7 @@ def test_a_write_that_was_under_way_does_not_count(database: Database) -> None:
 
 
 def test_a_server_that_restarts_meanwhile_is_not_noticed(
-    postgres: Server, database: Database
+    postgres: Server, database: PostgresDatabase
 ) -> None:
     with PostgresLedger.open(database, ANALYSIS) as store:
         fill(store)
@@ -106,7 +106,7 @@ def test_a_server_that_restarts_meanwhile_is_not_noticed(
 
 
 def test_without_a_server_updates_are_refused_and_then_taken(
-    postgres: Server, database: Database
+    postgres: Server, database: PostgresDatabase
 ) -> None:
     with PostgresLedger.open(database, ANALYSIS) as store:
         fill(store)
@@ -126,7 +126,9 @@ def test_without_a_server_updates_are_refused_and_then_taken(
         assert lsns(store) == [2, 3, 4, 5]
 
 
-def test_an_owner_that_was_replaced_while_it_was_away(postgres: Server, database: Database) -> None:
+def test_an_owner_that_was_replaced_while_it_was_away(
+    postgres: Server, database: PostgresDatabase
+) -> None:
     away = PostgresLedger.open(database, ANALYSIS)
     fill(away)
     postgres.stop()
@@ -153,7 +155,7 @@ def refuse(execute: Sql, state: str, when: str = "") -> None:
 @pytest.mark.parametrize("state", ["53100", "53200", "40001", "57014"])
 @pytest.mark.parametrize("when", ["", "DEFERRABLE INITIALLY DEFERRED"])  # deferred: at COMMIT
 def test_a_full_disk_refuses_updates_and_recovers(
-    state: str, when: str, database: Database, execute: Sql
+    state: str, when: str, database: PostgresDatabase, execute: Sql
 ) -> None:
     with PostgresLedger.open(database, ANALYSIS) as store:
         fill(store)
@@ -172,7 +174,7 @@ def test_a_full_disk_refuses_updates_and_recovers(
         assert store.watermark == 3
 
 
-def test_any_other_error_ends_the_owner(database: Database, execute: Sql) -> None:
+def test_any_other_error_ends_the_owner(database: PostgresDatabase, execute: Sql) -> None:
     with PostgresLedger.open(database, ANALYSIS) as store:
         fill(store)
         refuse(execute, "58030")  # io_error
@@ -185,7 +187,7 @@ def test_any_other_error_ends_the_owner(database: Database, execute: Sql) -> Non
         store.commit(change(5))
 
 
-def test_a_server_that_may_not_be_written_is_left(database: Database, execute: Sql) -> None:
+def test_a_server_that_may_not_be_written_is_left(database: PostgresDatabase, execute: Sql) -> None:
     with PostgresLedger.open(database, ANALYSIS) as store:
         fill(store)
         execute("ALTER ROLE CURRENT_USER SET default_transaction_read_only = on")
@@ -203,7 +205,7 @@ def test_a_server_that_may_not_be_written_is_left(database: Database, execute: S
         assert lsns(store) == [2, 3, 4, 5]
 
 
-def test_an_error_that_is_not_the_servers_leaves_no_half_commit(database: Database) -> None:
+def test_an_error_that_is_not_the_servers_leaves_no_half_commit(database: PostgresDatabase) -> None:
     with PostgresLedger.open(database, ANALYSIS) as store:
         fill(store)
         with pytest.raises(StoreFailed):
@@ -218,7 +220,9 @@ def test_an_error_that_is_not_the_servers_leaves_no_half_commit(database: Databa
 # --- settings --------------------------------------------------------------------------
 
 
-def test_a_server_that_keeps_nothing_is_refused(postgres: Server, database: Database) -> None:
+def test_a_server_that_keeps_nothing_is_refused(
+    postgres: Server, database: PostgresDatabase
+) -> None:
     postgres.stop()
     postgres.start(fsync="off")
     try:
@@ -230,7 +234,7 @@ def test_a_server_that_keeps_nothing_is_refused(postgres: Server, database: Data
     PostgresLedger.open(database, ANALYSIS).close()
 
 
-def test_every_commit_is_synced(database: Database, execute: Sql) -> None:
+def test_every_commit_is_synced(database: PostgresDatabase, execute: Sql) -> None:
     for found, want in (("off", "on"), ("local", "on"), ("on", "on"), ("remote_apply",) * 2):
         execute(f"ALTER ROLE CURRENT_USER SET synchronous_commit = {found}")
         try:
@@ -246,7 +250,7 @@ def test_no_error_tells_the_password() -> None:
         "postgresql://u:secret@127.0.0.1:1/nowhere",
         "host=/nonexistent user=u password=secret",
     ):
-        database = Database(url)
+        database = PostgresDatabase(url)
         with pytest.raises(Unavailable, match="cannot be reached") as error:
             PostgresLedger.open(database, ANALYSIS)
         told = f"{error.value!r} {error.value.__cause__!r} {database} {database!r}"
@@ -254,13 +258,15 @@ def test_no_error_tells_the_password() -> None:
         assert "u@" in str(database)
 
 
-def test_other_analysis_settings_and_formats_are_refused(database: Database, execute: Sql) -> None:
+def test_other_analysis_settings_and_formats_are_refused(
+    database: PostgresDatabase, execute: Sql
+) -> None:
     assert recorded(database, "analysis") is None
     with PostgresLedger.open(database, ANALYSIS) as store:
         fill(store)
         assert recorded(database, "plan") is None
         for plan in ("{}", '{"version": 2}'):
-            store.commit(Change(plan=plan))
+            store.commit(LedgerChange(plan=plan))
     assert recorded(database, "analysis") == ANALYSIS
     assert recorded(database, "plan") == '{"version": 2}'
     with pytest.raises(DataDirectoryError, match="text analysis"):
@@ -299,7 +305,7 @@ def test_other_analysis_settings_and_formats_are_refused(database: Database, exe
         "DROP TABLE answers",
     ],
 )
-def test_damage_is_told(harm: str, database: Database, execute: Sql) -> None:
+def test_damage_is_told(harm: str, database: PostgresDatabase, execute: Sql) -> None:
     with PostgresLedger.open(database, ANALYSIS) as store:
         fill(store)
     execute(harm)
@@ -308,7 +314,7 @@ def test_damage_is_told(harm: str, database: Database, execute: Sql) -> None:
 
 
 def test_a_flipped_bit_in_the_servers_files_is_told(
-    postgres: Server, database: Database, execute: Sql
+    postgres: Server, database: PostgresDatabase, execute: Sql
 ) -> None:
     with PostgresLedger.open(database, ANALYSIS) as store:
         fill(store)
@@ -328,18 +334,18 @@ def test_a_flipped_bit_in_the_servers_files_is_told(
 
 
 def test_compaction_drops_what_is_dead_below_the_watermark(
-    database: Database, execute: Sql, monkeypatch: pytest.MonkeyPatch
+    database: PostgresDatabase, execute: Sql, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with PostgresLedger.open(database, ANALYSIS) as store:
         for part in range(4):
             names = [insert(f"{part}-{i}") for i in range(50)]
-            store.commit(Change(applied(names, 50 * part + 1)))
+            store.commit(LedgerChange(applied(names, 50 * part + 1)))
         for part in range(3):
             lsn = 201 + 50 * part
             rows = query_rows([delete(f"{part}-{i}") for i in range(50)], lsn)
             rows = rows.replace(handle=np.arange(part * 50 + 1, part * 50 + 51))
-            store.commit(Change(Applied(lsn, lsn + 49, 0, 0, 0, packed(rows))))
-        store.commit(Change(watermark=325))
+            store.commit(LedgerChange(LedgerBatch(lsn, lsn + 49, 0, 0, 0, packed(rows))))
+        store.commit(LedgerChange(watermark=325))
         assert not store.compact()
         monkeypatch.setattr(compaction, "MIN_ROWS", 100)
         before = [batch.encode() for batch in store.replay()]

@@ -10,7 +10,7 @@ import pytest
 from ps2stream.errors import DataDirectoryError, StoreFailed, Unavailable
 from ps2stream.store import postgres_log
 from ps2stream.store.postgres_log import PostgresLog
-from ps2stream.store.postgres_session import Database, Statement
+from ps2stream.store.postgres_session import PostgresDatabase, Statement
 from tests.postgres.conftest import Sql
 from tests.support.postgres_server import Server
 
@@ -27,14 +27,14 @@ def records(log: PostgresLog) -> list[bytes]:
     return [record for _, record in log.scan()]
 
 
-def test_logs_of_one_schema_do_not_mix(database: Database) -> None:
+def test_logs_of_one_schema_do_not_mix(database: PostgresDatabase) -> None:
     with PostgresLog.open(database, NAME) as a, PostgresLog.open(database, "matches-0") as b:
         fill(a, b"a")
         fill(b, b"b", b"bb")
         assert (records(a), records(b)) == ([b"a"], [b"b", b"bb"])
 
 
-def test_one_owner_at_a_time(database: Database) -> None:
+def test_one_owner_at_a_time(database: PostgresDatabase) -> None:
     with PostgresLog.open(database, NAME) as log:
         fill(log, b"x")
         with pytest.raises(DataDirectoryError, match=f"in use by 'ps2stream {NAME}'"):
@@ -48,7 +48,7 @@ def test_one_owner_at_a_time(database: Database) -> None:
         log.trim(0)
 
 
-def test_what_a_zombie_appends_is_refused(database: Database, execute: Sql) -> None:
+def test_what_a_zombie_appends_is_refused(database: PostgresDatabase, execute: Sql) -> None:
     old = PostgresLog.open(database, NAME)
     fill(old, b"a")
     position = old.append(b"zombie")
@@ -70,7 +70,7 @@ def test_what_a_zombie_appends_is_refused(database: Database, execute: Sql) -> N
 
 
 def test_a_server_that_restarts_meanwhile_is_not_noticed(
-    postgres: Server, database: Database
+    postgres: Server, database: PostgresDatabase
 ) -> None:
     with PostgresLog.open(database, NAME) as log:
         [at] = fill(log, b"a")
@@ -109,7 +109,7 @@ def until_it_refuses(log: PostgresLog) -> None:
 
 
 def test_a_full_disk_is_waited_for_and_nothing_taken_meanwhile(
-    database: Database, execute: Sql
+    database: PostgresDatabase, execute: Sql
 ) -> None:
     with PostgresLog.open(database, NAME) as log:
         fill(log, b"a")
@@ -144,7 +144,9 @@ def test_a_full_disk_is_waited_for_and_nothing_taken_meanwhile(
             log.append(b"e")
 
 
-def test_a_sync_waits_for_a_server_that_is_away(postgres: Server, database: Database) -> None:
+def test_a_sync_waits_for_a_server_that_is_away(
+    postgres: Server, database: PostgresDatabase
+) -> None:
     with PostgresLog.open(database, NAME) as log:
         fill(log, b"a")
         log.append(b"b")
@@ -173,7 +175,7 @@ def test_a_sync_waits_for_a_server_that_is_away(postgres: Server, database: Data
         ("UPDATE records SET position = 12 WHERE position = 11", 1),
     ],
 )  # fmt: skip
-def test_damage_is_told(harm: str, reads: int, database: Database, execute: Sql) -> None:
+def test_damage_is_told(harm: str, reads: int, database: PostgresDatabase, execute: Sql) -> None:
     with PostgresLog.open(database, NAME, segment_bytes=1) as log:
         fill(log, b"first")
         at = fill(log, b"0123", b"456789")
@@ -196,7 +198,9 @@ def test_damage_is_told(harm: str, reads: int, database: Database, execute: Sql)
         assert list(log.scan(18)) == [(18, b"abcd"), (23, b"efgh")]
 
 
-def test_many_and_large_records(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_and_large_records(
+    database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(postgres_log, "_SEND", 5000)
     want = [bytes([i % 251]) * (i % 70) for i in range(1000)] + [b"x" * 20_000, b"", b"y" * 9000]
     with PostgresLog.open(database, NAME) as log:
@@ -211,7 +215,9 @@ def test_many_and_large_records(database: Database, monkeypatch: pytest.MonkeyPa
             log.append(b"x" * 101)
 
 
-def test_one_thread_appends_while_another_syncs_and_a_third_reads(database: Database) -> None:
+def test_one_thread_appends_while_another_syncs_and_a_third_reads(
+    database: PostgresDatabase,
+) -> None:
     want: list[tuple[int, bytes]] = []
     done = threading.Event()
     errors: list[BaseException] = []
@@ -254,7 +260,7 @@ def test_one_thread_appends_while_another_syncs_and_a_third_reads(database: Data
 
 
 def test_what_is_trimmed_while_it_is_read_is_not_called_damaged(
-    database: Database, monkeypatch: pytest.MonkeyPatch
+    database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with PostgresLog.open(database, NAME, segment_bytes=100) as log:
         at = [log.append(b"%040d" % i) for i in range(10)]

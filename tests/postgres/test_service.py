@@ -14,15 +14,15 @@ from ps2stream.client.client import Client
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings, load
 from ps2stream.errors import DataDirectoryError, InvalidArgument
-from ps2stream.store.places import Directory, place
-from ps2stream.store.postgres_session import Database
+from ps2stream.store.places import DataDirectory, place
+from ps2stream.store.postgres_session import PostgresDatabase
 from tests.support.postgres_server import Server
 
 ROW = {"id": "o", "text": "a word", "lon": 1.0, "lat": 2.0}
 
 
 @pytest.fixture
-def settings(database: Database, tmp_path: Path) -> Iterator[Settings]:
+def settings(database: PostgresDatabase, tmp_path: Path) -> Iterator[Settings]:
     yield Settings(
         runtime="local", port=0, workers=2, dispatchers=2, mergers=2,
         data_dir=tmp_path / "unused", database_url=database.url, database_schema=database.schema,
@@ -72,7 +72,7 @@ def test_the_shape_of_the_logs_is_known(settings: Settings) -> None:
         start(settings.model_copy(update={"stemmer": "english"}))
 
 
-def test_tokens_of_a_database(database: Database, settings: Settings) -> None:
+def test_tokens_of_a_database(database: PostgresDatabase, settings: Settings) -> None:
     where = ["--database-url", database.url, "--database-schema", database.schema, "--json"]
     made = CliRunner().invoke(main, ["token", "create", "--scope", "admin", *where])
     assert made.exit_code == 0, made.output
@@ -100,7 +100,7 @@ def test_where_things_are_kept(tmp_path: Path) -> None:
     assert load(environ=environ).database_url is None
     both = load({"data_dir": tmp_path}, environ={"PS2STREAM_DATABASE_URL": url})
     assert both.database_url == found.database_url
-    assert place(tmp_path) == Directory(tmp_path)
+    assert place(tmp_path) == DataDirectory(tmp_path)
     assert str(place(tmp_path, url)) == "postgresql://u@db/x, schema ps2stream"
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ps2stream.errors import PlanError
 from ps2stream.language.analyzer import Analysis, Analyzer
-from ps2stream.planner.adjust.adjustment import Adjustment, Move
+from ps2stream.planner.adjust.adjustment import LoadAdjustment, PartMove
 from ps2stream.planner.adjust.apply import apply
 from ps2stream.routing.leaves import Moved, Space, Text, holders
 from ps2stream.routing.plan import TOP_TERM, RoutingPlan, built_in_plan, hash_units, text_plan
@@ -49,7 +49,7 @@ def table(plan: RoutingPlan) -> list[list[int]]:
     ]
 
 
-def some_moves(rng: random.Random, plan: RoutingPlan, owner: list[list[int]]) -> list[Move]:
+def some_moves(rng: random.Random, plan: RoutingPlan, owner: list[list[int]]) -> list[PartMove]:
     """Parts of some cells, whole or by words, that are there."""
     moves = []
     for cell in rng.sample(range(CELLS), 6):
@@ -59,13 +59,13 @@ def some_moves(rng: random.Random, plan: RoutingPlan, owner: list[list[int]]) ->
             words = [w for w, of in zip(WORDS, owner[cell], strict=True) if of == source]
             if words and rng.random() < 0.5:
                 terms = tuple(rng.sample(words, rng.randint(1, min(len(words), 6))))
-                moves.append(Move(cell, source, target, 10, 1.0, terms, "split"))
+                moves.append(PartMove(cell, source, target, 10, 1.0, terms, "split"))
             else:
-                moves.append(Move(cell, source, target, 10, 1.0))
+                moves.append(PartMove(cell, source, target, 10, 1.0))
     return moves
 
 
-def moved(owner: list[list[int]], moves: list[Move]) -> list[list[int]]:
+def moved(owner: list[list[int]], moves: list[PartMove]) -> list[list[int]]:
     """What the moves say."""
     after = [list(row) for row in owner]
     for move in moves:
@@ -75,9 +75,9 @@ def moved(owner: list[list[int]], moves: list[Move]) -> list[list[int]]:
     return after
 
 
-def adjustment(plan: RoutingPlan, moves: list[Move]) -> Adjustment:
+def adjustment(plan: RoutingPlan, moves: list[PartMove]) -> LoadAdjustment:
     loads = (1.0,) * plan.workers
-    return Adjustment(plan.version, tuple(moves), loads, loads)
+    return LoadAdjustment(plan.version, tuple(moves), loads, loads)
 
 
 @settings(deadline=None, max_examples=25)
@@ -109,8 +109,8 @@ def test_what_has_come_back_leaves_no_trace() -> None:
                 continue
             words = tuple(w for w, of in zip(WORDS, owner[cell], strict=True) if of == source)
             for terms in (None, words[:3]):
-                there = Move(cell, source, target, 1, 1.0, terms)
-                back = Move(cell, target, source, 1, 1.0)
+                there = PartMove(cell, source, target, 1, 1.0, terms)
+                back = PartMove(cell, target, source, 1, 1.0)
                 out = apply(plan, adjustment(plan, [there]))
                 home = apply(out, adjustment(out, [back]))
                 assert table(home) == owner
@@ -120,7 +120,7 @@ def test_what_has_come_back_leaves_no_trace() -> None:
 
 def test_a_cell_that_one_worker_has_all_of_is_in_its_space_leaf() -> None:
     plan = plans()["text"]
-    moves = [Move(9, w, 2, 1, 1.0) for w in range(WORKERS) if w != 2]
+    moves = [PartMove(9, w, 2, 1, 1.0) for w in range(WORKERS) if w != 2]
     new = apply(plan, adjustment(plan, moves))
     assert new.leaves[int(new.cells[9])] == Space(2)
 
@@ -137,7 +137,7 @@ def test_plans_stay_small_after_thousands_of_moves() -> None:
         for cell in rng.sample(range(1 << 11), 100):
             source, target = rng.sample(range(WORKERS), 2)
             if source in held[int(plan.cells[cell])]:
-                moves.append(Move(cell, source, target, 1, 1.0))
+                moves.append(PartMove(cell, source, target, 1, 1.0))
         plan = apply(plan, adjustment(plan, moves))
     assert sum(isinstance(leaf, Text) for leaf in plan.leaves) == 1
     assert all(not leaf.terms for leaf in plan.leaves if isinstance(leaf, Moved))
@@ -149,15 +149,15 @@ def test_plans_stay_small_after_thousands_of_moves() -> None:
 @pytest.mark.parametrize(
     ("move", "reason"),
     [
-        (Move(CELLS, 0, 1, 1, 1.0), "cell 128; the grid has 128"),
-        (Move(-1, 0, 1, 1, 1.0), "cell -1"),
-        (Move(0, 3, 1, 1, 1.0), "worker 3 owns nothing of cell 0"),
-        (Move(0, 0, 5, 1, 1.0), "worker 5 of 5"),
-        (Move(2, 0, 1, 1, 1.0, ("w1",)), "worker 0 does not own 'w1' in cell 2"),
-        (Move(3, 4, 1, 1, 1.0, ("w1",)), "worker 4 does not own 'w1' in cell 3"),
+        (PartMove(CELLS, 0, 1, 1, 1.0), "cell 128; the grid has 128"),
+        (PartMove(-1, 0, 1, 1, 1.0), "cell -1"),
+        (PartMove(0, 3, 1, 1, 1.0), "worker 3 owns nothing of cell 0"),
+        (PartMove(0, 0, 5, 1, 1.0), "worker 5 of 5"),
+        (PartMove(2, 0, 1, 1, 1.0, ("w1",)), "worker 0 does not own 'w1' in cell 2"),
+        (PartMove(3, 4, 1, 1, 1.0, ("w1",)), "worker 4 does not own 'w1' in cell 3"),
     ],
 )
-def test_a_move_that_does_not_fit_is_refused(move: Move, reason: str) -> None:
+def test_a_move_that_does_not_fit_is_refused(move: PartMove, reason: str) -> None:
     plan = plans()["mixed"]
     with pytest.raises(PlanError, match=reason):
         apply(plan, adjustment(plan, [move]))
@@ -165,7 +165,7 @@ def test_a_move_that_does_not_fit_is_refused(move: Move, reason: str) -> None:
 
 def test_a_part_moves_once_and_from_the_current_plan() -> None:
     plan = plans()["mixed"]
-    twice = adjustment(plan, [Move(0, 0, 1, 1, 1.0), Move(0, 0, 2, 1, 1.0)])
+    twice = adjustment(plan, [PartMove(0, 0, 1, 1, 1.0), PartMove(0, 0, 2, 1, 1.0)])
     with pytest.raises(PlanError, match="twice"):
         apply(plan, twice)
     stale = dataclasses.replace(adjustment(plan, []), base_version=3)

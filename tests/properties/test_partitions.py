@@ -16,12 +16,12 @@ from ps2stream.dispatcher.gridt import Gridt
 from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
 from ps2stream.language.expression import compile_column
 from ps2stream.language.query_rows import build_rows
-from ps2stream.planner.adjust.adjustment import Adjustment, Move
+from ps2stream.planner.adjust.adjustment import LoadAdjustment, PartMove
 from ps2stream.planner.adjust.apply import apply
 from ps2stream.planner.algorithms import ALGORITHMS
-from ps2stream.planner.job import Job, plan_of
-from ps2stream.planner.partition import Options
-from ps2stream.planner.sample import Sample, posts, take
+from ps2stream.planner.job import PlanJob, plan_of
+from ps2stream.planner.partition import PartitionOptions
+from ps2stream.planner.sample import PlannerSample, posts, take
 from ps2stream.planner.updates import of_records
 from ps2stream.protocol.frame import strings_to_column
 from ps2stream.routing.leaves import Moved, holders
@@ -82,7 +82,7 @@ def some_queries(
     return found
 
 
-def some_sample(rng: random.Random, analysis: Analysis, grid: Grid) -> Sample:
+def some_sample(rng: random.Random, analysis: Analysis, grid: Grid) -> PlannerSample:
     """It has not seen all words."""
     words = rng.sample(WORDS, 8)
     objects = some_posts(rng, 150, words)
@@ -103,10 +103,10 @@ def learnt(name: str, rng: random.Random, analysis: Analysis) -> RoutingPlan:
     under another salt than the service's."""
     grid = Grid(rng.choice([0, 4, 9]), rng.choice([0, 3, 8]), max_cells=rng.choice([1, 4, 64]))
     load = rng.choice(["cells", "definition1"])
-    job = Job(
+    job = PlanJob(
         workers=rng.randint(1, 5),
         algorithm=name,
-        options=Options(load=load),  # type: ignore[arg-type]
+        options=PartitionOptions(load=load),  # type: ignore[arg-type]
         stemmer=analysis.stemmer,
     )
     assert job.analysis.salt != analysis.salt
@@ -181,8 +181,8 @@ def adjusted(plan: RoutingPlan, rng: random.Random, analyzer: Analyzer) -> Routi
             source, target = rng.choice(held[plan.cells[cell]]), rng.randrange(plan.workers)
             own = [t for t, w in zip(terms, owner.tolist(), strict=True) if w == source]
             some = tuple(rng.sample(own, len(own) // 2)) if rng.random() < 0.5 else None
-            moves.append(Move(cell, source, target, 1, 1.0, some or None))
-        plan = apply(plan, Adjustment(plan.version, tuple(moves), (), ()))
+            moves.append(PartMove(cell, source, target, 1, 1.0, some or None))
+        plan = apply(plan, LoadAdjustment(plan.version, tuple(moves), (), ()))
     return RoutingPlan.from_dict(json.loads(json.dumps(plan.to_dict())), analyzer.analysis)
 
 

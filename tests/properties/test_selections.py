@@ -10,24 +10,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ps2stream.experiments.selections import Case, chosen, generated, optimum
-from ps2stream.experiments.worlds import Size, make_world
+from ps2stream.experiments.selections import SelectionCase, chosen, generated, optimum
+from ps2stream.experiments.worlds import StreamSize, make_world
 from ps2stream.planner.adjust.algorithms import SELECTIONS
 from ps2stream.planner.baselines.kd import kd
 from ps2stream.planner.load import cell_load
-from ps2stream.planner.partition import Options, owners
+from ps2stream.planner.partition import PartitionOptions, owners
 from ps2stream.protocol.frame import F64
 from ps2stream.routing.costs import Costs
 
 
-def cost(name: str, case: Case, seed: int = 0) -> int:
+def cost(name: str, case: SelectionCase, seed: int = 0) -> int:
     found = chosen(name, case, seed)
     assert found is not None
     return int(case.size[found].sum())
 
 
 @st.composite
-def small(draw: st.DrawFn) -> Case:
+def small(draw: st.DrawFn) -> SelectionCase:
     n = draw(st.integers(1, 9))
     whole = st.integers(0, 20).map(float)
     loads = draw(st.sampled_from([whole, st.floats(0, 1e6, allow_subnormal=False)]))
@@ -35,12 +35,14 @@ def small(draw: st.DrawFn) -> Case:
     load = np.array(draw(st.lists(loads, min_size=n, max_size=n)))
     share = draw(st.floats(0.01, 1.1))
     size = np.array(draw(st.lists(sizes, min_size=n, max_size=n)), np.int64)
-    return Case(load, size, max(share * float(load.sum()), 1e-3))
+    return SelectionCase(load, size, max(share * float(load.sum()), 1e-3))
 
 
 @settings(deadline=None, max_examples=300)
 @given(small(), st.integers(0, 3))
-def test_dp_is_the_optimum_and_all_find_a_set_where_there_is_one(case: Case, seed: int) -> None:
+def test_dp_is_the_optimum_and_all_find_a_set_where_there_is_one(
+    case: SelectionCase, seed: int
+) -> None:
     best = optimum(case)
     for name in SELECTIONS:
         found = chosen(name, case, seed)
@@ -62,18 +64,18 @@ def test_dp_is_the_optimum_and_all_find_a_set_where_there_is_one(case: Case, see
 
 
 def test_gr_is_as_printed() -> None:
-    case = Case(np.array([4.0, 5, 6, 10]), np.array([2, 5, 3, 12]), 9.0)
+    case = SelectionCase(np.array([4.0, 5, 6, 10]), np.array([2, 5, 3, 12]), 9.0)
     for name in ("gr", "gr+", "dp"):
         assert cost(name, case) == 5
     # Its order ends with the large unit that the optimum consists of.
-    late = Case(np.array([5.0, 5, 10]), np.array([5, 5, 11]), 10.0)
+    late = SelectionCase(np.array([5.0, 5, 10]), np.array([5, 5, 11]), 10.0)
     assert [cost(name, late) for name in ("gr", "gr+")] == [10, 10]
-    blocked = Case(np.array([9.0, 9, 10]), np.array([9, 9, 11]), 10.0)
+    blocked = SelectionCase(np.array([9.0, 9, 10]), np.array([9, 9, 11]), 10.0)
     assert [cost(name, blocked) for name in ("gr", "gr+", "dp")] == [18, 11, 11]
 
 
 def test_the_baselines_are_what_they_are_called() -> None:
-    case = Case(np.array([1.0, 2, 3, 4]), np.array([40, 10, 30, 20]), 4.0)
+    case = SelectionCase(np.array([1.0, 2, 3, 4]), np.array([40, 10, 30, 20]), 4.0)
     found = chosen("si", case)
     assert found is not None
     assert found.tolist() == [0, 2]
@@ -84,8 +86,8 @@ def test_the_baselines_are_what_they_are_called() -> None:
 
 
 def test_a_unit_above_two_tau_is_refused() -> None:
-    assert chosen("gr", Case(np.array([9.0, 1.0]), np.array([1, 1]), 4.0)) is None
-    found = chosen("gr", Case(np.array([9.0, 4.0]), np.array([1, 100]), 4.0))
+    assert chosen("gr", SelectionCase(np.array([9.0, 1.0]), np.array([1, 1]), 4.0)) is None
+    found = chosen("gr", SelectionCase(np.array([9.0, 4.0]), np.array([1, 100]), 4.0))
     assert found is not None
     assert found.tolist() == [1]
 
@@ -93,15 +95,15 @@ def test_a_unit_above_two_tau_is_refused() -> None:
 @pytest.mark.parametrize(
     "case",
     [
-        Case(np.array([-1.0]), np.array([1]), 1.0),
-        Case(np.array([np.nan]), np.array([1]), 1.0),
-        Case(np.array([1.0]), np.array([-1]), 1.0),
-        Case(np.array([1.0]), np.array([1]), 0.0),
-        Case(np.array([1.0]), np.array([1]), np.inf),
-        Case(np.array([1.0, 2.0]), np.array([1]), 1.0),
+        SelectionCase(np.array([-1.0]), np.array([1]), 1.0),
+        SelectionCase(np.array([np.nan]), np.array([1]), 1.0),
+        SelectionCase(np.array([1.0]), np.array([-1]), 1.0),
+        SelectionCase(np.array([1.0]), np.array([1]), 0.0),
+        SelectionCase(np.array([1.0]), np.array([1]), np.inf),
+        SelectionCase(np.array([1.0, 2.0]), np.array([1]), 1.0),
     ],
 )
-def test_what_is_no_load_or_size_is_refused(case: Case) -> None:
+def test_what_is_no_load_or_size_is_refused(case: SelectionCase) -> None:
     with pytest.raises(ValueError, match=r"load|size|tau"):
         chosen("gr", case)
 
@@ -120,23 +122,23 @@ def test_dp_counts_in_coarser_quanta_where_the_table_would_be_too_large(
     assert [cost("dp", case) for case in cases] == [cost("gr", case) for case in cases]
 
 
-def alike(count: int) -> Iterator[Case]:
+def alike(count: int) -> Iterator[SelectionCase]:
     """Few units of about the same load and size: one more or less is all the difference."""
     for seed in range(count):
         rng = np.random.default_rng([8, seed])
         n = int(rng.integers(5, 40))
         load = rng.integers(80, 120, n).astype(np.float64)
         size = (load * 1000 * rng.uniform(0.9, 1.1, n)).astype(np.int64)
-        yield Case(load, size, float(load.sum() * rng.uniform(0.02, 0.45)))
+        yield SelectionCase(load, size, float(load.sum() * rng.uniform(0.02, 0.45)))
 
 
-def of_tweets(tweets: Path) -> Iterator[Case]:
+def of_tweets(tweets: Path) -> Iterator[SelectionCase]:
     """The cells of each of eight workers of a kd-tree, gap to the least loaded one; bytes as
     a worker holds them, a slot and a posting a query."""
     for group in ("q1", "q2", "q3"):
-        world = make_world(group, str(tweets), group, Size(20_000, 20_000, 100, 1), 1)
+        world = make_world(group, str(tweets), group, StreamSize(20_000, 20_000, 100, 1), 1)
         stats = world.statistics
-        owner = owners(kd(stats, 8, Options()), stats, 8, world.analyzer)
+        owner = owners(kd(stats, 8, PartitionOptions()), stats, 8, world.analyzer)
         cell = stats.unit_cell()
         load = cell_load(stats, Costs())
         held = np.array([72.0 + 8 * len(stats.terms[t]) for t in stats.term.tolist()])
@@ -146,10 +148,10 @@ def of_tweets(tweets: Path) -> Iterator[Case]:
         for w in range(8):
             mine = worker == w
             for share in (0.05, 0.1, 0.2):
-                yield Case(load[mine], size[mine], float(load[mine].sum()) * share)
+                yield SelectionCase(load[mine], size[mine], float(load[mine].sum()) * share)
 
 
-def figures(cases: Iterator[Case]) -> tuple[dict[str, F64], F64]:
+def figures(cases: Iterator[SelectionCase]) -> tuple[dict[str, F64], F64]:
     """(bytes of each algorithm, by case; DP's), of the cases in which a set exists."""
     found = [
         {name: cost(name, case, seed) for name in SELECTIONS}

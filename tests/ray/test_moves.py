@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from ps2stream.client.answers import MoveInfo
+from ps2stream.client.answers import MigrationInfo
 from ps2stream.client.client import Client
-from ps2stream.cluster.running import Service
+from ps2stream.cluster.running import RunningService
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from tests import naive
@@ -31,7 +31,7 @@ HELD = 300
 class Load(threading.Thread):
     """Inserts, deletes and posts until it is stopped, and what they were."""
 
-    def __init__(self, service: Service, tweets: Path) -> None:
+    def __init__(self, service: RunningService, tweets: Path) -> None:
         super().__init__(daemon=True)
         self.posts = posts(tweets, 20_000)
         self.rng = random.Random(11)
@@ -95,7 +95,7 @@ def swapped(client: Client) -> bytes:
 
 def moved(
     client: Client, begin: Callable[[], tuple[int, int]], kill: Callable[[], None] | None = None
-) -> MoveInfo:
+) -> MigrationInfo:
     """Begin a move, kill somebody in its middle, and wait for its end."""
     _, version = begin()
     if kill is not None:

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from ps2stream.cli import main
 from ps2stream.client.client import Client
-from ps2stream.cluster.running import Service
+from ps2stream.cluster.running import RunningService
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from tests import naive
@@ -56,7 +56,7 @@ class Stream(threading.Thread):
 
 
 @pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
+def service(tmp_path: Path) -> Iterator[RunningService]:
     settings = Settings(
         port=0, data_dir=tmp_path / "data", dispatchers=2, workers=2, load_period_s=1.0
     )
@@ -74,13 +74,13 @@ def after_periods(client: Client, more: int) -> dict[str, Any]:
     return told
 
 
-def command(service: Service, *args: str) -> list[dict[str, Any]]:
+def command(service: RunningService, *args: str) -> list[dict[str, Any]]:
     done = CliRunner().invoke(main, [*args, "--json", "--server", service.targets[1]])
     assert done.exit_code == 0, done.output
     return list(map(json.loads, done.output.splitlines()))
 
 
-def test_rebalance_lowers_the_balance_and_loses_nothing(service: Service) -> None:
+def test_rebalance_lowers_the_balance_and_loses_nothing(service: RunningService) -> None:
     queries = []
     for i, (lon, lat) in enumerate([*HOT, COOL]):
         for word in WORDS:

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ps2stream.client.client import Client
-from ps2stream.cluster.running import Service
+from ps2stream.cluster.running import RunningService
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.errors import NotFound
@@ -76,7 +76,7 @@ class Reader(threading.Thread):
             self.pairs.append((match.query_id, match.object_id))
 
 
-def quiet(service: Service) -> None:
+def quiet(service: RunningService) -> None:
     """Until no batch is under way at any dispatcher."""
     deadline = time.monotonic() + 60
     while True:
@@ -102,13 +102,13 @@ def settings(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Settings:
 
 
 @pytest.fixture
-def service(settings: Settings) -> Iterator[Service]:
+def service(settings: Settings) -> Iterator[RunningService]:
     with start(settings) as running:
         yield running
 
 
 def test_delivered_set_is_the_oracles_over_two_dispatchers(
-    service: Service, settings: Settings, tweets: Path
+    service: RunningService, settings: Settings, tweets: Path
 ) -> None:
     rng = random.Random(5)
     made = posts(tweets, 1500)
@@ -165,7 +165,7 @@ def test_delivered_set_is_the_oracles_over_two_dispatchers(
 
 
 def test_a_watcher_sees_the_objects_of_its_dispatcher_and_matches_from_everywhere(
-    service: Service,
+    service: RunningService,
 ) -> None:
     first, second = (Client(target, timeout=60) for target in service.targets)
     sessions = ("of one merger", "of the other")  # numbers follow on, mergers take turns

@@ -17,8 +17,8 @@ from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.errors import FailedPrecondition, Unauthenticated
 from ps2stream.protocol.tokens import make
-from ps2stream.security import Quota, Scope
-from ps2stream.store.tokens import TokenStore
+from ps2stream.security import AccessScope, TenantQuota
+from ps2stream.store.tokens import FileTokenStore
 
 JOIN = "import ray, sys; ray.init(address=sys.argv[1], logging_level='ERROR'); print(ray.nodes())"
 
@@ -35,12 +35,12 @@ def joins(address: str, environ: dict[str, str]) -> bool:
 
 @pytest.mark.ray
 def test_ray_asks_for_a_token_and_the_service_too(tmp_path: Path) -> None:
-    made = make(os.urandom(40), "acme", frozenset({Scope.SUBSCRIBE}), 0)
+    made = make(os.urandom(40), "acme", frozenset({AccessScope.SUBSCRIBE}), 0)
     data, home = tmp_path / "data", tmp_path / "home"
     home.mkdir()
-    with TokenStore(data) as store:
+    with FileTokenStore(data) as store:
         store.keep_tokens([made.token])
-    settings = Settings(port=0, workers=1, data_dir=data, auth=True, quotas={"acme": Quota()})
+    settings = Settings(port=0, workers=1, data_dir=data, auth=True, quotas={"acme": TenantQuota()})
     with start(settings) as service:
         import ray
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from ps2stream.client.client import Client
-from ps2stream.cluster.running import Service
+from ps2stream.cluster.running import RunningService
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
     settings = Settings(
         runtime="local", port=0, workers=2, data_dir=Path(tmp_path_factory.mktemp("data"))
     )
@@ -23,7 +23,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 @pytest.fixture(scope="module")
-def target(service: Service) -> str:
+def target(service: RunningService) -> str:
     return service.targets[0]
 
 

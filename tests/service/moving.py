@@ -10,9 +10,9 @@ import numpy as np
 from click.testing import CliRunner, Result
 
 from ps2stream.cli import main
-from ps2stream.client.answers import Moves
+from ps2stream.client.answers import MigrationHistory
 from ps2stream.client.client import Client
-from ps2stream.cluster.running import Service
+from ps2stream.cluster.running import RunningService
 from ps2stream.language.analyzer import Analysis
 from ps2stream.routing.leaves import Text
 from ps2stream.routing.plan import RoutingPlan
@@ -22,7 +22,7 @@ from tests import naive
 WORDS = ["flood", "river", "creek", "storm", "fire"]
 
 
-def run(service: Service, *args: str) -> Result:
+def run(service: RunningService, *args: str) -> Result:
     return CliRunner().invoke(main, [*args, "--server", service.targets[1]])
 
 
@@ -30,7 +30,7 @@ def lines(result: Result) -> list[dict[str, Any]]:
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
-def settled(client: Client) -> Moves:
+def settled(client: Client) -> MigrationHistory:
     while (found := client.moves()).following_version:
         pass
     return found

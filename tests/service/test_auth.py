@@ -22,7 +22,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from ps2stream.cli import main
 from ps2stream.client.async_client import AsyncClient
 from ps2stream.client.client import Client
-from ps2stream.cluster.running import Service
+from ps2stream.cluster.running import RunningService
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.errors import (
@@ -34,10 +34,10 @@ from ps2stream.errors import (
     Unauthenticated,
 )
 from ps2stream.protocol.tokens import Token, TokensReply, encode, make
-from ps2stream.security import Scope, Security
+from ps2stream.security import AccessScope, PortSecurity
 from ps2stream.service import auth
 from ps2stream.service.server import serve
-from ps2stream.store.tokens import NAME, TokenStore
+from ps2stream.store.tokens import NAME, FileTokenStore
 
 
 def run(*args: str) -> Any:
@@ -61,7 +61,7 @@ def root_token(data_dir: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def guarded(data_dir: Path, root_token: str) -> Iterator[Service]:
+def guarded(data_dir: Path, root_token: str) -> Iterator[RunningService]:
     settings = Settings(
         runtime="local", port=0, workers=1, dispatchers=2, auth=True, data_dir=data_dir
     )
@@ -70,7 +70,7 @@ def guarded(data_dir: Path, root_token: str) -> Iterator[Service]:
 
 
 @pytest.fixture
-def admin(guarded: Service, root_token: str) -> Iterator[Client]:
+def admin(guarded: RunningService, root_token: str) -> Iterator[Client]:
     with Client(guarded.targets[0], token=root_token) as client:
         yield client
 
@@ -105,7 +105,9 @@ def code_of(target: str, path: str, sends: bool, gets: bool, token: str | None) 
     return None
 
 
-def test_every_method_refuses_who_has_no_credential(guarded: Service, root_token: str) -> None:
+def test_every_method_refuses_who_has_no_credential(
+    guarded: RunningService, root_token: str
+) -> None:
     target = guarded.targets[0]
     found = list(methods(target, root_token))
     assert {path for path, _, _ in found} == set(auth.RULES)
@@ -121,7 +123,7 @@ def test_every_method_refuses_who_has_no_credential(guarded: Service, root_token
     assert code_of(target, "/no.Such/Method", False, False, root_token) == unimplemented
 
 
-def test_every_method_asks_for_its_scope(guarded: Service, admin: Client) -> None:
+def test_every_method_asks_for_its_scope(guarded: RunningService, admin: Client) -> None:
     target = guarded.targets[0]
     made = {s: admin.create_token(scopes=[s])[1] for s in ("publish", "subscribe", "admin")}
     for path, sends, gets in methods(target, made["admin"]):
@@ -133,7 +135,7 @@ def test_every_method_asks_for_its_scope(guarded: Service, admin: Client) -> Non
 
 
 def test_a_method_without_a_rule_needs_every_scope(
-    guarded: Service, admin: Client, monkeypatch: pytest.MonkeyPatch
+    guarded: RunningService, admin: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = "/ps2stream.v1.PubSub/ListQueries"
     _, token = admin.create_token(scopes=["subscribe"])
@@ -144,7 +146,7 @@ def test_a_method_without_a_rule_needs_every_scope(
 
 
 def test_a_token_works_for_both_clients_at_every_dispatcher(
-    guarded: Service, admin: Client
+    guarded: RunningService, admin: Client
 ) -> None:
     info, token = admin.create_token(scopes=["publish", "subscribe"])
     assert info in admin.tokens()
@@ -175,7 +177,7 @@ def until_known(target: str, token: str) -> None:
         time.sleep(0.05)
 
 
-def test_revocation_ends_open_streams_everywhere(guarded: Service, admin: Client) -> None:
+def test_revocation_ends_open_streams_everywhere(guarded: RunningService, admin: Client) -> None:
     info, token = admin.create_token(scopes=["publish", "subscribe"])
     _, kept = admin.create_token(scopes=["publish", "subscribe"])
     for target in guarded.targets:
@@ -209,7 +211,7 @@ def test_revocation_ends_open_streams_everywhere(guarded: Service, admin: Client
         assert next(iter(other)).query_id == "kept"
 
 
-def test_an_expired_token_ends_its_streams(guarded: Service, admin: Client) -> None:
+def test_an_expired_token_ends_its_streams(guarded: RunningService, admin: Client) -> None:
     expires = time.time_ns() // 1_000_000 + 3000
     _, token = admin.create_token(scopes=["subscribe"], expires_ms=expires)
     with Client(guarded.targets[0], token=token) as client:
@@ -242,7 +244,9 @@ def test_who_reaches_an_open_service_makes_no_tokens(target: str) -> None:
         assert client.tokens() == []
 
 
-def test_the_program(guarded: Service, root_token: str, data_dir: Path, tmp_path: Path) -> None:
+def test_the_program(
+    guarded: RunningService, root_token: str, data_dir: Path, tmp_path: Path
+) -> None:
     file = tmp_path / "token"
     file.write_text(f"{root_token}\n")
     where = ("--server", guarded.targets[0], "--token-file", str(file))
@@ -296,7 +300,10 @@ def test_tokens_outlive_the_service_and_damage_is_told(tmp_path: Path) -> None:
     sound = file.read_bytes()
     for at in range(len(sound)):
         file.write_bytes(sound[:at] + bytes([sound[at] ^ 4]) + sound[at + 1 :])
-        with TokenStore(tmp_path) as store, pytest.raises(DataDirectoryError, match="is damaged"):
+        with (
+            FileTokenStore(tmp_path) as store,
+            pytest.raises(DataDirectoryError, match="is damaged"),
+        ):
             store.tokens()
     with pytest.raises(DataDirectoryError, match="is damaged"):
         start(settings)
@@ -338,9 +345,9 @@ class Silent:
 
 
 def test_a_dispatcher_that_hears_nothing_of_tokens_refuses_them() -> None:
-    made = make(bytes(40), "", frozenset({Scope.SUBSCRIBE}), 0)
+    made = make(bytes(40), "", frozenset({AccessScope.SUBSCRIBE}), 0)
     gateway: Any = Silent([made.token])
-    server = serve(gateway, "127.0.0.1", 0, Security(auth=True))
+    server = serve(gateway, "127.0.0.1", 0, PortSecurity(auth=True))
     target = f"127.0.0.1:{server.port}"
     ask = ("/ps2stream.v1.PubSub/Deliver", True, True, made.text)
     bad_request = code_of(target, *ask)
@@ -358,7 +365,7 @@ def test_a_service_that_nobody_can_call_says_so(
         assert "nobody can call" in caplog.text
 
 
-def test_strangers_hold_no_thread(guarded: Service, admin: Client) -> None:
+def test_strangers_hold_no_thread(guarded: RunningService, admin: Client) -> None:
     """Calls that never send their message: refused at once, or few and ended soon; they keep
     nobody else out."""
     hold = threading.Event()
@@ -384,7 +391,7 @@ def test_strangers_hold_no_thread(guarded: Service, admin: Client) -> None:
 
 
 def test_logs_hold_no_tokens(
-    guarded: Service, root_token: str, caplog: pytest.LogCaptureFixture
+    guarded: RunningService, root_token: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     secret = root_token.split("_")[2]
     with caplog.at_level(logging.DEBUG), Client(guarded.targets[0], token=root_token) as client:

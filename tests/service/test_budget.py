@@ -14,7 +14,7 @@ import pytest
 
 from ps2stream.client.client import Client
 from ps2stream.client.subscription import rpc_error
-from ps2stream.cluster.running import Service
+from ps2stream.cluster.running import RunningService
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.limits import BATCH_BYTES
@@ -26,7 +26,7 @@ ROW = {"lon": 0.0, "lat": 0.0, "text": "word"}
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
     settings = Settings(
         runtime="local",
         port=0,
@@ -39,7 +39,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 @pytest.fixture
-def gate(monkeypatch: pytest.MonkeyPatch, service: Service) -> PublishGate:
+def gate(monkeypatch: pytest.MonkeyPatch, service: RunningService) -> PublishGate:
     """That of the server, seen as it is entered."""
     found: list[PublishGate] = []
     enter = PublishGate.enter
@@ -73,7 +73,7 @@ def large(level: int = object_pb2.PUBLISH_LEVEL_DURABLE) -> bytes:
 
 
 def test_a_full_budget_refuses_by_name_and_small_ones_pass(
-    service: Service, gate: PublishGate
+    service: RunningService, gate: PublishGate
 ) -> None:
     held = hold_two(gate)
     channel: Any = grpc.insecure_channel(service.targets[0])
@@ -99,7 +99,7 @@ def test_a_full_budget_refuses_by_name_and_small_ones_pass(
 
 @pytest.mark.parametrize("method", ["Publish", "PublishStream"])
 def test_a_refusal_is_told_before_the_deadline(
-    service: Service, gate: PublishGate, monkeypatch: pytest.MonkeyPatch, method: str
+    service: RunningService, gate: PublishGate, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     begin = PublishGate.begin_refusal
     monkeypatch.setattr(PublishGate, "begin_refusal", lambda *them: 60 + begin(*them))
@@ -130,7 +130,7 @@ def test_a_refusal_is_told_before_the_deadline(
 )
 @pytest.mark.parametrize("method", ["Publish", "PublishStream"])
 def test_what_is_wrong_with_a_large_batch_is_held_back_too(
-    service: Service,
+    service: RunningService,
     gate: PublishGate,
     monkeypatch: pytest.MonkeyPatch,
     request_: bytes,
@@ -186,7 +186,9 @@ def test_who_waits_comes_in_once_another_leaves(gate: PublishGate) -> None:
         pubsub_pb2.PublishRequest(batch=object_pb2.ObjectBatch(objects=[object_pb2.Object()])),
     ],
 )
-def test_a_bad_batch_holds_nothing(service: Service, gate: PublishGate, request_: Any) -> None:
+def test_a_bad_batch_holds_nothing(
+    service: RunningService, gate: PublishGate, request_: Any
+) -> None:
     with grpc.insecure_channel(service.targets[0]) as opened:
         channel: Any = opened
         with pytest.raises(grpc.RpcError):

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from ps2stream import AsyncClient, Client
-from ps2stream.client.answers import Refused
+from ps2stream.client.answers import RefusedRow
 from ps2stream.client.requests import Query
 from ps2stream.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
 from ps2stream.space.regions import Circle, Polygon, Rect
@@ -83,7 +83,7 @@ def test_bulk_insert_takes_the_good_and_names_the_bad(client: Client) -> None:
     rows: list[Any] = [(f"b{i}", f"word{i} river", [0, 0, 1, 1]) for i in range(2500)]
     rows[7] = ("b7", "( river", [0, 0, 1, 1])
     rows[2100] = ("b2100", "", None)
-    refused: list[Refused] = []
+    refused: list[RefusedRow] = []
     lsns = client.insert_many(rows, session="b", refused=refused)
     assert [r.row for r in refused] == [7, 2100]
     assert [i for i, lsn in enumerate(lsns) if not lsn] == [7, 2100]

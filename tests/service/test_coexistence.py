@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ps2stream.client.client import Client
-from ps2stream.cluster.running import Service
+from ps2stream.cluster.running import RunningService
 from ps2stream.cluster.service import start
 from ps2stream.commands.recent import recent
 from ps2stream.config import Settings
@@ -30,13 +30,13 @@ def settings(tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
-def service(settings: Settings) -> Iterator[Service]:
+def service(settings: Settings) -> Iterator[RunningService]:
     with start(settings) as running:
         yield running
 
 
 @pytest.fixture
-def client(service: Service) -> Iterator[Client]:
+def client(service: RunningService) -> Iterator[Client]:
     with Client(service.targets[0], timeout=90) as found:
         yield found
 
@@ -93,7 +93,7 @@ def test_an_explanation_names_the_plan_and_the_worker_of_the_query(client: Clien
     assert owner("old") == owner("young") == after
 
 
-def test_the_commands(service: Service, client: Client, tmp_path: Path) -> None:
+def test_the_commands(service: RunningService, client: Client, tmp_path: Path) -> None:
     world = World(client)
     world.insert(10)
     body = json.loads(swapped(client))
@@ -118,7 +118,7 @@ def test_the_commands(service: Service, client: Client, tmp_path: Path) -> None:
         assert found["apart_ms"] > 0
     for command in (["migrations"], ["plan", "current", "-o", str(tmp_path / "now")]):
         shown = run(service, *command).output
-        assert "of 40 queries 10 (25.0%) are the old plan's" in shown
+        assert "of 40 queries 10 (25.0%) belong to the old plan" in shown
     for given in ([], ["--coexist"]):
         late = run(service, "apply", third, *given)
         assert late.exit_code == 7
@@ -164,7 +164,7 @@ def test_a_better_plan_is_found_and_takes_over_bit_by_bit(
         assert kept["reason"] is None
         assert client.moves().following_version == 0
         shown = run(service, *words[:-1], "--dry-run").output
-        assert "decision  plan anew: the whole load falls" in shown
+        assert "decision  change the plan: the total load falls" in shown
         decided, begun = lines(run(service, *words))
         assert decided["reason"] == "load"
         assert (begun["event"], begun["plan_version"]) == ("coexists", 2)

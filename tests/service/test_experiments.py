@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from ps2stream.cli import main
 from ps2stream.commands.experiment import NAMES
 from ps2stream.experiments import f14, f15
-from ps2stream.experiments.plans import Settings
-from ps2stream.experiments.worlds import Size
+from ps2stream.experiments.plans import ExperimentSettings
+from ps2stream.experiments.worlds import StreamSize
 
 
 def run(*arguments: str) -> tuple[int, str, str]:
@@ -47,7 +47,9 @@ much once it has other work, and then no worker reports its load within a period
 
 @pytest.mark.slow
 def test_a_service_moves_by_each_algorithm_and_loses_nothing() -> None:
-    settings = Settings(size=Size(2_000, 4_000, 4_000), workers=(2,), runtime="local")
+    settings = ExperimentSettings(
+        size=StreamSize(2_000, 4_000, 4_000), workers=(2,), runtime="local"
+    )
     rows, rates = f14.measured(settings, ("gr+", "ra"), CALM)
     assert [row["algorithm"] for row in rows] == ["gr+", "ra"]
     assert rates

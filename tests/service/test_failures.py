@@ -24,9 +24,9 @@ from ps2stream.cluster.local import LocalRuntime
 from ps2stream.cluster.service import fitted_plan, start
 from ps2stream.cluster.topology import Topology
 from ps2stream.config import Settings
-from ps2stream.dispatcher.gateway import Publication
+from ps2stream.dispatcher.gateway import AcceptedBatch
 from ps2stream.errors import ResourceExhausted, Unavailable
-from ps2stream.protocol.ports import Change
+from ps2stream.protocol.ports import LedgerChange
 from ps2stream.service.server import serve
 from ps2stream.store.memory import MemoryStore
 from ps2stream.v1 import delivery_pb2, object_pb2, pubsub_pb2
@@ -39,7 +39,7 @@ class Disk(MemoryStore):
 
     full = False
 
-    def commit(self, change: Change) -> None:
+    def commit(self, change: LedgerChange) -> None:
         if self.full:
             raise Unavailable("the disk is full")
         super().commit(change)
@@ -52,8 +52,10 @@ class Busy:
         self._edge = edge
         self.refusals = 0
 
-    def publish(self, rows: Any, wait_s: float = 0.0, durable: bool = True) -> Future[Publication]:
-        found: Future[Publication] = Future()
+    def publish(
+        self, rows: Any, wait_s: float = 0.0, durable: bool = True
+    ) -> Future[AcceptedBatch]:
+        found: Future[AcceptedBatch] = Future()
         if self.refusals:
             self.refusals -= 1
             problem = "publish: 64 batches are in flight, the limit"

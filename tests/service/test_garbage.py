@@ -15,7 +15,7 @@ from typing import Any
 import grpc
 import pytest
 
-from ps2stream.cluster.running import Service
+from ps2stream.cluster.running import RunningService
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.service.gate import PublishGate
@@ -26,7 +26,7 @@ SIZE_BYTES = 2_000_000
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
     settings = Settings(
         runtime="local", port=0, workers=1, data_dir=Path(tmp_path_factory.mktemp("data"))
     )
@@ -78,7 +78,7 @@ ROWS = {
 @pytest.mark.parametrize("method", ["Publish", "PublishStream"])
 @pytest.mark.parametrize("outcome", [*ROWS, "malformed"])
 def test_a_call_that_ended_holds_no_message(
-    service: Service, monkeypatch: pytest.MonkeyPatch, outcome: str, method: str
+    service: RunningService, monkeypatch: pytest.MonkeyPatch, outcome: str, method: str
 ) -> None:
     if outcome == "refused":
         monkeypatch.setattr(PublishGate, "begin_refusal", lambda *_: 0.001)
@@ -107,7 +107,7 @@ def test_a_call_that_ended_holds_no_message(
 
 @pytest.mark.parametrize("outcome", ["accepted", "refused"])
 def test_a_stream_that_stays_open_holds_no_message(
-    service: Service, monkeypatch: pytest.MonkeyPatch, outcome: str
+    service: RunningService, monkeypatch: pytest.MonkeyPatch, outcome: str
 ) -> None:
     held_back = threading.Semaphore(0)
     if outcome == "refused":

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from ps2stream.cli import main
-from ps2stream.cluster.running import Service
+from ps2stream.cluster.running import RunningService
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from tests.service.certificates import Authority
@@ -22,7 +22,9 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @pytest.fixture(scope="module")
-def guarded(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def guarded(
+    authority: Authority, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningService]:
     pair = authority.issue("server")
     settings = Settings(
         runtime="local", port=0, workers=1, auth=True, tls_cert=pair.cert, tls_key=pair.key,
@@ -37,14 +39,14 @@ def ask(target: str, *more: str) -> tuple[int, str]:
     return found.exit_code, found.output
 
 
-def test_it_serves_and_asks_for_no_token(guarded: Service, authority: Authority) -> None:
+def test_it_serves_and_asks_for_no_token(guarded: RunningService, authority: Authority) -> None:
     target = guarded.targets[0].replace("127.0.0.1", "localhost")
     assert ask(target, "--tls-ca", str(authority.ca)) == (0, f"{target} serves\n")
     code, said = ask(target, "--tls-ca", str(authority.ca), "--json")
     assert (code, json.loads(said)) == (0, {"serves": True})
 
 
-def test_it_does_not_trust_just_anybody(guarded: Service, tmp_path: Path) -> None:
+def test_it_does_not_trust_just_anybody(guarded: RunningService, tmp_path: Path) -> None:
     other = Authority(tmp_path, "other")
     assert ask(guarded.targets[0], "--tls-ca", str(other.ca), "--timeout", "1")[0] == 5
     assert ask(guarded.targets[0], "--timeout", "1")[0] == 5

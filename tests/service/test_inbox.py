@@ -10,12 +10,12 @@ from ps2stream.client import requests
 from ps2stream.client.client import Client
 from ps2stream.errors import Unavailable
 from ps2stream.service import tenants
-from ps2stream.service.inbox import Cut, End, Held, Inbox
+from ps2stream.service.inbox import InboxCut, InboxEnd, StreamInbox, StreamInboxes
 from tests.service.test_failures import running
 
 
-def held(limit: int, streams: int) -> tuple[Held, list[Inbox]]:
-    found = Held(limit)
+def held(limit: int, streams: int) -> tuple[StreamInboxes, list[StreamInbox]]:
+    found = StreamInboxes(limit)
     return found, [found.open() for _ in range(streams)]
 
 
@@ -31,7 +31,7 @@ def test_who_has_taken_nothing_for_longest_is_cut() -> None:
     assert (all_.size, all_.cuts, stuck.size) == (80, 1, 0)
     assert stuck.put(bytes(7))  # let go of at once
     assert stuck.take() == bytes(30)
-    assert stuck.take() == Cut(1, 7)
+    assert stuck.take() == InboxCut(1, 7)
     assert stuck.put(bytes(1))
     assert stuck.go_on() == (2, 8)
     assert not stuck.put(b"x")
@@ -44,7 +44,7 @@ def test_what_comes_for_a_stream_that_is_gone_is_not_held() -> None:
     gone.put(bytes(60))
     gone.close()
     assert gone.put(bytes(90))
-    assert (all_.size, gone.take()) == (0, Cut(1, 90))
+    assert (all_.size, gone.take()) == (0, InboxCut(1, 90))
     gone.close()
     assert not other.put(bytes(100))
     assert (all_.size, all_.cuts) == (100, 0)
@@ -54,7 +54,7 @@ def test_a_stream_that_alone_holds_too_much_is_cut() -> None:
     all_, (one,) = held(10, 1)
     assert not one.put(bytes(9))
     assert one.put(bytes(2))
-    assert (all_.size, one.take(), one.take()) == (0, bytes(9), Cut(1, 2))
+    assert (all_.size, one.take(), one.take()) == (0, bytes(9), InboxCut(1, 2))
 
 
 def test_what_was_held_is_given_back() -> None:
@@ -77,16 +77,16 @@ def test_the_end_comes_after_what_was_put() -> None:
     inbox.put(b"y")
     inbox.end()
     inbox.end(Unavailable("late"))
-    assert (inbox.take(), inbox.take()) == (b"y", End(None))
+    assert (inbox.take(), inbox.take()) == (b"y", InboxEnd(None))
     stop = Unavailable("stop")
     refused.end(stop)
-    assert refused.take() == End(stop)
+    assert refused.take() == InboxEnd(stop)
 
 
 def test_a_cut_stream_gets_everything_once_it_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tenants, "Held", lambda: Held(1 << 15))
+    monkeypatch.setattr(tenants, "Held", lambda: StreamInboxes(1 << 15))
     small = [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1 << 16)]
     monkeypatch.setattr(requests, "CHANNEL_OPTIONS", [*requests.CHANNEL_OPTIONS, *small])
     size, count = 20_000, 60  # more than a connection's window holds

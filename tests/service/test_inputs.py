@@ -24,7 +24,7 @@ from ps2stream.client.client import Client
 from ps2stream.client.requests import object_batch, region_to_proto
 from ps2stream.errors import InvalidArgument, NotFound, Ps2StreamError, Unavailable
 from ps2stream.limits import POLYGON_VERTICES
-from ps2stream.service.objects import Objects, read_objects
+from ps2stream.service.objects import ObjectColumns, read_objects
 from ps2stream.space.regions import Rect
 from scripts import cli_docs
 
@@ -49,7 +49,7 @@ ODD: tuple[Any, ...] = (
 )  # fmt: skip
 
 
-def taken(objects: Any) -> Objects:
+def taken(objects: Any) -> ObjectColumns:
     return read_objects(object_batch(objects), 5)
 
 

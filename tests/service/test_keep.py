@@ -34,7 +34,7 @@ def keep(
 def test_it_holds_from_the_next_start_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = f"ps2s_{secrets.token_hex(8)}_{secrets.token_hex(32)}"
     made = keep(tmp_path, text, "--scope", "admin", monkeypatch=monkeypatch)
-    assert made == (0, f"keeps {text.split('_')[1]}\n")
+    assert made == (0, f"kept {text.split('_')[1]}\n")
     settings = Settings(runtime="local", port=0, workers=1, auth=True, data_dir=tmp_path / "data")
     with start(settings) as service, Client(service.targets[0], token=text) as client:
         assert [each.scopes for each in client.tokens()] == [("admin",)]

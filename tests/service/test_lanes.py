@@ -17,8 +17,8 @@ from grpc_status import rpc_status
 
 from ps2stream.client.client import Client
 from ps2stream.service import server, tenants
-from ps2stream.service.lanes import HELD_REFUSALS, REFUSAL_S, Lanes
-from ps2stream.service.slots import Slots
+from ps2stream.service.lanes import HELD_REFUSALS, REFUSAL_S, CallLanes
+from ps2stream.service.slots import StreamSlots
 from ps2stream.v1 import explain_pb2, object_pb2, pubsub_pb2, pubsub_pb2_grpc, query_pb2
 from tests.service.test_failures import running
 
@@ -43,7 +43,7 @@ def request() -> Any:
 def test_calls_beyond_the_lane_are_refused_and_deletes_are_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "Lanes", lambda: Lanes(THREADS, WAITING))
+    monkeypatch.setattr(server, "Lanes", lambda: CallLanes(THREADS, WAITING))
     go_on, entered = threading.Event(), threading.Semaphore(0)
     with running(tmp_path) as (target, _, edge), Client(target) as client:
         inner = edge.publish
@@ -81,7 +81,7 @@ def test_calls_beyond_the_lane_are_refused_and_deletes_are_not(
 def test_a_flood_of_inquiries_holds_up_no_other_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "Lanes", lambda: Lanes(THREADS, WAITING))
+    monkeypatch.setattr(server, "Lanes", lambda: CallLanes(THREADS, WAITING))
     go_on = threading.Event()
     with running(tmp_path) as (target, _, edge), Client(target) as client:
 
@@ -104,7 +104,7 @@ def test_a_flood_of_inquiries_holds_up_no_other_call(
 def test_publishers_leave_streams_to_subscribers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tenants, "Slots", lambda limit, *rest: Slots(limit // 512, *rest))
+    monkeypatch.setattr(tenants, "Slots", lambda limit, *rest: StreamSlots(limit // 512, *rest))
     done = threading.Event()
 
     def one() -> Iterator[Any]:
@@ -131,7 +131,7 @@ def test_refusals_of_a_full_service_take_their_time_unless_many_wait(
 ) -> None:
     slept: list[float] = []
     monkeypatch.setattr(time, "sleep", slept.append)
-    lanes = Lanes()
+    lanes = CallLanes()
     lanes.hold_back()
     assert slept == [REFUSAL_S]
     lanes.refusals.calls = HELD_REFUSALS

@@ -13,14 +13,14 @@ from ps2stream import limits
 from ps2stream.client.client import Client
 from ps2stream.dispatcher import watchers
 from ps2stream.protocol import tokens
-from ps2stream.protocol.messages.updates import Status
+from ps2stream.protocol.messages.updates import UpdateStatus
 from ps2stream.service import delivering, half_open, lanes
-from ps2stream.service.slots import Slots
+from ps2stream.service.slots import StreamSlots
 from ps2stream.v1 import delivery_pb2, object_pb2, pubsub_pb2, query_pb2
 from tests.service.test_bad_input import Code, call
 
 __all__ = ["call"]
-LANES = lanes.Lanes()
+LANES = lanes.CallLanes()
 LIMITS = {
     "request_bytes": limits.REQUEST_BYTES,
     "query_bytes": limits.QUERY_BYTES,
@@ -116,8 +116,8 @@ def test_polygons(client: Client) -> None:
 
 
 def test_streams_and_tokens() -> None:
-    outer = Slots(2, "streams")
-    inner = Slots(1, "the tenant's quota streams", outer)
+    outer = StreamSlots(2, "streams")
+    inner = StreamSlots(1, "the tenant's quota streams", outer)
     with inner.one(), outer.one():
         with pytest.raises(Exception, match=r"1 streams are open, the limit \(the tenant's"):
             inner.one().__enter__()
@@ -129,6 +129,6 @@ def test_streams_and_tokens() -> None:
         tokens.make(i.to_bytes(8, "big") + bytes(32), "", frozenset(), 0).token
         for i in range(LIMITS["tokens"] + 1)
     ]
-    assert tokens.changed(held[1:], held[:1], "")[0] == Status.RESOURCE_EXHAUSTED
-    assert tokens.changed(held[2:], held[:1], "")[0] == Status.OK
-    assert tokens.changed(held[1:], held[1:2], "")[0] == Status.ALREADY_EXISTS
+    assert tokens.changed(held[1:], held[:1], "")[0] == UpdateStatus.RESOURCE_EXHAUSTED
+    assert tokens.changed(held[2:], held[:1], "")[0] == UpdateStatus.OK
+    assert tokens.changed(held[1:], held[1:2], "")[0] == UpdateStatus.ALREADY_EXISTS

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from ps2stream.cli import main
 from ps2stream.client.client import Client
-from ps2stream.cluster.running import Service
+from ps2stream.cluster.running import RunningService
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.errors import FailedPrecondition
@@ -27,7 +27,7 @@ HOT = [(-60.2 + x, -30.2 + y) for x in (0.0, 1.0, 2.0, 3.0) for y in (0.0, 1.0, 
 
 
 @pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
+def service(tmp_path: Path) -> Iterator[RunningService]:
     settings = Settings(
         runtime="local", port=0, workers=2, data_dir=tmp_path / "data", load_period_s=0.5
     )
@@ -36,7 +36,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
 
 
 @pytest.fixture
-def client(service: Service) -> Iterator[Client]:
+def client(service: RunningService) -> Iterator[Client]:
     with Client(service.targets[0], timeout=90) as connected:
         yield connected
 
@@ -153,7 +153,7 @@ def test_rebalance_moves_what_it_said_and_loses_no_match(client: Client) -> None
     assert told["balance"] < 2.0
 
 
-def test_the_commands_print_loads_and_moves(service: Service, client: Client) -> None:
+def test_the_commands_print_loads_and_moves(service: RunningService, client: Client) -> None:
     def run(*args: str) -> Any:
         return CliRunner().invoke(main, [*args, "--server", service.targets[0]])
 
@@ -283,6 +283,6 @@ def test_rebalance_says_what_is_split(dear: dict[str, Any]) -> None:
         shown = CliRunner().invoke(main, args).output
         [row] = [line.split() for line in shown.splitlines() if line.strip().startswith("split ")]
         assert 2 <= int(row[row.index("terms") - 1]) <= len(MANY) - 2
-        assert "some of its terms go" in shown
+        assert "some of its terms migrate" in shown
         [move] = client.rebalance(dry_run=True)["moves"]
         assert (move["kind"], set(move["terms"]) < set(MANY)) == ("split", True)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ps2stream.client.matches import Gap, Receiver, read_batch
+from ps2stream.client.matches import Gap, MatchReceiver, read_batch
 from ps2stream.errors import Ps2StreamError
 from ps2stream.v1 import delivery_pb2
 
@@ -104,7 +104,7 @@ def started(incarnation: int) -> bytes:
 
 
 def test_what_was_taken_is_dropped_when_it_comes_again() -> None:
-    receiver = Receiver("s")
+    receiver = MatchReceiver("s")
     assert receiver.on(started(5)) is None
     one = receiver.on(pairs(1, 3, new_handles=[7], new_query_ids=["q"]))
     assert one is not None
@@ -119,7 +119,7 @@ def test_what_was_taken_is_dropped_when_it_comes_again() -> None:
 
 
 def test_credits_come_by_the_quarter_and_carry_the_acknowledgement() -> None:
-    receiver = Receiver("s", credit_batches=8)
+    receiver = MatchReceiver("s", credit_batches=8)
     receiver.start()
     assert receiver.credit(flush=True) is None
     sent = 0
@@ -140,7 +140,7 @@ def test_credits_come_by_the_quarter_and_carry_the_acknowledgement() -> None:
 
 
 def test_a_gap_is_counted() -> None:
-    receiver = Receiver("s")
+    receiver = MatchReceiver("s")
     gap = delivery_pb2.Gap(**{"from": 1, "to": 9, "count": 9})
     found = receiver.on(encode(delivery_pb2.DeliverBatch(session_seq=10, gap=gap)))
     assert found is not None
@@ -149,7 +149,7 @@ def test_a_gap_is_counted() -> None:
 
 
 def test_a_gap_over_pairs_that_were_taken_counts_the_others() -> None:
-    receiver = Receiver("s")
+    receiver = MatchReceiver("s")
     receiver.took(4)
     gap = delivery_pb2.Gap(**{"from": 1, "to": 9, "count": 9})
     found = receiver.on(encode(delivery_pb2.DeliverBatch(session_seq=10, gap=gap)))

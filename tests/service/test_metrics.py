@@ -11,11 +11,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ps2stream.client.client import Client
-from ps2stream.cluster.running import Service
+from ps2stream.cluster.running import RunningService
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.errors import InvalidArgument
-from ps2stream.observability.metrics import METRICS, Kind
+from ps2stream.observability.metrics import METRICS, MetricKind
 from tests.support.prometheus_server import free_port, program
 
 Values = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -27,7 +27,7 @@ def port() -> int:
 
 
 @pytest.fixture(scope="module")
-def metered(tmp_path_factory: pytest.TempPathFactory, port: int) -> Iterator[Service]:
+def metered(tmp_path_factory: pytest.TempPathFactory, port: int) -> Iterator[RunningService]:
     settings = Settings(
         runtime="local",
         port=0,
@@ -58,7 +58,7 @@ def of(found: Values, name: str, **labels: str) -> float:
     )
 
 
-def test_a_scrape_tells_what_was_done(metered: Service, port: int) -> None:
+def test_a_scrape_tells_what_was_done(metered: RunningService, port: int) -> None:
     with Client(metered.targets[0]) as client:
         client.insert("a", "storm")
         client.insert("b", "storm OR rain")
@@ -100,7 +100,7 @@ def test_a_scrape_tells_what_was_done(metered: Service, port: int) -> None:
 
 
 def test_a_scrape_has_only_metrics_of_the_table_with_its_kinds_and_labels(
-    metered: Service, port: int
+    metered: RunningService, port: int
 ) -> None:
     found, kinds = scraped(port)
     table = {metric.name.removesuffix("_total"): metric for metric in METRICS}
@@ -115,11 +115,11 @@ def test_a_scrape_has_only_metrics_of_the_table_with_its_kinds_and_labels(
         if base not in table:
             base = base.rpartition("_")[0]
         assert {n for n, _ in labels} - {"le"} == set(table[base].labels)
-        if table[base].kind is not Kind.GAUGE:
+        if table[base].kind is not MetricKind.GAUGE:
             assert value >= 0
 
 
-def test_promtool_has_nothing_against_a_scrape(metered: Service, port: int) -> None:
+def test_promtool_has_nothing_against_a_scrape(metered: RunningService, port: int) -> None:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
         text = answer.read()
     done = subprocess.run(
@@ -129,7 +129,7 @@ def test_promtool_has_nothing_against_a_scrape(metered: Service, port: int) -> N
 
 
 def test_a_metrics_port_in_use_is_refused_by_name(
-    tmp_path: Path, port: int, metered: Service
+    tmp_path: Path, port: int, metered: RunningService
 ) -> None:
     settings = Settings(runtime="local", port=0, workers=1, data_dir=tmp_path, metrics_port=port)
     with pytest.raises(InvalidArgument, match=f"metrics_port: {port}.*in use"):

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from ps2stream.cli import main
 from ps2stream.client.client import Client
-from ps2stream.cluster.running import Service
+from ps2stream.cluster.running import RunningService
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.errors import FailedPrecondition, InvalidArgument
@@ -26,18 +26,20 @@ def settings(tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
-def service(settings: Settings) -> Iterator[Service]:
+def service(settings: Settings) -> Iterator[RunningService]:
     with start(settings) as running:
         yield running
 
 
 @pytest.fixture
-def client(service: Service) -> Iterator[Client]:
+def client(service: RunningService) -> Iterator[Client]:
     with Client(service.targets[0], timeout=90) as found:
         yield found
 
 
-def test_every_plan_delivers_what_brute_force_finds(service: Service, client: Client) -> None:
+def test_every_plan_delivers_what_brute_force_finds(
+    service: RunningService, client: Client
+) -> None:
     world = World(client)
     for step in ("swap", 5, 3, 1, 2):
         world.insert(20)
@@ -134,7 +136,7 @@ def test_the_number_of_workers_is_not_there_yet_that_another_plan_brings(client:
     assert client.scale(3) == (lsn, 2)
 
 
-def test_the_commands(service: Service, client: Client, tmp_path: Path) -> None:
+def test_the_commands(service: RunningService, client: Client, tmp_path: Path) -> None:
     world = World(client)
     world.insert(40)
     now, following = str(tmp_path / "now.json"), str(tmp_path / "next.json")
@@ -180,10 +182,10 @@ def test_the_commands(service: Service, client: Client, tmp_path: Path) -> None:
     assert run(service, "apply", now, "--abort").exit_code == 2
 
 
-def test_base_settles_grid_and_analysis(service: Service, tmp_path: Path) -> None:
+def test_base_settles_grid_and_analysis(service: RunningService, tmp_path: Path) -> None:
     now = str(tmp_path / "now.json")
     run(service, "plan", "current", "-o", now)
     for option in (["--grid-bits", "4", "4"], ["--stemmer", "english"], ["--stop-words", "en"]):
         got = CliRunner().invoke(main, ["plan", "--base", now, "--objects", now, *option])
         assert got.exit_code == 2
-        assert "is that of --base" in got.output
+        assert "is fixed by --base" in got.output

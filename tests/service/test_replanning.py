@@ -15,7 +15,7 @@ from ps2stream.cli import main
 from ps2stream.client.client import Client
 from ps2stream.cluster import replanning
 from ps2stream.cluster.local_service import LocalService
-from ps2stream.cluster.replanning import Replanning
+from ps2stream.cluster.replanning import PeriodicReplanning
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.observability.metrics import samples
@@ -87,10 +87,12 @@ def token(data: Path, *scopes: str) -> str:
     return str(json.loads(made.output)["token"])
 
 
-def replanning_of(folder: Path, program: str) -> tuple[Replanning, list[Mapping[str, float]]]:
+def replanning_of(
+    folder: Path, program: str
+) -> tuple[PeriodicReplanning, list[Mapping[str, float]]]:
     noted: list[Mapping[str, float]] = []
     settings = Settings(data_dir=folder, replan_s=0.01)
-    return Replanning(settings, folder, noted.append, program), noted
+    return PeriodicReplanning(settings, folder, noted.append, program), noted
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ps2stream.benchmarks import memory
 from ps2stream.client.client import Client
-from ps2stream.cluster.running import Service
+from ps2stream.cluster.running import RunningService
 from ps2stream.limits import BATCH_BYTES, BATCH_ROWS, VIOLATIONS
 from ps2stream.posts.readers import sized
 from ps2stream.protocol.arrow_ipc import to_ipc
@@ -63,7 +63,7 @@ HOSTILE: dict[str, tuple[str, Callable[[], bytes], str, str]] = {
 
 
 @pytest.mark.parametrize("shape", HOSTILE)
-def test_too_many_rows_cost_no_memory(service: Service, call: Any, shape: str) -> None:
+def test_too_many_rows_cost_no_memory(service: RunningService, call: Any, shape: str) -> None:
     method, build, field, problem = HOSTILE[shape]
     data = build()
     call(method, data[:9])  # what comes with a first call

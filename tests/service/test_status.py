@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from ps2stream import Client
 from ps2stream.cli import main
 from ps2stream.cluster.local_service import LocalService
-from ps2stream.cluster.running import Service
-from ps2stream.dispatcher.questions import Questions
+from ps2stream.cluster.running import RunningService
+from ps2stream.dispatcher.questions import OpenRequests
 
 BUDGET_S = 0.05
 """Of the service, for one of these calls."""
@@ -65,7 +65,7 @@ def test_verbose_gives_every_counter_a_meaning(client: Client, target: str) -> N
 
 
 def test_an_unhealthy_service_says_why(
-    service: Service, client: Client, target: str, monkeypatch: pytest.MonkeyPatch
+    service: RunningService, client: Client, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert isinstance(service, LocalService)
     status = service.status
@@ -85,22 +85,22 @@ def test_an_unhealthy_service_says_why(
 
 
 def test_migrations_of_a_service_that_made_none(target: str) -> None:
-    assert run(target, "migrations") == "no move has ended yet\n"
+    assert run(target, "migrations") == "no plan change has ended yet\n"
     assert run(target, "migrations", "--json") == ""
 
 
 def test_each_call_asks_the_sequencer_once_and_no_other(
-    service: Service, client: Client, monkeypatch: pytest.MonkeyPatch
+    service: RunningService, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.insert_many([(f"l{i}", "flood OR river", [1, 2, 3, 4]) for i in range(500)])
     asked: list[Any] = []
-    ask = Questions.ask
+    ask = OpenRequests.ask
 
-    def counted(self: Questions, make: Any, *rest: Any, **named: Any) -> Any:
+    def counted(self: OpenRequests, make: Any, *rest: Any, **named: Any) -> Any:
         asked.append(named.get("to"))
         return ask(self, make, *rest, **named)
 
-    monkeypatch.setattr(Questions, "ask", counted)
+    monkeypatch.setattr(OpenRequests, "ask", counted)
     calls: dict[str, Callable[[], object]] = {
         "status": client.status,
         "moves": client.moves,

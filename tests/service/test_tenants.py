@@ -11,19 +11,19 @@ from typing import Any
 import grpc
 import pytest
 
-from ps2stream.client.answers import Watched
+from ps2stream.client.answers import WatchReport
 from ps2stream.client.client import Client
-from ps2stream.cluster.running import Service
+from ps2stream.cluster.running import RunningService
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.errors import AlreadyExists, InvalidArgument, NotFound, ResourceExhausted
 from ps2stream.protocol.tokens import make
-from ps2stream.security import Quota, Scope
+from ps2stream.security import AccessScope, TenantQuota
 from ps2stream.space.regions import Rect
-from ps2stream.store.tokens import TokenStore
+from ps2stream.store.tokens import FileTokenStore
 from ps2stream.v1 import explain_pb2, object_pb2, pubsub_pb2
 
-ALL = frozenset(Scope)
+ALL = frozenset(AccessScope)
 TENANTS = ("acme", "zeta", "small", "")
 STORM = {"lon": 0.0, "lat": 0.0, "text": "storm"}
 
@@ -32,18 +32,18 @@ STORM = {"lon": 0.0, "lat": 0.0, "text": "storm"}
 def secrets(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
     folder = Path(tmp_path_factory.mktemp("tenants"))
     made = {t: make(bytes([i]) * 40, t, ALL, 0) for i, t in enumerate(TENANTS)}
-    with TokenStore(folder) as store:
+    with FileTokenStore(folder) as store:
         store.keep_tokens([m.token for m in made.values()])
     return folder, {tenant: m.text for tenant, m in made.items()}
 
 
 @pytest.fixture(scope="module")
-def shared(secrets: tuple[Path, dict[str, str]]) -> Iterator[Service]:
+def shared(secrets: tuple[Path, dict[str, str]]) -> Iterator[RunningService]:
     settings = Settings(
         runtime="local", port=0, workers=2, mergers=2, auth=True, data_dir=secrets[0],
         quotas={
-            "small": Quota(queries=3, sessions=2, streams=1, objects_per_s=10),
-            "default": Quota(bytes_per_s=1_000_000),
+            "small": TenantQuota(queries=3, sessions=2, streams=1, objects_per_s=10),
+            "default": TenantQuota(bytes_per_s=1_000_000),
         },
     )  # fmt: skip
     with start(settings) as running:
@@ -51,7 +51,7 @@ def shared(secrets: tuple[Path, dict[str, str]]) -> Iterator[Service]:
 
 
 @pytest.fixture
-def clients(shared: Service, secrets: tuple[Path, dict[str, str]]) -> Iterator[list[Client]]:
+def clients(shared: RunningService, secrets: tuple[Path, dict[str, str]]) -> Iterator[list[Client]]:
     made = [Client(shared.targets[0], token=secrets[1][t], timeout=90) for t in TENANTS]
     yield made
     for client in made:
@@ -134,7 +134,7 @@ def test_an_explanation_is_of_the_tenants_own_query(clients: list[Client]) -> No
 
 
 def test_answers_are_equal_whatever_others_listen_for(
-    clients: list[Client], shared: Service, secrets: tuple[Path, dict[str, str]]
+    clients: list[Client], shared: RunningService, secrets: tuple[Path, dict[str, str]]
 ) -> None:
     """The same bytes of ExplainMatch before and after another tenant's queries, which send the
     same object elsewhere, too."""
@@ -162,9 +162,9 @@ def test_answers_are_equal_whatever_others_listen_for(
         zeta.delete(f"theirs{i}")
 
 
-@pytest.mark.parametrize(("scopes", "expected"), [({Scope.SUBSCRIBE}, 3), (ALL, 6)])
+@pytest.mark.parametrize(("scopes", "expected"), [({AccessScope.SUBSCRIBE}, 3), (ALL, 6)])
 def test_only_operators_see_how_many_matches_others_have(
-    clients: list[Client], scopes: set[Scope], expected: int
+    clients: list[Client], scopes: set[AccessScope], expected: int
 ) -> None:
     acme, zeta, _, _ = clients
     _, secret = acme.create_token("acme", scopes)
@@ -174,7 +174,7 @@ def test_only_operators_see_how_many_matches_others_have(
         stream = watcher.watch()
         next(stream)
         zeta.publish([STORM | {"text": "hail"}] * 3)
-        seen: list[Watched] = []
+        seen: list[WatchReport] = []
         while sum(len(w.matches) for w in seen) < 3 or sum(w.matched for w in seen) < expected:
             seen.append(next(stream))
         seen += [next(stream) for _ in range(2)]
@@ -242,7 +242,7 @@ def test_the_planner_is_told_everybodys_queries(clients: list[Client]) -> None:
 
 
 def test_quotas_on_what_a_tenant_has(
-    shared: Service, clients: list[Client], secrets: tuple[Path, dict[str, str]]
+    shared: RunningService, clients: list[Client], secrets: tuple[Path, dict[str, str]]
 ) -> None:
     acme, _, small, _ = clients
     with Client(shared.targets[0], token=secrets[1]["small"], timeout=2.0) as hasty:
@@ -288,7 +288,7 @@ def refusal(target: str, token: str) -> str:
 
 
 def test_quotas_on_what_a_tenant_publishes(
-    shared: Service, clients: list[Client], secrets: tuple[Path, dict[str, str]]
+    shared: RunningService, clients: list[Client], secrets: tuple[Path, dict[str, str]]
 ) -> None:
     target, tokens = shared.targets[0], secrets[1]
     _, zeta, small, _ = clients

@@ -17,11 +17,11 @@ import pytest
 from ps2stream import config
 from ps2stream.client.async_client import AsyncClient
 from ps2stream.client.client import Client
-from ps2stream.cluster.running import Service
+from ps2stream.cluster.running import RunningService
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.errors import InvalidArgument, PermissionDenied, Unauthenticated, Unavailable
-from ps2stream.security import Identity, Scope, Security
+from ps2stream.security import AccessScope, CertificateIdentity, PortSecurity
 from ps2stream.service.server import serve
 from tests.service.certificates import Authority, Pair
 from tests.service.test_server import GATEWAY
@@ -42,13 +42,13 @@ def pair(authority: Authority) -> Pair:
 @pytest.fixture(scope="module")
 def mutual(
     authority: Authority, pair: Pair, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Service]:
+) -> Iterator[RunningService]:
     settings = Settings(
         runtime="local", port=0, workers=1, data_dir=Path(tmp_path_factory.mktemp("mutual")),
         tls_cert=pair.cert, tls_key=pair.key, tls_client_ca=authority.ca, auth=True,
         identities={
-            FEED: Identity(scopes=frozenset({Scope.PUBLISH})),
-            "reader": Identity(scopes=frozenset({Scope.SUBSCRIBE})),
+            FEED: CertificateIdentity(scopes=frozenset({AccessScope.PUBLISH})),
+            "reader": CertificateIdentity(scopes=frozenset({AccessScope.SUBSCRIBE})),
         },
     )  # fmt: skip
     with start(settings) as running:
@@ -83,7 +83,7 @@ def test_the_client_trusts_the_authority_it_was_given(
                 client.status()
 
 
-def test_a_client_certificate_is_an_identity(authority: Authority, mutual: Service) -> None:
+def test_a_client_certificate_is_an_identity(authority: Authority, mutual: RunningService) -> None:
     target = mutual.targets[0]
 
     def client(pair: Pair) -> Client:
@@ -106,7 +106,7 @@ def test_a_client_certificate_is_an_identity(authority: Authority, mutual: Servi
 
 
 def test_without_a_certificate_there_is_no_connection(
-    authority: Authority, mutual: Service, tmp_path: Path
+    authority: Authority, mutual: RunningService, tmp_path: Path
 ) -> None:
     bare = Client(mutual.targets[0], timeout=1, tls_ca=authority.ca)
     with bare, pytest.raises(Unavailable):
@@ -128,7 +128,7 @@ def test_without_a_certificate_there_is_no_connection(
 def test_a_new_certificate_is_taken_and_a_bad_one_is_not(authority: Authority) -> None:
     old = authority.issue("rotated", file="rotated")
     first = old.cert.read_bytes()
-    server = serve(GATEWAY, "127.0.0.1", 0, Security(tls_cert=old.cert, tls_key=old.key))
+    server = serve(GATEWAY, "127.0.0.1", 0, PortSecurity(tls_cert=old.cert, tls_key=old.key))
     try:
         assert shown(server.port) == first
         old.cert.write_bytes(authority.issue("other").cert.read_bytes())  # does not fit the key
@@ -145,7 +145,7 @@ def test_a_new_certificate_is_taken_and_a_bad_one_is_not(authority: Authority) -
 
 
 def test_every_address_with_tls(authority: Authority, pair: Pair) -> None:
-    server = serve(GATEWAY, "0.0.0.0", 0, Security(tls_cert=pair.cert, tls_key=pair.key))
+    server = serve(GATEWAY, "0.0.0.0", 0, PortSecurity(tls_cert=pair.cert, tls_key=pair.key))
     assert shown(server.port) == pair.cert.read_bytes()
     server.stop(0)
 
@@ -167,7 +167,7 @@ def test_files_that_cannot_be_used(
     given = {"tls_cert": pair.cert, "tls_key": pair.key}
     given |= {name: tmp_path / file for name, file in files.items()}
     with pytest.raises(InvalidArgument, match=problem):
-        serve(GATEWAY, "127.0.0.1", 0, Security.model_validate(given))
+        serve(GATEWAY, "127.0.0.1", 0, PortSecurity.model_validate(given))
 
 
 @pytest.mark.parametrize(

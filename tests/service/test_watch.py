@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 
 from ps2stream import AsyncClient, Client
-from ps2stream.client.answers import Watched
-from ps2stream.cluster.running import Service
+from ps2stream.client.answers import WatchReport
+from ps2stream.cluster.running import RunningService
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.dispatcher.watchers import MAX_WATCHERS
 from ps2stream.errors import PermissionDenied, ResourceExhausted, Unavailable
 from ps2stream.protocol.messages.watch import SEEN_PER_S
 from ps2stream.protocol.tokens import make
-from ps2stream.security import Scope
-from ps2stream.store.tokens import TokenStore
+from ps2stream.security import AccessScope
+from ps2stream.store.tokens import FileTokenStore
 
 PATIENCE_S = 60.0
 HERE = {"lon": 8.5, "lat": 47.4}
@@ -29,9 +29,9 @@ HERE = {"lon": 8.5, "lat": 47.4}
 class Sight:
     """All that a watcher was told so far."""
 
-    def __init__(self, stream: Iterator[Watched]) -> None:
+    def __init__(self, stream: Iterator[WatchReport]) -> None:
         self.stream = stream
-        self.told: list[Watched] = []
+        self.told: list[WatchReport] = []
 
     def until(self, test: Callable[[Sight], bool]) -> Sight:
         deadline = time.monotonic() + PATIENCE_S
@@ -55,7 +55,7 @@ class Sight:
 def watching(client: Client) -> Sight:
     """A stream that is open."""
     stream = client.watch()
-    assert next(stream) == Watched((), (), 0, 0, (), 0)
+    assert next(stream) == WatchReport((), (), 0, 0, (), 0)
     return Sight(stream)
 
 
@@ -115,7 +115,7 @@ def test_no_more_watch_than_may_and_who_leaves_makes_room(client: Client) -> Non
 
 
 def test_the_asynchronous_client_watches_too(target: str) -> None:
-    async def seen() -> Watched:
+    async def seen() -> WatchReport:
         async with AsyncClient(target) as client:
             stream = client.watch()
             await anext(stream)
@@ -129,12 +129,12 @@ def test_the_asynchronous_client_watches_too(target: str) -> None:
 
 
 @pytest.fixture
-def guarded(tmp_path: Path) -> Iterator[tuple[Service, dict[str, str]]]:
+def guarded(tmp_path: Path) -> Iterator[tuple[RunningService, dict[str, str]]]:
     folder = tmp_path / "data"
-    scopes = {"a": Scope.SUBSCRIBE, "b": Scope.SUBSCRIBE, "": Scope.PUBLISH}
+    scopes = {"a": AccessScope.SUBSCRIBE, "b": AccessScope.SUBSCRIBE, "": AccessScope.PUBLISH}
     made = {t: make(os.urandom(40), t, frozenset([s]), 0) for t, s in scopes.items()}
     secrets = {tenant: token.text for tenant, token in made.items()}
-    with TokenStore(folder) as store:
+    with FileTokenStore(folder) as store:
         store.keep_tokens([m.token for m in made.values()])
     settings = Settings(runtime="local", port=0, workers=1, data_dir=folder, auth=True)
     with start(settings) as service:
@@ -142,7 +142,7 @@ def guarded(tmp_path: Path) -> Iterator[tuple[Service, dict[str, str]]]:
 
 
 def test_a_tenant_sees_its_own_matches_alone(
-    guarded: tuple[Service, dict[str, str]],
+    guarded: tuple[RunningService, dict[str, str]],
 ) -> None:
     service, secrets = guarded
     target = service.targets[0]

@@ -17,14 +17,14 @@ from ps2stream.dispatcher import machine as dispatcher_machine
 from ps2stream.dispatcher import object_log, open_batches, streams
 from ps2stream.merger import dedup, recovery, sessions, updates
 from ps2stream.merger import machine as merger_machine
-from ps2stream.merger.intervals import Intervals
+from ps2stream.merger.intervals import OffsetIntervals
 from ps2stream.protocol.addresses import nothing
-from ps2stream.protocol.follower import Follower, Tail
-from ps2stream.protocol.messages.objects import Completed
-from ps2stream.protocol.messages.sessions import Delivery
+from ps2stream.protocol.follower import LedgerFollower, LedgerTail
+from ps2stream.protocol.messages.objects import BatchesCompleted
+from ps2stream.protocol.messages.sessions import StreamDelivery
 from ps2stream.protocol.rows import NEVER, ObjectRows
 from ps2stream.routing import plan_changes, tags
-from ps2stream.routing.plan_changes import Step, step_record
+from ps2stream.routing.plan_changes import PlanStep, step_record
 from ps2stream.sequencer import followers, migration, registry, remembered
 from ps2stream.sequencer import machine as sequencer_machine
 from ps2stream.store import frames, segments
@@ -100,8 +100,8 @@ def serves_before_it_has_caught_up() -> Iterator[None]:
 @bug
 def every_suspect_is_blamed() -> Iterator[None]:
     """A worker's death counts for all suspect batches that it had been sent."""
-    count = open_batches.Open.count_death
-    with patch(open_batches.Open, "count_death", lambda self, begun: count(self, True)):
+    count = open_batches.OpenBatch.count_death
+    with patch(open_batches.OpenBatch, "count_death", lambda self, begun: count(self, True)):
         yield
 
 
@@ -115,15 +115,15 @@ def nothing_is_repeated() -> Iterator[None]:
 @bug
 def a_lost_delivery_is_passed_over() -> Iterator[None]:
     """A dispatcher hands on a delivery though the one before it is missing."""
-    on = streams.Streams.on
+    on = streams.SessionStreams.on
 
     def lax(self: Any, frame: Any) -> None:
         known = self._of.get(frame.session)
-        if isinstance(frame, Delivery) and known is not None and frame.number > known.number:
+        if isinstance(frame, StreamDelivery) and known is not None and frame.number > known.number:
             known.number = frame.number - 1
         on(self, frame)
 
-    with patch(streams.Streams, "on", lax):
+    with patch(streams.SessionStreams, "on", lax):
         yield
 
 
@@ -141,9 +141,9 @@ def repeats_are_done_again() -> Iterator[None]:
         requests = list(requests)
         for request in requests:
             self._settle_answers(request.dispatcher, request.epoch, request.settled)
-        return {remembered.Asked(r.dispatcher, r.epoch, r.seq): r for r in requests}, {}
+        return {remembered.RequestKey(r.dispatcher, r.epoch, r.seq): r for r in requests}, {}
 
-    with patch(remembered.Answers, "sift", careless):
+    with patch(remembered.RememberedAnswers, "sift", careless):
         yield
 
 
@@ -176,20 +176,20 @@ def visible_before_all_have_applied() -> Iterator[None]:
         before, self.visible = self.visible, max(self.visible, *self._applied.values())
         return bool(self.visible > before)
 
-    with patch(followers.Followers, "see", hasty):
+    with patch(followers.FollowerProgress, "see", hasty):
         yield
 
 
 @bug
 def states_lack_the_dying() -> Iterator[None]:
     """Who fetches the state is not told of queries that were deleted lately."""
-    state = registry.Registry.state
+    state = registry.QueryRegistry.state
 
     def partial(self: Any, size: int) -> Any:
         with mock.patch.object(self, "_dying", type(self._dying)()):
             return state(self, size)
 
-    with patch(registry.Registry, "state", partial):
+    with patch(registry.QueryRegistry, "state", partial):
         yield
 
 
@@ -224,19 +224,19 @@ def matched_as_of_now() -> Iterator[None]:
 @bug
 def gaps_are_passed_over() -> Iterator[None]:
     """A follower of the ledger applies what comes, though something before it is missing."""
-    take = Tail.next
+    take = LedgerTail.next
 
     def hasty(self: Any, applied: int) -> Any:
         return take(self, self._waiting[0][0] if self._waiting else applied)
 
-    with patch(Tail, "next", hasty):
+    with patch(LedgerTail, "next", hasty):
         yield
 
 
 @bug
 def half_a_state_is_used() -> Iterator[None]:
     """A follower takes the log amid a state."""
-    with patch(Follower, "amid", property(lambda self: False)):
+    with patch(LedgerFollower, "amid", property(lambda self: False)):
         yield
 
 
@@ -269,21 +269,21 @@ def _early(kind: type) -> AbstractContextManager[object]:
 @bug
 def completed_before_the_sync() -> Iterator[None]:
     """A merger calls a batch complete before its pairs are durable."""
-    with _early(Completed):
+    with _early(BatchesCompleted):
         yield
 
 
 @bug
 def delivered_before_the_sync() -> Iterator[None]:
     """A merger sends pairs whose numbers are not durable."""
-    with _early(Delivery):
+    with _early(StreamDelivery):
         yield
 
 
 @bug
 def done_batches_are_done_again() -> Iterator[None]:
     """A merger numbers the pairs of a batch each time it comes."""
-    intervals = Intervals
+    intervals = OffsetIntervals
     with (
         patch(intervals, "covers", lambda self, start, stop: False),
         patch(intervals, "within", lambda self, start, stop: []),
@@ -294,13 +294,13 @@ def done_batches_are_done_again() -> Iterator[None]:
 @bug
 def attempts_are_mixed() -> Iterator[None]:
     """A merger counts the answers of all attempts at a batch together."""
-    open_ = dedup.Window._ensure_pending
+    open_ = dedup.DedupWindow._ensure_pending
 
     def mixing(self: Any, batch: int, attempt: int) -> Any:
         pending = self._pending.get(batch)
         return open_(self, batch, attempt) if pending is None else pending
 
-    with patch(dedup.Window, "_ensure_pending", mixing):
+    with patch(dedup.DedupWindow, "_ensure_pending", mixing):
         yield
 
 
@@ -312,7 +312,7 @@ def one_answer_less() -> Iterator[None]:
         p = self.payload
         return p is not None and len(self.answers) >= max(1, len(p.worker) - 1) and applied >= p.lsn
 
-    with patch(dedup.Pending, "ready", hasty):
+    with patch(dedup.MergerPendingBatch, "ready", hasty):
         yield
 
 
@@ -320,7 +320,7 @@ def one_answer_less() -> Iterator[None]:
 def told_again_after_a_restart() -> Iterator[None]:
     """A merger does not read from its log what it told of a batch before a silent worker's
     answer."""
-    with patch(dedup.Window, "tell", lambda self, offset, handle: None):
+    with patch(dedup.DedupWindow, "tell", lambda self, offset, handle: None):
         yield
 
 
@@ -342,9 +342,9 @@ def a_part_is_the_whole() -> Iterator[None]:
 @bug
 def names_forgotten_too_early() -> Iterator[None]:
     """A merger forgets a deleted query's name though pairs under way may need it."""
-    forget = updates.Updates.forget
+    forget = updates.MergerUpdates.forget
     with patch(
-        updates.Updates, "forget", lambda self, lowest, last: forget(self, self.applied, last)
+        updates.MergerUpdates, "forget", lambda self, lowest, last: forget(self, self.applied, last)
     ):
         yield
 
@@ -366,7 +366,7 @@ def cursors_lost() -> Iterator[None]:
 @bug
 def unacknowledged_pairs_are_not_sent_again() -> Iterator[None]:
     """A session's new stream goes on where the old one was, not where its client was."""
-    attach = sessions.Session.attach
+    attach = sessions.MergerSession.attach
 
     def hasty(self: Any, frame: Any) -> Any:
         taken = self.taken
@@ -374,21 +374,21 @@ def unacknowledged_pairs_are_not_sent_again() -> Iterator[None]:
         self.taken = max(taken, self.taken)
         return out
 
-    with patch(sessions.Session, "attach", hasty):
+    with patch(sessions.MergerSession, "attach", hasty):
         yield
 
 
 @bug
 def gaps_are_not_announced() -> Iterator[None]:
     """A session whose backlog overflowed goes on as if nothing were missing."""
-    pump = sessions.Session.pump
+    pump = sessions.MergerSession.pump
 
     def silent(self: Any, source: Any) -> Any:
         if self.stream is not None and self.taken < self.noted:
             self.taken = self.noted
         return pump(self, source)
 
-    with patch(sessions.Session, "pump", silent):
+    with patch(sessions.MergerSession, "pump", silent):
         yield
 
 
@@ -425,19 +425,19 @@ def failed_syncs_are_ignored() -> Iterator[None]:
 @bug
 def finished_before_the_watermark() -> Iterator[None]:
     """Old owners forget while batches that were routed to them are under way."""
-    due = migration.Migration.due
+    due = migration.PlanMigration.due
 
     def hasty(self: Any, dispatchers: int) -> Any:
-        return step_record(Step.FINISH) if self.strategy.switched else due(self, dispatchers)
+        return step_record(PlanStep.FINISH) if self.strategy.switched else due(self, dispatchers)
 
-    with patch(migration.Migration, "due", hasty):
+    with patch(migration.PlanMigration, "due", hasty):
         yield
 
 
 @bug
 def updates_go_to_the_present_owner_alone() -> Iterator[None]:
     """What is inserted during a move does not reach the owner to come."""
-    with patch(tags.Tags, "with_owners", lambda self, other: self):
+    with patch(tags.QueryTags, "with_owners", lambda self, other: self):
         yield
 
 
@@ -445,7 +445,7 @@ def updates_go_to_the_present_owner_alone() -> Iterator[None]:
 def the_dying_are_not_loaded() -> Iterator[None]:
     """A new owner does not hear of queries that died lately, as of which objects may still
     come."""
-    load = registry.Registry.load
+    load = registry.QueryRegistry.load
 
     def living(self: Any, *args: Any) -> Any:
         dying, self._dying = self._dying, type(self._dying)()
@@ -454,7 +454,7 @@ def the_dying_are_not_loaded() -> Iterator[None]:
         finally:
             self._dying = dying
 
-    with patch(registry.Registry, "load", living):
+    with patch(registry.QueryRegistry, "load", living):
         yield
 
 
@@ -468,13 +468,13 @@ def a_move_is_forgotten_by_a_new_incarnation() -> Iterator[None]:
 @bug
 def part_of_what_moves_is_not_loaded() -> Iterator[None]:
     """A new owner asks for the queries of half of the cells that it gains."""
-    gained = plan_changes.Strategist.gained
+    gained = plan_changes.PlanFollower.gained
 
     def half(self: Any, worker: int) -> Any:
         box = gained(self, worker)
         return box if box is None else box * 0.5
 
-    with patch(plan_changes.Strategist, "gained", half):
+    with patch(plan_changes.PlanFollower, "gained", half):
         yield
 
 

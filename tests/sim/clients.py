@@ -1,6 +1,6 @@
 """The clients of the simulator: they ask, ask again elsewhere, and read their sessions.
 
-Subscribers run the client's own `Receiver`; each keeps its cursor together with what it made
+Subscribers run the client's own `MatchReceiver`; each keeps its cursor together with what it made
 of the matches, as the contract says.
 """
 
@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, NamedTuple
 
-from ps2stream.client.matches import Receiver
+from ps2stream.client.matches import MatchReceiver
 from ps2stream.errors import (
     FailedPrecondition,
     Ps2StreamError,
@@ -134,7 +134,7 @@ class Reader:
         self.stalled_until = 0
         self._window = (window, size)
         self._cursor = b""
-        self._receiver: Receiver | None = None
+        self._receiver: MatchReceiver | None = None
         self._stream: Any = None
         self._inbox = Inbox()
         self._round = 0  # of connecting; what belongs to an earlier one is passed over
@@ -165,7 +165,7 @@ class Reader:
             if process is None:
                 yield self.rng.randint(50, 150)
                 continue
-            receiver = Receiver(
+            receiver = MatchReceiver(
                 self.box.name,
                 text=self.rng.random() < 0.5,
                 credit_batches=window,

@@ -21,8 +21,8 @@ from ps2stream.cluster.actors import (
 )
 from ps2stream.cluster.front import DispatcherShell
 from ps2stream.cluster.logs import name_of
-from ps2stream.cluster.shell import Incarnation, Shell
-from ps2stream.cluster.snapshots import Policy
+from ps2stream.cluster.shell import ActorIncarnation, ActorShell
+from ps2stream.cluster.snapshots import SnapshotPolicy
 from ps2stream.cluster.topology import Topology
 from ps2stream.controller.machine import ControllerMachine
 from ps2stream.errors import DataDirectoryError, Unavailable
@@ -33,9 +33,9 @@ from ps2stream.protocol.ports import Log
 from ps2stream.space.grid import Grid
 from ps2stream.store.identity import LogIdentity, read_identity, write_identity
 from ps2stream.store.segments import SegmentLog
-from ps2stream.store.snapshots import Snapshots
+from ps2stream.store.snapshots import SnapshotStore
 from ps2stream.workers.gi2 import GI2
-from ps2stream.workers.index import Index, Matches, Parts
+from ps2stream.workers.index import Index, MatchColumns, Parts
 from tests.sim.clock import Clock, Task
 from tests.sim.disk import PowerCut, SimDisk
 from tests.sim.ledger import Held, Ledger
@@ -86,7 +86,7 @@ class Poisonable(GI2):
         super().__init__(grid, parts)
         self._poison = np.uint64(poison)
 
-    def match(self, lsn: int, lon: F64, lat: F64, term_off: I64, term: U64) -> Matches:
+    def match(self, lsn: int, lon: F64, lat: F64, term_off: I64, term: U64) -> MatchColumns:
         if (term == self._poison).any():
             raise Poison
         return super().match(lsn, lon, lat, term_off, term)
@@ -110,7 +110,7 @@ class Cluster:
         self.refused: list[str] = []  # why the service did not start
         self.accept_loss = False  # from then on
         self.resumed = 0  # workers that went on from a snapshot
-        self._peers: dict[Address, Incarnation] = {}
+        self._peers: dict[Address, ActorIncarnation] = {}
         self._generation = 0
         self._noticed: dict[Address, int] = {}  # when a death is seen, and not before
         self._burials: set[Address] = set()
@@ -344,7 +344,7 @@ class Cluster:
         self.processes[incarnation.endpoint] = process
 
     def _make(self, address: Address, epoch: int, first: bool = False) -> Process:
-        shell: Shell
+        shell: ActorShell
         logs = _Logs(self)
         place: Any = _Place(self)
         match address.role:
@@ -352,7 +352,7 @@ class Cluster:
                 shell = SequencerShell(address, place, self.topology, first)
                 shell.workers(self.topology.most_workers)
             case "worker":
-                policy = Policy(_Place(self), 1, self.topology.snapshot_s)  # type: ignore[arg-type]
+                policy = SnapshotPolicy(_Place(self), 1, self.topology.snapshot_s)  # type: ignore[arg-type]
                 shell = WorkerShell(address, epoch, self.topology, policy)
                 if (lsn := shell.machine.applied) > 0:
                     self.tell(f"{shell.name}.{epoch} goes on from a snapshot at {lsn}")
@@ -385,9 +385,9 @@ class _Place:
     def open_ledger(self, _analysis: str, *, again: bool) -> Held:
         return self._cluster.ledger.open(compact=not again)
 
-    def open_snapshots(self, name: str) -> Snapshots:
+    def open_snapshots(self, name: str) -> SnapshotStore:
         role, _, index = name.rpartition("-")
-        return Snapshots(Path(name), self._cluster.disk(Address(role, int(index))))  # type: ignore[arg-type]
+        return SnapshotStore(Path(name), self._cluster.disk(Address(role, int(index))))  # type: ignore[arg-type]
 
 
 class _Logs:

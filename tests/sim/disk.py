@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ps2stream.errors import DataDirectoryError
-from ps2stream.store.disk import File, Held
+from ps2stream.store.disk import DiskFile, DiskLock
 
 SECTOR = 512  # bytes; written whole or not at all
 
@@ -79,7 +79,7 @@ class SimDisk:
 
     # --- Disk --------------------------------------------------------------------------
 
-    def lock(self, directory: Path) -> Held:
+    def lock(self, directory: Path) -> DiskLock:
         if directory in self._locks:
             raise DataDirectoryError(f"{directory} is in use by process 1")
         self._directories.setdefault(directory, _Directory())
@@ -91,7 +91,7 @@ class SimDisk:
         self.rng.shuffle(names)
         return names
 
-    def create(self, path: Path, size: int) -> File:
+    def create(self, path: Path, size: int) -> DiskFile:
         self.spend()
         directory = self._directory(path.parent)
         if path.name in directory.names:
@@ -103,7 +103,7 @@ class SimDisk:
         directory.change({path.name: inode})
         return _SimFile(self, inode)
 
-    def open(self, path: Path) -> File:
+    def open(self, path: Path) -> DiskFile:
         return _SimFile(self, self._inode(path))
 
     def rename(self, path: Path, to: Path) -> None:
@@ -116,7 +116,7 @@ class SimDisk:
         self._inode(path)
         self._directory(path.parent).change({path.name: None})
 
-    def stands(self, path: Path, file: File) -> bool:
+    def stands(self, path: Path, file: DiskFile) -> bool:
         assert isinstance(file, _SimFile)
         return self._directory(path.parent).names.get(path.name) is file.inode
 

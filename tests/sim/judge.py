@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ps2stream.protocol.frame import column_to_strings
-from ps2stream.protocol.rows import NEVER, Kind
+from ps2stream.protocol.rows import NEVER, UpdateKind
 from tests import naive
 from tests.sim.cluster import POISON
 from tests.sim.world import World
@@ -37,7 +37,7 @@ class Judge:
             ids = column_to_strings(rows.id_off, rows.id)
             for i, name in enumerate(ids):
                 lsn, handle = int(rows.lsn[i]), int(rows.handle[i])
-                if rows.kind[i] == Kind.INSERT:
+                if rows.kind[i] == UpdateKind.INSERT:
                     source = rows.source[rows.source_off[i] : rows.source_off[i + 1]].tobytes()
                     session = sessions[int(rows.session[i])]
                     self.queries[lsn] = self.world.sources[session, name, source]

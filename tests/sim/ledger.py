@@ -11,9 +11,9 @@ import numpy as np
 
 from ps2stream.errors import StoreFailed
 from ps2stream.protocol.frame import column_to_strings
-from ps2stream.protocol.messages.updates import Applied
-from ps2stream.protocol.ports import Change, LogNote
-from ps2stream.protocol.rows import Kind, QueryRows
+from ps2stream.protocol.messages.updates import LedgerBatch
+from ps2stream.protocol.ports import LedgerChange, LogNote
+from ps2stream.protocol.rows import QueryRows, UpdateKind
 from ps2stream.store.compaction import without
 from ps2stream.store.memory import MemoryStore
 
@@ -48,7 +48,7 @@ class Ledger(MemoryStore):
         if owner is not self._owner:
             raise StoreFailed("the ledger takes nothing: it failed, or another has taken it over")
 
-    def commit(self, change: Change) -> None:
+    def commit(self, change: LedgerChange) -> None:
         if self.failing:
             self._owner = None
             if self._rng.random() < 0.5:
@@ -58,7 +58,7 @@ class Ledger(MemoryStore):
         if self.failing:
             raise StoreFailed("an I/O error, after all was written")
 
-    def _watch(self, change: Change) -> None:
+    def _watch(self, change: LedgerChange) -> None:
         self._check_writable()
         if change.batch is not None:
             self.history.append(QueryRows.decode(change.batch.rows.data))
@@ -83,10 +83,12 @@ class Ledger(MemoryStore):
         gone = [np.zeros(0, np.int64)]
         for batch in self.replay():
             rows = QueryRows.decode(batch.rows.data)
-            gone.append(rows.handle[(rows.kind == Kind.DELETE) & (rows.lsn <= self.watermark)])
+            gone.append(
+                rows.handle[(rows.kind == UpdateKind.DELETE) & (rows.lsn <= self.watermark)]
+            )
         handles = np.sort(np.concatenate(gone))
         if len(handles):
-            self._log = [without(Applied.decode(data), handles).encode() for data in self._log]
+            self._log = [without(LedgerBatch.decode(data), handles).encode() for data in self._log]
 
 
 class Held:
@@ -106,6 +108,6 @@ class Held:
         self._ledger.check(self)
         self._ledger.note_logs(notes)
 
-    def commit(self, change: Change) -> None:
+    def commit(self, change: LedgerChange) -> None:
         self._ledger.check(self)
         self._ledger.commit(change)

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from ps2stream.cluster.fence import Fence, Head
-from ps2stream.cluster.home import Home
-from ps2stream.observability.meter import Meter
+from ps2stream.cluster.fence import MessageFence, MessageHead
+from ps2stream.cluster.home import ActorHome
+from ps2stream.observability.meter import StageMeter
 from ps2stream.protocol.addresses import Address, Send
 from tests.sim.clock import Clock
 
@@ -102,18 +102,20 @@ class SimLinks:
     """Stands for cluster.links.Links: the same, over a Network."""
 
     def __init__(
-        self, network: Network, owner: Address, epoch: int, _meter: Meter | None = None
+        self, network: Network, owner: Address, epoch: int, _meter: StageMeter | None = None
     ) -> None:
         self.owner = owner
         self.epoch = epoch
-        self.fence = Fence()
+        self.fence = MessageFence()
         self._network = network
         self._outlets: dict[Address, tuple[str, int]] = {}  # endpoint, number of the last
 
     def bind(self, folder: Path) -> str:
         return f"{self.owner.role}-{self.owner.index}.{self.epoch}"
 
-    def connect(self, peer: Address, endpoint: str, epoch: int, _home: Home | None = None) -> None:
+    def connect(
+        self, peer: Address, endpoint: str, epoch: int, _home: ActorHome | None = None
+    ) -> None:
         self.fence.raise_to(peer, epoch)
         self._outlets[peer] = (endpoint, 0)
 
@@ -129,7 +131,7 @@ class SimLinks:
             if to in self._outlets:
                 endpoint, number = self._outlets[to]
                 self._outlets[to] = (endpoint, number + 1)
-                head = Head(self.owner, self.epoch, number + 1).encode()
+                head = MessageHead(self.owner, self.epoch, number + 1).encode()
                 self._network.post(self.owner, to, endpoint, [head, *frames])
 
     def close(self) -> None:

@@ -17,9 +17,9 @@ from unittest import mock
 
 from ps2stream.cluster import actors, front, shell
 from ps2stream.cluster.actors import MergerShell, WorkerShell
-from ps2stream.cluster.fence import Head
+from ps2stream.cluster.fence import MessageHead
 from ps2stream.cluster.front import DispatcherShell
-from ps2stream.cluster.shell import GROUP, Incarnation, Shell
+from ps2stream.cluster.shell import GROUP, ActorIncarnation, ActorShell
 from ps2stream.errors import Unavailable
 from ps2stream.protocol.addresses import Address
 from ps2stream.protocol.frame import Frame, decode
@@ -47,7 +47,9 @@ class Host(Protocol):
 class Process:
     """One incarnation. `over`: it does nothing any more; `paused`: it does nothing now."""
 
-    def __init__(self, host: Host, shell: Shell, seed: str, powered: Callable[[], None]) -> None:
+    def __init__(
+        self, host: Host, shell: ActorShell, seed: str, powered: Callable[[], None]
+    ) -> None:
         self.host = host
         self.shell = shell
         self.address = shell.address
@@ -84,7 +86,7 @@ class Process:
             self._inbox.append(message)
             self._schedule()
 
-    def tell(self, peers: dict[Address, Incarnation]) -> None:
+    def tell(self, peers: dict[Address, ActorIncarnation]) -> None:
         """Who has come."""
         self.do(partial(self.run, partial(self.shell.connect, peers)))
 
@@ -181,7 +183,7 @@ class Process:
         frames: list[Frame] = []
         for _ in range(min(GROUP, len(self._inbox))):
             head, *data = self._inbox.popleft()
-            if self.shell.links.fence.accept(Head.decode(head)):
+            if self.shell.links.fence.accept(MessageHead.decode(head)):
                 frames += map(decode, data)
         if frames or self.shell.busy:
             self.shell.handle(frames)

@@ -6,10 +6,10 @@ import dataclasses
 import random
 from typing import Any, NamedTuple
 
-from ps2stream.controller.policy import Policy
+from ps2stream.controller.policy import ControllerPolicy
 from ps2stream.language.analyzer import Analyzer
 from ps2stream.planner.adjust.decide import Rules
-from ps2stream.planner.adjust.strategy import Sunset
+from ps2stream.planner.adjust.strategy import CoexistenceLimit
 from ps2stream.planner.load import Kind
 from ps2stream.routing.costs import Costs
 from ps2stream.space.grid import Grid
@@ -112,7 +112,7 @@ class _Author:
         """Whether the service may end and go on with the plan that served: see _fault."""
         return self.topology.controlled and not self.poisoned
 
-    def _policy(self) -> Policy:
+    def _policy(self) -> ControllerPolicy:
         """Short periods; in every other run the controller adjusts by itself, and soon."""
         rng = self.watch
         algorithm = rng.choice(["gr", "gr+", "dp", "si", "ra"])
@@ -121,9 +121,11 @@ class _Author:
         costs = self.divide.choice([Costs(), Costs(c1=50.0)])
         kinds: tuple[Kind, Kind] = ("cells", "definition1")
         rules = Rules(costs, self.divide.choice(kinds), 1.05, algorithm, pairs=pairs)
-        sunset = Sunset(self.sunset.choice([0.0, 0.3, 0.6]), self.sunset.choice([800, 3000]))
+        sunset = CoexistenceLimit(
+            self.sunset.choice([0.0, 0.3, 0.6]), self.sunset.choice([800, 3000])
+        )
         ticks, adjusts = rng.choice([2, 5, 10]), rng.random() < 0.5
-        return Policy(rules, ticks, adjusts, idle=1e-9, sunset=sunset)
+        return ControllerPolicy(rules, ticks, adjusts, idle=1e-9, sunset=sunset)
 
     def _controller_fault(self, at: int) -> None:
         rng, ms = self.watch, self.watch.choice([100, 600, 4000])

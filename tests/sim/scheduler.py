@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from ps2stream.cluster.topology import Topology
 from ps2stream.dispatcher.edge import DispatcherEdge
-from ps2stream.dispatcher.gateway import Stream
+from ps2stream.dispatcher.gateway import DeliverStream
 from ps2stream.dispatcher.object_log import ObjectLog
 from ps2stream.merger.machine import MergerMachine
 from ps2stream.protocol.addresses import Address, Send
@@ -39,9 +39,9 @@ class Mailbox:
     names: dict[int, str] = field(default_factory=dict)
     seqs: list[int] = field(default_factory=list)
     gaps: int = 0
-    stream: Stream | None = None
+    stream: DeliverStream | None = None
 
-    def attached(self, future: Future[Stream]) -> None:
+    def attached(self, future: Future[DeliverStream]) -> None:
         self.stream = future.result()
 
     def __call__(self, data: bytes | Exception) -> None:

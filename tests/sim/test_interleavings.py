@@ -16,14 +16,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ps2stream.cluster.topology import Topology
-from ps2stream.dispatcher.gateway import Publication
+from ps2stream.dispatcher.gateway import AcceptedBatch
 from ps2stream.errors import ResourceExhausted
 from ps2stream.language.analyzer import Analysis
 from ps2stream.language.expression import compile_column
 from ps2stream.language.query_rows import build_rows, delete_rows
 from ps2stream.protocol.addresses import Address
 from ps2stream.protocol.frame import strings_to_column
-from ps2stream.protocol.messages.updates import Status, UpdateDecision
+from ps2stream.protocol.messages.updates import UpdateDecision, UpdateStatus
 from ps2stream.protocol.rows import ObjectRows
 from ps2stream.routing.plan import RoutingPlan, Space, Text, built_in_plan, text_plan
 from ps2stream.space.grid import Grid
@@ -186,7 +186,7 @@ class World_:
         known = max([0, *self.history.born.values(), *(lsn for _, lsn in self.history.deletes)])
         objects = [naive.Obj(x, y, a) for a, x, y in zip(texts, lons, lats, strict=True)]
 
-        def accepted(done: Future[Publication]) -> None:
+        def accepted(done: Future[AcceptedBatch]) -> None:
             if isinstance(done.exception(), ResourceExhausted):
                 self.answered += 1
                 return  # nothing was accepted
@@ -207,7 +207,7 @@ class World_:
                 continue
             decision = future.result()
             status, lsn = int(decision.status[0]), int(decision.lsn[0])
-            if status != Status.OK:
+            if status != UpdateStatus.OK:
                 continue
             if what[0] == "insert":
                 if lsn not in self.history.queries:

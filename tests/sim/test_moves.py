@@ -16,7 +16,7 @@ import pytest
 
 from ps2stream.planner.adjust.phase_one import PhaseOne
 from ps2stream.protocol.addresses import Send
-from ps2stream.routing.plan_changes import Step, step_of
+from ps2stream.routing.plan_changes import PlanStep, step_of
 from ps2stream.sequencer.machine import SequencerMachine
 from ps2stream.space.grid import Grid
 from tests.sim import hostile
@@ -25,7 +25,10 @@ from tests.sim.run import play, run
 from tests.sim.scenario import Event, Scenario, scenario
 
 CLIENTS = ("insert", "delete", "publish", "connect")
-STEPS = {False: (Step.BEGIN, Step.SWITCH, Step.FINISH), True: (Step.APART, Step.UNITE, Step.SWITCH)}
+STEPS = {
+    False: (PlanStep.BEGIN, PlanStep.SWITCH, PlanStep.FINISH),
+    True: (PlanStep.APART, PlanStep.UNITE, PlanStep.SWITCH),
+}
 
 
 def with_a_move(seed: int, apart: bool) -> Scenario:
@@ -64,7 +67,7 @@ def test_a_death_at_every_step(role: str, apart: bool) -> None:
         for index in range(count):
             violations, steps = killed(script, step, role, index, delay)
             assert not violations, (step, delay, index)
-            moved += Step.FINISH in steps
+            moved += PlanStep.FINISH in steps
     assert moved > 5
 
 
@@ -106,15 +109,15 @@ def test_what_a_move_loses_or_leaves_behind_is_counted(bug: str, figure: str) ->
 
 def killed(
     script: Scenario,
-    step: Step,
+    step: PlanStep,
     role: str,
     index: int,
     delay: int,
     armed: Callable[[], bool] = lambda: True,
-) -> tuple[list[str], list[Step]]:
+) -> tuple[list[str], list[PlanStep]]:
     """Play it, with a kill so many ms after that step is first in the ledger once `armed`."""
     worlds: list[Any] = []
-    steps: list[Step] = []
+    steps: list[PlanStep] = []
     left = [role]
     record = SequencerMachine._record_plan_change
 
@@ -159,7 +162,7 @@ def test_a_death_amid_a_change_of_phase_one(change: str, seeds: tuple[int, ...])
     propose = getattr(PhaseOne, change)
     ended = Counter[str]()
     roles = ("controller", "sequencer", "dispatcher", "worker", "merger")
-    for seed, step, role in itertools.product(seeds, (Step.BEGIN, Step.SWITCH), roles):
+    for seed, step, role in itertools.product(seeds, (PlanStep.BEGIN, PlanStep.SWITCH), roles):
         made: list[object] = []
 
         def noted(self: PhaseOne, *given: Any, made: list[object] = made) -> object:
@@ -171,7 +174,7 @@ def test_a_death_amid_a_change_of_phase_one(change: str, seeds: tuple[int, ...])
             proposed = functools.partial(bool, made)
             violations, steps = killed(scenario(seed), step, role, 0, 0, proposed)
         assert not violations, (seed, step, role)
-        ended[role] += bool(made) and Step.FINISH in steps
+        ended[role] += bool(made) and PlanStep.FINISH in steps
     assert min(ended[role] for role in roles) > 0
 
 

@@ -9,7 +9,12 @@ import pytest
 
 from ps2stream.protocol.addresses import Address
 from ps2stream.protocol.frame import Frame
-from ps2stream.protocol.messages.objects import Completed, MatchBatch, Payload, RoutedObjects
+from ps2stream.protocol.messages.objects import (
+    BatchContent,
+    BatchesCompleted,
+    MatchBatch,
+    RoutedObjects,
+)
 from tests.sim.timed import ROWS, TimedSim
 
 WARM_MS, END_MS = 22_000.0, 40_000.0
@@ -58,7 +63,7 @@ def test_a_full_service_recovers_from_a_hiccup(seed: int) -> None:
     assert copies <= 0.15
 
 
-@pytest.mark.parametrize("kind", [RoutedObjects, Payload, MatchBatch, Completed])
+@pytest.mark.parametrize("kind", [RoutedObjects, BatchContent, MatchBatch, BatchesCompleted])
 def test_a_lost_message_is_sent_again_soon_and_nothing_else_is(kind: type[Frame]) -> None:
     lost: list[Frame] = []
 

@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ps2stream.dispatcher.gateway import Publication
+from ps2stream.dispatcher.gateway import AcceptedBatch
 from ps2stream.errors import ResourceExhausted, Unavailable
 from ps2stream.language.expression import compile_column
 from ps2stream.language.query_rows import build_rows, delete_rows
 from ps2stream.protocol.addresses import Address
 from ps2stream.protocol.frame import column_to_strings, strings_to_column
-from ps2stream.protocol.messages.plan import Ask, StrategyReply
-from ps2stream.protocol.messages.updates import Status, UpdateDecision
+from ps2stream.protocol.messages.plan import PlanAction, PlanChangeReply
+from ps2stream.protocol.messages.updates import UpdateDecision, UpdateStatus
 from ps2stream.protocol.rows import ObjectRows, QueryRows
 from ps2stream.routing.plan import RoutingPlan
 from ps2stream.space.regions import Region
@@ -316,13 +316,13 @@ class World(Cluster):
                 yield self._rng.randint(20, 400)
                 continue
             status, lsn = int(decision.status[0]), int(decision.lsn[0])
-            if status == Status.UNAVAILABLE:
+            if status == UpdateStatus.UNAVAILABLE:
                 yield self._rng.randint(20, 400)
                 continue
-            if status == Status.OK:
+            if status == UpdateStatus.OK:
                 self.updates.append((lsn, kind, name))
                 self.known = max(self.known, lsn)
-            self.tell(f"{kind} {name}: {Status(status).name} {lsn} ({process.name})")
+            self.tell(f"{kind} {name}: {UpdateStatus(status).name} {lsn} ({process.name})")
             break
         self.open.remove(f"{kind} {name}")
         self.answered += 1
@@ -336,7 +336,7 @@ class World(Cluster):
                 continue
             shell: Any = sequencer.shell
             base = shell.machine.strategy.plan.version
-            what = Ask.COEXIST if apart else Ask.MOVE
+            what = PlanAction.COEXIST if apart else PlanAction.MOVE
             body = plan.to_dict() | {"version": base + 1, "base_version": base}
             try:
                 reply = yield call(self, process, _wish(json.dumps(body).encode(), what))
@@ -352,7 +352,9 @@ class World(Cluster):
             if process is None:
                 continue
             with contextlib.suppress(Unavailable, ResourceExhausted):
-                reply = yield call(self, process, _wish(b"", Ask.UNITE if apart else Ask.MOVE))
+                reply = yield call(
+                    self, process, _wish(b"", PlanAction.UNITE if apart else PlanAction.MOVE)
+                )
                 problem = reply.problem.tobytes().decode()
                 self.tell(f"the move is {'united' if apart else 'given up'}: {problem}")
                 apart = apart and bool(problem) and "no two plans" not in problem
@@ -375,7 +377,7 @@ class World(Cluster):
             if process is None:
                 yield 100
                 continue
-            ask: Callable[[Any], Future[Publication]] = lambda edge: edge.publish(  # noqa: E731
+            ask: Callable[[Any], Future[AcceptedBatch]] = lambda edge: edge.publish(  # noqa: E731
                 rows, durable=level == "DURABLE"
             )
             try:
@@ -392,7 +394,7 @@ class World(Cluster):
         self.answered += 1
 
     def _accepted(
-        self, process: Process, level: str, names: list[str], found: Publication, known: int
+        self, process: Process, level: str, names: list[str], found: AcceptedBatch, known: int
     ) -> None:
         self.tell(f"{level} {names} at {found.lsn} as {found.offset:#x} ({process.name})")
         if found.lsn < known:
@@ -407,7 +409,7 @@ class World(Cluster):
                 self.accepted[name] = process
 
 
-def _wish(plan: bytes, what: Ask) -> Callable[[Any], Future[StrategyReply]]:
+def _wish(plan: bytes, what: PlanAction) -> Callable[[Any], Future[PlanChangeReply]]:
     return lambda edge: edge.strategy(plan, what)
 
 

@@ -79,7 +79,7 @@ def planned(
     """The plan of both engines, which are the same file."""
     found = []
     for name in ("numpy", "spark"):
-        work = job.Job(objects, queries, workers=3, engine=name, **options)
+        work = job.PlanJob(objects, queries, workers=3, engine=name, **options)
         save_plan(job.run(work), path := folder / f"{name}.json")
         found.append(path)
     assert found[0].read_bytes() == found[1].read_bytes()
@@ -170,7 +170,7 @@ def test_bad_objects(
         path.write_text(content, "utf-8")
     for kind in ("numpy", "spark"):
         with pytest.raises((InvalidArgument, PlanError), match=message):
-            job.run(job.Job([str(path)], [], engine=kind))
+            job.run(job.PlanJob([str(path)], [], engine=kind))
 
 
 def test_bad_parquet_values_and_types(spark: SparkSession, tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_bad_parquet_values_and_types(spark: SparkSession, tmp_path: Path) -> No
     for path, message in ((nan, "expected degrees in"), (words, "expected numbers, got string")):
         for kind in ("numpy", "spark"):
             with pytest.raises(InvalidArgument, match=message):
-                job.run(job.Job([str(path)], [], engine=kind))
+                job.run(job.PlanJob([str(path)], [], engine=kind))
 
 
 def test_bad_queries(spark: SparkSession, tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_bad_queries(spark: SparkSession, tmp_path: Path) -> None:
         asked = jsonl(tmp_path / "q.jsonl", [row])
         for kind in ("numpy", "spark"):
             with pytest.raises(InvalidArgument, match=message):
-                job.run(job.Job([posts], [asked], engine=kind))
+                job.run(job.PlanJob([posts], [asked], engine=kind))
 
 
 def test_the_sample_of_a_service(spark: SparkSession, tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_ten_times_the_rows_collect_no_more(
         pq.write_table(rows, path := tmp_path / f"{n}.parquet")
         caplog.clear()
         with caplog.at_level(logging.INFO, engine.__name__):
-            job.run(job.Job([str(path)], [asked], grid=Grid(9, 8)))
+            job.run(job.PlanJob([str(path)], [asked], grid=Grid(9, 8)))
         (record,) = [r for r in caplog.records if r.name == engine.__name__]
         found.append((vars(record)["rows_read"], vars(record)["rows_collected"]))
     assert [read["objects"] for read, _ in found] == [6000, 60000]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from ps2stream.planner.partition import Options
+from ps2stream.planner.partition import PartitionOptions
 from ps2stream.planner.statistics import Statistics
 from ps2stream.space.grid import Grid
 from tests.support.statistics_of import words
 
 GRID = Grid(4, 3)
 COLUMNS = 16
-BOTH = [Options(), Options(load="definition1")]
+BOTH = [PartitionOptions(), PartitionOptions(load="definition1")]
 Cells = frozenset[int]  # numbers in Statistics
 
 
@@ -20,7 +20,7 @@ def some_stats(seed: int, objects: int = 600) -> Statistics:
     return words(GRID, rng, rng.choice(128, 30, replace=False).tolist(), objects)
 
 
-def load_of(stats: Statistics, units: set[int], options: Options) -> float:
+def load_of(stats: Statistics, units: set[int], options: PartitionOptions) -> float:
     """Definition 1, or by cells, of a worker with these units: each object once."""
     costs, at = options.costs, stats.unit_cell()
     objects = 0.0

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from ps2stream.language.analyzer import Analyzer
-from ps2stream.planner.adjust.units import Units
+from ps2stream.planner.adjust.units import PartLoads
 from ps2stream.planner.statistics import Statistics
 from ps2stream.routing.plan import RoutingPlan, hash_units
 
 POSTING = 96  # bytes
 
 
-def measured(stats: Statistics, plan: RoutingPlan) -> Units:
+def measured(stats: Statistics, plan: RoutingPlan) -> PartLoads:
     """One period; bytes by postings."""
     analyzer = Analyzer(plan.analysis)
     at = stats.unit_cell()
@@ -25,7 +25,7 @@ def measured(stats: Statistics, plan: RoutingPlan) -> Units:
     at_cell = row_cell[sent[0]]
     weight = stats.weight[at_cell]
     none, some = np.zeros(len(weight)), np.zeros(len(cell))
-    return Units.of(
+    return PartLoads.of(
         np.concatenate([cell, stats.cell[at_cell].astype(np.uint32)]),
         np.concatenate([worker, sent[1].astype(np.int32)]),
         np.concatenate([some, weight]),

@@ -18,10 +18,17 @@ import numpy as np
 from ps2stream.merger.machine import MergerMachine
 from ps2stream.protocol.addresses import Address, Send
 from ps2stream.protocol.frame import Frame, decode, strings_to_column
-from ps2stream.protocol.messages.objects import Completed, Watermark, Withdraw
-from ps2stream.protocol.messages.sessions import Arrived, Attach, Attached, Credit, Delivery, Detach
-from ps2stream.protocol.messages.updates import Applied, Fetch, NamesKept, Tip
-from ps2stream.protocol.rows import Kind, QueryRows
+from ps2stream.protocol.messages.objects import BatchesCompleted, BatchWithdrawal, WatermarkNotice
+from ps2stream.protocol.messages.sessions import (
+    DeliveryArrivals,
+    StreamAttach,
+    StreamAttached,
+    StreamCredit,
+    StreamDelivery,
+    StreamDetach,
+)
+from ps2stream.protocol.messages.updates import LedgerBatch, LedgerFetch, LedgerTip, NamesKept
+from ps2stream.protocol.rows import QueryRows, UpdateKind
 from ps2stream.store.segments import SegmentLog
 from tests.sim.disk import SimDisk
 from tests.support.merging import Client, matches, named, payload
@@ -66,10 +73,12 @@ class World:
         self.limits = limits
         self.disk = SimDisk(rng)
         self.links: dict[Address, deque[bytes]] = defaultdict(deque)
-        self.history: list[tuple[Kind, int, int]] = []  # kind, handle, session; LSN - 1 the index
+        self.history: list[
+            tuple[UpdateKind, int, int]
+        ] = []  # kind, handle, session; LSN - 1 the index
         self.dead: dict[int, int] = {}  # handle: LSN of its delete
         self.kept = 0
-        self.transfers: dict[int, list[Applied]] = {}
+        self.transfers: dict[int, list[LedgerBatch]] = {}
         self.epochs = [1] * DISPATCHERS
         self.offsets = [1 << 40] * DISPATCHERS
         self.open: dict[tuple[int, int], Batch] = {}
@@ -122,7 +131,7 @@ class World:
                 self.sequencer(frame)
             elif self.rng.random() >= self.loss:
                 self.dispatcher(to.index, frame)
-            elif isinstance(frame, Delivery):
+            elif isinstance(frame, StreamDelivery):
                 self.subscribers[frame.session].lossy |= (
                     frame.epoch == self.subscribers[frame.session].epoch
                 )
@@ -180,13 +189,13 @@ class World:
 
     def update(self) -> None:
         lsn = len(self.history) + 1
-        live = [(h, s) for k, h, s in self.history if k == Kind.INSERT and h not in self.dead]
+        live = [(h, s) for k, h, s in self.history if k == UpdateKind.INSERT and h not in self.dead]
         if live and self.rng.random() < 0.4:
             handle, session = self.rng.choice(live)
             self.dead[handle] = lsn
-            self.history.append((Kind.DELETE, handle, session))
+            self.history.append((UpdateKind.DELETE, handle, session))
         else:
-            self.history.append((Kind.INSERT, lsn, self.rng.randrange(SESSIONS)))
+            self.history.append((UpdateKind.INSERT, lsn, self.rng.randrange(SESSIONS)))
         kind, handle, session = self.history[-1]
         owner = self.rng.randrange(DISPATCHERS)
         frame = named(lsn, [(kind, handle, session, f"q{handle}")], self.watermark(owner), owner)
@@ -194,21 +203,21 @@ class World:
 
     def idle(self) -> None:
         at = self.rng.randrange(DISPATCHERS)
-        self.post(Address("dispatcher", at), Watermark(at, self.watermark(at)))
+        self.post(Address("dispatcher", at), WatermarkNotice(at, self.watermark(at)))
         self.tip()
 
     def tip(self) -> None:
-        self.post(Address("sequencer", 0), Tip(len(self.history), 0))
+        self.post(Address("sequencer", 0), LedgerTip(len(self.history), 0))
 
     def sequencer(self, frame: Frame) -> None:
         match frame:
             case NamesKept():
                 self.kept = max(self.kept, frame.lsn)
-            case Fetch():
+            case LedgerFetch():
                 self.post(Address("sequencer", 0), self.fed(frame))
                 self.tip()
 
-    def fed(self, ask: Fetch) -> Applied:
+    def fed(self, ask: LedgerFetch) -> LedgerBatch:
         """The log, or the next part of a state of two parts."""
         if ask.after and not ask.state and self.rng.random() < 0.8:
             return self.rows(range(ask.after + 1, len(self.history) + 1), 0, 0)
@@ -232,7 +241,7 @@ class World:
         self.transfers[number] = [p for p in parts if p.lsn_from <= p.lsn_to]
         return self.transfers[number][0]
 
-    def rows(self, lsns: range | list[int], state: int, until: int) -> Applied:
+    def rows(self, lsns: range | list[int], state: int, until: int) -> LedgerBatch:
         rows = [(*self.history[lsn - 1], lsn) for lsn in lsns]
         kind, handle, session, lsn = (
             np.array([row[i] for row in rows], np.int64) for i in range(4)
@@ -249,7 +258,7 @@ class World:
         )  # fmt: skip
         data = np.frombuffer(table.encode(), np.uint8)
         span = (lsns[0], lsns[-1]) if rows else (1, 0)
-        return Applied(*span, -1, state, until, data)
+        return LedgerBatch(*span, -1, state, until, data)
 
     # --- batches -------------------------------------------------------------------
 
@@ -259,7 +268,7 @@ class World:
         live = [
             (h, s)
             for k, h, s in self.history
-            if k == Kind.INSERT and self.dead.get(h, 1 << 60) > lsn
+            if k == UpdateKind.INSERT and self.dead.get(h, 1 << 60) > lsn
         ]
         pairs = [(row, *q) for row in range(size) for q in live if self.rng.random() < 0.3]
         for row, handle, session in pairs:
@@ -306,7 +315,7 @@ class World:
         if not self.open:
             return
         whole = self.open.pop(self.rng.choice(list(self.open)))
-        frame = Withdraw(whole.dispatcher, whole.offset, whole.attempt)
+        frame = BatchWithdrawal(whole.dispatcher, whole.offset, whole.attempt)
         self.post(Address("dispatcher", whole.dispatcher), frame)
         half = whole.size // 2
         for start, stop in ((0, half), (half, whole.size)) if half else ():
@@ -331,15 +340,15 @@ class World:
 
     def dispatcher(self, at: int, frame: Frame) -> None:
         match frame:
-            case Completed():
+            case BatchesCompleted():
                 for offset in frame.batch.tolist():
                     if (batch := self.open.pop((at, offset), None)) is not None:
                         self.completed.append(batch)
-            case Delivery():
+            case StreamDelivery():
                 self.arrived[at] += len(frame.data)
-                self.post(Address("dispatcher", at), Arrived(at, self.arrived[at]))
+                self.post(Address("dispatcher", at), DeliveryArrivals(at, self.arrived[at]))
                 self.delivered(self.subscribers[frame.session], frame)
-            case Attached():
+            case StreamAttached():
                 subscriber = self.subscribers[frame.session]
                 if frame.epoch == subscriber.epoch:
                     assert not frame.refused
@@ -349,7 +358,7 @@ class World:
                         assert frame.acked >= subscriber.since
                         assert subscriber.lossy or frame.sent == subscriber.number
 
-    def delivered(self, subscriber: Subscriber, frame: Delivery) -> None:
+    def delivered(self, subscriber: Subscriber, frame: StreamDelivery) -> None:
         if frame.epoch != subscriber.epoch:
             return
         if frame.closed:
@@ -377,7 +386,7 @@ class World:
         window = (
             (1 << 20, 1 << 30) if much else (self.rng.randint(0, 4), self.rng.choice([1, 9999]))
         )
-        frame = Attach(
+        frame = StreamAttach(
             subscriber.session,
             subscriber.epoch,
             subscriber.dispatcher,
@@ -395,7 +404,7 @@ class World:
         elif self.rng.random() < 0.1:
             self.post(
                 Address("dispatcher", subscriber.dispatcher),
-                Detach(subscriber.session, subscriber.epoch),
+                StreamDetach(subscriber.session, subscriber.epoch),
             )
             subscriber.epoch = 0
         else:
@@ -407,7 +416,7 @@ class World:
                 )
             self.post(
                 Address("dispatcher", subscriber.dispatcher),
-                Credit(
+                StreamCredit(
                     subscriber.session, subscriber.epoch, subscriber.dispatcher,
                     subscriber.batches, subscriber.bytes, subscriber.acked,
                 ),

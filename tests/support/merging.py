@@ -10,15 +10,20 @@ import numpy as np
 from ps2stream.merger.machine import MergerMachine
 from ps2stream.protocol.addresses import Send
 from ps2stream.protocol.frame import Frame, strings_to_column
-from ps2stream.protocol.messages.objects import Completed, MatchBatch, Payload
-from ps2stream.protocol.messages.sessions import Attach, Attached, Credit, Delivery
+from ps2stream.protocol.messages.objects import BatchContent, BatchesCompleted, MatchBatch
+from ps2stream.protocol.messages.sessions import (
+    StreamAttach,
+    StreamAttached,
+    StreamCredit,
+    StreamDelivery,
+)
 from ps2stream.protocol.messages.updates import MergerQueries
-from ps2stream.protocol.rows import Kind
+from ps2stream.protocol.rows import UpdateKind
 from ps2stream.v1 import delivery_pb2
 from tests.support.memory_log import MemoryLog
 
 MANY = 1 << 40
-Update = tuple[Kind, int, int, str]  # kind, handle, session, id
+Update = tuple[UpdateKind, int, int, str]  # kind, handle, session, id
 
 
 def named(lsn: int, rows: Sequence[Update], watermark: int = 0, dispatcher: int = 0) -> Frame:
@@ -37,7 +42,9 @@ def named(lsn: int, rows: Sequence[Update], watermark: int = 0, dispatcher: int 
 
 
 def inserts(lsn: int, sessions: Sequence[int]) -> Frame:
-    return named(lsn, [(Kind.INSERT, lsn + i, s, f"q{lsn + i}") for i, s in enumerate(sessions)])
+    return named(
+        lsn, [(UpdateKind.INSERT, lsn + i, s, f"q{lsn + i}") for i, s in enumerate(sessions)]
+    )
 
 
 def payload(
@@ -49,9 +56,9 @@ def payload(
     watermark: int = 0,
     text: str = "té",
     attempt: int = 0,
-) -> Payload:
+) -> BatchContent:
     offsets = range(batch, batch + size)
-    return Payload(
+    return BatchContent(
         dispatcher,
         batch,
         attempt,
@@ -85,12 +92,12 @@ def attach(
     size: int = MANY,
     ack: int = 0,
     dispatcher: int = 0,
-) -> Attach:
-    return Attach(session, epoch, dispatcher, fields, batches, size, ack)
+) -> StreamAttach:
+    return StreamAttach(session, epoch, dispatcher, fields, batches, size, ack)
 
 
-def credit(session: int, epoch: int, batches: int, size: int, ack: int) -> Credit:
-    return Credit(session, epoch, 0, batches, size, ack)
+def credit(session: int, epoch: int, batches: int, size: int, ack: int) -> StreamCredit:
+    return StreamCredit(session, epoch, 0, batches, size, ack)
 
 
 @dataclasses.dataclass
@@ -101,14 +108,14 @@ class Client:
     pairs: dict[int, tuple[str, str, int, int]] = dataclasses.field(default_factory=dict)
     batches: list[delivery_pb2.DeliverBatch] = dataclasses.field(default_factory=list)
     gaps: list[tuple[int, int, int]] = dataclasses.field(default_factory=list)
-    attached: list[Attached] = dataclasses.field(default_factory=list)
+    attached: list[StreamAttached] = dataclasses.field(default_factory=list)
     size: int = 0
     repeats: int = 0
     epoch: int = 0
     number: int = 0
     closed: list[int] = dataclasses.field(default_factory=list)
 
-    def take(self, delivery: Delivery) -> None:
+    def take(self, delivery: StreamDelivery) -> None:
         if delivery.closed:
             self.closed.append(delivery.epoch)
             return
@@ -177,11 +184,11 @@ class Rig:
             self.machine.sync()
         for to, frame in out:
             match frame:
-                case Delivery():
+                case StreamDelivery():
                     self.clients.setdefault(frame.session, Client()).take(frame)
-                case Attached():
+                case StreamAttached():
                     self.clients.setdefault(frame.session, Client()).attached.append(frame)
-                case Completed():
+                case BatchesCompleted():
                     self.done += [(to.index, b) for b in frame.batch.tolist()]
                 case _:
                     self.others.append(frame)
@@ -197,8 +204,8 @@ def rig(**options: int) -> Rig:
     return Rig(**options)
 
 
-def deliveries(out: list[Send]) -> list[Delivery]:
-    return [frame for _, frame in out if isinstance(frame, Delivery)]
+def deliveries(out: list[Send]) -> list[StreamDelivery]:
+    return [frame for _, frame in out if isinstance(frame, StreamDelivery)]
 
 
 def one_batch(

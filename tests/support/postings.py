@@ -9,7 +9,15 @@ import numpy as np
 import shapely
 
 from ps2stream.protocol.frame import F64, I64, U64
-from ps2stream.protocol.rows import NEVER, PROG_AND, PROG_OR, Form, Kind, QueryRows, Shape
+from ps2stream.protocol.rows import (
+    NEVER,
+    PROG_AND,
+    PROG_OR,
+    ExpressionForm,
+    QueryRows,
+    RegionShape,
+    UpdateKind,
+)
 from ps2stream.space.grid import Grid
 from ps2stream.space.polygons import encode
 from ps2stream.space.space_kernels import boxes_of, cell_at
@@ -27,7 +35,7 @@ EDGES = [-180.0, -0.0, 0.0, 5e-324, 11.25, np.nextafter(11.25, 0), 22.5, 168.75,
 @dataclass
 class Query:
     handle: int
-    form: Form
+    form: ExpressionForm
     terms: list[int]
     post: int
     boxes: list[tuple[float, ...]]
@@ -41,9 +49,9 @@ class Query:
 
     def satisfied(self, terms: set[int]) -> bool:
         has = [t in terms for t in self.terms]
-        if self.form == Form.ALL:
+        if self.form == ExpressionForm.ALL:
             return all(has)
-        if self.form == Form.ANY:
+        if self.form == ExpressionForm.ANY:
             return any(has)
         stack: list[bool] = []
         for op in self.prog:
@@ -114,12 +122,12 @@ def position(rng: np.random.Generator) -> tuple[float, float]:
 def random_query(rng: np.random.Generator, handle: int) -> Query:
     n = int(rng.choice([1, 1, 2, 2, 3, 3, 4, 6]))
     terms = sorted(rng.choice(np.array(VOCABULARY, np.uint64), n, replace=False).tolist())
-    form = Form(int(rng.choice([0, 0, 1, 1, 2])))
+    form = ExpressionForm(int(rng.choice([0, 0, 1, 1, 2])))
     prog: list[int] = []
     post = (1 << n) - 1
-    if form == Form.ALL and rng.random() < 0.8:
+    if form == ExpressionForm.ALL and rng.random() < 0.8:
         post = 1 << int(rng.integers(n))
-    if form == Form.PROGRAM:
+    if form == ExpressionForm.PROGRAM:
         prog = [0]
         for i in range(1, n):
             prog += [i, int(rng.choice([PROG_AND, PROG_OR]))]
@@ -150,12 +158,12 @@ def random_query(rng: np.random.Generator, handle: int) -> Query:
     return query
 
 
-def _shape(query: Query) -> Shape:
+def _shape(query: Query) -> RegionShape:
     if query.circle:
-        return Shape.CIRCLE
+        return RegionShape.CIRCLE
     if query.ring:
-        return Shape.POLYGON
-    return Shape.RECT if query.rect else Shape.WORLD
+        return RegionShape.POLYGON
+    return RegionShape.RECT if query.rect else RegionShape.WORLD
 
 
 def _geometry(query: Query) -> list[float]:
@@ -177,7 +185,7 @@ def columns(queries: list[Query]) -> tuple[QueryRows, I64, np.ndarray, U64]:
     geom_off, geom = ragged([_geometry(q) for q in queries], np.float64)
     nothing, none = ragged([[]] * n, np.uint8)
     rows = QueryRows(
-        kind=np.full(n, Kind.INSERT, np.uint8),
+        kind=np.full(n, UpdateKind.INSERT, np.uint8),
         lsn=handle,
         handle=handle,
         session=handle * 3,
@@ -233,7 +241,7 @@ def plain_queries(rng: np.random.Generator, handles: list[int]) -> list[Query]:
     return [
         Query(
             h,
-            Form.ALL,
+            ExpressionForm.ALL,
             [t := VOCABULARY[int(rng.integers(len(VOCABULARY)))]],
             1,
             [box],

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ps2stream.protocol.frame import F64, I64, U64, strings_to_column
-from ps2stream.protocol.rows import Kind, ObjectRows, QueryRows, no_queries
+from ps2stream.protocol.rows import ObjectRows, QueryRows, UpdateKind, no_queries
 
 Box = tuple[float, float, float, float]
 
@@ -19,7 +19,7 @@ class Row(NamedTuple):
     terms: tuple[int, ...]
     post: tuple[int, ...]
     boxes: tuple[Box, ...] = ((-180.0, -90.0, 180.0, 90.0),)
-    kind: Kind = Kind.INSERT
+    kind: UpdateKind = UpdateKind.INSERT
     lsn: int = 1
     handle: int = 1
 

@@ -8,11 +8,11 @@ import numpy as np
 
 from ps2stream.protocol.addresses import Address
 from ps2stream.protocol.frame import U8, column_to_strings, strings_to_column
-from ps2stream.protocol.messages.updates import Applied, UpdateRequest
-from ps2stream.protocol.rows import Kind, QueryRows
+from ps2stream.protocol.messages.updates import LedgerBatch, UpdateRequest
+from ps2stream.protocol.rows import QueryRows, UpdateKind
 
 DISPATCHERS = [Address("dispatcher", i) for i in range(3)]
-Row = tuple[Kind, str, str, str, str]  # kind, id, session name, source, request id
+Row = tuple[UpdateKind, str, str, str, str]  # kind, id, session name, source, request id
 
 
 def query_rows(rows: Sequence[Row], lsn: int = 0) -> QueryRows:
@@ -67,15 +67,15 @@ def update(
 
 
 def insert(id: str, source: str = "body", session: str = "s") -> Row:
-    return Kind.INSERT, id, session, source, ""
+    return UpdateKind.INSERT, id, session, source, ""
 
 
 def delete(id: str, session: str = "", request: str = "") -> Row:
-    return Kind.DELETE, id, session, "", request
+    return UpdateKind.DELETE, id, session, "", request
 
 
-def applied(rows: Sequence[Row], lsn: int, owner: int = 0) -> Applied:
-    return Applied(lsn, lsn + len(rows) - 1, owner, 0, 0, packed(query_rows(rows, lsn)))
+def applied(rows: Sequence[Row], lsn: int, owner: int = 0) -> LedgerBatch:
+    return LedgerBatch(lsn, lsn + len(rows) - 1, owner, 0, 0, packed(query_rows(rows, lsn)))
 
 
 def ids_of(rows: QueryRows) -> list[str]:

@@ -146,15 +146,15 @@ def test_the_demo_replays_a_short_file_again_and_again(tmp_path: Path) -> None:
 
 
 def test_the_demo_fails_when_a_delivery_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ps2stream.demo.tally import Tally
+    from ps2stream.demo.tally import DeliveryTally
 
-    honest = Tally.received
+    honest = DeliveryTally.received
 
-    def forgetful(self: Tally, place: tuple[int, int], query_id: str, at: float) -> None:
+    def forgetful(self: DeliveryTally, place: tuple[int, int], query_id: str, at: float) -> None:
         if place[1] % 3:
             honest(self, place, query_id, at)
 
-    monkeypatch.setattr(Tally, "received", forgetful)
+    monkeypatch.setattr(DeliveryTally, "received", forgetful)
     result = demo("--rate", "1000", "--json")
     found = json.loads(result.stdout)
     assert result.exit_code == 1

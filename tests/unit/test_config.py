@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from ps2stream import config
 from ps2stream.errors import InvalidArgument
-from ps2stream.security import Quota
+from ps2stream.security import TenantQuota
 
 
 def test_defaults() -> None:
@@ -97,5 +97,5 @@ def test_quotas_are_tables_of_the_file(tmp_path: Path, root: Path) -> None:
         with pytest.raises(InvalidArgument, match=problem):
             config.load(config=file, environ={})
     text = (root / "docs" / "configuration.md").read_text("utf-8")
-    for name, field in Quota.model_fields.items():
+    for name, field in TenantQuota.model_fields.items():
         assert f"| `{name}` | {field.description} |" in text

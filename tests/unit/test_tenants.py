@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ps2stream import tenants
-from ps2stream.merger.names import Names
+from ps2stream.merger.names import QueryNames
 from ps2stream.protocol.frame import column_to_strings, strings_to_column
-from ps2stream.security import Quota, Quotas
+from ps2stream.security import QuotaTable, TenantQuota
 from ps2stream.service.admission import TokenBucket
 
 NAME = st.text(st.characters(min_codepoint=1, codec="utf-8"), max_size=9)
@@ -35,7 +35,7 @@ def test_columns_go_under_a_tenant_and_back(tenant: str, names: list[str], skip:
 
 
 def test_the_merger_names_queries_as_their_clients_do() -> None:
-    names = Names()
+    names = QueryNames()
     names.add(np.array([1, 2]), *strings_to_column(["acme\0q", "q"]))
     names.add(np.array([5]), *strings_to_column(["zeta\0ü"]))
     handles = np.array([5, 1, 2])
@@ -43,10 +43,12 @@ def test_the_merger_names_queries_as_their_clients_do() -> None:
 
 
 def test_a_tenants_own_table_goes_over_the_default() -> None:
-    quotas = Quotas(by_tenant={"default": Quota(queries=5, streams=2), "a": Quota(queries=9)})
-    assert quotas.of("a") == Quota(queries=9, streams=2)
-    assert quotas.of("b") == quotas.of("") == Quota(queries=5, streams=2)
-    assert not Quotas().limited
+    quotas = QuotaTable(
+        by_tenant={"default": TenantQuota(queries=5, streams=2), "a": TenantQuota(queries=9)}
+    )
+    assert quotas.of("a") == TenantQuota(queries=9, streams=2)
+    assert quotas.of("b") == quotas.of("") == TenantQuota(queries=5, streams=2)
+    assert not QuotaTable().limited
 
 
 @given(st.lists(st.tuples(st.integers(0, 3000), st.integers(1, 50)), max_size=60))

@@ -34,7 +34,7 @@ class RoutedObjects(Frame):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Payload(Frame):
+class BatchContent(Frame):
     """dispatcher -> every merger: what subscribers see of a batch. The merger holds the batch
     until it has this, answers of the same attempt from every `worker`, each of which got a
     share, and the names of all queries to `lsn`. Of two attempts the higher counts. Unless it is
@@ -59,7 +59,7 @@ class Payload(Frame):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Watermark(Frame):
+class WatermarkNotice(Frame):
     """dispatcher -> every worker and merger, now and then while it is idle: `watermark` as in
     RoutedObjects, for those that no other message reaches."""
 
@@ -69,7 +69,7 @@ class Watermark(Frame):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Withdraw(Frame):
+class BatchWithdrawal(Frame):
     """dispatcher -> every merger: this batch will not be completed. Its objects come again in
     smaller batches, whose offsets lie within it and whose attempts are higher than this one, or
     never (quarantine)."""
@@ -95,7 +95,7 @@ class MatchBatch(Frame):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Stale(Frame):
+class StaleRoute(Frame):
     """worker -> dispatcher of the batch: refuses it, as its plan is not the worker's."""
 
     KIND = 31
@@ -106,7 +106,7 @@ class Stale(Frame):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Begin(Frame):
+class SuspectBegin(Frame):
     """worker -> dispatcher of a suspect batch: this batch is matched next, and nothing else
     before it; batch = -1: it is over. If the worker dies in between, it was this batch."""
 
@@ -117,7 +117,7 @@ class Begin(Frame):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Completed(Frame):
+class BatchesCompleted(Frame):
     """merger -> dispatcher of the batch: every match of it is durable. Repeated when the batch
     is sent again. `collapsed`: pairs of this dispatcher's batches that came from two workers,
     since the start of the merger."""
@@ -129,7 +129,7 @@ class Completed(Frame):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Partial(Frame):
+class BatchesPartial(Frame):
     """merger -> dispatcher of the batch: every match of it is durable, except those of workers
     that have not answered for a while."""
 

@@ -9,7 +9,7 @@ from ps2stream.protocol.frame import F64, I64, U8, Frame
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Load(Frame):
+class TransferRequest(Frame):
     """worker -> sequencer: requests, of the queries inserted up to the LSN `begun`, those with
     handle > after that meet the box (west, south, east, north; degrees, west <= east), with
     their deletes. Answered by one Loaded; a repeat is answered anew."""
@@ -22,7 +22,7 @@ class Load(Frame):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Loaded(Frame):
+class TransferChunk(Frame):
     """sequencer -> worker: rows (QueryRows) of all that was requested with after < handle <=
     last, as it is now; last >= begun: there is no more."""
 
@@ -34,7 +34,7 @@ class Loaded(Frame):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Hot(Frame):
+class TransferDone(Frame):
     """worker -> sequencer, now and then until objects are routed by the following plan: reports
     that the worker holds all that the plan change begun at this LSN gives it, and received
     `queries` queries for that, in so many bytes of columns."""
@@ -46,8 +46,8 @@ class Hot(Frame):
     bytes: int = 0
 
 
-class Ask(IntEnum):
-    """The change that a StrategyRequest asks for. MOVE: a migration to its plan, or, without
+class PlanAction(IntEnum):
+    """The change that a PlanChangeRequest asks for. MOVE: a migration to its plan, or, without
     one, the end of the migration under way; TELL: none, only the plans as they are; COEXIST: let
     its plan coexist with the present one; UNITE: migrate what is left to the plan that coexists."""
 
@@ -58,7 +58,7 @@ class Ask(IntEnum):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Postings(Frame):
+class PostingCounts(Frame):
     """worker or dispatcher -> sequencer, when it has applied the end of a migration at `lsn`,
     and now and then until the sequencer has received all. count, int64: of a worker, the live
     postings that it holds; of a dispatcher, those of each worker by the plan. `role` is an index
@@ -72,7 +72,7 @@ class Postings(Frame):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class StrategyRequest(Frame):
+class PlanChangeRequest(Frame):
     """dispatcher or controller -> sequencer: requests a plan change. `ask`: an Ask; `plan`: JSON
     or empty; `role` is an index into ROLES."""
 
@@ -85,7 +85,7 @@ class StrategyRequest(Frame):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class StrategyReply(Frame):
+class PlanChangeReply(Frame):
     """sequencer -> requester. `problem`: why nothing was done (UTF-8), else empty; `wait` = 1:
     it passes; the LSN of what was done; the plans as a record; how far a migration is, and those
     that ended (JSON). Of `live` queries, `old` belong to the plan that another one is to follow."""

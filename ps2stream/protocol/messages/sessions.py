@@ -13,7 +13,7 @@ from ps2stream.protocol.frame import U8, Frame
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Attach(Frame):
+class StreamAttach(Frame):
     """dispatcher -> merger: `dispatcher` holds a Deliver stream for `session`, as stream `epoch`
     (the higher wins and the older stream ends; of the same epoch one counts). fields: bit 0
     text, 1 position, 2 time. credit_batches and credit_bytes may be sent before more are
@@ -31,7 +31,7 @@ class Attach(Frame):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Attached(Frame):
+class StreamAttached(Frame):
     """merger -> dispatcher: stream `epoch` is the session's, and was sent `sent` deliveries; the
     answer to an Attach, and to a Credit without news. `last`: the number of the last pair so
     far, `acked` of the last that is acknowledged; refused = 1: `ack` of the Attach is above
@@ -47,7 +47,7 @@ class Attached(Frame):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Credit(Frame):
+class StreamCredit(Frame):
     """dispatcher -> merger: since the Attach the client accepted this many batches and bytes in
     all; `ack` is the highest session_seq that it acknowledged."""
 
@@ -61,7 +61,7 @@ class Credit(Frame):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Detach(Frame):
+class StreamDetach(Frame):
     """dispatcher -> merger: the stream `epoch` is gone; matches go to the backlog."""
 
     KIND = 43
@@ -70,7 +70,7 @@ class Detach(Frame):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Delivery(Frame):
+class StreamDelivery(Frame):
     """merger -> dispatcher: bytes for the stream, an encoded DeliverResponse, the `number`-th of
     this stream, from 1. closed = 1: another stream took the session over; end the stream."""
 
@@ -83,7 +83,7 @@ class Delivery(Frame):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Arrived(Frame):
+class DeliveryArrivals(Frame):
     """dispatcher -> merger: the total `bytes` of deliveries that have arrived since both began.
     What is lost on the way counts as under way for a second."""
 

@@ -15,7 +15,7 @@ from ps2stream.protocol.addresses import nothing
 from ps2stream.protocol.frame import I64, U8, U32, U64, Frame
 
 
-class Status(IntEnum):
+class UpdateStatus(IntEnum):
     """The sequencer's answer for one row of an UpdateRequest."""
 
     OK = 0
@@ -63,7 +63,7 @@ class UpdateDecision(Frame):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Applied(Frame):
+class LedgerBatch(Frame):
     """sequencer -> every dispatcher, in LSN order: one committed ledger batch. `owner` is the
     dispatcher that routes the rows to workers and mergers. rows: QueryRows.
 
@@ -88,7 +88,7 @@ class Applied(Frame):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class AppliedAck(Frame):
+class AppliedReport(Frame):
     """dispatcher -> sequencer: everything to `lsn` is in its gridt; `watermark` as in
     RoutedObjects. The rest are totals since its start: objects accepted; of these delayed for
     more than 0.1 s and stalled for more than 1 s; duplicate pairs, as in Completed."""
@@ -104,7 +104,7 @@ class AppliedAck(Frame):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Tip(Frame):
+class LedgerTip(Frame):
     """sequencer -> dispatchers when `visible` rises, and to every actor now and then: the ledger
     ends at `lsn`, every live dispatcher has applied `visible`. An actor that is behind for
     longer than messages take sends a Fetch."""
@@ -115,7 +115,7 @@ class Tip(Frame):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Fetch(Frame):
+class LedgerFetch(Frame):
     """any actor -> sequencer: requests what follows `after`; 0: all that is to be known. `role`
     is an index into ROLES; `state` the state that the sender has begun and not ended, else 0.
     Answered by one Applied of a bounded number of rows: of that state, of the log, or the first

@@ -23,7 +23,7 @@ TICKS_PER_S = 10
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Watching(Frame):
+class WatchNotice(Frame):
     """dispatcher -> every merger, once a second while a client watches there."""
 
     KIND = 90
@@ -31,7 +31,7 @@ class Watching(Frame):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Objects(Frame):
+class SeenObjects(Frame):
     """The columns of n objects: where they were accepted (partition and offset), Unix ms,
     degrees, ragged ids and the beginnings of texts, which may end within a character."""
 
@@ -47,7 +47,7 @@ class Objects(Frame):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Seen(Objects):
+class SeenMatches(SeenObjects):
     """merger -> dispatchers, ten times a second: n matches, object i with the query `handle[i]`
     of session number `session[i]`; its id as it is kept, under its tenant. `pairs`: the number
     of matches since the last message, of which these are some."""
@@ -62,29 +62,29 @@ class Seen(Objects):
     FLAT = ("partition", "offset", "time", "lon", "lat", "handle", "session")
     RAGGED = ("id", "text", "query")
 
-    def take(self, rows: I64) -> Seen:
+    def take(self, rows: I64) -> SeenMatches:
         """Returns these matches as new columns."""
-        return Seen(pairs=self.pairs, **taken_columns(self.FLAT, self.RAGGED, self, rows))
+        return SeenMatches(pairs=self.pairs, **taken_columns(self.FLAT, self.RAGGED, self, rows))
 
     @classmethod
-    def concat(cls, parts: list[Seen], pairs: int) -> Seen:
+    def concat(cls, parts: list[SeenMatches], pairs: int) -> SeenMatches:
         """Joins the matches of several messages, at least one, into one."""
         return cls(pairs=pairs, **concat_columns(cls.FLAT, cls.RAGGED, parts))
 
 
-class Glimpse(NamedTuple):
+class WatchSample(NamedTuple):
     """A sample for a watcher, sent ten times a second: some of the `accepted` objects and
     `matched` pairs since the last one, and how long (s) each batch took whose matches have
     become durable since."""
 
-    objects: Sequence[Objects]
-    matches: Sequence[Seen]
+    objects: Sequence[SeenObjects]
+    matches: Sequence[SeenMatches]
     accepted: int
     matched: int
     latency: Sequence[float]
 
 
-class Allowance:
+class WatchAllowance:
     """An allowance of objects or matches that may be seen: SEEN_PER_S a second, and as many at
     once after a pause."""
 

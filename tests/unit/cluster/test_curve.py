@@ -9,18 +9,18 @@ import pytest
 import zmq
 
 from ps2stream.cluster import curve
-from ps2stream.cluster.curve import Curve
-from ps2stream.cluster.fence import Head
-from ps2stream.cluster.home import Home, clock
-from ps2stream.cluster.links import Links
+from ps2stream.cluster.curve import CurveKeys
+from ps2stream.cluster.fence import MessageHead
+from ps2stream.cluster.home import ActorHome, clock
+from ps2stream.cluster.links import PeerLinks
 from ps2stream.errors import Unavailable
 from ps2stream.protocol.addresses import Address, Send
 from ps2stream.protocol.frame import decode
-from ps2stream.protocol.messages.updates import Tip
+from ps2stream.protocol.messages.updates import LedgerTip
 
 HERE = Address("worker", 0)
 PEER = Address("dispatcher", 0)
-HOME = Home("node", "127.0.0.1", clock())
+HOME = ActorHome("node", "127.0.0.1", clock())
 FAR = HOME._replace(clock="of another host")
 
 
@@ -30,19 +30,19 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def inbox() -> Iterator[tuple[Links, str, Home]]:
-    with closing(Links(HERE, 1)) as here:
+def inbox() -> Iterator[tuple[PeerLinks, str, ActorHome]]:
+    with closing(PeerLinks(HERE, 1)) as here:
         yield here, *here.listen(HOME)
 
 
 @pytest.fixture
-def sender() -> Iterator[tuple[Links, Home]]:
-    with closing(Links(PEER, 1)) as there:
+def sender() -> Iterator[tuple[PeerLinks, ActorHome]]:
+    with closing(PeerLinks(PEER, 1)) as there:
         _, home = there.listen(HOME)
         yield there, home
 
 
-def lsns(links: Links, tries: int = 40) -> list[int]:
+def lsns(links: PeerLinks, tries: int = 40) -> list[int]:
     """Of the next message; nothing when none comes."""
     for _ in range(tries):
         if (data := links.receive()) is not None:
@@ -51,45 +51,45 @@ def lsns(links: Links, tries: int = 40) -> list[int]:
 
 
 def test_a_peer_is_let_in_and_its_link_keeps_the_order(
-    inbox: tuple[Links, str, Home], sender: tuple[Links, Home]
+    inbox: tuple[PeerLinks, str, ActorHome], sender: tuple[PeerLinks, ActorHome]
 ) -> None:
     here, endpoint, home = inbox
     here.admit(PEER, sender[1])
     sender[0].connect(HERE, endpoint, 1, home)
     for lsn in range(1, 200):
-        sender[0].post([Send(HERE, Tip(lsn, 0))])
+        sender[0].post([Send(HERE, LedgerTip(lsn, 0))])
     assert [lsns(here) for _ in range(199)] == [[lsn] for lsn in range(1, 200)]
 
 
 def test_who_comes_before_it_is_known_is_let_in_once_it_is(
-    inbox: tuple[Links, str, Home], sender: tuple[Links, Home]
+    inbox: tuple[PeerLinks, str, ActorHome], sender: tuple[PeerLinks, ActorHome]
 ) -> None:
     here, endpoint, home = inbox
     sender[0].connect(HERE, endpoint, 1, home)
-    sender[0].post([Send(HERE, Tip(1, 0))])
+    sender[0].post([Send(HERE, LedgerTip(1, 0))])
     assert lsns(here, tries=5) == []
     here.admit(PEER, sender[1])
     assert lsns(here) == [1]
 
 
 def test_an_intruder_with_a_key_of_its_own_gets_nothing_in(
-    inbox: tuple[Links, str, Home], sender: tuple[Links, Home]
+    inbox: tuple[PeerLinks, str, ActorHome], sender: tuple[PeerLinks, ActorHome]
 ) -> None:
     here, endpoint, home = inbox
     here.admit(PEER, sender[1])
-    with closing(Links(PEER, 9)) as intruder:
+    with closing(PeerLinks(PEER, 9)) as intruder:
         intruder.listen(HOME)
         intruder.connect(HERE, endpoint, 1, home)
-        intruder.post([Send(HERE, Tip(66, 0))])
+        intruder.post([Send(HERE, LedgerTip(66, 0))])
         sender[0].connect(HERE, endpoint, 1, home)
-        sender[0].post([Send(HERE, Tip(1, 0))])
+        sender[0].post([Send(HERE, LedgerTip(1, 0))])
         assert lsns(here) == [1]
         assert lsns(here, tries=10) == []
 
 
 @pytest.mark.parametrize("knows", [False, True])
 def test_who_speaks_plaintext_or_shows_no_known_key_gets_nothing_in(
-    inbox: tuple[Links, str, Home], knows: bool
+    inbox: tuple[PeerLinks, str, ActorHome], knows: bool
 ) -> None:
     here, endpoint, home = inbox
     with zmq.Context() as context, context.socket(zmq.PUSH) as socket:
@@ -98,51 +98,54 @@ def test_who_speaks_plaintext_or_shows_no_known_key_gets_nothing_in(
             socket.curve_publickey, socket.curve_secretkey = zmq.curve_keypair()
             socket.curve_serverkey = home.key
         socket.connect(endpoint)
-        socket.send_multipart([Head(PEER, 9, 1).encode(), Tip(66, 0).encode()])
+        socket.send_multipart([MessageHead(PEER, 9, 1).encode(), LedgerTip(66, 0).encode()])
         assert lsns(here, tries=10) == []
 
 
 def test_a_replaced_peer_is_let_in_no_more(
-    inbox: tuple[Links, str, Home], sender: tuple[Links, Home]
+    inbox: tuple[PeerLinks, str, ActorHome], sender: tuple[PeerLinks, ActorHome]
 ) -> None:
     here, endpoint, home = inbox
     here.admit(PEER, sender[1])
-    with closing(Links(PEER, 2)) as successor:
+    with closing(PeerLinks(PEER, 2)) as successor:
         here.admit(PEER, successor.listen(HOME)[1])
         sender[0].connect(HERE, endpoint, 1, home)
-        sender[0].post([Send(HERE, Tip(66, 0))])
+        sender[0].post([Send(HERE, LedgerTip(66, 0))])
         successor.connect(HERE, endpoint, 1, home)
-        successor.post([Send(HERE, Tip(2, 0))])
+        successor.post([Send(HERE, LedgerTip(2, 0))])
         assert lsns(here) == [2]
         here.disconnect(PEER)
         assert lsns(here, tries=10) == []
 
 
 def test_whose_server_key_is_another_is_sent_nothing(
-    inbox: tuple[Links, str, Home], sender: tuple[Links, Home]
+    inbox: tuple[PeerLinks, str, ActorHome], sender: tuple[PeerLinks, ActorHome]
 ) -> None:
     here, endpoint, home = inbox
     here.admit(PEER, sender[1])
     other, _ = zmq.curve_keypair()
     sender[0].connect(HERE, endpoint, 1, home._replace(key=other))
-    sender[0].post([Send(HERE, Tip(1, 0))])
+    sender[0].post([Send(HERE, LedgerTip(1, 0))])
     assert lsns(here, tries=10) == []
 
 
 @pytest.mark.parametrize(("home", "told"), [(HOME, True), (FAR, False)])
 def test_how_long_a_message_took_is_told_only_by_one_clock(
-    inbox: tuple[Links, str, Home], sender: tuple[Links, Home], home: Home, told: bool
+    inbox: tuple[PeerLinks, str, ActorHome],
+    sender: tuple[PeerLinks, ActorHome],
+    home: ActorHome,
+    told: bool,
 ) -> None:
     here, endpoint, its = inbox
     here.admit(PEER, sender[1])
     sender[0].connect(HERE, endpoint, 1, its._replace(clock=home.clock))
-    sender[0].post([Send(HERE, Tip(1, 0))])
+    sender[0].post([Send(HERE, LedgerTip(1, 0))])
     assert lsns(here) == [1]
     assert ("link" in here._meter.stages) == told
 
 
 def test_an_inbox_takes_a_port_that_is_free_of_those_that_it_may_have() -> None:
-    with closing(Links(HERE, 1)) as one, closing(Links(PEER, 1)) as other:
+    with closing(PeerLinks(HERE, 1)) as one, closing(PeerLinks(PEER, 1)) as other:
         taken, _ = one.listen(HOME)
         port = int(taken.rpartition(":")[2])
         with pytest.raises(Unavailable, match=f"link_ports: none of {port}-{port} is free"):
@@ -151,7 +154,7 @@ def test_an_inbox_takes_a_port_that_is_free_of_those_that_it_may_have() -> None:
 
 def test_a_closed_inbox_leaves_no_thread_behind() -> None:
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    keys = Curve(context)
+    keys = CurveKeys(context)
     keys.close()
     context.destroy(0)
     assert not keys._thread.is_alive()

@@ -13,31 +13,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ps2stream.cluster import links
-from ps2stream.cluster.fence import Fence, Head
-from ps2stream.cluster.links import Links
+from ps2stream.cluster.fence import MessageFence, MessageHead
+from ps2stream.cluster.links import PeerLinks
 from ps2stream.protocol.addresses import Address, Send
 from ps2stream.protocol.frame import FrameError, decode
-from ps2stream.protocol.messages.objects import Completed
-from ps2stream.protocol.messages.updates import Tip
+from ps2stream.protocol.messages.objects import BatchesCompleted
+from ps2stream.protocol.messages.updates import LedgerTip
 
 HERE = Address("worker", 0)
 PEER = Address("dispatcher", 0)
 
 
 @pytest.fixture
-def inbox(tmp_path: Path) -> Iterator[tuple[Links, str]]:
-    with closing(Links(HERE, 1)) as here:
+def inbox(tmp_path: Path) -> Iterator[tuple[PeerLinks, str]]:
+    with closing(PeerLinks(HERE, 1)) as here:
         yield here, here.bind(tmp_path)
 
 
 @pytest.fixture
-def sender(inbox: tuple[Links, str]) -> Iterator[Links]:
+def sender(inbox: tuple[PeerLinks, str]) -> Iterator[PeerLinks]:
     with closing(linked(inbox[1])) as there:
         yield there
 
 
-def linked(endpoint: str, peer: Address = PEER, epoch: int = 1) -> Links:
-    links = Links(peer, epoch)
+def linked(endpoint: str, peer: Address = PEER, epoch: int = 1) -> PeerLinks:
+    links = PeerLinks(peer, epoch)
     links.connect(HERE, endpoint, 1)
     return links
 
@@ -47,21 +47,21 @@ def lsns(data: list[bytes] | None) -> list[int] | None:
 
 
 def test_what_one_event_sends_to_a_peer_arrives_as_one_message(
-    inbox: tuple[Links, str], sender: Links
+    inbox: tuple[PeerLinks, str], sender: PeerLinks
 ) -> None:
-    sender.post([Send(HERE, Tip(1, 0)), Send(HERE, Tip(2, 0))])
-    sender.post([Send(HERE, Tip(3, 0))])
+    sender.post([Send(HERE, LedgerTip(1, 0)), Send(HERE, LedgerTip(2, 0))])
+    sender.post([Send(HERE, LedgerTip(3, 0))])
     assert lsns(inbox[0].receive()) == [1, 2]
     assert lsns(inbox[0].receive()) == [3]
 
 
-def test_each_sender_keeps_its_order_and_no_message_is_lost(inbox: tuple[Links, str]) -> None:
+def test_each_sender_keeps_its_order_and_no_message_is_lost(inbox: tuple[PeerLinks, str]) -> None:
     n, size = 500, 4096
 
     def send(number: int) -> None:
         with closing(linked(inbox[1], Address("dispatcher", number))) as links:
             for i in range(n):
-                links.post([Send(HERE, Completed(number, np.full(size, i, np.int64)))])
+                links.post([Send(HERE, BatchesCompleted(number, np.full(size, i, np.int64)))])
             done.wait(60)
 
     done = threading.Event()
@@ -72,7 +72,7 @@ def test_each_sender_keeps_its_order_and_no_message_is_lost(inbox: tuple[Links, 
     while sum(map(len, found.values())) < 3 * n:
         for data in inbox[0].receive() or ():
             frame = decode(data)
-            assert isinstance(frame, Completed)
+            assert isinstance(frame, BatchesCompleted)
             assert len(frame.batch) == size
             found[frame.merger].append(int(frame.batch[-1]))
     done.set()
@@ -82,21 +82,21 @@ def test_each_sender_keeps_its_order_and_no_message_is_lost(inbox: tuple[Links, 
 
 
 def test_a_sender_does_not_wait_for_a_peer_that_reads_nothing(
-    inbox: tuple[Links, str], sender: Links
+    inbox: tuple[PeerLinks, str], sender: PeerLinks
 ) -> None:
     for i in range(2000):
-        sender.post([Send(HERE, Completed(i, np.zeros(2048, np.int64)))])
+        sender.post([Send(HERE, BatchesCompleted(i, np.zeros(2048, np.int64)))])
     data = inbox[0].receive() or []
     assert decode(data[0]).merger == 0  # type: ignore[attr-defined]
 
 
 def test_what_waits_for_a_peer_that_reads_nothing_is_bounded(
-    inbox: tuple[Links, str], sender: Links, monkeypatch: pytest.MonkeyPatch
+    inbox: tuple[PeerLinks, str], sender: PeerLinks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(links, "LINK_BYTES", 1 << 20)
     n = 1000
     for i in range(n):
-        sender.post([Send(HERE, Completed(i, np.zeros(2048, np.int64)))])
+        sender.post([Send(HERE, BatchesCompleted(i, np.zeros(2048, np.int64)))])
     assert sender.dropped > n / 2
     found = []
     while (data := inbox[0].receive()) is not None:
@@ -104,18 +104,18 @@ def test_what_waits_for_a_peer_that_reads_nothing_is_bounded(
     assert len(found) == n - sender.dropped
     assert found == sorted(found)
     dropped = sender.dropped
-    sender.post([Send(HERE, Tip(n, 0))])
+    sender.post([Send(HERE, LedgerTip(n, 0))])
     assert lsns(inbox[0].receive()) == [n]
     assert sender.dropped == dropped
 
 
 @pytest.mark.parametrize("longs", [1, 100_000])
 def test_what_waits_for_a_peer_that_is_away_is_bounded(
-    inbox: tuple[Links, str], sender: Links, monkeypatch: pytest.MonkeyPatch, longs: int
+    inbox: tuple[PeerLinks, str], sender: PeerLinks, monkeypatch: pytest.MonkeyPatch, longs: int
 ) -> None:
     monkeypatch.setattr(links, "LINK_BYTES", 1 << 16)
     inbox[0].close()
-    frame = Completed(0, np.zeros(longs, np.int64))
+    frame = BatchesCompleted(0, np.zeros(longs, np.int64))
     many = 3 * (1 << 16) // len(frame.encode()) + 300
     for _ in range(many):
         sender.post([Send(HERE, frame)])
@@ -123,81 +123,83 @@ def test_what_waits_for_a_peer_that_is_away_is_bounded(
 
 
 def test_a_message_over_the_bound_leaves_where_nothing_waits(
-    inbox: tuple[Links, str], sender: Links, monkeypatch: pytest.MonkeyPatch
+    inbox: tuple[PeerLinks, str], sender: PeerLinks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(links, "LINK_BYTES", 1 << 10)
-    sender.post([Send(HERE, Completed(7, np.zeros(2048, np.int64)))])
+    sender.post([Send(HERE, BatchesCompleted(7, np.zeros(2048, np.int64)))])
     found = inbox[0].receive()
     assert found is not None
     assert decode(found[0]).merger == 7  # type: ignore[attr-defined]
     assert sender.dropped == 0
 
 
-def test_an_empty_inbox_says_so(inbox: tuple[Links, str]) -> None:
+def test_an_empty_inbox_says_so(inbox: tuple[PeerLinks, str]) -> None:
     assert inbox[0].receive(wait=False) is None
     assert inbox[0].receive() is None
 
 
-def test_after_the_end_there_is_nobody_to_send_to(sender: Links) -> None:
+def test_after_the_end_there_is_nobody_to_send_to(sender: PeerLinks) -> None:
     sender.close()
-    sender.post([Send(HERE, Tip(1, 0))])
+    sender.post([Send(HERE, LedgerTip(1, 0))])
 
 
-def test_of_two_incarnations_the_later_counts(inbox: tuple[Links, str], sender: Links) -> None:
-    sender.post([Send(HERE, Tip(1, 0))])
+def test_of_two_incarnations_the_later_counts(
+    inbox: tuple[PeerLinks, str], sender: PeerLinks
+) -> None:
+    sender.post([Send(HERE, LedgerTip(1, 0))])
     assert lsns(inbox[0].receive()) == [1]
     with closing(linked(inbox[1], epoch=2)) as later:
-        later.post([Send(HERE, Tip(2, 0))])
+        later.post([Send(HERE, LedgerTip(2, 0))])
         assert lsns(inbox[0].receive()) == [2]
-        sender.post([Send(HERE, Tip(3, 0))])
+        sender.post([Send(HERE, LedgerTip(3, 0))])
         assert lsns(inbox[0].receive()) == []
         assert inbox[0].fence.refused == 1
 
 
 def test_an_announced_incarnation_shuts_the_earlier_one_out(
-    inbox: tuple[Links, str], sender: Links
+    inbox: tuple[PeerLinks, str], sender: PeerLinks
 ) -> None:
     inbox[0].connect(PEER, "ipc:///nowhere", 2)
-    sender.post([Send(HERE, Tip(1, 0))])
+    sender.post([Send(HERE, LedgerTip(1, 0))])
     assert lsns(inbox[0].receive()) == []
 
 
 def test_a_replaced_peer_is_sent_to_where_it_is_now(
-    inbox: tuple[Links, str], sender: Links, tmp_path: Path
+    inbox: tuple[PeerLinks, str], sender: PeerLinks, tmp_path: Path
 ) -> None:
-    with closing(Links(HERE, 2)) as successor:
+    with closing(PeerLinks(HERE, 2)) as successor:
         sender.connect(HERE, successor.bind(tmp_path), 2)
-        sender.post([Send(HERE, Tip(1, 0))])
+        sender.post([Send(HERE, LedgerTip(1, 0))])
         assert lsns(successor.receive()) == [1]
         assert inbox[0].receive() is None
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 3), st.integers(1, 4))))
 def test_a_fence_takes_what_rises_and_nothing_else(heads: list[tuple[int, int, int]]) -> None:
-    fence = Fence()
+    fence = MessageFence()
     highest: dict[int, tuple[int, int]] = {}
     for sender, epoch, number in heads:
         new = (epoch, number) > highest.get(sender, (0, 0))
-        assert fence.accept(Head(Address("worker", sender), epoch, number)) == new
+        assert fence.accept(MessageHead(Address("worker", sender), epoch, number)) == new
         if new:
             highest[sender] = (epoch, number)
 
 
 def test_heads_survive_the_wire_and_others_are_no_heads() -> None:
-    head = Head(Address("merger", 7), 1 << 40, 3)
-    assert Head.decode(head.encode()) == head
+    head = MessageHead(Address("merger", 7), 1 << 40, 3)
+    assert MessageHead.decode(head.encode()) == head
     for bad in (b"", head.encode()[:-1], b"x" * len(head.encode())):
         with pytest.raises(FrameError):
-            Head.decode(bad)
+            MessageHead.decode(bad)
 
 
 def test_a_peer_that_closes_its_end_is_told(tmp_path: Path) -> None:
-    with closing(Links(HERE, 1)) as here:
+    with closing(PeerLinks(HERE, 1)) as here:
         here.bind(tmp_path)
         for epoch in (1, 2):
-            peer = Links(PEER, epoch)
+            peer = PeerLinks(PEER, epoch)
             here.connect(PEER, peer.bind(tmp_path), epoch)
-            here.post([Send(PEER, Tip(epoch, 0))])
+            here.post([Send(PEER, LedgerTip(epoch, 0))])
             assert lsns(peer.receive()) == [epoch]
             assert here.receive() is None
             assert not here.gone
@@ -210,17 +212,17 @@ def test_a_peer_that_closes_its_end_is_told(tmp_path: Path) -> None:
 
 
 def test_who_has_gone_is_sent_nothing_and_may_come_again(tmp_path: Path) -> None:
-    with closing(Links(HERE, 1)) as here:
+    with closing(PeerLinks(HERE, 1)) as here:
         here.bind(tmp_path)
         for epoch in range(1, 40):
-            peer = Links(PEER, epoch)
+            peer = PeerLinks(PEER, epoch)
             here.connect(PEER, peer.bind(tmp_path), epoch)
-            here.post([Send(PEER, Tip(epoch, 0))])
+            here.post([Send(PEER, LedgerTip(epoch, 0))])
             assert lsns(peer.receive()) == [epoch]
             # Its end closes at about the same time as this one, which must not hold up either.
             leaving = threading.Thread(target=peer.close)
             leaving.start()
             here.disconnect(PEER)
-            here.post([Send(PEER, Tip(epoch, 1))])
+            here.post([Send(PEER, LedgerTip(epoch, 1))])
             leaving.join()
         here.disconnect(PEER)

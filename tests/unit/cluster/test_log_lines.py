@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ps2stream import log
-from ps2stream.cluster.log_lines import NAME, Receiver, Sender
+from ps2stream.cluster.log_lines import NAME, LogReceiver, LogSender
 
 
 @pytest.fixture
@@ -101,8 +101,8 @@ def test_what_an_actor_logs_is_logged_by_who_started_it(
     stream: io.StringIO, tmp_path: Path
 ) -> None:
     log.configure(as_json=True, stream=stream)
-    receiver = Receiver(tmp_path)
-    sender = Sender(tmp_path / NAME, "worker-3", 7)
+    receiver = LogReceiver(tmp_path)
+    sender = LogSender(tmp_path / NAME, "worker-3", 7)
     sender.emit(record("100%% of %s", "it", lsn=9, _ray_timestamp_ns=1))
     try:
         raise ValueError("a bug")
@@ -126,7 +126,7 @@ def test_what_an_actor_logs_is_logged_by_who_started_it(
 def test_what_nobody_hears_goes_to_standard_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sender = Sender(tmp_path / "none", "worker-3", 7)
+    sender = LogSender(tmp_path / "none", "worker-3", 7)
     sender.emit(record("lost %s", "words"))
     sender.close()
     assert capsys.readouterr().err == "WARNING ps2stream.x: lost words\n"
@@ -135,7 +135,7 @@ def test_what_nobody_hears_goes_to_standard_error(
 def test_a_line_that_an_actor_cannot_say_ends_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sender = Sender(tmp_path / NAME, "worker-0", 1)
+    sender = LogSender(tmp_path / NAME, "worker-0", 1)
     sender.emit(record("%d", "no number"))
     sender.close()
     assert "Logging error" in capsys.readouterr().err

@@ -35,9 +35,9 @@ def place(
         make = functools.partial(SegmentLog.open, segment_bytes=SEGMENT)
         return lambda: functools.partial(make, tmp_path_factory.mktemp("log"))
     from ps2stream.store.postgres_log import PostgresLog
-    from ps2stream.store.postgres_session import Database
+    from ps2stream.store.postgres_session import PostgresDatabase
 
-    database = Database(request.getfixturevalue("postgres").url, "logs")
+    database = PostgresDatabase(request.getfixturevalue("postgres").url, "logs")
     return lambda: functools.partial(
         PostgresLog.open, database, f"log-{next(names)}", segment_bytes=SEGMENT
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ps2stream.cluster.manning import Manning
+from ps2stream.cluster.manning import WorkerScaler
 from ps2stream.errors import Unavailable
 
 
@@ -42,22 +42,22 @@ class Staff:
 
 def test_the_sequencer_hears_of_new_workers_once_they_run() -> None:
     staff = Staff(1, 3)
-    Manning(staff).look()
+    WorkerScaler(staff).look()
     assert staff.done == [("tell", 1), ("hire", 1), ("hire", 2), ("tell", 3)]
 
 
 def test_the_sequencer_hears_of_those_that_go_before_they_do() -> None:
     staff = Staff(3, 1)
-    Manning(staff).look()
+    WorkerScaler(staff).look()
     assert staff.done == [("tell", 3), ("tell", 1), ("dismiss", 2), ("dismiss", 1)]
 
 
 def test_nobody_goes_whom_a_plan_has_just_asked_for() -> None:
     staff = Staff(3, 1)
     staff.rush = 3
-    Manning(staff).look()
+    WorkerScaler(staff).look()
     assert staff.workers == 3
-    Manning(staff).look()
+    WorkerScaler(staff).look()
     assert staff.done[-1] == ("tell", 3)
 
 
@@ -65,10 +65,10 @@ def test_what_fails_is_taken_up_where_it_stopped() -> None:
     staff = Staff(1, 3)
     staff.broken = 2
     with pytest.raises(OSError, match="no room"):
-        Manning(staff).look()
+        WorkerScaler(staff).look()
     assert ("tell", 3) not in staff.done
     staff.broken = -1
-    Manning(staff).look()
+    WorkerScaler(staff).look()
     assert staff.workers == 3
     assert staff.done[-1] == ("tell", 3)
 
@@ -78,7 +78,7 @@ def test_who_has_no_place_is_told_once_and_started_when_there_is_one(
 ) -> None:
     staff = Staff(1, 2)
     staff.full = True
-    manning = Manning(staff)
+    manning = WorkerScaler(staff)
     for _ in range(3):
         manning.look()
     assert [r.getMessage() for r in caplog.records if r.levelname == "WARNING"] == [

@@ -16,22 +16,22 @@ import grpc
 import pytest
 
 from ps2stream.cluster import ray_environment
-from ps2stream.cluster.home import Home
+from ps2stream.cluster.home import ActorHome
 from ps2stream.cluster.node import LEAST_PORTS, OWN_PORTS, words
-from ps2stream.cluster.placement import ManyHosts
+from ps2stream.cluster.placement import ClusterPlacement
 from ps2stream.cluster.roles import PLENTY, ROLES, resources, units
 from ps2stream.cluster.running import ports, target
-from ps2stream.cluster.shell import Lan
+from ps2stream.cluster.shell import LanSettings
 from ps2stream.config import Settings, load
 from ps2stream.errors import FailedPrecondition, InvalidArgument, Unavailable
 from ps2stream.protocol.addresses import Address
 
-LAN = Lan(range(0), 20, as_json=False)
+LAN = LanSettings(range(0), 20, as_json=False)
 HERE, THERE = "aa", "bb"
 WORKER = Address("worker", 0)
 
 
-def cluster(wait_s: float = 0.0, **offered: dict[str, int]) -> ManyHosts:
+def cluster(wait_s: float = 0.0, **offered: dict[str, int]) -> ClusterPlacement:
     """Hosts by name, each with the units it offers."""
     nodes: list[dict[str, Any]] = [
         {"NodeID": name, "Alive": True, "Resources": resources(of)} for name, of in offered.items()
@@ -46,11 +46,11 @@ def cluster(wait_s: float = 0.0, **offered: dict[str, int]) -> ManyHosts:
         available_resources=lambda: total,
         get_runtime_context=lambda: context,
     )
-    return ManyHosts(ray, LAN, wait_s)
+    return ClusterPlacement(ray, LAN, wait_s)
 
 
-def home(node: str) -> Home:
-    return Home(node, f"10.0.0.{len(node)}", "")
+def home(node: str) -> ActorHome:
+    return ActorHome(node, f"10.0.0.{len(node)}", "")
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_who_is_asked_to_stop_waits_for_no_host() -> None:
 
 
 def test_clients_are_told_hosts_that_they_can_reach() -> None:
-    there = Home(THERE, "10.0.0.8", "")
+    there = ActorHome(THERE, "10.0.0.8", "")
     assert target("0.0.0.0", 7077, there) == "10.0.0.8:7077"
     assert target("0.0.0.0", 7077, None) == "0.0.0.0:7077"
     assert target("::", 7077, there._replace(host="fd00::8")) == "[fd00::8]:7077"

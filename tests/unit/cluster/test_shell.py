@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from ps2stream.cluster.actors import WorkerShell
-from ps2stream.cluster.links import Links
-from ps2stream.cluster.shell import GRACE_S, TICK_S, Incarnation
+from ps2stream.cluster.links import PeerLinks
+from ps2stream.cluster.shell import GRACE_S, TICK_S, ActorIncarnation
 from ps2stream.cluster.topology import Topology
 from ps2stream.language.analyzer import Analysis
 from ps2stream.protocol.addresses import Address, Send
-from ps2stream.protocol.messages.objects import Completed, Watermark
-from ps2stream.protocol.messages.updates import Tip
+from ps2stream.protocol.messages.objects import BatchesCompleted, WatermarkNotice
+from ps2stream.protocol.messages.updates import LedgerTip
 from ps2stream.routing.plan import text_plan
 from ps2stream.space.grid import Grid
 
@@ -29,9 +29,9 @@ TOPOLOGY = Topology(text_plan(Analysis(salt=1), Grid(), 1))
 
 
 @pytest.fixture
-def worker(tmp_path: Path) -> Iterator[tuple[WorkerShell, Links]]:
+def worker(tmp_path: Path) -> Iterator[tuple[WorkerShell, PeerLinks]]:
     shell = WorkerShell(HERE, 1, TOPOLOGY)
-    with closing(Links(PEER, 1)) as peer:
+    with closing(PeerLinks(PEER, 1)) as peer:
         peer.connect(HERE, *shell.bind(tmp_path))
         shell.start()
         yield shell, peer
@@ -46,22 +46,22 @@ def failed(shell: WorkerShell) -> str:
 
 
 def test_a_message_that_a_machine_does_not_take_ends_its_shell(
-    worker: tuple[WorkerShell, Links],
+    worker: tuple[WorkerShell, PeerLinks],
 ) -> None:
     shell, peer = worker
-    peer.post([Send(HERE, Watermark(0, 1))])
-    peer.post([Send(HERE, Completed(0, np.zeros(0, np.int64)))])
+    peer.post([Send(HERE, WatermarkNotice(0, 1))])
+    peer.post([Send(HERE, BatchesCompleted(0, np.zeros(0, np.int64)))])
     assert "TypeError" in failed(shell)
     taken: list[object] = []
     shell.handle = taken.append  # type: ignore[assignment, method-assign]
     for _ in range(20):
-        peer.post([Send(HERE, Watermark(0, 2))])
+        peer.post([Send(HERE, WatermarkNotice(0, 2))])
         time.sleep(0.02)
     shell.stop()
     assert taken == []
 
 
-def test_a_failing_tick_ends_the_shell(worker: tuple[WorkerShell, Links]) -> None:
+def test_a_failing_tick_ends_the_shell(worker: tuple[WorkerShell, PeerLinks]) -> None:
     shell, _ = worker
     ticks = []
 
@@ -75,24 +75,24 @@ def test_a_failing_tick_ends_the_shell(worker: tuple[WorkerShell, Links]) -> Non
     assert len(ticks) == 1
 
 
-def test_a_shell_past_its_lease_sends_nothing_more(worker: tuple[WorkerShell, Links]) -> None:
+def test_a_shell_past_its_lease_sends_nothing_more(worker: tuple[WorkerShell, PeerLinks]) -> None:
     shell, peer = worker
-    with closing(Links(Address("sequencer", 0), 1)) as inbox:
-        shell.connect({inbox.owner: Incarnation(inbox.bind(Path(tempfile.mkdtemp())), 1)})
+    with closing(PeerLinks(Address("sequencer", 0), 1)) as inbox:
+        shell.connect({inbox.owner: ActorIncarnation(inbox.bind(Path(tempfile.mkdtemp())), 1)})
         shell.ping(1.0, time.monotonic() - GRACE_S - 2.0)
         assert "lease" in failed(shell)
-        peer.post([Send(HERE, Tip(9, 0))])
+        peer.post([Send(HERE, LedgerTip(9, 0))])
         assert inbox.receive() is None
 
 
 def test_a_shell_past_its_lease_waits_and_goes_on_once_it_is_renewed(
-    worker: tuple[WorkerShell, Links],
+    worker: tuple[WorkerShell, PeerLinks],
 ) -> None:
     shell, _ = worker
-    with closing(Links(Address("sequencer", 0), 1)) as inbox:
-        shell.connect({inbox.owner: Incarnation(inbox.bind(Path(tempfile.mkdtemp())), 1)})
+    with closing(PeerLinks(Address("sequencer", 0), 1)) as inbox:
+        shell.connect({inbox.owner: ActorIncarnation(inbox.bind(Path(tempfile.mkdtemp())), 1)})
         shell.ping(1.0, time.monotonic() - 2.0)
-        posting = threading.Thread(target=shell.post, args=([Send(inbox.owner, Tip(9, 0))],))
+        posting = threading.Thread(target=shell.post, args=([Send(inbox.owner, LedgerTip(9, 0))],))
         posting.start()
         for _ in range(30):
             time.sleep(0.01)

@@ -11,16 +11,16 @@ import pytest
 
 from ps2stream.cluster import snapshots
 from ps2stream.cluster.actors import WorkerShell
-from ps2stream.cluster.links import Links
-from ps2stream.cluster.snapshots import Policy
+from ps2stream.cluster.links import PeerLinks
+from ps2stream.cluster.snapshots import SnapshotPolicy
 from ps2stream.cluster.topology import Topology
 from ps2stream.language.analyzer import Analysis
 from ps2stream.protocol.addresses import Address, Send
 from ps2stream.protocol.frame import Frame
-from ps2stream.protocol.messages.updates import Tip
+from ps2stream.protocol.messages.updates import LedgerTip
 from ps2stream.routing.plan import text_plan
-from ps2stream.store.places import Directory
-from ps2stream.workers.index import Saved
+from ps2stream.store.places import DataDirectory
+from ps2stream.workers.index import SavedIndex
 from ps2stream.workers.machine import WorkerMachine
 from tests.unit.workers.test_machine import (
     DEL,
@@ -40,15 +40,15 @@ HERE, PEER = Address("worker", 0), Address("dispatcher", 0)
 TOPOLOGY = Topology(text_plan(Analysis(salt=7), GRID, 1))
 
 
-def snapshot(machine: WorkerMachine) -> Saved:
+def snapshot(machine: WorkerMachine) -> SavedIndex:
     found = machine.freeze()
     assert found is not None
-    saved = Saved(found.lsn, {name: np.array(part) for name, part in found.parts.items()})
+    saved = SavedIndex(found.lsn, {name: np.array(part) for name, part in found.parts.items()})
     machine.thaw()
     return saved
 
 
-def resumed(saved: Saved) -> WorkerMachine:
+def resumed(saved: SavedIndex) -> WorkerMachine:
     return WorkerMachine(0, 1, 1, tagger(), ROUTE, saved=saved)
 
 
@@ -99,9 +99,9 @@ def test_it_asks_at_once_for_what_follows_a_snapshot() -> None:
     machine.on(updates((DEL, 3, 1), (INS, 4, 4)))
     again = resumed(saved)
     assert again.applied == 2
-    assert asked(again.on(Tip(2, 0))) == []
-    assert asked(again.on(Tip(4, 0))) == [(2, 0)]
-    assert asked(again.on(Tip(4, 0))) == []
+    assert asked(again.on(LedgerTip(2, 0))) == []
+    assert asked(again.on(LedgerTip(4, 0))) == [(2, 0)]
+    assert asked(again.on(LedgerTip(4, 0))) == []
     assert handles(again.on(objects(2))) == [1, 2]
     again.on(fetched((INS, 2, 2), (DEL, 3, 1), (INS, 4, 4), span=(2, 4)))
     for lsn in range(2, 5):
@@ -112,7 +112,7 @@ def test_a_state_takes_the_place_of_a_snapshot() -> None:
     machine = worker()
     machine.on(updates((INS, 1, 1), (INS, 2, 2)))
     again = resumed(snapshot(machine))
-    again.on(Tip(9, 0))
+    again.on(LedgerTip(9, 0))
     again.on(fetched((INS, 2, 2), span=(1, 9), state=4, until=9))  # 1 is forgotten
     assert handles(again.on(objects(9))) == [2]
     assert again.stats().live == 1
@@ -125,8 +125,10 @@ class Host:
     """A worker's shell over a data directory, and a link to it."""
 
     def __init__(self, data: Path, epoch: int, period_s: float = 0.01, identity: int = 5) -> None:
-        self.shell = WorkerShell(HERE, epoch, TOPOLOGY, Policy(Directory(data), identity, period_s))
-        self.links = Links(PEER, epoch)
+        self.shell = WorkerShell(
+            HERE, epoch, TOPOLOGY, SnapshotPolicy(DataDirectory(data), identity, period_s)
+        )
+        self.links = PeerLinks(PEER, epoch)
         self.links.connect(HERE, *self.shell.bind(data))
         self.shell.start()
 
@@ -223,7 +225,7 @@ def test_who_is_past_its_lease_keeps_nothing(host: Callable[..., Host], tmp_path
 def test_another_process_that_has_the_folder_costs_the_snapshots_alone(
     host: Callable[..., Host], tmp_path: Path
 ) -> None:
-    held = Directory(tmp_path).open_snapshots("worker-0")
+    held = DataDirectory(tmp_path).open_snapshots("worker-0")
     assert held is not None
     first = host(1)
     first.post(updates((INS, 1, 1), (INS, 2, 2)))

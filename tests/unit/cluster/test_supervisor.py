@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from ps2stream.cluster.patience import WINDOW_S, Pace, Silence
-from ps2stream.cluster.shell import Pulse
-from ps2stream.cluster.supervisor import START_S, Supervisor
+from ps2stream.cluster.patience import WINDOW_S, ActorSilence, ReplacementPace
+from ps2stream.cluster.shell import PingAnswer
+from ps2stream.cluster.supervisor import START_S, ActorSupervisor
 from ps2stream.observability.process import read_cpu_delays_s, read_state
 from ps2stream.protocol.addresses import Address
 
@@ -44,10 +44,10 @@ class Actor:
         return time.monotonic() + self.ahead
 
 
-def _get(call: list[Actor]) -> Pulse:
+def _get(call: list[Actor]) -> PingAnswer:
     if call[0].lost:
         raise OSError
-    return Pulse(7, call[0].clock)
+    return PingAnswer(7, call[0].clock)
 
 
 def _wait(calls: list[Any], timeout: float) -> tuple[list[Any], list[Any]]:
@@ -69,7 +69,7 @@ def test_who_does_not_answer_within_the_lease_is_dead(
     now = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     actor = Actor(ahead)
-    supervisor = Supervisor(RAY, {HERE: actor}, threading.RLock(), lambda _: None, lease_s)
+    supervisor = ActorSupervisor(RAY, {HERE: actor}, threading.RLock(), lambda _: None, lease_s)
     for _ in range(3):
         assert supervisor._find_dead_actors() == []
         now[0] += 0.25
@@ -91,7 +91,7 @@ def test_whom_ray_has_lost_on_another_host_may_live_until_its_lease_is_over(
     now = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     actor = Actor()
-    supervisor = Supervisor(RAY, {HERE: actor}, threading.RLock(), lambda _: None, 6.0, near)
+    supervisor = ActorSupervisor(RAY, {HERE: actor}, threading.RLock(), lambda _: None, 6.0, near)
     for _ in range(3):
         assert supervisor._find_dead_actors() == []
         now[0] += 0.25
@@ -115,7 +115,9 @@ def test_one_that_never_answered_and_is_lost_is_waited_for_no_longer_than_a_leas
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     actor = Actor()
     actor.lost = True
-    supervisor = Supervisor(RAY, {HERE: actor}, threading.RLock(), lambda _: None, 6.0, near=False)
+    supervisor = ActorSupervisor(
+        RAY, {HERE: actor}, threading.RLock(), lambda _: None, 6.0, near=False
+    )
     for _ in range(2):
         assert supervisor._find_dead_actors() == []
     now[0] += 6.01
@@ -128,7 +130,7 @@ def test_who_has_gone_and_comes_again_is_not_held_to_the_lease_of_before(
     now = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     actors = {HERE: Actor()}
-    supervisor = Supervisor(RAY, actors, threading.RLock(), lambda _: None, 2.0)
+    supervisor = ActorSupervisor(RAY, actors, threading.RLock(), lambda _: None, 2.0)
     for _ in range(3):
         assert supervisor._find_dead_actors() == []
         now[0] += 0.25
@@ -151,7 +153,7 @@ def test_the_grace_of_a_start_ends_once_the_actor_has_answered(
     actor, fresh = Actor(), Address("worker", 1)
     actors = {HERE: actor, fresh: Actor()}
     actors[fresh].awake = False  # it is being made, and has never answered
-    supervisor = Supervisor(RAY, actors, threading.RLock(), lambda _: None, 6.0)
+    supervisor = ActorSupervisor(RAY, actors, threading.RLock(), lambda _: None, 6.0)
     monkeypatch.setattr(supervisor, "_watch_actors", lambda: None)
     supervisor.start({HERE: actor.ping.remote(6.0, None)})
     assert supervisor._find_dead_actors() == []
@@ -176,7 +178,7 @@ def test_the_grace_of_a_successor_ends_once_it_serves(monkeypatch: pytest.Monkey
         half.set()
         assert serves.wait(30)
 
-    supervisor = Supervisor(RAY, actors, threading.RLock(), replace, 6.0)
+    supervisor = ActorSupervisor(RAY, actors, threading.RLock(), replace, 6.0)
     for _ in range(2):
         assert supervisor._find_dead_actors() == []
     actor.lost = True
@@ -210,7 +212,7 @@ def test_one_that_was_not_quite_made_is_made_anew(monkeypatch: pytest.MonkeyPatc
             raise OSError
 
     actors = {HERE: Actor()}
-    supervisor = Supervisor(ray, actors, threading.RLock(), replace, 6.0)
+    supervisor = ActorSupervisor(ray, actors, threading.RLock(), replace, 6.0)
     actors[HERE].lost = True
     supervisor.start()
     try:
@@ -229,7 +231,7 @@ class Machine:
         monkeypatch.setattr(time, "monotonic", lambda: self.now)
         self.actor = Actor()
         self.delays_s = {1: 5.0, 2: 0.0}  # of the thread that answers, and another
-        self.supervisor = Supervisor(
+        self.supervisor = ActorSupervisor(
             RAY, {HERE: self.actor}, threading.RLock(), lambda _: None, lease_s,
             read_delays_s=lambda pid: dict(self.delays_s) if pid == 7 else {},
         )  # fmt: skip
@@ -296,7 +298,7 @@ def test_of_one_role_only_one_is_replaced_at_a_time(monkeypatch: pytest.MonkeyPa
         assert may_end[address].wait(30)
         actors[address] = Actor()
 
-    supervisor = Supervisor(RAY, actors, threading.RLock(), replace, 6.0)
+    supervisor = ActorSupervisor(RAY, actors, threading.RLock(), replace, 6.0)
     monkeypatch.setattr("ps2stream.cluster.supervisor.PING_S", 0.01)
     monkeypatch.setattr("ps2stream.cluster.supervisor._end_process", lambda pid: None)
     for actor in actors.values():
@@ -326,7 +328,7 @@ def until(true: Callable[[], bool]) -> None:
 
 
 def test_one_that_dies_again_and_again_is_replaced_ever_later() -> None:
-    pace, now, waits = Pace(), 1000.0, []
+    pace, now, waits = ReplacementPace(), 1000.0, []
     for _ in range(9):
         at = max(pace.next_at(now), now)
         waits.append(at - now)
@@ -346,7 +348,7 @@ def test_a_process_that_waits_for_a_processor_is_told_from_one_that_is_stopped()
         os.kill(other, signal.SIGSTOP)
         until(lambda: read_state(other) == "T")
         before = sum(read_cpu_delays_s(other).values())
-        silence = Silence(read_cpu_delays_s(first))
+        silence = ActorSilence(read_cpu_delays_s(first))
         until(lambda: silence.starved_s(read_cpu_delays_s(first)) > 0.3)
         assert sum(read_cpu_delays_s(other).values()) == before
     finally:

@@ -15,8 +15,8 @@ from click.testing import CliRunner
 from ps2stream.cli import main
 from ps2stream.cluster import node, private_folder, ray_environment, shell
 from ps2stream.cluster.actors import WorkerShell
-from ps2stream.cluster.home import Home
-from ps2stream.cluster.shell import Lan
+from ps2stream.cluster.home import ActorHome
+from ps2stream.cluster.shell import LanSettings
 from ps2stream.cluster.topology import Topology
 from ps2stream.errors import FailedPrecondition, Unavailable
 from ps2stream.language.analyzer import Analysis
@@ -45,8 +45,8 @@ def _nothing_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (["join", "somewhere"], 2, "expected HOST:PORT, got 'somewhere'"),
         (["join", HEAD, "--roles", "wroker"], 2, "'wroker' is no role"),
-        (["join", HEAD, "--ray-ports", "1-2"], 2, "--ray-ports: '1-2' is not LOW-HIGH"),
-        (["join", HEAD, "--ray-ports", "70000-71000"], 2, "is not LOW-HIGH within 1 to 65535"),
+        (["join", HEAD, "--ray-ports", "1-2"], 2, "--ray-ports: expected LOW-HIGH"),
+        (["join", HEAD, "--ray-ports", "70000-71000"], 2, "expected LOW-HIGH from 1 to 65535"),
         (["join", HEAD], 7, "there is none: set RAY_AUTH_TOKEN_PATH"),
         (["join", HEAD, "--serve"], 2, "ray_address: needs database_url"),
         (["start"], 2, "ray_address: needs database_url"),
@@ -77,7 +77,7 @@ def test_a_ray_that_ends_says_why_and_leaves_nothing(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(private_folder, "_choose_base", lambda _: tmp_path)
     monkeypatch.setattr(node, "_RAY", "import sys; sys.exit('Error: no such cluster')")
-    with node.Node(["--address=10.0.0.1:6379"]) as found:
+    with node.RayNode(["--address=10.0.0.1:6379"]) as found:
         found._child.wait()
         with pytest.raises(Unavailable, match=r"Ray has ended .* \(code 1\): Error: no such clus"):
             found.check()
@@ -87,11 +87,11 @@ def test_a_ray_that_ends_says_why_and_leaves_nothing(
 def test_an_actor_of_another_version_is_none_of_the_service(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shell, "here", lambda: Home("node", "127.0.0.1", ""))
+    monkeypatch.setattr(shell, "here", lambda: ActorHome("node", "127.0.0.1", ""))
     monkeypatch.setattr(shell, "say_here", lambda *_: None)
     topology = Topology(text_plan(Analysis(salt=1), Grid(), 1))
     actor = WorkerShell(Address("worker", 0), 1, topology)
-    lan = Lan(range(0), 20, as_json=False)
+    lan = LanSettings(range(0), 20, as_json=False)
     with pytest.raises(FailedPrecondition, match=r"host 127.0.0.1 has ps2stream .*, the service 0"):
         actor.bind(tmp_path, lan._replace(version="0"))
     incarnation = actor.bind(tmp_path, lan)
@@ -110,7 +110,7 @@ def test_a_ray_that_is_starting_and_deaf_is_ended(
     monkeypatch.setattr(node, "STOP_S", 3600.0)
     deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush"
     monkeypatch.setattr(node, "_RAY", f"{deaf}=True); time.sleep(3600)")
-    host = node.Node([])
+    host = node.RayNode([])
     while "deaf" not in host.last():
         time.sleep(0.01)
     ending = threading.Thread(target=host.stop, daemon=True)

@@ -6,15 +6,15 @@ import time
 
 import pytest
 
-from ps2stream.commands.output import Output
-from ps2stream.commands.telling import Telling
+from ps2stream.commands.output import CommandOutput
+from ps2stream.commands.telling import StepReporter
 
 
 def test_each_step_is_a_line_and_a_long_one_is_said_again(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     said = ""
-    with Telling(Output(), still_s=0.01) as tell:
+    with StepReporter(CommandOutput(), still_s=0.01) as tell:
         tell("counting [all] of them")
         while "still" not in said:
             time.sleep(0.01)
@@ -24,9 +24,9 @@ def test_each_step_is_a_line_and_a_long_one_is_said_again(
 
 
 def test_with_json_nothing_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    output = Output()
+    output = CommandOutput()
     output.json = True
-    with Telling(output, still_s=0.001) as tell:
+    with StepReporter(output, still_s=0.001) as tell:
         tell("counting")
         time.sleep(0.05)
     assert capsys.readouterr() == ("", "")

@@ -13,27 +13,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ps2stream.connectors.deliveries import Item
+from ps2stream.connectors.deliveries import DeliveryItem
 from ps2stream.connectors.extras import library
 from ps2stream.connectors.kafka_config import read_config
-from ps2stream.connectors.kafka_letters import Letters
-from ps2stream.connectors.mapping import Converted, Fields
-from ps2stream.connectors.mqtt_broker import Address, Session, where
-from ps2stream.connectors.offsets import Flight
-from ps2stream.connectors.retry import Backoff
+from ps2stream.connectors.kafka_letters import RejectedRecords
+from ps2stream.connectors.mapping import ConvertedPosts, RecordFields
+from ps2stream.connectors.mqtt_broker import BrokerAddress, MqttSession, where
+from ps2stream.connectors.offsets import OffsetFlight
+from ps2stream.connectors.retry import RetryBackoff
 from ps2stream.connectors.signature import read_secrets, signed
 from ps2stream.connectors.webhook import MOST_BYTES, check_url, parts, retry_after
 from ps2stream.errors import FailedPrecondition, InvalidArgument
 
 
-def convert(fields: Fields, *records: Any) -> Converted:
+def convert(fields: RecordFields, *records: Any) -> ConvertedPosts:
     data = [r if isinstance(r, bytes | None) else json.dumps(r).encode() for r in records]
     return fields.convert(data, [f"t/0/{i}" for i in range(len(data))])
 
 
 def test_usual_names_are_found_and_absent_ids_are_those_given() -> None:
     found = convert(
-        Fields(),
+        RecordFields(),
         {"lat": 1, "lon": 2.5, "text": "a", "time": 7},
         {"latitude": "3", "lng": 4, "text": "b", "id": 9, "ts": "1970-01-01T00:00:01Z"},
     )
@@ -46,10 +46,10 @@ def test_usual_names_are_found_and_absent_ids_are_those_given() -> None:
 
 def test_paths_lead_into_objects_and_arrays() -> None:
     record = {"id": "x", "tst": 3, "p": {"y": 1, "x": 2}, "g": [5, 6], "body": {"t": "hi"}}
-    nested = Fields("text=body.t,lat=p.y,lon=p.x,time=tst,id=", "s")
+    nested = RecordFields("text=body.t,lat=p.y,lon=p.x,time=tst,id=", "s")
     [row] = convert(nested, record).posts.to_pylist()
     assert row == {"id": "t/0/0", "time": 3000, "lon": 2.0, "lat": 1.0, "text": "hi"}
-    listed = Fields("text=body.t,lon=g.0,lat=g.1")
+    listed = RecordFields("text=body.t,lon=g.0,lat=g.1")
     [row] = convert(listed, record).posts.to_pylist()
     assert row == {"id": "x", "time": None, "lon": 5.0, "lat": 6.0, "text": "hi"}
 
@@ -70,7 +70,7 @@ def test_paths_lead_into_objects_and_arrays() -> None:
 )
 def test_a_bad_record_is_named_and_the_others_are_taken(record: Any, why: str) -> None:
     good = {"lat": 1, "lon": 1, "text": "good"}
-    found = convert(Fields(), good, record, good)
+    found = convert(RecordFields(), good, record, good)
     assert found.posts.column("id").to_pylist() == ["t/0/0", "t/0/2"]
     assert list(found.rows) == [0, 2]
     assert list(found.bad) == [1]
@@ -94,7 +94,7 @@ _LINES = st.one_of(
 @settings(deadline=None)
 @given(st.lists(_LINES, min_size=1, max_size=4), st.sampled_from(["ms", "s"]))
 def test_columns_and_records_give_the_same_posts(lines: list[bytes | None], unit: Any) -> None:
-    fields, ids = Fields("", unit), [f"t/0/{i}" for i in range(len(lines))]
+    fields, ids = RecordFields("", unit), [f"t/0/{i}" for i in range(len(lines))]
     found, slowly = fields.convert(lines, ids), fields._convert_records(lines, ids)
     assert (found.posts, list(found.rows), found.bad) == (slowly.posts, slowly.rows, slowly.bad)
 
@@ -102,19 +102,19 @@ def test_columns_and_records_give_the_same_posts(lines: list[bytes | None], unit
 @pytest.mark.parametrize("spec", ["text", "body=text", "lat=", "text=a,=b"])
 def test_a_bad_mapping_is_refused(spec: str) -> None:
     with pytest.raises(InvalidArgument, match="fields: "):
-        Fields(spec)
+        RecordFields(spec)
 
 
 def test_pauses_grow_up_to_a_cap_and_never_undercut_what_was_asked() -> None:
     for chance, share in ((0.0, 0.5), (1.0, 1.0)):
-        backoff = Backoff(1.0, 10.0, lambda chance=chance: chance)  # type: ignore[misc]
+        backoff = RetryBackoff(1.0, 10.0, lambda chance=chance: chance)  # type: ignore[misc]
         wholes = [backoff.pause(n) for n in range(6)] + [backoff.pause(10_000)]
         assert wholes == [share * whole for whole in (1, 2, 4, 8, 10, 10, 10)]
         assert backoff.pause(0, 7.0) == 7 + share
 
 
 def test_offsets_are_due_once_all_before_them_are_done() -> None:
-    flight = Flight()
+    flight = OffsetFlight()
     work: list[Future[Any]] = [Future() for _ in range(3)]
     for number, future in enumerate(work):
         flight.add(future, {("t", 0): number, ("t", number + 1): 11 + number})
@@ -201,8 +201,8 @@ def test_retry_after_is_a_number_or_a_date() -> None:
 
 
 def test_bodies_are_bounded_and_a_gap_has_its_own() -> None:
-    small = [Item(n, "q", "x") for n in range(1, 6)]
-    gap, large = Item(9, None, "gap"), Item(10, "q", "x" * MOST_BYTES)
+    small = [DeliveryItem(n, "q", "x") for n in range(1, 6)]
+    gap, large = DeliveryItem(9, None, "gap"), DeliveryItem(10, "q", "x" * MOST_BYTES)
     found = [[i.number for i in part] for part in parts(iter([*small, gap, large, *small]), 3)]
     assert found == [[1, 2, 3], [4, 5], [9], [10], [1, 2, 3], [4, 5]]
 
@@ -210,25 +210,27 @@ def test_bodies_are_bounded_and_a_gap_has_its_own() -> None:
 @pytest.mark.parametrize(
     ("address", "problem"),
     [
-        (Address("localhost:1883"), "expected mqtt://"),
-        (Address("mqtt://localhost:x"), "expected mqtt://"),
-        (Address("mqtt://me:secret@localhost"), "name or password"),
-        (Address("mqtt://10.0.0.1", "me", Path("secret")), "plaintext to 10.0.0.1"),
-        (Address("mqtt://localhost", None, Path("secret")), "comes with a username"),
-        (Address("mqtts://localhost", cert=Path("cert")), "comes with broker_key"),
-        (Address("mqtt://localhost", ca=Path("ca")), "certificates need mqtts"),
+        (BrokerAddress("localhost:1883"), "expected mqtt://"),
+        (BrokerAddress("mqtt://localhost:x"), "expected mqtt://"),
+        (BrokerAddress("mqtt://me:secret@localhost"), "name or password"),
+        (BrokerAddress("mqtt://10.0.0.1", "me", Path("secret")), "plaintext to 10.0.0.1"),
+        (BrokerAddress("mqtt://localhost", None, Path("secret")), "comes with a username"),
+        (BrokerAddress("mqtts://localhost", cert=Path("cert")), "comes with broker_key"),
+        (BrokerAddress("mqtt://localhost", ca=Path("ca")), "certificates need mqtts"),
     ],
 )
-def test_a_broker_that_would_be_reached_unsafely_is_refused(address: Address, problem: str) -> None:
+def test_a_broker_that_would_be_reached_unsafely_is_refused(
+    address: BrokerAddress, problem: str
+) -> None:
     with pytest.raises(InvalidArgument, match=problem) as caught:
         where(address)
     assert "secret@" not in str(caught.value)
 
 
 def test_a_broker_has_the_port_of_its_scheme() -> None:
-    assert where(Address("mqtt://b.example.org")) == ("b.example.org", 1883)
-    assert where(Address("mqtts://b.example.org")) == ("b.example.org", 8883)
-    assert where(Address("mqtts://[::1]:99", "me", Path("p"))) == ("::1", 99)
+    assert where(BrokerAddress("mqtt://b.example.org")) == ("b.example.org", 1883)
+    assert where(BrokerAddress("mqtts://b.example.org")) == ("b.example.org", 8883)
+    assert where(BrokerAddress("mqtts://[::1]:99", "me", Path("p"))) == ("::1", 99)
 
 
 def test_a_missing_library_is_told_with_the_extra_that_has_it() -> None:
@@ -238,7 +240,7 @@ def test_a_missing_library_is_told_with_the_extra_that_has_it() -> None:
 
 def test_a_flood_of_messages_without_acknowledgement_is_bounded() -> None:
     mqtt = pytest.importorskip("paho.mqtt.client", reason="pip install 'ps2stream[mqtt]'")
-    session = Session(Address("mqtt://localhost"), "me", ["t"], window=3, expiry_s=1)
+    session = MqttSession(BrokerAddress("mqtt://localhost"), "me", ["t"], window=3, expiry_s=1)
 
     def comes(qos: int) -> None:
         message = mqtt.MQTTMessage(topic=b"t")
@@ -255,14 +257,14 @@ def test_a_flood_of_messages_without_acknowledgement_is_bounded() -> None:
 def test_a_password_that_is_no_text_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("paho.mqtt.client", reason="pip install 'ps2stream[mqtt]'")
     (tmp_path / "password").write_bytes(b"\xff\xfe")
-    address = Address("mqtt://localhost", "me", tmp_path / "password")
+    address = BrokerAddress("mqtt://localhost", "me", tmp_path / "password")
     with pytest.raises(InvalidArgument, match="is not UTF-8"):
-        Session(address, "me", ["t"], window=3, expiry_s=1)
+        MqttSession(address, "me", ["t"], window=3, expiry_s=1)
 
 
 def test_a_record_that_brokers_take_is_not_too_large_for_a_dead_letter() -> None:
     """With librdkafka's own broker within the process; its default is less than a broker's."""
     kafka = pytest.importorskip("confluent_kafka", reason="pip install 'ps2stream[kafka]'")
-    letters = Letters(kafka.Producer, {"test.mock.num.brokers": 1}, "dead")
+    letters = RejectedRecords(kafka.Producer, {"test.mock.num.brokers": 1}, "dead")
     record = kafka.Message(topic="t", value=b"x" * 1_040_000, key=None, headers=None)
     letters.send([(record, "no post", "t/0/7")], threading.Event())

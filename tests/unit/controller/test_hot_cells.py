@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from ps2stream.controller.machine import ControllerMachine
-from ps2stream.controller.policy import Policy
+from ps2stream.controller.policy import ControllerPolicy
 from ps2stream.dispatcher import hot_cells
 from ps2stream.dispatcher.gridt import Gridt
-from ps2stream.dispatcher.reservoir import Reservoir
+from ps2stream.dispatcher.reservoir import ObjectReservoir
 from ps2stream.language.analyzer import TOP, Analyzer
 from ps2stream.planner.adjust.cell_sample import statistics
 from ps2stream.planner.adjust.decide import Rules
@@ -22,7 +22,7 @@ from ps2stream.protocol.messages.loads import LoadReport, SampleReport, SampleRe
 from ps2stream.protocol.rows import ObjectRows
 from ps2stream.routing.costs import Costs
 from ps2stream.routing.leaves import Moved
-from ps2stream.routing.tags import Tags
+from ps2stream.routing.tags import QueryTags
 from ps2stream.space.grid import Grid
 from tests.unit.controller.test_machine import PERIOD, World, halves
 
@@ -57,8 +57,8 @@ class Dispatcher:
         words = [w for (_, w), n in posted.items() for _ in range(n)]
         term = ANALYZER.hash_terms(words)
         off = np.arange(len(cell) + 1)
-        self.gridt.insert(Tags(off, cell, term, h1.owners(cell, term)))
-        self.reservoir = Reservoir(5000, seed=index)
+        self.gridt.insert(QueryTags(off, cell, term, h1.owners(cell, term)))
+        self.reservoir = ObjectReservoir(5000, seed=index)
 
     def told(self, ask: SampleRequest, route: int | None = None) -> SampleReport:
         route = PLAN.route if route is None else route
@@ -153,7 +153,7 @@ def test_queries_without_words_are_terms_like_others() -> None:
     dispatcher = Dispatcher(0, posted())
     none = np.zeros(1, np.uint32)
     dispatcher.gridt.insert(
-        Tags(np.arange(2), none, np.array([TOP], np.uint64), none.astype(np.uint16))
+        QueryTags(np.arange(2), none, np.array([TOP], np.uint64), none.astype(np.uint16))
     )
     dispatcher.reservoir.add(objects(["w1 w2"] * 9, [HOT] * 9), 5)
     found = statistics([dispatcher.told(ask(HOT))], GRID, ANALYZER)
@@ -170,7 +170,7 @@ class Hot(World):
 
     def __init__(self, automatic: bool = True) -> None:
         super().__init__(automatic)
-        policy = Policy(Rules(COSTS, sigma=1.3), PERIOD, automatic)
+        policy = ControllerPolicy(Rules(COSTS, sigma=1.3), PERIOD, automatic)
         self.machine = ControllerMachine(PLAN, policy, epoch=3, dispatchers=2)
         self.dispatchers = [Dispatcher(i, posted()) for i in range(2)]
         for dispatcher in self.dispatchers:
@@ -262,7 +262,7 @@ def test_foreign_answers_are_ignored(change: dict[str, Any]) -> None:
 def test_an_answer_without_objects_divides_nothing() -> None:
     world = Hot()
     for dispatcher in world.dispatchers:
-        dispatcher.reservoir = Reservoir(0)
+        dispatcher.reservoir = ObjectReservoir(0)
     world.heat()
     for index in (0, 1):
         world.answer(index)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ps2stream.controller.machine import ControllerMachine
-from ps2stream.controller.policy import Policy
+from ps2stream.controller.policy import ControllerPolicy
 from ps2stream.language.analyzer import Analysis
 from ps2stream.planner.adjust.decide import Rules
 from ps2stream.protocol.addresses import ROLES, Address, Send
@@ -22,11 +22,11 @@ from ps2stream.protocol.messages.loads import (
     LoadRequest,
     SampleRequest,
 )
-from ps2stream.protocol.messages.plan import Ask, StrategyReply, StrategyRequest
+from ps2stream.protocol.messages.plan import PlanAction, PlanChangeReply, PlanChangeRequest
 from ps2stream.routing.costs import Costs
 from ps2stream.routing.leaves import Space
 from ps2stream.routing.plan import RoutingPlan
-from ps2stream.routing.plan_changes import Strategy
+from ps2stream.routing.plan_changes import PlanState
 from ps2stream.space.grid import Grid
 
 GRID = Grid(3, 2)
@@ -47,8 +47,8 @@ class World:
     """A controller, and everyone else by hand. `strategy` is the sequencer's."""
 
     def __init__(self, automatic: bool = False, plan: RoutingPlan | None = None) -> None:
-        self.strategy = Strategy(plan or halves())
-        policy = Policy(Rules(COSTS, sigma=1.3), PERIOD, automatic)
+        self.strategy = PlanState(plan or halves())
+        policy = ControllerPolicy(Rules(COSTS, sigma=1.3), PERIOD, automatic)
         self.machine = ControllerMachine(self.strategy.plan, policy, epoch=3)
         self.lsn = 5
         self.begun: list[RoutingPlan] = []
@@ -79,13 +79,13 @@ class World:
                 self.samples.append((to.index, frame))
                 continue
             assert to == Address("sequencer", 0)
-            assert isinstance(frame, StrategyRequest)
+            assert isinstance(frame, PlanChangeRequest)
             assert (ROLES[frame.role], frame.index) == ("controller", 0)
             self.asked += 1
-            if frame.ask == Ask.UNITE and not self.problem:
+            if frame.ask == PlanAction.UNITE and not self.problem:
                 self.united += 1
                 self.strategy = dataclasses.replace(self.strategy, begun=self.lsn)
-            if frame.ask == Ask.MOVE and not self.problem:
+            if frame.ask == PlanAction.MOVE and not self.problem:
                 body = json.loads(frame.plan.tobytes())
                 self.move(RoutingPlan.from_dict(body, self.strategy.plan.analysis))
             raw = np.frombuffer(self.problem.encode(), np.uint8)
@@ -93,7 +93,7 @@ class World:
             told = json.dumps({"apart_for": self.age_ms} if self.age_ms else {}).encode()
             counts = self.lsn, 0, self.live, self.old
             state = np.frombuffer(told, np.uint8)
-            reply = StrategyReply(frame.seq, *counts, raw, record, state)
+            reply = PlanChangeReply(frame.seq, *counts, raw, record, state)
             self.serve(self.machine.on(reply))
 
     def move(self, plan: RoutingPlan) -> None:
@@ -105,7 +105,7 @@ class World:
 
     def finish(self) -> None:
         assert self.strategy.following is not None
-        self.strategy = Strategy(self.strategy.following)
+        self.strategy = PlanState(self.strategy.following)
 
     def period(self, parts: list[Part] | None = None, periods: int = 1) -> None:
         """The ticks of a period, then the reports of it."""
@@ -230,7 +230,7 @@ def test_a_move_that_was_given_up_ends_as_any_other() -> None:
     before, counted = world.loads(), world.machine.counters.periods
     world.period([(0, 0, 9, 50), (16, 1, 9, 10)])
     assert (world.loads(), world.machine.counters.periods) == (before, counted)
-    world.strategy = Strategy(world.strategy.plan)
+    world.strategy = PlanState(world.strategy.plan)
     world.period(ROWS)  # learns of it in its course
     assert len(world.begun) == 1
     assert "no whole period" in world.told("gr")[0]
@@ -253,7 +253,7 @@ def test_another_plan_makes_it_forget() -> None:
     world = World()
     world.period(ROWS)
     other = dataclasses.replace(halves(), cells=halves().cells[::-1].copy(), version=9)
-    world.strategy = Strategy(other)
+    world.strategy = PlanState(other)
     world.period(ROWS)  # the reports say that there is another plan
     assert world.machine.strategy.plan.version == 9
     assert "workers" not in world.told()[1]
@@ -289,12 +289,12 @@ def test_when_nothing_helps_there_is_no_plan() -> None:
 
 
 def test_what_got_lost_is_asked_again() -> None:
-    machine = ControllerMachine(halves(), Policy(), epoch=1)
+    machine = ControllerMachine(halves(), ControllerPolicy(), epoch=1)
     sends = [machine.tick() for _ in range(50)]
     asked = [s.frame for s in itertools.chain.from_iterable(sends)]
     assert len(asked) == 3
-    assert all(isinstance(f, StrategyRequest) and f.ask for f in asked)
-    assert len({f.seq for f in asked if isinstance(f, StrategyRequest)}) == 1
+    assert all(isinstance(f, PlanChangeRequest) and f.ask for f in asked)
+    assert len({f.seq for f in asked if isinstance(f, PlanChangeRequest)}) == 1
     [again] = machine.joined(Address("sequencer", 0))
     assert again.frame is asked[0]
     assert machine.joined(Address("worker", 0)) == []

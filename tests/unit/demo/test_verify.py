@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from ps2stream.demo.gazetteer import distinctive, made_posts, make_query, seeds_of
-from ps2stream.demo.tally import Published, Tally
-from ps2stream.demo.verify import Oracle, Place, Sample
+from ps2stream.demo.tally import DeliveryTally, PublishedBatch
+from ps2stream.demo.verify import BruteForceOracle, Place, SampledObject
 from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.language.expression import parse
 from ps2stream.posts.post import SCHEMA, paced
@@ -20,8 +20,8 @@ ANALYSIS = Analysis(salt=0)
 HERE = Rect(0, 0, 1, 1)
 
 
-def oracle() -> Oracle:
-    found = Oracle(ANALYSIS)
+def oracle() -> BruteForceOracle:
+    found = BruteForceOracle(ANALYSIS)
     found.inserted("a", "flood", None, 1)
     found.inserted("b", "flood AND river", HERE, 2)
     found.inserted("c", "", HERE, 3)
@@ -30,8 +30,8 @@ def oracle() -> Oracle:
     return found
 
 
-def sample(lsn: int, text: str = "River flood", lon: float = 0.5) -> Sample:
-    return Sample((0, 7), lsn, lon, 0.5, text)
+def sample(lsn: int, text: str = "River flood", lon: float = 0.5) -> SampledObject:
+    return SampledObject((0, 7), lsn, lon, 0.5, text)
 
 
 def test_queries_match_while_they_live() -> None:
@@ -73,10 +73,10 @@ def batch(count: int) -> pa.RecordBatch:
 
 
 def test_latency_counts_from_the_intended_time_also_when_the_match_comes_first() -> None:
-    tally = Tally(keep=100)
+    tally = DeliveryTally(keep=100)
     tally.received((0, 11), "q", at=5.25)
-    tally.published(Published(0, 10, 1, due=5.0, rows=batch(4)))
-    tally.published(Published(0, 14, 1, due=math.nan, rows=batch(4)))
+    tally.published(PublishedBatch(0, 10, 1, due=5.0, rows=batch(4)))
+    tally.published(PublishedBatch(0, 14, 1, due=math.nan, rows=batch(4)))
     tally.received((0, 13), "q", at=5.75)
     tally.received((0, 15), "q", at=9.0)
     assert tally.latency_ms() == {"p50": 500.0, "p90": 700.0, "p99": 745.0, "max": 750.0}
@@ -84,9 +84,9 @@ def test_latency_counts_from_the_intended_time_also_when_the_match_comes_first()
 
 
 def test_the_sample_holds_delivered_objects_and_others_and_forgets_the_oldest() -> None:
-    tally = Tally(keep=100)
+    tally = DeliveryTally(keep=100)
     for start in range(0, 200, 20):
-        tally.published(Published(0, start, 1, 0.0, batch(20)))
+        tally.published(PublishedBatch(0, start, 1, 0.0, batch(20)))
         tally.received((0, start), "q", 0.0)
     found = tally.sample(50, np.random.default_rng(1))
     places: list[Place] = [one.place for one in found]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ps2stream.dispatcher.gridt import Gridt, GridtError
 from ps2stream.protocol.rows import QueryRows
 from ps2stream.routing.h1 import H1, HashedLeaf
-from ps2stream.routing.tags import Tags
+from ps2stream.routing.tags import QueryTags
 from ps2stream.space.grid import Grid
 from tests.support.routing import Box, Row, objects, query_rows
 
@@ -80,7 +80,7 @@ def naive_tags(rows: QueryRows, first: H1) -> list[list[tuple[int, int, int]]]:
     return out
 
 
-def listed(tags: Tags) -> list[list[tuple[int, int, int]]]:
+def listed(tags: QueryTags) -> list[list[tuple[int, int, int]]]:
     flat = list(zip(tags.cell.tolist(), tags.term.tolist(), tags.worker.tolist(), strict=True))
     return [flat[a:b] for a, b in zip(tags.off[:-1], tags.off[1:], strict=True)]
 
@@ -117,7 +117,7 @@ def test_the_table_grows_and_shrinks_without_losing_a_unit() -> None:
     n = 30_000
     cell = rng.integers(0, CELLS, n).astype(np.uint32)
     term = rng.integers(1, 200, n).astype(np.uint64)
-    tags = Tags(np.arange(n + 1), cell, term, gridt.h1.owners(cell, term))
+    tags = QueryTags(np.arange(n + 1), cell, term, gridt.h1.owners(cell, term))
     gridt.insert(tags)
     half = rng.random(n) < 0.5
     gridt.retire(tags.of(half))
@@ -133,10 +133,10 @@ def test_a_table_that_is_full_at_the_last_tag_grows_for_it() -> None:
     gridt = Gridt(H1(1, np.zeros(CELLS, np.uint32), [HashedLeaf((0,), *none)]), GRID)
     for term in range(1, 3_001):  # one at a time, past 5/8 of 4096
         one = np.array([term], np.uint64)
-        gridt.insert(Tags(np.arange(2), np.zeros(1, np.uint32), one, np.zeros(1, np.uint16)))
+        gridt.insert(QueryTags(np.arange(2), np.zeros(1, np.uint32), one, np.zeros(1, np.uint16)))
     assert {t for _, t in gridt.counts()} == set(range(1, 3_001))
     unknown = np.array([7000], np.uint64)
-    tags = Tags(np.arange(2), np.zeros(1, np.uint32), unknown, np.zeros(1, np.uint16))
+    tags = QueryTags(np.arange(2), np.zeros(1, np.uint32), unknown, np.zeros(1, np.uint16))
     with pytest.raises(GridtError, match="cell 0, term 7000"):  # also where it is the first
         gridt.retire(tags)
 

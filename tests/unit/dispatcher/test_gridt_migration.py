@@ -10,8 +10,8 @@ from ps2stream.dispatcher.gridt import Gridt
 from ps2stream.protocol.frame import F64, I64, U64
 from ps2stream.protocol.rows import QueryRows
 from ps2stream.routing.h1 import H1
-from ps2stream.routing.plan_changes import Routes
-from ps2stream.routing.tags import Tagger
+from ps2stream.routing.plan_changes import CompiledRoutes
+from ps2stream.routing.tags import QueryTagger
 from tests.support.routing import Row, objects, query_rows
 from tests.unit.dispatcher.test_gridt import GRID, TERMS, h1, latitude, longitude, row
 
@@ -25,7 +25,7 @@ def routed(gridt: Gridt, lon: F64, lat: F64, off: I64, term: U64) -> Sent:
 
 def wanted(rows: QueryRows, plan: H1, lon: F64, lat: F64, off: I64, term: U64) -> Sent:
     """Whom one plan sends an object to, by brute force over its queries."""
-    tags = Tagger(plan, GRID).expand(rows)
+    tags = QueryTagger(plan, GRID).expand(rows)
     owners = set(zip(tags.cell.tolist(), tags.term.tolist(), tags.worker.tolist(), strict=True))
     found: Sent = set()
     for level in range(GRID.levels):
@@ -73,15 +73,15 @@ def test_a_move_and_two_plans_that_coexist(data: st.DataObject) -> None:
     insert(old)
     assert routed(gridt, *posted) == wanted(old, one, *posted)
     if coexist:
-        gridt.follow(Routes(one, 1, young=other, apart=apart))
+        gridt.follow(CompiledRoutes(one, 1, young=other, apart=apart))
         insert(new)
         both = wanted(old, one, *posted) | wanted(new, other, *posted)
         assert routed(gridt, *posted) == both
         assert holders(gridt, rows) == owned(old, one) | owned(new, other)
-        gridt.follow(Routes(one, 1, other=other, young=other, apart=apart))
+        gridt.follow(CompiledRoutes(one, 1, other=other, young=other, apart=apart))
         assert holders(gridt, rows) == owned(old, one) | owned(rows, other)
     else:
-        gridt.follow(Routes(one, 1, other=other))
+        gridt.follow(CompiledRoutes(one, 1, other=other))
         insert(new)
         both = wanted(rows, one, *posted)
         assert holders(gridt, rows) == owned(rows, one) | owned(rows, other)
@@ -91,11 +91,11 @@ def test_a_move_and_two_plans_that_coexist(data: st.DataObject) -> None:
     before = data.draw(st.booleans())
     if before:
         gridt.retire(gridt.expand(dead), dead.handle)
-    gridt.follow(Routes(other, 2, other=one, switched=True))
+    gridt.follow(CompiledRoutes(other, 2, other=one, switched=True))
     if not before:
         gridt.retire(gridt.expand(dead), dead.handle)
     assert routed(gridt, *posted) == wanted(left, other, *posted)
-    gridt.follow(Routes(other, 2))
+    gridt.follow(CompiledRoutes(other, 2))
     assert holders(gridt, rows) == owned(rows, other)
     assert routed(gridt, *posted) == wanted(left, other, *posted)
     half = len(left) // 2
@@ -117,7 +117,7 @@ def test_many_units_find_a_table_that_is_large_enough() -> None:
     rows = query_rows([Row((i + 1,), (0,), handle=i + 1) for i in range(20_000)])
     gridt.insert(gridt.expand(rows))
     size = len(gridt)
-    gridt.follow(Routes(other, 2))
+    gridt.follow(CompiledRoutes(other, 2))
     assert len(gridt) == size
     gridt.retire(gridt.expand(rows))
     assert len(gridt) == 0

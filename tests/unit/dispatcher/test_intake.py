@@ -9,18 +9,23 @@ import numpy as np
 import pytest
 
 from ps2stream.dispatcher.edge import REPEAT_TICKS, DispatcherEdge
-from ps2stream.dispatcher.gateway import Publication
+from ps2stream.dispatcher.gateway import AcceptedBatch
 from ps2stream.dispatcher.gridt import Gridt
-from ps2stream.dispatcher.intake import EAGER, ROWS, TEXT_BYTES, Intake
+from ps2stream.dispatcher.intake import EAGER, ROWS, TEXT_BYTES, PublicationIntake
 from ps2stream.dispatcher.object_log import ObjectLog
 from ps2stream.errors import ResourceExhausted, Unavailable
 from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
 from ps2stream.language.query_rows import delete_rows
 from ps2stream.protocol.addresses import Address, Send
 from ps2stream.protocol.frame import Frame, decode, strings_to_column
-from ps2stream.protocol.log_records import ObjectRecord, Progress
-from ps2stream.protocol.messages.objects import Completed, Partial
-from ps2stream.protocol.messages.sessions import Attached, Credit, Detach, SessionGrant
+from ps2stream.protocol.log_records import ObjectRecord, ProgressRecord
+from ps2stream.protocol.messages.objects import BatchesCompleted, BatchesPartial
+from ps2stream.protocol.messages.sessions import (
+    SessionGrant,
+    StreamAttached,
+    StreamCredit,
+    StreamDetach,
+)
 from ps2stream.protocol.messages.updates import UpdateDecision, UpdateRequest
 from ps2stream.protocol.rows import ObjectRows
 from ps2stream.routing.h1 import H1, HashedLeaf
@@ -36,12 +41,12 @@ def rows(n: int, text: str = "flood") -> ObjectRows:
     return ObjectRows(*ids, np.zeros(n, np.int64), np.zeros(n), np.zeros(n), *texts, *terms)
 
 
-def sizes(intake: Intake, in_flight: int) -> list[int]:
+def sizes(intake: PublicationIntake, in_flight: int) -> list[int]:
     return [len(waiting.rows) for waiting in intake.take(in_flight)]
 
 
 def test_a_batch_alone_leaves_at_once_and_one_among_others_waits() -> None:
-    intake = Intake()
+    intake = PublicationIntake()
     intake.add(rows(3))
     assert sizes(intake, EAGER) == []
     assert sizes(intake, EAGER - 1) == [3]
@@ -49,7 +54,7 @@ def test_a_batch_alone_leaves_at_once_and_one_among_others_waits() -> None:
 
 
 def test_those_that_waited_leave_together_up_to_the_bounds() -> None:
-    intake = Intake()
+    intake = PublicationIntake()
     for n in (ROWS // 2, ROWS // 2, 1):
         intake.add(rows(n))
     assert sizes(intake, 100) == [ROWS // 2, ROWS // 2]
@@ -59,7 +64,7 @@ def test_those_that_waited_leave_together_up_to_the_bounds() -> None:
 
 
 def test_enough_rows_or_text_leave_among_others_and_what_has_left_counts_no_more() -> None:
-    intake = Intake()
+    intake = PublicationIntake()
     intake.add(rows(ROWS))
     assert sizes(intake, 100) == [ROWS]
     for _ in range(2):
@@ -71,7 +76,7 @@ def test_enough_rows_or_text_leave_among_others_and_what_has_left_counts_no_more
 
 
 def test_what_was_cancelled_does_not_leave() -> None:
-    intake = Intake()
+    intake = PublicationIntake()
     intake.add(rows(1)).cancel()
     kept = intake.add(rows(2))
     assert sizes(intake, 0) == [2]
@@ -79,7 +84,7 @@ def test_what_was_cancelled_does_not_leave() -> None:
 
 
 class Router:
-    """Records; a batch is under way until `Completed`."""
+    """Records; a batch is under way until `BatchesCompleted`."""
 
     index = 0
     mergers = 1
@@ -121,8 +126,8 @@ class Router:
         return [Send(Address("sequencer", 0), request)]
 
     def on(self, frame: Frame) -> list[Any]:
-        self.in_flight -= isinstance(frame, Completed)
-        self.active -= isinstance(frame, Completed | Partial)
+        self.in_flight -= isinstance(frame, BatchesCompleted)
+        self.active -= isinstance(frame, BatchesCompleted | BatchesPartial)
         self.undecided -= isinstance(frame, UpdateDecision)
         return []
 
@@ -161,8 +166,8 @@ class Desk:
         self.posts += bool(sends)
         self.sent += sends
 
-    def credits(self) -> list[Credit]:
-        return [s.frame for s in self.sent if isinstance(s.frame, Credit)]
+    def credits(self) -> list[StreamCredit]:
+        return [s.frame for s in self.sent if isinstance(s.frame, StreamCredit)]
 
 
 @pytest.fixture
@@ -173,10 +178,11 @@ def desk() -> Desk:
 def test_joined_publications_keep_their_own_offsets(desk: Desk) -> None:
     futures = [desk.edge.publish(rows(n), durable=False) for n in (4, 2, 3, 1)]
     assert [f.done() for f in futures] == [True, True, False, False]
-    desk.edge.on(Completed(0, np.zeros(1, np.int64)))
+    desk.edge.on(BatchesCompleted(0, np.zeros(1, np.int64)))
     assert desk.router.batches == [4, 2, 4]
     assert [f.result() for f in futures] == [
-        Publication(0, 0, 5), Publication(0, 4, 5), Publication(0, 6, 5), Publication(0, 9, 5),
+        AcceptedBatch(0, 0, 5), AcceptedBatch(0, 4, 5), AcceptedBatch(0, 6, 5),
+        AcceptedBatch(0, 9, 5),
     ]  # fmt: skip
 
 
@@ -185,7 +191,7 @@ def test_a_full_edge_refuses_with_nothing_accepted(desk: Desk) -> None:
     refused = desk.edge.publish(rows(1))
     assert isinstance(refused.exception(), ResourceExhausted)
     assert "max_in_flight" in str(refused.exception())
-    desk.edge.on(Completed(0, np.zeros(1, np.int64)))
+    desk.edge.on(BatchesCompleted(0, np.zeros(1, np.int64)))
     assert all(f.done() for f in futures)
     assert desk.router.batches == [1, 1, 3]
 
@@ -197,7 +203,7 @@ def test_whether_what_is_routed_waits_is_told_at_once_and_when_it_changes(desk: 
     desk.edge.tell_congestion(told.append)
     desk.edge.tick()
     assert told == [True]
-    desk.edge.on(Completed(0, np.zeros(1, np.int64)))
+    desk.edge.on(BatchesCompleted(0, np.zeros(1, np.int64)))
     assert told == [True, False]
 
 
@@ -213,7 +219,7 @@ def test_updates_leave_together_while_the_sequencer_is_busy(desk: Desk) -> None:
 def attached(desk: Desk, batches: int, size: int) -> Any:
     future = desk.edge.attach("s", 0, batches, size, lambda _: None)
     desk.edge._handle_reply(SessionGrant(1, 9, 4))
-    desk.edge._handle_reply(Attached(9, 4, 0, 0, 0, 0))
+    desk.edge._handle_reply(StreamAttached(9, 4, 0, 0, 0, 0))
     return future.result(0)
 
 
@@ -240,7 +246,7 @@ def test_a_tick_and_the_end_tell_what_was_gathered_once(desk: Desk) -> None:
     stream.credit(0, 0, 7)
     stream.close()
     assert [(c.batches, c.bytes, c.ack) for c in desk.credits()] == [(1, 10, 1), (1, 10, 7)]
-    assert isinstance(desk.sent[-1].frame, Detach)
+    assert isinstance(desk.sent[-1].frame, StreamDetach)
 
 
 def test_a_durable_publication_is_answered_after_the_sync(desk: Desk) -> None:
@@ -250,7 +256,7 @@ def test_a_durable_publication_is_answered_after_the_sync(desk: Desk) -> None:
     record = ObjectRecord.decode(data)
     assert (record.batch, record.lsn, len(ObjectRows.decode(record.rows.data))) == (0, 5, 2)
     desk.edge.sync()
-    assert durable.result(0) == Publication(0, 0, 5)
+    assert durable.result(0) == AcceptedBatch(0, 0, 5)
 
 
 def test_on_a_full_disk_durable_objects_are_refused_and_others_are_not(desk: Desk) -> None:
@@ -296,7 +302,7 @@ def test_without_room_to_reserve_offsets_nothing_is_accepted(desk: Desk) -> None
 def test_progress_is_noted_and_frees_the_log(desk: Desk) -> None:
     for _ in range(3):
         desk.edge.publish(rows(2))
-        desk.edge.on(Completed(0, np.zeros(1, np.int64)))
+        desk.edge.on(BatchesCompleted(0, np.zeros(1, np.int64)))
     desk.router.oldest = 4
     for _ in range(REPEAT_TICKS):
         desk.edge.tick()
@@ -306,4 +312,4 @@ def test_progress_is_noted_and_frees_the_log(desk: Desk) -> None:
         desk.edge.tick()
     assert len(list(desk.log.scan())) > 1  # the note is not yet durable
     desk.edge.sync()
-    assert [type(decode(data)) for _, data in desk.log.scan()] == [Progress]
+    assert [type(decode(data)) for _, data in desk.log.scan()] == [ProgressRecord]

@@ -16,30 +16,30 @@ from ps2stream.dispatcher.open_batches import LEAST_BYTES, ROWS, TEXT_BYTES
 from ps2stream.errors import ResourceExhausted, Unavailable
 from ps2stream.protocol.addresses import Address, Out, Reply, Send
 from ps2stream.protocol.frame import Frame, decode
-from ps2stream.protocol.log_records import ObjectRecord, Quarantined, Split
+from ps2stream.protocol.log_records import ObjectRecord, QuarantineRecord, SplitRecord
 from ps2stream.protocol.messages.objects import (
-    Begin,
-    Completed,
+    BatchContent,
+    BatchesCompleted,
+    BatchesPartial,
+    BatchWithdrawal,
     MatchBatch,
-    Partial,
-    Payload,
     RoutedObjects,
-    Watermark,
-    Withdraw,
+    SuspectBegin,
+    WatermarkNotice,
 )
-from ps2stream.protocol.messages.sessions import Delivery, SessionGrant
+from ps2stream.protocol.messages.sessions import SessionGrant, StreamDelivery
 from ps2stream.protocol.messages.updates import (
-    Applied,
-    AppliedAck,
-    Fetch,
+    AppliedReport,
+    LedgerBatch,
+    LedgerFetch,
+    LedgerTip,
     LookupReply,
     MergerQueries,
-    Tip,
     UpdateDecision,
     UpdateRequest,
     WorkerUpdates,
 )
-from ps2stream.protocol.rows import Kind, ObjectRows, QueryRows, no_queries
+from ps2stream.protocol.rows import ObjectRows, QueryRows, UpdateKind, no_queries
 from ps2stream.routing.h1 import H1, HashedLeaf
 from ps2stream.space.grid import Grid
 from tests.support.routing import Row, object_rows, query_rows
@@ -62,21 +62,21 @@ def machine(index: int = 0, mergers: int = 2, max_in_flight: int = 8) -> RouterM
         grid=GRID,
         max_in_flight=max_in_flight,
     )
-    assert router.on(Tip(0, 0)) == []  # there is nothing to catch up with
+    assert router.on(LedgerTip(0, 0)) == []  # there is nothing to catch up with
     return router
 
 
-def applied(rows: list[Row], lsn_from: int, lsn_to: int, owner: int = 0) -> Applied:
+def applied(rows: list[Row], lsn_from: int, lsn_to: int, owner: int = 0) -> LedgerBatch:
     data = np.frombuffer(query_rows(rows).encode(), np.uint8)
-    return Applied(lsn_from, lsn_to, owner, 0, 0, data)
+    return LedgerBatch(lsn_from, lsn_to, owner, 0, 0, data)
 
 
-def insert(lsn: int, term: int = 7, box: tuple[float, ...] = WEST, owner: int = 0) -> Applied:
-    return applied([Row((term,), (0,), (box,), Kind.INSERT, lsn, lsn)], lsn, lsn, owner)  # type: ignore[arg-type]
+def insert(lsn: int, term: int = 7, box: tuple[float, ...] = WEST, owner: int = 0) -> LedgerBatch:
+    return applied([Row((term,), (0,), (box,), UpdateKind.INSERT, lsn, lsn)], lsn, lsn, owner)  # type: ignore[arg-type]
 
 
-def delete(lsn: int, handle: int, term: int = 7, box: tuple[float, ...] = WEST) -> Applied:
-    return applied([Row((term,), (0,), (box,), Kind.DELETE, lsn, handle)], lsn, lsn)  # type: ignore[arg-type]
+def delete(lsn: int, handle: int, term: int = 7, box: tuple[float, ...] = WEST) -> LedgerBatch:
+    return applied([Row((term,), (0,), (box,), UpdateKind.DELETE, lsn, handle)], lsn, lsn)  # type: ignore[arg-type]
 
 
 def posts(*terms: int, lon: float = -20.0) -> ObjectRows:
@@ -91,8 +91,8 @@ def sent(out: list[Out], role: str, kind: type[Any]) -> list[tuple[int, Any]]:
     ]
 
 
-def done(merger: int, *batch: int) -> Completed:
-    return Completed(merger, np.array(batch, np.int64))
+def done(merger: int, *batch: int) -> BatchesCompleted:
+    return BatchesCompleted(merger, np.array(batch, np.int64))
 
 
 def test_a_batch_goes_to_the_chosen_workers_and_to_all_mergers() -> None:
@@ -108,7 +108,7 @@ def test_a_batch_goes_to_the_chosen_workers_and_to_all_mergers() -> None:
         (1, [1], 2, 0),
     ]
     assert routed[1][1].term.tolist() == [9, 11]
-    payload = sent(out, "merger", Payload)
+    payload = sent(out, "merger", BatchContent)
     assert [i for i, _ in payload] == [0, 1]
     assert payload[0][1].id.tobytes() == b"o0o1o2"
     assert payload[0][1].worker.tolist() == [0, 1]
@@ -150,17 +150,17 @@ def test_a_batch_is_complete_when_every_merger_says_so() -> None:
 
 def test_updates_apply_in_lsn_order() -> None:
     router = machine()
-    assert [type(o.frame) for o in router.on(insert(3))] == [AppliedAck]
+    assert [type(o.frame) for o in router.on(insert(3))] == [AppliedReport]
     assert router.applied == 0
-    assert sent(router.on(insert(2)), "sequencer", AppliedAck)[0][1].lsn == 0
+    assert sent(router.on(insert(2)), "sequencer", AppliedReport)[0][1].lsn == 0
     assert router.publish(posts(7))[2] == []
     out = router.on(insert(1))
-    assert sent(out, "sequencer", AppliedAck)[0][1].lsn == 3
+    assert sent(out, "sequencer", AppliedReport)[0][1].lsn == 3
     first = [f.lsn_from for i, f in sent(out, "worker", WorkerUpdates) if i == 0]
     assert first == [1, 2, 3]
     assert router.counters.inserts == 3
     again = router.on(insert(2))
-    assert [(o.frame.lsn) for o in again if isinstance(o.frame, AppliedAck)] == [3]
+    assert [(o.frame.lsn) for o in again if isinstance(o.frame, AppliedReport)] == [3]
     assert len(again) == 1
     assert router.gridt.counts()[int(GRID.cells(np.array([-20.0]), np.array([0.0]), 0)[0]), 7] == (
         0,
@@ -170,9 +170,9 @@ def test_updates_apply_in_lsn_order() -> None:
 
 def test_the_owner_tells_every_worker_and_merger() -> None:
     rows = [
-        Row((7, 8), (0, 1), (WEST,), Kind.INSERT, 4, 4),
-        Row((9,), (0,), (EAST,), Kind.DELETE, 5, 2),
-        Row((7,), (0,), ((-20.0, 0.0, 20.0, 0.0),), Kind.INSERT, 6, 6),
+        Row((7, 8), (0, 1), (WEST,), UpdateKind.INSERT, 4, 4),
+        Row((9,), (0,), (EAST,), UpdateKind.DELETE, 5, 2),
+        Row((7,), (0,), ((-20.0, 0.0, 20.0, 0.0),), UpdateKind.INSERT, 6, 6),
     ]
     router = machine()
     router.on(insert(1))
@@ -191,9 +191,9 @@ def test_the_owner_tells_every_worker_and_merger() -> None:
     assert [i for i, _ in names] == [0, 1]
     assert names[0][1].handle.tolist() == [4, 2, 6]
     assert names[0][1].id.tobytes() == b"q4q2q6"
-    assert sent(out, "sequencer", AppliedAck)[0][1].lsn == 8
+    assert sent(out, "sequencer", AppliedReport)[0][1].lsn == 8
     other = machine(index=1)
-    assert [type(o.frame) for o in other.on(insert(1))] == [AppliedAck]
+    assert [type(o.frame) for o in other.on(insert(1))] == [AppliedReport]
     quiet = applied([], 2, 5, owner=1)
     assert [len(f.tag_off) for _, f in sent(other.on(quiet), "worker", WorkerUpdates)] == [1] * 3
 
@@ -214,9 +214,9 @@ def test_a_deleted_query_leaves_h2_once_the_watermark_has_passed() -> None:
 def test_a_query_inserted_and_deleted_in_one_ledger_batch() -> None:
     router = machine()
     rows = [
-        Row((7,), (0,), (WEST,), Kind.DELETE, 2, 1),
-        Row((7,), (0,), (WEST,), Kind.INSERT, 1, 1),
-        Row((7,), (0,), (WEST,), Kind.INSERT, 3, 3),
+        Row((7,), (0,), (WEST,), UpdateKind.DELETE, 2, 1),
+        Row((7,), (0,), (WEST,), UpdateKind.INSERT, 1, 1),
+        Row((7,), (0,), (WEST,), UpdateKind.INSERT, 3, 3),
     ]
     router.on(applied(rows, 1, 3))
     assert [c for _, c in router.gridt.counts().values()] == [1]
@@ -243,9 +243,9 @@ def test_a_decision_waits_until_it_is_visible() -> None:
     assert router.on(decision(2, 5)) == []
     assert seqs(router.on(decision(3, 0))) == [3]
     assert seqs(router.on(decision(4))) == [4]
-    assert seqs(router.on(Tip(5, 5))) == [2]
-    assert seqs(router.on(Tip(5, 4))) == []
-    assert seqs(router.on(Tip(9, 9))) == [1]
+    assert seqs(router.on(LedgerTip(5, 5))) == [2]
+    assert seqs(router.on(LedgerTip(5, 4))) == []
+    assert seqs(router.on(LedgerTip(9, 9))) == [1]
     assert seqs(router.on(decision(5, 9))) == [5]
     assert router.on(decision(5, 9)) == []  # a repeat answers nobody
 
@@ -263,7 +263,7 @@ def test_requests_are_repeated_until_they_are_decided() -> None:
     assert [f.seq for f in again] == [5, 9]
     out = router.joined(Address("sequencer", 0))
     assert [f.seq for _, f in sent(out, "sequencer", UpdateRequest)] == [5, 9]
-    assert len(sent(out, "sequencer", AppliedAck)) == 1
+    assert len(sent(out, "sequencer", AppliedReport)) == 1
     assert [out.frame.settled for out in ask(router, 12)] == [5]  # type: ignore[attr-defined]
 
 
@@ -277,7 +277,7 @@ def test_answers_are_passed_to_the_edge_and_requests_to_the_sequencer() -> None:
     answers: list[Frame] = [
         SessionGrant(1, 2, 3),
         LookupReply(1, 0, 0, BYTES, NONE, BYTES),
-        Delivery(1, 1, 1, 0, BYTES),
+        StreamDelivery(1, 1, 1, 0, BYTES),
     ]
     for frame in answers:
         assert router.on(frame) == [Reply(frame)]
@@ -289,16 +289,16 @@ def test_an_idle_dispatcher_tells_its_watermark_once() -> None:
     router = machine(index=1)
     assert router.tick() == []
     router.on(insert(1))
-    out = [o for o in router.tick() if isinstance(o.frame, Watermark)]
+    out = [o for o in router.tick() if isinstance(o.frame, WatermarkNotice)]
     assert [o.to for o in out if isinstance(o, Send)] == [
         *(Address("worker", i) for i in range(3)),
         *(Address("merger", i) for i in range(2)),
     ]
-    assert all(isinstance(o.frame, Watermark) and o.frame.watermark == 1 for o in out)
+    assert all(isinstance(o.frame, WatermarkNotice) and o.frame.watermark == 1 for o in out)
     assert router.tick() == []
     owner = machine()
     owner.on(insert(1))
-    assert sent(owner.tick(), "worker", Watermark) == []
+    assert sent(owner.tick(), "worker", WatermarkNotice) == []
 
 
 def test_what_an_open_batch_held_back_is_told_when_it_is_complete() -> None:
@@ -308,7 +308,7 @@ def test_what_an_open_batch_held_back_is_told_when_it_is_complete() -> None:
     router.on(insert(2))
     assert router.watermark == 1
     router.on(done(0, 0))
-    assert {f.watermark for _, f in sent(router.tick(), "worker", Watermark)} == {2}
+    assert {f.watermark for _, f in sent(router.tick(), "worker", WatermarkNotice)} == {2}
 
 
 def test_repeats_of_updates_are_not_kept() -> None:
@@ -324,32 +324,32 @@ def test_repeats_of_updates_are_not_kept() -> None:
 def test_visible_never_falls() -> None:
     router = machine()
     ask(router, 1)
-    router.on(Tip(5, 5))
-    router.on(Tip(3, 3))
+    router.on(LedgerTip(5, 5))
+    router.on(LedgerTip(3, 3))
     assert seqs(router.on(decision(1, 4))) == [1]
 
 
-def fed(rows: list[Row], lsn_from: int, lsn_to: int, state: int, until: int) -> Applied:
+def fed(rows: list[Row], lsn_from: int, lsn_to: int, state: int, until: int) -> LedgerBatch:
     return dataclasses.replace(applied(rows, lsn_from, lsn_to, -1), state=state, until=until)
 
 
-def row(lsn: int, kind: Kind = Kind.INSERT, handle: int = 0) -> Row:
+def row(lsn: int, kind: UpdateKind = UpdateKind.INSERT, handle: int = 0) -> Row:
     return Row((7,), (0,), (WEST,), kind, lsn, handle or lsn)
 
 
 def fetches(out: list[Out]) -> list[tuple[int, int]]:
-    return [(f.after, f.state) for _, f in sent(out, "sequencer", Fetch)]
+    return [(f.after, f.state) for _, f in sent(out, "sequencer", LedgerFetch)]
 
 
 def test_a_new_incarnation_takes_the_state_and_serves_when_it_has_caught_up() -> None:
     router = RouterMachine(0, 2, 1, machine().gridt.h1, GRID, 8, epoch=3, offset=70)
     with pytest.raises(Unavailable, match="catching up"):
         router.publish(posts(7))
-    assert fetches(router.on(Tip(9, 8))) == [(0, 0)]
+    assert fetches(router.on(LedgerTip(9, 8))) == [(0, 0)]
     assert fetches(router.on(fed([row(2), row(3)], 1, 3, state=5, until=8))) == [(3, 5)]
     assert (router.applied, router.watermark, router.ready) == (0, 0, False)
     assert fetches(router.on(insert(9, owner=1))) == []  # waits: half a state is none
-    out = router.on(fed([row(8, Kind.DELETE, 3)], 4, 8, state=5, until=8))
+    out = router.on(fed([row(8, UpdateKind.DELETE, 3)], 4, 8, state=5, until=8))
     assert (router.applied, fetches(out), router.ready) == (9, [], True)
     assert sent(out, "worker", WorkerUpdates) == []  # what was fetched is handed on to nobody
     assert sum(n for _, n in router.gridt.counts().values()) == 2
@@ -359,7 +359,7 @@ def test_a_new_incarnation_takes_the_state_and_serves_when_it_has_caught_up() ->
 
 def test_another_state_begins_anew() -> None:
     router = RouterMachine(0, 2, 1, machine().gridt.h1, GRID, 8)
-    router.on(Tip(9, 0))
+    router.on(LedgerTip(9, 0))
     router.on(fed([row(2), row(3)], 1, 3, state=5, until=8))
     out = router.on(fed([row(3)], 1, 4, state=6, until=9))
     assert fetches(out) == [(4, 6)]
@@ -392,11 +392,11 @@ def test_a_batch_that_stays_open_is_sent_again_at_growing_intervals() -> None:
 def test_what_was_open_is_sent_before_anything_new_and_holds_the_watermark() -> None:
     left = [ObjectRecord(b, lsn, column(posts(7))) for b, lsn in ((4, 1), (5, 1), (9, 2))]
     router = RouterMachine(0, 2, 1, machine().gridt.h1, GRID, 2, epoch=1, replay=left, offset=99)
-    router.on(Tip(3, 3))
+    router.on(LedgerTip(3, 3))
     assert router.oldest == 4
     router.on(fed([row(1)], 1, 2, state=5, until=3))
-    out = router.on(fed([row(3, Kind.DELETE, 1)], 3, 3, state=5, until=3))
-    payloads = [f for _, f in sent(out, "merger", Payload)]
+    out = router.on(fed([row(3, UpdateKind.DELETE, 1)], 3, 3, state=5, until=3))
+    payloads = [f for _, f in sent(out, "merger", BatchContent)]
     attempt = 1 << batches.DEPTH_BITS
     assert [(f.batch, f.lsn, f.attempt, f.watermark, f.oldest) for f in payloads] == [
         (4, 1, attempt, 1, 4),
@@ -404,7 +404,7 @@ def test_what_was_open_is_sent_before_anything_new_and_holds_the_watermark() -> 
     ]
     assert (router.watermark, router.oldest, len(router.gridt)) == (1, 4, 1)
     out = router.on(done(0, 4, 5))
-    assert [(f.batch, f.lsn) for _, f in sent(out, "merger", Payload)] == [(9, 2)]
+    assert [(f.batch, f.lsn) for _, f in sent(out, "merger", BatchContent)] == [(9, 2)]
     assert (router.watermark, router.oldest) == (2, 9)
     router.on(done(0, 9))
     assert (router.watermark, router.oldest, len(router.gridt)) == (3, 99, 0)
@@ -419,23 +419,23 @@ def test_a_batch_that_kills_is_divided_until_one_object_is_quarantined() -> None
         assert [(f.batch, f.suspect) for f in resent(router)] == [(0, 0)]
     assert [(f.batch, f.suspect) for f in resent(router)] == [(0, 1)]
     assert [f.batch for f in resent(router)] == [0]  # it had not begun: it was another
-    router.on(Begin(0, 0, 0))
+    router.on(SuspectBegin(0, 0, 0))
     out = router.joined(worker)
     assert out[0] == Reply(out[0].frame)
-    assert isinstance(out[0].frame, Split)
+    assert isinstance(out[0].frame, SplitRecord)
     assert out[0].frame.at == 1
-    assert [f.batch for _, f in sent(out, "merger", Withdraw)] == [0]
+    assert [f.batch for _, f in sent(out, "merger", BatchWithdrawal)] == [0]
     # The first part has the offset of the whole, whose late answers must not count for it.
     routed = [f for _, f in sent(out, "worker", RoutedObjects)]
     assert [(f.batch, f.attempt, f.suspect) for f in routed] == [(0, 1, 1), (1, 1, 1)]
-    assert [(f.batch, f.oldest) for _, f in sent(out, "merger", Payload)] == [(0, 0), (1, 0)]
+    assert [(f.batch, f.oldest) for _, f in sent(out, "merger", BatchContent)] == [(0, 0), (1, 0)]
     router.on(done(0, 1))  # the second part is sound
     for _ in range(batches.DEATHS - 1):
-        router.on(Begin(0, 0, 1))
+        router.on(SuspectBegin(0, 0, 1))
         assert [f.batch for f in resent(router)] == [0]
-    router.on(Begin(0, 0, 1))
+    router.on(SuspectBegin(0, 0, 1))
     out = router.joined(worker)
-    assert [type(o.frame) for o in out] == [Quarantined, Withdraw]
+    assert [type(o.frame) for o in out] == [QuarantineRecord, BatchWithdrawal]
     assert (router.in_flight, router.counters.quarantined) == (0, 1)
 
 
@@ -446,13 +446,13 @@ def test_what_was_not_under_way_when_a_worker_died_is_not_blamed() -> None:
         router.publish(posts(7, 7))
     for _ in range(batches.DEATHS):
         resent(router)
-    router.on(Begin(0, 0, 0))
-    router.on(Begin(0, -1, 0))  # it survived the first one
+    router.on(SuspectBegin(0, 0, 0))
+    router.on(SuspectBegin(0, -1, 0))  # it survived the first one
     assert [f.batch for f in resent(router)] == [0, 2]
-    router.on(Begin(0, 2, 0))
+    router.on(SuspectBegin(0, 2, 0))
     out = router.joined(Address("worker", 0))
     assert [f.batch for _, f in sent(out, "worker", RoutedObjects)] == [0, 2, 3]
-    assert [f.at for o in out if isinstance(f := o.frame, Split)] == [3]
+    assert [f.at for o in out if isinstance(f := o.frame, SplitRecord)] == [3]
 
 
 def resent(router: RouterMachine) -> list[RoutedObjects]:
@@ -510,11 +510,11 @@ def test_an_acknowledgement_is_repeated_until_it_shows() -> None:
     acks = [
         f.lsn
         for _ in range(2 * RESEND_TICKS)
-        for _, f in sent(router.tick(), "sequencer", AppliedAck)
+        for _, f in sent(router.tick(), "sequencer", AppliedReport)
     ]
     assert acks == [1, 1]
-    router.on(Tip(1, 1))
-    assert not any(sent(router.tick(), "sequencer", AppliedAck) for _ in range(2 * RESEND_TICKS))
+    router.on(LedgerTip(1, 1))
+    assert not any(sent(router.tick(), "sequencer", AppliedReport) for _ in range(2 * RESEND_TICKS))
 
 
 def test_what_silent_workers_keep_open_counts_by_its_size() -> None:
@@ -522,13 +522,13 @@ def test_what_silent_workers_keep_open_counts_by_its_size() -> None:
     router.on(insert(1))
     for i in range(3):
         router.publish(object_rows([-20.0], [0.0], [(7,)]))
-        router.on(Partial(0, np.array([i])))
+        router.on(BatchesPartial(0, np.array([i])))
         assert (router.active, router.in_flight) == (1, 1), "the other merger waits for more"
-        router.on(Partial(1, np.array([i])))
+        router.on(BatchesPartial(1, np.array([i])))
         assert (router.active, router.in_flight) == (0, 0)
     router.publish(object_rows([-20.0] * ROWS, [0.0] * ROWS, [(7,)] * ROWS))
     for merger in (0, 1):
-        router.on(Partial(merger, np.array([3, 99])))
+        router.on(BatchesPartial(merger, np.array([3, 99])))
     assert (router.active, router.in_flight) == (0, 1)
     assert router.oldest == 0
     for merger in (0, 1):
@@ -542,7 +542,7 @@ def test_many_small_batches_that_are_held_up_fill_the_room_too() -> None:
     most = 2 * TEXT_BYTES // LEAST_BYTES
     for i in range(most):
         router.publish(posts(7))
-        router.on(Partial(0, np.array([i])))
+        router.on(BatchesPartial(0, np.array([i])))
     with pytest.raises(ResourceExhausted):
         router.publish(posts(7))
     router.on(done(0, most // 2))
@@ -566,7 +566,7 @@ def test_open_batches_are_counted_as_by_hand() -> None:
             case what if open_:
                 offset, merger = rng.choice(list(open_)), rng.randint(0, 1)
                 if what == "partial":
-                    router.on(Partial(merger, np.array([offset])))
+                    router.on(BatchesPartial(merger, np.array([offset])))
                     open_[offset][2].add(merger)
                 else:
                     router.on(done(merger, offset))

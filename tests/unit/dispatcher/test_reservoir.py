@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from ps2stream.dispatcher.reservoir import WINDOW_MS, Reservoir
+from ps2stream.dispatcher.reservoir import WINDOW_MS, ObjectReservoir
 from ps2stream.protocol.frame import column_to_strings, strings_to_column
 from ps2stream.protocol.rows import ObjectRows
 
@@ -22,7 +22,7 @@ def rows(first: int, n: int) -> ObjectRows:
 
 
 def test_a_few_objects_are_all_kept_whole() -> None:
-    reservoir = Reservoir(100)
+    reservoir = ObjectReservoir(100)
     reservoir.add(rows(0, 3), 10)
     reservoir.add(rows(3, 2), 20)
     found = reservoir.sample()
@@ -37,7 +37,7 @@ def test_a_few_objects_are_all_kept_whole() -> None:
 
 
 def test_it_is_bounded_and_its_weights_add_up_to_the_stream() -> None:
-    reservoir, n = Reservoir(1000, seed=3), 200_000
+    reservoir, n = ObjectReservoir(1000, seed=3), 200_000
     for first in range(0, n, 500):
         reservoir.add(rows(first, 500), first // 1000)
         assert len(reservoir) <= 1000
@@ -49,7 +49,7 @@ def test_it_is_bounded_and_its_weights_add_up_to_the_stream() -> None:
 
 
 def test_what_is_older_than_the_window_goes_first() -> None:
-    reservoir = Reservoir(1000, window_ms=100)
+    reservoir = ObjectReservoir(1000, window_ms=100)
     reservoir.add(rows(0, 900), 0)
     reservoir.add(rows(900, 900), 150)
     found = reservoir.sample()
@@ -59,7 +59,7 @@ def test_what_is_older_than_the_window_goes_first() -> None:
 
 
 def test_what_is_recent_is_of_the_window_though_more_is_held() -> None:
-    reservoir = Reservoir(1000, window_ms=100)
+    reservoir = ObjectReservoir(1000, window_ms=100)
     reservoir.add(rows(0, 5), 0)
     reservoir.add(rows(5, 5), 150)
     assert len(reservoir) == 10
@@ -72,7 +72,7 @@ def test_what_is_recent_is_of_the_window_though_more_is_held() -> None:
 
 
 def test_after_a_flood_the_chance_rises_again() -> None:
-    reservoir = Reservoir(100, seed=4, window_ms=10)
+    reservoir = ObjectReservoir(100, seed=4, window_ms=10)
     for k in range(50):
         reservoir.add(rows(1000 * k, 1000), k)
     for k in range(200):
@@ -83,14 +83,14 @@ def test_after_a_flood_the_chance_rises_again() -> None:
 
 
 def test_a_capacity_of_nothing_keeps_nothing() -> None:
-    reservoir = Reservoir(0)
+    reservoir = ObjectReservoir(0)
     reservoir.add(rows(0, 3), 10)
     assert len(reservoir) == 0
     assert len(reservoir.sample().lon) == 0
 
 
 def test_long_texts_are_bounded_in_bytes_and_stand_for_the_stream() -> None:
-    reservoir, n = Reservoir(1000, seed=3, most_bytes=1 << 20), 4_000
+    reservoir, n = ObjectReservoir(1000, seed=3, most_bytes=1 << 20), 4_000
     for first in range(0, n, 20):
         part = rows(first, 20)
         text_off, text = strings_to_column(["long " * 2_000] * 20)

@@ -11,20 +11,20 @@ import pytest
 
 from ps2stream.dispatcher import questions, updates
 from ps2stream.dispatcher.edge import REPEAT_TICKS
-from ps2stream.dispatcher.gateway import Publication
-from ps2stream.dispatcher.intake import ROWS, Intake
+from ps2stream.dispatcher.gateway import AcceptedBatch
+from ps2stream.dispatcher.intake import ROWS, PublicationIntake
 from ps2stream.errors import FailedPrecondition
 from ps2stream.language.query_rows import delete_rows
 from ps2stream.protocol.addresses import Address
 from ps2stream.protocol.frame import strings_to_column
-from ps2stream.protocol.messages.objects import Completed
+from ps2stream.protocol.messages.objects import BatchesCompleted
 from ps2stream.protocol.messages.sessions import (
-    Arrived,
-    Attach,
-    Attached,
-    Delivery,
-    Detach,
+    DeliveryArrivals,
     SessionGrant,
+    StreamAttach,
+    StreamAttached,
+    StreamDelivery,
+    StreamDetach,
 )
 from ps2stream.protocol.messages.updates import LookupReply, UpdateDecision
 from tests.unit.dispatcher.test_intake import Desk, rows
@@ -46,12 +46,14 @@ def attached(desk: Desk, sink: list[bytes | Exception], epoch: int = 4) -> Any:
     future = desk.edge.attach("s", 0, 8, 1 << 20, sink.append)
     grant(desk, epoch)
     assert not future.done()
-    desk.edge._handle_reply(Attached(SESSION, epoch, 0, 0, 0, 0))
+    desk.edge._handle_reply(StreamAttached(SESSION, epoch, 0, 0, 0, 0))
     return future.result(0)
 
 
 def deliver(desk: Desk, epoch: int, data: bytes, closed: int = 0, number: int = 1) -> None:
-    desk.edge._handle_reply(Delivery(SESSION, epoch, number, closed, np.frombuffer(data, np.uint8)))
+    desk.edge._handle_reply(
+        StreamDelivery(SESSION, epoch, number, closed, np.frombuffer(data, np.uint8))
+    )
 
 
 def frames(desk: Desk, kind: type[Any]) -> list[Any]:
@@ -78,13 +80,13 @@ def test_a_stream_that_moved_to_another_dispatcher_ends_here(desk: Desk) -> None
     deliver(desk, stream.epoch, b"", closed=1)
     assert ([*map(str, sink)], desk.edge.status()["streams"]) == ([TAKEN_OVER], 0)
     stream.close()
-    assert frames(desk, Detach) == []  # the merger knows
+    assert frames(desk, StreamDetach) == []  # the merger knows
 
 
 def test_control_goes_to_the_sessions_merger(desk: Desk) -> None:
     desk.edge.streams._mergers = 4
     attached(desk, [])
-    [send] = [s for s in desk.sent if isinstance(s.frame, Attach)]
+    [send] = [s for s in desk.sent if isinstance(s.frame, StreamAttach)]
     assert send.to == ("merger", SESSION % 4)
 
 
@@ -114,7 +116,7 @@ def test_no_more_batches_are_under_way_than_may_be(desk: Desk) -> None:
 def test_who_waits_for_room_is_woken_by_it(desk: Desk) -> None:
     looked = threading.Event()
 
-    class Watched(Intake):
+    class Watched(PublicationIntake):
         def __len__(self) -> int:
             looked.set()  # under the lock, which only the wait for room lets go
             return super().__len__()
@@ -125,17 +127,17 @@ def test_who_waits_for_room_is_woken_by_it(desk: Desk) -> None:
     for _ in range(3):
         desk.edge.publish(rows(1))
     looked.clear()
-    found: list[Future[Publication]] = []
+    found: list[Future[AcceptedBatch]] = []
     waiting = threading.Thread(
         target=lambda: found.append(desk.edge.publish(rows(1), 1e6, durable=False)), daemon=True
     )
     waiting.start()
     assert looked.wait(30)
-    desk.edge.on(Completed(0, np.zeros(1, np.int64)))
+    desk.edge.on(BatchesCompleted(0, np.zeros(1, np.int64)))
     waiting.join(30)
     assert not waiting.is_alive()
-    desk.edge.on(Completed(0, np.zeros(1, np.int64)))
-    assert isinstance(found[0].result(), Publication)
+    desk.edge.on(BatchesCompleted(0, np.zeros(1, np.int64)))
+    assert isinstance(found[0].result(), AcceptedBatch)
 
 
 def test_an_attach_is_repeated_until_it_is_answered(desk: Desk) -> None:
@@ -143,7 +145,7 @@ def test_an_attach_is_repeated_until_it_is_answered(desk: Desk) -> None:
     grant(desk, 4)
     for _ in range(2 * REPEAT_TICKS):
         desk.edge.tick()
-    attaches = frames(desk, Attach)
+    attaches = frames(desk, StreamAttach)
     assert {(a.epoch, a.fields, a.credit_batches, a.ack) for a in attaches} == {(4, 3, 8, 7)}
     assert (len(attaches), future.done()) == (3, False)
 
@@ -151,7 +153,7 @@ def test_an_attach_is_repeated_until_it_is_answered(desk: Desk) -> None:
 def test_a_cursor_from_elsewhere_is_refused(desk: Desk) -> None:
     future = desk.edge.attach("s", 0, 8, 1 << 20, lambda _: None, ack=7)
     grant(desk, 4)
-    desk.edge._handle_reply(Attached(SESSION, 4, 0, 5, 5, 1))
+    desk.edge._handle_reply(StreamAttached(SESSION, 4, 0, 5, 5, 1))
     assert "7 is above 5" in str(future.exception(0))
     assert len(desk.edge.streams) == 0
 
@@ -163,7 +165,7 @@ def test_a_stream_that_acknowledged_what_there_is_not_ends_when_it_is_attached_a
     attached(desk, sink).credit(0, 0, 7)
     desk.edge.joined(Address("merger", 0))
     grant(desk, 9)
-    desk.edge._handle_reply(Attached(SESSION, 9, 0, 5, 5, 1))
+    desk.edge._handle_reply(StreamAttached(SESSION, 9, 0, 5, 5, 1))
     [error] = sink
     assert isinstance(error, FailedPrecondition)
     assert "7 is above 5" in str(error)
@@ -179,14 +181,14 @@ def test_what_got_lost_is_had_by_attaching_anew(desk: Desk, how: str) -> None:
     if how == "gap":
         deliver(desk, 4, b"three", number=3)
     elif how == "silent":
-        desk.edge._handle_reply(Attached(SESSION, 4, 2, 0, 0, 0))
+        desk.edge._handle_reply(StreamAttached(SESSION, 4, 2, 0, 0, 0))
     else:
         desk.edge.joined(Address("merger", 0))
     deliver(desk, 4, b"late", number=2)
     grant(desk, 9)
-    last = frames(desk, Attach)[-1]
+    last = frames(desk, StreamAttach)[-1]
     assert (last.epoch, last.ack, last.credit_batches) == (9, 1, 8)
-    desk.edge._handle_reply(Attached(SESSION, 9, 0, 2, 1, 0))
+    desk.edge._handle_reply(StreamAttached(SESSION, 9, 0, 2, 1, 0))
     deliver(desk, 9, b"two")
     assert sink == [b"one", b"two"]
 
@@ -198,13 +200,13 @@ def test_what_was_not_taken_counts_against_the_window_of_a_stream_attached_anew(
     deliver(desk, 4, b"one")
     desk.edge.joined(Address("merger", 0))
     grant(desk, 9)
-    last = frames(desk, Attach)[-1]
+    last = frames(desk, StreamAttach)[-1]
     assert (last.epoch, last.credit_batches, last.credit_bytes) == (9, 7, (1 << 20) - 3)
 
 
 def test_a_delivery_that_nobody_asked_for_is_detached(desk: Desk) -> None:
     deliver(desk, 4, b"x")
-    assert [(d.session, d.epoch) for d in frames(desk, Detach)] == [(SESSION, 4)]
+    assert [(d.session, d.epoch) for d in frames(desk, StreamDetach)] == [(SESSION, 4)]
 
 
 def test_questions_are_repeated_until_they_are_answered(desk: Desk) -> None:
@@ -276,25 +278,25 @@ def test_a_stream_that_waits_for_its_epoch_says_nothing(desk: Desk) -> None:
     desk.edge.attach("s", 0, 8, 1 << 20, sink.append)
     grant(desk, 4)
     desk.edge.joined(Address("merger", 0))  # before it has answered
-    before = len(frames(desk, Attach))
+    before = len(frames(desk, StreamAttach))
     for _ in range(3 * REPEAT_TICKS):
         desk.edge.tick()
-    assert (len(frames(desk, Attach)), sink) == (before, [])
+    assert (len(frames(desk, StreamAttach)), sink) == (before, [])
     grant(desk, 9)
-    assert frames(desk, Attach)[-1].epoch == 9
+    assert frames(desk, StreamAttach)[-1].epoch == 9
 
 
 def test_a_stream_whose_sink_lets_go_pauses_until_it_takes_again(desk: Desk) -> None:
     future = desk.edge.attach("s", 0, 8, 1 << 20, lambda _: True)
     grant(desk, 4)
-    desk.edge._handle_reply(Attached(SESSION, 4, 0, 0, 0, 0))
+    desk.edge._handle_reply(StreamAttached(SESSION, 4, 0, 0, 0, 0))
     stream = future.result(0)
     deliver(desk, 4, b"one")
     deliver(desk, 4, b"two", number=2)  # under way when the merger is told
-    assert [(d.session, d.epoch) for d in frames(desk, Detach)] == [(SESSION, 4)]
+    assert [(d.session, d.epoch) for d in frames(desk, StreamDetach)] == [(SESSION, 4)]
     stream.again(lambda: (1, 3))
     grant(desk, 9)
-    last = frames(desk, Attach)[-1]
+    last = frames(desk, StreamAttach)[-1]
     assert (last.epoch, last.credit_batches, last.credit_bytes) == (9, 8, 1 << 20)
     assert len(desk.edge.streams) == 1
 
@@ -304,7 +306,7 @@ def test_a_merger_is_told_what_has_arrived(desk: Desk, monkeypatch: pytest.Monke
     attached(desk, [])
 
     def told() -> list[int]:
-        return [frame.bytes for frame in frames(desk, Arrived)]
+        return [frame.bytes for frame in frames(desk, DeliveryArrivals)]
 
     deliver(desk, 4, bytes(9))
     assert told() == []

@@ -8,14 +8,14 @@ import pytest
 from ps2stream.cluster.local import LocalRuntime
 from ps2stream.cluster.topology import Topology
 from ps2stream.dispatcher import throughput
-from ps2stream.dispatcher.throughput import Throughput
+from ps2stream.dispatcher.throughput import ThroughputMonitor
 from ps2stream.language.analyzer import Analysis
 from ps2stream.language.expression import compile_column
 from ps2stream.language.query_rows import build_rows
 from ps2stream.observability.metrics import samples
 from ps2stream.protocol.addresses import Send
 from ps2stream.protocol.frame import Frame, strings_to_column
-from ps2stream.protocol.messages.objects import Completed, RoutedObjects
+from ps2stream.protocol.messages.objects import BatchesCompleted, RoutedObjects
 from ps2stream.protocol.rows import ObjectRows
 from ps2stream.routing.plan import built_in_plan
 from ps2stream.space.grid import Grid
@@ -25,7 +25,7 @@ from ps2stream.store.memory import MemoryStore
 TICKS = throughput.STALL_TICKS + throughput.WAIT_TICKS
 
 
-def reports(of: Throughput, ticks: int, done: int, age: int | None = None) -> list[int]:
+def reports(of: ThroughputMonitor, ticks: int, done: int, age: int | None = None) -> list[int]:
     """The ticks in which it reports, while `done` objects are completed in each; an age of None:
     as of one batch that was opened before the first."""
     total = of._totals[-1]
@@ -38,7 +38,7 @@ def reports(of: Throughput, ticks: int, done: int, age: int | None = None) -> li
 
 
 def test_work_that_waits_while_nothing_is_completed_is_reported_every_minute() -> None:
-    of = Throughput()
+    of = ThroughputMonitor()
     first = throughput.STALL_TICKS + throughput.WAIT_TICKS - 1
     assert reports(of, 1500, 0) == [first, first + 601, first + 1202]
     assert (of.stalled, of.stalls) == (True, 1)
@@ -47,7 +47,7 @@ def test_work_that_waits_while_nothing_is_completed_is_reported_every_minute() -
 
 
 def test_a_steady_stream_and_an_idle_dispatcher_are_no_stall() -> None:
-    of = Throughput()
+    of = ThroughputMonitor()
     assert reports(of, 2000, 200, age=5) == []  # slow answers, yet 2,000 objects a second
     assert reports(of, 2000, 0, age=0) == []  # idle
     assert reports(of, 2000, 1, age=1) == []  # one publisher that waits for each answer
@@ -55,7 +55,7 @@ def test_a_steady_stream_and_an_idle_dispatcher_are_no_stall() -> None:
 
 
 def test_a_fall_to_a_twentieth_is_a_stall_although_objects_are_completed() -> None:
-    of = Throughput()
+    of = ThroughputMonitor()
     reports(of, 100, 11_000, age=3)
     assert reports(of, 100, 600, age=5) == []  # 6,000 a second after 110,000
     assert len(reports(of, 100, 200, age=5)) == 1  # 2,000 a second
@@ -64,11 +64,11 @@ def test_a_fall_to_a_twentieth_is_a_stall_although_objects_are_completed() -> No
 
 
 def test_one_batch_that_nobody_answers_is_reported_beside_others_that_complete() -> None:
-    assert reports(Throughput(), 300, 5_000) == [throughput.HUNG_TICKS]
+    assert reports(ThroughputMonitor(), 300, 5_000) == [throughput.HUNG_TICKS]
 
 
 def test_flapping_is_reported_once_a_minute() -> None:
-    of, found = Throughput(), 0
+    of, found = ThroughputMonitor(), 0
     for _ in range(10):
         found += len(reports(of, 40, 0))
         reports(of, 10, 5_000, age=0)
@@ -90,7 +90,7 @@ def test_a_withheld_answer_is_told_with_who_waits_for_whom(
         post(sends)
 
     def withhold(frame: Frame) -> object:
-        if isinstance(frame, Completed) and frame.merger == 1:
+        if isinstance(frame, BatchesCompleted) and frame.merger == 1:
             withheld.append(frame)
             return []
         return take(frame)

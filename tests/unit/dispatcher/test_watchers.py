@@ -7,28 +7,28 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ps2stream.dispatcher.watchers import MAX_WATCHERS, TIMED, Watcher, Watchers
+from ps2stream.dispatcher.watchers import MAX_WATCHERS, TIMED, StreamWatcher, StreamWatchers
 from ps2stream.errors import ResourceExhausted
-from ps2stream.merger.names import MIN_COMPACT, Names
+from ps2stream.merger.names import MIN_COMPACT, QueryNames
 from ps2stream.protocol.addresses import Send
 from ps2stream.protocol.frame import U8, column_to_strings, decode, strings_to_column
-from ps2stream.protocol.messages.objects import Completed
+from ps2stream.protocol.messages.objects import BatchesCompleted
 from ps2stream.protocol.messages.watch import (
     SEEN_PER_S,
     TICKS_PER_S,
-    Allowance,
-    Glimpse,
-    Seen,
-    Watching,
+    SeenMatches,
+    WatchAllowance,
+    WatchNotice,
+    WatchSample,
     beginnings,
 )
-from ps2stream.protocol.rows import Kind
+from ps2stream.protocol.rows import UpdateKind
 from tests.support.merging import Rig, inserts, named, one_batch
 from tests.unit.dispatcher.test_intake import rows
 
 
-def seen_of(out: list[Send]) -> list[tuple[int, Seen]]:
-    return [(s.to.index, s.frame) for s in out if isinstance(s.frame, Seen)]
+def seen_of(out: list[Send]) -> list[tuple[int, SeenMatches]]:
+    return [(s.to.index, s.frame) for s in out if isinstance(s.frame, SeenMatches)]
 
 
 def strings(seen: Any, name: str) -> list[str]:
@@ -36,7 +36,7 @@ def strings(seen: Any, name: str) -> list[str]:
 
 
 def test_an_allowance_is_a_second_at_most_and_spreads_what_it_takes() -> None:
-    allowance = Allowance()
+    allowance = WatchAllowance()
     assert allowance.of(3).tolist() == [0, 1, 2]
     assert allowance.of(470).tolist() == [i * 10 for i in range(47)]
     assert len(allowance.of(5)) == 0
@@ -56,15 +56,15 @@ def test_only_the_beginnings_of_texts_are_told() -> None:
 
 def test_a_merger_tells_matches_while_it_is_watched() -> None:
     rig = Rig(dispatchers=2)
-    rig.send(named(1, [(Kind.INSERT, 1, 5, "a\0flood"), (Kind.INSERT, 2, 6, "fire")]))
+    rig.send(named(1, [(UpdateKind.INSERT, 1, 5, "a\0flood"), (UpdateKind.INSERT, 2, 6, "fire")]))
     rig.send(*one_batch(0, [(0, 1, 5)], 2))
     assert seen_of(rig.tick()) == []
 
-    rig.send(Watching(1))
+    rig.send(WatchNotice(1))
     rig.send(*one_batch(4, [(1, 1, 5), (3, 1, 5), (3, 2, 6)], 2))
     ((to, frame),) = seen_of(rig.tick())
     seen = decode(frame.encode())
-    assert isinstance(seen, Seen)
+    assert isinstance(seen, SeenMatches)
     assert (to, seen.pairs) == (1, 3)
     assert seen.handle.tolist() == [1, 1, 2]
     assert seen.session.tolist() == [5, 5, 6]
@@ -83,7 +83,7 @@ def test_a_merger_tells_matches_while_it_is_watched() -> None:
 
 def test_a_merger_tells_some_of_many_matches_and_how_many_there_were() -> None:
     rig = Rig()
-    rig.send(inserts(1, [5]), Watching(0))
+    rig.send(inserts(1, [5]), WatchNotice(0))
     size = 400
     for batch in range(0, 3 * size, size):
         rig.send(*one_batch(batch, [(i, 1, 5) for i in range(size)], 1, size))
@@ -98,7 +98,7 @@ def test_a_merger_tells_some_of_many_matches_and_how_many_there_were() -> None:
 
 
 def test_names_keep_their_tenants_also_when_they_are_moved_together() -> None:
-    names = Names()
+    names = QueryNames()
     count = 4 * MIN_COMPACT
     handles = np.arange(1, count + 1)
     names.add(handles, *strings_to_column(f"t\0q{h}" if h % 2 else f"q{h}" for h in handles))
@@ -117,21 +117,21 @@ class Stand:
     def __init__(self, mergers: int = 2) -> None:
         self.sent: list[Send] = []
         self.now = 0.0
-        self.watchers = Watchers(3, mergers, self.sent.extend, lambda: self.now)
+        self.watchers = StreamWatchers(3, mergers, self.sent.extend, lambda: self.now)
 
-    def watch(self, tenant: str = "") -> tuple[Watcher, list[Glimpse]]:
-        told: list[Glimpse] = []
-        watcher = Watcher(tenant, told.append)
+    def watch(self, tenant: str = "") -> tuple[StreamWatcher, list[WatchSample]]:
+        told: list[WatchSample] = []
+        watcher = StreamWatcher(tenant, told.append)
         self.watchers.add(watcher)
         return watcher, told
 
 
-def seen(names: list[str], pairs: int) -> Seen:
+def seen(names: list[str], pairs: int) -> SeenMatches:
     n = len(names)
     i, f, empty = np.arange(n), np.zeros(n), np.zeros(n + 1, np.int64)
     blank: U8 = np.zeros(0, np.uint8)
     columns = (np.zeros(n, np.uint32), i, i, f, f, empty, blank, empty, blank)
-    return Seen(*columns, pairs, i, i, *strings_to_column(names))
+    return SeenMatches(*columns, pairs, i, i, *strings_to_column(names))
 
 
 def test_while_nobody_watches_nothing_is_told_or_kept() -> None:
@@ -142,8 +142,10 @@ def test_while_nobody_watches_nothing_is_told_or_kept() -> None:
     _, told = stand.watch()
     for _ in range(TICKS_PER_S):
         stand.watchers.tick()
-    assert told == [Glimpse([], [], 0, 0, [])]  # a second's silence
-    asked = [(s.to.index, s.frame.dispatcher) for s in stand.sent if isinstance(s.frame, Watching)]
+    assert told == [WatchSample([], [], 0, 0, [])]  # a second's silence
+    asked = [
+        (s.to.index, s.frame.dispatcher) for s in stand.sent if isinstance(s.frame, WatchNotice)
+    ]
     assert asked == [(0, 3), (1, 3)] * 2
 
 
@@ -153,11 +155,11 @@ def test_objects_are_sampled_and_batches_timed_until_all_mergers_are_done() -> N
     stand.watchers.accepted(rows(100), 1000, routed=True)
     stand.watchers.accepted(rows(1), 1100, routed=False)
     stand.now = 0.25
-    stand.watchers.completed(Completed(0, np.array([1000, 7])))
+    stand.watchers.completed(BatchesCompleted(0, np.array([1000, 7])))
     stand.watchers.tick()
     stand.now = 0.5
-    stand.watchers.completed(Completed(1, np.array([1000])))
-    stand.watchers.completed(Completed(1, np.array([1000])))
+    stand.watchers.completed(BatchesCompleted(1, np.array([1000])))
+    stand.watchers.completed(BatchesCompleted(1, np.array([1000])))
     stand.watchers.tick()
     first, second = told
     (some,) = first.objects

@@ -7,8 +7,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from ps2stream.experiments.evaluate import Judgement, evaluate
-from ps2stream.experiments.worlds import Size, World, make_world
+from ps2stream.experiments.evaluate import PlanJudgement, evaluate
+from ps2stream.experiments.worlds import StreamSize, StreamWorld, make_world
 from ps2stream.protocol.rows import QueryRows
 from ps2stream.routing.costs import Costs
 from ps2stream.routing.plan import Leaf, RoutingPlan, Space, Text
@@ -19,11 +19,11 @@ Unit = tuple[int, int]
 
 
 @pytest.fixture(scope="module", params=["q1", "q3"])
-def world(request: pytest.FixtureRequest) -> World:
-    return make_world("synthetic", "synthetic", request.param, Size(300, 200, 400, 3), 5)
+def world(request: pytest.FixtureRequest) -> StreamWorld:
+    return make_world("synthetic", "synthetic", request.param, StreamSize(300, 200, 400, 3), 5)
 
 
-def random_plan(world: World, seed: int) -> RoutingPlan:
+def random_plan(world: StreamWorld, seed: int) -> RoutingPlan:
     """Text and space leaves, a random one in each cell."""
     rng = np.random.default_rng(seed)
     grid = world.statistics.grid
@@ -39,7 +39,7 @@ def random_plan(world: World, seed: int) -> RoutingPlan:
     return RoutingPlan(WORKERS, world.analyzer.analysis, grid, leaves, cells)
 
 
-def units_of(world: World, rows: QueryRows, i: int) -> list[Unit]:
+def units_of(world: StreamWorld, rows: QueryRows, i: int) -> list[Unit]:
     """The units of one query, from its boxes and its posting terms."""
     off, cell = world.statistics.grid.cover(
         rows.box_off[i : i + 2] - rows.box_off[i], rows.box[rows.box_off[i] : rows.box_off[i + 1]]
@@ -50,7 +50,7 @@ def units_of(world: World, rows: QueryRows, i: int) -> list[Unit]:
     return [(c, t) for c in cell.tolist() for t in posted]
 
 
-def brute(world: World, plan: RoutingPlan) -> dict[str, list[float]]:
+def brute(world: StreamWorld, plan: RoutingPlan) -> dict[str, list[float]]:
     """Object by object, query by query."""
     h1 = plan.compile(world.analyzer)
     grid = world.statistics.grid
@@ -85,13 +85,13 @@ def brute(world: World, plan: RoutingPlan) -> dict[str, list[float]]:
     return out
 
 
-def counted(judged: Judgement) -> dict[str, list[float]]:
+def counted(judged: PlanJudgement) -> dict[str, list[float]]:
     names = ("objects", "candidates", "inserts", "deletes")
     return {name: getattr(judged, name).tolist() for name in names}
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_judgement_is_what_brute_force_counts(world: World, seed: int) -> None:
+def test_a_judgement_is_what_brute_force_counts(world: StreamWorld, seed: int) -> None:
     plan = random_plan(world, seed)
     judged = evaluate(plan, world.analyzer, world.period, COSTS, repeats=0)
     want = brute(world, plan)
@@ -101,7 +101,7 @@ def test_a_judgement_is_what_brute_force_counts(world: World, seed: int) -> None
     assert judged.bound <= judged.load.mean() + 1e-9
 
 
-def test_every_plan_finds_the_same_matches(world: World) -> None:
+def test_every_plan_finds_the_same_matches(world: StreamWorld) -> None:
     found = {
         evaluate(random_plan(world, s), world.analyzer, world.period, COSTS, 1).matches
         for s in range(3)

@@ -9,17 +9,17 @@ import pytest
 
 from ps2stream.benchmarks.workload import make
 from ps2stream.experiments import f7, f10
-from ps2stream.experiments.plans import HYBRID, KD, Settings
-from ps2stream.experiments.sweep import Condition, compared, joined, sides, swept
-from ps2stream.experiments.worlds import FULL, SYNTHETIC, Size
+from ps2stream.experiments.plans import HYBRID, KD, ExperimentSettings
+from ps2stream.experiments.sweep import SweepCondition, compared, joined, sides, swept
+from ps2stream.experiments.worlds import FULL, SYNTHETIC, StreamSize
 from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.routing.costs import Costs
 
-SMALL = Settings(Size(400, 300, 300, 2), workers=(3,), repeats=0)
+SMALL = ExperimentSettings(StreamSize(400, 300, 300, 2), workers=(3,), repeats=0)
 
 
 def test_a_row_says_under_which_condition_it_was_found() -> None:
-    conditions = (Condition(workers=(2, 4)), Condition("every OR", joined(False)))
+    conditions = (SweepCondition(workers=(2, 4)), SweepCondition("every OR", joined(False)))
     rows = swept(SMALL, ("q1",), (HYBRID, KD), conditions)
     assert [(r["queries"], r["condition"], r["workers"], r["algorithm"]) for r in rows] == [
         ("Q1", condition, workers, name)
@@ -30,7 +30,8 @@ def test_a_row_says_under_which_condition_it_was_found() -> None:
 
 def test_a_seed_changes_the_stream_and_costs_change_the_plan_alone() -> None:
     conditions = (
-        Condition(), Condition("seed", seed=1), Condition("objects are free", costs=Costs(c2=0.0)),
+        SweepCondition(), SweepCondition("seed", seed=1),
+        SweepCondition("objects are free", costs=Costs(c2=0.0)),
     )  # fmt: skip
     same, seed, costs = swept(SMALL, ("q1",), (HYBRID,), conditions)
     assert seed["each"] != same["each"]
@@ -64,15 +65,15 @@ def test_the_changes_of_queries() -> None:
 
 
 def test_what_is_generated_may_be_more_than_what_is_given() -> None:
-    size = Size(10, 20, 30, 2, 4)
+    size = StreamSize(10, 20, 30, 2, 4)
     assert size.of("a file") == size
     assert size.of(SYNTHETIC)[:4] == (10, 80, 120, 2)
-    assert Settings(FULL).sweeps
+    assert ExperimentSettings(FULL).sweeps
     assert not SMALL.sweeps
 
 
 def test_verdicts_are_on_every_condition_of_a_sweep() -> None:
-    rows = swept(SMALL, ("q1",), (HYBRID, "metric", KD), (Condition(workers=(2, 4)),))
+    rows = swept(SMALL, ("q1",), (HYBRID, "metric", KD), (SweepCondition(workers=(2, 4)),))
     for row in rows:
         row |= {"worker_mb": 2.0 if row["algorithm"] == HYBRID else 3.0, "largest_mb": 1.0}
     found = f10.verdicts(rows)
@@ -89,7 +90,7 @@ def test_other_draws_and_costs_are_held_against_the_goals(
 ) -> None:
     monkeypatch.setattr(f7, "SEEDS", f7.SEEDS[:1])
     names = (HYBRID, "metric", "kdtree", "grid", "rtree")
-    rows = swept(SMALL, ("q1", "q2", "q3"), names, (Condition(),))
+    rows = swept(SMALL, ("q1", "q2", "q3"), names, (SweepCondition(),))
     for row in rows:
         row["each"]["seconds"] = [load / 1e6 for load in row["each"]["load"]]
         row["kernel_throughput"] = row["throughput"]

@@ -11,20 +11,27 @@ import numpy as np
 import pytest
 
 from ps2stream.benchmarks.engine import query_rows, tags_of
-from ps2stream.benchmarks.publisher import Interval
-from ps2stream.benchmarks.subscriber import Receipt
+from ps2stream.benchmarks.publisher import PublishInterval
+from ps2stream.benchmarks.subscriber import DeliveryReceipt
 from ps2stream.benchmarks.verified import verified
-from ps2stream.benchmarks.workload import Posts, make
+from ps2stream.benchmarks.workload import PostColumns, make
 from ps2stream.commands.experiment import NAMES
 from ps2stream.experiments import f8, f16, salb
 from ps2stream.experiments.evaluate import evaluate
 from ps2stream.experiments.f8 import lateness
 from ps2stream.experiments.loads import measured
-from ps2stream.experiments.plans import JUDGED_AT, Settings, planned
-from ps2stream.experiments.report import Chart, Report, at_least, at_most, ordering
+from ps2stream.experiments.plans import JUDGED_AT, ExperimentSettings, planned
+from ps2stream.experiments.report import ExperimentReport, ReportChart, at_least, at_most, ordering
 from ps2stream.experiments.suite import EXPERIMENTS
 from ps2stream.experiments.topics import post_subscriptions, topic_subscriptions, topics
-from ps2stream.experiments.worlds import FULL, SYNTHETIC, Size, World, make_world, westward
+from ps2stream.experiments.worlds import (
+    FULL,
+    SYNTHETIC,
+    StreamSize,
+    StreamWorld,
+    make_world,
+    westward,
+)
 from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
 from ps2stream.protocol.frame import F64, column_to_strings
 from ps2stream.workers.gi2 import GI2
@@ -52,13 +59,14 @@ def test_goals_are_met_partly_or_missed() -> None:
 
 
 def test_a_report_is_written_as_json_and_png(tmp_path: Path) -> None:
-    chart = Chart("bars", "ms", {"one": {"model": {"a": 1.0, "b": 2.0}}})
+    chart = ReportChart("bars", "ms", {"one": {"model": {"a": 1.0, "b": 2.0}}})
     verdicts = [ordering("a over b", {"model": 2.0})]
     rows = [
         {"name": "a", "value": 12345.6, "balance": float("inf")},
         {"name": "b", "value": 0.5, "balance": 1.0},
     ]
-    report = Report("x", "of tests", {"seed": 1}, ["a note"], ("name", "value"), rows, verdicts,
+    report = ExperimentReport("x", "of tests", {"seed": 1}, ["a note"], ("name", "value"), rows,
+        verdicts,
                     chart)  # fmt: skip
     data, picture = report.save(tmp_path / "new")
     read = json.loads(data.read_text())
@@ -79,22 +87,24 @@ def test_a_batch_waits_for_the_one_before_it() -> None:
 
 
 def test_latency_is_of_equal_batches_of_every_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Size] = []
+    asked: list[StreamSize] = []
 
-    def worlds(settings: Settings, groups: Sequence[str]) -> list[World]:
+    def worlds(settings: ExperimentSettings, groups: Sequence[str]) -> list[StreamWorld]:
         asked.append(settings.size)
         return []
 
     monkeypatch.setattr(f8, "worlds", worlds)
-    f8.run(Settings(size=FULL))
+    f8.run(ExperimentSettings(size=FULL))
     for source in ("posts.parquet", SYNTHETIC):
         size = asked[0].of(source)
         assert size.judged / size.rounds == pytest.approx(f8.BATCH, rel=0.05)
 
 
-def random_posts(rng: np.random.Generator, rows: int = 60, words: int = 12) -> salb.Posts:
+def random_posts(
+    rng: np.random.Generator, rows: int = 60, words: int = 12
+) -> salb.WordPublications:
     sets = [rng.choice(words, rng.integers(0, 5), replace=False) for _ in range(rows)]
-    return salb.Posts(np.r_[0, np.cumsum([len(s) for s in sets])], np.concatenate(sets))
+    return salb.WordPublications(np.r_[0, np.cumsum([len(s) for s in sets])], np.concatenate(sets))
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -109,7 +119,7 @@ def test_loads_of_nodes_are_counted_as_by_hand(seed: int) -> None:
 
 
 def test_only_the_subscribed_words_are_left() -> None:
-    posts = salb.Posts(np.array([0, 2, 3, 5]), np.array([0, 1, 2, 1, 3]))
+    posts = salb.WordPublications(np.array([0, 2, 3, 5]), np.array([0, 1, 2, 1, 3]))
     kept = posts.only(np.array([False, True, False, True]))
     assert (kept.off.tolist(), kept.word.tolist()) == ([0, 1, 3], [1, 1, 3])
 
@@ -117,7 +127,9 @@ def test_only_the_subscribed_words_are_left() -> None:
 def test_hot_words_are_cut_into_versions_and_others_are_not() -> None:
     # Word 0 stands in all of 40 posts, words 1..40 in one each: the cap for 4 nodes is 10.
     off = np.arange(0, 81, 2)
-    posts = salb.Posts(off, np.stack([np.zeros(40, np.int64), 1 + np.arange(40)], 1).ravel())
+    posts = salb.WordPublications(
+        off, np.stack([np.zeros(40, np.int64), 1 + np.arange(40)], 1).ravel()
+    )
     learnt, held, count = salb.split_hot(posts, posts, 41, 4, np.random.default_rng(1))
     assert len(count) == 41 + 4
     for found in (learnt, held):
@@ -148,8 +160,8 @@ def test_a_subscription_of_a_post_has_all_its_words() -> None:
 
 
 def test_workers_measure_what_a_plan_is_judged_by() -> None:
-    world = make_world("w", SYNTHETIC, "q3", Size(2_000, 2_000, 4_000, 2), 1, westward)
-    plan = planned(world, "hybrid", 4, Settings())
+    world = make_world("w", SYNTHETIC, "q3", StreamSize(2_000, 2_000, 4_000, 2), 1, westward)
+    plan = planned(world, "hybrid", 4, ExperimentSettings())
     judged = evaluate(plan, world.analyzer, world.period, JUDGED_AT, 0)
     units = measured(plan, world.analyzer, world.period)
 
@@ -170,7 +182,7 @@ def test_the_hot_spot_wanders_west() -> None:
     assert (lon[:1000] > middle).mean() == pytest.approx(0.75, abs=0.06)
     assert (lon[-1000:] > middle).mean() == pytest.approx(0.25, abs=0.06)
 
-    def rows(posts: Posts) -> list[tuple[float, float, str]]:
+    def rows(posts: PostColumns) -> list[tuple[float, float, str]]:
         texts = column_to_strings(posts.text_off, posts.text)
         return sorted(zip(posts.lon.tolist(), posts.lat.tolist(), texts, strict=True))
 
@@ -202,11 +214,11 @@ def test_the_longest_run_is_told() -> None:
 def test_what_is_lost_and_what_comes_twice_is_told() -> None:
     load = make(SYNTHETIC, "q1", 500, 1, 200, 1, Analyzer(Analysis(salt=1)))
     born = np.arange(1, 502)
-    interval = Interval(
+    interval = PublishInterval(
         0.0, size=1, offsets=np.arange(200), lsns=np.full(200, 600), rows=np.arange(200),
         born=born, died=np.full(501, 1 << 62),
     )  # fmt: skip
-    wanted = verified(load, [interval], [Receipt()], 1)
+    wanted = verified(load, [interval], [DeliveryReceipt()], 1)
     assert wanted["sampled"] == 200
     assert wanted["lost"] > 0
     assert wanted["doubled"] == 0
@@ -220,8 +232,10 @@ def test_what_is_lost_and_what_comes_twice_is_told() -> None:
     got: dict[int, list[int]] = {}
     for row, handle in zip(found.row.tolist(), found.handle.tolist(), strict=True):
         got.setdefault(row, []).append(handle)
-    assert verified(load, [interval], [Receipt(sample=got)], 1) == {"sampled": 200} | of_none
+    assert (
+        verified(load, [interval], [DeliveryReceipt(sample=got)], 1) == {"sampled": 200} | of_none
+    )
     some = next(iter(got))
     twice = {**got, some: [*got[some], got[some][0]]}
-    told = verified(load, [interval], [Receipt(sample=twice)], 1)
+    told = verified(load, [interval], [DeliveryReceipt(sample=twice)], 1)
     assert told == {"sampled": 200} | of_none | {"wrong": 1, "doubled": 1}

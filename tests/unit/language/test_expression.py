@@ -19,7 +19,7 @@ from ps2stream.language.expression import (
     terms_of,
 )
 from ps2stream.protocol.frame import strings_to_column
-from ps2stream.protocol.rows import PROG_AND, PROG_OR, Form
+from ps2stream.protocol.rows import PROG_AND, PROG_OR, ExpressionForm
 from tests import naive
 
 ANALYZER = Analyzer(Analysis(salt=7))
@@ -176,7 +176,7 @@ def test_an_expansion_stops_at_its_budget(source: str) -> None:
     except ExpressionError:
         return
     bits = {t: 1 << i for i, t in enumerate(sorted(terms_of(expr)))}
-    expansion = boolean._Expansion(bits)
+    expansion = boolean._ConjunctExpansion(bits)
     over = expansion.of(expr) is None
     assert expansion.left > -(64**2)  # the step that broke it
     assert over or expansion.left >= 0
@@ -216,11 +216,11 @@ def test_terms_of_one_hash_are_one_term() -> None:
     check_column(["a b", "a OR b", "a", "b a c", "(a b) OR c"], keyless)
 
 
-def run(form: Form, term: list[int], prog: list[int], has: set[int]) -> bool:
+def run(form: ExpressionForm, term: list[int], prog: list[int], has: set[int]) -> bool:
     """The naive twin of a worker's verification."""
-    if form == Form.ALL:
+    if form == ExpressionForm.ALL:
         return all(t in has for t in term)
-    if form == Form.ANY:
+    if form == ExpressionForm.ANY:
         return any(t in has for t in term)
     stack: list[bool] = []
     for op in prog:
@@ -258,16 +258,16 @@ def check_column(rows: list[str], analyzer: Analyzer) -> None:
         term = column.term[column.term_off[i] : column.term_off[i + 1]].tolist()
         prog = column.prog[column.prog_off[i] : column.prog_off[i + 1]].tolist()
         text = bytes(column.canonical[column.canonical_off[i] : column.canonical_off[i + 1]])
-        row = (Form(column.form[i]), int(column.post[i]), term, prog, text.decode())
+        row = (ExpressionForm(column.form[i]), int(column.post[i]), term, prog, text.decode())
         if source == "":
-            assert row == (Form.ALL, 1, [int(TOP)], [], "")
+            assert row == (ExpressionForm.ALL, 1, [int(TOP)], [], "")
             continue
         try:
             expr = parse(source, analyzer.tokens)
         except ExpressionError as error:
             refused = str(error)
             assert str(errors.pop(i)) == refused
-            assert row == (Form.ALL, 0, [], [], "")
+            assert row == (ExpressionForm.ALL, 0, [], [], "")
             continue
         c = compile_expr(expr, analyzer.hash_terms, FREQUENCIES.get)
         assert row == (c.form, c.post, c.term.tolist(), c.prog.tolist(), canonical(expr)), source

@@ -25,7 +25,7 @@ from ps2stream.language.query_rows import (
     source_to_json,
 )
 from ps2stream.protocol.frame import column_to_strings, strings_to_column
-from ps2stream.protocol.rows import Kind, QueryRows, Shape
+from ps2stream.protocol.rows import QueryRows, RegionShape, UpdateKind
 from ps2stream.space.region_rows import decode_region
 from ps2stream.space.regions import Circle, Polygon, Rect, Region, World
 from tests.support.regions import rects, regions
@@ -51,7 +51,7 @@ def test_rows_say_what_was_asked(many: list[Region]) -> None:
     names = [f"qé{i}" for i in range(n)]
     rows = build_rows(strings_to_column(names), compiled(*expressions[:n]), many)
     rows = QueryRows.decode(rows.encode())
-    assert rows.kind.tolist() == [Kind.INSERT] * n
+    assert rows.kind.tolist() == [UpdateKind.INSERT] * n
     assert column_to_strings(rows.id_off, rows.id) == names
     assert not rows.lsn.any()
     expected = compiled(*expressions[:n])
@@ -109,7 +109,7 @@ def test_what_was_typed_is_kept_beside_the_canonical_query(many: list[tuple[str,
 
 def test_a_query_without_keywords_has_a_region() -> None:
     rows = build_rows(strings_to_column(["a"]), compiled(""), [Circle(0, 0, 1)])
-    assert rows.shape.tolist() == [Shape.CIRCLE]
+    assert rows.shape.tolist() == [RegionShape.CIRCLE]
     assert describe(sources(rows)[0])[0] == ""
 
 
@@ -156,7 +156,7 @@ def test_lengths_must_agree() -> None:
 
 def test_deletes() -> None:
     rows = QueryRows.decode(delete_rows(strings_to_column(["a", "bé"])).encode())
-    assert rows.kind.tolist() == [Kind.DELETE] * 2
+    assert rows.kind.tolist() == [UpdateKind.DELETE] * 2
     assert column_to_strings(rows.id_off, rows.id) == ["a", "bé"]
     assert rows.take(np.array([1])).encode() == delete_rows(strings_to_column(["bé"])).encode()
     assert len(QueryRows.concat([rows, rows])) == 4

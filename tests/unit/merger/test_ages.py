@@ -8,7 +8,7 @@ from collections import deque
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ps2stream.merger.ages import MOST, Ages
+from ps2stream.merger.ages import MOST, LogAges
 from ps2stream.observability.metrics import samples
 from tests.support.merging import Rig, attach, credit, inserts, one_batch, rig
 
@@ -16,7 +16,7 @@ from tests.support.merging import Rig, attach, credit, inserts, one_batch, rig
 @given(st.integers(1, 4000), st.integers(0, 2**32), st.sampled_from([0.0, 0.01, 0.5]))
 def test_an_age_is_nearly_that_of_what_stands_there(seconds: int, seed: int, gone: float) -> None:
     rng = random.Random(seed)
-    ages, written, end = Ages(), deque[tuple[int, int]](), 0
+    ages, written, end = LogAges(), deque[tuple[int, int]](), 0
     for now in range(0, 1000 * seconds, 1000):
         oldest, then = written[0] if written else (None, now)
         age = ages.of(oldest, end, now)

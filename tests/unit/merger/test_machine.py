@@ -13,8 +13,8 @@ from ps2stream.merger import fanout
 from ps2stream.merger.dedup import SILENT_TICKS
 from ps2stream.merger.machine import SECOND
 from ps2stream.protocol.addresses import Address
-from ps2stream.protocol.messages.objects import Completed, Partial, Watermark
-from ps2stream.protocol.rows import Kind
+from ps2stream.protocol.messages.objects import BatchesCompleted, BatchesPartial, WatermarkNotice
+from ps2stream.protocol.rows import UpdateKind
 from tests.support.merging import (
     Rig,
     attach,
@@ -72,22 +72,24 @@ def test_several_batches_complete_in_one_message() -> None:
     r.send(*(f for b in (0, 4, 8) for f in one_batch(b, [], 1)))
     out = r.send(inserts(1, [1]))
     [send] = out
-    assert isinstance(send.frame, Completed)
+    assert isinstance(send.frame, BatchesCompleted)
     assert send.frame.batch.tolist() == [0, 4, 8]
 
 
 def test_names_are_kept_until_every_watermark_has_passed() -> None:
     r = rig(dispatchers=2)
     r.send(inserts(1, [1, 1, 1]))
-    r.send(named(4, [(Kind.DELETE, 2, 1, "q2"), (Kind.DELETE, 1, 1, "q1")], watermark=5))
+    r.send(
+        named(4, [(UpdateKind.DELETE, 2, 1, "q2"), (UpdateKind.DELETE, 1, 1, "q1")], watermark=5)
+    )
     assert r.machine.names == 3
     # An object from before the deletes, by the dispatcher that lags behind.
     r.send(payload(0, 4, 3, dispatcher=1, watermark=3))
     r.send(matches(0, [(0, 1, 1), (1, 2, 1)], dispatcher=1))
-    r.send(Watermark(1, 4))
+    r.send(WatermarkNotice(1, 4))
     r.tick(10)
     assert r.machine.names == 2
-    r.send(Watermark(1, 9))
+    r.send(WatermarkNotice(1, 9))
     r.tick(10)
     assert r.machine.names == 1
     # Those of pairs that are kept are in the log.
@@ -118,15 +120,15 @@ def test_a_done_batch_is_completed_again_and_delivered_once() -> None:
 def test_wrong_messages_are_refused() -> None:
     r = rig()
     with pytest.raises(TypeError, match="Completed"):
-        r.send(Completed(0, np.zeros(1, np.int64)))
+        r.send(BatchesCompleted(0, np.zeros(1, np.int64)))
     with pytest.raises(ValueError, match="row 9 of a batch of 4"):
         r.send(*one_batch(0, [(9, 1, 1)], 0))
 
 
 def test_a_name_goes_though_the_watermark_rose_before_its_delete_was_known() -> None:
     r = rig(dispatchers=2)
-    r.send(inserts(1, [1]), Watermark(0, 2), Watermark(1, 2))
-    r.send(named(2, [(Kind.DELETE, 1, 1, "q1")], watermark=1))
+    r.send(inserts(1, [1]), WatermarkNotice(0, 2), WatermarkNotice(1, 2))
+    r.send(named(2, [(UpdateKind.DELETE, 1, 1, "q1")], watermark=1))
     r.tick(10)
     assert r.machine.names == 0
 
@@ -138,7 +140,7 @@ def silent(r: Rig, pairs: Sequence[tuple[int, int, int]], batch: int = 0) -> Non
 
 
 def partial(r: Rig) -> list[int]:
-    return [b for f in r.others if isinstance(f, Partial) for b in f.batch.tolist()]
+    return [b for f in r.others if isinstance(f, BatchesPartial) for b in f.batch.tolist()]
 
 
 def test_a_silent_worker_holds_up_nobody_elses_matches() -> None:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ps2stream.protocol.frame import Frame
-from ps2stream.protocol.messages.sessions import Detach
+from ps2stream.protocol.messages.sessions import StreamDetach
 from tests.support.merging import (
     MANY,
     Client,
@@ -55,7 +55,9 @@ def test_each_pair_once_under_any_order(data: st.DataObject) -> None:
         for s in range(sessions)
         for epoch in draw(st.lists(st.integers(1, 4), max_size=3))
     ]
-    frames += [Detach(s, draw(st.integers(1, 4))) for s in range(sessions) if draw(st.booleans())]
+    frames += [
+        StreamDetach(s, draw(st.integers(1, 4))) for s in range(sessions) if draw(st.booleans())
+    ]
     repeated = draw(st.lists(st.sampled_from(frames), max_size=10))
     order = draw(st.permutations(frames + repeated))
     r = rig(dispatchers=dispatchers)
@@ -89,7 +91,7 @@ def test_slow_clients_miss_nothing_silently(data: st.DataObject) -> None:
                 granted = 0
                 r.send(attach(1, epoch, batches=data.draw(st.integers(0, 3))))
             case "detach":
-                r.send(Detach(1, epoch))
+                r.send(StreamDetach(1, epoch))
             case "credit":
                 granted += 1
                 r.send(credit(1, epoch, granted, 0, 0))

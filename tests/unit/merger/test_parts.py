@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ps2stream.merger import fanout, kernels
-from ps2stream.merger.backlog import Backlog, Place
-from ps2stream.merger.dedup import Window
-from ps2stream.merger.intervals import Intervals
-from ps2stream.merger.journal import Journal
-from ps2stream.merger.names import Names
-from ps2stream.merger.sessions import Known
+from ps2stream.merger.backlog import BacklogPlace, SessionBacklog
+from ps2stream.merger.dedup import DedupWindow
+from ps2stream.merger.intervals import OffsetIntervals
+from ps2stream.merger.journal import MatchJournal
+from ps2stream.merger.names import QueryNames
+from ps2stream.merger.sessions import KnownHandles
 from ps2stream.protocol.frame import column_to_strings, strings_to_column
 from tests.support.memory_log import MemoryLog
 from tests.support.merging import matches, payload
@@ -52,7 +52,7 @@ def test_take(values: list[str], data: st.DataObject) -> None:
 @settings(deadline=None)
 @given(st.lists(st.lists(st.integers(1, 300) | st.integers(2**62, 2**62 + 300), max_size=300)))
 def test_known(calls: list[list[int]]) -> None:
-    known, twin = Known(), set[int]()
+    known, twin = KnownHandles(), set[int]()
     for handles in calls:
         new = known.learn(np.array(handles, np.int64)).tolist()
         assert new == [h for h in dict.fromkeys(handles) if h not in twin]
@@ -61,14 +61,14 @@ def test_known(calls: list[list[int]]) -> None:
 
 def test_a_stream_that_knows_too_much_is_told_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ps2stream.merger.sessions.MAX_KNOWN", 100)
-    known = Known()
+    known = KnownHandles()
     assert len(known.learn(np.arange(1, 151))) == 150
     assert len(known.learn(np.arange(1, 151))) == 150
     assert len(known._table) <= 1_024
 
 
 def test_names_survive_forgetting_and_growth() -> None:
-    names = Names()
+    names = QueryNames()
     for start in range(1, 10_001, 500):
         handles = np.arange(start, start + 500)
         names.add(handles, *strings_to_column(f"n{h}é" for h in handles.tolist()))
@@ -88,7 +88,7 @@ def test_names_survive_forgetting_and_growth() -> None:
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 6))), st.integers(0, 40))
 def test_intervals(ranges: list[tuple[int, int]], start: int) -> None:
-    found, twin = Intervals(), set[int]()
+    found, twin = OffsetIntervals(), set[int]()
     for a, size in ranges:
         found.add(a, a + size)
         twin |= set(range(a, a + size))
@@ -101,7 +101,7 @@ def test_intervals(ranges: list[tuple[int, int]], start: int) -> None:
 
 
 def test_a_window_refuses_what_is_done_or_given_up() -> None:
-    window = Window()
+    window = DedupWindow()
     assert window.payload(payload(0, 1, 5, expected=0))
     assert window.payload(payload(9, 1, 6, expected=0))
     for done in window.ready(9):
@@ -121,7 +121,7 @@ def test_a_window_refuses_what_is_done_or_given_up() -> None:
 
 def test_answers_alone_are_kept_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ps2stream.merger.dedup.EARLY", 8)
-    window = Window()
+    window = DedupWindow()
     for batch in range(100):
         window.answer(matches(batch, []))
     assert len(window) == 8
@@ -132,7 +132,7 @@ def test_answers_alone_are_kept_within_bounds(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_higher_attempt_takes_the_place_of_a_lower_one() -> None:
-    window = Window()
+    window = DedupWindow()
     window.payload(payload(0, 4, 5, expected=2))
     window.answer(matches(0, [(0, 1, 1)], worker=0))
     window.answer(matches(0, [(1, 1, 1)], worker=1, attempt=1))
@@ -146,7 +146,7 @@ def test_a_higher_attempt_takes_the_place_of_a_lower_one() -> None:
 
 
 def test_a_withdrawn_batch_is_given_up_and_its_first_part_is_not() -> None:
-    window = Window()
+    window = DedupWindow()
     window.payload(payload(0, 4, 5))
     window.withdraw(0, 3)
     window.answer(matches(0, [(3, 1, 1)], attempt=3))
@@ -164,12 +164,12 @@ def test_a_backlog_finds_and_drops(steps: list[int], data: st.DataObject) -> Non
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ps2stream.merger.backlog.BLOCK", 2)
         patch.setattr("ps2stream.merger.journal.CACHE_BYTES", 100)
-        backlog, twin = Backlog(1, Journal(MemoryLog())), list[Place]()
+        backlog, twin = SessionBacklog(1, MatchJournal(MemoryLog())), list[BacklogPlace]()
         following, position = 1, 0
         for step in steps:
             for _ in range(step):
                 pairs = data.draw(st.integers(1, 3))
-                place = Place(position, following, following + pairs - 1, position % 7)
+                place = BacklogPlace(position, following, following + pairs - 1, position % 7)
                 backlog.append(*place)
                 twin.append(place)
                 following, position = following + pairs, position + 1

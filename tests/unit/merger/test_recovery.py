@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from ps2stream.protocol.frame import strings_to_column
-from ps2stream.protocol.messages.objects import Watermark
-from ps2stream.protocol.messages.updates import Applied, Fetch, NamesKept, Tip
-from ps2stream.protocol.rows import Kind, no_queries
+from ps2stream.protocol.messages.objects import WatermarkNotice
+from ps2stream.protocol.messages.updates import LedgerBatch, LedgerFetch, LedgerTip, NamesKept
+from ps2stream.protocol.rows import UpdateKind, no_queries
 from tests.support.merging import (
     Rig,
     attach,
@@ -87,7 +87,10 @@ def test_a_cursor_counts_across_a_restart() -> None:
 
 def test_names_that_the_ledger_has_forgotten_are_kept_with_their_pairs() -> None:
     r = three_batches()
-    r.send(named(3, [(Kind.DELETE, 1, 1, "q1"), (Kind.DELETE, 2, 2, "q2")]), Watermark(0, 4))
+    r.send(
+        named(3, [(UpdateKind.DELETE, 1, 1, "q1"), (UpdateKind.DELETE, 2, 2, "q2")]),
+        WatermarkNotice(0, 4),
+    )
     r.send(attach(2))
     r.send(credit(2, 1, 9, 0, 3))
     r.tick(10)
@@ -95,7 +98,7 @@ def test_names_that_the_ledger_has_forgotten_are_kept_with_their_pairs() -> None
     kept = [f for f in r.others if isinstance(f, NamesKept)]
     assert [f.lsn for f in kept] == [4]
     r.restart()
-    r.send(Applied(1, 9, -1, 1, 9, np.frombuffer(no_queries().encode(), np.uint8)))
+    r.send(LedgerBatch(1, 9, -1, 1, 9, np.frombuffer(no_queries().encode(), np.uint8)))
     r.send(attach(1, epoch=2), attach(2, epoch=2))
     assert r.clients[1].repeats == 6
     assert r.clients[2].repeats == 0
@@ -126,7 +129,7 @@ def test_it_fetches_what_it_lacks() -> None:
     r.others.clear()
     r.tick(3)
     assert not r.others
-    r.send(Tip(2, 2))
+    r.send(LedgerTip(2, 2))
     assert [(f.role, f.index, f.after) for f in fetches(r)] == [(2, 0, 0)]
     r.send(inserts(1, [1]))
     r.tick()
@@ -141,7 +144,7 @@ def test_it_fetches_what_it_lacks() -> None:
 
 def test_a_state_takes_the_place_of_all_names() -> None:
     r = three_batches()
-    r.send(named(3, [(Kind.DELETE, 2, 2, "q2"), (Kind.INSERT, 4, 1, "new")]))
+    r.send(named(3, [(UpdateKind.DELETE, 2, 2, "q2"), (UpdateKind.INSERT, 4, 1, "new")]))
     rows = no_queries().replace(
         **{f: np.array([0, 0]) for f in ("form", "post", "shape")},
         kind=np.array([1, 1], np.uint8),
@@ -152,17 +155,17 @@ def test_a_state_takes_the_place_of_all_names() -> None:
         **{f + "_off": np.zeros(3, np.int64) for f in ("term", "prog", "box", "geom", "source")},
     )
     parts = [np.frombuffer(rows.take(np.array([i])).encode(), np.uint8) for i in range(2)]
-    r.send(Applied(1, 3, -1, 9, 6, parts[0]))
+    r.send(LedgerBatch(1, 3, -1, 9, 6, parts[0]))
     assert (r.machine.applied, r.machine.names) == (0, 1)
     r.send(*one_batch(12, [(0, 1, 1)], 3), attach(1, epoch=2))
     assert (r.clients[1].repeats, len(r.clients[1].pairs)) == (0, 6)  # half a state is none
-    r.send(Applied(4, 6, -1, 9, 6, parts[1]))
+    r.send(LedgerBatch(4, 6, -1, 9, 6, parts[1]))
     assert (r.machine.applied, r.machine.names) == (6, 2)
     assert (r.clients[1].repeats, len(r.clients[1].pairs)) == (6, 7)
 
 
-def fetches(r: Rig) -> list[Fetch]:
-    return [frame for frame in r.others if isinstance(frame, Fetch)]
+def fetches(r: Rig) -> list[LedgerFetch]:
+    return [frame for frame in r.others if isinstance(frame, LedgerFetch)]
 
 
 def test_a_full_disk_holds_batches_back_and_goes_on_delivering() -> None:

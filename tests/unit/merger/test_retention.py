@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ps2stream.merger.backlog import Backlog
-from ps2stream.merger.journal import Journal
+from ps2stream.merger.backlog import SessionBacklog
+from ps2stream.merger.journal import MatchJournal
 from ps2stream.merger.machine import MergerMachine
-from ps2stream.merger.records import Checkpoint, Cursors
+from ps2stream.merger.records import CheckpointRecord, CursorsRecord
 from ps2stream.protocol.messages.objects import MatchBatch
-from ps2stream.protocol.messages.sessions import Detach
-from ps2stream.protocol.messages.updates import Applied
-from ps2stream.protocol.rows import Kind, no_queries
+from ps2stream.protocol.messages.sessions import StreamDetach
+from ps2stream.protocol.messages.updates import LedgerBatch
+from ps2stream.protocol.rows import UpdateKind, no_queries
 from ps2stream.store.segments import SegmentLog
 from tests.support.merging import (
     MANY,
@@ -96,7 +96,7 @@ def test_sent_but_no_longer_held_is_a_gap_only_after_a_reconnect() -> None:
     assert len(client.pairs) == 50
     assert not client.gaps
     assert r.machine.backlog_bytes <= 2_200
-    r.send(credit(1, 1, 0, 0, 10), Detach(1, 1))
+    r.send(credit(1, 1, 0, 0, 10), StreamDetach(1, 1))
     before = len(client.batches)
     r.send(attach(1, epoch=2))
     [(first, last, count)] = client.gaps
@@ -150,7 +150,7 @@ def test_what_is_acknowledged_is_forgotten_but_not_what_was_done() -> None:
             r.restart()
             r.send(inserts(1, [1, 2]), attach(1, epoch=at))
     assert r.log.bytes < 6_000
-    kinds = [data[6] == Checkpoint.KIND for data in r.log.records.values()]
+    kinds = [data[6] == CheckpointRecord.KIND for data in r.log.records.values()]
     assert kinds[0]  # all before a checkpoint went
     r.restart()
     r.done.clear()
@@ -180,13 +180,13 @@ def test_what_one_acknowledgement_lets_go_is_acknowledged_for_good() -> None:
 def test_a_gap_is_not_told_before_it_is_written() -> None:
     r = rig(session_quota_bytes=1_000)
     r.send(inserts(1, [1, 2]), attach(1, batches=0))
-    r.log.refused = {Cursors.KIND}
+    r.log.refused = {CursorsRecord.KIND}
     fill(r, 0, 20, 1)
     r.send(credit(1, 1, 9, MANY, 0))
     assert not r.clients[1].batches
     r.restart()  # nothing of it is known
     assert r.machine.backlog_bytes > 1_000
-    r.log.refused = {Cursors.KIND}
+    r.log.refused = {CursorsRecord.KIND}
     fill(r, 20, 1, 1)
     r.send(inserts(1, [1, 2]), attach(1, epoch=2))
     assert not r.clients[1].batches
@@ -204,18 +204,18 @@ def test_names_outlive_the_chapters_that_they_were_written_in() -> None:
     names = [f"dead{i}" for i in range(30)]
     for i, name in enumerate(names):  # each is matched once, then deleted, at LSN 4 + 2 i
         lsn, at = 3 + 2 * i, 1 + i
-        r.send(named(lsn, [(Kind.INSERT, lsn, 1, name)]))
+        r.send(named(lsn, [(UpdateKind.INSERT, lsn, 1, name)]))
         r.send(*one_batch(4 * at, [(0, lsn, 1), (0, 2, 2)], lsn))
-        r.send(named(lsn + 1, [(Kind.DELETE, lsn, 1, name)], watermark=lsn + 1))
+        r.send(named(lsn + 1, [(UpdateKind.DELETE, lsn, 1, name)], watermark=lsn + 1))
         r.send(credit(2, 1, 99, 0, max(r.clients[2].pairs)))
         r.tick(10)
         if i == 14:
             r.send(attach(1), credit(1, 1, 9, 0, 0))
-            r.send(credit(1, 1, 10, 0, 10), Detach(1, 1))
+            r.send(credit(1, 1, 10, 0, 10), StreamDetach(1, 1))
     r.restart()
     assert r.log.first > 0
     nothing = np.frombuffer(no_queries().encode(), np.uint8)
-    r.send(Applied(1, 70, -1, 1, 70, nothing), attach(1, epoch=2))
+    r.send(LedgerBatch(1, 70, -1, 1, 70, nothing), attach(1, epoch=2))
     got = {number: pair[0] for number, pair in r.clients[1].pairs.items() if number > 10}
     assert got == {number: names[number - 1] for number in range(11, 31)}
     assert r.machine.names == 0
@@ -256,7 +256,7 @@ def test_a_thousand_stalled_sessions_take_little_memory(tmp_path: Path) -> None:
 
 def test_a_backlog_of_a_day_takes_no_more_memory_than_one_of_minutes(tmp_path: Path) -> None:
     with SegmentLog.open(tmp_path) as log:
-        backlog = Backlog(1, Journal(log))
+        backlog = SessionBacklog(1, MatchJournal(log))
         for i in range(200_000):
             backlog.append(i, i + 1, i + 1, 10)
         assert backlog.held_bytes < 40_000

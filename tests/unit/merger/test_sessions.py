@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ps2stream.merger import fanout
-from ps2stream.merger.under_way import UnderWay
+from ps2stream.merger.under_way import DeliveryAllowance
 from ps2stream.protocol.addresses import Address
-from ps2stream.protocol.messages.sessions import Arrived, Attached, Detach
+from ps2stream.protocol.messages.sessions import DeliveryArrivals, StreamAttached, StreamDetach
 from tests.support.merging import (
     MANY,
     attach,
@@ -60,7 +60,7 @@ def test_what_was_not_acknowledged_comes_again_with_its_numbers() -> None:
     for b in range(0, 20, 4):
         r.send(*one_batch(b, [(0, 1, 1), (1, 1, 1)], 1))
     client = r.clients[1]
-    r.send(credit(1, 1, 1, 1, 5), Detach(1, 1), *one_batch(20, [(3, 1, 1)], 1))
+    r.send(credit(1, 1, 1, 1, 5), StreamDetach(1, 1), *one_batch(20, [(3, 1, 1)], 1))
     assert len(client.pairs) == 10
     r.send(attach(1, epoch=2))
     assert client.repeats == 5  # from the middle of a batch
@@ -75,7 +75,7 @@ def test_every_attach_is_answered_and_opens_one_stream() -> None:
     r.send(inserts(1, [1]), attach(1), *one_batch(0, [(0, 1, 1), (1, 1, 1)], 1))
     r.send(credit(1, 1, 1, 0, 1))
     out = r.send(attach(1))
-    assert [frame for _, frame in out if not isinstance(frame, Attached)] == []
+    assert [frame for _, frame in out if not isinstance(frame, StreamAttached)] == []
     got = [(a.session, a.epoch, a.last, a.acked, a.refused) for a in r.clients[1].attached]
     assert got == [(1, 1, 0, 0, 0), (1, 1, 2, 1, 0)]
 
@@ -86,9 +86,9 @@ def test_a_stale_attach_is_closed_and_a_detach_may_overtake() -> None:
     r.send(attach(1, epoch=4))
     assert r.clients[1].closed == [4]
     assert deliveries(r.send(attach(1, epoch=5))) == []
-    r.send(Detach(1, 4), inserts(1, [1]), *one_batch(0, [(0, 1, 1)], 1))
+    r.send(StreamDetach(1, 4), inserts(1, [1]), *one_batch(0, [(0, 1, 1)], 1))
     assert len(r.clients[1].pairs) == 1
-    r.send(Detach(1, 7), attach(1, epoch=7), *one_batch(4, [(0, 1, 1)], 1))
+    r.send(StreamDetach(1, 7), attach(1, epoch=7), *one_batch(4, [(0, 1, 1)], 1))
     assert r.clients[1].closed == [4, 7]
     assert len(r.clients[1].pairs) == 1
 
@@ -113,7 +113,7 @@ def test_a_cursor_from_elsewhere_is_refused() -> None:
     r.send(inserts(1, [1]), attach(1), *one_batch(0, [(0, 1, 1)], 1))
     for _ in range(2):
         [send] = r.send(attach(1, epoch=2, ack=2))
-        assert isinstance(send.frame, Attached)
+        assert isinstance(send.frame, StreamAttached)
         assert (send.frame.refused, send.frame.last) == (1, 1)
     r.send(*one_batch(4, [(0, 1, 1)], 1))  # the older stream goes on
     assert sorted(r.clients[1].pairs) == [1, 2]
@@ -151,7 +151,7 @@ def test_a_large_delivery_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_acknowledgement_of_what_is_not_numbered_yet_lets_nothing_go() -> None:
     r = rig()
     r.send(inserts(1, [1]), attach(1), *one_batch(0, [(0, 1, 1)], 1), credit(1, 1, 0, 0, 99))
-    r.send(Detach(1, 1), *one_batch(4, [(0, 1, 1)], 1), credit(1, 1, 0, 0, 0))
+    r.send(StreamDetach(1, 1), *one_batch(4, [(0, 1, 1)], 1), credit(1, 1, 0, 0, 0))
     r.send(attach(1, epoch=2))
     assert sorted(r.clients[1].pairs) == [1, 2]
     assert r.clients[1].gapless()
@@ -181,7 +181,7 @@ def test_no_more_is_on_its_way_to_a_dispatcher_than_the_link_holds() -> None:
     one = max(len(b.SerializeToString()) for c in r.clients.values() for b in c.batches) + 9
     assert 600 <= sent() < 600 + one
     assert not r.machine.busy
-    r.send(Arrived(0, sent()), Arrived(0, 100))  # an old one says nothing
+    r.send(DeliveryArrivals(0, sent()), DeliveryArrivals(0, 100))  # an old one says nothing
     assert 1200 <= sent() < 1200 + 2 * one
     r.tick(9)
     before = sent()
@@ -190,7 +190,7 @@ def test_no_more_is_on_its_way_to_a_dispatcher_than_the_link_holds() -> None:
     r.machine.joined(Address("dispatcher", 0))
     r.send(attach(1, epoch=2, fields=1), attach(2, epoch=2, fields=1))
     for _ in range(40):
-        r.send(Arrived(0, sent()))
+        r.send(DeliveryArrivals(0, sent()))
     for client in r.clients.values():
         assert client.gapless()
         assert len(client.pairs) == 20
@@ -205,12 +205,12 @@ def test_who_waits_for_the_link_is_not_forgotten_when_credits_come() -> None:
     r.send(credit(1, 1, 2, 0, 0))  # no room yet
     assert len(r.clients[1].pairs) == 1
     for _ in range(5):
-        r.send(Arrived(0, r.clients[1].size))
+        r.send(DeliveryArrivals(0, r.clients[1].size))
     assert len(r.clients[1].pairs) == 3
 
 
 def test_what_is_on_its_way_to_another_incarnation_is_counted_anew() -> None:
-    under_way = UnderWay(10)
+    under_way = DeliveryAllowance(10)
     under_way.sent(0, 10)
     under_way.arrived(0, 10)
     under_way.left(0)

@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from ps2stream.observability.census import RECENT_S, STALE_S, Census, CensusTaker, find_problems
+from ps2stream.observability.census import (
+    RECENT_S,
+    STALE_S,
+    CensusTaker,
+    ServiceCensus,
+    find_problems,
+)
 
 NOW_MS = 1_700_000_000_000
 
@@ -22,14 +28,14 @@ def statuses(epoch: int = 1, objects: int = 0, cpu: float = 0.0, **merger: int) 
     }
 
 
-def taken(*rounds: dict[str, Any], every_s: float = 2.0) -> Census:
+def taken(*rounds: dict[str, Any], every_s: float = 2.0) -> ServiceCensus:
     taker = CensusTaker()
     for i, found in enumerate(rounds):
         census = taker.take(found, 100.0 + every_s * i, NOW_MS)
     return census
 
 
-def worker(census: Census) -> Any:
+def worker(census: ServiceCensus) -> Any:
     (found,) = [actor for actor in census.actors if actor.role == "worker"]
     return found
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from ps2stream.cli import main
 from ps2stream.observability.alerts import ALERTS, RUNBOOKS, rules
 from ps2stream.observability.grafana import ROWS, dashboard
-from ps2stream.observability.metrics import METRICS, Kind
+from ps2stream.observability.metrics import METRICS, MetricKind
 from scripts import cli_docs
 
 QUERIES = [expr for row in ROWS for panel in row.panels for _, expr in panel.queries]
@@ -24,7 +24,7 @@ def test_every_query_is_of_metrics_and_labels_that_there_are() -> None:
     labels: dict[str, set[str]] = {}
     for metric in METRICS:
         own = {*metric.labels, "job", "instance"}
-        parts = ("_bucket", "_sum", "_count") if metric.kind is Kind.HISTOGRAM else ("",)
+        parts = ("_bucket", "_sum", "_count") if metric.kind is MetricKind.HISTOGRAM else ("",)
         labels |= {metric.name + part: own | {"le"} for part in parts}
     for expr in (*QUERIES, *(alert.expr for alert in ALERTS)):
         used = _SELECTOR.findall(expr)
@@ -38,7 +38,7 @@ def test_every_query_is_of_metrics_and_labels_that_there_are() -> None:
 
 
 def test_a_counter_is_not_shown_as_it_is() -> None:
-    counters = {metric.name for metric in METRICS if metric.kind is Kind.COUNTER}
+    counters = {metric.name for metric in METRICS if metric.kind is MetricKind.COUNTER}
     totals = {
         f"ps2stream_{name}_total"
         for name in (

@@ -13,13 +13,20 @@ from hypothesis import strategies as st
 
 from ps2stream.benchmarks import metering
 from ps2stream.benchmarks.metering import run_metering
-from ps2stream.observability.exporters import NOTHING, Recorder
-from ps2stream.observability.meter import STAGES, Meter, matched
-from ps2stream.observability.metrics import BOUNDS, LE, METRICS, Histogram, Kind, samples
+from ps2stream.observability.exporters import NOTHING, MetricRecorder
+from ps2stream.observability.meter import STAGES, StageMeter, matched
+from ps2stream.observability.metrics import (
+    BOUNDS,
+    LE,
+    METRICS,
+    DurationHistogram,
+    MetricKind,
+    samples,
+)
 from ps2stream.protocol.addresses import ROLES, Send
 from ps2stream.protocol.frame import Frame
-from ps2stream.protocol.messages.updates import Tip
-from ps2stream.protocol.messages.watch import Watching
+from ps2stream.protocol.messages.updates import LedgerTip
+from ps2stream.protocol.messages.watch import WatchNotice
 
 
 def test_names_are_unique_and_follow_the_conventions_of_prometheus() -> None:
@@ -27,7 +34,7 @@ def test_names_are_unique_and_follow_the_conventions_of_prometheus() -> None:
     assert len(names) == len(set(names))
     for metric in METRICS:
         assert re.fullmatch(r"ps2stream_[a-z0-9_]+", metric.name)
-        assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER), metric.name
+        assert metric.name.endswith("_total") == (metric.kind is MetricKind.COUNTER), metric.name
         assert {source.role for source in metric.sources} <= {*ROLES, ""}
         assert len(set(metric.labels)) == len(metric.labels)
         assert "le" not in metric.labels
@@ -37,7 +44,7 @@ def test_names_are_unique_and_follow_the_conventions_of_prometheus() -> None:
     st.lists(st.tuples(st.floats(0, 20) | st.sampled_from(BOUNDS), st.integers(1, 9)), max_size=50)
 )
 def test_a_histogram_counts_what_is_not_above_each_bound(found: list[tuple[float, int]]) -> None:
-    histogram = Histogram()
+    histogram = DurationHistogram()
     for seconds, count in found:
         histogram.add(seconds, count)
     for le, below in zip(LE, histogram.cumulated, strict=True):
@@ -46,7 +53,7 @@ def test_a_histogram_counts_what_is_not_above_each_bound(found: list[tuple[float
 
 
 def test_samples_of_a_status() -> None:
-    stage = Histogram()
+    stage = DurationHistogram()
     status = {
         "objects": 7,
         "refused_objects": {"quota": 3, "full": 0},
@@ -72,7 +79,7 @@ def test_samples_of_a_status() -> None:
 
 
 def test_what_fails_is_not_timed() -> None:
-    meter = Meter()
+    meter = StageMeter()
     with contextlib.suppress(ValueError), meter.time("sync"):
         raise ValueError
     assert meter.stages == {}
@@ -87,15 +94,15 @@ class Worker:
     batches = 0
 
     def on(self, frame: Frame) -> list[Send]:
-        self.batches += not isinstance(frame, Tip)
+        self.batches += not isinstance(frame, LedgerTip)
         return []
 
 
 def test_only_matching_is_timed_as_such() -> None:
-    meter, worker = Meter(), Worker()
-    matched(worker, Tip(1, 1), meter)
+    meter, worker = StageMeter(), Worker()
+    matched(worker, LedgerTip(1, 1), meter)
     assert meter.stages == {}
-    matched(worker, Watching(0), meter)
+    matched(worker, WatchNotice(0), meter)
     assert sum(meter.stages["match"].counts) == 1
 
 
@@ -126,9 +133,9 @@ def test_ray_is_told_differences_of_counters_every_few_ticks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     told = Told()
-    recorder = Recorder("worker", 3, ticks=2)
+    recorder = MetricRecorder("worker", 3, ticks=2)
     monkeypatch.setattr(recorder, "_get_metric", told.metric)
-    meter = Meter()
+    meter = StageMeter()
     status = {"matches": 10, "live": 4, "stages": meter.stages}
     recorder.tick(lambda: status)
     assert told.values == {}
@@ -150,7 +157,7 @@ def test_ray_is_told_differences_of_counters_every_few_ticks(
 
 def test_a_counter_is_there_before_it_has_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     told = Told()
-    recorder = Recorder("merger", 0, ticks=1)
+    recorder = MetricRecorder("merger", 0, ticks=1)
     monkeypatch.setattr(recorder, "_get_metric", told.metric)
     key = ("ps2stream_lost_matches_total", ("merger", "0"))
     seen = []
@@ -167,7 +174,7 @@ def test_a_recorder_that_fails_ends_nothing_else_and_tries_again(
         raise ValueError("a bug")
 
     told = Told()
-    recorder = Recorder("worker", 0, ticks=1)
+    recorder = MetricRecorder("worker", 0, ticks=1)
     monkeypatch.setattr(recorder, "_get_metric", told.metric)
     with caplog.at_level("ERROR", logger="ps2stream.cluster"):
         recorder.tick(broken)
@@ -187,7 +194,7 @@ def test_the_documentation_has_every_metric_and_stage_as_the_table_has_it(root: 
     for stage, meaning in STAGES.items():
         assert f"| `{stage}` | {meaning} |" in text
     named = set(re.findall(r"ps2stream_[a-z0-9_]+", text))
-    suffixed = {f"{m.name}_{s}" for m in METRICS if m.kind is Kind.HISTOGRAM
+    suffixed = {f"{m.name}_{s}" for m in METRICS if m.kind is MetricKind.HISTOGRAM
                 for s in ("bucket", "sum", "count")}  # fmt: skip
     assert named <= {m.name for m in METRICS} | suffixed
 

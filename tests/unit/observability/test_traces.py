@@ -9,19 +9,21 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from ps2stream.config import Settings
 from ps2stream.merger import fanout
-from ps2stream.observability.traces import Traces, Tracing
+from ps2stream.observability.traces import ActorTraces, TraceSampling
 from ps2stream.protocol.addresses import Address, Role
-from ps2stream.protocol.wire import Deliver, deliver_batch
+from ps2stream.protocol.wire import DeliveryColumns, deliver_batch
 
-TRACING = Tracing(4, "http://127.0.0.1:1", b"seed")
+TRACING = TraceSampling(4, "http://127.0.0.1:1", b"seed")
 
 
-def traces(role: Role, tracing: Tracing = TRACING) -> tuple[Traces, InMemorySpanExporter]:
+def traces(
+    role: Role, tracing: TraceSampling = TRACING
+) -> tuple[ActorTraces, InMemorySpanExporter]:
     exporter = InMemorySpanExporter()
-    return Traces(tracing, Address(role, 0), exporter), exporter
+    return ActorTraces(tracing, Address(role, 0), exporter), exporter
 
 
-def spans(found: tuple[Traces, InMemorySpanExporter]) -> tuple[ReadableSpan, ...]:
+def spans(found: tuple[ActorTraces, InMemorySpanExporter]) -> tuple[ReadableSpan, ...]:
     found[0].close()
     return found[1].get_finished_spans()
 
@@ -82,7 +84,9 @@ def delivery(partition: int, offset: int) -> bytes:
     one = np.array([offset], np.int64)
     ids = np.array([0, 1], np.int64), np.frombuffer(b"a", np.uint8)
     return deliver_batch(
-        Deliver(1, none, text, np.array([3], np.int64), np.zeros(1, np.uint32), ids, one, partition)
+        DeliveryColumns(
+            1, none, text, np.array([3], np.int64), np.zeros(1, np.uint32), ids, one, partition
+        )
     )
 
 

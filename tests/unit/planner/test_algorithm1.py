@@ -18,8 +18,8 @@ from ps2stream.planner.hybrid import (
 )
 from ps2stream.planner.load import worker_loads
 from ps2stream.planner.merge import merge_nodes_into_partitions
-from ps2stream.planner.nodes import UNSEEN, Model, Node
-from ps2stream.planner.partition import Options
+from ps2stream.planner.nodes import UNSEEN, CostModel, KdtNode
+from ps2stream.planner.partition import PartitionOptions
 from ps2stream.planner.split import partition_node, space_split, text_split
 from ps2stream.planner.statistics import Statistics
 from ps2stream.routing.costs import Costs
@@ -30,7 +30,7 @@ from tests.support.statistics_of import tables
 
 
 @pytest.mark.parametrize("options", BOTH)
-def test_loads_are_definition_one_or_its_sum_over_cells(options: Options) -> None:
+def test_loads_are_definition_one_or_its_sum_over_cells(options: PartitionOptions) -> None:
     stats = some_stats(5)
     owner = np.random.default_rng(5).integers(0, 4, stats.units).astype(np.int32)
     want = [load_of(stats, set(np.flatnonzero(owner == w).tolist()), options) for w in range(4)]
@@ -55,7 +55,7 @@ def medians(stats: Statistics, cells: Cells) -> list[tuple[Cells, Cells]]:
     return found
 
 
-def by_space(stats: Statistics, k: int, options: Options) -> set[Cells]:
+def by_space(stats: Statistics, k: int, options: PartitionOptions) -> set[Cells]:
     def load(cells: Cells) -> float:
         return load_of(stats, units_in(stats, cells), options)
 
@@ -73,9 +73,9 @@ def by_space(stats: Statistics, k: int, options: Options) -> set[Cells]:
 
 @pytest.mark.parametrize("options", BOTH)
 @pytest.mark.parametrize("seed", range(4))
-def test_space_is_split_at_medians_heaviest_first(seed: int, options: Options) -> None:
+def test_space_is_split_at_medians_heaviest_first(seed: int, options: PartitionOptions) -> None:
     stats = some_stats(seed)
-    model = Model(stats, options)
+    model = CostModel(stats, options)
     for k in (2, 3, 6):
         want = by_space(stats, k, options)
         parts = space_split(model, model.root(), k, {})
@@ -91,11 +91,13 @@ def test_space_is_split_at_medians_heaviest_first(seed: int, options: Options) -
 
 @pytest.mark.parametrize("options", BOTH)
 @pytest.mark.parametrize("seed", range(3))
-def test_terms_by_descending_product_where_they_cost_least(seed: int, options: Options) -> None:
+def test_terms_by_descending_product_where_they_cost_least(
+    seed: int, options: PartitionOptions
+) -> None:
     """(new total) * (1 + coefficient of variation); a posted term that no object has is
     taken to be in UNSEEN of one."""
     stats = some_stats(seed)
-    model, k = Model(stats, options), 3
+    model, k = CostModel(stats, options), 3
     parts = text_split(model, model.root(), k)
     got = {int(t): i for i, n in enumerate(parts) for t in np.unique(stats.term[n.units])}
     q, o = (np.bincount(stats.term, v, len(stats.terms)) for v in (stats.q, stats.o))
@@ -117,12 +119,12 @@ def test_terms_by_descending_product_where_they_cost_least(seed: int, options: O
 
 @pytest.mark.parametrize("options", BOTH)
 @pytest.mark.parametrize("seed", range(3))
-def test_the_cheaper_of_space_and_text_is_taken(seed: int, options: Options) -> None:
+def test_the_cheaper_of_space_and_text_is_taken(seed: int, options: PartitionOptions) -> None:
     stats = some_stats(seed)
-    model = Model(stats, options)
+    model = CostModel(stats, options)
     root = model.root()
 
-    def price(parts: list[Node]) -> float:
+    def price(parts: list[KdtNode]) -> float:
         return sum(load_of(stats, set(n.units.tolist()), options) for n in parts)
 
     for k in (2, 5):
@@ -144,7 +146,7 @@ def test_text_where_a_cell_is_hot_and_words_are_apart(together: bool) -> None:
     ]
     rows = [(c, names if together else [names[i % 10]]) for c, n in size.items() for i in range(n)]
     stats = tables(Grid(1, 0), {c: float(n) for c, n in size.items()}, units, rows)
-    model = Model(stats, Options(load="definition1", costs=Costs(c1=1.0)))
+    model = CostModel(stats, PartitionOptions(load="definition1", costs=Costs(c1=1.0)))
     parts, lines = partition_node(model, model.root(), 2)
     assert [n.whole for n in parts] == [together] * 2
     assert bool(lines) == together
@@ -168,7 +170,7 @@ def cosine(stats: Statistics, cells: Cells) -> float:
 
 
 def by_similarity(
-    stats: Statistics, cells: Cells, options: Options, enough: float, depth: int = 0
+    stats: Statistics, cells: Cells, options: PartitionOptions, enough: float, depth: int = 0
 ) -> set[Cells]:
     """Lines 1 to 12."""
     similarity = cosine(stats, cells)
@@ -191,8 +193,8 @@ def test_nodes_are_divided_until_their_words_are_alike(
     monkeypatch.setattr("ps2stream.planner.hybrid.FEW", few)
     for seed in range(4):
         stats = some_stats(seed, 3000)
-        options = Options(delta=delta, eps=eps)
-        nodes = _split_by_similarity(Model(stats, options), options, 1000, {})
+        options = PartitionOptions(delta=delta, eps=eps)
+        nodes = _split_by_similarity(CostModel(stats, options), options, 1000, {})
         want = by_similarity(stats, frozenset(range(stats.cells)), options, few)
         assert {frozenset(n.cells.tolist()) for n in nodes} == want
 
@@ -201,16 +203,16 @@ def test_nodes_are_divided_until_their_words_are_alike(
 
 
 @pytest.mark.parametrize("options", BOTH)
-def test_nodes_have_the_parts_that_cost_least_together(options: Options) -> None:
+def test_nodes_have_the_parts_that_cost_least_together(options: PartitionOptions) -> None:
     """Definition 1: the least total load. By cells that hardly changes: the least squares."""
     stats = some_stats(2)
-    model, m = Model(stats, options), 7
+    model, m = CostModel(stats, options), 7
     for n in (2, 3):
         nodes = space_split(model, model.root(), n, {})
         leaves = _divide_to_number(model, nodes, m, {})
         assert len(leaves) == m
 
-        def price(parts: list[Node]) -> float:
+        def price(parts: list[KdtNode]) -> float:
             power = 2 if options.load == "cells" else 1
             return sum(p.load**power for p in parts)
 
@@ -229,11 +231,11 @@ def test_nodes_have_the_parts_that_cost_least_together(options: Options) -> None
 @pytest.mark.parametrize("options", BOTH)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("m", [2, 5])
-def test_leaves_are_merged_by_the_rule(m: int, seed: int, options: Options) -> None:
+def test_leaves_are_merged_by_the_rule(m: int, seed: int, options: PartitionOptions) -> None:
     """By descending load; where a leaf adds least if L_max / L_min does not rise by it, else
     to the least loaded; to empty partitions first."""
     stats = some_stats(seed)
-    model = Model(stats, options)
+    model = CostModel(stats, options)
     leaves = [
         part
         for i, node in enumerate(space_split(model, model.root(), 8, {}))

@@ -15,7 +15,7 @@ from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.planner.algorithms import ALGORITHMS
 from ps2stream.planner.baselines import graph, rtree
 from ps2stream.planner.load import cell_load
-from ps2stream.planner.partition import Options, Partition, owners
+from ps2stream.planner.partition import Partition, PartitionOptions, owners
 from ps2stream.planner.statistics import Statistics
 from ps2stream.routing.plan import Space, Text
 from ps2stream.space.grid import Grid
@@ -68,7 +68,7 @@ def assert_lightest_first(load: dict[int, float], owner: dict[int, int], workers
 @pytest.mark.parametrize("seed", range(3))
 def test_frequency_balances_occurrences(seed: int) -> None:
     stats = some_stats(seed)
-    owner = term_owner(ALGORITHMS["frequency"](stats, 3, Options()), stats)
+    owner = term_owner(ALGORITHMS["frequency"](stats, 3, PartitionOptions()), stats)
     assert_lightest_first(frequency_of(stats), owner, 3)
 
 
@@ -76,7 +76,7 @@ def test_hash_learns_nothing() -> None:
     one, two = some_stats(1), some_stats(2)
     to: list[dict[str, int]] = []
     for stats in (one, two):
-        owner = owners(ALGORITHMS["hash"](stats, 4, Options()), stats, 4, ANALYZER)
+        owner = owners(ALGORITHMS["hash"](stats, 4, PartitionOptions()), stats, 4, ANALYZER)
         to.append({stats.terms[t]: int(w) for t, w in zip(stats.term, owner, strict=True)})
     both = to[0].keys() & to[1].keys()
     assert len(both) > 10
@@ -90,7 +90,7 @@ def test_metric_is_salb(seed: int, workers: int) -> None:
     """Algorithm of S3-TM: argmax of -r b, r the spread, b stddev over mean of the loads."""
     stats = some_stats(seed)
     publications, f = rows_of(stats), frequency_of(stats)
-    owner = term_owner(ALGORITHMS["metric"](stats, workers, Options()), stats)
+    owner = term_owner(ALGORITHMS["metric"](stats, workers, PartitionOptions()), stats)
     total = sum(weight for _, weight in publications)
     held: list[set[int]] = [set() for _ in range(workers)]
 
@@ -139,7 +139,7 @@ def given_to_metis(name: str, stats: Statistics, monkeypatch: pytest.MonkeyPatch
         return 0, [i % k for i in range(len(known))]
 
     monkeypatch.setattr("pymetis.part_graph", part_graph)
-    ALGORITHMS[name](stats, 3, Options())
+    ALGORITHMS[name](stats, 3, PartitionOptions())
     ((k, options, edges, vertices),) = asked
     assert k == 3
     assert all(edges[b, a] == weight for (a, b), weight in edges.items())
@@ -197,7 +197,7 @@ def test_words_that_occur_together_stay_together(name: str, workers: int) -> Non
     seen = Counter(w for _, row in rows for w in row)
     units = [(0, w, float(n), 1.0, 0.0, 0.0) for w, n in seen.items()]
     stats = tables(Grid(0, 0), {0: 400.0}, units, rows)
-    owner = term_owner(ALGORITHMS[name](stats, workers, Options()), stats)
+    owner = term_owner(ALGORITHMS[name](stats, workers, PartitionOptions()), stats)
     group = {t: int(w[1]) for t, w in enumerate(stats.terms)}
     held = {(group[t], to) for t, to in owner.items()}
     assert len(held) == 4
@@ -212,10 +212,10 @@ def test_terms_that_no_object_has_balance_nothing(name: str) -> None:
     units = [(0, w, float(n), 1.0, 0.0, 0.0) for w, n in seen.items()]
     unseen = [(0, f"a{i}", 0.0, 1.0, 0.0, 0.0) for i in range(900)]
     both = [tables(Grid(0, 0), {0: 300.0}, u, rows) for u in (units, units + unseen)]
-    few, many = (ALGORITHMS[name](stats, 4, Options()).leaves for stats in both)
+    few, many = (ALGORITHMS[name](stats, 4, PartitionOptions()).leaves for stats in both)
     assert few == many
     f = Counter[int]()
-    for term, to in term_owner(ALGORITHMS[name](both[1], 4, Options()), both[1]).items():
+    for term, to in term_owner(ALGORITHMS[name](both[1], 4, PartitionOptions()), both[1]).items():
         f[to] += seen[both[1].terms[term]]
     assert max(f.values()) <= 1.4 * min(f.values())
 
@@ -226,7 +226,7 @@ def test_metis_does_not_write_between_our_lines(
 ) -> None:
     """It tells C's standard output of parts that stay empty, where `--json` writes."""
     for workers in (8, 9, 15, 20):
-        ALGORITHMS[name](hostile(0)["many cells"], workers, Options())
+        ALGORITHMS[name](hostile(0)["many cells"], workers, PartitionOptions())
     sys.stdout.write("ours\n")
     sys.stdout.flush()
     ctypes.CDLL(None).fflush(None)
@@ -243,7 +243,7 @@ def cells_of_leaves(partition: Partition, stats: Statistics) -> dict[int, int]:
 
 
 def test_grid_gives_cells_by_load_to_the_lightest() -> None:
-    stats, options = some_stats(3), Options()
+    stats, options = some_stats(3), PartitionOptions()
     leaf = cells_of_leaves(ALGORITHMS["grid"](stats, 3, options), stats)
     load = dict(enumerate(cell_load(stats, options.costs).tolist()))
     assert_lightest_first(load, leaf, 3)
@@ -254,7 +254,7 @@ def test_grid_has_64_blocks_across_at_most() -> None:
     grid = Grid(8, 7)
     cells = [int(r) * 256 + int(c) for r, c in rng.integers(0, (128, 256), (300, 2))]
     stats = words(grid, rng, [0, grid.rows() * grid.columns() - 1, *cells], 600)
-    plane = ALGORITHMS["grid"](stats, 5, Options()).cells.reshape(128, 256)
+    plane = ALGORITHMS["grid"](stats, 5, PartitionOptions()).cells.reshape(128, 256)
     blocks = plane.reshape(64, 2, 64, 4)
     assert (blocks == blocks[:, :1, :, :1]).all()
     assert len(set(plane.ravel().tolist())) == 5
@@ -262,7 +262,7 @@ def test_grid_has_64_blocks_across_at_most() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_rtree_divides_packed_tiles_by_load(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    stats, workers, options = some_stats(seed), 3, Options()
+    stats, workers, options = some_stats(seed), 3, PartitionOptions()
     packed: list[tuple[set[tuple[int, int]], list[float]]] = []
 
     def leaves(x: Any, y: Any, count: int) -> Any:

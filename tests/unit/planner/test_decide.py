@@ -9,12 +9,12 @@ import pytest
 
 from ps2stream.errors import PlanError
 from ps2stream.language.analyzer import Analysis, Analyzer
-from ps2stream.planner.adjust.adjustment import Adjustment
+from ps2stream.planner.adjust.adjustment import LoadAdjustment
 from ps2stream.planner.adjust.algorithms import SELECTIONS
 from ps2stream.planner.adjust.apply import apply
 from ps2stream.planner.adjust.decide import Rules, decide, divisible
-from ps2stream.planner.adjust.text import Shares, cell_index, saving, shares
-from ps2stream.planner.adjust.units import Units, carried
+from ps2stream.planner.adjust.text import PartShares, cell_index, saving, shares
+from ps2stream.planner.adjust.units import PartLoads, carried
 from ps2stream.planner.load import worker_loads
 from ps2stream.planner.partition import Partition, owners
 from ps2stream.planner.statistics import Statistics
@@ -33,10 +33,10 @@ WORKERS = 4
 COSTS = Costs(c1=1.0, c2=0.0, c3=0.0, c4=0.0)
 
 
-def parts(cells: list[int], workers: list[int], loads: list[float], bytes: list[int]) -> Units:
+def parts(cells: list[int], workers: list[int], loads: list[float], bytes: list[int]) -> PartLoads:
     """Loads as checks, which cost 1 in COSTS."""
     none = np.zeros(len(cells))
-    return Units.of(
+    return PartLoads.of(
         np.array(cells, np.uint32), np.array(workers, np.int32), none, none,
         np.array(loads), none, none, np.array(bytes, np.int64),
     )  # fmt: skip
@@ -48,7 +48,7 @@ def blocks() -> RoutingPlan:
     return RoutingPlan(WORKERS, ANALYSIS, GRID, tuple(map(Space, range(WORKERS))), cells)
 
 
-def skewed(seed: int) -> Units:
+def skewed(seed: int) -> PartLoads:
     rng = np.random.default_rng(seed)
     load = rng.pareto(1.2, CELLS) * np.repeat([9.0, 1, 2, 3], CELLS // WORKERS)
     worker = np.arange(CELLS) // (CELLS // WORKERS)
@@ -65,7 +65,7 @@ def test_half_the_gap_goes_from_the_most_to_the_least_loaded(algorithm: str, see
     found = decide(units, plan, rules)
     assert found.before == tuple(loads)
     assert found == decide(units, plan, rules)
-    assert Adjustment.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+    assert LoadAdjustment.from_dict(json.loads(json.dumps(found.to_dict()))) == found
     if not found.moves:
         assert found.after == found.before
         return
@@ -145,7 +145,7 @@ def test_loads_of_a_foreign_worker_are_refused() -> None:
 def test_an_adjustment_that_is_none_is_refused() -> None:
     for data in ({}, {"base_version": 1, "moves": [{}]}, {"base_version": 1, "moves": 7}):
         with pytest.raises(PlanError, match="adjustment"):
-            Adjustment.from_dict(data)
+            LoadAdjustment.from_dict(data)
 
 
 # --- Phase I ----------------------------------------------------------------------------
@@ -277,7 +277,7 @@ def test_shares_are_what_counting_says() -> None:
 
 
 def test_the_test_of_a_split_is_as_specified() -> None:
-    share = Shares(np.array([0.8, 0.5]), np.array([0.25, 0.75]), *[np.array([0.5, 0.5])] * 2)
+    share = PartShares(np.array([0.8, 0.5]), np.array([0.25, 0.75]), *[np.array([0.5, 0.5])] * 2)
     # 100 objects, 40 queries: 80 * 10 + 50 * 30 against 4000, and 30 copies more.
     assert saving(100.0, 40.0, share, Costs(c1=2.0, c2=7.0)) == pytest.approx(2 * 1700 - 7 * 30)
 

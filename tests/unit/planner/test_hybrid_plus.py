@@ -14,7 +14,7 @@ from ps2stream.planner.hybrid_plus import hybrid_plus
 from ps2stream.planner.load import cell_load, copies, lower_bound, worker_loads
 from ps2stream.planner.local_search import balanced, borders, rounded
 from ps2stream.planner.nodes import UNSEEN
-from ps2stream.planner.partition import Options, owners, predicted, to_plan
+from ps2stream.planner.partition import PartitionOptions, owners, predicted, to_plan
 from ps2stream.planner.statistics import (
     TOP_TERM,
     CellTable,
@@ -22,7 +22,7 @@ from ps2stream.planner.statistics import (
     Statistics,
     UnitTable,
 )
-from ps2stream.planner.tiles import Tile, tiles
+from ps2stream.planner.tiles import GridTile, tiles
 from ps2stream.routing.costs import Costs, balance
 from ps2stream.routing.plan import Space, Text
 from ps2stream.space.grid import Grid
@@ -72,7 +72,7 @@ def test_tiles_cover_the_grid_once_and_are_light_or_single() -> None:
 
 def test_borders_weigh_the_fewer_queries_of_two_neighbouring_cells() -> None:
     queries = np.array([[5.0, 2.0, 7.0], [1.0, 9.0, 0.0]])
-    found = [Tile(0, 2, 0, 1), Tile(0, 1, 1, 3), Tile(1, 2, 1, 3)]
+    found = [GridTile(0, 2, 0, 1), GridTile(0, 1, 1, 3), GridTile(1, 2, 1, 3)]
     edges = borders(found, queries)
     weights = {(a, b): w for a, b, w in zip(*map(np.ndarray.tolist, edges), strict=True)}
     assert weights == {(0, 1): 2, (1, 0): 2, (0, 2): 1, (2, 0): 1, (1, 2): 2, (2, 1): 2}
@@ -125,7 +125,7 @@ def test_copies_count_an_object_once_a_worker() -> None:
 @pytest.mark.parametrize("skew", [0.0, 1.5])
 def test_it_is_balanced_where_that_is_possible(workers: int, skew: float) -> None:
     stats = sample(6, 40, 50, 200, skew)
-    options = Options()
+    options = PartitionOptions()
     partition = hybrid_plus(stats, workers, options)
     owner = owners(partition, stats, workers, ANALYZER)
     loads = worker_loads(stats, owner, workers, options.costs)
@@ -136,7 +136,7 @@ def test_it_is_balanced_where_that_is_possible(workers: int, skew: float) -> Non
 
 def test_a_hot_cell_is_split_by_text_and_its_wordless_queries_with_it() -> None:
     stats = sample(7, 1, 40)
-    partition = hybrid_plus(stats, 4, Options())
+    partition = hybrid_plus(stats, 4, PartitionOptions())
     leaf = partition.leaves[partition.cells[stats.cell[0]]]
     assert isinstance(leaf, Text)
     assert set(leaf.terms) == set(stats.terms)
@@ -153,7 +153,7 @@ def test_one_cell_with_one_term_cannot_be_split() -> None:
         UnitTable(cell, ["flood"], one, one, one, one),
         SignatureTable(cell, [["flood"]]),
     )
-    partition = hybrid_plus(stats, 3, Options())
+    partition = hybrid_plus(stats, 3, PartitionOptions())
     assert all(isinstance(leaf, Space) for leaf in partition.leaves)
     to_plan(partition, stats, 3, ANALYZER.analysis, {}).compile(ANALYZER)
 
@@ -168,7 +168,7 @@ def test_without_queries_there_is_a_plan_all_the_same() -> None:
         SignatureTable(np.zeros(0, np.int64), []),
     )
     assert cell_load(stats, Costs()).tolist() == [0.0, 0.0]
-    partition = hybrid_plus(stats, 3, Options())
+    partition = hybrid_plus(stats, 3, PartitionOptions())
     assert len(partition.cells) == GRID.rows() * GRID.columns()
 
 

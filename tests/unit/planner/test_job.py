@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from ps2stream.cli import main
 from ps2stream.errors import PlanError
 from ps2stream.language.analyzer import Analysis, Analyzer
-from ps2stream.planner.job import Job, run
+from ps2stream.planner.job import PlanJob, run
 from ps2stream.routing.plan_file import load_plan, save_plan
 
 
@@ -60,7 +60,7 @@ def test_a_plan_tells_its_salt_apart_and_serves_under_any(tmp_path: Path) -> Non
     queries.write_text('{"id": "a", "expression": "flood AND river"}\n', "utf-8")
     marks = []
     for salt in (0, 7):
-        job = Job([str(objects)], [str(queries)], workers=2, salt=salt, engine="numpy")
+        job = PlanJob([str(objects)], [str(queries)], workers=2, salt=salt, engine="numpy")
         plan, path = run(job), tmp_path / f"{salt}.json"
         save_plan(plan, path)
         assert "salt" not in json.loads(path.read_text())["plan"]["analysis"]

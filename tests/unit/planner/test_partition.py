@@ -8,7 +8,7 @@ import pytest
 from ps2stream.language.analyzer import TOP, Analysis, Analyzer
 from ps2stream.planner.algorithms import ALGORITHMS
 from ps2stream.planner.load import worker_loads
-from ps2stream.planner.partition import Options, owners, predicted, to_plan
+from ps2stream.planner.partition import PartitionOptions, owners, predicted, to_plan
 from ps2stream.routing.plan import Space
 from tests.support.statistics_of import hostile
 
@@ -16,7 +16,7 @@ ANALYZER = Analyzer(Analysis(salt=3))
 CASES = hostile(1)
 SPACE = ("grid", "kdtree", "rtree")
 TEXT = ("hash", "frequency", "hypergraph", "metric", "gC", "gFC", "gFCL", "gNFCL")
-LITERAL = Options(load="definition1")
+LITERAL = PartitionOptions(load="definition1")
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5, 40])
@@ -24,7 +24,7 @@ LITERAL = Options(load="definition1")
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_cell_and_term_has_one_owner(name: str, case: str, workers: int) -> None:
     stats = CASES[case]
-    for options in (Options(), LITERAL):
+    for options in (PartitionOptions(), LITERAL):
         partition = ALGORITHMS[name](stats, workers, options)
         assert len(partition.cells) == stats.grid.rows() * stats.grid.columns()
         assert partition.cells.max() < len(partition.leaves)
@@ -42,7 +42,7 @@ def test_every_cell_and_term_has_one_owner(name: str, case: str, workers: int) -
 def test_a_plan_is_a_function_of_its_sample(name: str) -> None:
     stats = CASES["many cells"]
     one, two = (
-        to_plan(ALGORITHMS[name](s, 4, Options()), s, 4, ANALYZER.analysis, {}).to_dict()
+        to_plan(ALGORITHMS[name](s, 4, PartitionOptions()), s, 4, ANALYZER.analysis, {}).to_dict()
         for s in (stats, hostile(1)["many cells"])
     )
     assert one == two
@@ -50,7 +50,7 @@ def test_a_plan_is_a_function_of_its_sample(name: str) -> None:
 
 @pytest.mark.parametrize("name", SPACE)
 def test_space_algorithms_give_whole_cells(name: str) -> None:
-    partition = ALGORITHMS[name](CASES["many cells"], 5, Options())
+    partition = ALGORITHMS[name](CASES["many cells"], 5, PartitionOptions())
     assert all(isinstance(leaf, Space) for leaf in partition.leaves)
     assert {leaf.worker for leaf in partition.leaves if isinstance(leaf, Space)} == set(range(5))
     assert not partition.warnings
@@ -59,7 +59,7 @@ def test_space_algorithms_give_whole_cells(name: str) -> None:
 @pytest.mark.parametrize("name", TEXT)
 def test_text_algorithms_give_one_map_for_all_cells(name: str) -> None:
     stats = CASES["many cells"]
-    partition = ALGORITHMS[name](stats, 5, Options())
+    partition = ALGORITHMS[name](stats, 5, PartitionOptions())
     assert len(partition.leaves) == 1
     assert not isinstance(partition.leaves[0], Space)
     owner = owners(partition, stats, 5, ANALYZER)
@@ -70,17 +70,19 @@ def test_text_algorithms_give_one_map_for_all_cells(name: str) -> None:
 @pytest.mark.parametrize("name", sorted({*ALGORITHMS} - {"hash", "gC", "gFC"}))
 def test_workers_without_work_are_a_warning(name: str) -> None:
     stats = CASES["one unit"]
-    partition = ALGORITHMS[name](stats, 3, Options())
+    partition = ALGORITHMS[name](stats, 3, PartitionOptions())
     owner = owners(partition, stats, 3, ANALYZER)
-    assert np.count_nonzero(worker_loads(stats, owner, 3, Options().costs)) == 1
+    assert np.count_nonzero(worker_loads(stats, owner, 3, PartitionOptions().costs)) == 1
     assert partition.warnings
 
 
 def test_the_bound_is_of_the_load_by_cells() -> None:
     """Definition 1's product has none: against this one it would seem fifty times too slow."""
     stats = CASES["many cells"]
-    partition = ALGORITHMS["kdtree"](stats, 4, Options())
-    one, other = (predicted(partition, stats, 4, o, ANALYZER) for o in (Options(), LITERAL))
+    partition = ALGORITHMS["kdtree"](stats, 4, PartitionOptions())
+    one, other = (
+        predicted(partition, stats, 4, o, ANALYZER) for o in (PartitionOptions(), LITERAL)
+    )
     assert one["loads"] != other["loads"]
     assert one["slowest_over_bound"] == other["slowest_over_bound"]
     assert 1.0 <= one["slowest_over_bound"] < 2.0

@@ -12,7 +12,7 @@ import pytest
 from ps2stream.errors import InvalidArgument
 from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.planner import hits, updates
-from ps2stream.planner.sample import Sample, posts, take
+from ps2stream.planner.sample import PlannerSample, posts, take
 from ps2stream.planner.statistics import TOP_TERM
 from ps2stream.protocol.frame import strings_to_column
 from ps2stream.space.grid import Grid
@@ -50,7 +50,7 @@ def batch(rows: list[dict[str, Any]]) -> Any:
     return updates.of_records((f"row {i}", row) for i, row in enumerate(rows))
 
 
-def sampled(objects: Any, rows: list[dict[str, Any]], grid: Grid | None = GRID) -> Sample:
+def sampled(objects: Any, rows: list[dict[str, Any]], grid: Grid | None = GRID) -> PlannerSample:
     return take(lambda: [objects], [batch(rows)], Analysis(0), grid)
 
 
@@ -151,7 +151,7 @@ def test_order_of_rows_and_batches_does_not_matter() -> None:
 
 def test_signatures_are_bounded_and_chosen_by_content(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hits, "SIGNATURES", 16)
-    monkeypatch.setattr(hits.Hits, "KEEP", 100)
+    monkeypatch.setattr(hits.UnitHits, "KEEP", 100)
     n = 2000
     lon = np.linspace(1.0, 2.0, n)
     text = [WORDS[i % 2] for i in range(n)]

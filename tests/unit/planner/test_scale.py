@@ -8,7 +8,7 @@ import pytest
 from ps2stream.errors import PlanError
 from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.planner.adjust.scale import scaled
-from ps2stream.routing.costs import Weights
+from ps2stream.routing.costs import PartWeights
 from ps2stream.routing.leaves import Moved, Space, Text
 from ps2stream.routing.plan import TOP_TERM, RoutingPlan, built_in_plan, hash_units, text_plan
 from ps2stream.space.grid import Grid
@@ -42,7 +42,7 @@ def table(plan: RoutingPlan) -> np.ndarray[tuple[int, int], np.dtype[np.uint16]]
     return h1.owners(cells, np.tile(HASHES, CELLS)).reshape(CELLS, -1)
 
 
-def weights(seed: int, plan: RoutingPlan) -> Weights:
+def weights(seed: int, plan: RoutingPlan) -> PartWeights:
     """By cell alone, so that a part's load can be told from the table: each word is worth
     as much."""
     rng = np.random.default_rng(seed)
@@ -50,13 +50,13 @@ def weights(seed: int, plan: RoutingPlan) -> Weights:
     owner = table(plan)
     cell = np.repeat(np.arange(CELLS), owner.shape[1])
     load = np.repeat(heavy, owner.shape[1])
-    return Weights(cell.astype(np.uint32), owner.ravel().astype(np.int64), load)
+    return PartWeights(cell.astype(np.uint32), owner.ravel().astype(np.int64), load)
 
 
-NOTHING = Weights(np.zeros(0, np.uint32), np.zeros(0, np.int64), np.zeros(0))
+NOTHING = PartWeights(np.zeros(0, np.uint32), np.zeros(0, np.int64), np.zeros(0))
 
 
-def loads(plan: RoutingPlan, known: Weights) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def loads(plan: RoutingPlan, known: PartWeights) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     return np.bincount(table(plan).ravel(), known.weight, plan.workers).astype(np.float64)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from ps2stream.errors import InvalidArgument, PlanError
 from ps2stream.language.analyzer import Analysis
-from ps2stream.planner.chart import Places, draw, read_outlines, window
+from ps2stream.planner.chart import ChartPoints, draw, read_outlines, window
 from ps2stream.planner.show import facts, scaled, show
 from ps2stream.routing.plan import RoutingPlan, Space, Text
 from ps2stream.routing.plan_file import save_plan
@@ -91,7 +91,7 @@ def test_a_map_colours_and_hatches(tmp_path: Path) -> None:
     from matplotlib.image import imread
 
     outline = np.array([[-170.0, -80.0], [170.0, -80.0], [0.0, 80.0], [-170.0, -80.0]])
-    some = Places(np.linspace(-170, 170, 50), np.linspace(-80, 80, 50))
+    some = ChartPoints(np.linspace(-170, 170, 50), np.linspace(-80, 80, 50))
     pictures = []
     for name, kept in (("text", plan()), ("space", only_space(plan()))):
         draw(kept, str(tmp_path / name), [outline], some, some)
@@ -122,11 +122,13 @@ def only_space(of: RoutingPlan) -> RoutingPlan:
 
 
 def test_the_window_is_where_something_is() -> None:
-    far = Places(np.r_[np.linspace(-100, -90, 98), 0, 170], np.r_[np.linspace(30, 35, 98), 0, -80])
+    far = ChartPoints(
+        np.r_[np.linspace(-100, -90, 98), 0, 170], np.r_[np.linspace(30, 35, 98), 0, -80]
+    )
     west, south, east, north = window(plan(), far)
     assert (west, east) == pytest.approx((-100.5, -89.5), abs=0.3)
     assert (south, north) == pytest.approx((29.5, 35.5), abs=0.3)
-    west, south, east, north = window(plan(), Places(np.array([10.0, 20]), np.array([1.0, 2])))
+    west, south, east, north = window(plan(), ChartPoints(np.array([10.0, 20]), np.array([1.0, 2])))
     assert west == pytest.approx(9.5, abs=0.3)
     assert south == pytest.approx(0.5, abs=0.3)
     assert north == pytest.approx(2.5, abs=0.3)

@@ -7,26 +7,26 @@ import dataclasses
 import numpy as np
 import pytest
 
-from ps2stream.planner.adjust.adjustment import Move
-from ps2stream.planner.adjust.strategy import Sunset, repartition
-from ps2stream.planner.adjust.units import COUNTS, Units, carried, smoothed
+from ps2stream.planner.adjust.adjustment import PartMove
+from ps2stream.planner.adjust.strategy import CoexistenceLimit, repartition
+from ps2stream.planner.adjust.units import COUNTS, PartLoads, carried, smoothed
 from ps2stream.routing.costs import Costs
 
 DAY_MS = 24 * 3600 * 1000
 
 
-def units(*rows: tuple[int, int, float, int]) -> Units:
+def units(*rows: tuple[int, int, float, int]) -> PartLoads:
     """cell, worker, a number that all counts are multiples of, bytes."""
     cell, worker, number, held = zip(*rows, strict=True)
     counts = [np.array(number) * k for k in range(1, 6)]
     objects, queries, checks, inserts, deletes = counts
-    return Units.of(
+    return PartLoads.of(
         np.array(cell, np.uint32), np.array(worker, np.int32),
         objects, queries, checks, inserts, deletes, np.array(held, np.int64),
     )  # fmt: skip
 
 
-def rows(found: Units) -> list[tuple[int, int, float, int]]:
+def rows(found: PartLoads) -> list[tuple[int, int, float, int]]:
     for k, name in enumerate(COUNTS, 1):
         assert getattr(found, name) == pytest.approx(found.objects * k)
     columns = (found.cell, found.worker, found.objects, found.bytes)
@@ -47,7 +47,7 @@ def test_counts_below_zero_are_refused(name: str) -> None:
     columns = dataclasses.asdict(units((1, 1, 1.0, 1)))
     for value in ([-1], [1, 2]):
         with pytest.raises(ValueError, match=name):
-            Units.of(**{**columns, name: np.array(value)})
+            PartLoads.of(**{**columns, name: np.array(value)})
 
 
 def test_counts_are_smoothed_and_what_is_missing_decays() -> None:
@@ -68,9 +68,9 @@ def test_counts_are_smoothed_and_what_is_missing_decays() -> None:
 def test_what_is_known_of_a_part_goes_with_it() -> None:
     before = units((1, 0, 8.0, 100), (2, 0, 4.0, 50), (2, 1, 1.0, 10), (3, 0, 1.0, 4))
     moves = [
-        Move(2, 0, 1, 50, 0.0, kind="merge"),
-        Move(1, 0, 3, 25, 6.0, ("storm",), "split"),  # a quarter of its load 8 * 3
-        Move(77, 0, 1, 9, 0.0),
+        PartMove(2, 0, 1, 50, 0.0, kind="merge"),
+        PartMove(1, 0, 3, 25, 6.0, ("storm",), "split"),  # a quarter of its load 8 * 3
+        PartMove(77, 0, 1, 9, 0.0),
     ]
     costs = Costs(c1=1.0, c2=0.0, c3=0.0, c4=0.0)
     assert rows(carried(before, moves, costs)) == [
@@ -103,4 +103,4 @@ def test_when_to_plan_anew(
      (900, 1000, 7 * DAY_MS - 1, False), (0, 0, 0, True)],
 )  # fmt: skip
 def test_when_the_old_strategy_goes(old: int, live: int, age: int, goes: bool) -> None:
-    assert Sunset().due(old, live, age) == goes
+    assert CoexistenceLimit().due(old, live, age) == goes

@@ -8,7 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ps2stream.protocol.frame import U8, U32, strings_to_column
-from ps2stream.protocol.wire import Deliver, Gap, deliver_batch, put_strings, put_varints
+from ps2stream.protocol.wire import (
+    DeliveryColumns,
+    DeliveryGap,
+    deliver_batch,
+    put_strings,
+    put_varints,
+)
 from ps2stream.v1 import delivery_pb2
 
 HANDLES = st.lists(st.integers(0, 2**63 - 1), max_size=20)
@@ -30,7 +36,7 @@ def test_an_empty_batch() -> None:
     none = np.zeros(0, np.uint64)
     text = strings_to_column([])
     batch = parse(
-        deliver_batch(Deliver(1, none, text, none, np.zeros(0, np.uint32), text, none, 0))
+        deliver_batch(DeliveryColumns(1, none, text, none, np.zeros(0, np.uint32), text, none, 0))
     )
     assert batch == delivery_pb2.DeliverBatch(session_seq=1)
 
@@ -59,7 +65,7 @@ def test_it_is_what_the_runtime_reads(
     column = np.array(handles, np.uint64)
     batch = parse(
         deliver_batch(
-            Deliver(
+            DeliveryColumns(
                 seq,
                 column,
                 strings_to_column(ids),
@@ -72,7 +78,7 @@ def test_it_is_what_the_runtime_reads(
                 np.array(doubles[::-1]),
                 np.array(times, np.int64),
                 strings_to_column([i * 2 for i in ids]),
-                None if gap is None else Gap(*gap),
+                None if gap is None else DeliveryGap(*gap),
             )
         )
     )
@@ -97,14 +103,14 @@ def test_it_is_what_the_runtime_reads(
 def test_length_prefixes_at_their_borders(size: int) -> None:
     none = np.zeros(0, np.uint64)
     ids = strings_to_column(["x" * size])
-    data = deliver_batch(Deliver(0, none, ids, none, np.zeros(0, np.uint32), ids, none, 0))
+    data = deliver_batch(DeliveryColumns(0, none, ids, none, np.zeros(0, np.uint32), ids, none, 0))
     assert parse(data).object_ids == ["x" * size]
 
 
 def test_lone_surrogates_become_the_replacement_character() -> None:
     none = np.zeros(0, np.uint64)
     ids = strings_to_column(["a\ud800b", "\udfff", "\ud7ff\ue000"])
-    data = deliver_batch(Deliver(0, none, ids, none, np.zeros(0, np.uint32), ids, none, 0))
+    data = deliver_batch(DeliveryColumns(0, none, ids, none, np.zeros(0, np.uint32), ids, none, 0))
     assert parse(data).object_ids == ["a\ufffdb", "\ufffd", "\ud7ff\ue000"]
 
 

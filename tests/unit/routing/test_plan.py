@@ -17,7 +17,7 @@ from ps2stream.language.analyzer import TOP, Analysis, Analyzer
 from ps2stream.routing.plan import TOP_TERM, RoutingPlan, Space, Text, built_in_plan, text_plan
 from ps2stream.routing.plan_file import load_plan, save_plan
 from ps2stream.space.grid import Grid
-from ps2stream.space.kdt_tree import Part, Split, flatten, kd_tree
+from ps2stream.space.kdt_tree import KdtLeaf, KdtSplit, flatten, kd_tree
 
 ANALYSIS = Analysis(salt=42)
 ANALYZER = Analyzer(ANALYSIS)
@@ -52,7 +52,7 @@ def test_even_load_is_divided_evenly() -> None:
     cells, parts = flatten(kd_tree(np.ones((16, 32)), 8), 16, 32)
     assert all(len(part.workers) == 1 for part in parts)
     assert np.bincount(cells).tolist() == [64] * 8
-    assert isinstance(kd_tree(np.ones((16, 32)), 2), Split)
+    assert isinstance(kd_tree(np.ones((16, 32)), 2), KdtSplit)
 
 
 def test_a_hot_cell_is_divided_by_text() -> None:
@@ -60,7 +60,7 @@ def test_a_hot_cell_is_divided_by_text() -> None:
     load[2, 1] = 1e6
     cells, parts = flatten(kd_tree(load, 4), 4, 4)
     assert set(parts[cells[2 * 4 + 1]].workers) == {0, 1, 2, 3}
-    assert kd_tree(load[:1, :1], 3) == Part((0, 1, 2))
+    assert kd_tree(load[:1, :1], 3) == KdtLeaf((0, 1, 2))
 
 
 def test_the_built_in_plan_follows_the_sample() -> None:

@@ -13,9 +13,9 @@ from ps2stream.errors import PlanError
 from ps2stream.language.analyzer import Analyzer
 from ps2stream.routing.plan import Moved, RoutingPlan, Space
 from ps2stream.routing.plan_changes import (
-    Step,
-    Strategist,
-    Strategy,
+    PlanFollower,
+    PlanState,
+    PlanStep,
     changed_box,
     step_of,
     step_record,
@@ -39,71 +39,71 @@ def plan(
 
 def test_the_steps_of_a_move() -> None:
     old, new = plan(2), plan(3, 2)
-    begun = Strategy(old).after(Strategy(old).begin(new), 7)
+    begun = PlanState(old).after(PlanState(old).begin(new), 7)
     assert (begun.plan.version, begun.following.version, begun.begun) == (1, 2, 7)  # type: ignore[union-attr]
     assert (begun.serving.version, begun.workers) == (1, 3)
-    switched = begun.after(step_record(Step.SWITCH), 9)
+    switched = begun.after(step_record(PlanStep.SWITCH), 9)
     assert (switched.serving.version, switched.switched) == (2, 9)
-    done = switched.after(step_record(Step.FINISH), 12)
+    done = switched.after(step_record(PlanStep.FINISH), 12)
     assert (done.plan.version, done.following, done.workers) == (2, None, 3)
-    assert begun.after(step_record(Step.ABORT), 8) == Strategy(begun.plan)
+    assert begun.after(step_record(PlanStep.ABORT), 8) == PlanState(begun.plan)
     for strategy in (begun, switched, done):
-        again = Strategy(plan(1)).after(strategy.record(), 20)
+        again = PlanState(plan(1)).after(strategy.record(), 20)
         assert again.serving.route == strategy.serving.route
         assert (again.begun, again.switched) == (strategy.begun, strategy.switched)
 
 
-@pytest.mark.parametrize("step", [Step.SWITCH, Step.FINISH, Step.ABORT])
-def test_a_step_that_does_not_follow_is_refused(step: Step) -> None:
+@pytest.mark.parametrize("step", [PlanStep.SWITCH, PlanStep.FINISH, PlanStep.ABORT])
+def test_a_step_that_does_not_follow_is_refused(step: PlanStep) -> None:
     assert step_of(step_record(step)) == step
     with pytest.raises(PlanError, match="does not follow"):
-        Strategy(plan()).after(step_record(step), 3)
+        PlanState(plan()).after(step_record(step), 3)
 
 
 def test_what_cannot_be_taken_back_is_not() -> None:
-    begun = Strategy(plan()).after(Strategy(plan()).begin(plan(3, 2)), 1)
+    begun = PlanState(plan()).after(PlanState(plan()).begin(plan(3, 2)), 1)
     with pytest.raises(PlanError, match="does not follow"):
-        begun.after(step_record(Step.FINISH), 2)
+        begun.after(step_record(PlanStep.FINISH), 2)
     with pytest.raises(PlanError, match="does not follow"):
         begun.after(begun.begin(plan(1, 2)), 2)
     with pytest.raises(PlanError, match="does not follow"):
-        begun.after(step_record(Step.SWITCH), 2).after(step_record(Step.ABORT), 3)
+        begun.after(step_record(PlanStep.SWITCH), 2).after(step_record(PlanStep.ABORT), 3)
     with pytest.raises(PlanError, match="cannot be read"):
         begun.after(np.frombuffer(b"nonsense", np.uint8), 2)
 
 
 def test_frequencies_travel_only_where_they_changed() -> None:
     base = plan(frequencies={f"t{i}": i for i in range(1000)})
-    same = Strategy(base).begin(plan(3, 2, frequencies=dict(base.frequencies)))
-    other = Strategy(base).begin(plan(3, 2, frequencies={"t": 1}))
-    assert len(same) < 1000 < len(Strategy(base).record())
-    assert Strategy(base).after(same, 1).following.frequencies == base.frequencies  # type: ignore[union-attr]
-    assert Strategy(base).after(other, 1).following.frequencies == {"t": 1}  # type: ignore[union-attr]
+    same = PlanState(base).begin(plan(3, 2, frequencies=dict(base.frequencies)))
+    other = PlanState(base).begin(plan(3, 2, frequencies={"t": 1}))
+    assert len(same) < 1000 < len(PlanState(base).record())
+    assert PlanState(base).after(same, 1).following.frequencies == base.frequencies  # type: ignore[union-attr]
+    assert PlanState(base).after(other, 1).following.frequencies == {"t": 1}  # type: ignore[union-attr]
 
 
 def test_the_routes_of_a_move() -> None:
     old, new = plan(2), plan(3, 2)
-    strategist = Strategist(old, Analyzer(ANALYSIS))
+    strategist = PlanFollower(old, Analyzer(ANALYSIS))
     first = strategist.routes()
     assert (first.route, first.other, first.workers) == (old.route, None, 2)
-    begun = strategist.take(Strategy(old).begin(new), 4)
+    begun = strategist.take(PlanState(old).begin(new), 4)
     assert begun.serving is first.serving
     assert (begun.route, begun.coming, begun.workers) == (old.route, new.route, 3)
     assert (begun.upto, begun.switched) == (4, False)
-    switched = strategist.take(step_record(Step.SWITCH), 5)
+    switched = strategist.take(step_record(PlanStep.SWITCH), 5)
     assert switched.serving is begun.other
     assert (switched.route, switched.other, switched.switched) == (new.route, first.serving, True)
     assert switched.known > {old.route, new.route}
-    done = strategist.take(step_record(Step.FINISH), 6)
+    done = strategist.take(step_record(PlanStep.FINISH), 6)
     assert done.other is None
     assert done.known == {new.route}
 
 
 def test_the_routes_of_two_plans_that_coexist() -> None:
     old, new = plan(2), plan(3, 2)
-    strategist = Strategist(old, Analyzer(ANALYSIS))
+    strategist = PlanFollower(old, Analyzer(ANALYSIS))
     first = strategist.routes()
-    apart = strategist.take(Strategy(old).begin(new, apart=True), 4)
+    apart = strategist.take(PlanState(old).begin(new, apart=True), 4)
     assert apart.serving is first.serving
     assert apart.young is not None
     assert (apart.other, apart.apart, apart.workers, apart.upto) == (None, 4, 3, 4)
@@ -112,14 +112,14 @@ def test_the_routes_of_two_plans_that_coexist() -> None:
     # After a restart under the old plan alone it has another meaning from that LSN on.
     assert [apart.serves(old.route, lsn) for lsn in (3, 4, 5)] == [True, False, False]
     assert apart.serves(apart.route, 5)
-    united = strategist.take(step_record(Step.UNITE), 9)
+    united = strategist.take(step_record(PlanStep.UNITE), 9)
     assert united.other is united.young is apart.young
     assert (united.route, united.upto, united.begun) == (apart.route, 4, 9)
-    again = Strategy(plan()).after(strategist.strategy.record(), 10)
-    assert again.steps == strategist.strategy.steps == {Step.SWITCH}
-    switched = strategist.take(step_record(Step.SWITCH), 11)
+    again = PlanState(plan()).after(strategist.strategy.record(), 10)
+    assert again.steps == strategist.strategy.steps == {PlanStep.SWITCH}
+    switched = strategist.take(step_record(PlanStep.SWITCH), 11)
     assert (switched.serving, switched.young, switched.route) == (apart.young, None, new.route)
-    assert strategist.take(step_record(Step.FINISH), 12).other is None
+    assert strategist.take(step_record(PlanStep.FINISH), 12).other is None
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -154,9 +154,9 @@ def test_all_that_a_worker_gains_lies_in_the_box(seed: int) -> None:
 def test_another_number_of_workers_changes_coarse_levels_everywhere() -> None:
     old = plan(2)
     more = dataclasses.replace(old, workers=3, version=2, base_version=1)
-    strategist = Strategist(old, Analyzer(ANALYSIS))
+    strategist = PlanFollower(old, Analyzer(ANALYSIS))
     assert strategist.gained(0) is None
-    strategist.take(Strategy(old).begin(more), 4)
+    strategist.take(PlanState(old).begin(more), 4)
     for worker in range(3):
         box = strategist.gained(worker)
         assert box is not None

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from ps2stream.protocol.addresses import ROLES, Address, Send
-from ps2stream.protocol.follower import Follower
-from ps2stream.protocol.messages.updates import Applied, AppliedAck, Fetch, Tip
-from ps2stream.protocol.rows import Kind, QueryRows
+from ps2stream.protocol.follower import LedgerFollower
+from ps2stream.protocol.messages.updates import AppliedReport, LedgerBatch, LedgerFetch, LedgerTip
+from ps2stream.protocol.rows import QueryRows, UpdateKind
 from ps2stream.sequencer import feed
 from ps2stream.sequencer.feed import IDLE_TICKS
 from ps2stream.sequencer.machine import SequencerMachine
@@ -33,7 +33,7 @@ def learn(life: Life, rows: QueryRows, above: int) -> None:
     for lsn, kind, handle, id in zip(*columns, strict=True):
         if lsn <= above:
             continue
-        if kind == Kind.INSERT:
+        if kind == UpdateKind.INSERT:
             assert handle not in life
             life[handle] = (id, NEVER)
         else:
@@ -59,11 +59,11 @@ class Reader:
     from a snapshot: the LSN that was applied, and what was known then."""
 
     def __init__(self, at: Address, applied: int = 0, life: Life | None = None) -> None:
-        self.stream: Follower[Applied] = Follower(at.role, at.index, applied)
+        self.stream: LedgerFollower[LedgerBatch] = LedgerFollower(at.role, at.index, applied)
         self.life: Life = dict(life or {})
 
-    def on(self, frame: Applied | Tip) -> list[Send]:
-        if isinstance(frame, Tip):
+    def on(self, frame: LedgerBatch | LedgerTip) -> list[Send]:
+        if isinstance(frame, LedgerTip):
             return self.stream.hear(frame.lsn)
         if frame.owner >= 0:
             self.stream.add(frame.lsn_from, frame.lsn_to, frame)
@@ -79,7 +79,7 @@ class Compacting(MemoryStore):
 
     def compact(self) -> None:
         rows = [QueryRows.decode(batch.rows.data) for batch in self.replay()]
-        gone = [r.handle[(r.kind == Kind.DELETE) & (r.lsn <= self.watermark)] for r in rows]
+        gone = [r.handle[(r.kind == UpdateKind.DELETE) & (r.lsn <= self.watermark)] for r in rows]
         if any(map(len, gone)):
             deleted = np.sort(np.concatenate(gone))
             self._log = [without(batch, deleted).encode() for batch in self.replay()]
@@ -90,7 +90,7 @@ class World:
 
     def __init__(self) -> None:
         self.store = Compacting()
-        self.links: dict[Address, deque[Applied | Tip]] = {
+        self.links: dict[Address, deque[LedgerBatch | LedgerTip]] = {
             at: deque() for at in (*DISPATCHERS, WORKER)
         }
         self.readers = {at: Reader(at) for at in self.links}
@@ -106,15 +106,15 @@ class World:
         self.store.compact()
         epoch = self.store.epoch("sequencer", 0)
         self.machine = SequencerMachine(list(self.links), self.store, epoch)
-        self.asked: deque[Fetch] = deque()
+        self.asked: deque[LedgerFetch] = deque()
 
     def send(self, sends: Iterable[Send]) -> None:
         for to, frame in sends:
-            if isinstance(frame, Fetch):
+            if isinstance(frame, LedgerFetch):
                 self.asked.append(frame)
-            elif isinstance(frame, Applied | Tip):
+            elif isinstance(frame, LedgerBatch | LedgerTip):
                 self.links[to].append(frame)
-                if isinstance(frame, Applied) and frame.owner >= 0 and to == DISPATCHERS[0]:
+                if isinstance(frame, LedgerBatch) and frame.owner >= 0 and to == DISPATCHERS[0]:
                     self.links[WORKER].append(frame)  # as the batch's owner would
 
     def update(self, deletes: list[str], inserts: int) -> None:
@@ -122,7 +122,7 @@ class World:
         rows += [delete(id) for id in deletes]
         sends = self.machine.append([update(rows, next(self.seq))])
         for applied in {
-            id(s.frame): s.frame for s in sends if isinstance(s.frame, Applied)
+            id(s.frame): s.frame for s in sends if isinstance(s.frame, LedgerBatch)
         }.values():
             learn(self.truth, QueryRows.decode(applied.rows.data), 0)
         self.send(sends)
@@ -144,7 +144,7 @@ class World:
         applied = 0 if stream.amid else stream.applied
         _, before = self.acks[index]
         self.acks[index] = (applied, max(before, applied - lag))
-        self.send(self.machine.on(AppliedAck(index, *self.acks[index])))
+        self.send(self.machine.on(AppliedReport(index, *self.acks[index])))
 
     def check(self, at: Address) -> None:
         """What it knows is right as of every LSN that anything is still matched as of."""
@@ -240,11 +240,11 @@ def test_every_reader_ends_with_what_is_true(seeds: range) -> None:
         world.settle()
 
 
-def fetched(machine: SequencerMachine, after: int, state: int = 0) -> list[Applied]:
-    sends = machine.on(Fetch(ROLES.index("worker"), 0, after, state))
-    assert isinstance(sends[-1].frame, Tip)
+def fetched(machine: SequencerMachine, after: int, state: int = 0) -> list[LedgerBatch]:
+    sends = machine.on(LedgerFetch(ROLES.index("worker"), 0, after, state))
+    assert isinstance(sends[-1].frame, LedgerTip)
     assert {send.to for send in sends} == {WORKER}
-    return [send.frame for send in sends if isinstance(send.frame, Applied)]
+    return [send.frame for send in sends if isinstance(send.frame, LedgerBatch)]
 
 
 def ready(rows: int) -> SequencerMachine:
@@ -257,7 +257,7 @@ def ready(rows: int) -> SequencerMachine:
 def test_a_state_comes_whole_while_updates_go_on() -> None:
     machine = ready(10)
     machine.append([update([delete("1"), delete("9")], 2)])
-    machine.on(AppliedAck(0, 12, 11))  # the delete of "1" is passed, that of "9" is not
+    machine.on(AppliedReport(0, 12, 11))  # the delete of "1" is passed, that of "9" is not
     [piece] = fetched(machine, 0)
     assert (piece.lsn_from, piece.until, piece.owner) == (1, 12, -1)
     assert piece.state == (7 << 32) + 1
@@ -265,7 +265,7 @@ def test_a_state_comes_whole_while_updates_go_on() -> None:
     pieces = [piece]
     for seq in itertools.count(3):
         machine.append([update([insert(f"new {seq}"), delete("2")], seq)])
-        machine.on(AppliedAck(0, machine.lsn, machine.lsn))
+        machine.on(AppliedReport(0, machine.lsn, machine.lsn))
         if pieces[-1].lsn_to == 12:
             break
         [piece] = fetched(machine, pieces[-1].lsn_to, pieces[-1].state)
@@ -285,7 +285,7 @@ def test_the_log_is_not_read_from_below_what_was_compacted_away() -> None:
     machine = SequencerMachine([*DISPATCHERS[:1], WORKER], store)
     machine.append([update([insert(str(i)) for i in range(5)])])
     machine.append([update([delete("3")], 2)])
-    machine.on(AppliedAck(0, 6, 6))
+    machine.on(AppliedReport(0, 6, 6))
     machine.append([update([insert("6")], 3)])
     [log] = fetched(machine, 5)
     assert log.state == 0
@@ -306,7 +306,7 @@ def test_an_empty_ledger_has_no_state_and_one_without_queries_has() -> None:
     assert fetched(machine, 0) == []
     machine = ready(0)
     machine.append([update([insert("a"), delete("a")], 2)])
-    machine.on(AppliedAck(0, 2, 2))
+    machine.on(AppliedReport(0, 2, 2))
     [piece] = fetched(machine, 0)
     assert (piece.lsn_from, piece.lsn_to, len(QueryRows.decode(piece.rows.data))) == (1, 2, 0)
 

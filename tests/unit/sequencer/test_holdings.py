@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from ps2stream.protocol.addresses import ROLES
-from ps2stream.protocol.messages.plan import Postings
-from ps2stream.sequencer.holdings import PATIENCE_TICKS, Holdings
+from ps2stream.protocol.messages.plan import PostingCounts
+from ps2stream.sequencer.holdings import PATIENCE_TICKS, MigrationCheck
 
 
-def told(holdings: Holdings, lsn: int, role: str, index: int, *count: int) -> None:
+def told(holdings: MigrationCheck, lsn: int, role: str, index: int, *count: int) -> None:
     of = next(i for i, name in enumerate(ROLES) if name == role)
-    holdings.hear(Postings(of, index, lsn, np.array(count)))
+    holdings.hear(PostingCounts(of, index, lsn, np.array(count)))
 
 
-def ended(lsn: int = 9) -> Holdings:
-    found = Holdings()
+def ended(lsn: int = 9) -> MigrationCheck:
+    found = MigrationCheck()
     found.wait(lsn)
     return found
 

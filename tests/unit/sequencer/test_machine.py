@@ -13,18 +13,18 @@ from ps2stream.protocol.addresses import Address, Send
 from ps2stream.protocol.frame import column_to_strings
 from ps2stream.protocol.messages.sessions import SessionGrant, SessionRequest
 from ps2stream.protocol.messages.updates import (
-    Applied,
+    LedgerBatch,
     LookupReply,
     LookupRequest,
-    Status,
     UpdateDecision,
+    UpdateStatus,
 )
-from ps2stream.protocol.rows import Kind, QueryRows
+from ps2stream.protocol.rows import QueryRows, UpdateKind
 from ps2stream.sequencer.machine import SequencerMachine
 from ps2stream.store.memory import MemoryStore
 from tests.support.updates import DISPATCHERS, Row, delete, ids_of, insert, query_rows, update
 
-OK, EXISTS, MISSING = Status.OK, Status.ALREADY_EXISTS, Status.NOT_FOUND
+OK, EXISTS, MISSING = UpdateStatus.OK, UpdateStatus.ALREADY_EXISTS, UpdateStatus.NOT_FOUND
 
 
 class Twin:
@@ -36,10 +36,10 @@ class Twin:
         self.deleted: dict[tuple[str, str], int] = {}
         self.log: list[tuple[int, int, int, str]] = []  # lsn, kind, handle, id
 
-    def decide(self, row: Row) -> tuple[Status, int]:
+    def decide(self, row: Row) -> tuple[UpdateStatus, int]:
         kind, id, session, source, request = row
         now = self.live.get(id)
-        if kind == Kind.INSERT:
+        if kind == UpdateKind.INSERT:
             if now is not None:
                 return (OK, now[0]) if now[1:] == (session, source) else (EXISTS, 0)
             self.lsn += 1
@@ -58,17 +58,17 @@ class Twin:
         return OK, self.lsn
 
 
-def answers(sends: Sequence[Send]) -> list[tuple[Status, int]]:
-    out: list[tuple[Status, int]] = []
+def answers(sends: Sequence[Send]) -> list[tuple[UpdateStatus, int]]:
+    out: list[tuple[UpdateStatus, int]] = []
     for send in sends:
         if isinstance(send.frame, UpdateDecision):
-            out += zip(map(Status, send.frame.status), send.frame.lsn.tolist(), strict=True)
+            out += zip(map(UpdateStatus, send.frame.status), send.frame.lsn.tolist(), strict=True)
     return out
 
 
-def applied_rows(sends: Sequence[Send], dispatcher: int = 0) -> list[tuple[Applied, QueryRows]]:
+def applied_rows(sends: Sequence[Send], dispatcher: int = 0) -> list[tuple[LedgerBatch, QueryRows]]:
     to = Address("dispatcher", dispatcher)
-    frames = [s.frame for s in sends if s.to == to and isinstance(s.frame, Applied)]
+    frames = [s.frame for s in sends if s.to == to and isinstance(s.frame, LedgerBatch)]
     return [(f, QueryRows.decode(f.rows.data)) for f in frames]
 
 
@@ -122,7 +122,7 @@ def test_a_delete_carries_its_insert_but_not_the_source() -> None:
     sends = machine.append([update([delete("5"), insert("9"), delete("2")], 2)])
     [(_, out)] = applied_rows(sends)
     assert ids_of(out) == ["5", "9", "2"]
-    assert out.kind.tolist() == [Kind.DELETE, Kind.INSERT, Kind.DELETE]
+    assert out.kind.tolist() == [UpdateKind.DELETE, UpdateKind.INSERT, UpdateKind.DELETE]
     assert out.lsn.tolist() == [9, 10, 11]
     assert out.handle.tolist() == [5, 10, 2]
     assert column_to_strings(out.source_off, out.source) == ["", "body", ""]

@@ -12,11 +12,11 @@ import pytest
 from ps2stream.errors import Unavailable
 from ps2stream.protocol.addresses import ROLES
 from ps2stream.protocol.frame import U8
-from ps2stream.protocol.messages.plan import Postings
+from ps2stream.protocol.messages.plan import PostingCounts
 from ps2stream.routing.plan import RoutingPlan, Space
-from ps2stream.routing.plan_changes import Step, step_of
+from ps2stream.routing.plan_changes import PlanStep, step_of
 from ps2stream.sequencer.holdings import PATIENCE_TICKS
-from ps2stream.sequencer.migration import ASKED_TICKS, Migration
+from ps2stream.sequencer.migration import ASKED_TICKS, PlanMigration
 from ps2stream.space.grid import Grid
 from tests.sim.hostile import ANALYSIS
 
@@ -35,8 +35,8 @@ def json_of(plan: RoutingPlan) -> U8:
 NEXT = plan(1, workers=3, version=2, base=1)
 
 
-def begun(lsn: int = 10) -> Migration:
-    migration = Migration(plan(0))
+def begun(lsn: int = 10) -> PlanMigration:
+    migration = PlanMigration(plan(0))
     migration.run(3)
     record, problem = migration.begin(json_of(NEXT))
     assert record is not None
@@ -45,7 +45,7 @@ def begun(lsn: int = 10) -> Migration:
     return migration
 
 
-def step(migration: Migration, dispatchers: int, lsn: int) -> Step | None:
+def step(migration: PlanMigration, dispatchers: int, lsn: int) -> PlanStep | None:
     """Write what is due."""
     record = migration.due(dispatchers)
     if record is None:
@@ -65,13 +65,13 @@ def test_a_move_goes_on_as_everyone_says_so() -> None:
     assert step(migration, 2, 11) is None
     migration.hot(2, 10)
     assert migration.state == "HOT"
-    assert step(migration, 2, 60) == Step.SWITCH
+    assert step(migration, 2, 60) == PlanStep.SWITCH
     assert migration.state == "RETIRING"
     migration.mark(0, 60)
     migration.mark(1, 59)
     assert step(migration, 2, 61) is None
     migration.mark(1, 60)
-    assert step(migration, 2, 61) == Step.FINISH
+    assert step(migration, 2, 61) == PlanStep.FINISH
     assert migration.state == "DONE"
     assert migration.strategy.plan.route == NEXT.route
     assert step(migration, 2, 62) is None
@@ -92,7 +92,7 @@ def test_a_move_is_given_up_before_objects_are_routed_by_it_and_not_after() -> N
     migration = begun(20)
     for worker in range(3):
         migration.hot(worker, 20)
-    assert step(migration, 1, 21) == Step.SWITCH
+    assert step(migration, 1, 21) == PlanStep.SWITCH
     assert "will be finished" in migration.abort()[1]
 
 
@@ -119,7 +119,7 @@ def test_the_same_request_again_changes_nothing() -> None:
     ],
 )
 def test_a_plan_that_cannot_follow_is_refused(given: RoutingPlan, why: str) -> None:
-    record, problem = Migration(plan(0)).begin(json_of(given))
+    record, problem = PlanMigration(plan(0)).begin(json_of(given))
     assert record is None
     assert re.search(why, problem)
 
@@ -127,12 +127,12 @@ def test_a_plan_that_cannot_follow_is_refused(given: RoutingPlan, why: str) -> N
 def test_one_move_at_a_time_and_no_nonsense() -> None:
     other = plan(1, workers=4, version=2, base=1)
     assert "to plan version 2 is under way" in begun().begin(json_of(other))[1]
-    assert "not JSON" in Migration(plan(0)).begin(np.frombuffer(b"{", np.uint8))[1]
-    assert "missing" in Migration(plan(0)).begin(np.frombuffer(b"{}", np.uint8))[1]
+    assert "not JSON" in PlanMigration(plan(0)).begin(np.frombuffer(b"{", np.uint8))[1]
+    assert "missing" in PlanMigration(plan(0)).begin(np.frombuffer(b"{}", np.uint8))[1]
 
 
 def test_a_plan_with_more_workers_waits_for_them() -> None:
-    migration = Migration(plan(0))
+    migration = PlanMigration(plan(0))
     with pytest.raises(Unavailable, match="3 workers; 2 run, and the others are started"):
         migration.begin(json_of(NEXT))
     assert (migration.running, migration.wanted) == (2, 3)
@@ -144,7 +144,7 @@ def test_a_plan_with_more_workers_waits_for_them() -> None:
 
 
 def test_who_asked_for_workers_and_went_away_is_forgotten() -> None:
-    migration = Migration(plan(0))
+    migration = PlanMigration(plan(0))
     with pytest.raises(Unavailable):
         migration.begin(json_of(NEXT))
     for _ in range(ASKED_TICKS):
@@ -154,7 +154,7 @@ def test_who_asked_for_workers_and_went_away_is_forgotten() -> None:
 
 
 def test_what_was_measured_of_a_move_is_in_its_records() -> None:
-    migration = Migration(plan(0))
+    migration = PlanMigration(plan(0))
     migration.run(3)
     migration.hear(0, 8, (60, 0, 0, 0))
     migration.tick(1_000)
@@ -183,7 +183,7 @@ def test_what_was_measured_of_a_move_is_in_its_records() -> None:
     }  # fmt: skip
     [move] = migration.moves
     assert told.items() <= move.items()
-    again = Migration(plan(0, version=7))
+    again = PlanMigration(plan(0, version=7))
     for lsn, record in enumerate(log, 10):
         again.apply(record, lsn)
     assert again.moves == [move]
@@ -195,20 +195,20 @@ def test_what_workers_hold_at_the_end_is_told_behind_it(finish: bool) -> None:
     if finish:
         for worker in range(3):
             migration.hot(worker, 10)
-        assert step(migration, 1, 11) == Step.SWITCH
+        assert step(migration, 1, 11) == PlanStep.SWITCH
         migration.mark(0, 11)
-        assert step(migration, 1, 12) == Step.FINISH
+        assert step(migration, 1, 12) == PlanStep.FINISH
     else:
         record, _ = migration.abort()
         assert record is not None
         migration.apply(record, 12)
     workers = migration.strategy.workers
-    migration.posted(Postings(ROLES.index("dispatcher"), 0, 12, np.full(workers, 5)))
+    migration.posted(PostingCounts(ROLES.index("dispatcher"), 0, 12, np.full(workers, 5)))
     for worker in range(workers):
         assert step(migration, 1, 13) is None
-        migration.posted(Postings(ROLES.index("worker"), worker, 12, np.array([5 + worker])))
+        migration.posted(PostingCounts(ROLES.index("worker"), worker, 12, np.array([5 + worker])))
     before = migration.strategy
-    assert step(migration, 1, 13) == Step.CHECKED
+    assert step(migration, 1, 13) == PlanStep.CHECKED
     assert migration.strategy == before
     assert step(migration, 1, 14) is None
     [move] = migration.moves
@@ -224,13 +224,13 @@ def test_who_is_not_heard_is_not_waited_for_long() -> None:
     for _ in range(PATIENCE_TICKS):
         assert migration.due(1) is None
         migration.tick(0)
-    assert step(migration, 1, 13) == Step.CHECKED
+    assert step(migration, 1, 13) == PlanStep.CHECKED
     assert "missing" not in migration.moves[0]
     assert migration.due(1) is None
 
 
 def test_a_move_knows_nothing_of_the_one_before() -> None:
-    migration = Migration(plan(0))
+    migration = PlanMigration(plan(0))
     for number, (base, begun_ms) in enumerate(((1, 1_000), (2, 4_000)), 1):
         migration.tick(begun_ms)
         record, _ = migration.begin(json_of(plan(number % 2, version=base + 1, base=base)))
@@ -240,9 +240,9 @@ def test_a_move_knows_nothing_of_the_one_before() -> None:
         for worker in range(2):
             assert step(migration, 1, 0) is None
             migration.hot(worker, 100 * number, 1, 8)
-        assert step(migration, 1, 100 * number + 1) == Step.SWITCH
+        assert step(migration, 1, 100 * number + 1) == PlanStep.SWITCH
         migration.mark(0, 100 * number + 1)
-        assert step(migration, 1, 100 * number + 2) == Step.FINISH
+        assert step(migration, 1, 100 * number + 2) == PlanStep.FINISH
     assert [move["begun_ms"] for move in migration.moves] == [1_000, 4_000]
     assert [move["queries"] for move in migration.moves] == [2, 2]
 
@@ -250,7 +250,7 @@ def test_a_move_knows_nothing_of_the_one_before() -> None:
 def test_nothing_is_told_that_was_not_measured() -> None:
     """The sequencer was replaced during the move, and has no clock."""
     first = begun(10)
-    again = Migration(plan(0))
+    again = PlanMigration(plan(0))
     again.apply(first.strategy.record(), 10)
     again.hear(0, 11, (9, 9, 9, 9))
     record, _ = again.abort()
@@ -261,8 +261,8 @@ def test_nothing_is_told_that_was_not_measured() -> None:
     }  # fmt: skip
 
 
-def apart() -> Migration:
-    migration = Migration(plan(0))
+def apart() -> PlanMigration:
+    migration = PlanMigration(plan(0))
     migration.run(3)
     record, problem = migration.begin(json_of(NEXT), apart=True)
     assert record is not None
@@ -287,16 +287,16 @@ def test_no_third_plan_before_the_sunset() -> None:
     migration.apply(record, 11)
     assert migration.state == "LOADING"
     assert migration.unite() == (None, "")
-    assert "no two plans" in Migration(plan(0)).unite()[1]
+    assert "no two plans" in PlanMigration(plan(0)).unite()[1]
 
 
 def test_since_when_two_plans_coexist_is_known_after_a_restart() -> None:
-    first = Migration(plan(0))
+    first = PlanMigration(plan(0))
     first.run(3)
     first.tick(5_000)
     record, _ = first.begin(json_of(NEXT), apart=True)
     assert record is not None
-    again = Migration(plan(0))
+    again = PlanMigration(plan(0))
     assert "apart_ms" not in again.told()
     again.apply(record, 10)
     assert (again.told()["apart_ms"], again.told()["apart_for"]) == (5_000, 0)  # no clock yet

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ps2stream.protocol.rows import Kind, QueryRows, no_queries
+from ps2stream.protocol.rows import QueryRows, UpdateKind, no_queries
 from ps2stream.sequencer import registry
 from tests.support.updates import Row, delete, ids_of, insert, query_rows
 
 
 def test_chunks_are_few_and_a_small_one_spares_the_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "CHUNK", 64)
-    queries = registry.Registry()
+    queries = registry.QueryRegistry()
 
     def add(lsn: int, n: int) -> None:
         queries.apply(query_rows([insert(str(lsn + i)) for i in range(n)], lsn))
@@ -72,7 +72,7 @@ class Twin:
         return {h: id for h, (id, end) in self.born.items() if h <= lsn < end}
 
 
-def load(queries: registry.Registry, upto: int, size: int) -> list[QueryRows]:
+def load(queries: registry.QueryRegistry, upto: int, size: int) -> list[QueryRows]:
     """All pieces of what a worker asks for that gains units."""
     found, after = [], 0
     everywhere = np.array([-180.0, -90.0, 180.0, 90.0])
@@ -89,7 +89,7 @@ def as_of(rows: QueryRows, lsn: int) -> dict[int, str]:
     """What lives at `lsn`, by rows in LSN order."""
     out: dict[int, str] = {}
     for at, kind, handle, id in zip(rows.lsn, rows.kind, rows.handle, ids_of(rows), strict=True):
-        if at <= lsn and kind == Kind.INSERT:
+        if at <= lsn and kind == UpdateKind.INSERT:
             assert at == handle
             out[int(handle)] = id
         elif at <= lsn:
@@ -102,7 +102,7 @@ def as_of(rows: QueryRows, lsn: int) -> dict[int, str]:
 def test_it_keeps_exactly_the_live_rows_and_the_lately_deleted(data: st.DataObject) -> None:
     old, registry.CHUNK = registry.CHUNK, 16
     try:
-        twin, queries, watermark = Twin(), registry.Registry(), 0
+        twin, queries, watermark = Twin(), registry.QueryRegistry(), 0
         for _ in range(data.draw(st.integers(1, 12))):
             queries.apply(twin.draw(data))
             assert len(queries) == len(twin.live)
@@ -135,7 +135,7 @@ def test_it_keeps_exactly_the_live_rows_and_the_lately_deleted(data: st.DataObje
 
 
 def test_a_state_is_as_of_when_it_was_taken() -> None:
-    queries = registry.Registry()
+    queries = registry.QueryRegistry()
     queries.apply(query_rows([insert(str(i)) for i in range(1, 9)], 1))
     pieces = queries.state(3)
     gone = query_rows([delete(str(i)) for i in (1, 2, 3, 4, 5, 6)], 9)
@@ -151,7 +151,7 @@ def test_a_state_is_as_of_when_it_was_taken() -> None:
 
 
 def test_a_mass_of_deletes_comes_in_pieces() -> None:
-    queries = registry.Registry()
+    queries = registry.QueryRegistry()
     queries.apply(query_rows([insert(str(i)) for i in range(1, 101)], 1))
     gone = query_rows([delete(str(i)) for i in range(1, 101)], 101)
     queries.apply(gone.replace(handle=np.arange(1, 101)))
@@ -168,7 +168,7 @@ def test_a_worker_is_told_the_queries_that_meet_a_box() -> None:
     off = np.concatenate([np.zeros(1, np.int64), 4 * np.cumsum(count)])
     west, south = rng.uniform(-180, 170, off[-1] // 4), rng.uniform(-90, 80, off[-1] // 4)
     box = np.stack([west, south, west + 10, south + 10], 1).ravel()
-    queries = registry.Registry()
+    queries = registry.QueryRegistry()
     queries.apply(rows.replace(box_off=off, box=box))
     found, last = queries.load(0, 200, np.array([0.0, 0.0, 40.0, 30.0]), 1000)
     assert last == 200

@@ -14,15 +14,15 @@ from ps2stream.errors import StoreFailed, Unavailable
 from ps2stream.protocol.addresses import Address, Send
 from ps2stream.protocol.messages.sessions import SessionGrant, SessionRequest
 from ps2stream.protocol.messages.updates import (
-    Applied,
-    AppliedAck,
-    Fetch,
-    Status,
-    Tip,
+    AppliedReport,
+    LedgerBatch,
+    LedgerFetch,
+    LedgerTip,
     UpdateDecision,
     UpdateRequest,
+    UpdateStatus,
 )
-from ps2stream.protocol.ports import Change
+from ps2stream.protocol.ports import LedgerChange
 from ps2stream.sequencer.feed import IDLE_TICKS
 from ps2stream.sequencer.machine import SequencerMachine
 from ps2stream.store.memory import MemoryStore
@@ -42,7 +42,7 @@ def log_of(store: MemoryStore) -> list[bytes]:
 
 
 def tips(sends: Sequence[Send]) -> dict[Address, tuple[int, int]]:
-    return {s.to: (s.frame.lsn, s.frame.visible) for s in sends if isinstance(s.frame, Tip)}
+    return {s.to: (s.frame.lsn, s.frame.visible) for s in sends if isinstance(s.frame, LedgerTip)}
 
 
 def a_request(seq: int, settled: int = 0, dispatcher: int = 0, epoch: int = 1) -> UpdateRequest:
@@ -65,7 +65,7 @@ def test_a_repeat_is_answered_alike_and_not_done_again(restart: bool) -> None:
         machine = SequencerMachine(DISPATCHERS[:2], store)
     again = machine.append([a_request(1), a_request(1)])
     assert decisions(again) == [mine]
-    assert not [s for s in again if isinstance(s.frame, Applied)]
+    assert not [s for s in again if isinstance(s.frame, LedgerBatch)]
     assert log_of(store) == log
     beside = machine.append([a_request(1, dispatcher=1), a_request(2)])
     assert other in decisions(beside)
@@ -137,7 +137,7 @@ def test_dispatchers_that_repeat_at_will_find_each_request_done_once(data: st.Da
         late += group
         for to, raw in decisions(machine.append(group)):
             answer = UpdateDecision.decode(raw)
-            if Status.UNAVAILABLE in answer.status.tolist():
+            if UpdateStatus.UNAVAILABLE in answer.status.tolist():
                 continue  # not done, so it is asked again
             assert told.setdefault((to, answer.seq), raw) == raw
             if data.draw(st.booleans()):
@@ -157,38 +157,38 @@ def test_dispatchers_that_repeat_at_will_find_each_request_done_once(data: st.Da
 def test_visible_is_what_every_dispatcher_has() -> None:
     machine = SequencerMachine(DISPATCHERS, MemoryStore())
     machine.append([a_request(i) for i in range(1, 5)])
-    assert machine.on(AppliedAck(0, 5, 0)) == machine.on(AppliedAck(1, 3, 0)) == []
-    assert tips(machine.on(AppliedAck(2, 4, 0))) == dict.fromkeys(DISPATCHERS, (12, 3))
-    assert machine.on(AppliedAck(2, 9, 0)) == machine.on(AppliedAck(1, 1, 0)) == []
-    assert machine.on(AppliedAck(0, 2, 0)) == []  # an old one takes nothing back
-    assert tips(machine.on(AppliedAck(1, 8, 0))) == dict.fromkeys(DISPATCHERS, (12, 5))
+    assert machine.on(AppliedReport(0, 5, 0)) == machine.on(AppliedReport(1, 3, 0)) == []
+    assert tips(machine.on(AppliedReport(2, 4, 0))) == dict.fromkeys(DISPATCHERS, (12, 3))
+    assert machine.on(AppliedReport(2, 9, 0)) == machine.on(AppliedReport(1, 1, 0)) == []
+    assert machine.on(AppliedReport(0, 2, 0)) == []  # an old one takes nothing back
+    assert tips(machine.on(AppliedReport(1, 8, 0))) == dict.fromkeys(DISPATCHERS, (12, 5))
     assert machine.visible == 5
 
 
 def test_the_fenced_are_not_waited_for_until_they_have_caught_up() -> None:
     machine = SequencerMachine([*DISPATCHERS[:2], WORKER], MemoryStore())
     machine.append([a_request(1), a_request(2)])
-    machine.on(AppliedAck(0, 6, 0))
+    machine.on(AppliedReport(0, 6, 0))
     assert tips(machine.fence(1)) == {DISPATCHERS[0]: (6, 6)}
     # Its next incarnation starts. It must hear of nothing that is visible without it.
     assert set(tips(machine.tick())) == {DISPATCHERS[0], WORKER}
     machine.append([a_request(3)])
-    assert tips(machine.on(AppliedAck(0, 9, 0))) == {DISPATCHERS[0]: (9, 9)}
-    assert tips(machine.on(Fetch(0, 1, 0, 0))) == {}
+    assert tips(machine.on(AppliedReport(0, 9, 0))) == {DISPATCHERS[0]: (9, 9)}
+    assert tips(machine.on(LedgerFetch(0, 1, 0, 0))) == {}
     assert tips(machine.joined(DISPATCHERS[1])) == {DISPATCHERS[1]: (9, 9)}
     machine.append([a_request(4)])
-    assert machine.on(AppliedAck(0, 12, 0)) == []
-    assert tips(machine.on(AppliedAck(1, 11, 0))) == dict.fromkeys(DISPATCHERS[:2], (12, 11))
+    assert machine.on(AppliedReport(0, 12, 0)) == []
+    assert tips(machine.on(AppliedReport(1, 11, 0))) == dict.fromkeys(DISPATCHERS[:2], (12, 11))
 
 
 def test_one_that_joins_has_nothing_whatever_the_last_one_had() -> None:
     machine = SequencerMachine(DISPATCHERS[:2], MemoryStore())
     machine.append([a_request(1), a_request(2)])
-    machine.on(AppliedAck(1, 6, 0))
+    machine.on(AppliedReport(1, 6, 0))
     machine.joined(DISPATCHERS[1])
-    assert machine.on(AppliedAck(0, 6, 0)) == []
+    assert machine.on(AppliedReport(0, 6, 0)) == []
     assert machine.visible == 0
-    assert set(tips(machine.on(AppliedAck(1, 4, 0))).values()) == {(6, 4)}
+    assert set(tips(machine.on(AppliedReport(1, 4, 0))).values()) == {(6, 4)}
 
 
 def test_everyone_hears_the_tip_again_and_again() -> None:
@@ -218,14 +218,14 @@ def test_a_full_store_changes_nothing_and_recovers() -> None:
     for _, raw in decisions(sends):
         answer = UpdateDecision.decode(raw)
         assert (set(answer.status.tolist()), set(answer.lsn.tolist())) == (
-            {Status.UNAVAILABLE},
+            {UpdateStatus.UNAVAILABLE},
             {0},
         )
     assert (machine.live, machine.lsn, store.sessions()) == (0, 0, [])
     assert granted(machine, b"s") == 0
     store.refusing = ""
     done = [UpdateDecision.decode(raw) for _, raw in decisions(machine.append(asked))]
-    assert [answer.status.tolist() for answer in done] == [[Status.OK] * 3] * 2
+    assert [answer.status.tolist() for answer in done] == [[UpdateStatus.OK] * 3] * 2
     assert (machine.live, machine.lsn) == (2, 6)
     assert granted(machine, b"s") == 1
 
@@ -235,7 +235,7 @@ class Failing(MemoryStore):
 
     broken = False
 
-    def commit(self, change: Change) -> None:
+    def commit(self, change: LedgerChange) -> None:
         super().commit(change)
         if self.broken:
             raise StoreFailed("I/O error")

@@ -12,15 +12,17 @@ from hypothesis import strategies as st
 from ps2stream import tenants
 from ps2stream.protocol.addresses import Address
 from ps2stream.protocol.messages.sessions import SessionGrant, SessionRequest
-from ps2stream.protocol.messages.updates import LookupReply, LookupRequest, Status
-from ps2stream.protocol.rows import Kind, QueryRows
-from ps2stream.security import Quota, Quotas
+from ps2stream.protocol.messages.updates import LookupReply, LookupRequest, UpdateStatus
+from ps2stream.protocol.rows import QueryRows, UpdateKind
+from ps2stream.security import QuotaTable, TenantQuota
 from ps2stream.sequencer.machine import SequencerMachine
 from ps2stream.store.memory import MemoryStore
 from tests.support.updates import Row, delete, ids_of, insert, update
 from tests.unit.sequencer.test_machine import Twin, answers
 
-QUOTAS = Quotas(by_tenant={"small": Quota(queries=3, sessions=2), "tiny": Quota(sessions=1)})
+QUOTAS = QuotaTable(
+    by_tenant={"small": TenantQuota(queries=3, sessions=2), "tiny": TenantQuota(sessions=1)}
+)
 TENANTS = ("", "small", "tiny", "free")
 SEQ = itertools.count(1)  # a request of the same number is a repeat
 
@@ -69,19 +71,19 @@ def test_quotas_hold_and_touch_nobody_else(
     for requests in commits:
         before = Counter(i.rpartition("\0")[0] for i in twin.live)
         rows = [row for part in requests for row in part]
-        asked = Counter(r[1].rpartition("\0")[0] for r in rows if r[0] == Kind.INSERT)
+        asked = Counter(r[1].rpartition("\0")[0] for r in rows if r[0] == UpdateKind.INSERT)
         said = answers(machine.append([update(part, next(SEQ)) for part in requests]))
         for row, (status, lsn) in zip(rows, said, strict=True):
             tenant = row[1].rpartition("\0")[0]
-            if status in (Status.QUERY_QUOTA, Status.SESSION_QUOTA):
+            if status in (UpdateStatus.QUERY_QUOTA, UpdateStatus.SESSION_QUOTA):
                 quota = QUOTAS.of(tenant)
-                assert (row[0], lsn) == (Kind.INSERT, 0)
-                if status == Status.QUERY_QUOTA:
+                assert (row[0], lsn) == (UpdateKind.INSERT, 0)
+                if status == UpdateStatus.QUERY_QUOTA:
                     assert before[tenant] + asked[tenant] > (quota.queries or 0)
                 assert tenant in ("small", "tiny")
                 continue
             assert twin.decide(row) == (status, lsn)
-            if row[0] == Kind.INSERT and status == Status.OK:
+            if row[0] == UpdateKind.INSERT and status == UpdateStatus.OK:
                 sessions[tenant].add(row[2])
         if data.draw(st.booleans()):
             machine = SequencerMachine([Address("dispatcher", 0)], store, quotas=QUOTAS)
@@ -110,7 +112,7 @@ def test_sessions_that_streams_make_count_too() -> None:
     machine = SequencerMachine([Address("dispatcher", 0)], store, quotas=QUOTAS)
     assert granted(machine, "small\0c") == -2
     said = answers(machine.append([update([insert("small\0q", "x", "small\0c")], next(SEQ))]))
-    assert said == [(Status.SESSION_QUOTA, 0)]
+    assert said == [(UpdateStatus.SESSION_QUOTA, 0)]
     assert [granted(machine, c) for c in "abc"] == [3, 4, 5]
 
 
@@ -118,9 +120,9 @@ def test_a_full_tenant_has_room_again_after_a_delete() -> None:
     machine = SequencerMachine([Address("dispatcher", 0)], MemoryStore(), quotas=QUOTAS)
     rows = [insert(f"small\0{i}", "x", "small\0s") for i in range(5)]
     said = answers(machine.append([update(rows, next(SEQ))]))
-    assert [status for status, _ in said] == [Status.OK] * 3 + [Status.QUERY_QUOTA] * 2
+    assert [status for status, _ in said] == [UpdateStatus.OK] * 3 + [UpdateStatus.QUERY_QUOTA] * 2
     assert answers(machine.append([update([rows[0], rows[4]], next(SEQ))])) == [
-        (Status.OK, 1), (Status.QUERY_QUOTA, 0),
+        (UpdateStatus.OK, 1), (UpdateStatus.QUERY_QUOTA, 0),
     ]  # fmt: skip
     machine.append([update([delete("small\0" + "0")], next(SEQ))])
-    assert answers(machine.append([update([rows[4]], next(SEQ))])) == [(Status.OK, 5)]
+    assert answers(machine.append([update([rows[4]], next(SEQ))])) == [(UpdateStatus.OK, 5)]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ps2stream.sequencer.totals import Totals
+from ps2stream.sequencer.totals import CounterTotals
 
 
 def test_counts_since_the_mark_over_actors_and_their_successors() -> None:
-    totals = Totals(("a", "b"))
+    totals = CounterTotals(("a", "b"))
     assert totals.since() == {}
     totals.hear(0, (1, 1))
     totals.mark()

@@ -24,7 +24,7 @@ NOBODY = 65534
 
 def use(folder: Path) -> None:
     """What a service makes in its directory."""
-    place = places.Directory(folder)
+    place = places.DataDirectory(folder)
     with Ledger.open(folder, ANALYSIS), SegmentLog.open(folder / "objects-0") as log:
         log.append(b"x")
         log.sync()

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from ps2stream.errors import DataDirectoryError, StoreFailed, Unavailable
-from ps2stream.protocol.messages.updates import Applied
-from ps2stream.protocol.ports import Change, Store
-from ps2stream.protocol.rows import Kind, QueryRows
+from ps2stream.protocol.messages.updates import LedgerBatch
+from ps2stream.protocol.ports import LedgerChange, Store
+from ps2stream.protocol.rows import QueryRows, UpdateKind
 from ps2stream.store import compaction
 from ps2stream.store.ledger import Ledger, recorded
 from tests.support.updates import applied, delete, ids_of, insert, packed, query_rows
@@ -25,17 +25,17 @@ from tests.unit.store.test_tables import answer, requests
 ANALYSIS = '{"stem": "english", "stop": true}'
 
 
-def rows_of(batch: Applied) -> QueryRows:
+def rows_of(batch: LedgerBatch) -> QueryRows:
     return QueryRows.decode(batch.rows.data)
 
 
 def fill(store: Store) -> list[bytes]:
     first = applied([insert("a"), insert("b")], 1)
     second, third = applied([insert("c", "é" * 9)], 3, 1), applied([delete("a")], 4)
-    store.commit(Change(first, sessions=[(1, b"s"), (7, "ß".encode())]))
+    store.commit(LedgerChange(first, sessions=[(1, b"s"), (7, "ß".encode())]))
     store.epoch("worker", 1)
-    store.commit(Change(second, answers=[answer(0, 1, 1), answer(1, 1, 1)]))
-    store.commit(Change(third, requests=requests(4, "a", "r"), answers=[answer(0, 1, 2, 2)]))
+    store.commit(LedgerChange(second, answers=[answer(0, 1, 1), answer(1, 1, 1)]))
+    store.commit(LedgerChange(third, requests=requests(4, "a", "r"), answers=[answer(0, 1, 2, 2)]))
     return [b.encode() for b in (first, second, third)]
 
 
@@ -65,11 +65,11 @@ def test_a_kill_after_commit_loses_nothing(tmp_path: Path) -> None:
 def test_the_plan_is_what_was_last_committed(tmp_path: Path) -> None:
     assert recorded(tmp_path, "plan") is None
     with Ledger.open(tmp_path, ANALYSIS) as store:
-        store.commit(Change())
+        store.commit(LedgerChange())
         assert recorded(tmp_path, "plan") is None
         for plan in ("{}", '{"version": 2}'):
-            store.commit(Change(plan=plan))
-        store.commit(Change(applied([insert("a")], 1)))
+            store.commit(LedgerChange(plan=plan))
+        store.commit(LedgerChange(applied([insert("a")], 1)))
     assert recorded(tmp_path, "plan") == '{"version": 2}'
     with Ledger.open(tmp_path, ANALYSIS) as store:
         store._db.execute("UPDATE meta SET value = '{}' WHERE key = 'plan'")
@@ -207,7 +207,7 @@ def test_a_full_disk_refuses_updates_and_recovers(tmp_path: Path) -> None:
         fill(store)
         pages = store._db.pragma("page_count")
         store._db.pragma("max_page_count", pages)
-        big = Change(applied([insert("x" * 400_000)], 5), sessions=[(9, b"new")], watermark=3)
+        big = LedgerChange(applied([insert("x" * 400_000)], 5), sessions=[(9, b"new")], watermark=3)
         for _ in range(2):
             with pytest.raises(Unavailable, match="full") as refused:
                 store.commit(big)
@@ -236,25 +236,25 @@ def test_after_an_io_error_nothing_is_written_but_reading_goes_on(
 
         store._db.exec_trace = broken
         with pytest.raises(StoreFailed, match="I/O"):
-            store.commit(Change(applied([insert("d")], 5)))
+            store.commit(LedgerChange(applied([insert("d")], 5)))
         store._db.exec_trace = None
         with pytest.raises(StoreFailed, match="until a restart"):
-            store.commit(Change(applied([insert("d")], 5)))
+            store.commit(LedgerChange(applied([insert("d")], 5)))
         with pytest.raises(StoreFailed, match="until a restart"):
             store.epoch("worker", 1)
         assert len(list(store.replay())) == 3
     with Ledger.open(tmp_path, ANALYSIS) as store:
-        store.commit(Change(applied([insert("d")], 5)))
+        store.commit(LedgerChange(applied([insert("d")], 5)))
         assert store.epoch("worker", 1) == 2
 
 
 def test_an_error_that_is_not_of_the_disk_leaves_no_half_commit(tmp_path: Path) -> None:
     with Ledger.open(tmp_path, ANALYSIS) as store:
         fill(store)
-        bad = Change(applied([insert("d")], 5), sessions=[(9, "no bytes")])  # type: ignore[list-item]
+        bad = LedgerChange(applied([insert("d")], 5), sessions=[(9, "no bytes")])  # type: ignore[list-item]
         with pytest.raises(TypeError):
             store.commit(bad)
-        store.commit(Change(applied([insert("d")], 5)))
+        store.commit(LedgerChange(applied([insert("d")], 5)))
         assert len(list(store.replay())) == 4
 
 
@@ -262,12 +262,12 @@ def half_dead(store: Ledger) -> int:
     """20 batches of 50 inserts, then 19 that delete all but the last; their last LSN."""
     lsn = 1
     for part in range(20):
-        store.commit(Change(applied([insert(f"{part}-{i}") for i in range(50)], lsn)))
+        store.commit(LedgerChange(applied([insert(f"{part}-{i}") for i in range(50)], lsn)))
         lsn += 50
     for part in range(19):
         rows = query_rows([delete(f"{part}-{i}") for i in range(50)], lsn)
         rows = rows.replace(handle=np.arange(part * 50 + 1, part * 50 + 51))
-        store.commit(Change(Applied(lsn, lsn + 49, 0, 0, 0, packed(rows))))
+        store.commit(LedgerChange(LedgerBatch(lsn, lsn + 49, 0, 0, 0, packed(rows))))
         lsn += 50
     return lsn - 1
 
@@ -275,7 +275,7 @@ def half_dead(store: Ledger) -> int:
 def test_compaction_drops_dead_rows_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Ledger.open(tmp_path, ANALYSIS) as store:
         last = half_dead(store)
-        store.commit(Change(watermark=last))
+        store.commit(LedgerChange(watermark=last))
         size = sum(len(b.rows) for b in store.replay())
         assert not store.compact()
         monkeypatch.setattr(compaction, "MIN_ROWS", 100)
@@ -287,7 +287,7 @@ def test_compaction_drops_dead_rows_only(tmp_path: Path, monkeypatch: pytest.Mon
         assert ids_of(left) == [f"19-{i}" for i in range(50)]
         assert left.lsn.tolist() == left.handle.tolist() == list(range(951, 1001))
         assert not store.compact()
-        store.commit(Change(applied([insert("more")], last + 1)))
+        store.commit(LedgerChange(applied([insert("more")], last + 1)))
         assert len(list(store.replay())) == 40
 
 
@@ -299,7 +299,7 @@ def test_compaction_keeps_what_was_deleted_above_the_watermark(
         last = half_dead(store)
         before = [b.encode() for b in store.replay()]
         assert not store.compact()
-        store.commit(Change(watermark=last - 25))  # half of the last deletes
+        store.commit(LedgerChange(watermark=last - 25))  # half of the last deletes
     with Ledger.open(tmp_path, ANALYSIS, compact=False) as store:
         assert [b.encode() for b in store.replay()] == before
     with Ledger.open(tmp_path, ANALYSIS) as store:
@@ -309,7 +309,7 @@ def test_compaction_keeps_what_was_deleted_above_the_watermark(
             *(f"19-{i}" for i in range(50)),
             *(f"18-{i}" for i in range(25, 50)),
         ]
-        assert left.kind.tolist() == [Kind.INSERT] * 75 + [Kind.DELETE] * 25
+        assert left.kind.tolist() == [UpdateKind.INSERT] * 75 + [UpdateKind.DELETE] * 25
         assert (left.lsn[75:] > store.watermark).all()
 
 
@@ -318,7 +318,7 @@ def test_a_full_disk_leaves_the_log_as_it_was(
 ) -> None:
     with Ledger.open(tmp_path, ANALYSIS) as store:
         last = half_dead(store)
-        store.commit(Change(watermark=last - 60))
+        store.commit(LedgerChange(watermark=last - 60))
         before = [b.encode() for b in store.replay()]
         monkeypatch.setattr(compaction, "MIN_ROWS", 100)
         store._db.pragma("max_page_count", store._db.pragma("page_count"))

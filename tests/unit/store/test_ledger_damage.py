@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ps2stream.errors import DataDirectoryError
-from ps2stream.protocol.ports import Change
+from ps2stream.protocol.ports import LedgerChange
 from ps2stream.store.ledger import Ledger, recorded
 from tests.support.updates import applied, delete, insert
 from tests.unit.store.test_ledger import ANALYSIS
@@ -35,15 +35,17 @@ def killed(path: Path) -> Content:
     """The files that a kill leaves: an old part in the database, the rest in its log."""
     (path / "live").mkdir()
     with Ledger.open(path / "live", ANALYSIS) as store:
-        store.commit(Change(applied([insert("a"), insert("b")], 1), sessions=[(1, b"s")]))
+        store.commit(LedgerChange(applied([insert("a"), insert("b")], 1), sessions=[(1, b"s")]))
         store.epoch("worker", 1)
     with Ledger.open(path / "live", ANALYSIS) as store:
-        store.commit(Change(applied([insert("c", "é" * 9)], 3), sessions=[(2, b"t")]))
+        store.commit(LedgerChange(applied([insert("c", "é" * 9)], 3), sessions=[(2, b"t")]))
         gone = applied([delete("a")], 4)
-        store.commit(Change(gone, requests=requests(4, "a", "r"), watermark=2))
-        store.commit(Change(applied([insert("d")], 5), answers=[answer(0, 1, 1), answer(1, 1, 1)]))
-        store.commit(Change(answers=[answer(0, 1, 2, 2)]))
-        store.commit(Change(sessions=[(3, b"u")]))
+        store.commit(LedgerChange(gone, requests=requests(4, "a", "r"), watermark=2))
+        store.commit(
+            LedgerChange(applied([insert("d")], 5), answers=[answer(0, 1, 1), answer(1, 1, 1)])
+        )
+        store.commit(LedgerChange(answers=[answer(0, 1, 2, 2)]))
+        store.commit(LedgerChange(sessions=[(3, b"u")]))
         store.epoch("worker", 1)
         store.epoch("merger", 0)
         for name in FILES:
@@ -142,7 +144,7 @@ def test_without_the_mark_one_goes_on_with_what_there_is(tmp_path: Path) -> None
     assert isinstance(before, list)
     assert batches == before[:1]
     with Ledger.open(tmp_path, ANALYSIS) as store:
-        store.commit(Change(applied([insert("new")], 3)))
+        store.commit(LedgerChange(applied([insert("new")], 3)))
     raw = bytearray((tmp_path / "mark").read_bytes())
     raw[-1] ^= 1
     (tmp_path / "mark").write_bytes(raw)
@@ -156,7 +158,7 @@ def test_a_log_whose_mark_fell_behind_is_whole(tmp_path: Path) -> None:
     with Ledger.open(tmp_path, ANALYSIS):
         old = mark.read_bytes()
     with Ledger.open(tmp_path, ANALYSIS) as store:
-        store.commit(Change(applied([insert("e")], 6)))
+        store.commit(LedgerChange(applied([insert("e")], 6)))
         want = content(store)
     mark.write_bytes(old)
     assert start(tmp_path) == want

@@ -18,7 +18,7 @@ import pytest
 from ps2stream.benchmarks.log import run_log
 from ps2stream.errors import DataDirectoryError, Unavailable
 from ps2stream.protocol.ports import Log
-from ps2stream.store.disk import File, OsDisk
+from ps2stream.store.disk import DiskFile, OsDisk
 from ps2stream.store.segments import SegmentLog
 
 
@@ -177,7 +177,7 @@ def test_one_thread_appends_while_another_syncs_and_a_third_reads(tmp_path: Path
 class BrokenDisk(OsDisk):
     """Its files cannot be synced."""
 
-    def create(self, path: Path, size: int) -> File:
+    def create(self, path: Path, size: int) -> DiskFile:
         file = super().create(path, size)
         if path.suffix == ".segment":
 

@@ -168,7 +168,7 @@ def test_a_segment_that_a_stopped_process_began_is_not_taken_for_the_owners() ->
     files, want = left(1, True)
     start, _ = want[-1]
     number = len(files)
-    late = [frames.Header(number, start).encode(), *frames.frames([start], [b"late"])]
+    late = [frames.SegmentHeader(number, start).encode(), *frames.frames([start], [b"late"])]
     found = read_all({**files, f"{number:012}.segment": b"".join(late)}, want)
     assert isinstance(found, DataDirectoryError)
     assert f"it should begin at {start + 8 + len(want[-1][1])}" in str(found)

@@ -11,15 +11,15 @@ import pytest
 
 from ps2stream.errors import DataDirectoryError
 from ps2stream.protocol.frame import Array
-from ps2stream.protocol.messages.updates import Applied
-from ps2stream.protocol.ports import Change
+from ps2stream.protocol.messages.updates import LedgerBatch
+from ps2stream.protocol.ports import LedgerChange
 from ps2stream.store import snapshots
-from ps2stream.store.places import Directory
-from ps2stream.store.snapshots import MANIFEST, Key, Snapshots
+from ps2stream.store.places import DataDirectory
+from ps2stream.store.snapshots import MANIFEST, SnapshotKey, SnapshotStore
 from tests.sim.disk import PowerCut, SimDisk
 from tests.support.updates import insert, packed, query_rows
 
-KEY = Key(11, 22, 0, 1)
+KEY = SnapshotKey(11, 22, 0, 1)
 FOLDER = Path("worker-0")
 
 
@@ -47,15 +47,15 @@ def same(found: tuple[int, dict[str, Array]] | None, lsn: int, want: dict[str, A
     )
 
 
-def written(disk: SimDisk, lsn: int = 7, seed: int = 1, stamp: str = "1.1") -> Snapshots:
-    kept = Snapshots(FOLDER, disk)
+def written(disk: SimDisk, lsn: int = 7, seed: int = 1, stamp: str = "1.1") -> SnapshotStore:
+    kept = SnapshotStore(FOLDER, disk)
     kept.write(KEY, lsn, arrays(seed), stamp, yes)
     return kept
 
 
 def test_what_was_written_last_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(snapshots, "SLICE", 100)
-    kept = Snapshots(tmp_path / "a" / "b")
+    kept = SnapshotStore(tmp_path / "a" / "b")
     assert kept.read(KEY) is None
     for lsn in (3, 9):
         kept.write(KEY, lsn, arrays(lsn), f"1.{lsn}", yes)
@@ -67,9 +67,9 @@ def test_what_was_written_last_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path
         "arrays.1.9", "lock", MANIFEST,
     ]  # fmt: skip
     with pytest.raises(DataDirectoryError, match="in use"):
-        Snapshots(tmp_path / "a" / "b")
+        SnapshotStore(tmp_path / "a" / "b")
     kept.close()
-    kept = Snapshots(tmp_path / "a" / "b")
+    kept = SnapshotStore(tmp_path / "a" / "b")
     assert same(kept.read(KEY), 9, arrays(9))
     kept.close()
 
@@ -77,13 +77,13 @@ def test_what_was_written_last_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path
 @pytest.mark.parametrize("route", [22, 33])
 def test_one_counts_under_the_plan_of_the_start_and_under_that_which_served(route: int) -> None:
     disk = SimDisk(Random(1))
-    kept = Snapshots(FOLDER, disk)
+    kept = SnapshotStore(FOLDER, disk)
     kept.write(KEY._replace(serving=33), 7, arrays(), "1.1", yes)
     assert same(kept.read(KEY._replace(route=route)), 7, arrays())
     assert kept.read(KEY._replace(route=44)) is None
 
 
-@pytest.mark.parametrize("field", Key._fields[:4])
+@pytest.mark.parametrize("field", SnapshotKey._fields[:4])
 def test_one_of_another_key_is_removed(field: str) -> None:
     disk = SimDisk(Random(1))
     kept = written(disk)
@@ -158,7 +158,7 @@ def test_a_write_that_ends_in_the_middle_leaves_one_or_the_other_or_none(power: 
             else:
                 assert fuse > 5
             disk.crash() if power else disk.kill()
-            again = Snapshots(FOLDER, disk)
+            again = SnapshotStore(FOLDER, disk)
             found = again.read(KEY)
             old, new = same(found, 7, arrays(1)), same(found, 8, arrays(2))
             assert old or new or (found is None and power)
@@ -189,10 +189,10 @@ def test_who_may_have_been_replaced_writes_nothing() -> None:
 
 
 def test_a_ledger_that_ends_earlier_removes_what_goes_beyond_it(tmp_path: Path) -> None:
-    place = Directory(tmp_path)
+    place = DataDirectory(tmp_path)
     ledger = place.open_ledger("{}")
     rows = packed(query_rows([insert("a"), insert("b"), insert("c")], 1))
-    ledger.commit(Change(batch=Applied(1, 3, 0, 0, 0, rows)))
+    ledger.commit(LedgerChange(batch=LedgerBatch(1, 3, 0, 0, 0, rows)))
     ledger.close()
     for index, lsn in enumerate((2, 3, 4, 5)):
         kept = place.open_snapshots(f"worker-{index}")

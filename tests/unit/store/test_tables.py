@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from ps2stream.protocol import tokens
 from ps2stream.protocol.frame import strings_to_column
 from ps2stream.protocol.messages.updates import UpdateDecision
-from ps2stream.protocol.ports import Answer, Change, DeleteRequests, Store
-from ps2stream.security import Scope
+from ps2stream.protocol.ports import DeleteRequests, LedgerChange, SettledAnswer, Store
+from ps2stream.security import AccessScope
 from ps2stream.store.ledger import Ledger
 from ps2stream.store.memory import MemoryStore
 from tests.support.updates import applied, insert
@@ -30,9 +30,9 @@ def requests(lsn: int, id: str = "a", request: str = "r") -> DeleteRequests:
     return DeleteRequests(np.array([lsn]), *strings_to_column([id]), *strings_to_column([request]))
 
 
-def answer(dispatcher: int, epoch: int, seq: int, settled: int = 0, lsn: int = 1) -> Answer:
+def answer(dispatcher: int, epoch: int, seq: int, settled: int = 0, lsn: int = 1) -> SettledAnswer:
     decision = UpdateDecision(seq, np.zeros(2, np.uint8), np.array([lsn, lsn + 1]))
-    return Answer(dispatcher, epoch, seq, settled, decision)
+    return SettledAnswer(dispatcher, epoch, seq, settled, decision)
 
 
 @dataclasses.dataclass
@@ -43,11 +43,11 @@ class Kept:
     lsn: int = 0
     sessions: dict[int, bytes] = dataclasses.field(default_factory=dict)
     requests: list[DeleteRequests] = dataclasses.field(default_factory=list)
-    answers: dict[tuple[int, int, int], Answer] = dataclasses.field(default_factory=dict)
+    answers: dict[tuple[int, int, int], SettledAnswer] = dataclasses.field(default_factory=dict)
     epochs: dict[tuple[str, int], int] = dataclasses.field(default_factory=dict)
     watermark: int = 0
 
-    def commit(self, change: Change) -> None:
+    def commit(self, change: LedgerChange) -> None:
         if change.batch is not None:
             self.log.append(change.batch.encode())
             self.lsn = change.batch.lsn_to
@@ -76,7 +76,7 @@ class Kept:
         assert store.watermark == self.watermark
 
 
-def draw_change(data: st.DataObject, kept: Kept) -> Change:
+def draw_change(data: st.DataObject, kept: Kept) -> LedgerChange:
     batch = seen = None
     if data.draw(st.booleans()):
         rows = [insert(str(i), "z" * i) for i in range(data.draw(st.integers(1, 4)))]
@@ -86,7 +86,7 @@ def draw_change(data: st.DataObject, kept: Kept) -> Change:
     names = data.draw(st.lists(st.binary(max_size=4), max_size=2))
     top = itertools.count(max(kept.sessions, default=0) + 1)
     # As a sequencer does: of one dispatcher, one epoch and one `settled` in a change.
-    answers: list[Answer] = []
+    answers: list[SettledAnswer] = []
     for dispatcher in data.draw(st.lists(st.integers(0, 2), unique=True)):
         known = [k[1:] for k in kept.answers if k[0] == dispatcher]
         epoch = max((e for e, _ in known), default=1) + data.draw(st.sampled_from([0, 0, 0, 1]))
@@ -95,7 +95,7 @@ def draw_change(data: st.DataObject, kept: Kept) -> Change:
         numbers = st.lists(st.integers(settled, last + 3), unique=True, max_size=3)
         lsn = kept.lsn + 1
         answers += [answer(dispatcher, epoch, seq, settled, lsn) for seq in data.draw(numbers)]
-    return Change(
+    return LedgerChange(
         batch,
         sessions=[(next(top), name) for name in names],
         requests=seen,
@@ -119,12 +119,12 @@ def place(
     if request.param == "apsw":
         return lambda: functools.partial(Ledger.open, tmp_path_factory.mktemp("store"), ANALYSIS)
     from ps2stream.store.postgres import PostgresLedger
-    from ps2stream.store.postgres_session import Database
+    from ps2stream.store.postgres_session import PostgresDatabase
 
     url = request.getfixturevalue("postgres").url
 
     def make() -> Opener:
-        database = Database(url, f"store_{next(names)}")
+        database = PostgresDatabase(url, f"store_{next(names)}")
         return lambda: PostgresLedger.open(database, ANALYSIS)
 
     return make
@@ -165,12 +165,12 @@ def test_a_reader_may_stop_early_and_commits_may_go_on_beside_it(
     monkeypatch.setattr("ps2stream.store.tables.PAGE", 4)
     store = place()()
     for lsn in range(1, 21):
-        store.commit(Change(applied([insert(str(lsn))], lsn)))
+        store.commit(LedgerChange(applied([insert(str(lsn))], lsn)))
     assert next(iter(store.replay(7))).lsn_from == 8
     for seen, batch in enumerate(store.replay(), 1):
         assert batch.lsn_from == seen
         if seen % 3 == 0 and seen < 20:
-            store.commit(Change(applied([insert("x")], 20 + seen // 3)))
+            store.commit(LedgerChange(applied([insert("x")], 20 + seen // 3)))
     assert [batch.lsn_to for batch in store.replay()] == list(range(1, 27))
     store.close()
 
@@ -190,7 +190,9 @@ def test_tokens_are_replaced_whole(place: Callable[[], Opener]) -> None:
     opened = place()
     store = opened()
     assert list(store.tokens()) == []
-    made = [tokens.make(bytes([i]) * 40, "acme", frozenset(Scope), 5, i).token for i in range(3)]
+    made = [
+        tokens.make(bytes([i]) * 40, "acme", frozenset(AccessScope), 5, i).token for i in range(3)
+    ]
     for held in (made, made[1:], [], made[:1]):
         store.keep_tokens(held)
         assert list(store.tokens()) == held

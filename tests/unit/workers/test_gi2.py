@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ps2stream.protocol.rows import NEVER, Form
+from ps2stream.protocol.rows import NEVER, ExpressionForm
 from ps2stream.workers.gi2 import GI2
 from tests.support.postings import (
     GRID,
@@ -58,7 +58,9 @@ def test_equals_the_definition_while_queries_come_and_go(seed: int) -> None:
 
 def test_room_grows_without_losing_a_match() -> None:
     queries = [
-        Query(i + 1, Form.ALL, [5], 1, [(-1.0, -1.0, 1.0, 1.0)], rect=(-1.0, -1.0, 1.0, 1.0))
+        Query(
+            i + 1, ExpressionForm.ALL, [5], 1, [(-1.0, -1.0, 1.0, 1.0)], rect=(-1.0, -1.0, 1.0, 1.0)
+        )
         for i in range(20_000)
     ]
     for q in queries:
@@ -84,7 +86,7 @@ def test_nothing_is_written_beyond_a_full_buffer(lists: int, each: int, room: in
     terms = np.arange(1, lists + 1, dtype=np.uint64) << np.uint64(32)
     box = (1.0, 1.0, 2.0, 2.0)
     queries = [
-        Query(i + 1, Form.ALL, [int(terms[i % lists])], 1, [box], rect=box)
+        Query(i + 1, ExpressionForm.ALL, [int(terms[i % lists])], 1, [box], rect=box)
         for i in range(lists * each)
     ]
     for q in queries:

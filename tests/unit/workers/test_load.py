@@ -15,19 +15,19 @@ from ps2stream.protocol.frame import strings_to_column
 from ps2stream.protocol.messages.loads import LoadReport, LoadRequest
 from ps2stream.protocol.messages.objects import RoutedObjects
 from ps2stream.protocol.messages.updates import WorkerUpdates
-from ps2stream.protocol.rows import Kind, QueryRows
+from ps2stream.protocol.rows import QueryRows, UpdateKind
 from ps2stream.routing.plan import built_in_plan
-from ps2stream.routing.tags import Tagger
+from ps2stream.routing.tags import QueryTagger
 from ps2stream.space.grid import Grid
 from ps2stream.space.regions import Rect
 from ps2stream.workers import load
-from ps2stream.workers.index import Met
+from ps2stream.workers.index import MetPostings
 from ps2stream.workers.machine import WorkerMachine
 
 GRID = Grid(5, 4, max_cells=8)
 ANALYSIS = Analysis(salt=3)
 ANALYZER = Analyzer(ANALYSIS)
-TAGGER = Tagger(built_in_plan(ANALYSIS, GRID, 1).compile(ANALYZER), GRID)
+TAGGER = QueryTagger(built_in_plan(ANALYSIS, GRID, 1).compile(ANALYZER), GRID)
 WORDS = [f"word{i}" for i in range(12)]
 
 
@@ -65,16 +65,16 @@ class Twin:
         parts = [self.live.pop(handle) for handle in handles]
         lsn = np.arange(self.lsn + 1, self.lsn + n + 1)
         rows = QueryRows.concat(parts)
-        self._apply(rows.replace(kind=np.full(n, Kind.DELETE, np.uint8), lsn=lsn))
+        self._apply(rows.replace(kind=np.full(n, UpdateKind.DELETE, np.uint8), lsn=lsn))
 
     def _apply(self, rows: QueryRows) -> None:
         tags = TAGGER.expand(rows)
         for row, kind in enumerate(rows.kind.tolist()):
             for at in range(tags.off[row], tags.off[row + 1]):
                 cell = int(tags.cell[at])
-                name = "inserts" if kind == Kind.INSERT else "deletes"
+                name = "inserts" if kind == UpdateKind.INSERT else "deletes"
                 self.counts[_key(cell), name] += 1
-                if kind == Kind.INSERT:
+                if kind == UpdateKind.INSERT:
                     self.postings[cell, int(tags.term[at])] += 1
         encoded = np.frombuffer(rows.encode(), np.uint8)
         head = (self.lsn + 1, self.lsn + len(rows), 0, 0)  # no watermark: nothing is purged
@@ -182,7 +182,7 @@ def test_of_a_busy_period_some_objects_stand_for_all(
     lon, lat = (-100.0 + 30 * at).astype(np.float64), np.full(len(at), 10.0)
     for first in range(0, len(at), size):
         some = slice(first, first + size)
-        met = Met(at[some] * 10, np.where(np.arange(16) == 3, size, 0))
+        met = MetPostings(at[some] * 10, np.where(np.arange(16) == 3, size, 0))
         counter.objects(lon[some], lat[some], met)
     counts = counter.take()
     assert len(counts.cell) == places + 1  # from west to east, and a coarser level
@@ -193,6 +193,6 @@ def test_of_a_busy_period_some_objects_stand_for_all(
     assert counts.by[row, load.CHECKS] == pytest.approx(exact * 10 * np.arange(places), rel=off)
     if not periodic:
         assert (counts.by[row, load.OBJECTS] != exact).any()
-    counter.objects(lon[:size], lat[:size], Met(at[:size], np.zeros(16, np.int64)))
+    counter.objects(lon[:size], lat[:size], MetPostings(at[:size], np.zeros(16, np.int64)))
     again = counter.take()  # a new period begins one by one
     assert again.by[:, load.OBJECTS].sum() == size

@@ -6,26 +6,28 @@ import numpy as np
 
 from ps2stream.protocol.addresses import Send
 from ps2stream.protocol.frame import I64
-from ps2stream.protocol.messages.plan import Load, Loaded
-from ps2stream.protocol.rows import Kind, QueryRows
-from ps2stream.workers.loading import REPEAT_TICKS, Loading
+from ps2stream.protocol.messages.plan import TransferChunk, TransferRequest
+from ps2stream.protocol.rows import QueryRows, UpdateKind
+from ps2stream.workers.loading import REPEAT_TICKS, QueryTransfer
 from tests.support.routing import Row, query_rows
 
 BOX = np.array([0.0, 0.0, 1.0, 1.0])
 
 
-def loading(upto: int = 9) -> Loading:
-    return Loading(2, upto, BOX)
+def loading(upto: int = 9) -> QueryTransfer:
+    return QueryTransfer(2, upto, BOX)
 
 
 def asked(sends: list[Send]) -> list[tuple[int, int, int]]:
-    loads = [s.frame for s in sends if isinstance(s.frame, Load)]
+    loads = [s.frame for s in sends if isinstance(s.frame, TransferRequest)]
     return [(f.worker, f.begun, f.after) for f in loads]
 
 
-def piece(after: int, last: int, *rows: tuple[Kind, int, int], upto: int = 9) -> Loaded:
+def piece(
+    after: int, last: int, *rows: tuple[UpdateKind, int, int], upto: int = 9
+) -> TransferChunk:
     found = query_rows([Row((1,), (0,), kind=k, lsn=at, handle=h) for k, at, h in rows])
-    return Loaded(upto, after, last, np.frombuffer(found.encode(), np.uint8))
+    return TransferChunk(upto, after, last, np.frombuffer(found.encode(), np.uint8))
 
 
 def told(taken: tuple[QueryRows, I64, I64] | None) -> tuple[list[int], dict[int, int]]:
@@ -34,7 +36,7 @@ def told(taken: tuple[QueryRows, I64, I64] | None) -> tuple[list[int], dict[int,
     return rows.handle.tolist(), dict(zip(handle.tolist(), lsn.tolist(), strict=True))
 
 
-INS, DEL = Kind.INSERT, Kind.DELETE
+INS, DEL = UpdateKind.INSERT, UpdateKind.DELETE
 
 
 def test_pieces_follow_on_one_another() -> None:
@@ -68,7 +70,7 @@ def test_a_delete_that_came_before_its_query_is_told_behind_it() -> None:
 
 
 def test_who_gains_nothing_is_done() -> None:
-    load = Loading(2, 9, None)
+    load = QueryTransfer(2, 9, None)
     assert load.done
     assert not load.ask()
     assert load.take(piece(0, 9)) is None

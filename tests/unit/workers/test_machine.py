@@ -12,17 +12,17 @@ from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.protocol.addresses import ROLES, Address, Send
 from ps2stream.protocol.frame import Frame
 from ps2stream.protocol.messages.objects import (
-    Begin,
-    Completed,
+    BatchesCompleted,
     MatchBatch,
     RoutedObjects,
-    Stale,
-    Watermark,
+    StaleRoute,
+    SuspectBegin,
+    WatermarkNotice,
 )
-from ps2stream.protocol.messages.updates import Applied, Fetch, Tip, WorkerUpdates
-from ps2stream.protocol.rows import Form, Kind, QueryRows, Shape, no_queries
+from ps2stream.protocol.messages.updates import LedgerBatch, LedgerFetch, LedgerTip, WorkerUpdates
+from ps2stream.protocol.rows import ExpressionForm, QueryRows, RegionShape, UpdateKind, no_queries
 from ps2stream.routing.plan import text_plan
-from ps2stream.routing.tags import Tagger
+from ps2stream.routing.tags import QueryTagger
 from ps2stream.space.grid import Grid
 from ps2stream.workers.machine import WorkerMachine
 
@@ -31,7 +31,7 @@ ROUTE = 7
 TERM = 42
 
 
-def rows(*updates: tuple[Kind, int, int]) -> QueryRows:
+def rows(*updates: tuple[UpdateKind, int, int]) -> QueryRows:
     """Updates (kind, lsn, handle) of queries for TERM anywhere; session = handle."""
     n = len(updates)
     kind, lsn, handle = (np.array(c) for c in zip(*updates, strict=True))
@@ -42,9 +42,9 @@ def rows(*updates: tuple[Kind, int, int]) -> QueryRows:
         lsn=lsn,
         handle=handle,
         session=handle,
-        form=np.full(n, Form.ALL, np.uint8),
+        form=np.full(n, ExpressionForm.ALL, np.uint8),
         post=np.ones(n, np.uint64),
-        shape=np.full(n, Shape.WORLD, np.uint8),
+        shape=np.full(n, RegionShape.WORLD, np.uint8),
         term_off=np.arange(n + 1),
         term=np.full(n, TERM, np.uint64),
         box_off=np.arange(n + 1) * 4,
@@ -56,10 +56,10 @@ def rows(*updates: tuple[Kind, int, int]) -> QueryRows:
     )
 
 
-def tagger(workers: int = 1, grid: Grid = GRID) -> Tagger:
+def tagger(workers: int = 1, grid: Grid = GRID) -> QueryTagger:
     """Units are divided among the workers by a hash of their term."""
     plan = text_plan(Analysis(salt=7), grid, workers)
-    return Tagger(plan.compile(Analyzer(plan.analysis)), grid)
+    return QueryTagger(plan.compile(Analyzer(plan.analysis)), grid)
 
 
 def worker(index: int = 0, dispatchers: int = 1, mergers: int = 1) -> WorkerMachine:
@@ -67,7 +67,7 @@ def worker(index: int = 0, dispatchers: int = 1, mergers: int = 1) -> WorkerMach
 
 
 def updates(
-    *changes: tuple[Kind, int, int],
+    *changes: tuple[UpdateKind, int, int],
     span: tuple[int, int] | None = None,
     dispatcher: int = 0,
     watermark: int = 0,
@@ -88,10 +88,10 @@ def updates(
 
 
 def fetched(
-    *changes: tuple[Kind, int, int], span: tuple[int, int], state: int = 0, until: int = 0
-) -> Applied:
+    *changes: tuple[UpdateKind, int, int], span: tuple[int, int], state: int = 0, until: int = 0
+) -> LedgerBatch:
     query = rows(*changes) if changes else no_queries()
-    return Applied(*span, -1, state, until, np.frombuffer(query.encode(), np.uint8))
+    return LedgerBatch(*span, -1, state, until, np.frombuffer(query.encode(), np.uint8))
 
 
 def objects(
@@ -126,13 +126,13 @@ def handles(out: list[Send]) -> list[int]:
 
 def asked(out: list[Send]) -> list[tuple[int, int]]:
     """(after, state) of each Fetch."""
-    fetches = [(s.to, s.frame) for s in out if isinstance(s.frame, Fetch)]
+    fetches = [(s.to, s.frame) for s in out if isinstance(s.frame, LedgerFetch)]
     assert all(to == Address("sequencer", 0) for to, _ in fetches)
     assert all(ROLES[f.role] == "worker" for _, f in fetches)
     return [(f.after, f.state) for _, f in fetches]
 
 
-INS, DEL = Kind.INSERT, Kind.DELETE
+INS, DEL = UpdateKind.INSERT, UpdateKind.DELETE
 
 
 def test_every_merger_is_answered_with_the_pairs_of_its_sessions() -> None:
@@ -212,7 +212,7 @@ def test_another_route_is_refused_and_nothing_is_matched() -> None:
     ]
     for batch, (send,) in refused:
         assert send.to == Address("dispatcher", 0)
-        assert isinstance(send.frame, Stale)
+        assert isinstance(send.frame, StaleRoute)
         stale = send.frame
         assert (stale.worker, stale.batch, stale.attempt, stale.route) == (2, batch, 4, ROUTE)
     assert machine.held == 0
@@ -220,8 +220,8 @@ def test_another_route_is_refused_and_nothing_is_matched() -> None:
 
 def test_what_was_missing_for_a_tick_is_fetched_until_all_is_there() -> None:
     machine = worker()
-    assert asked(machine.on(Tip(4, 0))) == [(0, 0)]  # at once, and then once a tick
-    assert [machine.on(Tip(4, 0)), machine.tick()] == [[], []]
+    assert asked(machine.on(LedgerTip(4, 0))) == [(0, 0)]  # at once, and then once a tick
+    assert [machine.on(LedgerTip(4, 0)), machine.tick()] == [[], []]
     assert asked(machine.tick()) == [(0, 0)]
     assert asked(machine.on(fetched((INS, 1, 1), span=(1, 2)))) == [(2, 0)]
     assert machine.tick() == []  # there was progress
@@ -313,7 +313,7 @@ def test_a_delete_that_every_watermark_had_passed_goes_at_once() -> None:
     machine = worker(dispatchers=2)
     machine.on(updates((INS, 1, 1)))
     for dispatcher in (0, 1):
-        machine.on(Watermark(dispatcher, 2))
+        machine.on(WatermarkNotice(dispatcher, 2))
     machine.on(updates((DEL, 2, 1)))
     assert machine.stats()[:3] == (0, 0, 0)
 
@@ -343,7 +343,11 @@ def test_a_replaced_peer_changes_nothing() -> None:
 
 def begun(out: list[Send]) -> list[tuple[int, int, int]]:
     """Dispatcher, batch and attempt of each Begin."""
-    return [(s.to.index, s.frame.batch, s.frame.attempt) for s in out if isinstance(s.frame, Begin)]
+    return [
+        (s.to.index, s.frame.batch, s.frame.attempt)
+        for s in out
+        if isinstance(s.frame, SuspectBegin)
+    ]
 
 
 def test_suspects_are_announced_and_looked_at_one_by_one() -> None:
@@ -390,4 +394,4 @@ def test_a_suspect_that_a_state_overtakes_waits_for_it() -> None:
 
 def test_other_frames_are_refused() -> None:
     with pytest.raises(TypeError, match="Completed"):
-        worker().on(Completed(merger=0, batch=np.zeros(0, np.int64)))
+        worker().on(BatchesCompleted(merger=0, batch=np.zeros(0, np.int64)))

@@ -8,11 +8,11 @@ import numpy as np
 
 from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.protocol.messages.loads import LoadReport, LoadRequest
-from ps2stream.protocol.messages.updates import Applied, Fetch
+from ps2stream.protocol.messages.updates import LedgerBatch, LedgerFetch
 from ps2stream.protocol.rows import no_queries
 from ps2stream.routing.plan import RoutingPlan, built_in_plan
-from ps2stream.routing.plan_changes import Step, Strategist, Strategy, step_record
-from ps2stream.routing.tags import Tagger
+from ps2stream.routing.plan_changes import PlanFollower, PlanState, PlanStep, step_record
+from ps2stream.routing.tags import QueryTagger
 from ps2stream.space.grid import Grid
 from ps2stream.workers.machine import WorkerMachine
 
@@ -23,20 +23,20 @@ OTHER = dataclasses.replace(FIRST, cells=FIRST.cells[::-1].copy(), version=2, ba
 
 def worker() -> WorkerMachine:
     analyzer = Analyzer(FIRST.analysis)
-    tagger = Tagger(FIRST.compile(analyzer), GRID)
-    machine = WorkerMachine(0, 1, 1, tagger, FIRST.route, strategist=Strategist(FIRST, analyzer))
+    tagger = QueryTagger(FIRST.compile(analyzer), GRID)
+    machine = WorkerMachine(0, 1, 1, tagger, FIRST.route, strategist=PlanFollower(FIRST, analyzer))
     machine.on(_applied(1, np.zeros(0, np.uint8)))
     return machine
 
 
-def _applied(lsn: int, strategy: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> Applied:
+def _applied(lsn: int, strategy: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> LedgerBatch:
     rows = np.frombuffer(no_queries().encode(), np.uint8)
-    return Applied(lsn, lsn, -1, 0, 0, rows, strategy)
+    return LedgerBatch(lsn, lsn, -1, 0, 0, rows, strategy)
 
 
 def fetches(machine: WorkerMachine, plan: RoutingPlan) -> list[int]:
-    sends = machine.on(_applied(2, Strategy(plan).record()))
-    return [send.frame.after for send in sends if isinstance(send.frame, Fetch)]
+    sends = machine.on(_applied(2, PlanState(plan).record()))
+    return [send.frame.after for send in sends if isinstance(send.frame, LedgerFetch)]
 
 
 def test_what_was_laid_out_by_another_plan_is_fetched_anew() -> None:
@@ -55,7 +55,7 @@ def test_under_the_same_plan_it_stays() -> None:
 def test_a_report_of_loads_says_whether_there_are_two_plans() -> None:
     """Also where nothing moves yet."""
     machine, told = worker(), []
-    records = (None, Strategy(FIRST).begin(OTHER, apart=True), step_record(Step.UNITE))
+    records = (None, PlanState(FIRST).begin(OTHER, apart=True), step_record(PlanStep.UNITE))
     for number, record in enumerate(records, 1):
         if record is not None:
             machine.on(_applied(number, record))

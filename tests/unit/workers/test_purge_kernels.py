@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ps2stream.protocol.frame import U64
-from ps2stream.protocol.rows import Form
+from ps2stream.protocol.rows import ExpressionForm
 from ps2stream.workers import layout
 from ps2stream.workers import purge_kernels as kd
 from ps2stream.workers.gi2 import GI2
@@ -57,7 +57,7 @@ def test_every_list_is_found_again_until_it_is_empty(seed: int) -> None:
     cell = cell_of(1.5, 1.5, 0)
     terms = np.unique(rng.integers(1, 2**64, 2_000, np.uint64))
     queries = [
-        Query(i + 1, Form.ALL, [t], 1, [box], rect=box, tags={(cell, t)})
+        Query(i + 1, ExpressionForm.ALL, [t], 1, [box], rect=box, tags={(cell, t)})
         for i, t in enumerate(terms.tolist())
     ]
     index.insert(*columns(queries))

@@ -16,7 +16,7 @@ from ps2stream.protocol.rows import NEVER
 from ps2stream.workers import gi2
 from ps2stream.workers import layout as kl
 from ps2stream.workers.gi2 import GI2
-from ps2stream.workers.index import Census
+from ps2stream.workers.index import StoredCensus
 from tests.support.postings import (
     GRID,
     VOCABULARY,
@@ -166,7 +166,7 @@ class Twin:
             assert self.index.stats()[:3] == (len(live), len(here) - len(live), postings)
 
 
-def counted(census: Iterator[Census | None]) -> Census:
+def counted(census: Iterator[StoredCensus | None]) -> StoredCensus:
     *steps, last = census
     assert not any(steps)
     assert last is not None
