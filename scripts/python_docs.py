@@ -20,6 +20,7 @@ SHOWN = {
     "client.requests": ("Query",),
     "space.regions": ("Rect", "Circle", "Polygon", "World"),
     "client.answers": ("InsertedQuery", "Receipt", "RefusedRow", "TokenInfo", "MigrationHistory", "MigrationInfo",
+                      
                 "WatchReport", "WatchedObject", "WatchedMatch"),
     "errors": (),
 }  # fmt: skip

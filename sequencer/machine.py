@@ -408,7 +408,7 @@ class SequencerMachine:
                 problem, wait = str(error), 1
         record, described, old = nothing(), {}, 0
         if migration is not None:
-            record, described = migration.record(), migration.told()
+            record, described = migration.record(), migration.describe()
             old = self._live.count_up_to(migration.strategy.apart)
         why, state = (np.frombuffer(t.encode(), np.uint8) for t in (problem, json.dumps(described)))
         reply = PlanChangeReply(

@@ -97,7 +97,7 @@ class PlanMigration:
         self._wanted_workers = (workers, left - 1) if left > 1 else (0, 0)
         self._holdings.tick()
 
-    def told(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """Describes the present plan change and those that have ended, for JSON."""
         strategy = self.strategy
         return {

@@ -33,7 +33,7 @@ class WorkerPool(Protocol):
         SequencerMachine.run."""
         ...
 
-    def hire(self, worker: int) -> None:
+    def start_worker(self, worker: int) -> None:
         """Starts a worker and makes it known to all. Raises Unavailable where it has no place."""
         ...
 
@@ -92,7 +92,7 @@ class WorkerScaler:
         if not self._without_place:
             log.info("worker-%d is started", worker)
         try:
-            self._service.hire(worker)
+            self._service.start_worker(worker)
         except Unavailable as error:
             if str(error) != self._without_place:
                 self._without_place = str(error)

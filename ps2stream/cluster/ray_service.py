@@ -264,7 +264,7 @@ class RayService(RunningService):
         except self._ray.exceptions.RayError as error:
             raise Unavailable("the sequencer does not answer") from error
 
-    def hire(self, worker: int) -> None:
+    def start_worker(self, worker: int) -> None:
         address = Address("worker", worker)
         try:
             self._add_actor(address)

@@ -91,7 +91,7 @@ def metrics_port(port: int, connector: str, counts: ConnectorCounts) -> Iterator
     from prometheus_client.core import CollectorRegistry, CounterMetricFamily, GaugeMetricFamily
     from prometheus_client.registry import Collector
 
-    class Told(Collector):
+    class CountsCollector(Collector):
         def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
             for name, value in counts.now().items():
                 total = name in TOTALS
@@ -105,7 +105,7 @@ def metrics_port(port: int, connector: str, counts: ConnectorCounts) -> Iterator
                 yield found
 
     registry = CollectorRegistry()
-    registry.register(Told())
+    registry.register(CountsCollector())
     try:
         server, thread = start_http_server(port, HOST, registry)
     except OSError as error:

@@ -79,7 +79,7 @@ class Disk(Protocol):
 
     def remove(self, path: Path) -> None: ...
 
-    def stands(self, path: Path, file: DiskFile) -> bool:
+    def is_in_place(self, path: Path, file: DiskFile) -> bool:
         """Returns whether `file`, and no other file, has this name now."""
         ...
 
@@ -175,7 +175,7 @@ class OsDisk:
     def remove(self, path: Path) -> None:
         path.unlink()
 
-    def stands(self, path: Path, file: DiskFile) -> bool:
+    def is_in_place(self, path: Path, file: DiskFile) -> bool:
         try:
             return isinstance(file, OsFile) and file.is_at(path)
         except FileNotFoundError:

@@ -277,7 +277,7 @@ class SegmentLog:
 
     def _check_owned(self) -> None:
         """Raises OSError when another owner has put its mark in place of this one's."""
-        if not self._disk.stands(self.path / "mark", self._mark_file):
+        if not self._disk.is_in_place(self.path / "mark", self._mark_file):
             raise OSError(errno.ESTALE, "another process has taken it over")
 
     def _check_usable(self) -> None:

@@ -116,7 +116,7 @@ class SimDisk:
         self._inode(path)
         self._directory(path.parent).change({path.name: None})
 
-    def stands(self, path: Path, file: DiskFile) -> bool:
+    def is_in_place(self, path: Path, file: DiskFile) -> bool:
         assert isinstance(file, _SimFile)
         return self._directory(path.parent).names.get(path.name) is file.inode
 

@@ -115,9 +115,9 @@ def test_files_that_were_open_in_a_crash_are_of_no_use() -> None:
     file = it.create(A, 1)
     file.sync()
     it.sync(ROOT)
-    assert it.stands(A, file)
+    assert it.is_in_place(A, file)
     it.crash()
     file.pwritev([b"x"], 0)
     file.sync()
-    assert not it.stands(A, file)
+    assert not it.is_in_place(A, file)
     assert it.contents(ROOT) == {"a": b"\0"}

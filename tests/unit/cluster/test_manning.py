@@ -25,14 +25,14 @@ class Staff:
             self.wanted = self.rush
         return self.wanted
 
-    def hire(self, worker: int) -> None:
+    def start_worker(self, worker: int) -> None:
         if worker == self.broken:
             raise OSError("no room")
         if self.full:
             raise Unavailable("worker-1 has no place")
         assert worker == self.workers
         self.workers += 1
-        self.done.append(("hire", worker))
+        self.done.append(("start_worker", worker))
 
     def dismiss(self, worker: int) -> None:
         self.workers -= 1
@@ -43,7 +43,7 @@ class Staff:
 def test_the_sequencer_hears_of_new_workers_once_they_run() -> None:
     staff = Staff(1, 3)
     WorkerScaler(staff).look()
-    assert staff.done == [("tell", 1), ("hire", 1), ("hire", 2), ("tell", 3)]
+    assert staff.done == [("tell", 1), ("start_worker", 1), ("start_worker", 2), ("tell", 3)]
 
 
 def test_the_sequencer_hears_of_those_that_go_before_they_do() -> None:
@@ -86,4 +86,4 @@ def test_who_has_no_place_is_told_once_and_started_when_there_is_one(
     ]
     staff.full = False
     manning.look()
-    assert staff.done[-2:] == [("hire", 1), ("tell", 2)]
+    assert staff.done[-2:] == [("start_worker", 1), ("tell", 2)]

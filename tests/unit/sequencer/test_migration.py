@@ -297,16 +297,17 @@ def test_since_when_two_plans_coexist_is_known_after_a_restart() -> None:
     record, _ = first.begin(json_of(NEXT), apart=True)
     assert record is not None
     again = PlanMigration(plan(0))
-    assert "apart_ms" not in again.told()
+    assert "apart_ms" not in again.describe()
     again.apply(record, 10)
-    assert (again.told()["apart_ms"], again.told()["apart_for"]) == (5_000, 0)  # no clock yet
+    described = again.describe()
+    assert (described["apart_ms"], described["apart_for"]) == (5_000, 0)  # no clock yet
     again.tick(9_000)
-    assert again.told()["apart_for"] == 4_000
+    assert again.describe()["apart_for"] == 4_000
 
 
 def test_an_age_that_nobody_wrote_down_counts_from_when_it_is_seen() -> None:
     migration = apart()
-    assert "apart_for" not in migration.told()
+    assert "apart_for" not in migration.describe()
     migration.tick(9_000)
     migration.tick(9_500)
-    assert migration.told()["apart_for"] == 500
+    assert migration.describe()["apart_for"] == 500
