@@ -134,8 +134,8 @@ def replan(
             )
             return
         base, sigma, unmet = _fetch_present_state(client)
-    with nullcontext() if path is None else guard_output_file(path), Telling(output) as tell:
-        found = _make_plan(output, base, from_service or (server,), costs, tell, **options)
+    with nullcontext() if path is None else guard_output_file(path), Telling(output) as report:
+        found = _make_plan(output, base, from_service or (server,), costs, report, **options)
     if found is None:
         decision = {"event": "decided", "reason": None, "sample": None}
         output.emit(decision, "nothing to do: the service has no recent objects, or no queries")
@@ -215,7 +215,7 @@ def _make_plan(
     base: RoutingPlan,
     targets: tuple[str, ...],
     costs: str | None,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
     *,
     algorithm: str,
     engine: Any,
@@ -227,7 +227,7 @@ def _make_plan(
     from ps2stream.planner.partition import Options
     from ps2stream.routing.costs import Costs
 
-    posts, updates = recent(output, targets, seed, tell)
+    posts, updates = recent(output, targets, seed, report)
     if not (any(map(len, posts)) and any(map(len, updates))):
         return None
     weighed = read_costs(costs) if costs is not None else Costs()
@@ -236,7 +236,7 @@ def _make_plan(
         updates=updates,
         workers=base.workers,
         algorithm=algorithm,
-        options=Options(costs=weighed, progress=tell, seed=seed),
+        options=Options(costs=weighed, progress=report, seed=seed),
         stemmer=base.analysis.stemmer,
         stop_words=base.analysis.stop_words,
         grid=base.grid,
