@@ -19,9 +19,8 @@ SHOWN = {
     "client.matches": ("Match", "Matches", "Gap"),
     "client.requests": ("Query",),
     "space.regions": ("Rect", "Circle", "Polygon", "World"),
-    "client.answers": ("InsertedQuery", "Receipt", "RefusedRow", "TokenInfo", "MigrationHistory", "MigrationInfo",
-                      
-                "WatchReport", "WatchedObject", "WatchedMatch"),
+    "client.answers": ("InsertedQuery", "Receipt", "RefusedRow", "TokenInfo", "MigrationHistory",
+                       "MigrationInfo", "WatchReport", "WatchedObject", "WatchedMatch"),
     "errors": (),
 }  # fmt: skip
 """Modules and the classes of them to show, in this order; without names, all of them."""

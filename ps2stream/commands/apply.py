@@ -157,15 +157,15 @@ def _wait_for_end(output: CommandOutput, client: Client, version: int) -> None:
     """Waits until the change to this plan version has ended. Raises FailedPrecondition when
     another plan is in force then, Ps2StreamError when the change was aborted."""
     state = ""
-    with StepReporter(output) as tell:
+    with StepReporter(output) as report:
         while (found := client.moves()).following_version == version:
             if found.state != state:
                 state = found.state
-                tell(STATES[state])
+                report(STATES[state])
                 if output.json:
                     output.emit({"event": state, "plan_version": version})
             time.sleep(LOOK_S)
-    mine = [move for move in found.ended if move.to_version == version]
+    mine = [change for change in found.ended if change.to_version == version]
     if mine and mine[-1].outcome == "aborted" and found.plan_version != version:
         raise Ps2StreamError(f"the change to plan version {version} was aborted")
     if found.plan_version != version and not mine:

@@ -41,8 +41,8 @@ def calibrate(output: CommandOutput, /, input: str | None, seed: int, path: str)
     """
     from ps2stream.benchmarks import calibrate as bench
 
-    with guard_output_file(path), StepReporter(output) as tell:
-        found = bench.calibrate(input or "synthetic", seed, progress=tell)
+    with guard_output_file(path), StepReporter(output) as report:
+        found = bench.calibrate(input or "synthetic", seed, progress=report)
         Path(path).write_text(json.dumps(found, indent=1) + "\n", "utf-8")
     c1, c2, c3, c4 = (found[name] for name in ("c1", "c2", "c3", "c4"))
     output.emit(

@@ -205,11 +205,11 @@ def _report_waiting(output: CommandOutput, what: str) -> Iterator[None]:
     done = threading.Event()
     began = time.monotonic()
 
-    def tell() -> None:
+    def report() -> None:
         while not done.wait(WAIT_S):
             output.print_line(f"{time.monotonic() - began:5.0f} s  {what} ...")
 
-    thread = threading.Thread(target=tell, daemon=True)
+    thread = threading.Thread(target=report, daemon=True)
     thread.start()
     try:
         yield

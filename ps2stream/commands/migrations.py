@@ -32,8 +32,8 @@ def migrations(output: CommandOutput, /, server: str) -> None:
     """
     with output.connect(server) as client:
         found = client.moves()
-    for move in found.ended:
-        output.emit(migration_to_json(move))
+    for change in found.ended:
+        output.emit(migration_to_json(change))
     for line in (
         migration_table_lines(found.ended) if found.ended else ["no plan change has ended yet"]
     ):
@@ -83,38 +83,40 @@ def _format_time(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds")
 
 
-def migration_to_json(move: MigrationInfo) -> dict[str, Any]:
+def migration_to_json(change: MigrationInfo) -> dict[str, Any]:
     """Returns the JSON fields of a plan change that are known, with its durations in seconds."""
-    known = {name: value for name, value in dataclasses.asdict(move).items() if value is not None}
+    fields = {
+        name: value for name, value in dataclasses.asdict(change).items() if value is not None
+    }
     spans = {"seconds": ("begun_ms", "ended_ms"), "loading_seconds": ("begun_ms", "switched_ms")}
     took = {
-        name: (known[last] - known[first]) / 1000
+        name: (fields[last] - fields[first]) / 1000
         for name, (first, last) in spans.items()
-        if first in known and last in known
+        if first in fields and last in fields
     }
-    return known | took
+    return fields | took
 
 
-def migration_to_line(move: MigrationInfo) -> str:
+def migration_to_line(change: MigrationInfo) -> str:
     """Formats a plan change for people, on one line."""
-    known = migration_to_json(move)
+    fields = migration_to_json(change)
     parts = [
-        f"{move.from_version} -> {move.to_version}  {move.outcome}",
-        f"LSN {move.begun} to {move.ended}",
+        f"{change.from_version} -> {change.to_version}  {change.outcome}",
+        f"LSN {change.begun} to {change.ended}",
     ]
-    if "begun_ms" in known:
-        parts.append(_format_time(known["begun_ms"]))
-    if "seconds" in known:
-        parts.append(f"{known['seconds']:.1f} s")
-    if "queries" in known:
-        parts.append(f"loaded {known['queries']:,} queries, {known['bytes'] / 1e6:.1f} MB")
-    if "objects" in known:
+    if "begun_ms" in fields:
+        parts.append(_format_time(fields["begun_ms"]))
+    if "seconds" in fields:
+        parts.append(f"{fields['seconds']:.1f} s")
+    if "queries" in fields:
+        parts.append(f"loaded {fields['queries']:,} queries, {fields['bytes'] / 1e6:.1f} MB")
+    if "objects" in fields:
         parts.append(
-            f"of {known['objects']:,} objects {known['delayed']:,} delayed, "
-            f"{known['stalled']:,} over 1 s; {known['collapsed']:,} matches collapsed"
+            f"of {fields['objects']:,} objects {fields['delayed']:,} delayed, "
+            f"{fields['stalled']:,} over 1 s; {fields['collapsed']:,} matches collapsed"
         )
-    if "missing" in known:
-        parts.append(f"missing {known['missing']:,}, surplus {known['surplus']:,} postings")
+    if "missing" in fields:
+        parts.append(f"missing {fields['missing']:,}, surplus {fields['surplus']:,} postings")
     return "  ".join(parts)
 
 
@@ -124,19 +126,23 @@ COLUMNS = ("plans", "outcome", "begun", "took", "loaded", "objects", "delayed", 
 
 def migration_table_lines(moves: Sequence[MigrationInfo]) -> list[str]:
     """Formats plan changes as a table for people; a hyphen stands for what was not measured."""
-    return format_table(COLUMNS, [_table_cells(migration_to_json(move)) for move in moves], left=2)
+    return format_table(
+        COLUMNS, [_table_cells(migration_to_json(change)) for change in moves], left=2
+    )
 
 
-def _table_cells(known: dict[str, Any]) -> list[str]:
+def _table_cells(fields: dict[str, Any]) -> list[str]:
     def count(name: str) -> str:
-        return f"{known[name]:,}" if name in known else "-"
+        return f"{fields[name]:,}" if name in fields else "-"
 
-    loaded = f"{known['queries']:,} q, {format_size(known['bytes'])}" if "queries" in known else "-"
+    loaded = (
+        f"{fields['queries']:,} q, {format_size(fields['bytes'])}" if "queries" in fields else "-"
+    )
     return [
-        f"{known['from_version']} -> {known['to_version']}",
-        known["outcome"],
-        _format_time(known["begun_ms"]) if "begun_ms" in known else f"LSN {known['begun']}",
-        f"{known['seconds']:.1f} s" if "seconds" in known else "-",
+        f"{fields['from_version']} -> {fields['to_version']}",
+        fields["outcome"],
+        _format_time(fields["begun_ms"]) if "begun_ms" in fields else f"LSN {fields['begun']}",
+        f"{fields['seconds']:.1f} s" if "seconds" in fields else "-",
         loaded,
         *map(count, ("objects", "delayed", "stalled", "collapsed", "missing", "surplus")),
     ]

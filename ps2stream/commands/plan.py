@@ -238,13 +238,13 @@ def plan(
         stemmer, stop_words = former.analysis.stemmer, former.analysis.stop_words
         if context.get_parameter_source("workers") is ParameterSource.DEFAULT:
             workers = former.workers
-    with guard_output_file(path), StepReporter(output) as tell:
-        posts, updates = recent(output, from_service, seed, tell)
+    with guard_output_file(path), StepReporter(output) as report:
+        posts, updates = recent(output, from_service, seed, report)
         if not (objects or posts):
             raise InvalidArgument([Violation("--from-service", NO_OBJECTS)])
         settings = PartitionOptions(
             costs=read_costs(costs) if costs is not None else Costs(),
-            progress=tell,
+            progress=report,
             seed=seed,
             **options,
         )

@@ -18,7 +18,7 @@ LISTED = 10_000
 
 
 def recent(
-    output: CommandOutput, targets: tuple[str, ...], seed: int, tell: Callable[[str], None]
+    output: CommandOutput, targets: tuple[str, ...], seed: int, report: Callable[[str], None]
 ) -> tuple[list[Any], list[Any]]:
     """Fetches recent objects of these dispatchers and the live queries, as batches of posts.SCHEMA
     and updates.UPDATES. Raises Unavailable naming the dispatcher that does not answer."""
@@ -29,13 +29,13 @@ def recent(
     updates: list[Any] = []
     for number, target in enumerate(targets):
         with _name_target_in_errors(target), output.connect(target) as client:
-            tell(f"{target}: sampling recent objects")
+            report(f"{target}: sampling recent objects")
             samples.append(client.sample())
             # Every dispatcher lists all queries, so the first one suffices.
             rows = client.list_all() if number == 0 else iter(())
             while some := list(islice(rows, LISTED)):
                 updates.append(of_records((f"{target}: {q.id}", _query_record(q)) for q in some))
-                tell(f"{target}: {sum(map(len, updates)):,} live queries")
+                report(f"{target}: {sum(map(len, updates)):,} live queries")
     return together(samples, seed).to_batches() if samples else [], updates
 
 

@@ -134,8 +134,8 @@ def replan(
             )
             return
         base, sigma, unmet = _fetch_present_state(client)
-    with nullcontext() if path is None else guard_output_file(path), StepReporter(output) as tell:
-        found = _make_plan(output, base, from_service or (server,), costs, tell, **options)
+    with nullcontext() if path is None else guard_output_file(path), StepReporter(output) as report:
+        found = _make_plan(output, base, from_service or (server,), costs, report, **options)
     if found is None:
         decision = {"event": "decided", "reason": None, "sample": None}
         output.emit(decision, "nothing to do: the service has no recent objects, or no queries")
@@ -215,7 +215,7 @@ def _make_plan(
     base: RoutingPlan,
     targets: tuple[str, ...],
     costs: str | None,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
     *,
     algorithm: str,
     engine: Any,
@@ -224,10 +224,9 @@ def _make_plan(
     """Returns a sample of recent objects and live queries, a plan for it that can follow `base`,
     and the costs of work; None where there are no objects or no queries."""
     from ps2stream.planner.job import PlanJob, plan_of, read_costs, sample_of
-    from ps2stream.planner.partition import PartitionOptions
     from ps2stream.routing.costs import Costs
 
-    posts, updates = recent(output, targets, seed, tell)
+    posts, updates = recent(output, targets, seed, report)
     if not (any(map(len, posts)) and any(map(len, updates))):
         return None
     weighed = read_costs(costs) if costs is not None else Costs()
@@ -236,7 +235,7 @@ def _make_plan(
         updates=updates,
         workers=base.workers,
         algorithm=algorithm,
-        options=PartitionOptions(costs=weighed, progress=tell, seed=seed),
+        options=PartitionOptions(costs=weighed, progress=report, seed=seed),
         stemmer=base.analysis.stemmer,
         stop_words=base.analysis.stop_words,
         grid=base.grid,

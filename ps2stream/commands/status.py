@@ -136,15 +136,15 @@ def actor_lines(actors: list[dict[str, Any]]) -> list[str]:
 
 def counter_lines(found: dict[str, Any]) -> list[str]:
     """Formats every counter with its unit and its meaning, which the table of metrics gives."""
-    known = dict(OTHER_COUNTERS)
+    meanings = dict(OTHER_COUNTERS)
     for metric in METRICS:
         for source in metric.sources:
             if source.role in ("", "dispatcher"):
                 labels = ", ".join(source.labels.values())
                 meaning = metric.help + (f" ({labels})" if labels else "")
-                known[source.key] = (metric.unit, meaning)
+                meanings[source.key] = (metric.unit, meaning)
     rows = [
-        (name, f"{value:,}", *known.get(name, ("", "")))
+        (name, f"{value:,}", *meanings.get(name, ("", "")))
         for name, value in sorted(found.items())
         if name not in SHOWN
     ]

@@ -138,7 +138,7 @@ def create(
 def keep(
     output: CommandOutput, /, file: Path, tenant: str, scopes: tuple[str, ...], config: Path | None
 ) -> None:
-    """Add a token that was made elsewhere; the service knows it from its next start on.
+    """Add a token that was made elsewhere; the service accepts it from its next start on.
 
     FILE contains the token: `ps2s_`, 16 hexadecimal digits, `_` and 64 more, all drawn at
     random. It comes from where secrets are kept, and is never printed. A token with the same
