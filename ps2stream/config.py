@@ -56,84 +56,94 @@ class Settings(BaseModel):
         default=7077,
         ge=0,
         le=65535,
-        description="port of the first dispatcher, the others follow; 0 picks free ones",
+        description="port of the first dispatcher; the others take the next ones; 0 picks free "
+        "ports",
     )
     data_dir: Path = Field(
-        default=Path("ps2stream-data"), description="where ledger and logs are kept"
+        default=Path("ps2stream-data"), description="directory of the ledger and the logs"
     )
     database_url: SecretStr | None = Field(
         default=None,
-        description="PostgreSQL (postgresql://...) that keeps ledger and logs instead of "
-        "data_dir; without either, DATABASE_URL of the environment",
+        description="PostgreSQL database (postgresql://...) of the ledger and the logs, "
+        "instead of data_dir; without either, DATABASE_URL of the environment",
     )
     database_schema: str = Field(
         default="ps2stream",
         pattern=r"^[a-z_][a-z0-9_]{0,62}$",
-        description="schema of the database; one service each",
+        description="schema of the database; each service needs its own",
     )
     dispatchers: int = Field(
-        default=1, ge=1, le=64, description="dispatchers, each with a gRPC port"
+        default=1, ge=1, le=64, description="number of dispatchers, each with a gRPC port"
     )
     workers: int = Field(
-        default_factory=default_workers, ge=1, le=1024, description="workers: max(1, cores - 2)"
+        default_factory=default_workers,
+        ge=1,
+        le=1024,
+        description="number of workers, by default max(1, cores - 2)",
     )
-    mergers: int = Field(default=1, ge=1, le=64, description="mergers")
+    mergers: int = Field(default=1, ge=1, le=64, description="number of mergers")
     plan: Path | None = Field(
-        default=None, description="routing plan file; none: the built-in plan"
+        default=None,
+        description="routing plan file, by default the plan last in force or a built-in one",
     )
     stemmer: str | None = Field(
-        default=None, description="Snowball language, fixed when the data directory is made"
+        default=None,
+        description="Snowball language of the stemmer, fixed when the data directory is created",
     )
     stop_words: str | None = Field(
         default=None,
-        description="language whose stop words are ignored (en), fixed as the stemmer is",
+        description="language whose stop words are ignored, such as en; fixed like the stemmer",
     )
     session_quota: int = Field(
-        default=16 << 20, ge=1 << 16, description="bytes of backlog a session may hold before a GAP"
+        default=16 << 20,
+        ge=1 << 16,
+        description="bytes of backlog that a session may hold before a gap",
     )
     retention_bytes: int = Field(
         default=4 << 30,
         ge=1 << 20,
-        description="bytes of deliveries a merger keeps for all its sessions, before a GAP",
+        description="bytes of deliveries that a merger keeps for all its sessions before a gap",
     )
     retention_hours: float = Field(
         default=24.0,
         gt=0,
         le=24 * 366,
         allow_inf_nan=False,
-        description="hours a delivery is kept that nobody acknowledges, before a GAP",
+        description="hours that an unacknowledged delivery is kept before a gap",
     )
     max_in_flight: int = Field(
         default=64,
         ge=1,
         le=65536,
-        description="batches under way in a dispatcher, and as many waiting, until it refuses",
+        description="batches in flight in a dispatcher, and as many waiting, before it refuses "
+        "more",
     )
     intake_bytes: int = Field(
         default=INTAKE_BYTES,
         ge=16 << 20,
-        description="bytes of publications that a dispatcher holds until they are routed and "
-        "synced, shared fairly between connections, until it refuses",
+        description="bytes of publications not yet routed and synced that a dispatcher holds, "
+        "shared fairly between connections, before it refuses more",
     )
     sample_objects: int = Field(
         default=50_000,
         ge=0,
         le=1_000_000,
-        description="recent objects a dispatcher keeps, to plan and to split hot cells by; 0: none",
+        description="recent objects that a dispatcher keeps for planning and for splitting hot "
+        "cells; 0: none",
     )
     lease_s: float = Field(
         default=6.0,
         ge=1.0,
         le=300.0,
         allow_inf_nan=False,
-        description="seconds an actor may not answer, until another takes its place",
+        description="seconds that an actor may not answer before another takes its place",
     )
     snapshot_s: float = Field(
         default=60.0,
         ge=0.0,
         le=86400.0,
         allow_inf_nan=False,
-        description="seconds between two snapshots of a worker in data_dir, at least; 0: none",
+        description="least seconds between two snapshots of a worker in data_dir; 0: no snapshots",
     )
     load_period_s: float = Field(
         default=10.0,
@@ -144,61 +154,70 @@ class Settings(BaseModel):
     )
     adjust: Literal["off", "local"] = Field(
         default="off",
-        description="local: parts move by themselves when the balance exceeds sigma",
+        description="automatic adjustment of loads; local: parts migrate when the balance "
+        "exceeds sigma",
     )
     sigma: float = Field(
         default=1.3,
         gt=1.0,
         le=1000.0,
         allow_inf_nan=False,
-        description="most loaded over least loaded worker, above which loads are adjusted",
+        description="balance (largest load of a worker over smallest) above which loads are "
+        "adjusted",
     )
     sunset_share: float = Field(
         default=0.05,
         ge=0.0,
         le=1.0,
         allow_inf_nan=False,
-        description="share of the queries that are the old plan's of two, at which the rest moves",
+        description="share of queries on the old one of two coexisting plans, at which the rest "
+        "migrates",
     )
     sunset_hours: float = Field(
         default=168.0,
         gt=0.0,
         le=24 * 366,
         allow_inf_nan=False,
-        description="hours that two plans coexist, until the rest of the old one's queries moves",
+        description="hours that two plans coexist before the rest of the old one's queries "
+        "migrates",
     )
     replan_s: float = Field(
         default=0.0,
         ge=0.0,
         le=366 * 86400.0,
         allow_inf_nan=False,
-        description="seconds between two checks whether another plan would do better; 0: none",
+        description="seconds between two checks whether another plan would do better; 0: no checks",
     )
     replan_engine: Literal["spark", "numpy"] = Field(
-        default="spark", description="what plans then; numpy: one process, without Java"
+        default="spark",
+        description="engine that plans in these checks; numpy runs in one process, without Java",
     )
     costs: Path | None = Field(
-        default=None, description="c1 to c4 as `ps2stream calibrate` writes them; none: built in"
+        default=None,
+        description="file of c1 to c4, as `ps2stream calibrate` writes it; by default those "
+        "built in",
     )
     runtime: Literal["ray", "local"] = Field(
-        default="ray", description="Ray actors, or everything in one process"
+        default="ray",
+        description="runtime of the actors: Ray, or everything in one process (local)",
     )
     ray_address: str | None = Field(
         default=None,
         pattern=r"^(auto|.+:\d{1,5})$",
-        description="HOST:PORT of a Ray cluster that runs, over whose hosts the actors are spread, "
-        "or auto: that which this host is of; none: a Ray of this host alone",
+        description="HOST:PORT of a running Ray cluster over whose hosts the actors are spread, or "
+        "auto for the one that this host belongs to; by default a Ray of this host alone",
     )
     node_ip: str | None = Field(
         default=None,
         min_length=1,
-        description="address of this host within the Ray cluster; none: Ray finds it",
+        description="address of this host within the Ray cluster; by default Ray finds it",
     )
     niceness: int = Field(
         default=0,
         ge=0,
         le=19,
-        description="niceness of the actors' processes beside that of the process that starts Ray; "
+        description="niceness of the actors' processes, added to that of the process that starts "
+        "Ray; "
         "19 gives way to every other program",
     )
     nodes_s: float = Field(
@@ -206,68 +225,76 @@ class Settings(BaseModel):
         ge=0.0,
         le=86400.0,
         allow_inf_nan=False,
-        description="seconds to wait for hosts that have room for all actors",
+        description="seconds to wait for hosts with room for all actors",
     )
     link_ports: str | None = Field(
         default=None,
         pattern=r"^\d{1,5}-\d{1,5}$",
-        description="ports LOW-HIGH where actors listen to those of other hosts; none: any free",
+        description="range LOW-HIGH of ports where actors listen to other hosts; by default any "
+        "free port",
     )
     dispatcher_ports: Literal["consecutive", "same"] = Field(
         default="consecutive",
-        description="consecutive: of dispatcher i port + i; same: of each port, one a host",
+        description="ports of the dispatchers; consecutive: port + i for dispatcher i; same: "
+        "port for each, "
+        "with one dispatcher per host",
     )
 
     trace_every: int = Field(
         default=0,
         ge=0,
         le=1 << 30,
-        description="one batch of objects in so many is traced (OpenTelemetry); 0: none",
+        description="number of object batches of which one is traced (OpenTelemetry); 0: no traces",
     )
     trace_endpoint: str = Field(
         default="http://127.0.0.1:4318",
         description="collector of the traces, OTLP over HTTP",
     )
     log_format: Literal["text", "json"] = Field(
-        default="text", description="of the log: lines for people, or a JSON object each"
+        default="text",
+        description="format of the log: lines for people (text), or one JSON object per line "
+        "(json)",
     )
     metrics_port: int = Field(
         default=0,
         ge=0,
         le=65535,
-        description="port where Prometheus finds the metrics; 0: none of its own",
+        description="port that serves metrics to Prometheus; 0: no port of its own",
     )
     dashboard_port: int = Field(
         default=0,
         ge=0,
         le=65535,
-        description="port of Ray's dashboard, on the loopback address; 0: it is not started",
+        description="port of Ray's dashboard on the loopback address; 0 does not start it",
     )
     metrics_s: float = Field(
         default=5.0,
         ge=0.0,
         le=3600.0,
         allow_inf_nan=False,
-        description="seconds after which actors tell Ray their metrics again; 0: never",
+        description="seconds between two reports of an actor's metrics to Ray; 0: no reports",
     )
 
     tls_cert: Path | None = Field(
-        default=None, description="certificate chain in PEM; with it the ports speak TLS only"
+        default=None, description="certificate chain in PEM; with it the ports accept TLS only"
     )
-    tls_key: Path | None = Field(default=None, description="the certificate's private key in PEM")
+    tls_key: Path | None = Field(default=None, description="private key of the certificate in PEM")
     tls_client_ca: Path | None = Field(
-        default=None, description="CA in PEM; with it clients must show a certificate of this CA"
+        default=None,
+        description="CA certificate in PEM; with it clients must present a certificate of this CA",
     )
     auth: bool | None = Field(
         default=None,
-        description="ask every call for a token or a client certificate; none: off loopback only",
+        description="whether every call needs a token or a client certificate; by default "
+        "only off loopback",
     )
     identities: Mapping[str, CertificateIdentity] = Field(
         default={}, description="tenant and scopes of each client certificate, by SPIFFE id or CN"
     )
 
     quotas: Mapping[TenantName, TenantQuota] = Field(
-        default={}, description="limits of each tenant, and of those in no table: `default`"
+        default={},
+        description="limits of each tenant; the table `default` is for tenants without one",
     )
 
     @field_validator("database_url")
@@ -313,13 +340,15 @@ class Settings(BaseModel):
     @model_validator(mode="after")
     def _check_guards(self) -> Self:
         if self.trace_every and self.runtime != "ray":
-            raise ValueError("trace_every: only the runtime ray tells traces")
+            raise ValueError("trace_every: only the runtime ray records traces")
         if (self.tls_cert is None) != (self.tls_key is None):
-            raise ValueError("tls_cert: comes with tls_key, and it with tls_cert")
+            raise ValueError("tls_cert: must be set together with tls_key")
         if self.tls_client_ca is not None and self.tls_cert is None:
             raise ValueError("tls_client_ca: needs tls_cert and tls_key")
         if self.identities and self.tls_client_ca is None:
-            raise ValueError("identities: need tls_client_ca, which asks for certificates")
+            raise ValueError(
+                "identities: needs tls_client_ca, without which clients present no certificates"
+            )
         try:
             loopback = is_loopback(self.host)
         except ValueError:
@@ -332,7 +361,9 @@ class Settings(BaseModel):
                 "set tls_cert and tls_key"
             )
         if self.auth is False:
-            raise ValueError(f"auth: {self.host} is not a loopback address, which needs it")
+            raise ValueError(
+                f"auth: cannot be off, because host {self.host} is not a loopback address"
+            )
         return self
 
     @model_validator(mode="after")
@@ -341,7 +372,7 @@ class Settings(BaseModel):
             if not self.port:
                 raise ValueError("dispatcher_ports: same needs a port, not 0")
             if self.ray_address is None and self.dispatchers > 1:
-                raise ValueError("dispatcher_ports: same is of one dispatcher a host")
+                raise ValueError("dispatcher_ports: same allows one dispatcher on a host")
         elif self.port and self.port + self.dispatchers - 1 > 65535:
             raise ValueError(f"port: {self.port} leaves no room for {self.dispatchers} dispatchers")
         if self.link_ports is not None and not self.link_range:

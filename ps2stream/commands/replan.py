@@ -224,6 +224,7 @@ def _make_plan(
     """Returns a sample of recent objects and live queries, a plan for it that can follow `base`,
     and the costs of work; None where there are no objects or no queries."""
     from ps2stream.planner.job import PlanJob, plan_of, read_costs, sample_of
+    from ps2stream.planner.partition import PartitionOptions
     from ps2stream.routing.costs import Costs
 
     posts, updates = recent(output, targets, seed, report)

@@ -175,12 +175,12 @@ def test_files_that_cannot_be_used(
     [
         ({"host": "0.0.0.0"}, "host: 0.0.0.0 is not a loopback address, which needs TLS"),
         ({"host": "example.org"}, "host: 'example.org' is not an IP address or localhost"),
-        ({"tls_cert": "c"}, "tls_cert: comes with tls_key"),
+        ({"tls_cert": "c"}, "tls_cert: must be set together with tls_key"),
         ({"tls_client_ca": "c"}, "tls_client_ca: needs tls_cert and tls_key"),
-        ({"identities": {"x": {"scopes": ["publish"]}}}, "identities: need tls_client_ca"),
+        ({"identities": {"x": {"scopes": ["publish"]}}}, "identities: needs tls_client_ca"),
         (
             {"host": "::", "tls_cert": "c", "tls_key": "k", "auth": False},
-            "auth: :: is not a loopback address, which needs it",
+            "auth: cannot be off, because host :: is not a loopback address",
         ),
     ],
 )
