@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ps2stream.cluster.running import RunningService
+from ps2stream.cluster.running_service import RunningService
 
 
 def resident(service: RunningService) -> dict[str, int]:

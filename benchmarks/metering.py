@@ -12,7 +12,7 @@ import numpy as np
 
 from ps2stream.benchmarks import workload
 from ps2stream.client.client import Client
-from ps2stream.cluster.local import LocalRuntime
+from ps2stream.cluster.local_runtime import LocalRuntime
 from ps2stream.cluster.topology import Topology
 from ps2stream.cluster.warm import warm
 from ps2stream.language.analyzer import Analysis, Analyzer

@@ -28,7 +28,7 @@ from ps2stream.benchmarks.publisher import LOAD_ROWS, SESSION, BenchmarkPublishe
 from ps2stream.benchmarks.subscriber import subscribe
 from ps2stream.benchmarks.taker import OPTIONS, EagerSubscriber
 from ps2stream.cluster.private_folder import PrivateFolder
-from ps2stream.cluster.running import RunningService
+from ps2stream.cluster.running_service import RunningService
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings, default_workers
 from ps2stream.language.analyzer import Analysis, Analyzer

@@ -25,7 +25,7 @@ from ps2stream.benchmarks.publisher import PublisherJob, PublishInterval, publis
 from ps2stream.benchmarks.subscriber import DeliveryReceipt, subscribe
 from ps2stream.benchmarks.verified import verified
 from ps2stream.cluster.private_folder import PrivateFolder
-from ps2stream.cluster.running import RunningService
+from ps2stream.cluster.running_service import RunningService
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings, default_workers
 from ps2stream.language.analyzer import Analysis, Analyzer

@@ -24,7 +24,7 @@ import numpy as np
 from ps2stream.benchmarks import memory
 from ps2stream.benchmarks.taker import OPTIONS, EagerSubscriber
 from ps2stream.cluster.private_folder import PrivateFolder
-from ps2stream.cluster.running import RunningService
+from ps2stream.cluster.running_service import RunningService
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.v1 import delivery_pb2, object_pb2, pubsub_pb2, pubsub_pb2_grpc, query_pb2

@@ -13,9 +13,9 @@ import json
 
 import numpy as np
 
+from ps2stream.controller.descriptions import describe_adjustment, describe_loads
 from ps2stream.controller.hot_cells import HotCells
 from ps2stream.controller.policy import ControllerCounters, ControllerPolicy
-from ps2stream.controller.told import describe_adjustment, describe_loads
 from ps2stream.planner.adjust.adjustment import LoadAdjustment
 from ps2stream.planner.adjust.algorithms import SELECTIONS
 from ps2stream.planner.adjust.apply import apply

@@ -14,7 +14,8 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from ps2stream.dispatcher.explaining import explain_meeting
+from ps2stream.dispatcher.estimates import priced
+from ps2stream.dispatcher.explanations import explain_meeting
 from ps2stream.dispatcher.gateway import (
     AcceptedBatch,
     DeliverStream,
@@ -25,15 +26,14 @@ from ps2stream.dispatcher.gateway import (
 from ps2stream.dispatcher.gridt import Gridt
 from ps2stream.dispatcher.hot_cells import report
 from ps2stream.dispatcher.object_log import ObjectLog
+from ps2stream.dispatcher.open_requests import CONTROLLER, SEQUENCER, OpenRequests
+from ps2stream.dispatcher.part_weights import weigh_parts
 from ps2stream.dispatcher.ports import NewIndex
-from ps2stream.dispatcher.pricing import priced
 from ps2stream.dispatcher.publications import PublicationPipeline, PublishingMachine
-from ps2stream.dispatcher.questions import CONTROLLER, SEQUENCER, OpenRequests
 from ps2stream.dispatcher.reservoir import ObjectReservoir, ObjectSample
 from ps2stream.dispatcher.streams import SessionStream, SessionStreams
 from ps2stream.dispatcher.updates import UpdateQueue
 from ps2stream.dispatcher.watchers import StreamWatcher, StreamWatchers
-from ps2stream.dispatcher.weighing import weigh_parts
 from ps2stream.errors import Unavailable
 from ps2stream.language.analyzer import Analyzer, Frequencies
 from ps2stream.observability.meter import StageMeter

@@ -6,7 +6,7 @@ import functools
 from concurrent.futures import Future
 from typing import Any
 
-from ps2stream.dispatcher.questions import OpenRequests
+from ps2stream.dispatcher.open_requests import OpenRequests
 from ps2stream.errors import ResourceExhausted
 from ps2stream.limits import WAITING_BYTES, WAITING_UPDATES
 from ps2stream.protocol.messages.updates import UpdateRequest

@@ -18,7 +18,7 @@ import numpy as np
 from ps2stream.dispatcher.gridt import Gridt, ObjectShare
 from ps2stream.language.analyzer import Analyzer
 from ps2stream.protocol.frame import F64, I64, U64
-from ps2stream.protocol.rows import UpdateKind, QueryRows
+from ps2stream.protocol.rows import QueryRows, UpdateKind
 from ps2stream.routing.costs import Costs, balance
 from ps2stream.routing.plan import RoutingPlan
 from ps2stream.routing.tags import TagShare
@@ -187,7 +187,9 @@ def divide_period(plan: RoutingPlan, analyzer: Analyzer, period: StreamPeriod) -
         for w in range(m):
             rows = part.inserts.take(insert_tags[w].row)
             handles = part.deletes.handle[delete_tags[w].row]
-            steps[w].append(WorkerStep(rows, insert_tags[w], handles, delete_tags[w], lsn, of.get(w)))
+            steps[w].append(
+                WorkerStep(rows, insert_tags[w], handles, delete_tags[w], lsn, of.get(w))
+            )
     return DividedPeriod(
         gridt, start, steps, sent, objects, candidates, inserts, deletes, discarded, wanted
     )

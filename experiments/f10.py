@@ -11,12 +11,12 @@ from ps2stream.experiments.plans import (
     KD,
     MAIN,
     METRIC,
-    Row,
     ExperimentSettings,
-    make_bar_panels,
+    Row,
     judge_all,
+    make_bar_panels,
 )  # fmt: skip
-from ps2stream.experiments.report import ReportChart, ExperimentReport, ClaimVerdict, ordering
+from ps2stream.experiments.report import ClaimVerdict, ExperimentReport, ReportChart, ordering
 from ps2stream.experiments.sweep import SweepCondition, compared, joined, sides, swept
 
 COLUMNS = (
@@ -42,7 +42,9 @@ def run(settings: ExperimentSettings) -> ExperimentReport:
     return ExperimentReport(
         "f10", "memory of a worker, MB", settings.to_dict(), [*settings.notes(), *notes],
         COLUMNS, [*rows, *more], [*verdicts(rows), *verdicts(more)],
-        ReportChart("bars", "MB", make_bar_panels(rows, {"mean": "worker_mb", "largest": "largest_mb"})),
+        ReportChart(
+            "bars", "MB", make_bar_panels(rows, {"mean": "worker_mb", "largest": "largest_mb"}),
+        ),
     )  # fmt: skip
 
 

@@ -9,12 +9,12 @@ from ps2stream.experiments.plans import (
     MAIN,
     METRIC,
     ExperimentSettings,
-    list_cases,
-    judge_all,
     compare_throughputs,
+    judge_all,
+    list_cases,
     select_values,
 )  # fmt: skip
-from ps2stream.experiments.report import ReportChart, ExperimentReport, ClaimVerdict, ordering
+from ps2stream.experiments.report import ClaimVerdict, ExperimentReport, ReportChart, ordering
 
 COLUMNS = (
     "stream", "queries", "workers", "algorithm", "throughput", "kernel_throughput",

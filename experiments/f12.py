@@ -19,22 +19,28 @@ from ps2stream.experiments.plans import (
     GROUPS,
     HYBRID,
     JUDGED_AT,
-    Row,
     ExperimentSettings,
+    Row,
     list_cases,
-    planned,
     make_worlds,
+    planned,
 )
-from ps2stream.experiments.report import ReportChart, ExperimentReport, ClaimVerdict, at_most, ordering
+from ps2stream.experiments.report import (
+    ClaimVerdict,
+    ExperimentReport,
+    ReportChart,
+    at_most,
+    ordering,
+)
 from ps2stream.experiments.selections import (
     DRAWS,
     SelectionCase,
     bytes_of,
-    chosen,
-    generated,
     cases_of_worker,
-    optimum,
+    chosen,
     draw_small_cases,
+    generated,
+    optimum,
 )
 from ps2stream.experiments.worlds import westward
 from ps2stream.planner.adjust.algorithms import SELECTIONS
@@ -58,7 +64,9 @@ def run(settings: ExperimentSettings) -> ExperimentReport:
     return run_selections("f12", settings, PARTS_OF[settings.sweeps])
 
 
-def run_selections(name: str, settings: ExperimentSettings, counts: Sequence[float]) -> ExperimentReport:
+def run_selections(
+    name: str, settings: ExperimentSettings, counts: Sequence[float]
+) -> ExperimentReport:
     """Runs the algorithms. counts: numbers of live queries, as multiples of those of the size."""
     rows, without = [], 0
     for count in counts:

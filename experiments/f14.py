@@ -7,9 +7,22 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ps2stream.experiments.moving import DELAYED_MS, SHARE, STALLED_MS, MeasuredMigration, migrations, make_scene
-from ps2stream.experiments.plans import Row, ExperimentSettings
-from ps2stream.experiments.report import ReportChart, ExperimentReport, ClaimVerdict, at_most, ordering
+from ps2stream.experiments.moving import (
+    DELAYED_MS,
+    SHARE,
+    STALLED_MS,
+    MeasuredMigration,
+    make_scene,
+    migrations,
+)
+from ps2stream.experiments.plans import ExperimentSettings, Row
+from ps2stream.experiments.report import (
+    ClaimVerdict,
+    ExperimentReport,
+    ReportChart,
+    at_most,
+    ordering,
+)
 from ps2stream.planner.adjust.algorithms import SELECTIONS
 
 COLUMNS = (
@@ -34,7 +47,9 @@ def run(settings: ExperimentSettings) -> ExperimentReport:
     return report(settings, *measured(settings, tuple(SELECTIONS)))
 
 
-def report(settings: ExperimentSettings, rows: Sequence[Row], rates: Sequence[str]) -> ExperimentReport:
+def report(
+    settings: ExperimentSettings, rows: Sequence[Row], rates: Sequence[str]
+) -> ExperimentReport:
     """Returns the report on the measured rows."""
     panels = {
         f"{standing:,} queries": {

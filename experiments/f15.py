@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ps2stream.experiments.f14 import GREEDY, NOTES, measured, judge_losses
-from ps2stream.experiments.plans import Row, ExperimentSettings
-from ps2stream.experiments.report import ReportChart, ExperimentReport, ClaimVerdict, ordering
+from ps2stream.experiments.f14 import GREEDY, NOTES, judge_losses, measured
+from ps2stream.experiments.plans import ExperimentSettings, Row
+from ps2stream.experiments.report import ClaimVerdict, ExperimentReport, ReportChart, ordering
 from ps2stream.planner.adjust.algorithms import SELECTIONS
 
 STEPS = ("below_100ms", "to_1s", "above_1s")
@@ -22,7 +22,9 @@ def run(settings: ExperimentSettings) -> ExperimentReport:
     return report(settings, *measured(settings, tuple(SELECTIONS)))
 
 
-def report(settings: ExperimentSettings, rows: Sequence[Row], rates: Sequence[str]) -> ExperimentReport:
+def report(
+    settings: ExperimentSettings, rows: Sequence[Row], rates: Sequence[str]
+) -> ExperimentReport:
     """Returns the report on the measured rows."""
     notes = [
         *NOTES,

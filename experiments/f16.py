@@ -14,8 +14,14 @@ import numpy as np
 
 from ps2stream.experiments.evaluate import PlanJudgement, StreamPeriod, evaluate
 from ps2stream.experiments.loads import measured
-from ps2stream.experiments.plans import HYBRID, JUDGED_AT, NOTES, Row, ExperimentSettings, planned
-from ps2stream.experiments.report import ReportChart, ExperimentReport, ClaimVerdict, at_least, at_most
+from ps2stream.experiments.plans import HYBRID, JUDGED_AT, NOTES, ExperimentSettings, Row, planned
+from ps2stream.experiments.report import (
+    ClaimVerdict,
+    ExperimentReport,
+    ReportChart,
+    at_least,
+    at_most,
+)
 from ps2stream.experiments.worlds import UPDATE_EVERY, StreamWorld, make_world, sample
 from ps2stream.planner.adjust.adjustment import PartMove
 from ps2stream.planner.adjust.apply import apply
@@ -54,7 +60,7 @@ def run(settings: ExperimentSettings) -> ExperimentReport:
         "f16", "with and without adjustment, Q3 with flips", settings.to_dict(),
         [
             *NOTES[1:],
-            f"A tenth of 100 regions flips each time the {count_live(settings):,} queries are exchanged.",
+            f"A tenth of 100 regions flips each time {count_live(settings):,} queries are replaced.",
             "A row is the time up to the next flip: the balance at worst, the rest of its last",
             "period. above_sigma: the most periods in a row, of the adjusted service.",
             *notes,

@@ -16,17 +16,17 @@ from ps2stream.experiments.plans import (
     RTREE,
     SPACE,
     TEXT,
-    Row,
     ExperimentSettings,
-    make_bar_panels,
-    list_cases,
+    Row,
+    compare_throughputs,
     judge_all,
     judge_plan,
-    planned,
-    compare_throughputs,
+    list_cases,
+    make_bar_panels,
     make_worlds,
+    planned,
 )  # fmt: skip
-from ps2stream.experiments.report import LOST, ReportChart, ExperimentReport, ClaimVerdict, ordering
+from ps2stream.experiments.report import LOST, ClaimVerdict, ExperimentReport, ReportChart, ordering
 from ps2stream.experiments.sweep import SweepCondition, compared, sides, swept
 from ps2stream.experiments.worlds import StreamWorld, all_rare
 from ps2stream.language.analyzer import TOP
@@ -121,7 +121,9 @@ def sweep_conditions(settings: ExperimentSettings) -> tuple[list[Row], list[Clai
     return rows, verdicts
 
 
-def compute_unfiltered_load(world: StreamWorld, found: PlanJudgement, settings: ExperimentSettings) -> F64:
+def compute_unfiltered_load(
+    world: StreamWorld, found: PlanJudgement, settings: ExperimentSettings
+) -> F64:
     """Returns the load of each worker of a kd-tree, float64[workers], if every object were sent
     to the worker of its place. Where kd-tree divides a cell by text, that is the worker of the
     pseudo-term."""

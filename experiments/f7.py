@@ -18,15 +18,23 @@ from ps2stream.experiments.plans import (
     RTREE,
     SPACE,
     TEXT,
-    Row,
     ExperimentSettings,
-    make_bar_panels,
-    list_cases,
-    judge_all,
+    Row,
     compare_throughputs,
+    judge_all,
+    list_cases,
+    make_bar_panels,
     select_values,
 )  # fmt: skip
-from ps2stream.experiments.report import LOST, ReportChart, ExperimentReport, ClaimVerdict, at_least, at_most, ordering
+from ps2stream.experiments.report import (
+    LOST,
+    ClaimVerdict,
+    ExperimentReport,
+    ReportChart,
+    at_least,
+    at_most,
+    ordering,
+)
 from ps2stream.experiments.sweep import SweepCondition, compared, swept
 from ps2stream.planner.calibrate import fit
 from ps2stream.routing.costs import Costs
@@ -82,7 +90,9 @@ def run(settings: ExperimentSettings) -> ExperimentReport:
     )  # fmt: skip
 
 
-def sweeps(settings: ExperimentSettings, rows: Sequence[Row]) -> tuple[list[Row], list[ClaimVerdict]]:
+def sweeps(
+    settings: ExperimentSettings, rows: Sequence[Row]
+) -> tuple[list[Row], list[ClaimVerdict]]:
     """Runs other draws of the synthetic stream, whose cities decide how well kd-tree fares, and
     plans made with other costs, for the slowest worker by the kernel."""
     drawn = dataclasses.replace(settings, posts=None, repeats=0)

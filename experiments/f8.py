@@ -24,15 +24,15 @@ from ps2stream.experiments.plans import (
     KD,
     MAIN,
     METRIC,
-    Row,
     ExperimentSettings,
-    make_bar_panels,
-    list_cases,
+    Row,
     judge_plan,
-    select_values,
+    list_cases,
+    make_bar_panels,
     make_worlds,
+    select_values,
 )  # fmt: skip
-from ps2stream.experiments.report import LOST, ReportChart, ExperimentReport, ClaimVerdict, ordering
+from ps2stream.experiments.report import LOST, ClaimVerdict, ExperimentReport, ReportChart, ordering
 from ps2stream.protocol.frame import F64
 
 SHARE = 0.6
@@ -79,7 +79,9 @@ def run(settings: ExperimentSettings) -> ExperimentReport:
     return ExperimentReport(
         "f8", "mean latency, ms", settings.to_dict(), [*settings.notes(), *lines],
         COLUMNS, rows, verdicts,
-        ReportChart("bars", "ms", make_bar_panels(rows, {"own rate": "own_ms", "same rate": "same_ms"})),
+        ReportChart(
+            "bars", "ms", make_bar_panels(rows, {"own rate": "own_ms", "same rate": "same_ms"}),
+        ),
     )  # fmt: skip
 
 

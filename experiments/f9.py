@@ -11,11 +11,17 @@ from ps2stream.experiments.plans import (
     MAIN,
     METRIC,
     ExperimentSettings,
-    make_bar_panels,
     by_case,
     judge_all,
+    make_bar_panels,
 )  # fmt: skip
-from ps2stream.experiments.report import ReportChart, ExperimentReport, ClaimVerdict, at_most, ordering
+from ps2stream.experiments.report import (
+    ClaimVerdict,
+    ExperimentReport,
+    ReportChart,
+    at_most,
+    ordering,
+)
 
 COLUMNS = ("stream", "queries", "algorithm", "dispatcher_mb", "units")
 
@@ -43,5 +49,6 @@ def run(settings: ExperimentSettings) -> ExperimentReport:
     )
     return ExperimentReport(
         "f9", "memory of a dispatcher, MB", settings.to_dict(), [*settings.notes(), *notes],
-        COLUMNS, rows, verdicts, ReportChart("bars", "MB", make_bar_panels(rows, {"gridt": "dispatcher_mb"})),
+        COLUMNS, rows, verdicts,
+        ReportChart("bars", "MB", make_bar_panels(rows, {"gridt": "dispatcher_mb"})),
     )  # fmt: skip

@@ -19,14 +19,14 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ps2stream.benchmarks.publisher import PublishInterval, PublisherJob, publish
+from ps2stream.benchmarks.publisher import PublisherJob, PublishInterval, publish
 from ps2stream.benchmarks.subscriber import DeliveryReceipt, subscribe
 from ps2stream.benchmarks.verified import verified
 from ps2stream.benchmarks.workload import Workload, make
 from ps2stream.client.answers import MigrationInfo
 from ps2stream.client.client import Client
 from ps2stream.cluster.private_folder import PrivateFolder
-from ps2stream.cluster.running import RunningService
+from ps2stream.cluster.running_service import RunningService
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.errors import FailedPrecondition, Ps2StreamError

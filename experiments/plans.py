@@ -8,7 +8,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from ps2stream.experiments.evaluate import PlanJudgement, evaluate
-from ps2stream.experiments.worlds import FULL, QUICK, Change, StreamSize, StreamWorld, as_drawn, make_world
+from ps2stream.experiments.worlds import (
+    FULL,
+    QUICK,
+    Change,
+    StreamSize,
+    StreamWorld,
+    as_drawn,
+    make_world,
+)
 from ps2stream.planner.algorithms import ALGORITHMS
 from ps2stream.planner.partition import PartitionOptions, to_plan
 from ps2stream.routing.costs import Costs
@@ -97,14 +105,18 @@ def make_worlds(
             yield make_world(name, source, group, settings.size, settings.seed, change)
 
 
-def planned(world: StreamWorld, name: str, workers: int, settings: ExperimentSettings) -> RoutingPlan:
+def planned(
+    world: StreamWorld, name: str, workers: int, settings: ExperimentSettings
+) -> RoutingPlan:
     """Returns the plan of one algorithm."""
     options = PartitionOptions(costs=settings.costs, seed=settings.seed)
     partition = ALGORITHMS[name](world.statistics, workers, options)
     return to_plan(partition, world.statistics, workers, world.analyzer.analysis, world.frequencies)
 
 
-def judge_plan(world: StreamWorld, name: str, workers: int, settings: ExperimentSettings) -> tuple[Row, PlanJudgement]:
+def judge_plan(
+    world: StreamWorld, name: str, workers: int, settings: ExperimentSettings
+) -> tuple[Row, PlanJudgement]:
     """Makes and judges a plan: (a row of a report, the whole judgement)."""
     settings.progress(f"{world.name}: {name}, {workers} workers")
     began = time.perf_counter()

@@ -15,13 +15,20 @@ from typing import Any
 import numpy as np
 
 from ps2stream.benchmarks.workload import make
-from ps2stream.experiments.plans import Row, ExperimentSettings
-from ps2stream.experiments.report import LOST, ReportChart, ExperimentReport, ClaimVerdict, at_least, ordering
+from ps2stream.experiments.plans import ExperimentSettings, Row
+from ps2stream.experiments.report import (
+    LOST,
+    ClaimVerdict,
+    ExperimentReport,
+    ReportChart,
+    at_least,
+    ordering,
+)
 from ps2stream.experiments.topics import post_subscriptions, topic_subscriptions, topics
 from ps2stream.experiments.worlds import SYNTHETIC
 from ps2stream.language.analyzer import TOP, Analysis, Analyzer
 from ps2stream.planner.algorithms import ALGORITHMS
-from ps2stream.planner.partition import PartitionOptions, Partition
+from ps2stream.planner.partition import Partition, PartitionOptions
 from ps2stream.planner.statistics import Statistics
 from ps2stream.protocol.frame import F64, I64, Array, row_of
 from ps2stream.routing.plan import Space
@@ -108,7 +115,11 @@ NOTES = (
 
 
 def compare_algorithms(
-    learn: WordPublications, held: WordPublications, queries: I64, nodes: int, settings: ExperimentSettings
+    learn: WordPublications,
+    held: WordPublications,
+    queries: I64,
+    nodes: int,
+    settings: ExperimentSettings,
 ) -> list[Row]:
     """Returns a row per algorithm. queries: subscriptions that have each word, int64[words]."""
     words = len(queries)
@@ -143,7 +154,11 @@ def load(posts: WordPublications, to: I64, nodes: int) -> F64:
 
 
 def split_hot(
-    learn: WordPublications, held: WordPublications, words: int, nodes: int, rng: np.random.Generator
+    learn: WordPublications,
+    held: WordPublications,
+    words: int,
+    nodes: int,
+    rng: np.random.Generator,
 ) -> tuple[WordPublications, WordPublications, I64]:
     """Cuts words above half of a node's mean load into versions, numbered from `words` on (2.5).
     Returns (both parts with a random version in the place of each hot word, a count of 1 per
@@ -234,11 +249,16 @@ def _draw_posts(source: str, n: int, seed: int) -> tuple[WordPublications, WordP
     start = np.r_[0, np.cumsum(np.bincount(row_of(off)[keep], minlength=n))]
     half = n // 2
     cut = start[half]
-    learn, held = WordPublications(start[: half + 1], word[:cut]), WordPublications(start[half:] - cut, word[cut:])
+    learn, held = (
+        WordPublications(start[: half + 1], word[:cut]),
+        WordPublications(start[half:] - cut, word[cut:]),
+    )
     return learn, held, len(known)
 
 
-def _place_words(name: str, learn: WordPublications, queries: I64, nodes: int, settings: ExperimentSettings) -> I64:
+def _place_words(
+    name: str, learn: WordPublications, queries: I64, nodes: int, settings: ExperimentSettings
+) -> I64:
     """Returns the node of each word by an algorithm of the planner; unseen words by hash."""
     stats, word = make_statistics(learn, queries)
     options = PartitionOptions(costs=settings.costs, seed=settings.seed)

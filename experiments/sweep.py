@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ps2stream.benchmarks.workload import Workload
-from ps2stream.experiments.plans import Row, ExperimentSettings, judge_plan, make_worlds
+from ps2stream.experiments.plans import ExperimentSettings, Row, judge_plan, make_worlds
 from ps2stream.experiments.worlds import Change, as_drawn
 from ps2stream.routing.costs import Costs
 
@@ -27,7 +27,10 @@ class SweepCondition(NamedTuple):
 
 
 def swept(
-    settings: ExperimentSettings, groups: Sequence[str], names: Sequence[str], conditions: Iterable[SweepCondition]
+    settings: ExperimentSettings,
+    groups: Sequence[str],
+    names: Sequence[str],
+    conditions: Iterable[SweepCondition],
 ) -> list[Row]:
     """Returns a row for every stream, group, condition, number of workers and algorithm; its
     `condition` names what was varied, its `workers` the number of workers."""

@@ -114,7 +114,9 @@ def make_world(
     rounds = []
     for i in range(size.rounds):
         inserted, deleted = updates(before + edges[i], before + edges[i + 1])
-        deletes = rows.take(deleted).replace(kind=np.full(len(deleted), UpdateKind.DELETE, np.uint8))
+        deletes = rows.take(deleted).replace(
+            kind=np.full(len(deleted), UpdateKind.DELETE, np.uint8)
+        )
         rounds.append(StreamRound(rows.take(inserted), deletes, stretch(marks[i], marks[i + 1])))
     period = StreamPeriod(rows.take(standing), rounds)
     return StreamWorld(name, analyzer, known.stats, known.frequencies, period, load)

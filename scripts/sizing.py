@@ -18,7 +18,7 @@ from ps2stream.benchmarks import memory
 from ps2stream.benchmarks.workload import make
 from ps2stream.client.client import Client
 from ps2stream.cluster.private_folder import PrivateFolder
-from ps2stream.cluster.running import RunningService
+from ps2stream.cluster.running_service import RunningService
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.language.analyzer import Analysis, Analyzer

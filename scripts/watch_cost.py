@@ -20,7 +20,7 @@ from ps2stream.protocol.frame import strings_to_column
 from ps2stream.protocol.messages.objects import BatchesCompleted
 from ps2stream.protocol.messages.watch import TICKS_PER_S, SeenMatches, WatchNotice, WatchSample
 from ps2stream.protocol.rows import ObjectRows
-from ps2stream.service.watch_calls import _encoded
+from ps2stream.service.watch_calls import encode_glimpse
 
 ROWS, BATCHES, SECONDS, QUERIES, SESSIONS = 1024, 200, 20, 1_000_000, 128
 IDS = strings_to_column(f"id{i}" for i in range(ROWS))
@@ -69,7 +69,7 @@ def measure_ms(names: QueryNames, record: MatchedRecord, watched: bool) -> dict[
         dispatcher.tick()
         ticked = time.process_time()
         for glimpse in glimpses:
-            _encoded(glimpse, 0)
+            encode_glimpse(glimpse, 0, True)
         glimpses.clear()
         spent["dispatcher"] += dispatched - begun + ticked - merged
         spent["merger"] += merged - dispatched

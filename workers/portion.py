@@ -14,7 +14,7 @@ from ps2stream.protocol.rows import QueryRows
 from ps2stream.routing.plan_changes import CompiledRoutes, PlanFollower, PlanStep, step_of
 from ps2stream.routing.tags import QueryTagger, TagShare, starts
 from ps2stream.workers.index import Index, Mask
-from ps2stream.workers.loading import QueryTransfer
+from ps2stream.workers.transfer import QueryTransfer
 
 SEQUENCER = Address("sequencer", 0)
 HOT_TICKS = 10  # between reports that the transfer is complete

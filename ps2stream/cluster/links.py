@@ -18,9 +18,9 @@ from pathlib import Path
 
 import zmq
 
+from ps2stream.cluster.actor_home import ActorHome, clock, numeric
 from ps2stream.cluster.curve import CurveKeys
 from ps2stream.cluster.fence import MessageFence, MessageHead
-from ps2stream.cluster.home import ActorHome, clock, numeric
 from ps2stream.errors import Unavailable
 from ps2stream.observability.meter import StageMeter
 from ps2stream.protocol.addresses import Address, Send

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from ps2stream.cluster.census_rounds import CensusRounds
-from ps2stream.cluster.local import LocalRuntime
+from ps2stream.cluster.local_runtime import LocalRuntime
+from ps2stream.cluster.log_pairing import pair_logs
 from ps2stream.cluster.logs import ServiceLogs
-from ps2stream.cluster.pairing import pair_logs
 from ps2stream.cluster.private_folder import PrivateFolder
 from ps2stream.cluster.replanning import PeriodicReplanning
-from ps2stream.cluster.running import RunningService, place_of, ports, target
+from ps2stream.cluster.running_service import RunningService, place_of, ports, target
 from ps2stream.cluster.shell import TICK_S
 from ps2stream.cluster.topology import Topology
 from ps2stream.config import Settings

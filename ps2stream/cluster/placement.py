@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-from ps2stream.cluster.home import ActorHome
+from ps2stream.cluster.actor_home import ActorHome
 from ps2stream.cluster.shell import LanSettings
 from ps2stream.errors import Unavailable
 from ps2stream.protocol.addresses import Address

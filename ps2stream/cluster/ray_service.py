@@ -15,19 +15,19 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ps2stream.cluster import ray_environment
+from ps2stream.cluster.actor_home import here
 from ps2stream.cluster.census_rounds import CensusRounds
-from ps2stream.cluster.home import here
 from ps2stream.cluster.log_lines import LogReceiver
 from ps2stream.cluster.logs import ServiceLogs
-from ps2stream.cluster.manning import WorkerScaler
 from ps2stream.cluster.private_folder import PrivateFolder
 from ps2stream.cluster.ray_instance import LOOK_S, NAMESPACE, RayInstance
 from ps2stream.cluster.replanning import PeriodicReplanning
-from ps2stream.cluster.running import RunningService, place_of, ports, target
+from ps2stream.cluster.running_service import RunningService, place_of, ports, target
 from ps2stream.cluster.shell import ActorIncarnation
-from ps2stream.cluster.shells import find_shell
+from ps2stream.cluster.shell_types import find_shell
 from ps2stream.cluster.supervisor import ActorSupervisor
 from ps2stream.cluster.topology import Topology
+from ps2stream.cluster.worker_scaling import WorkerScaler
 from ps2stream.config import Settings
 from ps2stream.errors import Unavailable
 from ps2stream.observability.traces import tracing_of

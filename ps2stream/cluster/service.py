@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 
 from ps2stream.cluster.local_service import LocalService
 from ps2stream.cluster.ray_service import RayService
-from ps2stream.cluster.running import RunningService, place_of
+from ps2stream.cluster.running_service import RunningService, place_of
 from ps2stream.cluster.shell import TICK_S
 from ps2stream.cluster.topology import Topology
 from ps2stream.cluster.warm import compile_kernels, warm

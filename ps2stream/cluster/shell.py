@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ps2stream import __version__
-from ps2stream.cluster.home import ActorHome, here
+from ps2stream.cluster.actor_home import ActorHome, here
 from ps2stream.cluster.links import PeerLinks
 from ps2stream.cluster.log_lines import log_to_folder, say_here
 from ps2stream.errors import FailedPrecondition, Unavailable

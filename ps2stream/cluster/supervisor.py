@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from ps2stream.cluster.patience import LATE_S, ActorSilence, ReplacementPace
+from ps2stream.cluster.lease_rules import LATE_S, ActorSilence, ReplacementPace
 from ps2stream.cluster.shell import PingAnswer
 from ps2stream.errors import Unavailable
 from ps2stream.observability.process import read_cpu_delays_s

@@ -18,7 +18,7 @@ import numpy as np
 import shapely
 
 from ps2stream.cluster.kernel_cache import KernelCache
-from ps2stream.cluster.local import LocalRuntime
+from ps2stream.cluster.local_runtime import LocalRuntime
 from ps2stream.cluster.topology import Topology
 from ps2stream.language.analyzer import Analysis
 from ps2stream.language.expression import compile_column

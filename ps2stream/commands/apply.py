@@ -11,7 +11,7 @@ import click
 
 from ps2stream.commands.migrations import migration_to_json, migration_to_line
 from ps2stream.commands.output import CommandOutput, json_option, pass_output, server_option
-from ps2stream.commands.telling import StepReporter
+from ps2stream.commands.progress import StepReporter
 from ps2stream.errors import FailedPrecondition, InvalidArgument, Ps2StreamError, Violation
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ps2stream.commands.output import CommandOutput, guard_output_file, json_option, pass_output
-from ps2stream.commands.telling import StepReporter
+from ps2stream.commands.progress import StepReporter
 
 
 @click.command()

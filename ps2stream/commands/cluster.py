@@ -23,7 +23,7 @@ from ps2stream.commands.serve import settings_options
 from ps2stream.errors import InvalidArgument, Unavailable, Violation
 
 if TYPE_CHECKING:
-    from ps2stream.cluster.node import RayNode
+    from ps2stream.cluster.ray_node import RayNode
 
 C = TypeVar("C", bound=Callable[..., Any])
 LOOK_S = 0.2
@@ -109,7 +109,7 @@ def _run_node(
 ) -> None:
     """Runs Ray, and the service where it `serves`, in the foreground. `begins` on the first host
     of a cluster. Raises Unavailable when Ray ends."""
-    from ps2stream.cluster import node as nodes
+    from ps2stream.cluster import ray_node as nodes
     from ps2stream.cluster.kernel_cache import choose_folder
     from ps2stream.cluster.roles import resources, units
 
@@ -168,7 +168,7 @@ def _share_token(output: CommandOutput, begins: bool, niceness: int) -> None:
 
 
 def _await_ray(node: RayNode, done: threading.Event) -> None:
-    from ps2stream.cluster.node import UP_S
+    from ps2stream.cluster.ray_node import UP_S
 
     waited = 0.0
     while not node.await_up() and not done.wait(LOOK_S):
@@ -193,7 +193,7 @@ def _end_service(child: subprocess.Popen[bytes] | None) -> int:
 
 def _parse_ports(given: str | None) -> range:
     """Parses LOW-HIGH; empty for None. Raises InvalidArgument."""
-    from ps2stream.cluster.node import LEAST_PORTS
+    from ps2stream.cluster.ray_node import LEAST_PORTS
 
     if given is None:
         return range(0)

@@ -25,7 +25,7 @@ def doctor(output: CommandOutput, /, data_dir: Path | None, file: Path | None) -
     The command changes nothing, and may be run while the service runs. Exit code 1 if a check
     fails; a warning is not a failure.
     """
-    from ps2stream.cluster.checkup import check_all
+    from ps2stream.cluster.doctor_checks import check_all
 
     failed = False
     for found in check_all(config.load({"data_dir": data_dir}, config=file)):

@@ -38,7 +38,7 @@ POSTS = "tweets_us_2021_2022.parquet"
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
-    default=Path("experiments"),
+    default=Path("results"),
     show_default=True,
     help="Directory of NAME.json and NAME.png.",
 )

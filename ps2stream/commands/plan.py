@@ -21,9 +21,9 @@ from ps2stream.commands.output import (
     server_option,
     timeout_option,
 )
+from ps2stream.commands.progress import StepReporter
 from ps2stream.commands.recent import recent, running_plan
 from ps2stream.commands.shared_data import shared_file
-from ps2stream.commands.telling import StepReporter
 from ps2stream.errors import InvalidArgument, Violation
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from ps2stream.commands.output import (
     server_option,
 )
 from ps2stream.commands.plan import ALGORITHMS
+from ps2stream.commands.progress import StepReporter
 from ps2stream.commands.recent import recent
-from ps2stream.commands.telling import StepReporter
 from ps2stream.errors import FailedPrecondition
 
 if TYPE_CHECKING:

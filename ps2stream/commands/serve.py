@@ -108,7 +108,7 @@ def serve(
     progress = StartProgress(output.progress_console(), as_json)
     progress.begin("loading the program")
     choose_folder(os.environ)
-    from ps2stream.cluster.running import place_of
+    from ps2stream.cluster.running_service import place_of
     from ps2stream.cluster.service import start
 
     kept = str(settings.data_dir if settings.database_url is None else place_of(settings))

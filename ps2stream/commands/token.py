@@ -145,7 +145,7 @@ def keep(
     first digits is replaced; repeating the command is harmless. The settings of `serve`, in
     --config or the environment (PS2STREAM_DATABASE_URL), say where the token is kept.
     """
-    from ps2stream.cluster.running import place_of
+    from ps2stream.cluster.running_service import place_of
     from ps2stream.config import load
 
     try:

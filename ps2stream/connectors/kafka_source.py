@@ -23,7 +23,7 @@ from ps2stream.connectors.kafka_config import (
     read_config,
     translate_error,
 )
-from ps2stream.connectors.kafka_letters import RejectedRecords
+from ps2stream.connectors.kafka_rejected import RejectedRecords
 from ps2stream.connectors.mapping import RecordFields
 from ps2stream.connectors.offsets import OffsetFlight, Partition
 from ps2stream.connectors.publisher import SourcePublisher

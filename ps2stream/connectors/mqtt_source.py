@@ -13,10 +13,10 @@ from typing import Any, Literal
 
 from ps2stream.client.client import Client
 from ps2stream.connectors.counts import ConnectorCounts, CountsReporter
-from ps2stream.connectors.letters import append_records
 from ps2stream.connectors.mapping import RecordFields
 from ps2stream.connectors.mqtt_broker import BrokerAddress, BrokerMessage, MqttSession
 from ps2stream.connectors.publisher import SourcePublisher
+from ps2stream.connectors.rejected_file import append_records
 from ps2stream.connectors.retry import ConnectorAbandoned
 from ps2stream.errors import InvalidArgument, Violation
 

@@ -21,7 +21,7 @@ from ps2stream import __version__
 from ps2stream.client.client import Client
 from ps2stream.connectors.counts import ConnectorCounts, CountsReporter
 from ps2stream.connectors.deliveries import DeliveryItem, DeliveryReader, encode_items
-from ps2stream.connectors.letters import append_records
+from ps2stream.connectors.rejected_file import append_records
 from ps2stream.connectors.retry import ConnectorAbandoned, RetryBackoff
 from ps2stream.connectors.signature import read_secrets, signed
 from ps2stream.errors import FailedPrecondition, InvalidArgument, Violation

@@ -15,7 +15,7 @@ from ps2stream.language.expression import parse as parse_expression
 from ps2stream.limits import QUERY_BYTES, REQUEST_BYTES
 from ps2stream.protocol.rows import QueryRows
 from ps2stream.routing.unit_kernels import LEVEL_SHIFT
-from ps2stream.service import standing
+from ps2stream.service import query_columns
 from ps2stream.service.calls import name_problem, parse, wait
 from ps2stream.service.explanation import reason_of, region_test, unit_of
 from ps2stream.service.objects import read_objects
@@ -50,7 +50,7 @@ class InquiryCalls:
         if refused := objects.refusals():
             raise InvalidArgument([Violation(f"object.{r.field}", r.description) for r in refused])
         reply = wait(self._gateway.lookup(request.query_id, 0, 0, 1), context)
-        [*found] = standing.describe(reply)
+        [*found] = query_columns.describe(reply)
         if not found:
             raise NotFound(f"there is no query {request.query_id!r}")
         query, lsn = found[0]
@@ -98,7 +98,7 @@ class InquiryCalls:
         request = parse(explain_pb2.PriceQueryRequest, data, QUERY_BYTES, "query_bytes")
         query = request.query
         query.id, query.session = query.id or "-", query.session or "-"
-        rows = standing.read_query(query, self._gateway).rows
+        rows = query_columns.read_query(query, self._gateway).rows
         price = self._gateway.price(rows.replace(handle=np.array([NEWEST])))
         if price is None:
             raise FailedPrecondition(

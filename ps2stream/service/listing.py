@@ -8,7 +8,7 @@ import grpc
 
 from ps2stream.dispatcher.gateway import DispatcherGateway
 from ps2stream.errors import InvalidArgument, Violation
-from ps2stream.service import standing
+from ps2stream.service import query_columns
 from ps2stream.service.calls import wait
 from ps2stream.v1 import admin_pb2, pubsub_pb2
 
@@ -34,7 +34,7 @@ def page(
     size = min(size or PAGE, MAX_PAGE)
     reply = wait(gateway.lookup(None, session, _parse_page_token(token), size), context)
     answer.total_live = reply.live
-    found = standing.describe(reply)
+    found = query_columns.describe(reply)
     total = 0
     for at, (query, handle) in enumerate(found):
         answer.queries.append(query)

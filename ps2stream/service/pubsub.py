@@ -25,7 +25,7 @@ from ps2stream.limits import ID_BYTES, QUERY_BYTES, REQUEST_BYTES
 from ps2stream.protocol.messages.updates import UpdateDecision, UpdateStatus
 from ps2stream.protocol.rows import QueryRows
 from ps2stream.security import QUOTA_RETRY_MS, TenantQuota
-from ps2stream.service import standing
+from ps2stream.service import query_columns
 from ps2stream.service.admission import PublishRates
 from ps2stream.service.calls import (
     ID_ROWS,
@@ -37,11 +37,11 @@ from ps2stream.service.calls import (
     pipelined,
     wait,
 )
-from ps2stream.service.delivering import DeliverStreams, DeliveryThreads
+from ps2stream.service.deliver_streams import DeliverStreams, DeliveryThreads
 from ps2stream.service.gate import PublishGate
 from ps2stream.service.inbox import StreamInboxes
 from ps2stream.service.inquiry_calls import InquiryCalls
-from ps2stream.service.interpreting import interpret_query
+from ps2stream.service.interpretation import interpret_query
 from ps2stream.service.listing import page
 from ps2stream.service.objects import RowRefusal
 from ps2stream.service.publishing import TenantPublications
@@ -123,7 +123,7 @@ class PubSub:
     def _insert_query(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         request = parse(pubsub_pb2.InsertQueryRequest, data, QUERY_BYTES, "query_bytes")
         _check_request_id(request.request_id)
-        found = standing.read_query(request.query, self._gateway)
+        found = query_columns.read_query(request.query, self._gateway)
         # This comes before the query is stored: what fails here has inserted nothing.
         understood = interpret_query(found.rows)
         check_deadline(context)
@@ -137,7 +137,7 @@ class PubSub:
         _check_name("id", request.id)
         _check_request_id(request.request_id)
         check_deadline(context)
-        rows = standing.deletes([request.id])
+        rows = query_columns.deletes([request.id])
         decision = self._request_update(rows, [""], request.request_id, context)
         lsn = self._read_only_lsn(decision, request.id)
         return pubsub_pb2.DeleteQueryResponse(lsn=lsn).SerializeToString()
@@ -146,7 +146,7 @@ class PubSub:
         request = parse(pubsub_pb2.GetQueryRequest, data, REQUEST_BYTES, "request_bytes")
         _check_name("id", request.id)
         reply = wait(self._gateway.lookup(request.id, 0, 0, 1), context)
-        found = standing.describe(reply)
+        found = query_columns.describe(reply)
         if not found:
             raise NotFound(f"there is no query {request.id!r}")
         query, handle = found[0]
@@ -170,7 +170,7 @@ class PubSub:
     def _begin_insert(self, data: bytes, context: grpc.ServicerContext) -> Callable[[], bytes]:
         request = parse_batch(pubsub_pb2.InsertQueriesRequest, data, QUERY_ROWS)
         _check_request_id(request.request_id)
-        found = standing.read_queries(request.batch, self._gateway)
+        found = query_columns.read_queries(request.batch, self._gateway)
         answer = pubsub_pb2.InsertQueriesResponse()
         return self._begin_update(
             answer, found.n, found.at, found.rows, found.sessions, request.request_id,
@@ -190,7 +190,7 @@ class PubSub:
         ]
         bad = {r.row for r in refused}
         at = [i for i in range(len(ids)) if i not in bad]
-        rows = standing.deletes([ids[i] for i in at])
+        rows = query_columns.deletes([ids[i] for i in at])
         answer = pubsub_pb2.DeleteQueriesResponse()
         return self._begin_update(
             answer, len(ids), at, rows, [""] * len(at), request.request_id, refused, context

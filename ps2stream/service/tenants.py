@@ -14,7 +14,7 @@ from ps2stream.errors import Ps2StreamError
 from ps2stream.security import PortSecurity
 from ps2stream.service.admission import PublishRates
 from ps2stream.service.auth import PerCaller
-from ps2stream.service.delivering import DeliveryThreads
+from ps2stream.service.deliver_streams import DeliveryThreads
 from ps2stream.service.gate import PublishGate
 from ps2stream.service.identity import CallerIdentity
 from ps2stream.service.inbox import StreamInboxes

@@ -60,7 +60,7 @@ class WatchCalls:
                     return
                 yield admin_pb2.WatchResponse().SerializeToString()
                 while (glimpse := mailbox.take()) is not None:
-                    yield _encoded(glimpse, mailbox.missed, overall)
+                    yield encode_glimpse(glimpse, mailbox.missed, overall)
             finally:
                 end()
         finally:
@@ -99,7 +99,7 @@ class _GlimpseQueue:
             self._changed.notify()
 
 
-def _encoded(glimpse: WatchSample, missed: int, overall: bool) -> bytes:
+def encode_glimpse(glimpse: WatchSample, missed: int, overall: bool) -> bytes:
     own = sum(len(seen.handle) for seen in glimpse.matches)
     answer = admin_pb2.WatchResponse(
         objects=[o for objects in glimpse.objects for o in _objects_to_proto(objects)],

@@ -18,7 +18,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ps2stream.client.client import Client
-from ps2stream.cluster.running import RunningService
+from ps2stream.cluster.running_service import RunningService
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.protocol.arrow_ipc import to_ipc

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from ps2stream.client.client import Client
-from ps2stream.cluster.running import RunningService
+from ps2stream.cluster.running_service import RunningService
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.web.serve import MapOptions, ServedMap, serving

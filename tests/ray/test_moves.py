@@ -17,7 +17,7 @@ import pytest
 
 from ps2stream.client.answers import MigrationInfo
 from ps2stream.client.client import Client
-from ps2stream.cluster.running import RunningService
+from ps2stream.cluster.running_service import RunningService
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from tests import naive

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ps2stream.client.client import Client
-from ps2stream.cluster.running import RunningService
+from ps2stream.cluster.running_service import RunningService
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.errors import NotFound

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from ps2stream.cli import main
 from ps2stream.client.answers import MigrationHistory
 from ps2stream.client.client import Client
-from ps2stream.cluster.running import RunningService
+from ps2stream.cluster.running_service import RunningService
 from ps2stream.language.analyzer import Analysis
 from ps2stream.routing.leaves import Text
 from ps2stream.routing.plan import RoutingPlan

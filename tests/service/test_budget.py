@@ -14,7 +14,7 @@ import pytest
 
 from ps2stream.client.client import Client
 from ps2stream.client.subscription import rpc_error
-from ps2stream.cluster.running import RunningService
+from ps2stream.cluster.running_service import RunningService
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.limits import BATCH_BYTES

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ps2stream.client.client import Client
-from ps2stream.cluster.running import RunningService
+from ps2stream.cluster.running_service import RunningService
 from ps2stream.cluster.service import start
 from ps2stream.commands.recent import recent
 from ps2stream.config import Settings

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from ps2stream.cli import main
-from ps2stream.cluster.checkup import check_shared_memory
+from ps2stream.cluster.doctor_checks import check_shared_memory
 from ps2stream.cluster.local_service import LocalService
 from ps2stream.cluster.service import fitted_plan, topology_of
 from ps2stream.config import Settings

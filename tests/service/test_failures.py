@@ -20,7 +20,7 @@ from grpc_status import rpc_status
 
 from ps2stream import Client
 from ps2stream.client.matches import Matches
-from ps2stream.cluster.local import LocalRuntime
+from ps2stream.cluster.local_runtime import LocalRuntime
 from ps2stream.cluster.service import fitted_plan, start
 from ps2stream.cluster.topology import Topology
 from ps2stream.config import Settings

@@ -15,7 +15,7 @@ from typing import Any
 import grpc
 import pytest
 
-from ps2stream.cluster.running import RunningService
+from ps2stream.cluster.running_service import RunningService
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.service.gate import PublishGate

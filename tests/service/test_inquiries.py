@@ -13,8 +13,8 @@ import pytest
 from ps2stream.client.client import Client
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
+from ps2stream.dispatcher.estimates import priced
 from ps2stream.dispatcher.gridt import Gridt
-from ps2stream.dispatcher.pricing import priced
 from ps2stream.dispatcher.reservoir import ObjectSample
 from ps2stream.errors import FailedPrecondition, InvalidArgument, NotFound
 from ps2stream.language.analyzer import Analyzer, Frequencies

@@ -14,7 +14,7 @@ from ps2stream.client.client import Client
 from ps2stream.dispatcher import watchers
 from ps2stream.protocol import tokens
 from ps2stream.protocol.messages.updates import UpdateStatus
-from ps2stream.service import delivering, half_open, lanes
+from ps2stream.service import deliver_streams, half_open, lanes
 from ps2stream.service.slots import StreamSlots
 from ps2stream.v1 import delivery_pb2, object_pb2, pubsub_pb2, query_pb2
 from tests.service.test_bad_input import Code, call
@@ -35,8 +35,8 @@ LIMITS = {
     "expression_terms": limits.EXPRESSION_TERMS,
     "expression_depth": limits.EXPRESSION_DEPTH,
     "polygon_vertices": limits.POLYGON_VERTICES,
-    "credit_batches": delivering.MAX_CREDIT_BATCHES,
-    "credit_bytes": delivering.MAX_CREDIT_BYTES,
+    "credit_batches": deliver_streams.MAX_CREDIT_BATCHES,
+    "credit_bytes": deliver_streams.MAX_CREDIT_BYTES,
     "streams": lanes.MAX_STREAMS,
     "bulk_streams": lanes.MAX_BULK_STREAMS,
     "stream_calls": LANES.streams.waiting,

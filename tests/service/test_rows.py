@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ps2stream.benchmarks import memory
 from ps2stream.client.client import Client
-from ps2stream.cluster.running import RunningService
+from ps2stream.cluster.running_service import RunningService
 from ps2stream.limits import BATCH_BYTES, BATCH_ROWS, VIOLATIONS
 from ps2stream.posts.readers import sized
 from ps2stream.protocol.arrow_ipc import to_ipc

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from ps2stream import Client
 from ps2stream.cli import main
 from ps2stream.cluster.local_service import LocalService
-from ps2stream.cluster.running import RunningService
-from ps2stream.dispatcher.questions import OpenRequests
+from ps2stream.cluster.running_service import RunningService
+from ps2stream.dispatcher.open_requests import OpenRequests
 
 BUDGET_S = 0.05
 """Of the service, for one of these calls."""

@@ -12,7 +12,7 @@ import pytest
 
 from ps2stream import AsyncClient, Client
 from ps2stream.client.answers import WatchReport
-from ps2stream.cluster.running import RunningService
+from ps2stream.cluster.running_service import RunningService
 from ps2stream.cluster.service import start
 from ps2stream.config import Settings
 from ps2stream.dispatcher.watchers import MAX_WATCHERS

@@ -12,7 +12,7 @@ from unittest import mock
 
 import numpy as np
 
-from ps2stream.cluster import actors
+from ps2stream.cluster import actor_shells
 from ps2stream.dispatcher import machine as dispatcher_machine
 from ps2stream.dispatcher import object_log, open_batches, streams
 from ps2stream.merger import dedup, recovery, sessions, updates
@@ -257,13 +257,13 @@ def snapshots_claim_more_than_they_hold() -> Iterator[None]:
 
 
 def _early(kind: type) -> AbstractContextManager[object]:
-    commit = actors.MergerShell._commit_sends
+    commit = actor_shells.MergerShell._commit_sends
 
     def hasty(self: Any, sends: Any) -> None:
         self.post([send for send in sends if isinstance(send.frame, kind)])
         commit(self, [send for send in sends if not isinstance(send.frame, kind)])
 
-    return patch(actors.MergerShell, "_commit_sends", hasty)
+    return patch(actor_shells.MergerShell, "_commit_sends", hasty)
 
 
 @bug

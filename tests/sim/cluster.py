@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from ps2stream.cluster.actors import (
+from ps2stream.cluster.actor_shells import (
     ControllerShell,
     MergerShell,
     SequencerShell,
     WorkerShell,
 )
-from ps2stream.cluster.front import DispatcherShell
+from ps2stream.cluster.dispatcher_shell import DispatcherShell
 from ps2stream.cluster.logs import name_of
 from ps2stream.cluster.shell import ActorIncarnation, ActorShell
 from ps2stream.cluster.snapshots import SnapshotPolicy

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from ps2stream.cluster.actor_home import ActorHome
 from ps2stream.cluster.fence import MessageFence, MessageHead
-from ps2stream.cluster.home import ActorHome
 from ps2stream.observability.meter import StageMeter
 from ps2stream.protocol.addresses import Address, Send
 from tests.sim.clock import Clock

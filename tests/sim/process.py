@@ -15,10 +15,10 @@ from types import SimpleNamespace
 from typing import Any, Protocol
 from unittest import mock
 
-from ps2stream.cluster import actors, front, shell
-from ps2stream.cluster.actors import MergerShell, WorkerShell
+from ps2stream.cluster import actor_shells, dispatcher_shell, shell
+from ps2stream.cluster.actor_shells import MergerShell, WorkerShell
+from ps2stream.cluster.dispatcher_shell import DispatcherShell
 from ps2stream.cluster.fence import MessageHead
-from ps2stream.cluster.front import DispatcherShell
 from ps2stream.cluster.shell import GROUP, ActorIncarnation, ActorShell
 from ps2stream.errors import Unavailable
 from ps2stream.protocol.addresses import Address
@@ -204,7 +204,7 @@ def patched(clock: Clock, network: Network) -> Iterator[None]:
     time = SimpleNamespace(monotonic=clock.monotonic, sleep=lambda _: None)
     with (
         mock.patch.multiple(shell, Links=partial(SimLinks, network), time=time, GRACE_S=0.0),
-        mock.patch.multiple(actors, time=time, wall_clock_ms=clock.wall_ms),
-        mock.patch.object(front, "wall_clock_ms", clock.wall_ms),
+        mock.patch.multiple(actor_shells, time=time, wall_clock_ms=clock.wall_ms),
+        mock.patch.object(dispatcher_shell, "wall_clock_ms", clock.wall_ms),
     ):
         yield

@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 
-from ps2stream.cluster import pairing
+from ps2stream.cluster import log_pairing
 from ps2stream.merger import records
 from tests.sim.run import Result, play
 from tests.sim.scenario import Event, Scenario, scenario
@@ -26,7 +26,7 @@ def with_a_loss(seed: int, role: str) -> Scenario:
 
 @contextmanager
 def short_leaps() -> Iterator[None]:
-    with mock.patch.object(pairing, "LEAP", LEAP), mock.patch.object(records, "LEAP", 1 << 40):
+    with mock.patch.object(log_pairing, "LEAP", LEAP), mock.patch.object(records, "LEAP", 1 << 40):
         yield
 
 
@@ -46,5 +46,5 @@ def test_a_lost_log_is_named_and_told_as_a_gap(role: str) -> None:
 
 def test_a_loss_that_nobody_notices_is_found() -> None:
     """The deliberate bug: the ledger and the logs are not compared."""
-    with mock.patch.object(pairing, "find_mismatches", return_value=[]):
+    with mock.patch.object(log_pairing, "find_mismatches", return_value=[]):
         assert any(lost(seed, "merger").violations for seed in range(4))

@@ -9,9 +9,9 @@ import pytest
 import zmq
 
 from ps2stream.cluster import curve
+from ps2stream.cluster.actor_home import ActorHome, clock
 from ps2stream.cluster.curve import CurveKeys
 from ps2stream.cluster.fence import MessageHead
-from ps2stream.cluster.home import ActorHome, clock
 from ps2stream.cluster.links import PeerLinks
 from ps2stream.errors import Unavailable
 from ps2stream.protocol.addresses import Address, Send

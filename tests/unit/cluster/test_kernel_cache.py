@@ -122,7 +122,7 @@ def test_stages_are_shown_at_a_terminal_and_logged_elsewhere(
 
 
 def test_an_actor_imports_no_other_roles_machine() -> None:
-    code = "import json, sys, ps2stream.cluster.actors; print(json.dumps(list(sys.modules)))"
+    code = "import json, sys, ps2stream.cluster.actor_shells; print(json.dumps(list(sys.modules)))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     rooms = ("dispatcher.router", "dispatcher.gridt", "workers.gi2", "workers.state",
              "merger.state", "planner.controller")  # fmt: skip

@@ -16,11 +16,11 @@ import grpc
 import pytest
 
 from ps2stream.cluster import ray_environment
-from ps2stream.cluster.home import ActorHome
-from ps2stream.cluster.node import LEAST_PORTS, OWN_PORTS, words
+from ps2stream.cluster.actor_home import ActorHome
 from ps2stream.cluster.placement import ClusterPlacement
+from ps2stream.cluster.ray_node import LEAST_PORTS, OWN_PORTS, words
 from ps2stream.cluster.roles import PLENTY, ROLES, resources, units
-from ps2stream.cluster.running import ports, target
+from ps2stream.cluster.running_service import ports, target
 from ps2stream.cluster.shell import LanSettings
 from ps2stream.config import Settings, load
 from ps2stream.errors import FailedPrecondition, InvalidArgument, Unavailable

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ps2stream.cluster.actors import WorkerShell
+from ps2stream.cluster.actor_shells import WorkerShell
 from ps2stream.cluster.links import PeerLinks
 from ps2stream.cluster.shell import GRACE_S, TICK_S, ActorIncarnation
 from ps2stream.cluster.topology import Topology

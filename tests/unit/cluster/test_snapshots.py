@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ps2stream.cluster import snapshots
-from ps2stream.cluster.actors import WorkerShell
+from ps2stream.cluster.actor_shells import WorkerShell
 from ps2stream.cluster.links import PeerLinks
 from ps2stream.cluster.snapshots import SnapshotPolicy
 from ps2stream.cluster.topology import Topology

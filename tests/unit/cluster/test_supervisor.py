@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ps2stream.cluster.patience import WINDOW_S, ActorSilence, ReplacementPace
+from ps2stream.cluster.lease_rules import WINDOW_S, ActorSilence, ReplacementPace
 from ps2stream.cluster.shell import PingAnswer
 from ps2stream.cluster.supervisor import START_S, ActorSupervisor
 from ps2stream.observability.process import read_cpu_delays_s, read_state

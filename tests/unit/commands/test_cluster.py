@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from ps2stream.cli import main
-from ps2stream.cluster import node, private_folder, ray_environment, shell
-from ps2stream.cluster.actors import WorkerShell
-from ps2stream.cluster.home import ActorHome
+from ps2stream.cluster import private_folder, ray_environment, ray_node, shell
+from ps2stream.cluster.actor_home import ActorHome
+from ps2stream.cluster.actor_shells import WorkerShell
 from ps2stream.cluster.shell import LanSettings
 from ps2stream.cluster.topology import Topology
 from ps2stream.errors import FailedPrecondition, Unavailable
@@ -37,7 +37,7 @@ def _nothing_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def started(_: object) -> None:
         raise AssertionError("Ray was started")
 
-    monkeypatch.setattr(node, "Node", started)
+    monkeypatch.setattr(ray_node, "Node", started)
 
 
 @pytest.mark.parametrize(
@@ -76,8 +76,8 @@ def test_a_ray_that_ends_says_why_and_leaves_nothing(
     monkeypatch.undo()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(private_folder, "_choose_base", lambda _: tmp_path)
-    monkeypatch.setattr(node, "_RAY", "import sys; sys.exit('Error: no such cluster')")
-    with node.RayNode(["--address=10.0.0.1:6379"]) as found:
+    monkeypatch.setattr(ray_node, "_RAY", "import sys; sys.exit('Error: no such cluster')")
+    with ray_node.RayNode(["--address=10.0.0.1:6379"]) as found:
         found._child.wait()
         with pytest.raises(Unavailable, match=r"Ray has ended .* \(code 1\): Error: no such clus"):
             found.check()
@@ -107,10 +107,10 @@ def test_a_ray_that_is_starting_and_deaf_is_ended(
     monkeypatch.undo()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(private_folder, "_choose_base", lambda _: tmp_path)
-    monkeypatch.setattr(node, "STOP_S", 3600.0)
+    monkeypatch.setattr(ray_node, "STOP_S", 3600.0)
     deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush"
-    monkeypatch.setattr(node, "_RAY", f"{deaf}=True); time.sleep(3600)")
-    host = node.RayNode([])
+    monkeypatch.setattr(ray_node, "_RAY", f"{deaf}=True); time.sleep(3600)")
+    host = ray_node.RayNode([])
     while "deaf" not in host.last():
         time.sleep(0.01)
     ending = threading.Thread(target=host.stop, daemon=True)

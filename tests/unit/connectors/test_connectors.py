@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ps2stream.connectors.deliveries import DeliveryItem
 from ps2stream.connectors.extras import library
 from ps2stream.connectors.kafka_config import read_config
-from ps2stream.connectors.kafka_letters import RejectedRecords
+from ps2stream.connectors.kafka_rejected import RejectedRecords
 from ps2stream.connectors.mapping import ConvertedPosts, RecordFields
 from ps2stream.connectors.mqtt_broker import BrokerAddress, MqttSession, where
 from ps2stream.connectors.offsets import OffsetFlight

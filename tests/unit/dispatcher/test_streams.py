@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ps2stream.dispatcher import questions, updates
+from ps2stream.dispatcher import open_requests, updates
 from ps2stream.dispatcher.edge import REPEAT_TICKS
 from ps2stream.dispatcher.gateway import AcceptedBatch
 from ps2stream.dispatcher.intake import ROWS, PublicationIntake
@@ -259,7 +259,7 @@ def test_the_bytes_of_waiting_updates_are_bounded_by_lane(
 
 def test_unanswered_questions_are_bounded(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = attached(desk, [])
-    monkeypatch.setattr(questions, "WAITING_QUESTIONS", 1)
+    monkeypatch.setattr(open_requests, "WAITING_QUESTIONS", 1)
     waiting = desk.edge.lookup("q", 0, 0, 1)
     assert not waiting.done()
     for refused in (

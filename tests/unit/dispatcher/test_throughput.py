@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ps2stream.cluster.local import LocalRuntime
+from ps2stream.cluster.local_runtime import LocalRuntime
 from ps2stream.cluster.topology import Topology
 from ps2stream.dispatcher import throughput
 from ps2stream.dispatcher.throughput import ThroughputMonitor

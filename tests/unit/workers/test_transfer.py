@@ -8,7 +8,7 @@ from ps2stream.protocol.addresses import Send
 from ps2stream.protocol.frame import I64
 from ps2stream.protocol.messages.plan import TransferChunk, TransferRequest
 from ps2stream.protocol.rows import QueryRows, UpdateKind
-from ps2stream.workers.loading import REPEAT_TICKS, QueryTransfer
+from ps2stream.workers.transfer import REPEAT_TICKS, QueryTransfer
 from tests.support.routing import Row, query_rows
 
 BOX = np.array([0.0, 0.0, 1.0, 1.0])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ps2stream.cluster.actors import ControllerShell, MergerShell, SequencerShell, WorkerShell
-from ps2stream.cluster.front import DispatcherShell
+from ps2stream.cluster.actor_shells import ControllerShell, MergerShell, SequencerShell, WorkerShell
+from ps2stream.cluster.dispatcher_shell import DispatcherShell
 from ps2stream.cluster.logs import ServiceLogs
 from ps2stream.cluster.snapshots import SnapshotPolicy
 from ps2stream.cluster.topology import Topology

@@ -8,8 +8,8 @@ import threading
 import time
 from typing import Any
 
+from ps2stream.cluster.log_pairing import pair_logs
 from ps2stream.cluster.logs import LogReporter, ServiceLogs
-from ps2stream.cluster.pairing import pair_logs
 from ps2stream.cluster.shell import ActorShell
 from ps2stream.cluster.snapshots import NO_SNAPSHOTS, SnapshotPolicy, SnapshotSaver
 from ps2stream.cluster.topology import Topology

@@ -7,7 +7,7 @@ import ipaddress
 from types import TracebackType
 from typing import Any, Self
 
-from ps2stream.cluster.home import ActorHome, numeric
+from ps2stream.cluster.actor_home import ActorHome, numeric
 from ps2stream.config import Settings
 from ps2stream.store.places import StoragePlace, place
 

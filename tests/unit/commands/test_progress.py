@@ -7,7 +7,7 @@ import time
 import pytest
 
 from ps2stream.commands.output import CommandOutput
-from ps2stream.commands.telling import StepReporter
+from ps2stream.commands.progress import StepReporter
 
 
 def test_each_step_is_a_line_and_a_long_one_is_said_again(

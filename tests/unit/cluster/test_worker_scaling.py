@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ps2stream.cluster.manning import WorkerScaler
+from ps2stream.cluster.worker_scaling import WorkerScaler
 from ps2stream.errors import Unavailable
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from ps2stream.cluster.running import ports
+from ps2stream.cluster.running_service import ports
 from ps2stream.config import Settings
 from ps2stream.errors import DataDirectoryError
 from ps2stream.store.access import find_foreign, find_obstacle
