@@ -23,7 +23,7 @@ from ps2stream.experiments.plans import (
     Settings,
     list_cases,
     planned,
-    make_worlds,
+    worlds,
 )
 from ps2stream.experiments.report import Chart, Report, Verdict, at_most, ordering
 from ps2stream.experiments.selections import (
@@ -64,7 +64,7 @@ def run_selections(name: str, settings: Settings, counts: Sequence[float]) -> Re
     for count in counts:
         standing = round(count * settings.size.queries)
         size = settings.size._replace(queries=standing, generated=1)
-        for world in make_worlds(dataclasses.replace(settings, size=size), GROUPS, change=westward):
+        for world in worlds(dataclasses.replace(settings, size=size), GROUPS, change=westward):
             plan = planned(world, HYBRID, workers := settings.workers[0], settings)
             units = measured(plan, world.analyzer, world.period)
             stream, queries = world.name.split(" ", 1)

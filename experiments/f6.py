@@ -24,7 +24,7 @@ from ps2stream.experiments.plans import (
     judge_plan,
     planned,
     compare_throughputs,
-    make_worlds,
+    worlds,
 )  # fmt: skip
 from ps2stream.experiments.report import LOST, Chart, Report, Verdict, ordering
 from ps2stream.experiments.sweep import Condition, compared, sides, swept
@@ -101,7 +101,7 @@ def sweep_conditions(settings: Settings) -> tuple[list[Row], list[Verdict]]:
     verdicts: list[Verdict] = []
     for rare in (False, True):
         changed = ("all rare", all_rare) if rare else ()
-        for world in make_worlds(settings, ("q2",), *changed):
+        for world in worlds(settings, ("q2",), *changed):
             _, text = judge_plan(world, METRIC, settings.workers[0], settings)
             kd, space = judge_plan(world, KD, settings.workers[0], settings)
             slowest = float(compute_unfiltered_load(world, space, settings).max())

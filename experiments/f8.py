@@ -30,7 +30,7 @@ from ps2stream.experiments.plans import (
     list_cases,
     judge_plan,
     select_values,
-    make_worlds,
+    worlds,
 )  # fmt: skip
 from ps2stream.experiments.report import LOST, Chart, Report, Verdict, ordering
 from ps2stream.protocol.frame import F64
@@ -48,7 +48,7 @@ def run(settings: Settings) -> Report:
     size = settings.size._replace(rounds=rounds, generated=1)
     settings = dataclasses.replace(settings, size=size)
     rows: list[Row] = []
-    for world in make_worlds(settings, GROUPS):
+    for world in worlds(settings, GROUPS):
         found = {name: judge_plan(world, name, settings.workers[0], settings) for name in MAIN}
         best = max(judgement.kernel_throughput for _, judgement in found.values())
         for row, judgement in found.values():

@@ -86,7 +86,7 @@ class Settings:
         ]
 
 
-def make_worlds(
+def worlds(
     settings: Settings, groups: Sequence[str], label: str = "", change: Change = as_drawn
 ) -> Iterator[World]:
     """Yields every group over every stream; a label names what is changed."""
@@ -128,7 +128,7 @@ def judge_all(
 ) -> tuple[list[Row], list[str]]:
     """Returns (rows, warnings): every algorithm in every world with every number of workers."""
     rows = []
-    for world in make_worlds(settings, groups):
+    for world in worlds(settings, groups):
         for workers in settings.workers:
             rows += [judge_plan(world, name, workers, settings)[0] for name in names]
     different = {

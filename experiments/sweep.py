@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ps2stream.benchmarks.workload import Workload
-from ps2stream.experiments.plans import Row, Settings, judge_plan, make_worlds
+from ps2stream.experiments.plans import Row, Settings, judge_plan, worlds
 from ps2stream.experiments.worlds import Change, as_drawn
 from ps2stream.routing.costs import Costs
 
@@ -36,7 +36,7 @@ def swept(
         mine = dataclasses.replace(
             settings, seed=settings.seed + seed, costs=costs or settings.costs
         )
-        for world in make_worlds(mine, groups, label, change):
+        for world in worlds(mine, groups, label, change):
             for workers in numbers or settings.workers:
                 for name in names:
                     row, _ = judge_plan(world, name, workers, mine)
