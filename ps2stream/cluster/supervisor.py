@@ -193,9 +193,8 @@ class Supervisor:
     def _handle_death(self, address: Address, actor: Any) -> None:
         pid = self._forget_actor(address)
         self._expired[address] = actor
-        if self._is_being_replaced(
-            address
-        ):  # it died again before it served; the thread that waits for it sees that
+        if self._is_being_replaced(address):
+            # It died again before it served; the thread that waits for it sees that.
             if pid:
                 _kill_process(pid)
             elif not self._near:

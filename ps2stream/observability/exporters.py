@@ -48,7 +48,7 @@ class Recorder:
             self._failed = False
         except Exception:
             if not self._failed:
-                log.exception("%s-%d does not send_samples its metrics", *self._actor)
+                log.exception("%s-%d does not tell its metrics", *self._actor)
             self._failed = True
 
     def send_samples(self, found: Iterable[Sample]) -> None:
