@@ -93,7 +93,7 @@ def test_latency_is_of_equal_batches_of_every_stream(monkeypatch: pytest.MonkeyP
         asked.append(settings.size)
         return []
 
-    monkeypatch.setattr(f8, "worlds", worlds)
+    monkeypatch.setattr(f8, "make_worlds", worlds)
     f8.run(ExperimentSettings(size=FULL))
     for source in ("posts.parquet", SYNTHETIC):
         size = asked[0].of(source)
