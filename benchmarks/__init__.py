@@ -1,1 +1,1 @@
-"""Workloads and measurements of the service (speed.md; algorithms.md 1.10)."""
+"""Workloads and measurements of the service (algorithms.md 1.10)."""

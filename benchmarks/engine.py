@@ -1,4 +1,4 @@
-"""The engine alone, one core, in process: GI2 under the mixed stream (speed.md).
+"""The engine alone, one core, in process: GI2 under the mixed stream.
 
 A round is 1,024 objects, 102 inserts and as many deletes. The measured time covers the tags of
 the inserts (grid cover times posting terms), insert, delete, purge, sweep and match; the text is

@@ -1,4 +1,4 @@
-"""Limits that an error names (contract.md 5, semantics.md). Sizes are bytes of UTF-8."""
+"""Limits that an error names (contract.md 5, semantics.md 4). Sizes are bytes of UTF-8."""
 
 from __future__ import annotations
 

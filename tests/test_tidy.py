@@ -20,10 +20,12 @@ CLASS_ONE_WORD = 0.30
 FRAGMENTS = 0.02
 LINES = 400
 LONGER = {
+    "dispatcher/edge.py",
     "dispatcher/machine.py",
     "ps2stream/client/answers.py",
     "ps2stream/client/client.py",
     "ps2stream/cluster/ray_service.py",
+    "ps2stream/commands/bench.py",
     "ps2stream/config.py",
     "sequencer/machine.py",
 }

@@ -1,4 +1,4 @@
-"""Matching in GI2, in stages over blocks of objects (speed.md, what it takes, 3).
+"""Matching in GI2, in stages over blocks of objects (speed.md 3).
 
 probe   all (object, level, term) keys of a block: table lines are prefetched in one
         pass and read in the next; a hit prefetches its run.

@@ -1,6 +1,6 @@
 """Memory layout of GI2, and the small functions that its kernels share.
 
-Everything is a flat array that can be grown by copying (speed.md, what it takes, 3):
+Everything is a flat array that can be grown by copying (speed.md 3):
 
 table   uint64[n, 8]: buckets of one cache line, four tags each. Columns 0-3 hold term
         hashes, 4-7 cell << 32 | run, 0 = empty, filled from the left. A tag that finds

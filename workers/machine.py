@@ -3,7 +3,7 @@
 It is pure (ARCHITECTURE.md): frames in, `Send`s out. Updates that are ahead wait for those
 before them, objects stamped ahead of what is applied wait for it; what got lost is fetched from
 the sequencer. Lists are purged once every dispatcher's watermark has passed the delete
-(semantics.md, as-of matching).
+(semantics.md 1).
 """
 
 from __future__ import annotations

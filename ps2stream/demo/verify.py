@@ -1,8 +1,8 @@
 """The deliveries that a stream should have made, by brute force from the definition.
 
 Plain Python over every query for each sampled object: the expression on the object's set
-of terms, the region on its point, and `insert_lsn <= lsn < delete_lsn` (semantics.md,
-As-of matching). Nothing of the index, the grid or the routing is used.
+of terms, the region on its point, and `insert_lsn <= lsn < delete_lsn` (semantics.md 1).
+Nothing of the index, the grid or the routing is used.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ class Analyzer:
         self._hashes: dict[int, int] = {}
 
     def tokens(self, text: str) -> list[str]:
-        """Returns the distinct tokens of a text, in order of appearance (semantics.md, Text).
+        """Returns the distinct tokens of a text, in order of appearance (semantics.md 3).
 
         A token of an analysed text analyses into itself.
         """

@@ -1,7 +1,7 @@
 """Monotone boolean expressions over terms: normal forms, posting sets, matching.
 
 An expression is monotone, so its minimal disjunctive normal form is unique; it is the
-canonical form as long as it has at most 64 conjuncts (semantics.md, Query language).
+canonical form as long as it has at most 64 conjuncts (semantics.md 4).
 No function here takes time that is exponential in the expression.
 """
 

@@ -2,7 +2,7 @@
 
 The `source` of a row is its query in bytes: the shape (one byte), the geometry (float64
 elements, little-endian), then the canonical expression in UTF-8. Equal queries are equal up to
-there (semantics.md, Requests). Where the client wrote the expression in other words, a NUL,
+there (semantics.md 5). Where the client wrote the expression in other words, a NUL,
 which no canonical expression has, and the text as typed follow; ledgers of older versions have
 none.
 """

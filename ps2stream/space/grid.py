@@ -20,7 +20,7 @@ from ps2stream.protocol.frame import F64, I64, U32, sealed
 from ps2stream.space import space_kernels as kernels
 
 _BITS_MAX = 14  # per axis: 28 bits for a cell, eight levels
-_FINEST = (11, 10)  # 20 km: smaller cells cost memory and gain nothing (speed.md)
+_FINEST = (11, 10)  # 20 km: smaller cells cost memory and gain nothing (speed.md 4)
 _COARSEST = (5, 4)
 _CELLS_PER_SIDE = 1.5  # a cell's side over the median query's
 
@@ -105,7 +105,7 @@ class Grid:
     @classmethod
     def for_queries(cls, median_width_deg: float, median_height_deg: float) -> Self:
         """Returns the grid whose cells are nearest to 1.5 times the median query box, in degrees:
-        25-50 km for the paper's Q1 and Q2 (speed.md, what it takes, 4). It is the default grid
+        25-50 km for the paper's Q1 and Q2 (speed.md 4). It is the default grid
         if nothing is known (a median that is not a positive number)."""
         sides = (median_width_deg, median_height_deg)
         if not all(math.isfinite(s) and s > 0 for s in sides):

@@ -1,7 +1,7 @@
 """Polygons: validation, normal form, encoding in a column, and containment.
 
 GEOS computes the geometry, through shapely, in the longitude/latitude plane; borders and
-hole borders are inside (semantics.md, Space).
+hole borders are inside (semantics.md 2).
 """
 
 from __future__ import annotations

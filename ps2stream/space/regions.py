@@ -1,4 +1,4 @@
-"""Regions and their exact predicates, on the sphere in degrees (semantics.md, Space).
+"""Regions and their exact predicates, on the sphere in degrees (semantics.md 2).
 
 A region is World, Rect, Circle or Polygon: a frozen, validated value. Routing uses its boxes
 (algorithms.md 1.6), verification its shape and geometry. -180 and 180 are the same meridian and

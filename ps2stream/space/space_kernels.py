@@ -2,7 +2,7 @@
 """Numba kernels over positions: cells, covers, boxes of rectangles, exact predicates.
 
 Positions are float64 degrees, WGS 84, already validated. -180 and 180 are one meridian
-and a pole is one point (semantics.md, Space): both count as longitude -180 here.
+and a pole is one point (semantics.md 2): both count as longitude -180 here.
 """
 
 from __future__ import annotations

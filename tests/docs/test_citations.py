@@ -12,7 +12,7 @@ import pytest
 SPEC = ("algorithms", "contract", "semantics", "speed")
 NUMBER = r"\d+(?:\.\d+)*"
 CITED = re.compile(
-    rf"(?<![/\w-])({'|'.join(SPEC)})\.md((?:,?\s+{NUMBER})?(?:(?:, | and ){NUMBER})*)"
+    rf"(?<![/\w-])(?<!\]\()({'|'.join(SPEC)})\.md((?:,?\s+{NUMBER})?(?:(?:, | and ){NUMBER})*)"
 )
 DECISION = re.compile(r"decisions?/(\d{4})\b")
 PYTHON = re.compile(r"(?<![\w./{-])((?:[a-z_]+/)+[a-z_0-9]+\.py)\b")

@@ -86,7 +86,7 @@ def test_the_end_comes_after_what_was_put() -> None:
 def test_a_cut_stream_gets_everything_once_it_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tenants, "Held", lambda: StreamInboxes(1 << 15))
+    monkeypatch.setattr(tenants, "StreamInboxes", lambda: StreamInboxes(1 << 15))
     small = [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1 << 16)]
     monkeypatch.setattr(requests, "CHANNEL_OPTIONS", [*requests.CHANNEL_OPTIONS, *small])
     size, count = 20_000, 60  # more than a connection's window holds

@@ -43,7 +43,7 @@ def request() -> Any:
 def test_calls_beyond_the_lane_are_refused_and_deletes_are_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "Lanes", lambda: CallLanes(THREADS, WAITING))
+    monkeypatch.setattr(server, "CallLanes", lambda: CallLanes(THREADS, WAITING))
     go_on, entered = threading.Event(), threading.Semaphore(0)
     with running(tmp_path) as (target, _, edge), Client(target) as client:
         inner = edge.publish
@@ -81,7 +81,7 @@ def test_calls_beyond_the_lane_are_refused_and_deletes_are_not(
 def test_a_flood_of_inquiries_holds_up_no_other_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "Lanes", lambda: CallLanes(THREADS, WAITING))
+    monkeypatch.setattr(server, "CallLanes", lambda: CallLanes(THREADS, WAITING))
     go_on = threading.Event()
     with running(tmp_path) as (target, _, edge), Client(target) as client:
 
@@ -104,7 +104,9 @@ def test_a_flood_of_inquiries_holds_up_no_other_call(
 def test_publishers_leave_streams_to_subscribers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tenants, "Slots", lambda limit, *rest: StreamSlots(limit // 512, *rest))
+    monkeypatch.setattr(
+        tenants, "StreamSlots", lambda limit, *rest: StreamSlots(limit // 512, *rest)
+    )
     done = threading.Event()
 
     def one() -> Iterator[Any]:

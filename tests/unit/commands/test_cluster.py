@@ -37,7 +37,7 @@ def _nothing_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def started(_: object) -> None:
         raise AssertionError("Ray was started")
 
-    monkeypatch.setattr(ray_node, "Node", started)
+    monkeypatch.setattr(ray_node, "RayNode", started)
 
 
 @pytest.mark.parametrize(

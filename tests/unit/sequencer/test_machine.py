@@ -28,7 +28,7 @@ OK, EXISTS, MISSING = UpdateStatus.OK, UpdateStatus.ALREADY_EXISTS, UpdateStatus
 
 
 class Twin:
-    """What semantics.md says, a row at a time."""
+    """What semantics.md 5 says, a row at a time."""
 
     def __init__(self) -> None:
         self.lsn = 0
