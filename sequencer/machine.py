@@ -43,7 +43,8 @@ from ps2stream.protocol.ports import LedgerChange, LogReached, SettledAnswer, St
 from ps2stream.protocol.rows import QueryRows, UpdateKind, no_queries
 from ps2stream.protocol.tokens import TokensRequest
 from ps2stream.routing.plan import RoutingPlan
-from ps2stream.routing.plan_changes import PlanState, PlanStep, step_of
+from ps2stream.routing.plan_changes import PlanState, step_of
+from ps2stream.routing.plan_states import PlanStep
 from ps2stream.security import NO_QUOTAS, QuotaTable
 from ps2stream.sequencer.decide import UpdateVerdict, decide
 from ps2stream.sequencer.feed import FetchAnswers, packed

@@ -28,12 +28,12 @@ from ps2stream.protocol.messages.plan import PostingCounts
 from ps2stream.routing.plan import RoutingPlan
 from ps2stream.routing.plan_changes import (
     PlanState,
-    PlanStep,
     figures_of,
     route_of,
     step_of,
     step_record,
 )
+from ps2stream.routing.plan_states import PlanStep
 from ps2stream.sequencer.holdings import MigrationCheck
 from ps2stream.sequencer.totals import CounterTotals
 from ps2stream.space.grid import cells_of

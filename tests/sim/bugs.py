@@ -23,8 +23,9 @@ from ps2stream.protocol.follower import LedgerFollower, LedgerTail
 from ps2stream.protocol.messages.objects import BatchesCompleted
 from ps2stream.protocol.messages.sessions import StreamDelivery
 from ps2stream.protocol.rows import NEVER, ObjectRows
-from ps2stream.routing import plan_changes, tags
-from ps2stream.routing.plan_changes import PlanStep, step_record
+from ps2stream.routing import plan_follower, tags
+from ps2stream.routing.plan_changes import step_record
+from ps2stream.routing.plan_states import PlanStep
 from ps2stream.sequencer import followers, migration, registry, remembered
 from ps2stream.sequencer import machine as sequencer_machine
 from ps2stream.store import frames, segments
@@ -468,13 +469,13 @@ def a_move_is_forgotten_by_a_new_incarnation() -> Iterator[None]:
 @bug
 def part_of_what_moves_is_not_loaded() -> Iterator[None]:
     """A new owner asks for the queries of half of the cells that it gains."""
-    gained = plan_changes.PlanFollower.gained
+    gained = plan_follower.PlanFollower.gained
 
     def half(self: Any, worker: int) -> Any:
         box = gained(self, worker)
         return box if box is None else box * 0.5
 
-    with patch(plan_changes.PlanFollower, "gained", half):
+    with patch(plan_follower.PlanFollower, "gained", half):
         yield
 
 
