@@ -203,7 +203,7 @@ def patched(clock: Clock, network: Network) -> Iterator[None]:
 
     time = SimpleNamespace(monotonic=clock.monotonic, sleep=lambda _: None)
     with (
-        mock.patch.multiple(shell, Links=partial(SimLinks, network), time=time, GRACE_S=0.0),
+        mock.patch.multiple(shell, PeerLinks=partial(SimLinks, network), time=time, GRACE_S=0.0),
         mock.patch.multiple(actor_shells, time=time, wall_clock_ms=clock.wall_ms),
         mock.patch.object(dispatcher_shell, "wall_clock_ms", clock.wall_ms),
     ):
