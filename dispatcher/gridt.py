@@ -30,7 +30,7 @@ from ps2stream.dispatcher.kernels import (
 from ps2stream.protocol.frame import F64, I64, U32, U64, sealed
 from ps2stream.protocol.rows import QueryRows
 from ps2stream.routing.h1 import H1
-from ps2stream.routing.plan_changes import CompiledRoutes
+from ps2stream.routing.plan_follower import CompiledRoutes
 from ps2stream.routing.tags import QueryTagger, QueryTags, TagShare, starts
 from ps2stream.routing.unit_kernels import LEVEL_SHIFT, U16, empty_table
 from ps2stream.space.grid import Grid

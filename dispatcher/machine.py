@@ -47,7 +47,7 @@ from ps2stream.protocol.messages.watch import SeenMatches
 from ps2stream.protocol.rows import ObjectRows, QueryRows, UpdateKind
 from ps2stream.protocol.tokens import TokensReply
 from ps2stream.routing.h1 import H1
-from ps2stream.routing.plan_changes import CompiledRoutes, PlanFollower
+from ps2stream.routing.plan_follower import CompiledRoutes, PlanFollower
 from ps2stream.routing.tags import QueryTags
 from ps2stream.space.grid import Grid
 

@@ -8,7 +8,6 @@ again, and is answered from the state or from the ledger (docs/decisions/0006).
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -16,14 +15,11 @@ from typing import Any
 import numpy as np
 
 from ps2stream.errors import StoreFailed, Unavailable
-from ps2stream.protocol.addresses import ROLES, Address, Send, nothing
+from ps2stream.protocol.addresses import ROLES, Address, Send
 from ps2stream.protocol.frame import U8, Frame
 from ps2stream.protocol.messages.plan import (
-    PlanAction,
-    PlanChangeReply,
     PlanChangeRequest,
     PostingCounts,
-    TransferChunk,
     TransferDone,
     TransferRequest,
 )
@@ -43,12 +39,12 @@ from ps2stream.protocol.ports import LedgerChange, LogReached, SettledAnswer, St
 from ps2stream.protocol.rows import QueryRows, UpdateKind, no_queries
 from ps2stream.protocol.tokens import TokensRequest
 from ps2stream.routing.plan import RoutingPlan
-from ps2stream.routing.plan_changes import PlanState, PlanStep, step_of
+from ps2stream.routing.plan_changes import PlanState
 from ps2stream.security import NO_QUOTAS, QuotaTable
 from ps2stream.sequencer.decide import UpdateVerdict, decide
 from ps2stream.sequencer.feed import FetchAnswers, packed
 from ps2stream.sequencer.followers import FollowerProgress
-from ps2stream.sequencer.migration import PlanMigration
+from ps2stream.sequencer.plan_changes import PlanChangeDriver
 from ps2stream.sequencer.registry import QueryRegistry, split
 from ps2stream.sequencer.remembered import (
     RememberedAnswers,
@@ -60,19 +56,6 @@ from ps2stream.sequencer.sessions import SessionRegistry
 from ps2stream.sequencer.token_table import TokenTable
 
 log = logging.getLogger("ps2stream.store")
-LOAD_ROWS = 4096
-"""Rows of a chunk of a transfer. A worker matches nothing while it stores one, for some ms."""
-
-
-def _make_requested_record(
-    migration: PlanMigration, request: PlanChangeRequest
-) -> tuple[U8 | None, str]:
-    """Returns (the record that does what is requested, or None; why not). Raises Unavailable."""
-    if request.ask == PlanAction.UNITE:
-        return migration.unite()
-    if len(request.plan):
-        return migration.begin(request.plan, apart=request.ask == PlanAction.COEXIST)
-    return migration.abort()
 
 
 class SequencerMachine:
@@ -101,10 +84,12 @@ class SequencerMachine:
         self._answers = RememberedAnswers(store.answers())
         self._live = QueryRegistry()
         self._lsn = horizon = 0
-        self._migration = None if plan is None else PlanMigration(plan)
+        self._plans = PlanChangeDriver(
+            plan, self._peers, self._followers, self._live, self._record_plan_change
+        )
         for batch in store.replay():
-            if len(batch.strategy) and self._migration is not None:
-                self._migration.apply(batch.strategy, batch.lsn_to)
+            if len(batch.strategy):
+                self._plans.replay(batch.strategy, batch.lsn_to)
             rows = QueryRows.decode(batch.rows.data)
             self._live.apply(rows)
             self._sessions.tenants.count_rows(rows)
@@ -114,9 +99,7 @@ class SequencerMachine:
         self._feeds = FetchAnswers(epoch << 32, horizon)
         self._committed = dict.fromkeys(UpdateKind, 0)
         self._outcomes = np.zeros(len(UpdateStatus), np.int64)
-        if restarts and plan is not None:
-            self._start_under(plan)
-        self._add_plan_workers()
+        self._plans.start(plan if restarts else None)
 
     @property
     def lsn(self) -> int:
@@ -131,14 +114,12 @@ class SequencerMachine:
     @property
     def strategy(self) -> PlanState:
         """The plan in force, and the one that is to follow it."""
-        if self._migration is None:
-            raise TypeError("this sequencer was made without a plan")
-        return self._migration.strategy
+        return self._plans.strategy
 
     @property
     def moves(self) -> list[dict[str, int | str]]:
         """The plan changes that have ended."""
-        return [] if self._migration is None else self._migration.moves
+        return self._plans.moves
 
     @property
     def live(self) -> int:
@@ -149,31 +130,26 @@ class SequencerMachine:
     def counters(self) -> dict[str, Any]:
         """Totals since the start, and present sizes."""
         outcomes = zip(UpdateStatus, self._outcomes.tolist(), strict=True)
-        found = {
+        return {
             "lsn": self._lsn,
             "live": self.live,
             "sessions": len(self._sessions),
             "inserts": self._committed[UpdateKind.INSERT],
             "deletes": self._committed[UpdateKind.DELETE],
             "refused_updates": {s.name.lower(): n for s, n in outcomes if s != UpdateStatus.OK},
+            **self._plans.counters,
         }
-        return found if self._migration is None else found | self._migration.counters
 
     def run(self, workers: int) -> int:
         """Takes the number of workers that run now, or will at once; returns how many should run.
         A plan for more workers is refused until they run."""
-        if self._migration is None:
-            return workers
-        self._migration.run(workers)
-        return self._migration.wanted
+        return self._plans.run(workers)
 
     def tick(self, now_ms: int = 0) -> list[Send]:
         """Does periodic work, ten times a second: all peers are sent the tip, as messages may have
         been lost. now_ms: Unix time."""
         self._feeds.tick()
-        if self._migration is not None:
-            self._migration.tick(now_ms)
-        return self._take_due_step() + self._make_tips(self._peers)
+        return self._plans.tick(now_ms) + self._make_tips(self._peers)
 
     def fence(self, dispatcher: int) -> list[Send]:
         """Stops waiting for a dispatcher, which accepts nothing any more."""
@@ -209,15 +185,13 @@ class SequencerMachine:
             case TokensRequest():
                 return [Send(self._dispatchers[frame.dispatcher], self._tokens.change(frame))]
             case TransferRequest():
-                return self._answer_transfer(frame)
+                return self._plans.answer_transfer(frame)
             case TransferDone():
-                return self._note_holding_worker(frame)
+                return self._plans.note_holding_worker(frame)
             case PostingCounts():
-                if self._migration is not None:
-                    self._migration.posted(frame)
-                return self._take_due_step()
+                return self._plans.note_postings(frame)
             case PlanChangeRequest():
-                return self._answer_plan_request(frame)
+                return self._plans.answer_request(frame, lambda: self._lsn)
         raise TypeError(f"the sequencer takes no {type(frame).__name__}")
 
     def append(self, requests: list[UpdateRequest]) -> list[Send]:
@@ -315,106 +289,15 @@ class SequencerMachine:
         self._answers.keep(answers)
         return applied
 
-    # --- plan changes ----------------------------------------------------------------------
-
-    def _make_plan_record(self) -> U8:
-        """Returns the record of the plan in force; empty if the ledger has never changed it."""
-        migration = self._migration
-        if migration is None or not migration.changed:
-            return nothing()
-        return migration.record()
-
-    def _start_under(self, plan: RoutingPlan) -> None:
-        """Starts the service under `plan`; a plan change that was under way is over."""
-        migration = self._migration
-        if migration is None or not migration.changed:
-            return
-        strategy = migration.strategy
-        if strategy.following is not None or strategy.plan.route != plan.route:
-            self._record_plan_change(PlanState(plan).record(), 0)
-
     def _record_plan_change(self, record: U8, owner: int) -> list[Send]:
         """Commits a plan change; returns what every dispatcher is sent. Raises Unavailable."""
         lsn = self._lsn + 1
         applied = LedgerBatch(lsn, lsn, owner, 0, 0, packed(no_queries()), record)
-        watermark = self._followers.watermark
-        self._store.commit(
-            LedgerChange(applied, watermark=watermark, plan=self._find_serving_plan(record, lsn))
-        )
+        plan = self._plans.find_serving_plan(record, lsn)
+        self._store.commit(LedgerChange(applied, watermark=self._followers.watermark, plan=plan))
         self._lsn = lsn
-        if self._migration is not None:
-            self._migration.apply(record, lsn)
-        self._add_plan_workers()
+        self._plans.apply(record, lsn)
         return [Send(to, applied) for to in self._dispatchers]
-
-    def _find_serving_plan(self, record: U8, lsn: int) -> str | None:
-        """Returns the plan to serve after a restart, as JSON, if this record changes it."""
-        steps = (PlanStep.APART, PlanStep.SWITCH, PlanStep.SET)
-        if self._migration is None or step_of(record) not in steps:
-            return None
-        after = self._migration.strategy.after(record, lsn)
-        plan = after.following if after.apart else after.serving
-        return None if plan is None else json.dumps(plan.to_dict())
-
-    def _add_plan_workers(self) -> None:
-        """Makes the workers of a plan that is to follow peers, too."""
-        if self._migration is not None:
-            known = sum(peer.role == "worker" for peer in self._peers)
-            more = range(known, self._migration.strategy.workers)
-            self._peers += [Address("worker", i) for i in more]
-
-    def _take_due_step(self) -> list[Send]:
-        """Takes the next step of a plan change if it is due; returns what is to be sent."""
-        due = None if self._migration is None else self._migration.due(len(self._dispatchers))
-        if due is None:
-            return []
-        try:
-            return self._record_plan_change(due, self._followers.first)
-        except StoreFailed:
-            raise
-        except Unavailable:
-            return []  # it is still due at the next tick
-
-    def _note_holding_worker(self, hot: TransferDone) -> list[Send]:
-        """Notes that a worker holds all queries that it gains."""
-        if self._migration is not None:
-            self._migration.hot(hot.worker, hot.begun, hot.queries, hot.bytes)
-        return self._take_due_step()
-
-    def _answer_transfer(self, request: TransferRequest) -> list[Send]:
-        """Answers a worker's request for a chunk of the queries that it gains."""
-        rows, last = self._live.load(request.after, request.begun, request.box, LOAD_ROWS)
-        loaded = TransferChunk(request.begun, request.after, last, packed(rows))
-        return [Send(Address("worker", request.worker), loaded)]
-
-    def _answer_plan_request(self, request: PlanChangeRequest) -> list[Send]:
-        """Changes the plan as requested, if possible, and reports the plan and its changes."""
-        migration = self._migration
-        problem, out, wait = "", [], 0
-        if migration is None:
-            problem = "this service does not change its plan"
-        elif request.ask != PlanAction.TELL:
-            try:
-                record, problem = _make_requested_record(migration, request)
-                if record is not None:
-                    sender = Address(ROLES[request.role], request.index)
-                    owns = sender.role == "dispatcher"
-                    out = self._record_plan_change(
-                        record, sender.index if owns else self._followers.first
-                    )
-            except StoreFailed:
-                raise
-            except Unavailable as error:
-                problem, wait = str(error), 1
-        record, described, old = nothing(), {}, 0
-        if migration is not None:
-            record, described = migration.record(), migration.describe()
-            old = self._live.count_up_to(migration.strategy.apart)
-        why, state = (np.frombuffer(t.encode(), np.uint8) for t in (problem, json.dumps(described)))
-        reply = PlanChangeReply(
-            request.seq, self._lsn, wait, len(self._live), old, why, record, state
-        )
-        return [*out, Send(Address(ROLES[request.role], request.index), reply)]
 
     # --- the other messages ------------------------------------------------------------
 
@@ -422,11 +305,8 @@ class SequencerMachine:
         """Takes what a dispatcher has applied, its watermark and its counters."""
         self._followers.apply(ack.dispatcher, ack.lsn)
         self._raise_watermark(Address("dispatcher", ack.dispatcher), ack.watermark)
-        if self._migration is not None:
-            counts = (ack.objects, ack.delayed, ack.stalled, ack.collapsed)
-            self._migration.hear(ack.dispatcher, ack.lsn, counts)
-            self._migration.mark(ack.dispatcher, ack.watermark)
-        return self._announce_visible() + self._take_due_step()
+        self._plans.note_report(ack)
+        return self._announce_visible() + self._plans.take_due_step()
 
     def _note_log_reached(self, reached: LogReached) -> None:
         """Notes the position that a log has reached. Raises StoreFailed; while the disk is full, it
@@ -464,7 +344,7 @@ class SequencerMachine:
         to = Address(ROLES[request.role], request.index)
         try:
             piece = self._feeds.answer(
-                request, self._live, self._store, self._lsn, self._make_plan_record
+                request, self._live, self._store, self._lsn, self._plans.make_record
             )
         except StoreFailed:
             raise

@@ -1,25 +1,23 @@
-"""The migration from one plan to the next, as the sequencer drives it (contract.md 3).
+"""The plan change under way, as the sequencer drives it (contract.md 3).
 
-    PLANNED    BEGIN is in the ledger: from its LSN on, updates go to the owners by both plans
-    LOADING    workers that gain units fetch the queries of before BEGIN from the sequencer
-    HOT        all workers have reported that they hold them
-    SWITCHING  SWITCH is in the ledger: a dispatcher that has applied it routes by the new plan
-    RETIRING   the dispatchers' watermarks pass SWITCH: no batch that was routed by the old plan
-               is under way
-    DONE       FINISH is in the ledger: old owners drop what they do not own
+The table of routing/plan_changes.py has the states (docs/decisions/0009 shows it). Users request
+BEGIN, APART, UNITE and ABORT; the sequencer writes the other records as soon as they are due, which
+it learns from what actors report:
 
-Everything that must last is in the ledger; the rest is reported again. Until SWITCH, ABORT undoes
-the migration.
+    TRANSFERRING, UNITING   workers that gain units fetch queries from the sequencer; once all have
+                            reported that they hold them, SWITCH is due
+    RETIRING                the dispatchers' watermarks pass SWITCH; then FINISH is due
+    CHECKING                workers and dispatchers count postings; then CHECKED is due
 
-Two plans may coexist first (APART). Then only queries of before APART migrate, once the ledger
-has UNITE, which takes the place of BEGIN.
+Everything that must last is in the ledger; the rest is reported again.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from ps2stream.errors import PlanError, Unavailable
@@ -28,12 +26,12 @@ from ps2stream.protocol.messages.plan import PostingCounts
 from ps2stream.routing.plan import RoutingPlan
 from ps2stream.routing.plan_changes import (
     PlanState,
-    PlanStep,
     figures_of,
     route_of,
     step_of,
     step_record,
 )
+from ps2stream.routing.plan_states import ChangeState, PlanSignal, PlanStep
 from ps2stream.sequencer.holdings import MigrationCheck
 from ps2stream.sequencer.totals import CounterTotals
 from ps2stream.space.grid import cells_of
@@ -42,14 +40,39 @@ MEASURED = ("objects", "delayed", "stalled", "collapsed")
 MOVES = 256  # plan changes that have ended and are reported
 ASKED_TICKS = 300
 """Ticks after which the workers that a plan needs are no longer wanted."""
+DUE: Mapping[ChangeState, PlanStep] = MappingProxyType(
+    {
+        ChangeState.READY: PlanStep.SWITCH,
+        ChangeState.READY_TO_UNITE: PlanStep.SWITCH,
+        ChangeState.RETIRED: PlanStep.FINISH,
+        ChangeState.COUNTED: PlanStep.CHECKED,
+    }
+)
+"""The records that the sequencer writes by itself, by the states that call for them."""
+REPORTED: Mapping[ChangeState, str] = MappingProxyType(
+    {
+        ChangeState.NONE: "DONE",
+        ChangeState.TRANSFERRING: "LOADING",
+        ChangeState.READY: "HOT",
+        ChangeState.COEXISTING: "APART",
+        ChangeState.UNITING: "LOADING",
+        ChangeState.READY_TO_UNITE: "HOT",
+        ChangeState.RETIRING: "RETIRING",
+        ChangeState.RETIRED: "RETIRING",
+        ChangeState.CHECKING: "DONE",
+        ChangeState.COUNTED: "DONE",
+    }
+)
+"""The names of the states in the JSON of a PlanChangeReply, from which users are answered."""
 
 
 class PlanMigration:
-    """Follows the plan change in `strategy`, and makes the records that are due. It knows no ledger
-    and sends nothing."""
+    """Follows the plan change in `strategy`, and makes the records that are due, in a service with
+    this number of dispatchers. It knows no ledger and sends nothing."""
 
-    def __init__(self, plan: RoutingPlan) -> None:
+    def __init__(self, plan: RoutingPlan, dispatchers: int = 1) -> None:
         self.strategy = PlanState(plan)
+        self._dispatchers = dispatchers
         self.changed = False  # whether the ledger has a record of a plan change
         self.moves: list[dict[str, int | str]] = []  # the plan changes that have ended
         self.totals = CounterTotals(MEASURED)  # of the dispatchers' counters
@@ -61,18 +84,17 @@ class PlanMigration:
         self._hot: dict[int, tuple[int, int]] = {}  # worker: queries and bytes that it fetched
         self._marks: dict[int, int] = {}  # dispatcher: watermark
         self._holdings = MigrationCheck()
+        self._awaited: Mapping[ChangeState, tuple[PlanSignal, Callable[[], bool]]] = {
+            ChangeState.TRANSFERRING: (PlanSignal.ALL_HOLD, self._all_hold_queries),
+            ChangeState.UNITING: (PlanSignal.ALL_HOLD, self._all_hold_queries),
+            ChangeState.RETIRING: (PlanSignal.ALL_PASSED, self._all_passed_switch),
+            ChangeState.CHECKING: (PlanSignal.ALL_COUNTED, self._all_counted_postings),
+        }
 
     @property
     def state(self) -> str:
-        """The state of the plan change, as the module lists them."""
-        strategy = self.strategy
-        if strategy.following is None:
-            return "DONE"
-        if strategy.switched:
-            return "RETIRING"
-        if not strategy.begun:
-            return "APART"
-        return "HOT" if self._all_hold_queries else "LOADING"
+        """The state of the plan change, as replies name it."""
+        return REPORTED[self.strategy.state]
 
     @property
     def running(self) -> int:
@@ -96,6 +118,7 @@ class PlanMigration:
         workers, left = self._wanted_workers
         self._wanted_workers = (workers, left - 1) if left > 1 else (0, 0)
         self._holdings.tick()
+        self._note_signal()
 
     def describe(self) -> dict[str, Any]:
         """Describes the present plan change and those that have ended, for JSON."""
@@ -146,21 +169,24 @@ class PlanMigration:
         )
         if step is PlanStep.CHECKED and self.moves:
             self.moves[-1].update(figures_of(record))
-        ends = step in (PlanStep.FINISH, PlanStep.ABORT)
-        self._holdings.wait(lsn if ends else 0)
-        if ends and before.following is not None:
-            move: dict[str, int | str] = {
-                "from": before.plan.version,
-                "to": before.following.version,
-                "apart": before.apart,
-                "begun": before.begun,
-                "switched": before.switched,
-                "ended": lsn,
-                "outcome": "done" if step is PlanStep.FINISH else "aborted",
-            }
-            move.update(self._figures)
-            self.moves.append(move)
+        ended = self.strategy.state is ChangeState.CHECKING
+        self._holdings.wait(lsn if ended else 0)
+        if ended:
+            self.moves.append(self._describe_end(before, step, lsn))
         self._hot.clear()
+
+    def _describe_end(self, before: PlanState, step: PlanStep, lsn: int) -> dict[str, int | str]:
+        """Describes a plan change that ended with this step; `before` is the strategy until it."""
+        return {
+            "from": before.plan.version,
+            "to": (before.following or before.plan).version,
+            "apart": before.apart,
+            "begun": before.begun,
+            "switched": before.switched,
+            "ended": lsn,
+            "outcome": "done" if step is PlanStep.FINISH else "aborted",
+            **self._figures,
+        }
 
     def begin(self, data: U8, apart: bool = False) -> tuple[U8 | None, str]:
         """Returns (the record that begins the migration to a plan in JSON, or lets it coexist, or
@@ -177,7 +203,8 @@ class PlanMigration:
         for known in (strategy.plan, strategy.following):
             same = known is not None and known.version == plan.version
             if same and route_of(known) == route_of(plan):
-                waits = strategy.following is known and self.state == "APART" and not apart
+                coexist = strategy.state is ChangeState.COEXISTING
+                waits = strategy.following is known and coexist and not apart
                 return None, f"plan version {plan.version} coexists already" if waits else ""
         if problem := strategy.occupied:
             return None, problem
@@ -220,13 +247,14 @@ class PlanMigration:
 
     def abort(self) -> tuple[U8 | None, str]:
         """Returns (the record that aborts the migration under way, or None; why not)."""
-        if self.strategy.following is None:
+        strategy = self.strategy
+        if PlanStep.ABORT in strategy.steps:
+            return step_record(PlanStep.ABORT, self._end_figures()), ""
+        if strategy.following is None:
             return None, ""
-        if self.strategy.apart:
+        if strategy.apart:
             return None, "new queries belong to the new plan already; the two can be united"
-        if self.strategy.switched:
-            return None, "objects are routed by the new plan already; the move will be finished"
-        return step_record(PlanStep.ABORT, self._end_figures()), ""
+        return None, "objects are routed by the new plan already; the move will be finished"
 
     def _end_figures(self) -> dict[str, int]:
         """Returns the counters since the migration began, and the present time as its end."""
@@ -236,6 +264,7 @@ class PlanMigration:
         """Notes that a worker holds all queries that it gains, and how much it fetched for that."""
         if begun == self.strategy.begun:
             self._hot[worker] = queries, bytes
+            self._note_signal()
 
     def hear(self, dispatcher: int, lsn: int, counts: Sequence[int]) -> None:
         """Takes a dispatcher's counters at this LSN, unless it is below that of the plan change."""
@@ -245,32 +274,44 @@ class PlanMigration:
     def posted(self, postings: PostingCounts) -> None:
         """Takes the postings that an actor counted at the end of a migration."""
         self._holdings.hear(postings)
+        self._note_signal()
 
     def mark(self, dispatcher: int, watermark: int) -> None:
         """Notes that no batch of this dispatcher, under way or future, has a lower LSN."""
         self._marks[dispatcher] = max(self._marks.get(dispatcher, 0), watermark)
+        self._note_signal()
 
-    def due(self, dispatchers: int) -> U8 | None:
+    def due(self) -> U8 | None:
         """Returns the record that may be written now; None without any."""
-        strategy = self.strategy
-        if strategy.following is None:
-            found = self._holdings.figures(strategy.workers, dispatchers)
-            return None if found is None else step_record(PlanStep.CHECKED, found)
-        if not strategy.begun:
+        step = DUE.get(self.strategy.state)
+        if step is None:
             return None
-        if not strategy.switched:
-            if not self._all_hold_queries:
-                return None
-            queries, size = map(sum, zip(*self._hot.values(), strict=True))
-            loaded = {"queries": queries, "bytes": size}
-            return step_record(PlanStep.SWITCH, loaded | self._stamp_time("switched_ms"))
-        passed = [mark for mark in self._marks.values() if mark >= strategy.switched]
-        return (
-            step_record(PlanStep.FINISH, self._end_figures())
-            if len(passed) == dispatchers
-            else None
-        )
+        if step is PlanStep.SWITCH:
+            return step_record(step, self._transfer_figures() | self._stamp_time("switched_ms"))
+        if step is PlanStep.FINISH:
+            return step_record(step, self._end_figures())
+        return step_record(step, self._compare_postings() or {})
 
-    @property
+    def _note_signal(self) -> None:
+        """Takes the signal that the state waits for, if it is there."""
+        signal, is_there = self._awaited.get(self.strategy.state, (None, None))
+        if signal is not None and is_there is not None and is_there():
+            self.strategy = self.strategy.signal(signal)
+
     def _all_hold_queries(self) -> bool:
         return self._hot.keys() >= set(range(self.strategy.workers))
+
+    def _all_passed_switch(self) -> bool:
+        passed = [mark for mark in self._marks.values() if mark >= self.strategy.switched]
+        return len(passed) == self._dispatchers
+
+    def _all_counted_postings(self) -> bool:
+        return self._compare_postings() is not None
+
+    def _compare_postings(self) -> dict[str, int] | None:
+        return self._holdings.figures(self.strategy.workers, self._dispatchers)
+
+    def _transfer_figures(self) -> dict[str, int]:
+        """Returns how much all workers fetched."""
+        queries, size = map(sum, zip(*self._hot.values(), strict=True))
+        return {"queries": queries, "bytes": size}

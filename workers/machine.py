@@ -27,7 +27,7 @@ from ps2stream.protocol.messages.objects import (
 from ps2stream.protocol.messages.plan import TransferChunk
 from ps2stream.protocol.messages.updates import LedgerBatch, LedgerTip, WorkerUpdates
 from ps2stream.protocol.rows import UpdateKind
-from ps2stream.routing.plan_changes import PlanFollower
+from ps2stream.routing.plan_follower import PlanFollower
 from ps2stream.routing.tags import QueryTagger
 from ps2stream.space.grid import Grid
 from ps2stream.workers.gi2 import GI2

@@ -11,7 +11,9 @@ from ps2stream.protocol.messages.objects import RoutedObjects
 from ps2stream.protocol.messages.plan import PostingCounts, TransferChunk, TransferDone
 from ps2stream.protocol.messages.updates import LedgerBatch, WorkerUpdates
 from ps2stream.protocol.rows import QueryRows
-from ps2stream.routing.plan_changes import CompiledRoutes, PlanFollower, PlanStep, step_of
+from ps2stream.routing.plan_changes import step_of
+from ps2stream.routing.plan_follower import CompiledRoutes, PlanFollower
+from ps2stream.routing.plan_states import PlanStep
 from ps2stream.routing.tags import QueryTagger, TagShare, starts
 from ps2stream.workers.index import Index, Mask
 from ps2stream.workers.transfer import QueryTransfer

@@ -16,7 +16,7 @@ from ps2stream.language.analyzer import Analysis, Analyzer, Frequencies
 from ps2stream.protocol.addresses import Address
 from ps2stream.protocol.ports import Log, Store
 from ps2stream.routing.plan import RoutingPlan
-from ps2stream.routing.plan_changes import PlanFollower
+from ps2stream.routing.plan_follower import PlanFollower
 from ps2stream.routing.tags import QueryTagger
 from ps2stream.security import NO_QUOTAS, QuotaTable
 from ps2stream.space.grid import Grid

@@ -1,56 +1,42 @@
 """The strategy: the present plan, which says who owns which unit, and the plan that follows it.
 
 It changes by records of the ledger, each with an LSN of its own, so that every actor changes at
-the same place of the total order (contract.md 3, docs/decisions/0009):
-
-- BEGIN has the owners by the following plan fetch the queries that they will serve.
-- SWITCH routes objects by the following plan.
-- FINISH lets the old owners drop these queries.
-- ABORT lets the new owners drop them.
-- APART lets two plans coexist (section V-B of PS2Stream): queries inserted after it belong to the
-  following plan alone, earlier ones to the old plan, and objects go to the owners by both.
-- UNITE begins to migrate the queries that are left with the old plan.
-- SET is the whole strategy.
-- CHECKED reports what was found at the end of a migration, and changes nothing.
+the same place of the total order (contract.md 3, docs/decisions/0009). `TRANSITIONS` is the
+machine of a plan change: the states, and what each event makes of them. Two kinds of records are
+beside it: SET is the whole strategy, whatever the one before it, and CHECKED reports what was
+found at the end of a migration, and changes no plan.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import json
 import zlib
-from collections.abc import Mapping, Sequence
-from enum import StrEnum
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ps2stream.errors import PlanError
-from ps2stream.language.analyzer import Analysis, Analyzer
-from ps2stream.protocol.frame import F64, U8
-from ps2stream.routing.h1 import H1
-from ps2stream.routing.leaves import Leaf, Moved, holders
+from ps2stream.language.analyzer import Analysis
+from ps2stream.protocol.frame import U8
 from ps2stream.routing.plan import RoutingPlan
+from ps2stream.routing.plan_states import (
+    ChangeEvent,
+    ChangeState,
+    InvalidTransition,
+    PlanSignal,
+    PlanStep,
+    TransitionTaken,
+)
 
 Figures = Mapping[str, int]
 """The figures of a migration, by name; they are kept with its records and change nothing."""
 NO_FIGURES: Figures = MappingProxyType({})
-
-
-class PlanStep(StrEnum):
-    """The kinds of records of a plan change."""
-
-    BEGIN = "begin"
-    SWITCH = "switch"
-    FINISH = "finish"
-    ABORT = "abort"
-    APART = "apart"
-    UNITE = "unite"
-    CHECKED = "checked"
-    SET = "set"
+STORY = 16
+"""Transitions that a strategy remembers, for the error when an event cannot follow."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,13 +46,16 @@ class PlanState:
     Units belong to their owners by `plan`; they migrate to their owners by `following` from the
     LSN `begun` on, and objects are routed by it from the LSN `switched` on. Unless `apart` is 0,
     queries with a higher handle belong to `following` from their insert on, and objects go to
-    the owners by both. An LSN of 0 means that the step was not taken."""
+    the owners by both. An LSN of 0 means that the step was not taken. `state` follows from them
+    and from the signals; `story` has the last transitions."""
 
     plan: RoutingPlan
     following: RoutingPlan | None = None
     begun: int = 0
     switched: int = 0
     apart: int = 0
+    state: ChangeState = ChangeState.NONE
+    story: tuple[TransitionTaken, ...] = dataclasses.field(default=(), compare=False, repr=False)
 
     @property
     def serving(self) -> RoutingPlan:
@@ -83,31 +72,37 @@ class PlanState:
         """Returns the strategy after a record. Raises PlanError if the record does not fit."""
         data, plan, follow = _read_record(record.tobytes(), self.plan)
         step = PlanStep(data["step"])
-        if step is PlanStep.SET and plan is not None:
-            return PlanState(plan, follow, data["begun"], data["switched"], data["apart"])
-        if step not in self.steps:
-            raise PlanError(f"strategy: {step} does not follow here")
-        if step is PlanStep.CHECKED:
-            return self
-        if step in (PlanStep.BEGIN, PlanStep.APART):
-            begins = step is PlanStep.BEGIN
-            return PlanState(self.plan, plan, lsn * begins, apart=lsn * (not begins))
-        if step is PlanStep.UNITE:
-            return dataclasses.replace(self, begun=lsn)
-        if step is PlanStep.SWITCH:
-            return dataclasses.replace(self, switched=lsn)
-        return PlanState(self.serving)
+        if step is not PlanStep.SET or plan is None:
+            return self.handle(step, lsn, plan)
+        restored = _restore_state(data, plan, follow)
+        return restored._continue_story(self, step, restored.state, lsn)
+
+    def signal(self, signal: PlanSignal) -> PlanState:
+        """Returns the strategy after a signal. Raises InvalidTransition."""
+        return self.handle(signal, self.story[-1].lsn if self.story else 0)
+
+    def handle(
+        self, event: ChangeEvent, lsn: int, following: RoutingPlan | None = None
+    ) -> PlanState:
+        """Returns the strategy after an event, as the table has it. Raises InvalidTransition."""
+        transition = TRANSITIONS.get((self.state, event))
+        if transition is None:
+            raise InvalidTransition(self.state, event, lsn, self.story)
+        after = transition.action(self, lsn, following)
+        return after._continue_story(self, event, transition.target, lsn)
+
+    def _continue_story(
+        self, before: PlanState, event: ChangeEvent, target: ChangeState, lsn: int
+    ) -> PlanState:
+        """Returns this strategy in the state `target`, with the story of the one before."""
+        taken = TransitionTaken(before.state, event, target, lsn)
+        return dataclasses.replace(self, state=target, story=(*before.story, taken)[-STORY:])
 
     @property
     def steps(self) -> frozenset[PlanStep]:
         """The steps that may follow."""
-        if self.following is None:
-            return frozenset((PlanStep.BEGIN, PlanStep.APART, PlanStep.CHECKED))
-        if self.switched:
-            return frozenset((PlanStep.FINISH,))
-        if self.apart:
-            return frozenset((PlanStep.SWITCH if self.begun else PlanStep.UNITE,))
-        return frozenset((PlanStep.SWITCH, PlanStep.ABORT))
+        events = (event for state, event in TRANSITIONS if state is self.state)
+        return frozenset(event for event in events if isinstance(event, PlanStep))
 
     @property
     def occupied(self) -> str:
@@ -115,9 +110,9 @@ class PlanState:
         if self.following is None:
             return ""
         version = self.following.version
-        if self.begun:
-            return f"a move to plan version {version} is under way"
-        return f"plan version {version} coexists with version {self.plan.version}"
+        if self.state is ChangeState.COEXISTING:
+            return f"plan version {version} coexists with version {self.plan.version}"
+        return f"a move to plan version {version} is under way"
 
     def record(self) -> U8:
         """Returns the record that sets this strategy, whatever the one before it."""
@@ -128,6 +123,116 @@ class PlanState:
         coexist."""
         step = PlanStep.APART if apart else PlanStep.BEGIN
         return _pack_record(step=step, plan=_plan_to_dict(plan, self.plan), figures=dict(figures))
+
+
+def _begin_migration(change: PlanState, lsn: int, following: RoutingPlan | None) -> PlanState:
+    """Has the owners by the following plan fetch the queries that they will serve."""
+    return PlanState(change.plan, following, begun=lsn)
+
+
+def _let_plans_coexist(change: PlanState, lsn: int, following: RoutingPlan | None) -> PlanState:
+    """Gives the following plan the queries inserted from now on, and none of the earlier ones
+    (section V-B of PS2Stream)."""
+    return PlanState(change.plan, following, apart=lsn)
+
+
+def _unite_plans(change: PlanState, lsn: int, following: RoutingPlan | None) -> PlanState:
+    """Begins to migrate the queries that are left with the present plan."""
+    return dataclasses.replace(change, begun=lsn)
+
+
+def _switch_routes(change: PlanState, lsn: int, following: RoutingPlan | None) -> PlanState:
+    """Routes objects by the following plan."""
+    return dataclasses.replace(change, switched=lsn)
+
+
+def _finish_change(change: PlanState, lsn: int, following: RoutingPlan | None) -> PlanState:
+    """Makes the following plan the present one; its old owners drop the queries that they lost."""
+    return PlanState(change.serving)
+
+
+def _abort_change(change: PlanState, lsn: int, following: RoutingPlan | None) -> PlanState:
+    """Keeps the present plan; the owners by the other one drop what they fetched."""
+    return PlanState(change.plan)
+
+
+def _keep_plans(change: PlanState, lsn: int, following: RoutingPlan | None) -> PlanState:
+    """Changes no plan."""
+    return change
+
+
+class PlanTransition(NamedTuple):
+    """A row of the table: the state that follows, and the function that makes the strategy of it
+    from the one before, the LSN, and the plan in the record."""
+
+    target: ChangeState
+    action: Callable[[PlanState, int, RoutingPlan | None], PlanState]
+
+
+_BEGIN = PlanTransition(ChangeState.TRANSFERRING, _begin_migration)
+_APART = PlanTransition(ChangeState.COEXISTING, _let_plans_coexist)
+_UNITE = PlanTransition(ChangeState.UNITING, _unite_plans)
+_SWITCH = PlanTransition(ChangeState.RETIRING, _switch_routes)
+_FINISH = PlanTransition(ChangeState.CHECKING, _finish_change)
+_ABORT = PlanTransition(ChangeState.CHECKING, _abort_change)
+_CHECKED = PlanTransition(ChangeState.NONE, _keep_plans)
+
+TRANSITIONS: Mapping[tuple[ChangeState, ChangeEvent], PlanTransition] = MappingProxyType(
+    {
+        (ChangeState.NONE, PlanStep.BEGIN): _BEGIN,
+        (ChangeState.NONE, PlanStep.APART): _APART,
+        (ChangeState.NONE, PlanStep.CHECKED): _CHECKED,
+        (ChangeState.TRANSFERRING, PlanSignal.ALL_HOLD): PlanTransition(
+            ChangeState.READY, _keep_plans
+        ),
+        (ChangeState.TRANSFERRING, PlanStep.SWITCH): _SWITCH,
+        (ChangeState.TRANSFERRING, PlanStep.ABORT): _ABORT,
+        (ChangeState.READY, PlanStep.SWITCH): _SWITCH,
+        (ChangeState.READY, PlanStep.ABORT): _ABORT,
+        (ChangeState.COEXISTING, PlanStep.UNITE): _UNITE,
+        (ChangeState.UNITING, PlanSignal.ALL_HOLD): PlanTransition(
+            ChangeState.READY_TO_UNITE, _keep_plans
+        ),
+        (ChangeState.UNITING, PlanStep.SWITCH): _SWITCH,
+        (ChangeState.READY_TO_UNITE, PlanStep.SWITCH): _SWITCH,
+        (ChangeState.RETIRING, PlanSignal.ALL_PASSED): PlanTransition(
+            ChangeState.RETIRED, _keep_plans
+        ),
+        (ChangeState.RETIRING, PlanStep.FINISH): _FINISH,
+        (ChangeState.RETIRED, PlanStep.FINISH): _FINISH,
+        (ChangeState.CHECKING, PlanSignal.ALL_COUNTED): PlanTransition(
+            ChangeState.COUNTED, _keep_plans
+        ),
+        (ChangeState.CHECKING, PlanStep.BEGIN): _BEGIN,
+        (ChangeState.CHECKING, PlanStep.APART): _APART,
+        (ChangeState.CHECKING, PlanStep.CHECKED): _CHECKED,
+        (ChangeState.COUNTED, PlanStep.BEGIN): _BEGIN,
+        (ChangeState.COUNTED, PlanStep.APART): _APART,
+        (ChangeState.COUNTED, PlanStep.CHECKED): _CHECKED,
+    }
+)
+"""The machine of a plan change. Signals reach the sequencer alone: for all other actors, and where
+the ledger is read again, each record follows without the signal before it."""
+
+
+def _find_state(followed: bool, begun: int, switched: int, apart: int) -> ChangeState:
+    """Returns the state after the steps with these LSNs, without any signal since; `followed`
+    says that there is a following plan."""
+    if not followed:
+        return ChangeState.NONE
+    if switched:
+        return ChangeState.RETIRING
+    if not apart:
+        return ChangeState.TRANSFERRING
+    return ChangeState.UNITING if begun else ChangeState.COEXISTING
+
+
+def _restore_state(
+    data: dict[str, Any], plan: RoutingPlan, following: RoutingPlan | None
+) -> PlanState:
+    """Returns the strategy of a SET record with these plans."""
+    lsns = data["begun"], data["switched"], data["apart"]
+    return PlanState(plan, following, *lsns, _find_state(following is not None, *lsns))
 
 
 @functools.lru_cache(maxsize=4)
@@ -147,12 +252,10 @@ def strategy_of(record: U8, analysis: Analysis) -> PlanState:
     """Reads the strategy of a SET record. Raises PlanError."""
     data = _unpack_record(record.tobytes())
     follow = data["following"]
-    return PlanState(
+    return _restore_state(
+        data,
         RoutingPlan.from_dict(data["plan"], analysis),
         None if follow is None else RoutingPlan.from_dict(follow, analysis),
-        data["begun"],
-        data["switched"],
-        data["apart"],
     )
 
 
@@ -176,152 +279,9 @@ def versions(record: U8) -> tuple[int, int, bool]:
     and whether they coexist without a migration so far."""
     data = _unpack_record(record.tobytes())
     follow = data["following"]
-    coexist = follow is not None and bool(data["apart"]) and not data["begun"]
-    return data["plan"]["version"], 0 if follow is None else follow["version"], coexist
-
-
-class CompiledRoutes(NamedTuple):
-    """A strategy, compiled.
-
-    Units belong to their owners by `serving`, and objects are routed by it under the number
-    `route`. During a migration, `other` is the H1 of the plan that follows or that came before:
-    updates go to the owners by it as well. Queries with a handle above `apart` have their owners
-    by `young`.
-
-    Batches routed under the numbers in `known` may be under way, and batches under `coming` at a
-    worker that has fetched all that it will serve. `old` is the number of the plan beside which
-    another one came to coexist, and the LSN at which it came: batches under this number may be
-    under way only with a lower LSN. A higher one is of a service that was started anew under that
-    plan, which then owns the new queries too, and this strategy does not know of it."""
-
-    serving: H1
-    route: int
-    other: H1 | None = None
-    young: H1 | None = None
-    apart: int = 0
-    begun: int = 0
-    switched: bool = False
-    known: frozenset[int] = frozenset()
-    coming: int = 0
-    old: tuple[int, int] = (0, 0)
-
-    @property
-    def workers(self) -> int:
-        owners = (self.serving, self.other, self.young)
-        return max(h1.workers for h1 in owners if h1 is not None)
-
-    def serves(self, route: int, lsn: int) -> bool:
-        """Returns whether a batch of this route and LSN may be under way."""
-        number, below = self.old
-        return route in self.known and (route != number or not below or lsn < below)
-
-    @property
-    def upto(self) -> int:
-        """The highest handle that migrates."""
-        return self.apart or self.begun
-
-
-class PlanFollower:
-    """Follows the records of the ledger and compiles the strategy after each."""
-
-    def __init__(self, plan: RoutingPlan, analyzer: Analyzer) -> None:
-        self.strategy = PlanState(plan)
-        self._first = plan
-        self._analyzer = analyzer
-        self._compiled: dict[int, H1] = {}
-
-    def routes(self) -> CompiledRoutes:
-        """Returns the present strategy, compiled."""
-        strategy = self.strategy
-        plans = (strategy.plan, strategy.following)
-        numbered = {route_of(plan): plan for plan in plans if plan is not None}
-        self._compiled = {
-            route: self._compiled.get(route) or plan.compile(self._analyzer)
-            for route, plan in numbered.items()
-        }
-        before = route_of(strategy.plan)
-        old = self._compiled[before]
-        if strategy.following is None:
-            return CompiledRoutes(old, before, known=frozenset(numbered))
-        after = route_of(strategy.following)
-        new, both = self._compiled[after], _mix_routes(before, after)
-        if strategy.switched:
-            known = frozenset((before, after, both))
-            begun = strategy.begun
-            beside = before, strategy.apart
-            return CompiledRoutes(
-                new, after, old, begun=begun, switched=True, known=known, old=beside
-            )
-        apart = strategy.apart
-        return CompiledRoutes(
-            serving=old,
-            route=both if apart else before,
-            other=new if strategy.begun else None,
-            young=new if apart else None,
-            apart=apart,
-            begun=strategy.begun,
-            known=frozenset((before, both)),
-            coming=after,
-            old=(before, apart),
-        )
-
-    def gained(self, worker: int) -> F64 | None:
-        """Returns a box (west, south, east, north; degrees) around all cells of which the
-        following plan may assign units to this worker that the present one does not; None if
-        there are none."""
-        plan, follow = self.strategy.plan, self.strategy.following
-        if follow is None:
-            return None
-        if follow.workers != plan.workers:  # owners on the coarse levels change
-            return np.array([-180.0, -90.0, 180.0, 90.0])
-        return changed_box(plan, follow, worker)
-
-    def reset(self) -> CompiledRoutes:
-        """Goes back to the first plan; the state that is received next says what changed."""
-        self.strategy = PlanState(self._first)
-        return self.routes()
-
-    def take(self, record: U8, lsn: int) -> CompiledRoutes:
-        """Returns the routes after a record with this LSN."""
-        self.strategy = self.strategy.after(record, lsn)
-        return self.routes()
-
-
-def changed_box(plan: RoutingPlan, follow: RoutingPlan, worker: int) -> F64 | None:
-    """Returns a box around the cells whose leaf differs in `follow` and can assign a term to
-    `worker`; None if there are none."""
-    mine = np.array([worker in named for named in holders(follow.leaves)])
-    n = len(follow.leaves)
-    pair = plan.cells.astype(np.int64) * n + follow.cells
-    run = np.flatnonzero(np.r_[True, pair[1:] != pair[:-1]])  # far fewer than cells
-    pairs, which = np.unique(pair[run], return_inverse=True)
-    other = np.array([not _is_same_leaf(plan.leaves, p // n, follow.leaves, p % n) for p in pairs])
-    there = np.repeat(other[which], np.diff(run, append=len(pair)))
-    cells = np.flatnonzero(there & mine[follow.cells])
-    if not len(cells):
-        return None
-    columns, rows = plan.grid.columns(), plan.grid.rows()
-    row, column = cells // columns, cells % columns
-    west, east = (360 * edge / columns - 180 for edge in (column.min(), column.max() + 1))
-    south, north = (180 * edge / rows - 90 for edge in (row.min(), row.max() + 1))
-    if west <= -180 or east >= 180 or south <= -90 or north >= 90:
-        west, east = -180, 180  # 180 is -180, and a pole has every longitude
-    return np.array([west, south, east, north], np.float64)
-
-
-def _is_same_leaf(left: Sequence[Leaf], a: int, right: Sequence[Leaf], b: int) -> bool:
-    """Returns whether leaf a of `left` assigns terms exactly as leaf b of `right`."""
-    one, other = left[a], right[b]
-    if isinstance(one, Moved) and isinstance(other, Moved):
-        below = _is_same_leaf(left, one.base, right, other.base)
-        return below and (one.to, one.terms) == (other.to, other.terms)
-    return one == other
-
-
-def _mix_routes(before: int, after: int) -> int:
-    """Returns the route of two plans that coexist, from their own."""
-    raw = hashlib.blake2b(b"%d.%d" % (before, after), digest_size=7).digest()
-    return int.from_bytes(raw, "big")
+    state = _find_state(follow is not None, data["begun"], data["switched"], data["apart"])
+    version = 0 if follow is None else follow["version"]
+    return data["plan"]["version"], version, state is ChangeState.COEXISTING
 
 
 def _plan_to_dict(plan: RoutingPlan, base: RoutingPlan | None) -> dict[str, Any]:

@@ -23,10 +23,11 @@ from ps2stream.protocol.follower import LedgerFollower, LedgerTail
 from ps2stream.protocol.messages.objects import BatchesCompleted
 from ps2stream.protocol.messages.sessions import StreamDelivery
 from ps2stream.protocol.rows import NEVER, ObjectRows
-from ps2stream.routing import plan_changes, tags
-from ps2stream.routing.plan_changes import PlanStep, step_record
+from ps2stream.routing import plan_follower, tags
+from ps2stream.routing.plan_changes import step_record
+from ps2stream.routing.plan_states import PlanStep
 from ps2stream.sequencer import followers, migration, registry, remembered
-from ps2stream.sequencer import machine as sequencer_machine
+from ps2stream.sequencer import plan_changes as sequencer_changes
 from ps2stream.store import frames, segments
 from ps2stream.workers.gi2 import GI2
 from ps2stream.workers.machine import WorkerMachine
@@ -427,8 +428,8 @@ def finished_before_the_watermark() -> Iterator[None]:
     """Old owners forget while batches that were routed to them are under way."""
     due = migration.PlanMigration.due
 
-    def hasty(self: Any, dispatchers: int) -> Any:
-        return step_record(PlanStep.FINISH) if self.strategy.switched else due(self, dispatchers)
+    def hasty(self: Any) -> Any:
+        return step_record(PlanStep.FINISH) if self.strategy.switched else due(self)
 
     with patch(migration.PlanMigration, "due", hasty):
         yield
@@ -461,20 +462,20 @@ def the_dying_are_not_loaded() -> Iterator[None]:
 @bug
 def a_move_is_forgotten_by_a_new_incarnation() -> Iterator[None]:
     """A state does not say which strategy is in force."""
-    with patch(sequencer_machine.SequencerMachine, "_make_plan_record", lambda self: nothing()):
+    with patch(sequencer_changes.PlanChangeDriver, "make_record", lambda self: nothing()):
         yield
 
 
 @bug
 def part_of_what_moves_is_not_loaded() -> Iterator[None]:
     """A new owner asks for the queries of half of the cells that it gains."""
-    gained = plan_changes.PlanFollower.gained
+    gained = plan_follower.PlanFollower.gained
 
     def half(self: Any, worker: int) -> Any:
         box = gained(self, worker)
         return box if box is None else box * 0.5
 
-    with patch(plan_changes.PlanFollower, "gained", half):
+    with patch(plan_follower.PlanFollower, "gained", half):
         yield
 
 

@@ -10,8 +10,7 @@ from typing import NamedTuple
 from unittest import mock
 
 from ps2stream.cluster import snapshots
-from ps2stream.sequencer import feed
-from ps2stream.sequencer import machine as sequencer_machine
+from ps2stream.sequencer import feed, plan_changes
 from tests.sim.bugs import planted
 from tests.sim.judge import Judge
 from tests.sim.process import patched
@@ -42,7 +41,7 @@ def play(script: Scenario, events: Sequence[Event] | None = None, bug: str = "")
     world = World(str(script.seed), script.topology, script.plans)
     with (
         mock.patch.object(feed, "FEED_ROWS", script.feed_rows),
-        mock.patch.object(sequencer_machine, "LOAD_ROWS", script.feed_rows),
+        mock.patch.object(plan_changes, "TRANSFER_ROWS", script.feed_rows),
         mock.patch.object(snapshots, "WORTH", 1),
         patched(world.clock, world.network),
         planted(bug),

@@ -16,7 +16,8 @@ import pytest
 
 from ps2stream.planner.adjust.phase_one import PhaseOne
 from ps2stream.protocol.addresses import Send
-from ps2stream.routing.plan_changes import PlanStep, step_of
+from ps2stream.routing.plan_changes import step_of
+from ps2stream.routing.plan_states import PlanStep
 from ps2stream.sequencer.machine import SequencerMachine
 from ps2stream.space.grid import Grid
 from tests.sim import hostile

@@ -10,7 +10,7 @@ from ps2stream.dispatcher.gridt import Gridt
 from ps2stream.protocol.frame import F64, I64, U64
 from ps2stream.protocol.rows import QueryRows
 from ps2stream.routing.h1 import H1
-from ps2stream.routing.plan_changes import CompiledRoutes
+from ps2stream.routing.plan_follower import CompiledRoutes
 from ps2stream.routing.tags import QueryTagger
 from tests.support.routing import Row, objects, query_rows
 from tests.unit.dispatcher.test_gridt import GRID, TERMS, h1, latitude, longitude, row

@@ -1,27 +1,32 @@
-"""Records of the ledger that change the plan: what they make of it, and of the routes."""
+"""Records of the ledger that change the plan: what they make of it."""
 
 from __future__ import annotations
 
-import dataclasses
-import random
 from collections.abc import Mapping
 
 import numpy as np
 import pytest
 
 from ps2stream.errors import PlanError
-from ps2stream.language.analyzer import Analyzer
-from ps2stream.routing.plan import Moved, RoutingPlan, Space
+from ps2stream.routing.plan import RoutingPlan, Space
 from ps2stream.routing.plan_changes import (
-    PlanFollower,
+    STORY,
+    TRANSITIONS,
     PlanState,
-    PlanStep,
-    changed_box,
     step_of,
     step_record,
+    strategy_of,
+    versions,
+)
+from ps2stream.routing.plan_states import (
+    ChangeEvent,
+    ChangeState,
+    InvalidTransition,
+    PlanSignal,
+    PlanStep,
 )
 from ps2stream.space.grid import Grid
-from tests.sim.hostile import ANALYSIS, some_plan
+from tests.sim.hostile import ANALYSIS
 
 GRID = Grid(3, 2)
 
@@ -46,7 +51,8 @@ def test_the_steps_of_a_move() -> None:
     assert (switched.serving.version, switched.switched) == (2, 9)
     done = switched.after(step_record(PlanStep.FINISH), 12)
     assert (done.plan.version, done.following, done.workers) == (2, None, 3)
-    assert begun.after(step_record(PlanStep.ABORT), 8) == PlanState(begun.plan)
+    aborted = begun.after(step_record(PlanStep.ABORT), 8)
+    assert aborted == PlanState(begun.plan, state=ChangeState.CHECKING)
     for strategy in (begun, switched, done):
         again = PlanState(plan(1)).after(strategy.record(), 20)
         assert again.serving.route == strategy.serving.route
@@ -81,97 +87,104 @@ def test_frequencies_travel_only_where_they_changed() -> None:
     assert PlanState(base).after(other, 1).following.frequencies == {"t": 1}  # type: ignore[union-attr]
 
 
-def test_the_routes_of_a_move() -> None:
-    old, new = plan(2), plan(3, 2)
-    strategist = PlanFollower(old, Analyzer(ANALYSIS))
-    first = strategist.routes()
-    assert (first.route, first.other, first.workers) == (old.route, None, 2)
-    begun = strategist.take(PlanState(old).begin(new), 4)
-    assert begun.serving is first.serving
-    assert (begun.route, begun.coming, begun.workers) == (old.route, new.route, 3)
-    assert (begun.upto, begun.switched) == (4, False)
-    switched = strategist.take(step_record(PlanStep.SWITCH), 5)
-    assert switched.serving is begun.other
-    assert (switched.route, switched.other, switched.switched) == (new.route, first.serving, True)
-    assert switched.known > {old.route, new.route}
-    done = strategist.take(step_record(PlanStep.FINISH), 6)
-    assert done.other is None
-    assert done.known == {new.route}
+EVENTS = [event for event in (*PlanStep, *PlanSignal) if event is not PlanStep.SET]
+OLD, NEW = plan(2), plan(3, 2)
 
 
-def test_the_routes_of_two_plans_that_coexist() -> None:
-    old, new = plan(2), plan(3, 2)
-    strategist = PlanFollower(old, Analyzer(ANALYSIS))
-    first = strategist.routes()
-    apart = strategist.take(PlanState(old).begin(new, apart=True), 4)
-    assert apart.serving is first.serving
-    assert apart.young is not None
-    assert (apart.other, apart.apart, apart.workers, apart.upto) == (None, 4, 3, 4)
-    assert apart.route not in (old.route, new.route)
-    assert apart.known == {old.route, apart.route}
-    # After a restart under the old plan alone it has another meaning from that LSN on.
-    assert [apart.serves(old.route, lsn) for lsn in (3, 4, 5)] == [True, False, False]
-    assert apart.serves(apart.route, 5)
-    united = strategist.take(step_record(PlanStep.UNITE), 9)
-    assert united.other is united.young is apart.young
-    assert (united.route, united.upto, united.begun) == (apart.route, 4, 9)
-    again = PlanState(plan()).after(strategist.strategy.record(), 10)
-    assert again.steps == strategist.strategy.steps == {PlanStep.SWITCH}
-    switched = strategist.take(step_record(PlanStep.SWITCH), 11)
-    assert (switched.serving, switched.young, switched.route) == (apart.young, None, new.route)
-    assert strategist.take(step_record(PlanStep.FINISH), 12).other is None
+def follow(change: PlanState, event: ChangeEvent, lsn: int) -> PlanState:
+    """Take an event as an actor does: a record of the ledger, or a signal."""
+    if isinstance(event, PlanSignal):
+        return change.signal(event)
+    if event in (PlanStep.BEGIN, PlanStep.APART):
+        return change.after(change.begin(NEW, apart=event is PlanStep.APART), lsn)
+    return change.after(change.record() if event is PlanStep.SET else step_record(event), lsn)
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_all_that_a_worker_gains_lies_in_the_box(seed: int) -> None:
-    rng = random.Random(seed)
-    grid = Grid(rng.choice([0, 3, 4]), rng.choice([0, 3, 4]), max_cells=rng.choice([1, 4]))
-    old = some_plan(rng, grid)
-    new = some_plan(rng, grid)
-    if rng.random() < 0.7:  # a few cells alone
-        cells = old.cells.copy()
-        cells[rng.randrange(len(cells))] = rng.randrange(len(old.leaves))
-        new = dataclasses.replace(old, cells=cells)
-    analyzer = Analyzer(ANALYSIS)
-    one, other = old.compile(analyzer), new.compile(analyzer)
-    term = np.random.default_rng(seed).integers(1, 1 << 62, 50).astype(np.uint64)
-    term[:3] = analyzer.hash_terms(["flood", "river", "fire"])
-    columns = grid.columns()
-    for worker in range(new.workers):
-        box = changed_box(old, new, worker)
-        for cell in range(columns * grid.rows()):
-            tag = np.full(len(term), cell, np.uint32)
-            gained = (other.owners(tag, term) == worker) & (one.owners(tag, term) != worker)
-            if gained.any():
-                assert box is not None
-                west, south, width, height = grid.bounds(cell)
-                assert box[0] <= west
-                assert box[1] <= south
-                assert box[2] >= west + width
-                assert box[3] >= south + height
+def reached() -> dict[ChangeState, PlanState]:
+    """Every state that the table leads to from one plan, by a shortest way."""
+    found = {ChangeState.NONE: PlanState(OLD)}
+    queue = [*found.values()]
+    for change in queue:
+        for (state, event), transition in TRANSITIONS.items():
+            if state is change.state and transition.target not in found:
+                found[transition.target] = follow(change, event, 10 * len(change.story) + 10)
+                queue.append(found[transition.target])
+    return found
 
 
-def test_another_number_of_workers_changes_coarse_levels_everywhere() -> None:
-    old = plan(2)
-    more = dataclasses.replace(old, workers=3, version=2, base_version=1)
-    strategist = PlanFollower(old, Analyzer(ANALYSIS))
-    assert strategist.gained(0) is None
-    strategist.take(PlanState(old).begin(more), 4)
-    for worker in range(3):
-        box = strategist.gained(worker)
-        assert box is not None
-        assert box.tolist() == [-180.0, -90.0, 180.0, 90.0]
+REACHED = reached()
 
 
-def test_leaves_that_say_the_same_of_other_numbers_are_alike() -> None:
-    old = plan(2)
-    cells = np.where(old.cells == 0, 1, 0).astype(np.uint32)
-    new = RoutingPlan(2, ANALYSIS, GRID, (Space(1), Space(0)), cells, version=2)
-    assert changed_box(old, new, 0) is None
-    cells[20] = 2
-    leaves = (*new.leaves, Moved(0, {1: 0}))
-    moved = RoutingPlan(2, ANALYSIS, GRID, leaves, cells, version=2)
-    box = changed_box(old, moved, 0)
-    assert box is not None
-    assert box.tolist() == [0.0, 0.0, 45.0, 45.0]
-    assert changed_box(old, moved, 1) is None
+def test_every_state_is_reached_and_left() -> None:
+    assert set(REACHED) == set(ChangeState)
+    assert {state for state, _ in TRANSITIONS} == set(ChangeState)
+    assert {event for _, event in TRANSITIONS} == set(EVENTS)
+
+
+@pytest.mark.parametrize("state", ChangeState, ids=lambda state: state.name)
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.name)
+def test_every_pair_leads_where_the_table_says_or_is_refused(
+    state: ChangeState, event: ChangeEvent
+) -> None:
+    before = REACHED[state]
+    assert before.state is state
+    transition = TRANSITIONS.get((state, event))
+    if transition is None:
+        with pytest.raises(InvalidTransition, match="does not follow here") as caught:
+            follow(before, event, 99)
+        error = caught.value
+        assert (error.state, error.event, error.story) == (state, event, before.story)
+        assert all(str(taken) in str(error) for taken in before.story)
+        return
+    after = follow(before, event, 99)
+    assert after.state is transition.target
+    lsn = before.story[-1].lsn if isinstance(event, PlanSignal) and before.story else 99
+    assert after.story == (*before.story, (state, event, transition.target, lsn))
+
+
+@pytest.mark.parametrize("state", ChangeState, ids=lambda state: state.name)
+def test_what_may_follow_depends_on_the_plans_and_lsns_alone(state: ChangeState) -> None:
+    """Signals add nothing to it: an actor that receives none takes the same records."""
+    change = REACHED[state]
+    if change.following is None:
+        steps = {PlanStep.BEGIN, PlanStep.APART, PlanStep.CHECKED}
+    elif change.switched:
+        steps = {PlanStep.FINISH}
+    elif change.apart:
+        steps = {PlanStep.SWITCH if change.begun else PlanStep.UNITE}
+    else:
+        steps = {PlanStep.SWITCH, PlanStep.ABORT}
+    assert change.steps == steps
+
+
+@pytest.mark.parametrize("state", ChangeState, ids=lambda state: state.name)
+def test_a_state_that_is_read_waits_for_its_signal_again(state: ChangeState) -> None:
+    change = REACHED[state]
+    again = strategy_of(change.record(), ANALYSIS)
+    taken = PlanState(OLD).after(change.record(), 99)
+    for read in (again, taken):
+        assert (read.begun, read.switched, read.apart) == (
+            change.begun,
+            change.switched,
+            change.apart,
+        )
+        assert read.serving.version == change.serving.version
+    assert taken.state is again.state
+    assert taken.story == ((ChangeState.NONE, PlanStep.SET, taken.state, 99),)
+    unsignalled = {
+        ChangeState.READY: ChangeState.TRANSFERRING,
+        ChangeState.READY_TO_UNITE: ChangeState.UNITING,
+        ChangeState.RETIRED: ChangeState.RETIRING,
+        ChangeState.CHECKING: ChangeState.NONE,
+        ChangeState.COUNTED: ChangeState.NONE,
+    }
+    assert again.state is unsignalled.get(state, state)
+    coexist = state is ChangeState.COEXISTING
+    assert versions(change.record())[2] == coexist
+
+
+def test_the_story_has_the_last_transitions() -> None:
+    change = PlanState(OLD)
+    for lsn in range(100):
+        change = change.after(step_record(PlanStep.CHECKED), lsn)
+    assert [taken.lsn for taken in change.story] == [*range(100 - STORY, 100)]

@@ -14,9 +14,10 @@ from ps2stream.protocol.addresses import ROLES
 from ps2stream.protocol.frame import U8
 from ps2stream.protocol.messages.plan import PostingCounts
 from ps2stream.routing.plan import RoutingPlan, Space
-from ps2stream.routing.plan_changes import PlanStep, step_of
+from ps2stream.routing.plan_changes import TRANSITIONS, step_of, step_record
+from ps2stream.routing.plan_states import ChangeState, InvalidTransition, PlanSignal, PlanStep
 from ps2stream.sequencer.holdings import PATIENCE_TICKS
-from ps2stream.sequencer.migration import ASKED_TICKS, PlanMigration
+from ps2stream.sequencer.migration import ASKED_TICKS, DUE, REPORTED, PlanMigration
 from ps2stream.space.grid import Grid
 from tests.sim.hostile import ANALYSIS
 
@@ -35,8 +36,8 @@ def json_of(plan: RoutingPlan) -> U8:
 NEXT = plan(1, workers=3, version=2, base=1)
 
 
-def begun(lsn: int = 10) -> PlanMigration:
-    migration = PlanMigration(plan(0))
+def begun(lsn: int = 10, dispatchers: int = 1) -> PlanMigration:
+    migration = PlanMigration(plan(0), dispatchers)
     migration.run(3)
     record, problem = migration.begin(json_of(NEXT))
     assert record is not None
@@ -45,9 +46,9 @@ def begun(lsn: int = 10) -> PlanMigration:
     return migration
 
 
-def step(migration: PlanMigration, dispatchers: int, lsn: int) -> PlanStep | None:
+def step(migration: PlanMigration, lsn: int) -> PlanStep | None:
     """Write what is due."""
-    record = migration.due(dispatchers)
+    record = migration.due()
     if record is None:
         return None
     migration.apply(record, lsn)
@@ -55,26 +56,26 @@ def step(migration: PlanMigration, dispatchers: int, lsn: int) -> PlanStep | Non
 
 
 def test_a_move_goes_on_as_everyone_says_so() -> None:
-    migration = begun(10)
+    migration = begun(10, dispatchers=2)
     assert migration.state == "LOADING"
     migration.mark(0, 50)
     for worker in (0, 1, 1):
         migration.hot(worker, 10)
-        assert step(migration, 2, 11) is None
+        assert step(migration, 11) is None
     migration.hot(2, 9)  # of another move
-    assert step(migration, 2, 11) is None
+    assert step(migration, 11) is None
     migration.hot(2, 10)
     assert migration.state == "HOT"
-    assert step(migration, 2, 60) == PlanStep.SWITCH
+    assert step(migration, 60) == PlanStep.SWITCH
     assert migration.state == "RETIRING"
     migration.mark(0, 60)
     migration.mark(1, 59)
-    assert step(migration, 2, 61) is None
+    assert step(migration, 61) is None
     migration.mark(1, 60)
-    assert step(migration, 2, 61) == PlanStep.FINISH
+    assert step(migration, 61) == PlanStep.FINISH
     assert migration.state == "DONE"
     assert migration.strategy.plan.route == NEXT.route
-    assert step(migration, 2, 62) is None
+    assert step(migration, 62) is None
     [move] = migration.moves
     assert (move["begun"], move["switched"], move["ended"]) == (10, 60, 61)
     assert (move["from"], move["to"], move["outcome"]) == (1, 2, "done")
@@ -92,7 +93,7 @@ def test_a_move_is_given_up_before_objects_are_routed_by_it_and_not_after() -> N
     migration = begun(20)
     for worker in range(3):
         migration.hot(worker, 20)
-    assert step(migration, 1, 21) == PlanStep.SWITCH
+    assert step(migration, 21) == PlanStep.SWITCH
     assert "will be finished" in migration.abort()[1]
 
 
@@ -101,9 +102,9 @@ def test_the_same_request_again_changes_nothing() -> None:
     assert migration.begin(json_of(NEXT)) == (None, "")
     for worker in range(3):
         migration.hot(worker, 10)
-    step(migration, 1, 11)
+    step(migration, 11)
     migration.mark(0, 11)
-    step(migration, 1, 12)
+    step(migration, 12)
     assert migration.begin(json_of(NEXT)) == (None, "")
 
 
@@ -171,12 +172,12 @@ def test_what_was_measured_of_a_move_is_in_its_records() -> None:
     migration.tick(1_300)
     for worker, loaded in enumerate([(0, 0), (3, 50), (4, 60)]):
         migration.hot(worker, 10, *loaded)
-    write(migration.due(1))
+    write(migration.due())
     migration.hear(0, 11, (140, 9, 1, 0))
     migration.hear(0, 11, (5, 1, 0, 2))  # its successor
     migration.tick(1_500)
     migration.mark(0, 11)
-    write(migration.due(1))
+    write(migration.due())
     told = {
         "begun_ms": 1_000, "switched_ms": 1_300, "ended_ms": 1_500, "queries": 7, "bytes": 110,
         "objects": 45, "delayed": 3, "stalled": 0, "collapsed": 2,
@@ -195,9 +196,9 @@ def test_what_workers_hold_at_the_end_is_told_behind_it(finish: bool) -> None:
     if finish:
         for worker in range(3):
             migration.hot(worker, 10)
-        assert step(migration, 1, 11) == PlanStep.SWITCH
+        assert step(migration, 11) == PlanStep.SWITCH
         migration.mark(0, 11)
-        assert step(migration, 1, 12) == PlanStep.FINISH
+        assert step(migration, 12) == PlanStep.FINISH
     else:
         record, _ = migration.abort()
         assert record is not None
@@ -205,12 +206,12 @@ def test_what_workers_hold_at_the_end_is_told_behind_it(finish: bool) -> None:
     workers = migration.strategy.workers
     migration.posted(PostingCounts(ROLES.index("dispatcher"), 0, 12, np.full(workers, 5)))
     for worker in range(workers):
-        assert step(migration, 1, 13) is None
+        assert step(migration, 13) is None
         migration.posted(PostingCounts(ROLES.index("worker"), worker, 12, np.array([5 + worker])))
     before = migration.strategy
-    assert step(migration, 1, 13) == PlanStep.CHECKED
-    assert migration.strategy == before
-    assert step(migration, 1, 14) is None
+    assert step(migration, 13) == PlanStep.CHECKED
+    assert migration.strategy == dataclasses.replace(before, state=ChangeState.NONE)
+    assert step(migration, 14) is None
     [move] = migration.moves
     assert (move["ended"], move["missing"]) == (12, 0)
     assert move["surplus"] == sum(range(workers))
@@ -222,11 +223,11 @@ def test_who_is_not_heard_is_not_waited_for_long() -> None:
     assert record is not None
     migration.apply(record, 12)
     for _ in range(PATIENCE_TICKS):
-        assert migration.due(1) is None
+        assert migration.due() is None
         migration.tick(0)
-    assert step(migration, 1, 13) == PlanStep.CHECKED
+    assert step(migration, 13) == PlanStep.CHECKED
     assert "missing" not in migration.moves[0]
-    assert migration.due(1) is None
+    assert migration.due() is None
 
 
 def test_a_move_knows_nothing_of_the_one_before() -> None:
@@ -238,11 +239,11 @@ def test_a_move_knows_nothing_of_the_one_before() -> None:
         migration.apply(record, 100 * number)
         assert migration.state == "LOADING"  # that all were hot once is nothing to go by
         for worker in range(2):
-            assert step(migration, 1, 0) is None
+            assert step(migration, 0) is None
             migration.hot(worker, 100 * number, 1, 8)
-        assert step(migration, 1, 100 * number + 1) == PlanStep.SWITCH
+        assert step(migration, 100 * number + 1) == PlanStep.SWITCH
         migration.mark(0, 100 * number + 1)
-        assert step(migration, 1, 100 * number + 2) == PlanStep.FINISH
+        assert step(migration, 100 * number + 2) == PlanStep.FINISH
     assert [move["begun_ms"] for move in migration.moves] == [1_000, 4_000]
     assert [move["queries"] for move in migration.moves] == [2, 2]
 
@@ -311,3 +312,23 @@ def test_an_age_that_nobody_wrote_down_counts_from_when_it_is_seen() -> None:
     migration.tick(9_000)
     migration.tick(9_500)
     assert migration.describe()["apart_for"] == 500
+
+
+def test_all_states_have_a_name_in_replies_and_due_steps_are_allowed() -> None:
+    assert set(REPORTED) == set(ChangeState)
+    assert all((state, step) in TRANSITIONS for state, step in DUE.items())
+
+
+def test_an_error_tells_the_story_of_the_plan_change() -> None:
+    migration = begun(10)
+    for worker in range(3):
+        migration.hot(worker, 10)
+    with pytest.raises(InvalidTransition) as caught:
+        migration.apply(step_record(PlanStep.FINISH), 11)
+    assert caught.value.state is ChangeState.READY
+    assert [(taken.event, taken.lsn) for taken in caught.value.story] == [
+        (PlanStep.BEGIN, 10),
+        (PlanSignal.ALL_HOLD, 10),
+    ]
+    assert migration.state == "HOT"
+    assert step(migration, 11) == PlanStep.SWITCH

@@ -11,7 +11,9 @@ from ps2stream.protocol.messages.loads import LoadReport, LoadRequest
 from ps2stream.protocol.messages.updates import LedgerBatch, LedgerFetch
 from ps2stream.protocol.rows import no_queries
 from ps2stream.routing.plan import RoutingPlan, built_in_plan
-from ps2stream.routing.plan_changes import PlanFollower, PlanState, PlanStep, step_record
+from ps2stream.routing.plan_changes import PlanState, step_record
+from ps2stream.routing.plan_follower import PlanFollower
+from ps2stream.routing.plan_states import PlanStep
 from ps2stream.routing.tags import QueryTagger
 from ps2stream.space.grid import Grid
 from ps2stream.workers.machine import WorkerMachine

@@ -1,0 +1,160 @@
+"""The routes that follow from the strategy, and from each record that changes it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ps2stream.language.analyzer import Analyzer
+from ps2stream.protocol.frame import F64, U8
+from ps2stream.routing.h1 import H1
+from ps2stream.routing.leaves import Leaf, Moved, holders
+from ps2stream.routing.plan import RoutingPlan
+from ps2stream.routing.plan_changes import PlanState, route_of
+
+
+class CompiledRoutes(NamedTuple):
+    """A strategy, compiled.
+
+    Units belong to their owners by `serving`, and objects are routed by it under the number
+    `route`. During a migration, `other` is the H1 of the plan that follows or that came before:
+    updates go to the owners by it as well. Queries with a handle above `apart` have their owners
+    by `young`.
+
+    Batches routed under the numbers in `known` may be under way, and batches under `coming` at a
+    worker that has fetched all that it will serve. `old` is the number of the plan beside which
+    another one came to coexist, and the LSN at which it came: batches under this number may be
+    under way only with a lower LSN. A higher one is of a service that was started anew under that
+    plan, which then owns the new queries too, and this strategy does not know of it."""
+
+    serving: H1
+    route: int
+    other: H1 | None = None
+    young: H1 | None = None
+    apart: int = 0
+    begun: int = 0
+    switched: bool = False
+    known: frozenset[int] = frozenset()
+    coming: int = 0
+    old: tuple[int, int] = (0, 0)
+
+    @property
+    def workers(self) -> int:
+        owners = (self.serving, self.other, self.young)
+        return max(h1.workers for h1 in owners if h1 is not None)
+
+    def serves(self, route: int, lsn: int) -> bool:
+        """Returns whether a batch of this route and LSN may be under way."""
+        number, below = self.old
+        return route in self.known and (route != number or not below or lsn < below)
+
+    @property
+    def upto(self) -> int:
+        """The highest handle that migrates."""
+        return self.apart or self.begun
+
+
+class PlanFollower:
+    """Follows the records of the ledger and compiles the strategy after each."""
+
+    def __init__(self, plan: RoutingPlan, analyzer: Analyzer) -> None:
+        self.strategy = PlanState(plan)
+        self._first = plan
+        self._analyzer = analyzer
+        self._compiled: dict[int, H1] = {}
+
+    def routes(self) -> CompiledRoutes:
+        """Returns the present strategy, compiled."""
+        strategy = self.strategy
+        plans = (strategy.plan, strategy.following)
+        numbered = {route_of(plan): plan for plan in plans if plan is not None}
+        self._compiled = {
+            route: self._compiled.get(route) or plan.compile(self._analyzer)
+            for route, plan in numbered.items()
+        }
+        before = route_of(strategy.plan)
+        old = self._compiled[before]
+        if strategy.following is None:
+            return CompiledRoutes(old, before, known=frozenset(numbered))
+        after = route_of(strategy.following)
+        new, both = self._compiled[after], _mix_routes(before, after)
+        if strategy.switched:
+            known = frozenset((before, after, both))
+            begun = strategy.begun
+            beside = before, strategy.apart
+            return CompiledRoutes(
+                new, after, old, begun=begun, switched=True, known=known, old=beside
+            )
+        apart = strategy.apart
+        return CompiledRoutes(
+            serving=old,
+            route=both if apart else before,
+            other=new if strategy.begun else None,
+            young=new if apart else None,
+            apart=apart,
+            begun=strategy.begun,
+            known=frozenset((before, both)),
+            coming=after,
+            old=(before, apart),
+        )
+
+    def gained(self, worker: int) -> F64 | None:
+        """Returns a box (west, south, east, north; degrees) around all cells of which the
+        following plan may assign units to this worker that the present one does not; None if
+        there are none."""
+        plan, follow = self.strategy.plan, self.strategy.following
+        if follow is None:
+            return None
+        if follow.workers != plan.workers:  # owners on the coarse levels change
+            return np.array([-180.0, -90.0, 180.0, 90.0])
+        return changed_box(plan, follow, worker)
+
+    def reset(self) -> CompiledRoutes:
+        """Goes back to the first plan; the state that is received next says what changed."""
+        self.strategy = PlanState(self._first)
+        return self.routes()
+
+    def take(self, record: U8, lsn: int) -> CompiledRoutes:
+        """Returns the routes after a record with this LSN."""
+        self.strategy = self.strategy.after(record, lsn)
+        return self.routes()
+
+
+def changed_box(plan: RoutingPlan, follow: RoutingPlan, worker: int) -> F64 | None:
+    """Returns a box around the cells whose leaf differs in `follow` and can assign a term to
+    `worker`; None if there are none."""
+    mine = np.array([worker in named for named in holders(follow.leaves)])
+    n = len(follow.leaves)
+    pair = plan.cells.astype(np.int64) * n + follow.cells
+    run = np.flatnonzero(np.r_[True, pair[1:] != pair[:-1]])  # far fewer than cells
+    pairs, which = np.unique(pair[run], return_inverse=True)
+    other = np.array([not _is_same_leaf(plan.leaves, p // n, follow.leaves, p % n) for p in pairs])
+    there = np.repeat(other[which], np.diff(run, append=len(pair)))
+    cells = np.flatnonzero(there & mine[follow.cells])
+    if not len(cells):
+        return None
+    columns, rows = plan.grid.columns(), plan.grid.rows()
+    row, column = cells // columns, cells % columns
+    west, east = (360 * edge / columns - 180 for edge in (column.min(), column.max() + 1))
+    south, north = (180 * edge / rows - 90 for edge in (row.min(), row.max() + 1))
+    if west <= -180 or east >= 180 or south <= -90 or north >= 90:
+        west, east = -180, 180  # 180 is -180, and a pole has every longitude
+    return np.array([west, south, east, north], np.float64)
+
+
+def _is_same_leaf(left: Sequence[Leaf], a: int, right: Sequence[Leaf], b: int) -> bool:
+    """Returns whether leaf a of `left` assigns terms exactly as leaf b of `right`."""
+    one, other = left[a], right[b]
+    if isinstance(one, Moved) and isinstance(other, Moved):
+        below = _is_same_leaf(left, one.base, right, other.base)
+        return below and (one.to, one.terms) == (other.to, other.terms)
+    return one == other
+
+
+def _mix_routes(before: int, after: int) -> int:
+    """Returns the route of two plans that coexist, from their own."""
+    raw = hashlib.blake2b(b"%d.%d" % (before, after), digest_size=7).digest()
+    return int.from_bytes(raw, "big")

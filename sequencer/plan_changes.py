@@ -1,0 +1,203 @@
+"""The sequencer's part in plan changes: requests, the transfer of queries, records that are due."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ps2stream.errors import StoreFailed, Unavailable
+from ps2stream.protocol.addresses import ROLES, Address, Send, nothing
+from ps2stream.protocol.frame import U8
+from ps2stream.protocol.messages.plan import (
+    PlanAction,
+    PlanChangeReply,
+    PlanChangeRequest,
+    PostingCounts,
+    TransferChunk,
+    TransferDone,
+    TransferRequest,
+)
+from ps2stream.protocol.messages.updates import AppliedReport
+from ps2stream.routing.plan import RoutingPlan
+from ps2stream.routing.plan_changes import PlanState, step_of
+from ps2stream.routing.plan_states import PlanStep
+from ps2stream.sequencer.feed import packed
+from ps2stream.sequencer.followers import FollowerProgress
+from ps2stream.sequencer.migration import PlanMigration
+from ps2stream.sequencer.registry import QueryRegistry
+
+TRANSFER_ROWS = 4096
+"""Rows of a chunk of a transfer. A worker matches nothing while it stores one, for some ms."""
+
+
+class PlanChangeDriver:
+    """Handles all messages about plan changes. `plan` is the one of the service's start; without
+    it, the service does not change its plan. `peers` gains the workers of a plan that is to follow;
+    `commit` commits a record for its owner, a dispatcher, and returns what is to be sent."""
+
+    def __init__(
+        self,
+        plan: RoutingPlan | None,
+        peers: list[Address],
+        followers: FollowerProgress,
+        live: QueryRegistry,
+        commit: Callable[[U8, int], list[Send]],
+    ) -> None:
+        dispatchers = sum(peer.role == "dispatcher" for peer in peers)
+        self._migration = None if plan is None else PlanMigration(plan, dispatchers)
+        self._peers = peers
+        self._followers = followers
+        self._live = live
+        self._commit = commit
+
+    @property
+    def strategy(self) -> PlanState:
+        """The plan in force, and the one that is to follow it."""
+        if self._migration is None:
+            raise TypeError("this sequencer was made without a plan")
+        return self._migration.strategy
+
+    @property
+    def moves(self) -> list[dict[str, int | str]]:
+        """The plan changes that have ended."""
+        return [] if self._migration is None else self._migration.moves
+
+    @property
+    def counters(self) -> dict[str, Any]:
+        """Totals since the start, and the present state."""
+        return {} if self._migration is None else self._migration.counters
+
+    def run(self, workers: int) -> int:
+        """Takes the number of workers that run now, or will at once; returns how many should run.
+        A plan for more workers is refused until they run."""
+        if self._migration is None:
+            return workers
+        self._migration.run(workers)
+        return self._migration.wanted
+
+    def replay(self, record: U8, lsn: int) -> None:
+        """Applies a record that the ledger had at the start."""
+        if self._migration is not None:
+            self._migration.apply(record, lsn)
+
+    def start(self, plan: RoutingPlan | None) -> None:
+        """Ends the replay. With `plan` the service starts under it, and a plan change that was
+        under way is over."""
+        migration = self._migration
+        if plan is not None and migration is not None and migration.changed:
+            strategy = migration.strategy
+            if strategy.following is not None or strategy.plan.route != plan.route:
+                self._commit(PlanState(plan).record(), 0)
+        self._add_plan_workers()
+
+    def apply(self, record: U8, lsn: int) -> None:
+        """Applies a record that was committed."""
+        self.replay(record, lsn)
+        self._add_plan_workers()
+
+    def make_record(self) -> U8:
+        """Returns the record of the plan in force; empty if the ledger has never changed it."""
+        migration = self._migration
+        if migration is None or not migration.changed:
+            return nothing()
+        return migration.record()
+
+    def find_serving_plan(self, record: U8, lsn: int) -> str | None:
+        """Returns the plan to serve after a restart, as JSON, if this record changes it."""
+        steps = (PlanStep.APART, PlanStep.SWITCH, PlanStep.SET)
+        if self._migration is None or step_of(record) not in steps:
+            return None
+        after = self._migration.strategy.after(record, lsn)
+        plan = after.following if after.apart else after.serving
+        return None if plan is None else json.dumps(plan.to_dict())
+
+    def tick(self, now_ms: int) -> list[Send]:
+        """Does periodic work, ten times a second. now_ms: Unix time."""
+        if self._migration is not None:
+            self._migration.tick(now_ms)
+        return self.take_due_step()
+
+    def note_report(self, ack: AppliedReport) -> None:
+        """Takes a dispatcher's watermark and its counters."""
+        if self._migration is not None:
+            counts = (ack.objects, ack.delayed, ack.stalled, ack.collapsed)
+            self._migration.hear(ack.dispatcher, ack.lsn, counts)
+            self._migration.mark(ack.dispatcher, ack.watermark)
+
+    def note_postings(self, postings: PostingCounts) -> list[Send]:
+        """Takes the postings that an actor counted at the end of a migration."""
+        if self._migration is not None:
+            self._migration.posted(postings)
+        return self.take_due_step()
+
+    def note_holding_worker(self, hot: TransferDone) -> list[Send]:
+        """Notes that a worker holds all queries that it gains."""
+        if self._migration is not None:
+            self._migration.hot(hot.worker, hot.begun, hot.queries, hot.bytes)
+        return self.take_due_step()
+
+    def take_due_step(self) -> list[Send]:
+        """Takes the next step of a plan change if it is due; returns what is to be sent."""
+        due = None if self._migration is None else self._migration.due()
+        if due is None:
+            return []
+        try:
+            return self._commit(due, self._followers.first)
+        except StoreFailed:
+            raise
+        except Unavailable:
+            return []  # it is still due at the next tick
+
+    def answer_transfer(self, request: TransferRequest) -> list[Send]:
+        """Answers a worker's request for a chunk of the queries that it gains."""
+        rows, last = self._live.load(request.after, request.begun, request.box, TRANSFER_ROWS)
+        loaded = TransferChunk(request.begun, request.after, last, packed(rows))
+        return [Send(Address("worker", request.worker), loaded)]
+
+    def answer_request(self, request: PlanChangeRequest, find_end: Callable[[], int]) -> list[Send]:
+        """Changes the plan as requested, if possible, and reports the plan and its changes.
+        `find_end` returns the last LSN of the ledger."""
+        migration = self._migration
+        problem, out, wait = "", [], 0
+        if migration is None:
+            problem = "this service does not change its plan"
+        elif request.ask != PlanAction.TELL:
+            try:
+                record, problem = _make_requested_record(migration, request)
+                if record is not None:
+                    owns = ROLES[request.role] == "dispatcher"
+                    out = self._commit(record, request.index if owns else self._followers.first)
+            except StoreFailed:
+                raise
+            except Unavailable as error:
+                problem, wait = str(error), 1
+        record, described, old = nothing(), {}, 0
+        if migration is not None:
+            record, described = migration.record(), migration.describe()
+            old = self._live.count_up_to(migration.strategy.apart)
+        why, state = (np.frombuffer(t.encode(), np.uint8) for t in (problem, json.dumps(described)))
+        reply = PlanChangeReply(
+            request.seq, find_end(), wait, len(self._live), old, why, record, state
+        )
+        return [*out, Send(Address(ROLES[request.role], request.index), reply)]
+
+    def _add_plan_workers(self) -> None:
+        """Makes the workers of a plan that is to follow peers, too."""
+        if self._migration is not None:
+            known = sum(peer.role == "worker" for peer in self._peers)
+            more = range(known, self._migration.strategy.workers)
+            self._peers += [Address("worker", i) for i in more]
+
+
+def _make_requested_record(
+    migration: PlanMigration, request: PlanChangeRequest
+) -> tuple[U8 | None, str]:
+    """Returns (the record that does what is requested, or None; why not). Raises Unavailable."""
+    if request.ask == PlanAction.UNITE:
+        return migration.unite()
+    if len(request.plan):
+        return migration.begin(request.plan, apart=request.ask == PlanAction.COEXIST)
+    return migration.abort()

@@ -1,0 +1,169 @@
+"""The driver of plan changes: what it commits and answers, and who becomes a peer."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from ps2stream.errors import StoreFailed, Unavailable
+from ps2stream.protocol.addresses import ROLES, Address, Role, Send
+from ps2stream.protocol.frame import U8
+from ps2stream.protocol.messages.plan import (
+    PlanAction,
+    PlanChangeReply,
+    PlanChangeRequest,
+    TransferDone,
+)
+from ps2stream.protocol.messages.updates import AppliedReport
+from ps2stream.routing.plan import RoutingPlan, Space
+from ps2stream.routing.plan_changes import step_of
+from ps2stream.routing.plan_states import ChangeState, PlanStep
+from ps2stream.sequencer.followers import FollowerProgress
+from ps2stream.sequencer.plan_changes import PlanChangeDriver
+from ps2stream.sequencer.registry import QueryRegistry
+from ps2stream.space.grid import Grid
+from tests.sim.hostile import ANALYSIS
+
+PEERS = [Address("dispatcher", 0), Address("worker", 0), Address("worker", 1)]
+
+
+def plan(owner: int, workers: int = 2, version: int = 1) -> RoutingPlan:
+    cells = np.zeros(16, np.uint32)
+    return RoutingPlan(
+        workers,
+        ANALYSIS,
+        Grid(2, 2),
+        (Space(owner),),
+        cells,
+        version=version,
+        base_version=version - 1,
+    )
+
+
+NEXT = plan(1, workers=3, version=2)
+
+
+class DriverLedger:
+    """A driver, and a ledger that takes its records unless it is `full`."""
+
+    def __init__(self, first: RoutingPlan | None) -> None:
+        self.peers = list(PEERS)
+        self.steps: list[PlanStep] = []
+        self.owners: list[int] = []
+        self.served: list[str | None] = []
+        self.full: Unavailable | None = None
+        followers = FollowerProgress(PEERS, 0)
+        self.driver = PlanChangeDriver(
+            first, self.peers, followers, QueryRegistry(), self.write_record
+        )
+        self.driver.start(None)
+        self.driver.run(3)
+
+    @property
+    def lsn(self) -> int:
+        return len(self.steps)
+
+    def write_record(self, record: U8, owner: int) -> list[Send]:
+        if self.full is not None:
+            raise self.full
+        self.served.append(self.driver.find_serving_plan(record, self.lsn + 1))
+        self.steps.append(step_of(record))
+        self.owners.append(owner)
+        self.driver.apply(record, self.lsn)
+        return []
+
+    def request(
+        self, ask: PlanAction, body: RoutingPlan | None = None, role: Role = "dispatcher"
+    ) -> PlanChangeReply:
+        raw = b"" if body is None else json.dumps(body.to_dict()).encode()
+        asked = PlanChangeRequest(ROLES.index(role), 0, 7, ask, np.frombuffer(raw, np.uint8))
+        [sent] = self.driver.answer_request(asked, lambda: self.lsn)
+        assert sent.to == Address(role, 0)
+        assert isinstance(sent.frame, PlanChangeReply)
+        return sent.frame
+
+    def report(self, watermark: int) -> None:
+        self.driver.note_report(AppliedReport(0, watermark, watermark))
+        self.driver.take_due_step()
+
+    def hold(self) -> None:
+        for worker in range(3):
+            self.driver.note_holding_worker(TransferDone(worker, self.driver.strategy.begun))
+
+
+def problem_of(reply: PlanChangeReply) -> str:
+    return reply.problem.tobytes().decode()
+
+
+def test_a_migration_from_the_request_to_the_end() -> None:
+    ledger = DriverLedger(plan(0))
+    assert not len(ledger.driver.make_record())
+    assert not problem_of(ledger.request(PlanAction.MOVE, NEXT))
+    assert ledger.peers == [*PEERS, Address("worker", 2)]
+    assert len(ledger.driver.make_record())
+    ledger.hold()
+    assert ledger.steps == [PlanStep.BEGIN, PlanStep.SWITCH]
+    assert "will be finished" in problem_of(ledger.request(PlanAction.MOVE))
+    ledger.report(1)
+    assert ledger.driver.strategy.state is ChangeState.RETIRING
+    ledger.report(2)
+    assert ledger.steps[2:] == [PlanStep.FINISH]
+    served = [None if text is None else json.loads(text)["version"] for text in ledger.served]
+    assert served == [None, 2, None]  # what a restart serves
+    assert [move["outcome"] for move in ledger.driver.moves] == ["done"]
+    state = json.loads(ledger.request(PlanAction.TELL).state.tobytes())
+    assert (state["state"], state["plan_version"]) == ("DONE", 2)
+
+
+def test_two_plans_that_coexist_are_united() -> None:
+    ledger = DriverLedger(plan(0))
+    ledger.request(PlanAction.COEXIST, NEXT, role="controller")
+    ledger.hold()
+    assert ledger.steps == [PlanStep.APART]
+    assert ledger.served[0] is not None
+    assert "can be united" in problem_of(ledger.request(PlanAction.MOVE))
+    ledger.request(PlanAction.UNITE)
+    ledger.hold()
+    assert ledger.steps == [PlanStep.APART, PlanStep.UNITE, PlanStep.SWITCH]
+    assert ledger.owners == [0, 0, 0]
+
+
+def test_what_is_due_stays_due_while_the_ledger_is_full() -> None:
+    ledger = DriverLedger(plan(0))
+    ledger.full = Unavailable("the disk is full")
+    refused = ledger.request(PlanAction.MOVE, NEXT)
+    assert (problem_of(refused), refused.wait) == ("the disk is full", 1)
+    ledger.full = None
+    ledger.request(PlanAction.MOVE, NEXT)
+    ledger.full = Unavailable("the disk is full")
+    ledger.hold()
+    assert ledger.driver.strategy.state is ChangeState.READY
+    ledger.full = StoreFailed("nobody knows")
+    with pytest.raises(StoreFailed):
+        ledger.driver.tick(0)
+    ledger.full = None
+    ledger.driver.tick(0)
+    assert ledger.steps == [PlanStep.BEGIN, PlanStep.SWITCH]
+
+
+def test_a_service_that_starts_ends_the_plan_change_under_way() -> None:
+    ledger = DriverLedger(plan(0))
+    ledger.request(PlanAction.MOVE, NEXT)
+    ledger.driver.start(plan(0))
+    assert ledger.steps == [PlanStep.BEGIN, PlanStep.SET]
+    assert ledger.driver.strategy.state is ChangeState.NONE
+    ledger.driver.start(plan(0))
+    assert len(ledger.steps) == 2
+
+
+def test_a_service_without_a_plan_changes_none() -> None:
+    ledger = DriverLedger(None)
+    assert "does not change its plan" in problem_of(ledger.request(PlanAction.MOVE, NEXT))
+    assert (ledger.driver.moves, ledger.driver.counters, ledger.driver.run(5)) == ([], {}, 5)
+    ledger.report(3)
+    ledger.driver.tick(0)
+    assert not ledger.steps
+    with pytest.raises(TypeError, match="without a plan"):
+        _ = ledger.driver.strategy
