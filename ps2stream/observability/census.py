@@ -21,7 +21,7 @@ Statuses = Mapping[str, Mapping[str, Any]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, order=True)
-class ActorCount:
+class ActorStatus:
     """The state of an actor.
 
     age_s: time since its incarnation was first seen; restarts: number since the service started;
@@ -47,7 +47,7 @@ class ServiceCensus(NamedTuple):
     """
 
     taken_ms: int
-    actors: tuple[ActorCount, ...]
+    actors: tuple[ActorStatus, ...]
     sessions: int
     backlog_matches: int
     largest_backlog_matches: int
@@ -127,7 +127,7 @@ class CensusTaker:
 
     def _count_actor(
         self, role: str, index: int, status: Mapping[str, Any], now: float
-    ) -> ActorCount:
+    ) -> ActorStatus:
         name = f"{role}-{index}"
         before = self._seen_before.get(name)
         epoch = int(status.get("epoch", before.epoch if before else 0))
@@ -141,7 +141,7 @@ class CensusTaker:
                 cpu = max(cpu_seconds - before.cpu_seconds, 0.0) / (now - self._last)
             known = before._replace(cpu_seconds=cpu_seconds)
         self._seen_before[name] = known
-        return ActorCount(
+        return ActorStatus(
             role,
             index,
             epoch,

@@ -254,14 +254,14 @@ class Census(_message.Message):
     updates_per_second: _builtins.float
     """Inserts and deletes of queries per second since the previous census."""
     @_builtins.property
-    def actors(self) -> _containers.RepeatedCompositeFieldContainer[Global___ActorCount]:
+    def actors(self) -> _containers.RepeatedCompositeFieldContainer[Global___ActorStatus]:
         """Actors of the service, by role and index."""
 
     def __init__(
         self,
         *,
         taken_ms: _builtins.int = ...,
-        actors: _abc.Iterable[Global___ActorCount] | None = ...,
+        actors: _abc.Iterable[Global___ActorStatus] | None = ...,
         sessions: _builtins.int = ...,
         backlog_matches: _builtins.int = ...,
         largest_backlog_matches: _builtins.int = ...,
@@ -282,7 +282,7 @@ class Census(_message.Message):
 Global___Census: _TypeAlias = Census  # noqa: Y015
 
 @_typing.final
-class ActorCount(_message.Message):
+class ActorStatus(_message.Message):
     """The state of one actor of the service."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -329,7 +329,7 @@ class ActorCount(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ActorCount: _TypeAlias = ActorCount  # noqa: Y015
+Global___ActorStatus: _TypeAlias = ActorStatus  # noqa: Y015
 
 @_typing.final
 class SampleObjectsRequest(_message.Message):
