@@ -89,11 +89,11 @@ def measured(
 
 def row_of(algorithm: str, moves: Sequence[MeasuredMigration]) -> Row:
     """Returns the moves by one algorithm as one row: sums and medians."""
-    sizes = [sum(part["bytes"] for part in move.proposal["moves"]) for move in moves]
+    sizes = [sum(part["bytes"] for part in move.proposal["migrations"]) for move in moves]
     row: Row = {
         "algorithm": algorithm,
         "moves": len(moves),
-        "parts": float(np.median([len(move.proposal["moves"]) for move in moves])),
+        "parts": float(np.median([len(move.proposal["migrations"]) for move in moves])),
         "megabytes": float(np.median(sizes)) / 1e6,
         "loaded_mb": float(np.median([move.info.bytes or 0 for move in moves])) / 1e6,
         "seconds": float(np.median([move.seconds for move in moves])),

@@ -70,8 +70,8 @@ class MeasuredMigration(NamedTuple):
     @property
     def seconds(self) -> float:
         assert self.info.ended_ms is not None
-        assert self.info.begun_ms is not None
-        return (self.info.ended_ms - self.info.begun_ms) / 1000
+        assert self.info.began_ms is not None
+        return (self.info.ended_ms - self.info.began_ms) / 1000
 
 
 def make_scene(source: str, queries: int, posts: int, workers: int, seed: int) -> MigrationScene:
@@ -174,14 +174,14 @@ class _MigrationRun:
             self.sender.send("enough")
             interval: PublishInterval = self.sender.recv()
         receipt = self._collect_receipt(interval)
-        assert info.begun_ms is not None
+        assert info.began_ms is not None
         assert info.ended_ms is not None
         clock = time.time() - time.monotonic()
-        begun = info.begun_ms / 1000 - clock
-        ended = max(info.ended_ms / 1000 - clock, begun + LEAST_S)
+        began = info.began_ms / 1000 - clock
+        ended = max(info.ended_ms / 1000 - clock, began + LEAST_S)
         sent, late = receipt.sent(interval), receipt.latency(interval)
-        during = (sent >= begun) & (sent <= ended)
-        before = (sent >= 2 * begun - ended) & (sent < begun)
+        during = (sent >= began) & (sent <= ended)
+        before = (sent >= 2 * began - ended) & (sent < began)
         checked = verified(self.load, [interval], [receipt], EVERY)
         return MeasuredMigration(algorithm, info, proposal, late[during], late[before], checked)
 
@@ -204,18 +204,19 @@ class _MigrationRun:
                 time.sleep(PERIOD_S / 4)
 
     def _wait_for_end(self, version: int) -> MigrationInfo:
-        """Returns the move to this version once it has ended. Raises Ps2StreamError if there was
-        nothing to move, or the move was given up."""
+        """Returns the migration to this version once it has ended. Raises Ps2StreamError if nothing
+        had to migrate, or the migration was aborted."""
         if not version:
-            raise Ps2StreamError("the loads are balanced: nothing moves")
+            raise Ps2StreamError("the loads are balanced: nothing migrates")
         deadline = time.monotonic() + WAIT_S
-        while (moves := self.client.moves()).following_version:
+        while (found := self.client.migrations()).following_version:
             if time.monotonic() > deadline:
-                raise Ps2StreamError(f"the move did not end in {WAIT_S:g} s: {moves.state}")
+                raise Ps2StreamError(f"the migration did not end in {WAIT_S:g} s: {found.state}")
             time.sleep(POLL_S)
-        if (move := moves.ended[-1]).to_version != version or move.outcome != "done":
-            raise Ps2StreamError(f"the move to plan version {version}: {move.outcome}")
-        return move
+        last = found.migrations[-1]
+        if last.to_version != version or last.outcome != "done":
+            raise Ps2StreamError(f"the migration to plan version {version}: {last.outcome}")
+        return last
 
     def _collect_receipt(self, interval: PublishInterval) -> DeliveryReceipt:
         """Returns the deliveries of an interval once all are made."""

@@ -96,9 +96,9 @@ class TokenInfo:
 class MigrationInfo:
     """A change from one plan to another that has ended.
 
-    `begun`, `switched` and `ended` are LSNs, with their times in Unix ms; `switched` is 0 when the
-    change was aborted. `apart` is the LSN since which queries belonged to the new plan if the two
-    coexisted, else 0.
+    `began_lsn`, `switched_lsn` and `ended_lsn` have their times in Unix ms beside them;
+    `switched_lsn` is 0 when the change was aborted. `coexisting_lsn` is the LSN since which new
+    queries belonged to the new plan if the two coexisted, else 0.
 
     Workers fetched `queries` queries of `bytes` bytes. `objects` were accepted meanwhile; the
     matches of `delayed` of them took more than 0.1 s to be durable, those of `stalled` more than 1
@@ -110,12 +110,12 @@ class MigrationInfo:
     from_version: int
     to_version: int
     outcome: str
-    begun: int
-    switched: int
-    ended: int
-    apart: int = 0
-    apart_ms: int | None = None
-    begun_ms: int | None = None
+    began_lsn: int
+    switched_lsn: int
+    ended_lsn: int
+    coexisting_lsn: int = 0
+    coexisting_ms: int | None = None
+    began_ms: int | None = None
     switched_ms: int | None = None
     ended_ms: int | None = None
     queries: int | None = None
@@ -133,29 +133,30 @@ class MigrationHistory:
     """The plan in force, the plan change under way, and those that ended.
 
     `plan_version` and `workers` are those of the plan in force, `following_version` is that of the
-    plan that follows, 0 without one. `state` says how far the change is: done when there is none,
-    apart, loading, hot or retiring; `begun`, `switched` and `apart` are the LSNs of its steps, 0
-    for a step that was not taken. Of the `live` queries, `old` belong to the old one of two plans
-    that coexist. They have coexisted since `apart_ms` (Unix ms; None when that is not known, or
-    when they do not).
+    plan that follows, 0 without one. `state` says how far the change is: none, coexisting,
+    transferring, ready or retiring; `began_lsn`, `switched_lsn` and `coexisting_lsn` are the LSNs
+    of its steps, 0 for a step that was not taken. Of the `live_queries`, `old_queries` belong to
+    the old one of two plans that coexist. They have coexisted since `coexisting_ms` (Unix ms; None
+    when that is not known, or when they do not). `migrations` are the plan changes that ended,
+    oldest first.
     """
 
     plan_version: int
     workers: int
     following_version: int
     state: str
-    begun: int
-    switched: int
-    apart: int
-    live: int
-    old: int
-    apart_ms: int | None
-    ended: tuple[MigrationInfo, ...]
+    began_lsn: int
+    switched_lsn: int
+    coexisting_lsn: int
+    live_queries: int
+    old_queries: int
+    coexisting_ms: int | None
+    migrations: tuple[MigrationInfo, ...]
 
     @property
     def old_share(self) -> float:
         """The share of the live queries that belongs to the old plan, from 0 to 1."""
-        return self.old / self.live if self.live else 0.0
+        return self.old_queries / self.live_queries if self.live_queries else 0.0
 
 
 def inserted_query_of(answer: pubsub_pb2.InsertQueryResponse) -> InsertedQuery:
@@ -375,27 +376,28 @@ def token_of(token: admin_pb2.Token) -> TokenInfo:
     return TokenInfo(token.id, token.tenant, scopes, token.created_ms, token.expires_ms)
 
 
-def moves_of(answer: admin_pb2.GetMovesResponse) -> MigrationHistory:
-    """Reads the answer to GetMoves."""
+def migrations_of(answer: admin_pb2.GetMigrationsResponse) -> MigrationHistory:
+    """Reads the answer to GetMigrations."""
     return MigrationHistory(
         answer.plan_version,
         answer.workers,
         answer.following_version,
-        admin_pb2.MoveState.Name(answer.state).removeprefix("MOVE_STATE_").lower(),
-        answer.begun,
-        answer.switched,
-        answer.apart,
+        admin_pb2.MigrationState.Name(answer.state).removeprefix("MIGRATION_STATE_").lower(),
+        answer.began_lsn,
+        answer.switched_lsn,
+        answer.coexisting_lsn,
         answer.live_queries,
         answer.old_queries,
-        answer.apart_ms if answer.HasField("apart_ms") else None,
-        tuple(map(_read_move, answer.moves)),
+        answer.coexisting_ms if answer.HasField("coexisting_ms") else None,
+        tuple(map(_read_migration, answer.migrations)),
     )
 
 
-def _read_move(move: admin_pb2.Move) -> MigrationInfo:
-    named = {field.name: value for field, value in move.ListFields()}
-    named["outcome"] = admin_pb2.Outcome.Name(move.outcome).removeprefix("OUTCOME_").lower()
-    return MigrationInfo(**{"switched": 0} | named)
+def _read_migration(message: admin_pb2.Migration) -> MigrationInfo:
+    named = {field.name: value for field, value in message.ListFields()}
+    outcome = admin_pb2.MigrationOutcome.Name(message.outcome)
+    named["outcome"] = outcome.removeprefix("MIGRATION_OUTCOME_").lower()
+    return MigrationInfo(**{"switched_lsn": 0} | named)
 
 
 def error_of(code: str, message: str, details: bytes | None) -> Exception:

@@ -335,13 +335,15 @@ class Client:
 
     # --- plans ----------------------------------------------------------------
 
-    def moves(self) -> MigrationHistory:
+    def migrations(self) -> MigrationHistory:
         """Returns the plan in force, the plan change under way and those that ended. Needs the
         scope admin."""
         found = self._call_rpc(
-            f"{ADMIN}GetMoves", admin_pb2.GetMovesRequest(), admin_pb2.GetMovesResponse
+            f"{ADMIN}GetMigrations",
+            admin_pb2.GetMigrationsRequest(),
+            admin_pb2.GetMigrationsResponse,
         )
-        return answers.moves_of(found)
+        return answers.migrations_of(found)
 
     def plan(self) -> bytes:
         """Returns the plan in force as JSON. Needs the scope admin."""
@@ -366,12 +368,12 @@ class Client:
         found = self._call_rpc(f"{ADMIN}UnitePlans", request, admin_pb2.UnitePlansResponse)
         return found.lsn, found.version
 
-    def abort_move(self) -> tuple[int, int]:
+    def abort_migration(self) -> tuple[int, int]:
         """Aborts the plan change under way and returns the LSN and the version of the plan that
         stays in force. Raises FailedPrecondition once objects are routed by the new plan. Needs the
         scope admin."""
-        request = admin_pb2.AbortMoveRequest()
-        found = self._call_rpc(f"{ADMIN}AbortMove", request, admin_pb2.AbortMoveResponse)
+        request = admin_pb2.AbortMigrationRequest()
+        found = self._call_rpc(f"{ADMIN}AbortMigration", request, admin_pb2.AbortMigrationResponse)
         return found.lsn, found.version
 
     def scale(self, workers: int) -> tuple[int, int]:

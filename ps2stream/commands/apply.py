@@ -21,11 +21,10 @@ START_S = 120.0
 """Seconds that workers may take to start."""
 LOOK_S = 0.1
 STATES = {
-    "apart": "new queries belong to the new plan; the others migrate later",
-    "loading": "workers fetch the queries that they gain",
-    "hot": "all queries are transferred",
+    "coexisting": "new queries belong to the new plan; the others migrate later",
+    "transferring": "workers fetch the queries that they gain",
+    "ready": "all queries are transferred",
     "retiring": "objects are routed by the new plan; the last ones of the old plan are in flight",
-    "done": "done",
 }
 wait_option = click.option(
     "--wait", is_flag=True, help="Report progress, and return when the plan change has ended."
@@ -88,7 +87,7 @@ def apply(
         )
     if abort:
         with output.connect(server) as client:
-            lsn, version = client.abort_move()
+            lsn, version = client.abort_migration()
         output.emit(
             {"event": "aborted", "plan_version": version, "lsn": lsn},
             f"plan version {version} stays in force",
@@ -137,7 +136,7 @@ def _begin_plan_change(
     coexist: bool = False,
 ) -> None:
     with output.connect(server) as client:
-        now = client.moves().plan_version
+        now = client.migrations().plan_version
     with output.connect(server, START_S) as client:
         lsn, version = begin(client)
         if version == now:
@@ -147,7 +146,7 @@ def _begin_plan_change(
         line = f"the change to plan version {version} began at LSN {lsn}"
         if coexist:
             line = f"from LSN {lsn} on, new queries belong to plan version {version}"
-        event = "coexists" if coexist else "begun"
+        event = "coexists" if coexist else "began"
         output.emit({"event": event, "plan_version": version, "lsn": lsn}, line)
         if wait:
             _wait_for_end(output, client, version)
@@ -158,14 +157,14 @@ def _wait_for_end(output: CommandOutput, client: Client, version: int) -> None:
     another plan is in force then, Ps2StreamError when the change was aborted."""
     state = ""
     with StepReporter(output) as report:
-        while (found := client.moves()).following_version == version:
+        while (found := client.migrations()).following_version == version:
             if found.state != state:
                 state = found.state
                 report(STATES[state])
                 if output.json:
                     output.emit({"event": state, "plan_version": version})
             time.sleep(LOOK_S)
-    mine = [change for change in found.ended if change.to_version == version]
+    mine = [change for change in found.migrations if change.to_version == version]
     if mine and mine[-1].outcome == "aborted" and found.plan_version != version:
         raise Ps2StreamError(f"the change to plan version {version} was aborted")
     if found.plan_version != version and not mine:

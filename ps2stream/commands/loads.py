@@ -15,7 +15,8 @@ WHY = {
 def format_loads(answer: Answer) -> str:
     """Formats the answer of Client.load."""
     how = "coexists, for new queries" if answer["coexisting"] else "is to follow"
-    to = f"; version {answer['moving_to']} {how}" if answer["moving_to"] else ""
+    following = answer["following_version"]
+    to = f"; version {following} {how}" if following else ""
     lines = [f"plan       version {answer['plan_version']}{to}"]
     if not answer["workers"]:
         wait = f"not known yet: no whole period of {answer['period_s']:g} s has passed"
@@ -32,7 +33,7 @@ def format_loads(answer: Answer) -> str:
         (
             str(w["worker"]), format_work(w["load_us"]), f"{w['busy']:.1%}", f"{w['objects']:,.0f}",
             f"{w['checks']:,.0f}", f"{w['inserts']:,.0f}", f"{w['deletes']:,.0f}",
-            f"{w['queries']:,.0f}", format_size(w["bytes"]),
+            f"{w['postings']:,.0f}", format_size(w["bytes"]),
         )
         for w in answer["workers"]
     ]  # fmt: skip
@@ -44,7 +45,7 @@ def format_loads(answer: Answer) -> str:
     hottest = [
         (
             str(p["worker"]), format_work(p["load_us"]), f"{p['load_us'] / loads[p['worker']]:.1%}",
-            f"{p['objects']:,.0f}", f"{p['queries']:,.0f}", format_size(p["bytes"]), format_box(p),
+            f"{p['objects']:,.0f}", f"{p['postings']:,.0f}", format_size(p["bytes"]), format_box(p),
         )
         for p in answer["hottest"]
     ]  # fmt: skip
@@ -52,10 +53,11 @@ def format_loads(answer: Answer) -> str:
     return "\n".join([*lines, "", *format_table(names, hottest)] if hottest else lines)
 
 
-def format_moves(answer: Answer) -> str:
+def format_adjustment(answer: Answer) -> str:
     """Formats the answer of Client.rebalance."""
     before, after = format_ratio(answer["balance_before"]), format_ratio(answer["balance_after"])
-    if not answer["moves"]:
+    parts = answer["migrations"]
+    if not parts:
         under = answer["balance_before"] is not None and answer["balance_before"] <= answer["sigma"]
         why = "the load is balanced" if under else "no part is worth migrating"
         return f"nothing migrates: {why}; balance {before}, wanted: at most {answer['sigma']:g}"
@@ -65,7 +67,7 @@ def format_moves(answer: Answer) -> str:
             format_size(m["bytes"]), f"{len(m['terms'])} terms" if m["terms"] else "all",
             format_box(m),
         )
-        for m in answer["moves"]
+        for m in parts
     ]  # fmt: skip
     head = ("what", "workers", "load", "bytes", "terms", "place (degrees)")
     slowest = [format_work(max(answer[name])) for name in ("before_us", "after_us")]
@@ -74,9 +76,7 @@ def format_moves(answer: Answer) -> str:
         f"balance {before} -> {after} predicted, "
         f"the most loaded worker's work {slowest[0]} -> {slowest[1]} a period"
     )
-    reasons = [
-        f"{kind}: {WHY[kind]}" for kind in WHY if any(m["kind"] == kind for m in answer["moves"])
-    ]
+    reasons = [f"{kind}: {WHY[kind]}" for kind in WHY if any(m["kind"] == kind for m in parts)]
     return "\n".join([*format_table(head, rows), *reasons, "", total])
 
 

@@ -341,7 +341,7 @@ def current(output: CommandOutput, /, path: str, server: str) -> None:
     with guard_output_file(path):
         with output.connect(server) as client:
             found = RoutingPlan.from_dict(json.loads(client.plan()))
-            plans = client.moves()
+            plans = client.migrations()
         save_plan(found, path)
     line = f"plan version {found.version} for {found.workers} workers: {path}"
     if beside := coexistence_line(plans):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ps2stream.commands.loads import format_moves
+from ps2stream.commands.loads import format_adjustment
 from ps2stream.commands.output import CommandOutput, json_option, pass_output, server_option
 from ps2stream.errors import Ps2StreamError
 
@@ -52,7 +52,7 @@ def rebalance(
     """
     with output.connect(server) as client:
         answer = client.rebalance(algorithm, dry_run=dry_run)
-        output.emit({"event": "moves", **answer}, format_moves(answer))
+        output.emit({"event": "migrations", **answer}, format_adjustment(answer))
         if version := answer["plan_version"]:
             output.print_line(f"the migration to plan version {version} has begun")
             if wait:
@@ -63,7 +63,7 @@ def rebalance(
 def _wait_for_end(client: Client, version: int) -> None:
     """Waits until the migration to this plan version has ended. Raises Ps2StreamError when it was
     aborted."""
-    while (found := client.load())["moving_to"] == version:
+    while (found := client.load())["following_version"] == version:
         time.sleep(POLL_S)
     if found["plan_version"] < version:
         raise Ps2StreamError(f"the migration to plan version {version} was aborted")

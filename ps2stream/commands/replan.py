@@ -49,7 +49,7 @@ WHY = {
 @click.command()
 @click.option("--dry-run", is_flag=True, help="Print the decision, and change nothing.")
 @click.option(
-    "--coexist/--move",
+    "--coexist/--migrate",
     default=True,
     show_default=True,
     help="Let new queries belong to the new plan and the others follow once few are left, as "
@@ -125,7 +125,7 @@ def replan(
     meanwhile.
     """
     with output.connect(server) as client:
-        plans = client.moves()
+        plans = client.migrations()
         if coexistence_fields(plans):
             output.emit(
                 {"event": "under_way", "following_version": plans.following_version},
@@ -181,7 +181,7 @@ def _take_up(output: CommandOutput, server: str, made: RoutingPlan, coexist: boo
     with output.connect(server, START_S) as client:
         lsn, version = client.apply_plan(raw, coexist=coexist)
     output.emit(
-        {"event": "coexists" if coexist else "begun", "plan_version": version, "lsn": lsn},
+        {"event": "coexists" if coexist else "began", "plan_version": version, "lsn": lsn},
         f"from LSN {lsn} on, new queries belong to plan version {version}"
         if coexist
         else f"the change to plan version {version} began at LSN {lsn}",

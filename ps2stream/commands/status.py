@@ -43,9 +43,9 @@ OTHER_COUNTERS = {
 def status(output: CommandOutput, /, server: str, load: bool, verbose: bool) -> None:
     """Show whether the running service is healthy, and if not, why.
 
-    Shows rates, the lag of sessions, the disk, and every actor with its age, the number of times
-    it was replaced, CPU and memory. The numbers are at most a few seconds old; the service's own
-    process collects them. --verbose adds the counters of the dispatcher that answers, each with
+    Shows rates, the backlog of sessions, the disk, and every actor with its age, the number of
+    times it was replaced, CPU and memory. The numbers are at most a few seconds old; the service's
+    own process collects them. --verbose adds the counters of the dispatcher that answers, each with
     its unit and meaning; --json always includes them.
 
     --load shows the load of each worker in a period (load_period_s), computed from counts that
@@ -65,7 +65,7 @@ def status(output: CommandOutput, /, server: str, load: bool, verbose: bool) -> 
         return
     with output.connect(server) as client:
         found = client.status()
-        plans = client.moves()
+        plans = client.migrations()
     lines = status_lines(found, coexistence_line(plans))
     if verbose:
         lines += ["", *counter_lines(found)]
@@ -96,21 +96,21 @@ def status_lines(found: dict[str, Any], coexisting: str = "") -> list[str]:
 
 
 def census_rows(census: dict[str, Any]) -> dict[str, str]:
-    """Formats the rates, lag and disk of the whole service."""
+    """Formats the rates, backlog and disk of the whole service."""
     rates = (
         f"{census['objects_per_second']:,.0f} objects/s, "
         f"{census['matches_per_second']:,.0f} matches/s, "
         f"{census['updates_per_second']:,.0f} inserts and deletes/s"
     )
     sessions = f"{census['sessions']:,}"
-    if census["lag_matches"]:
+    if census["backlog_matches"]:
         sessions += (
-            f"; {census['lag_matches']:,} matches not acknowledged, "
-            f"{census['lag_most_matches']:,} of them of one session, "
+            f"; {census['backlog_matches']:,} matches not acknowledged, "
+            f"{census['largest_backlog_matches']:,} of them of one session, "
             f"{format_size(census['backlog_bytes'])}"
         )
-        if census["lag_s"] >= 1:
-            sessions += f", the oldest found {format_duration(census['lag_s'])} ago"
+        if census["backlog_age_s"] >= 1:
+            sessions += f", the oldest found {format_duration(census['backlog_age_s'])} ago"
     rows = {"rates": rates, "sessions": sessions}
     if census["disk_bytes"]:
         free, total = census["disk_free_bytes"], census["disk_bytes"]

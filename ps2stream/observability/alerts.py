@@ -159,8 +159,8 @@ ALERTS = (
         "Ps2streamMoveStuck", "warning", "30m",
         "max by (job) (ps2stream_migration_active) == 1",
         "A move between plans has taken more than 30 minutes",
-        "`ps2stream migrations` shows how far the move is. LOADING: a worker is still loading "
-        "its new queries, or is missing. RETIRING: a batch from before the switch is not "
+        "`ps2stream migrations` shows how far the migration is. transferring: a worker is still "
+        "fetching its new queries, or is missing. retiring: a batch from before the switch is not "
         "complete (Ps2streamNothingCompletes). Up to then `ps2stream apply --abort` is safe.",
     ),
     AlertRule(

@@ -21,7 +21,7 @@ Statuses = Mapping[str, Mapping[str, Any]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, order=True)
-class ActorCount:
+class ActorStatus:
     """The state of an actor.
 
     age_s: time since its incarnation was first seen; restarts: number since the service started;
@@ -41,16 +41,17 @@ class ActorCount:
 class ServiceCensus(NamedTuple):
     """The state of the service at one moment (Unix ms).
 
-    lag_matches counts the matches that sessions have not acknowledged, lag_most_matches those of
-    the session that has most; lag_s is the age of the oldest. Rates are per second.
+    backlog_matches counts the matches that sessions have not acknowledged, largest_backlog_matches
+    those of the session that has most; backlog_age_s is the age of the oldest. Rates are per
+    second.
     """
 
     taken_ms: int
-    actors: tuple[ActorCount, ...]
+    actors: tuple[ActorStatus, ...]
     sessions: int
-    lag_matches: int
-    lag_most_matches: int
-    lag_s: float
+    backlog_matches: int
+    largest_backlog_matches: int
+    backlog_age_s: float
     backlog_bytes: int
     disk_bytes: int
     disk_free_bytes: int
@@ -113,9 +114,9 @@ class CensusTaker:
             taken_ms=now_ms,
             actors=tuple(sorted(actors)),
             sessions=int(total("merger", "sessions")),
-            lag_matches=int(total("merger", "lag")),
-            lag_most_matches=int(highest("merger", "lag_most")),
-            lag_s=highest("merger", "lag_ms") / 1000,
+            backlog_matches=int(total("merger", "lag")),
+            largest_backlog_matches=int(highest("merger", "lag_most")),
+            backlog_age_s=highest("merger", "lag_ms") / 1000,
             backlog_bytes=int(total("merger", "backlog_bytes")),
             disk_bytes=int(total("sequencer", "disk")),
             disk_free_bytes=int(total("sequencer", "disk_free")),
@@ -126,7 +127,7 @@ class CensusTaker:
 
     def _count_actor(
         self, role: str, index: int, status: Mapping[str, Any], now: float
-    ) -> ActorCount:
+    ) -> ActorStatus:
         name = f"{role}-{index}"
         before = self._seen_before.get(name)
         epoch = int(status.get("epoch", before.epoch if before else 0))
@@ -140,7 +141,7 @@ class CensusTaker:
                 cpu = max(cpu_seconds - before.cpu_seconds, 0.0) / (now - self._last)
             known = before._replace(cpu_seconds=cpu_seconds)
         self._seen_before[name] = known
-        return ActorCount(
+        return ActorStatus(
             role,
             index,
             epoch,
@@ -174,9 +175,9 @@ def find_problems(census: ServiceCensus | None, now_ms: int) -> list[str]:
     if census.disk_bytes and census.disk_free_bytes < FREE_SHARE * census.disk_bytes:
         share = census.disk_free_bytes / census.disk_bytes
         problems.append(f"the disk of the data directory has {share:.1%} left")
-    if census.lag_most_matches > LAG_MATCHES:
+    if census.largest_backlog_matches > LAG_MATCHES:
         problems.append(
-            f"a session has {census.lag_most_matches:,} matches that nobody has acknowledged, the "
-            f"oldest found {census.lag_s:.0f} s ago"
+            f"a session has {census.largest_backlog_matches:,} matches that nobody has "
+            f"acknowledged, the oldest found {census.backlog_age_s:.0f} s ago"
         )
     return problems

@@ -106,7 +106,7 @@ class AdminService:
 
 
 def _census_to_proto(census: ServiceCensus) -> admin_pb2.Census:
-    actors = [admin_pb2.ActorCount(**dataclasses.asdict(actor)) for actor in census.actors]
+    actors = [admin_pb2.ActorStatus(**dataclasses.asdict(actor)) for actor in census.actors]
     return admin_pb2.Census(**census._asdict() | {"actors": actors})
 
 

@@ -70,7 +70,8 @@ RULES: dict[str, AccessRule] = {
             for m in (
                 "GetStatus", "SampleObjects", "ListAllQueries",
                 "CreateToken", "ListTokens", "RevokeToken", "GetLoad", "Rebalance",
-                "ApplyPlan", "UnitePlans", "AbortMove", "GetMoves", "GetPlan", "ScaleWorkers",
+                "ApplyPlan", "UnitePlans", "AbortMigration", "GetMigrations", "GetPlan",
+                "ScaleWorkers",
             )
         ),
         _require_scope(AccessScope.ADMIN),

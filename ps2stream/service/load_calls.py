@@ -31,12 +31,14 @@ class LoadCalls:
 
     def _get_load(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         parse(admin_pb2.GetLoadRequest, data, REQUEST_BYTES, "request_bytes")
-        report = _read_report(wait(self._gateway.adjustment(), context))
+        report = _load_to_json(_read_report(wait(self._gateway.adjustment(), context)))
         change = wait(self._gateway.strategy(), context).strategy
         if len(change):  # the controller may not know of it yet
             reported = report["plan_version"]
-            report["plan_version"], report["moving_to"], report["coexisting"] = versions(change)
-            if report["plan_version"] != reported:  # the leaves are of another plan
+            version, following, coexisting = versions(change)
+            report |= {"plan_version": version, "following_version": following}
+            report["coexisting"] = coexisting
+            if version != reported:  # the leaves are of another plan
                 report.pop("leaves", None)
         return ParseDict(report, admin_pb2.GetLoadResponse()).SerializeToString()
 
@@ -46,11 +48,12 @@ class LoadCalls:
         if problem := reply.problem.tobytes().decode():
             raise FailedPrecondition(problem)
         report = _read_report(reply)
-        answer = ParseDict(report["adjustment"], admin_pb2.RebalanceResponse(sigma=report["sigma"]))
+        proposal = _adjustment_to_json(report["adjustment"])
+        answer = ParseDict(proposal, admin_pb2.RebalanceResponse(sigma=report["sigma"]))
         if len(reply.plan) and not request.dry_run:
             plan = reply.plan.tobytes()
-            begun = wait(self._gateway.strategy(plan, PlanAction.MOVE), context)
-            if problem := begun.problem.tobytes().decode():
+            began = wait(self._gateway.strategy(plan, PlanAction.MOVE), context)
+            if problem := began.problem.tobytes().decode():
                 raise FailedPrecondition(problem)
             answer.plan_version = json.loads(plan)["version"]
         return answer.SerializeToString()
@@ -59,3 +62,29 @@ class LoadCalls:
 def _read_report(reply: AdjustReply) -> dict[str, Any]:
     report: dict[str, Any] = json.loads(reply.told.tobytes())
     return report
+
+
+def _load_to_json(report: dict[str, Any]) -> dict[str, Any]:
+    """Returns a report of the controller with the names of GetLoadResponse."""
+    renamed = report | {"following_version": report["moving_to"]}
+    del renamed["moving_to"]
+    for name in ("workers", "hottest"):
+        if name in report:
+            renamed[name] = [_rename_postings(load) for load in report[name]]
+    return renamed
+
+
+def _rename_postings(load: dict[str, Any]) -> dict[str, Any]:
+    """Returns a load with its number of postings as `postings`; the controller counts them as
+    `queries`."""
+    return {"postings" if name == "queries" else name: value for name, value in load.items()}
+
+
+def _adjustment_to_json(adjustment: dict[str, Any]) -> dict[str, Any]:
+    """Returns an adjustment of the controller with the names of RebalanceResponse."""
+    renamed = {name: value for name, value in adjustment.items() if name != "moves"}
+    renamed["migrations"] = [
+        part | {"kind": "migrate" if part["kind"] == "move" else part["kind"]}
+        for part in adjustment["moves"]
+    ]
+    return renamed

@@ -27,7 +27,28 @@ from ps2stream.space.grid import Grid
 from ps2stream.v1 import admin_pb2
 
 Call = Callable[[bytes, grpc.ServicerContext], bytes]
-OUTCOMES = {"done": admin_pb2.OUTCOME_DONE, "aborted": admin_pb2.OUTCOME_ABORTED}
+STATES = {
+    "DONE": admin_pb2.MIGRATION_STATE_NONE,
+    "LOADING": admin_pb2.MIGRATION_STATE_TRANSFERRING,
+    "HOT": admin_pb2.MIGRATION_STATE_READY,
+    "RETIRING": admin_pb2.MIGRATION_STATE_RETIRING,
+    "APART": admin_pb2.MIGRATION_STATE_COEXISTING,
+}
+OUTCOMES = {
+    "done": admin_pb2.MIGRATION_OUTCOME_DONE,
+    "aborted": admin_pb2.MIGRATION_OUTCOME_ABORTED,
+}
+FIELDS = {
+    "from": "from_version",
+    "to": "to_version",
+    "begun": "began_lsn",
+    "begun_ms": "began_ms",
+    "switched": "switched_lsn",
+    "ended": "ended_lsn",
+    "apart": "coexisting_lsn",
+    "apart_ms": "coexisting_ms",
+}
+"""The API's names for what the sequencer calls otherwise in its JSON."""
 
 UNMOVED = "this service does not change its plan"
 
@@ -41,8 +62,8 @@ class PlanCalls:
         self.calls: dict[str, Call] = {
             "ApplyPlan": self._apply_plan,
             "UnitePlans": self._unite_plans,
-            "AbortMove": self._abort_move,
-            "GetMoves": self._get_moves,
+            "AbortMigration": self._abort_migration,
+            "GetMigrations": self._get_migrations,
             "GetPlan": self._get_plan,
             "ScaleWorkers": self._scale_workers,
         }
@@ -112,11 +133,11 @@ class PlanCalls:
         version = (change.following or change.plan).version
         return _serialize_answer(admin_pb2.UnitePlansResponse(lsn=reply.lsn, version=version))
 
-    def _abort_move(self, data: bytes, context: grpc.ServicerContext) -> bytes:
-        parse(admin_pb2.AbortMoveRequest, data, REQUEST_BYTES, "request_bytes")
+    def _abort_migration(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+        parse(admin_pb2.AbortMigrationRequest, data, REQUEST_BYTES, "request_bytes")
         reply = _check_reply(wait(self._gateway.strategy(ask=PlanAction.MOVE), context))
         version = self._read_plan_change(reply).plan.version
-        return _serialize_answer(admin_pb2.AbortMoveResponse(lsn=reply.lsn, version=version))
+        return _serialize_answer(admin_pb2.AbortMigrationResponse(lsn=reply.lsn, version=version))
 
     def _get_plan(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         parse(admin_pb2.GetPlanRequest, data, REQUEST_BYTES, "request_bytes")
@@ -124,27 +145,30 @@ class PlanCalls:
         plan = json.dumps(change.plan.to_dict()).encode()
         return _serialize_answer(admin_pb2.GetPlanResponse(plan=plan))
 
-    def _get_moves(self, data: bytes, context: grpc.ServicerContext) -> bytes:
-        parse(admin_pb2.GetMovesRequest, data, REQUEST_BYTES, "request_bytes")
+    def _get_migrations(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+        parse(admin_pb2.GetMigrationsRequest, data, REQUEST_BYTES, "request_bytes")
         reply = wait(self._gateway.strategy(), context)
         fields = json.loads(reply.state.tobytes())
         if not fields:
             raise FailedPrecondition(UNMOVED)
-        state = admin_pb2.MoveState.Value(f"MOVE_STATE_{fields.pop('state')}")
-        moves = fields.pop("moves")
+        state = STATES[fields.pop("state")]
+        ended = fields.pop("moves")
         fields.pop("apart_for", None)
         fields |= {"live_queries": reply.live, "old_queries": reply.old}
-        answer = admin_pb2.GetMovesResponse(state=state, **fields)
-        for move in moves:
-            head = {"from_version": move.pop("from"), "to_version": move.pop("to")}
-            outcome = OUTCOMES[move.pop("outcome")]
-            answer.moves.add(**head, **move, outcome=outcome)
+        answer = admin_pb2.GetMigrationsResponse(state=state, **_rename_fields(fields))
+        for migration in ended:
+            outcome = OUTCOMES[migration.pop("outcome")]
+            answer.migrations.add(**_rename_fields(migration), outcome=outcome)
         return _serialize_answer(answer)
 
     def _read_plan_change(self, reply: PlanChangeReply) -> PlanState:
         if not len(reply.strategy):
             raise FailedPrecondition(UNMOVED)
         return strategy_of(reply.strategy, self._gateway.analyzer.analysis)
+
+
+def _rename_fields(fields: dict[str, Any]) -> dict[str, Any]:
+    return {FIELDS.get(name, name): value for name, value in fields.items()}
 
 
 def _check_reply(reply: PlanChangeReply) -> PlanChangeReply:

@@ -27,90 +27,90 @@ class _Scope:
 class _ScopeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Scope.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     SCOPE_UNSPECIFIED: _Scope.ValueType  # 0
-    """Refused."""
+    """Not used; requests that contain it are refused."""
     SCOPE_PUBLISH: _Scope.ValueType  # 1
-    """Publish objects."""
+    """Publishing objects."""
     SCOPE_SUBSCRIBE: _Scope.ValueType  # 2
-    """Insert, see and delete queries, and take their matches."""
+    """Inserting, reading and deleting queries, and receiving their matches."""
     SCOPE_ADMIN: _Scope.ValueType  # 3
-    """Look after the whole service, all tenants."""
+    """Administering the whole service, with all tenants."""
 
 class Scope(_Scope, metaclass=_ScopeEnumTypeWrapper):
     """What a token allows."""
 
 SCOPE_UNSPECIFIED: Scope.ValueType  # 0
-"""Refused."""
+"""Not used; requests that contain it are refused."""
 SCOPE_PUBLISH: Scope.ValueType  # 1
-"""Publish objects."""
+"""Publishing objects."""
 SCOPE_SUBSCRIBE: Scope.ValueType  # 2
-"""Insert, see and delete queries, and take their matches."""
+"""Inserting, reading and deleting queries, and receiving their matches."""
 SCOPE_ADMIN: Scope.ValueType  # 3
-"""Look after the whole service, all tenants."""
+"""Administering the whole service, with all tenants."""
 Global___Scope: _TypeAlias = Scope  # noqa: Y015
 
-class _MoveState:
+class _MigrationState:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
 
-class _MoveStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MoveState.ValueType], _builtins.type):
+class _MigrationStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MigrationState.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
-    MOVE_STATE_UNSPECIFIED: _MoveState.ValueType  # 0
+    MIGRATION_STATE_UNSPECIFIED: _MigrationState.ValueType  # 0
     """Not used."""
-    MOVE_STATE_DONE: _MoveState.ValueType  # 1
-    """There is none."""
-    MOVE_STATE_LOADING: _MoveState.ValueType  # 2
-    """Workers load what they gain."""
-    MOVE_STATE_HOT: _MoveState.ValueType  # 3
-    """They hold it."""
-    MOVE_STATE_RETIRING: _MoveState.ValueType  # 4
-    """Objects are routed by the new plan; the last of before are under way."""
-    MOVE_STATE_APART: _MoveState.ValueType  # 5
-    """New queries belong to the new plan, those of before to the old one."""
+    MIGRATION_STATE_NONE: _MigrationState.ValueType  # 1
+    """No migration is under way."""
+    MIGRATION_STATE_TRANSFERRING: _MigrationState.ValueType  # 2
+    """Workers fetch the queries that they gain."""
+    MIGRATION_STATE_READY: _MigrationState.ValueType  # 3
+    """Workers hold all queries that they gain."""
+    MIGRATION_STATE_RETIRING: _MigrationState.ValueType  # 4
+    """Objects are routed by the new plan; the last batches routed by the old plan are in flight."""
+    MIGRATION_STATE_COEXISTING: _MigrationState.ValueType  # 5
+    """Two plans coexist: new queries belong to the new plan, earlier ones to the old plan."""
 
-class MoveState(_MoveState, metaclass=_MoveStateEnumTypeWrapper):
-    """How far the move under way is."""
+class MigrationState(_MigrationState, metaclass=_MigrationStateEnumTypeWrapper):
+    """The progress of the migration under way."""
 
-MOVE_STATE_UNSPECIFIED: MoveState.ValueType  # 0
+MIGRATION_STATE_UNSPECIFIED: MigrationState.ValueType  # 0
 """Not used."""
-MOVE_STATE_DONE: MoveState.ValueType  # 1
-"""There is none."""
-MOVE_STATE_LOADING: MoveState.ValueType  # 2
-"""Workers load what they gain."""
-MOVE_STATE_HOT: MoveState.ValueType  # 3
-"""They hold it."""
-MOVE_STATE_RETIRING: MoveState.ValueType  # 4
-"""Objects are routed by the new plan; the last of before are under way."""
-MOVE_STATE_APART: MoveState.ValueType  # 5
-"""New queries belong to the new plan, those of before to the old one."""
-Global___MoveState: _TypeAlias = MoveState  # noqa: Y015
+MIGRATION_STATE_NONE: MigrationState.ValueType  # 1
+"""No migration is under way."""
+MIGRATION_STATE_TRANSFERRING: MigrationState.ValueType  # 2
+"""Workers fetch the queries that they gain."""
+MIGRATION_STATE_READY: MigrationState.ValueType  # 3
+"""Workers hold all queries that they gain."""
+MIGRATION_STATE_RETIRING: MigrationState.ValueType  # 4
+"""Objects are routed by the new plan; the last batches routed by the old plan are in flight."""
+MIGRATION_STATE_COEXISTING: MigrationState.ValueType  # 5
+"""Two plans coexist: new queries belong to the new plan, earlier ones to the old plan."""
+Global___MigrationState: _TypeAlias = MigrationState  # noqa: Y015
 
-class _Outcome:
+class _MigrationOutcome:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
 
-class _OutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Outcome.ValueType], _builtins.type):
+class _MigrationOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MigrationOutcome.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
-    OUTCOME_UNSPECIFIED: _Outcome.ValueType  # 0
+    MIGRATION_OUTCOME_UNSPECIFIED: _MigrationOutcome.ValueType  # 0
     """Not used."""
-    OUTCOME_DONE: _Outcome.ValueType  # 1
+    MIGRATION_OUTCOME_DONE: _MigrationOutcome.ValueType  # 1
     """The new plan is in force."""
-    OUTCOME_ABORTED: _Outcome.ValueType  # 2
-    """It was given up; the old plan stayed in force."""
+    MIGRATION_OUTCOME_ABORTED: _MigrationOutcome.ValueType  # 2
+    """The migration was aborted, and the old plan stayed in force."""
 
-class Outcome(_Outcome, metaclass=_OutcomeEnumTypeWrapper):
-    """How a move ended."""
+class MigrationOutcome(_MigrationOutcome, metaclass=_MigrationOutcomeEnumTypeWrapper):
+    """The way in which a migration ended."""
 
-OUTCOME_UNSPECIFIED: Outcome.ValueType  # 0
+MIGRATION_OUTCOME_UNSPECIFIED: MigrationOutcome.ValueType  # 0
 """Not used."""
-OUTCOME_DONE: Outcome.ValueType  # 1
+MIGRATION_OUTCOME_DONE: MigrationOutcome.ValueType  # 1
 """The new plan is in force."""
-OUTCOME_ABORTED: Outcome.ValueType  # 2
-"""It was given up; the old plan stayed in force."""
-Global___Outcome: _TypeAlias = Outcome  # noqa: Y015
+MIGRATION_OUTCOME_ABORTED: MigrationOutcome.ValueType  # 2
+"""The migration was aborted, and the old plan stayed in force."""
+Global___MigrationOutcome: _TypeAlias = MigrationOutcome  # noqa: Y015
 
 @_typing.final
 class GetStatusRequest(_message.Message):
-    """Of GetStatus."""
+    """Request of GetStatus."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -127,7 +127,7 @@ Global___GetStatusRequest: _TypeAlias = GetStatusRequest  # noqa: Y015
 
 @_typing.final
 class GetStatusResponse(_message.Message):
-    """Of GetStatus."""
+    """Response of GetStatus."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -162,32 +162,34 @@ class GetStatusResponse(_message.Message):
     CENSUS_FIELD_NUMBER: _builtins.int
     PROBLEMS_FIELD_NUMBER: _builtins.int
     version: _builtins.str
-    """Of the package ps2stream."""
+    """Version of the package, as in `ps2stream --version`."""
     plan_version: _builtins.str
-    """Of the routing plan; empty when unknown."""
+    """Version of the plan in force; empty if unknown."""
     dispatcher: _builtins.int
     """Index of the dispatcher that answers."""
     live_queries: _builtins.int
-    """Of all tenants."""
+    """Number of live queries of all tenants."""
     streams: _builtins.int
-    """Open Deliver streams of this dispatcher."""
+    """Number of open Deliver streams of this dispatcher."""
     in_flight: _builtins.int
-    """Object batches accepted here and not yet matched everywhere."""
+    """Number of open batches: accepted by this dispatcher, and not completed by every merger."""
     @_builtins.property
     def counters(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
-        """Every other number that the dispatcher keeps: batches, objects, queues."""
+        """All other numbers that the dispatcher keeps, by name: batches, objects, queues."""
 
     @_builtins.property
     def endpoints(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """HOST:PORT of each dispatcher, where clients reach it, by index."""
+        """Address (HOST:PORT) at which clients reach each dispatcher, by index."""
 
     @_builtins.property
     def census(self) -> Global___Census:
-        """The whole service, seconds ago; absent until its process has asked all actors once."""
+        """State of the whole service a few seconds ago; absent until its process has asked all actors
+        once.
+        """
 
     @_builtins.property
     def problems(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Why the service is not healthy; empty when it is."""
+        """Reasons why the service is not healthy; empty if it is."""
 
     def __init__(
         self,
@@ -213,16 +215,16 @@ Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
 
 @_typing.final
 class Census(_message.Message):
-    """How the whole service does, as its process sees it, every two seconds."""
+    """The state of the whole service, which its process collects every two seconds."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     TAKEN_MS_FIELD_NUMBER: _builtins.int
     ACTORS_FIELD_NUMBER: _builtins.int
     SESSIONS_FIELD_NUMBER: _builtins.int
-    LAG_MATCHES_FIELD_NUMBER: _builtins.int
-    LAG_MOST_MATCHES_FIELD_NUMBER: _builtins.int
-    LAG_S_FIELD_NUMBER: _builtins.int
+    BACKLOG_MATCHES_FIELD_NUMBER: _builtins.int
+    LARGEST_BACKLOG_MATCHES_FIELD_NUMBER: _builtins.int
+    BACKLOG_AGE_S_FIELD_NUMBER: _builtins.int
     BACKLOG_BYTES_FIELD_NUMBER: _builtins.int
     DISK_BYTES_FIELD_NUMBER: _builtins.int
     DISK_FREE_BYTES_FIELD_NUMBER: _builtins.int
@@ -230,40 +232,40 @@ class Census(_message.Message):
     MATCHES_PER_SECOND_FIELD_NUMBER: _builtins.int
     UPDATES_PER_SECOND_FIELD_NUMBER: _builtins.int
     taken_ms: _builtins.int
-    """When it was taken, Unix milliseconds, UTC."""
+    """Time at which the state was collected, Unix milliseconds, UTC."""
     sessions: _builtins.int
-    """Sessions with matches, kept or acknowledged."""
-    lag_matches: _builtins.int
-    """Matches that sessions have not acknowledged, of all together."""
-    lag_most_matches: _builtins.int
-    """The same of the session that has most."""
-    lag_s: _builtins.float
-    """Seconds since the oldest of them was found."""
+    """Number of sessions that have matches, acknowledged or not."""
+    backlog_matches: _builtins.int
+    """Number of matches in the backlogs of all sessions."""
+    largest_backlog_matches: _builtins.int
+    """Number of matches in the largest backlog of a session."""
+    backlog_age_s: _builtins.float
+    """Seconds since the oldest match of all backlogs was found."""
     backlog_bytes: _builtins.int
-    """Bytes that they take in the match logs."""
+    """Size of all backlogs in the match logs, bytes."""
     disk_bytes: _builtins.int
-    """Size of the data directory's disk, bytes; 0 where that is not known."""
+    """Size of the disk that holds the data directory, bytes; 0 if unknown."""
     disk_free_bytes: _builtins.int
-    """Bytes left on it."""
+    """Free space on that disk, bytes."""
     objects_per_second: _builtins.float
-    """Objects accepted, a second, since the census before."""
+    """Objects accepted per second since the previous census."""
     matches_per_second: _builtins.float
-    """Matches found by workers, likewise."""
+    """Matches found by workers per second since the previous census."""
     updates_per_second: _builtins.float
-    """Inserts and deletes of queries, likewise."""
+    """Inserts and deletes of queries per second since the previous census."""
     @_builtins.property
-    def actors(self) -> _containers.RepeatedCompositeFieldContainer[Global___ActorCount]:
-        """By role and index."""
+    def actors(self) -> _containers.RepeatedCompositeFieldContainer[Global___ActorStatus]:
+        """Actors of the service, by role and index."""
 
     def __init__(
         self,
         *,
         taken_ms: _builtins.int = ...,
-        actors: _abc.Iterable[Global___ActorCount] | None = ...,
+        actors: _abc.Iterable[Global___ActorStatus] | None = ...,
         sessions: _builtins.int = ...,
-        lag_matches: _builtins.int = ...,
-        lag_most_matches: _builtins.int = ...,
-        lag_s: _builtins.float = ...,
+        backlog_matches: _builtins.int = ...,
+        largest_backlog_matches: _builtins.int = ...,
+        backlog_age_s: _builtins.float = ...,
         backlog_bytes: _builtins.int = ...,
         disk_bytes: _builtins.int = ...,
         disk_free_bytes: _builtins.int = ...,
@@ -273,15 +275,15 @@ class Census(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actors", b"actors", "backlog_bytes", b"backlog_bytes", "disk_bytes", b"disk_bytes", "disk_free_bytes", b"disk_free_bytes", "lag_matches", b"lag_matches", "lag_most_matches", b"lag_most_matches", "lag_s", b"lag_s", "matches_per_second", b"matches_per_second", "objects_per_second", b"objects_per_second", "sessions", b"sessions", "taken_ms", b"taken_ms", "updates_per_second", b"updates_per_second"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actors", b"actors", "backlog_age_s", b"backlog_age_s", "backlog_bytes", b"backlog_bytes", "backlog_matches", b"backlog_matches", "disk_bytes", b"disk_bytes", "disk_free_bytes", b"disk_free_bytes", "largest_backlog_matches", b"largest_backlog_matches", "matches_per_second", b"matches_per_second", "objects_per_second", b"objects_per_second", "sessions", b"sessions", "taken_ms", b"taken_ms", "updates_per_second", b"updates_per_second"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Census: _TypeAlias = Census  # noqa: Y015
 
 @_typing.final
-class ActorCount(_message.Message):
-    """One actor of the service."""
+class ActorStatus(_message.Message):
+    """The state of one actor of the service."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -294,21 +296,21 @@ class ActorCount(_message.Message):
     RESIDENT_BYTES_FIELD_NUMBER: _builtins.int
     FAILURE_FIELD_NUMBER: _builtins.int
     role: _builtins.str
-    """dispatcher, worker, merger, sequencer or controller."""
+    """Role of the actor: dispatcher, worker, merger, sequencer or controller."""
     index: _builtins.int
-    """Its number among those of its role."""
+    """Index of the actor among those of its role."""
     epoch: _builtins.int
-    """Of its incarnation: rises when it is replaced."""
+    """Epoch of the actor, which rises when it is replaced."""
     age_s: _builtins.float
-    """Seconds since this incarnation was first seen."""
+    """Seconds since this incarnation of the actor was first seen."""
     restarts: _builtins.int
-    """Times that it was replaced since the service started."""
+    """Number of times that the actor was replaced since the service started."""
     cpu: _builtins.float
-    """CPU time of its process over time, 1 being a core; 0 where actors share a process."""
+    """CPU time of the actor's process over elapsed time, 1 being a core; 0 if actors share a process."""
     resident_bytes: _builtins.int
-    """Memory of its process, bytes; 0 where actors share a process."""
+    """Memory of the actor's process, bytes; 0 if actors share a process."""
     failure: _builtins.str
-    """Why it does not answer; empty: it does."""
+    """Reason why the actor does not answer; empty if it does."""
     def __init__(
         self,
         *,
@@ -327,11 +329,11 @@ class ActorCount(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ActorCount: _TypeAlias = ActorCount  # noqa: Y015
+Global___ActorStatus: _TypeAlias = ActorStatus  # noqa: Y015
 
 @_typing.final
 class SampleObjectsRequest(_message.Message):
-    """Of SampleObjects."""
+    """Request of SampleObjects."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -348,20 +350,20 @@ Global___SampleObjectsRequest: _TypeAlias = SampleObjectsRequest  # noqa: Y015
 
 @_typing.final
 class SampleObjectsResponse(_message.Message):
-    """Of SampleObjects; at most 4,096 objects a message."""
+    """Response of SampleObjects; at most 4,096 objects a message."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ARROW_FIELD_NUMBER: _builtins.int
     SINCE_MS_FIELD_NUMBER: _builtins.int
     arrow: _builtins.bytes
-    """One Arrow IPC stream with one record batch: id, text (large_string), time (int64 Unix
-    milliseconds), lon, lat (double), weight (double), the objects that a row stands for, and
-    accepted (int64 Unix milliseconds).
+    """Objects as one Arrow IPC stream with one record batch: id, text (large_string), time (int64
+    Unix milliseconds), lon, lat (double), weight (double; the number of objects that a row stands
+    for), and accepted (int64 Unix milliseconds).
     """
     since_ms: _builtins.int
-    """Unix milliseconds: every object that the dispatcher accepted later is either in the sample
-    or stood for. The same in all messages of an answer.
+    """Start of the sampled time, Unix milliseconds: every object that the dispatcher accepted later
+    is in the sample or is represented by a weight. All messages of an answer have the same value.
     """
     def __init__(
         self,
@@ -379,7 +381,7 @@ Global___SampleObjectsResponse: _TypeAlias = SampleObjectsResponse  # noqa: Y015
 
 @_typing.final
 class WatchRequest(_message.Message):
-    """Of Watch."""
+    """Request of Watch."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -396,7 +398,7 @@ Global___WatchRequest: _TypeAlias = WatchRequest  # noqa: Y015
 
 @_typing.final
 class WatchedObject(_message.Message):
-    """An object, with the beginning of its text: at most 1,024 bytes."""
+    """An object with the beginning of its text."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -408,19 +410,19 @@ class WatchedObject(_message.Message):
     LAT_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """The publisher's."""
+    """Publisher's id of the object."""
     partition: _builtins.int
-    """The dispatcher that accepted it."""
+    """Index of the dispatcher that accepted the object."""
     offset: _builtins.int
-    """In the partition."""
+    """Offset of the object in the partition."""
     time_ms: _builtins.int
-    """Unix milliseconds, UTC."""
+    """Time of the object, Unix milliseconds, UTC."""
     lon: _builtins.float
-    """Degrees."""
+    """Longitude, degrees."""
     lat: _builtins.float
-    """Degrees."""
+    """Latitude, degrees."""
     text: _builtins.str
-    """Its beginning."""
+    """Beginning of the text, at most 1,024 bytes."""
     def __init__(
         self,
         *,
@@ -442,7 +444,7 @@ Global___WatchedObject: _TypeAlias = WatchedObject  # noqa: Y015
 
 @_typing.final
 class WatchedMatch(_message.Message):
-    """An object and a query that it matches."""
+    """A match: an object and a query that it satisfies."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -451,14 +453,14 @@ class WatchedMatch(_message.Message):
     QUERY_LSN_FIELD_NUMBER: _builtins.int
     SESSION_FIELD_NUMBER: _builtins.int
     query_id: _builtins.str
-    """The query."""
+    """Id of the query."""
     query_lsn: _builtins.int
-    """LSN of the query's insert, which tells it from others that had its id."""
+    """LSN of the query's insert, which tells the query from others that had the same id."""
     session: _builtins.int
-    """The service's number of the session."""
+    """Service's number of the session that receives the match."""
     @_builtins.property
     def object(self) -> Global___WatchedObject:
-        """The object."""
+        """Object of the match."""
 
     def __init__(
         self,
@@ -478,8 +480,8 @@ Global___WatchedMatch: _TypeAlias = WatchedMatch  # noqa: Y015
 
 @_typing.final
 class WatchResponse(_message.Message):
-    """What came since the last one. The first, which is empty, says that the stream is open; one
-    comes at least every second.
+    """Response of Watch: activity since the previous message. The first message is empty and confirms
+    that the stream is open; another one follows at least every second.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -491,13 +493,13 @@ class WatchResponse(_message.Message):
     LATENCY_MS_FIELD_NUMBER: _builtins.int
     MISSED_FIELD_NUMBER: _builtins.int
     accepted: _builtins.int
-    """Objects that the dispatcher accepted, of all tenants."""
+    """Number of objects of all tenants that the dispatcher accepted."""
     matched: _builtins.int
-    """Matches that mergers found: of all tenants for a caller with the scope admin, for others
-    those of the caller's own queries that are in `matches`.
+    """Number of matches that mergers found. A caller with the scope admin gets the number for all
+    tenants, any other caller only the number of its own matches that are in `matches`.
     """
     missed: _builtins.int
-    """Since the stream began: messages that were left out because it was read too slowly."""
+    """Number of messages since the stream began that were omitted because the reader was too slow."""
     @_builtins.property
     def objects(self) -> _containers.RepeatedCompositeFieldContainer[Global___WatchedObject]:
         """Some of the objects that the dispatcher accepted."""
@@ -508,7 +510,7 @@ class WatchResponse(_message.Message):
 
     @_builtins.property
     def latency_ms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """Of the batches whose matches became durable: how long that took since they were routed."""
+        """Latency of each batch whose matches became durable, milliseconds from routing to durability."""
 
     def __init__(
         self,
@@ -530,16 +532,16 @@ Global___WatchResponse: _TypeAlias = WatchResponse  # noqa: Y015
 
 @_typing.final
 class ListAllQueriesRequest(_message.Message):
-    """Of ListAllQueries."""
+    """Request of ListAllQueries."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """As in ListQueriesRequest."""
+    """Largest number of queries on a page, as ListQueriesRequest.page_size."""
     page_token: _builtins.str
-    """As in ListQueriesRequest."""
+    """Value of next_page_token of the page before; empty: the first page."""
     def __init__(
         self,
         *,
@@ -556,7 +558,7 @@ Global___ListAllQueriesRequest: _TypeAlias = ListAllQueriesRequest  # noqa: Y015
 
 @_typing.final
 class ListAllQueriesResponse(_message.Message):
-    """Of ListAllQueries."""
+    """Response of ListAllQueries."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -564,12 +566,12 @@ class ListAllQueriesResponse(_message.Message):
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     TOTAL_LIVE_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Empty on the last page."""
+    """Token of the next page; empty on the last page."""
     total_live: _builtins.int
-    """Of all tenants."""
+    """Number of live queries of all tenants."""
     @_builtins.property
     def queries(self) -> _containers.RepeatedCompositeFieldContainer[_query_pb2.Query]:
-        """Under the names that their tenants know."""
+        """Queries, with the ids and sessions that their tenants use."""
 
     def __init__(
         self,
@@ -588,7 +590,7 @@ Global___ListAllQueriesResponse: _TypeAlias = ListAllQueriesResponse  # noqa: Y0
 
 @_typing.final
 class Token(_message.Message):
-    """What is known of a token."""
+    """A token without its secret."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -598,16 +600,16 @@ class Token(_message.Message):
     CREATED_MS_FIELD_NUMBER: _builtins.int
     EXPIRES_MS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """By which it is revoked."""
+    """Id of the token, which revokes it."""
     tenant: _builtins.str
-    """Empty: the default tenant."""
+    """Tenant that the token is for; empty: the default tenant."""
     created_ms: _builtins.int
-    """Unix milliseconds, UTC."""
+    """Time of creation, Unix milliseconds, UTC."""
     expires_ms: _builtins.int
-    """Unix milliseconds, UTC; 0: never."""
+    """Time of expiry, Unix milliseconds, UTC; 0: never."""
     @_builtins.property
     def scopes(self) -> _containers.RepeatedScalarFieldContainer[Global___Scope.ValueType]:
-        """What it allows."""
+        """Scopes of the token."""
 
     def __init__(
         self,
@@ -628,7 +630,7 @@ Global___Token: _TypeAlias = Token  # noqa: Y015
 
 @_typing.final
 class CreateTokenRequest(_message.Message):
-    """Of CreateToken."""
+    """Request of CreateToken."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -636,14 +638,14 @@ class CreateTokenRequest(_message.Message):
     SCOPES_FIELD_NUMBER: _builtins.int
     EXPIRES_MS_FIELD_NUMBER: _builtins.int
     tenant: _builtins.str
-    """Whose queries and sessions it is for: 1 to 64 letters, digits, dots, hyphens and underscores,
-    the first a letter or digit. Empty: the default tenant.
+    """Tenant whose queries and sessions the token is for: 1 to 64 letters, digits, dots, hyphens and
+    underscores, the first a letter or digit. Empty: the default tenant.
     """
     expires_ms: _builtins.int
-    """Unix milliseconds, UTC; 0: never."""
+    """Time of expiry, Unix milliseconds, UTC; 0: never."""
     @_builtins.property
     def scopes(self) -> _containers.RepeatedScalarFieldContainer[Global___Scope.ValueType]:
-        """What it is to allow, at least one."""
+        """Scopes of the token, at least one."""
 
     def __init__(
         self,
@@ -662,17 +664,17 @@ Global___CreateTokenRequest: _TypeAlias = CreateTokenRequest  # noqa: Y015
 
 @_typing.final
 class CreateTokenResponse(_message.Message):
-    """Of CreateToken."""
+    """Response of CreateToken."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     TOKEN_FIELD_NUMBER: _builtins.int
     SECRET_FIELD_NUMBER: _builtins.int
     secret: _builtins.str
-    """What clients send as `authorization: Bearer ...`; shown this once."""
+    """Secret that clients send as `authorization: Bearer ...`. It cannot be read again later."""
     @_builtins.property
     def token(self) -> Global___Token:
-        """As ListTokens will show it."""
+        """Token, as ListTokens returns it."""
 
     def __init__(
         self,
@@ -690,7 +692,7 @@ Global___CreateTokenResponse: _TypeAlias = CreateTokenResponse  # noqa: Y015
 
 @_typing.final
 class ListTokensRequest(_message.Message):
-    """Of ListTokens."""
+    """Request of ListTokens."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -707,14 +709,14 @@ Global___ListTokensRequest: _TypeAlias = ListTokensRequest  # noqa: Y015
 
 @_typing.final
 class ListTokensResponse(_message.Message):
-    """Of ListTokens."""
+    """Response of ListTokens."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     TOKENS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def tokens(self) -> _containers.RepeatedCompositeFieldContainer[Global___Token]:
-        """All that were made and not revoked."""
+        """All tokens that were created and not revoked."""
 
     def __init__(
         self,
@@ -731,13 +733,13 @@ Global___ListTokensResponse: _TypeAlias = ListTokensResponse  # noqa: Y015
 
 @_typing.final
 class RevokeTokenRequest(_message.Message):
-    """Of RevokeToken."""
+    """Request of RevokeToken."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ID_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """Of the token; not its secret."""
+    """Id of the token, which is not its secret."""
     def __init__(
         self,
         *,
@@ -753,7 +755,7 @@ Global___RevokeTokenRequest: _TypeAlias = RevokeTokenRequest  # noqa: Y015
 
 @_typing.final
 class RevokeTokenResponse(_message.Message):
-    """Of RevokeToken."""
+    """Response of RevokeToken."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -770,7 +772,7 @@ Global___RevokeTokenResponse: _TypeAlias = RevokeTokenResponse  # noqa: Y015
 
 @_typing.final
 class GetLoadRequest(_message.Message):
-    """Of GetLoad."""
+    """Request of GetLoad."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -787,12 +789,12 @@ Global___GetLoadRequest: _TypeAlias = GetLoadRequest  # noqa: Y015
 
 @_typing.final
 class GetLoadResponse(_message.Message):
-    """Of GetLoad."""
+    """Response of GetLoad."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     PLAN_VERSION_FIELD_NUMBER: _builtins.int
-    MOVING_TO_FIELD_NUMBER: _builtins.int
+    FOLLOWING_VERSION_FIELD_NUMBER: _builtins.int
     PERIOD_S_FIELD_NUMBER: _builtins.int
     PERIODS_FIELD_NUMBER: _builtins.int
     AUTOMATIC_FIELD_NUMBER: _builtins.int
@@ -804,44 +806,46 @@ class GetLoadResponse(_message.Message):
     COEXISTING_FIELD_NUMBER: _builtins.int
     LEAVES_FIELD_NUMBER: _builtins.int
     plan_version: _builtins.int
-    """Of the plan in force."""
-    moving_to: _builtins.int
-    """Of the plan that is to follow, to which a move is under way unless it is `coexisting`; 0:
-    there is none.
+    """Version of the plan in force."""
+    following_version: _builtins.int
+    """Version of the plan that is to follow; 0: none. A migration to it is under way, unless the two
+    plans coexist (`coexisting`).
     """
     period_s: _builtins.float
-    """Seconds of a period (setting load_period_s)."""
+    """Length of a period, seconds (setting load_period_s)."""
     periods: _builtins.int
-    """That the controller has seen a report of every worker in."""
+    """Number of periods in which the controller has received a report of every worker."""
     automatic: _builtins.bool
-    """Whether the controller begins adjustments by itself."""
+    """True if the controller begins adjustments by itself."""
     sigma: _builtins.float
-    """The balance above which it does."""
+    """Balance above which an adjustment is made (setting sigma)."""
     balance: _builtins.float
-    """The load of the most over that of the least loaded worker; absent where one has nothing to
-    do, or no period is known.
+    """Load of the most loaded worker over that of the least loaded one; absent if a worker has no
+    load, or no period is known.
     """
     balance_definition1: _builtins.float
-    """By Definition 1 of the paper, which knows of no cells."""
+    """Balance by Definition 1 of the paper, which does not consider cells."""
     coexisting: _builtins.bool
-    """Whether the two plans coexist: new queries belong to the one to follow, and nothing moves yet."""
+    """True if the two plans coexist: new queries belong to the plan that is to follow, and nothing
+    migrates yet.
+    """
     @_builtins.property
     def workers(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkerLoad]:
-        """Each worker's."""
+        """Load of each worker."""
 
     @_builtins.property
     def hottest(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartLoad]:
-        """The parts with the highest load first."""
+        """Parts with the highest load, highest first."""
 
     @_builtins.property
     def leaves(self) -> _containers.RepeatedCompositeFieldContainer[Global___LeafLoad]:
-        """The leaves of the plan with the highest load, highest first; not more than 1,000."""
+        """Leaves of the plan with the highest load, highest first; at most 1,000."""
 
     def __init__(
         self,
         *,
         plan_version: _builtins.int = ...,
-        moving_to: _builtins.int = ...,
+        following_version: _builtins.int = ...,
         period_s: _builtins.float = ...,
         periods: _builtins.int = ...,
         automatic: _builtins.bool = ...,
@@ -855,7 +859,7 @@ class GetLoadResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_balance", b"_balance", "_balance_definition1", b"_balance_definition1", "balance", b"balance", "balance_definition1", b"balance_definition1"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_balance", b"_balance", "_balance_definition1", b"_balance_definition1", "automatic", b"automatic", "balance", b"balance", "balance_definition1", b"balance_definition1", "coexisting", b"coexisting", "hottest", b"hottest", "leaves", b"leaves", "moving_to", b"moving_to", "period_s", b"period_s", "periods", b"periods", "plan_version", b"plan_version", "sigma", b"sigma", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_balance", b"_balance", "_balance_definition1", b"_balance_definition1", "automatic", b"automatic", "balance", b"balance", "balance_definition1", b"balance_definition1", "coexisting", b"coexisting", "following_version", b"following_version", "hottest", b"hottest", "leaves", b"leaves", "period_s", b"period_s", "periods", b"periods", "plan_version", b"plan_version", "sigma", b"sigma", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__balance: _TypeAlias = _typing.Literal["balance"]  # noqa: Y015
     _WhichOneofArgType__balance: _TypeAlias = _typing.Literal["_balance", b"_balance"]  # noqa: Y015
@@ -870,16 +874,16 @@ Global___GetLoadResponse: _TypeAlias = GetLoadResponse  # noqa: Y015
 
 @_typing.final
 class LeafLoad(_message.Message):
-    """What the workers have to do in the cells of a leaf."""
+    """The load of the workers in the cells of a leaf."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     LEAF_FIELD_NUMBER: _builtins.int
     LOAD_US_FIELD_NUMBER: _builtins.int
     leaf: _builtins.int
-    """Its number in the plan."""
+    """Index of the leaf in the plan."""
     load_us: _builtins.float
-    """Microseconds of work."""
+    """Load in microseconds of work a period."""
     def __init__(
         self,
         *,
@@ -896,7 +900,9 @@ Global___LeafLoad: _TypeAlias = LeafLoad  # noqa: Y015
 
 @_typing.final
 class WorkerLoad(_message.Message):
-    """Counts of a period, smoothed."""
+    """The load of a worker in a period, with the counts that it is computed from. All of them are
+    smoothed over periods.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -908,28 +914,28 @@ class WorkerLoad(_message.Message):
     CHECKS_FIELD_NUMBER: _builtins.int
     INSERTS_FIELD_NUMBER: _builtins.int
     DELETES_FIELD_NUMBER: _builtins.int
-    QUERIES_FIELD_NUMBER: _builtins.int
+    POSTINGS_FIELD_NUMBER: _builtins.int
     BYTES_FIELD_NUMBER: _builtins.int
     worker: _builtins.int
-    """Its number."""
+    """Index of the worker."""
     load_us: _builtins.float
-    """Microseconds of work."""
+    """Load in microseconds of work a period."""
     busy: _builtins.float
-    """The same as a share of the period."""
+    """Load as a share of the period."""
     definition1_us: _builtins.float
-    """Microseconds by Definition 1 of the paper."""
+    """Load by Definition 1 of the paper, microseconds."""
     objects: _builtins.float
-    """That it looked at."""
+    """Number of objects that the worker examined."""
     checks: _builtins.float
-    """Postings that objects met under a term of theirs."""
+    """Number of postings that objects met under a term of theirs."""
     inserts: _builtins.float
-    """Postings inserted."""
+    """Number of postings inserted."""
     deletes: _builtins.float
-    """Postings deleted."""
-    queries: _builtins.float
-    """Postings that are there."""
+    """Number of postings deleted."""
+    postings: _builtins.float
+    """Number of postings that the worker holds."""
     bytes: _builtins.int
-    """That their queries take."""
+    """Size of the queries of these postings, bytes."""
     def __init__(
         self,
         *,
@@ -941,12 +947,12 @@ class WorkerLoad(_message.Message):
         checks: _builtins.float = ...,
         inserts: _builtins.float = ...,
         deletes: _builtins.float = ...,
-        queries: _builtins.float = ...,
+        postings: _builtins.float = ...,
         bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["busy", b"busy", "bytes", b"bytes", "checks", b"checks", "definition1_us", b"definition1_us", "deletes", b"deletes", "inserts", b"inserts", "load_us", b"load_us", "objects", b"objects", "queries", b"queries", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["busy", b"busy", "bytes", b"bytes", "checks", b"checks", "definition1_us", b"definition1_us", "deletes", b"deletes", "inserts", b"inserts", "load_us", b"load_us", "objects", b"objects", "postings", b"postings", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -954,7 +960,7 @@ Global___WorkerLoad: _TypeAlias = WorkerLoad  # noqa: Y015
 
 @_typing.final
 class PartLoad(_message.Message):
-    """What one worker owns of a cell."""
+    """The load of a part: what one worker owns of a cell."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -966,28 +972,28 @@ class PartLoad(_message.Message):
     NORTH_FIELD_NUMBER: _builtins.int
     LOAD_US_FIELD_NUMBER: _builtins.int
     OBJECTS_FIELD_NUMBER: _builtins.int
-    QUERIES_FIELD_NUMBER: _builtins.int
+    POSTINGS_FIELD_NUMBER: _builtins.int
     BYTES_FIELD_NUMBER: _builtins.int
     worker: _builtins.int
-    """Its owner."""
+    """Index of the worker that owns the part."""
     cell: _builtins.int
     """Number of the cell on the finest level of the grid."""
     west: _builtins.float
-    """Degrees."""
+    """Western side of the cell, degrees."""
     south: _builtins.float
-    """Degrees."""
+    """Southern side of the cell, degrees."""
     east: _builtins.float
-    """Degrees."""
+    """Eastern side of the cell, degrees."""
     north: _builtins.float
-    """Degrees."""
+    """Northern side of the cell, degrees."""
     load_us: _builtins.float
-    """Microseconds of work."""
+    """Load in microseconds of work a period."""
     objects: _builtins.float
-    """That the worker looked at here."""
-    queries: _builtins.float
-    """Postings that are there."""
+    """Number of objects that the worker examined in the cell."""
+    postings: _builtins.float
+    """Number of postings in the part."""
     bytes: _builtins.int
-    """That their queries take."""
+    """Size of the queries of these postings, bytes."""
     def __init__(
         self,
         *,
@@ -999,12 +1005,12 @@ class PartLoad(_message.Message):
         north: _builtins.float = ...,
         load_us: _builtins.float = ...,
         objects: _builtins.float = ...,
-        queries: _builtins.float = ...,
+        postings: _builtins.float = ...,
         bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "cell", b"cell", "east", b"east", "load_us", b"load_us", "north", b"north", "objects", b"objects", "queries", b"queries", "south", b"south", "west", b"west", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "cell", b"cell", "east", b"east", "load_us", b"load_us", "north", b"north", "objects", b"objects", "postings", b"postings", "south", b"south", "west", b"west", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1012,16 +1018,16 @@ Global___PartLoad: _TypeAlias = PartLoad  # noqa: Y015
 
 @_typing.final
 class RebalanceRequest(_message.Message):
-    """Of Rebalance."""
+    """Request of Rebalance."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ALGORITHM_FIELD_NUMBER: _builtins.int
     DRY_RUN_FIELD_NUMBER: _builtins.int
     algorithm: _builtins.str
-    """gr, gr+, dp, si or ra; empty: gr+."""
+    """Algorithm that selects the parts: gr, gr+, dp, si or ra; empty: gr+."""
     dry_run: _builtins.bool
-    """Only say what would move."""
+    """True to return what would migrate, and change nothing."""
     def __init__(
         self,
         *,
@@ -1038,11 +1044,11 @@ Global___RebalanceRequest: _TypeAlias = RebalanceRequest  # noqa: Y015
 
 @_typing.final
 class RebalanceResponse(_message.Message):
-    """Of Rebalance."""
+    """Response of Rebalance."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    MOVES_FIELD_NUMBER: _builtins.int
+    MIGRATIONS_FIELD_NUMBER: _builtins.int
     BYTES_FIELD_NUMBER: _builtins.int
     BEFORE_US_FIELD_NUMBER: _builtins.int
     AFTER_US_FIELD_NUMBER: _builtins.int
@@ -1051,31 +1057,31 @@ class RebalanceResponse(_message.Message):
     SIGMA_FIELD_NUMBER: _builtins.int
     PLAN_VERSION_FIELD_NUMBER: _builtins.int
     bytes: _builtins.int
-    """That move, in all."""
+    """Size of the queries that migrate, bytes."""
     balance_before: _builtins.float
-    """Measured; absent where a worker has nothing to do."""
+    """Measured balance; absent if a worker has no load."""
     balance_after: _builtins.float
-    """Predicted; absent likewise."""
+    """Predicted balance after the migration; absent if a worker would have no load."""
     sigma: _builtins.float
-    """The balance that is wanted."""
+    """Balance that is aimed at (setting sigma)."""
     plan_version: _builtins.int
-    """Of the plan that the move has begun to; 0: none has."""
+    """Version of the plan to which a migration has begun; 0: none has."""
     @_builtins.property
-    def moves(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartMove]:
-        """What moves; empty: nothing."""
+    def migrations(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartMigration]:
+        """Parts that migrate; empty: none."""
 
     @_builtins.property
     def before_us(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """Load of each worker, measured: microseconds of a period."""
+        """Measured load of each worker, microseconds of work a period."""
 
     @_builtins.property
     def after_us(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """Load of each worker, predicted."""
+        """Predicted load of each worker after the migration, microseconds of work a period."""
 
     def __init__(
         self,
         *,
-        moves: _abc.Iterable[Global___PartMove] | None = ...,
+        migrations: _abc.Iterable[Global___PartMigration] | None = ...,
         bytes: _builtins.int = ...,
         before_us: _abc.Iterable[_builtins.float] | None = ...,
         after_us: _abc.Iterable[_builtins.float] | None = ...,
@@ -1086,7 +1092,7 @@ class RebalanceResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_balance_after", b"_balance_after", "_balance_before", b"_balance_before", "balance_after", b"balance_after", "balance_before", b"balance_before"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_balance_after", b"_balance_after", "_balance_before", b"_balance_before", "after_us", b"after_us", "balance_after", b"balance_after", "balance_before", b"balance_before", "before_us", b"before_us", "bytes", b"bytes", "moves", b"moves", "plan_version", b"plan_version", "sigma", b"sigma"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_balance_after", b"_balance_after", "_balance_before", b"_balance_before", "after_us", b"after_us", "balance_after", b"balance_after", "balance_before", b"balance_before", "before_us", b"before_us", "bytes", b"bytes", "migrations", b"migrations", "plan_version", b"plan_version", "sigma", b"sigma"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__balance_after: _TypeAlias = _typing.Literal["balance_after"]  # noqa: Y015
     _WhichOneofArgType__balance_after: _TypeAlias = _typing.Literal["_balance_after", b"_balance_after"]  # noqa: Y015
@@ -1100,8 +1106,8 @@ class RebalanceResponse(_message.Message):
 Global___RebalanceResponse: _TypeAlias = RebalanceResponse  # noqa: Y015
 
 @_typing.final
-class PartMove(_message.Message):
-    """A part of a cell, or some of its terms, on its way from one worker to another."""
+class PartMigration(_message.Message):
+    """The migration of a part of a cell, or of some of its terms, from one worker to another."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1117,28 +1123,30 @@ class PartMove(_message.Message):
     BYTES_FIELD_NUMBER: _builtins.int
     LOAD_US_FIELD_NUMBER: _builtins.int
     source: _builtins.int
-    """The worker that gives."""
+    """Index of the worker that gives the part."""
     target: _builtins.int
-    """The worker that takes."""
+    """Index of the worker that receives the part."""
     kind: _builtins.str
-    """move, split or merge."""
+    """Kind of the migration: migrate (the whole part), split (some of its terms), or merge (the whole
+    part, to a worker that owns another part of the cell).
+    """
     cell: _builtins.int
     """Number of the cell on the finest level of the grid."""
     west: _builtins.float
-    """Degrees."""
+    """Western side of the cell, degrees."""
     south: _builtins.float
-    """Degrees."""
+    """Southern side of the cell, degrees."""
     east: _builtins.float
-    """Degrees."""
+    """Eastern side of the cell, degrees."""
     north: _builtins.float
-    """Degrees."""
+    """Northern side of the cell, degrees."""
     bytes: _builtins.int
-    """That its queries take."""
+    """Size of the queries that migrate, bytes."""
     load_us: _builtins.float
-    """Microseconds of work in a period."""
+    """Load that migrates, microseconds of work a period."""
     @_builtins.property
     def terms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Empty: the whole part."""
+        """Terms that migrate; empty: the whole part."""
 
     def __init__(
         self,
@@ -1161,21 +1169,21 @@ class PartMove(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___PartMove: _TypeAlias = PartMove  # noqa: Y015
+Global___PartMigration: _TypeAlias = PartMigration  # noqa: Y015
 
 @_typing.final
 class ApplyPlanRequest(_message.Message):
-    """Of ApplyPlan."""
+    """Request of ApplyPlan."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     PLAN_FIELD_NUMBER: _builtins.int
     COEXIST_FIELD_NUMBER: _builtins.int
     plan: _builtins.bytes
-    """The plan as JSON: the member `plan` of a plan file."""
+    """Plan as JSON: the member `plan` of a plan file."""
     coexist: _builtins.bool
-    """Queries of before stay with the plan in force; new ones belong to this one, and the others
-    once few of them are left.
+    """True to let the two plans coexist: earlier queries stay with the plan in force and new ones
+    belong to this plan, to which the rest migrates once few earlier queries are left.
     """
     def __init__(
         self,
@@ -1193,16 +1201,16 @@ Global___ApplyPlanRequest: _TypeAlias = ApplyPlanRequest  # noqa: Y015
 
 @_typing.final
 class ApplyPlanResponse(_message.Message):
-    """Of ApplyPlan."""
+    """Response of ApplyPlan."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     LSN_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     lsn: _builtins.int
-    """Of the ledger, when the move had begun."""
+    """LSN at which the plan change began."""
     version: _builtins.int
-    """Of the plan."""
+    """Version of the plan."""
     def __init__(
         self,
         *,
@@ -1219,7 +1227,7 @@ Global___ApplyPlanResponse: _TypeAlias = ApplyPlanResponse  # noqa: Y015
 
 @_typing.final
 class UnitePlansRequest(_message.Message):
-    """Of UnitePlans."""
+    """Request of UnitePlans."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1236,16 +1244,16 @@ Global___UnitePlansRequest: _TypeAlias = UnitePlansRequest  # noqa: Y015
 
 @_typing.final
 class UnitePlansResponse(_message.Message):
-    """Of UnitePlans."""
+    """Response of UnitePlans."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     LSN_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     lsn: _builtins.int
-    """Of the ledger, when the move had begun."""
+    """LSN at which the migration began."""
     version: _builtins.int
-    """Of the plan that all queries will belong to."""
+    """Version of the plan to which all queries will belong."""
     def __init__(
         self,
         *,
@@ -1261,8 +1269,8 @@ class UnitePlansResponse(_message.Message):
 Global___UnitePlansResponse: _TypeAlias = UnitePlansResponse  # noqa: Y015
 
 @_typing.final
-class AbortMoveRequest(_message.Message):
-    """Of AbortMove."""
+class AbortMigrationRequest(_message.Message):
+    """Request of AbortMigration."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1275,20 +1283,20 @@ class AbortMoveRequest(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___AbortMoveRequest: _TypeAlias = AbortMoveRequest  # noqa: Y015
+Global___AbortMigrationRequest: _TypeAlias = AbortMigrationRequest  # noqa: Y015
 
 @_typing.final
-class AbortMoveResponse(_message.Message):
-    """Of AbortMove."""
+class AbortMigrationResponse(_message.Message):
+    """Response of AbortMigration."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     LSN_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     lsn: _builtins.int
-    """Of the ledger, when the move was given up."""
+    """LSN at which the migration was aborted."""
     version: _builtins.int
-    """Of the plan that stays in force."""
+    """Version of the plan that stays in force."""
     def __init__(
         self,
         *,
@@ -1301,11 +1309,11 @@ class AbortMoveResponse(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___AbortMoveResponse: _TypeAlias = AbortMoveResponse  # noqa: Y015
+Global___AbortMigrationResponse: _TypeAlias = AbortMigrationResponse  # noqa: Y015
 
 @_typing.final
-class GetMovesRequest(_message.Message):
-    """Of GetMoves."""
+class GetMigrationsRequest(_message.Message):
+    """Request of GetMigrations."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1318,89 +1326,89 @@ class GetMovesRequest(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___GetMovesRequest: _TypeAlias = GetMovesRequest  # noqa: Y015
+Global___GetMigrationsRequest: _TypeAlias = GetMigrationsRequest  # noqa: Y015
 
 @_typing.final
-class GetMovesResponse(_message.Message):
-    """Of GetMoves."""
+class GetMigrationsResponse(_message.Message):
+    """Response of GetMigrations."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     PLAN_VERSION_FIELD_NUMBER: _builtins.int
     FOLLOWING_VERSION_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
-    BEGUN_FIELD_NUMBER: _builtins.int
-    SWITCHED_FIELD_NUMBER: _builtins.int
+    BEGAN_LSN_FIELD_NUMBER: _builtins.int
+    SWITCHED_LSN_FIELD_NUMBER: _builtins.int
     WORKERS_FIELD_NUMBER: _builtins.int
-    APART_FIELD_NUMBER: _builtins.int
-    APART_MS_FIELD_NUMBER: _builtins.int
+    COEXISTING_LSN_FIELD_NUMBER: _builtins.int
+    COEXISTING_MS_FIELD_NUMBER: _builtins.int
     LIVE_QUERIES_FIELD_NUMBER: _builtins.int
     OLD_QUERIES_FIELD_NUMBER: _builtins.int
-    MOVES_FIELD_NUMBER: _builtins.int
+    MIGRATIONS_FIELD_NUMBER: _builtins.int
     plan_version: _builtins.int
-    """Of the plan in force."""
+    """Version of the plan in force."""
     following_version: _builtins.int
-    """Of the plan that follows; 0: no move is under way."""
-    state: Global___MoveState.ValueType
-    """How far the move is."""
-    begun: _builtins.int
-    """LSN at which the move under way began."""
-    switched: _builtins.int
+    """Version of the plan that is to follow; 0: no plan change is under way."""
+    state: Global___MigrationState.ValueType
+    """Progress of the migration under way."""
+    began_lsn: _builtins.int
+    """LSN at which the migration under way began; 0: not yet."""
+    switched_lsn: _builtins.int
     """LSN from which on objects are routed by the new plan; 0: not yet."""
     workers: _builtins.int
-    """Of the plan in force."""
-    apart: _builtins.int
-    """LSN from which on queries belong to the new plan, if the two were apart; else 0."""
-    apart_ms: _builtins.int
-    """When that was, Unix milliseconds, UTC; absent where it is not known."""
+    """Number of workers of the plan in force."""
+    coexisting_lsn: _builtins.int
+    """LSN from which on the two plans coexist, new queries belonging to the new plan; 0: they do not."""
+    coexisting_ms: _builtins.int
+    """Time at which the two plans began to coexist, Unix milliseconds, UTC; absent if unknown."""
     live_queries: _builtins.int
-    """Of all tenants."""
+    """Number of live queries of all tenants."""
     old_queries: _builtins.int
-    """Of these, that belong to the old plan of two that are apart."""
+    """Number of live queries that belong to the old plan of two that coexist."""
     @_builtins.property
-    def moves(self) -> _containers.RepeatedCompositeFieldContainer[Global___Move]:
-        """The last that ended, oldest first."""
+    def migrations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Migration]:
+        """Most recent migrations that ended, oldest first."""
 
     def __init__(
         self,
         *,
         plan_version: _builtins.int = ...,
         following_version: _builtins.int = ...,
-        state: Global___MoveState.ValueType = ...,
-        begun: _builtins.int = ...,
-        switched: _builtins.int = ...,
+        state: Global___MigrationState.ValueType = ...,
+        began_lsn: _builtins.int = ...,
+        switched_lsn: _builtins.int = ...,
         workers: _builtins.int = ...,
-        apart: _builtins.int = ...,
-        apart_ms: _builtins.int | None = ...,
+        coexisting_lsn: _builtins.int = ...,
+        coexisting_ms: _builtins.int | None = ...,
         live_queries: _builtins.int = ...,
         old_queries: _builtins.int = ...,
-        moves: _abc.Iterable[Global___Move] | None = ...,
+        migrations: _abc.Iterable[Global___Migration] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_apart_ms", b"_apart_ms", "apart_ms", b"apart_ms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_coexisting_ms", b"_coexisting_ms", "coexisting_ms", b"coexisting_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_apart_ms", b"_apart_ms", "apart", b"apart", "apart_ms", b"apart_ms", "begun", b"begun", "following_version", b"following_version", "live_queries", b"live_queries", "moves", b"moves", "old_queries", b"old_queries", "plan_version", b"plan_version", "state", b"state", "switched", b"switched", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_coexisting_ms", b"_coexisting_ms", "began_lsn", b"began_lsn", "coexisting_lsn", b"coexisting_lsn", "coexisting_ms", b"coexisting_ms", "following_version", b"following_version", "live_queries", b"live_queries", "migrations", b"migrations", "old_queries", b"old_queries", "plan_version", b"plan_version", "state", b"state", "switched_lsn", b"switched_lsn", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__apart_ms: _TypeAlias = _typing.Literal["apart_ms"]  # noqa: Y015
-    _WhichOneofArgType__apart_ms: _TypeAlias = _typing.Literal["_apart_ms", b"_apart_ms"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__apart_ms) -> _WhichOneofReturnType__apart_ms | None: ...
+    _WhichOneofReturnType__coexisting_ms: _TypeAlias = _typing.Literal["coexisting_ms"]  # noqa: Y015
+    _WhichOneofArgType__coexisting_ms: _TypeAlias = _typing.Literal["_coexisting_ms", b"_coexisting_ms"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__coexisting_ms) -> _WhichOneofReturnType__coexisting_ms | None: ...
 
-Global___GetMovesResponse: _TypeAlias = GetMovesResponse  # noqa: Y015
+Global___GetMigrationsResponse: _TypeAlias = GetMigrationsResponse  # noqa: Y015
 
 @_typing.final
-class Move(_message.Message):
-    """A move that ended. What was not measured is absent."""
+class Migration(_message.Message):
+    """A migration that ended. Figures that were not measured are absent."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     FROM_VERSION_FIELD_NUMBER: _builtins.int
     TO_VERSION_FIELD_NUMBER: _builtins.int
-    BEGUN_FIELD_NUMBER: _builtins.int
-    SWITCHED_FIELD_NUMBER: _builtins.int
-    ENDED_FIELD_NUMBER: _builtins.int
+    BEGAN_LSN_FIELD_NUMBER: _builtins.int
+    SWITCHED_LSN_FIELD_NUMBER: _builtins.int
+    ENDED_LSN_FIELD_NUMBER: _builtins.int
     OUTCOME_FIELD_NUMBER: _builtins.int
-    APART_FIELD_NUMBER: _builtins.int
-    APART_MS_FIELD_NUMBER: _builtins.int
-    BEGUN_MS_FIELD_NUMBER: _builtins.int
+    COEXISTING_LSN_FIELD_NUMBER: _builtins.int
+    COEXISTING_MS_FIELD_NUMBER: _builtins.int
+    BEGAN_MS_FIELD_NUMBER: _builtins.int
     SWITCHED_MS_FIELD_NUMBER: _builtins.int
     ENDED_MS_FIELD_NUMBER: _builtins.int
     QUERIES_FIELD_NUMBER: _builtins.int
@@ -1412,61 +1420,63 @@ class Move(_message.Message):
     MISSING_FIELD_NUMBER: _builtins.int
     SURPLUS_FIELD_NUMBER: _builtins.int
     from_version: _builtins.int
-    """Of the plan before."""
+    """Version of the plan before."""
     to_version: _builtins.int
-    """Of the plan that followed, or would have."""
-    begun: _builtins.int
-    """LSN at which it began."""
-    switched: _builtins.int
-    """LSN from which on objects were routed by the new plan; 0 where it was given up."""
-    ended: _builtins.int
-    """LSN at which it ended."""
-    outcome: Global___Outcome.ValueType
-    """How it ended."""
-    apart: _builtins.int
-    """As in GetMovesResponse."""
-    apart_ms: _builtins.int
-    """As in GetMovesResponse."""
-    begun_ms: _builtins.int
-    """When it began, Unix milliseconds, UTC."""
+    """Version of the plan that followed, or would have."""
+    began_lsn: _builtins.int
+    """LSN at which the migration began."""
+    switched_lsn: _builtins.int
+    """LSN from which on objects were routed by the new plan; 0 if the migration was aborted."""
+    ended_lsn: _builtins.int
+    """LSN at which the migration ended."""
+    outcome: Global___MigrationOutcome.ValueType
+    """Outcome of the migration."""
+    coexisting_lsn: _builtins.int
+    """LSN from which on the two plans coexisted, new queries belonging to the new plan; 0: they did
+    not.
+    """
+    coexisting_ms: _builtins.int
+    """Time at which the two plans began to coexist, Unix milliseconds, UTC."""
+    began_ms: _builtins.int
+    """Time at which the migration began, Unix milliseconds, UTC."""
     switched_ms: _builtins.int
-    """When objects were routed by the new plan, likewise."""
+    """Time from which on objects were routed by the new plan, Unix milliseconds, UTC."""
     ended_ms: _builtins.int
-    """When it ended, likewise."""
+    """Time at which the migration ended, Unix milliseconds, UTC."""
     queries: _builtins.int
-    """That workers loaded which gained something."""
+    """Number of queries that workers fetched."""
     bytes: _builtins.int
-    """Of these queries."""
+    """Size of these queries, bytes."""
     objects: _builtins.int
-    """Accepted from its beginning to its end."""
+    """Number of objects accepted during the migration."""
     delayed: _builtins.int
-    """Of these, whose matches took more than 0.1 s to be durable."""
+    """Number of these objects whose matches took more than 0.1 s to be durable."""
     stalled: _builtins.int
-    """Of these, whose matches took more than 1 s."""
+    """Number of these objects whose matches took more than 1 s to be durable."""
     collapsed: _builtins.int
-    """Matches that two workers found, as they may while objects are routed anew; a merger made one
-    of each two.
+    """Number of matches that two workers found and a merger made into one, as may happen while
+    routing changes.
     """
     missing: _builtins.int
-    """Live postings that at its end their owner lacked: matches missed. Counted by workers on one
-    side, by dispatchers on the other; must be 0.
+    """Number of live postings that their owners lacked at the end, which means missed matches.
+    Workers count what they hold, dispatchers what they should hold. Must be 0.
     """
     surplus: _builtins.int
-    """Live postings that a worker held beyond its own, counted likewise: matches made twice. Must
-    be 0.
+    """Number of live postings that workers held beyond their own at the end, which means duplicate
+    matches; counted as `missing` is. Must be 0.
     """
     def __init__(
         self,
         *,
         from_version: _builtins.int = ...,
         to_version: _builtins.int = ...,
-        begun: _builtins.int = ...,
-        switched: _builtins.int = ...,
-        ended: _builtins.int = ...,
-        outcome: Global___Outcome.ValueType = ...,
-        apart: _builtins.int = ...,
-        apart_ms: _builtins.int | None = ...,
-        begun_ms: _builtins.int | None = ...,
+        began_lsn: _builtins.int = ...,
+        switched_lsn: _builtins.int = ...,
+        ended_lsn: _builtins.int = ...,
+        outcome: Global___MigrationOutcome.ValueType = ...,
+        coexisting_lsn: _builtins.int = ...,
+        coexisting_ms: _builtins.int | None = ...,
+        began_ms: _builtins.int | None = ...,
         switched_ms: _builtins.int | None = ...,
         ended_ms: _builtins.int | None = ...,
         queries: _builtins.int | None = ...,
@@ -1478,16 +1488,16 @@ class Move(_message.Message):
         missing: _builtins.int | None = ...,
         surplus: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_apart_ms", b"_apart_ms", "_begun_ms", b"_begun_ms", "_bytes", b"_bytes", "_collapsed", b"_collapsed", "_delayed", b"_delayed", "_ended_ms", b"_ended_ms", "_missing", b"_missing", "_objects", b"_objects", "_queries", b"_queries", "_stalled", b"_stalled", "_surplus", b"_surplus", "_switched_ms", b"_switched_ms", "apart_ms", b"apart_ms", "begun_ms", b"begun_ms", "bytes", b"bytes", "collapsed", b"collapsed", "delayed", b"delayed", "ended_ms", b"ended_ms", "missing", b"missing", "objects", b"objects", "queries", b"queries", "stalled", b"stalled", "surplus", b"surplus", "switched_ms", b"switched_ms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_began_ms", b"_began_ms", "_bytes", b"_bytes", "_coexisting_ms", b"_coexisting_ms", "_collapsed", b"_collapsed", "_delayed", b"_delayed", "_ended_ms", b"_ended_ms", "_missing", b"_missing", "_objects", b"_objects", "_queries", b"_queries", "_stalled", b"_stalled", "_surplus", b"_surplus", "_switched_ms", b"_switched_ms", "began_ms", b"began_ms", "bytes", b"bytes", "coexisting_ms", b"coexisting_ms", "collapsed", b"collapsed", "delayed", b"delayed", "ended_ms", b"ended_ms", "missing", b"missing", "objects", b"objects", "queries", b"queries", "stalled", b"stalled", "surplus", b"surplus", "switched_ms", b"switched_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_apart_ms", b"_apart_ms", "_begun_ms", b"_begun_ms", "_bytes", b"_bytes", "_collapsed", b"_collapsed", "_delayed", b"_delayed", "_ended_ms", b"_ended_ms", "_missing", b"_missing", "_objects", b"_objects", "_queries", b"_queries", "_stalled", b"_stalled", "_surplus", b"_surplus", "_switched_ms", b"_switched_ms", "apart", b"apart", "apart_ms", b"apart_ms", "begun", b"begun", "begun_ms", b"begun_ms", "bytes", b"bytes", "collapsed", b"collapsed", "delayed", b"delayed", "ended", b"ended", "ended_ms", b"ended_ms", "from_version", b"from_version", "missing", b"missing", "objects", b"objects", "outcome", b"outcome", "queries", b"queries", "stalled", b"stalled", "surplus", b"surplus", "switched", b"switched", "switched_ms", b"switched_ms", "to_version", b"to_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_began_ms", b"_began_ms", "_bytes", b"_bytes", "_coexisting_ms", b"_coexisting_ms", "_collapsed", b"_collapsed", "_delayed", b"_delayed", "_ended_ms", b"_ended_ms", "_missing", b"_missing", "_objects", b"_objects", "_queries", b"_queries", "_stalled", b"_stalled", "_surplus", b"_surplus", "_switched_ms", b"_switched_ms", "began_lsn", b"began_lsn", "began_ms", b"began_ms", "bytes", b"bytes", "coexisting_lsn", b"coexisting_lsn", "coexisting_ms", b"coexisting_ms", "collapsed", b"collapsed", "delayed", b"delayed", "ended_lsn", b"ended_lsn", "ended_ms", b"ended_ms", "from_version", b"from_version", "missing", b"missing", "objects", b"objects", "outcome", b"outcome", "queries", b"queries", "stalled", b"stalled", "surplus", b"surplus", "switched_lsn", b"switched_lsn", "switched_ms", b"switched_ms", "to_version", b"to_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__apart_ms: _TypeAlias = _typing.Literal["apart_ms"]  # noqa: Y015
-    _WhichOneofArgType__apart_ms: _TypeAlias = _typing.Literal["_apart_ms", b"_apart_ms"]  # noqa: Y015
-    _WhichOneofReturnType__begun_ms: _TypeAlias = _typing.Literal["begun_ms"]  # noqa: Y015
-    _WhichOneofArgType__begun_ms: _TypeAlias = _typing.Literal["_begun_ms", b"_begun_ms"]  # noqa: Y015
+    _WhichOneofReturnType__began_ms: _TypeAlias = _typing.Literal["began_ms"]  # noqa: Y015
+    _WhichOneofArgType__began_ms: _TypeAlias = _typing.Literal["_began_ms", b"_began_ms"]  # noqa: Y015
     _WhichOneofReturnType__bytes: _TypeAlias = _typing.Literal["bytes"]  # noqa: Y015
     _WhichOneofArgType__bytes: _TypeAlias = _typing.Literal["_bytes", b"_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__coexisting_ms: _TypeAlias = _typing.Literal["coexisting_ms"]  # noqa: Y015
+    _WhichOneofArgType__coexisting_ms: _TypeAlias = _typing.Literal["_coexisting_ms", b"_coexisting_ms"]  # noqa: Y015
     _WhichOneofReturnType__collapsed: _TypeAlias = _typing.Literal["collapsed"]  # noqa: Y015
     _WhichOneofArgType__collapsed: _TypeAlias = _typing.Literal["_collapsed", b"_collapsed"]  # noqa: Y015
     _WhichOneofReturnType__delayed: _TypeAlias = _typing.Literal["delayed"]  # noqa: Y015
@@ -1507,11 +1517,11 @@ class Move(_message.Message):
     _WhichOneofReturnType__switched_ms: _TypeAlias = _typing.Literal["switched_ms"]  # noqa: Y015
     _WhichOneofArgType__switched_ms: _TypeAlias = _typing.Literal["_switched_ms", b"_switched_ms"]  # noqa: Y015
     @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__apart_ms) -> _WhichOneofReturnType__apart_ms | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__begun_ms) -> _WhichOneofReturnType__begun_ms | None: ...
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__began_ms) -> _WhichOneofReturnType__began_ms | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__bytes) -> _WhichOneofReturnType__bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__coexisting_ms) -> _WhichOneofReturnType__coexisting_ms | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__collapsed) -> _WhichOneofReturnType__collapsed | None: ...
     @_typing.overload
@@ -1531,11 +1541,11 @@ class Move(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__switched_ms) -> _WhichOneofReturnType__switched_ms | None: ...
 
-Global___Move: _TypeAlias = Move  # noqa: Y015
+Global___Migration: _TypeAlias = Migration  # noqa: Y015
 
 @_typing.final
 class GetPlanRequest(_message.Message):
-    """Of GetPlan."""
+    """Request of GetPlan."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1552,13 +1562,13 @@ Global___GetPlanRequest: _TypeAlias = GetPlanRequest  # noqa: Y015
 
 @_typing.final
 class GetPlanResponse(_message.Message):
-    """Of GetPlan."""
+    """Response of GetPlan."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     PLAN_FIELD_NUMBER: _builtins.int
     plan: _builtins.bytes
-    """As in ApplyPlanRequest."""
+    """Plan as JSON, as in ApplyPlanRequest.plan."""
     def __init__(
         self,
         *,
@@ -1574,13 +1584,13 @@ Global___GetPlanResponse: _TypeAlias = GetPlanResponse  # noqa: Y015
 
 @_typing.final
 class ScaleWorkersRequest(_message.Message):
-    """Of ScaleWorkers."""
+    """Request of ScaleWorkers."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     WORKERS_FIELD_NUMBER: _builtins.int
     workers: _builtins.int
-    """How many there are to be: 1 to 1,024."""
+    """Number of workers after the change: 1 to 1,024."""
     def __init__(
         self,
         *,
@@ -1596,16 +1606,16 @@ Global___ScaleWorkersRequest: _TypeAlias = ScaleWorkersRequest  # noqa: Y015
 
 @_typing.final
 class ScaleWorkersResponse(_message.Message):
-    """Of ScaleWorkers."""
+    """Response of ScaleWorkers."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     LSN_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     lsn: _builtins.int
-    """Of the ledger, when the move had begun."""
+    """LSN at which the plan change began."""
     version: _builtins.int
-    """Of the plan that was made."""
+    """Version of the plan that was made."""
     def __init__(
         self,
         *,

@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class AdminStub(object):
-    """Looking after the service. Errors as in PubSub, and those that a method names.
+    """Administers the service. Any method may fail with the errors of PubSub, besides those that it
+    lists itself.
     """
 
     def __init__(self, channel):
@@ -90,15 +91,15 @@ class AdminStub(object):
                 request_serializer=ps2stream_dot_v1_dot_admin__pb2.UnitePlansRequest.SerializeToString,
                 response_deserializer=ps2stream_dot_v1_dot_admin__pb2.UnitePlansResponse.FromString,
                 _registered_method=True)
-        self.AbortMove = channel.unary_unary(
-                '/ps2stream.v1.Admin/AbortMove',
-                request_serializer=ps2stream_dot_v1_dot_admin__pb2.AbortMoveRequest.SerializeToString,
-                response_deserializer=ps2stream_dot_v1_dot_admin__pb2.AbortMoveResponse.FromString,
+        self.AbortMigration = channel.unary_unary(
+                '/ps2stream.v1.Admin/AbortMigration',
+                request_serializer=ps2stream_dot_v1_dot_admin__pb2.AbortMigrationRequest.SerializeToString,
+                response_deserializer=ps2stream_dot_v1_dot_admin__pb2.AbortMigrationResponse.FromString,
                 _registered_method=True)
-        self.GetMoves = channel.unary_unary(
-                '/ps2stream.v1.Admin/GetMoves',
-                request_serializer=ps2stream_dot_v1_dot_admin__pb2.GetMovesRequest.SerializeToString,
-                response_deserializer=ps2stream_dot_v1_dot_admin__pb2.GetMovesResponse.FromString,
+        self.GetMigrations = channel.unary_unary(
+                '/ps2stream.v1.Admin/GetMigrations',
+                request_serializer=ps2stream_dot_v1_dot_admin__pb2.GetMigrationsRequest.SerializeToString,
+                response_deserializer=ps2stream_dot_v1_dot_admin__pb2.GetMigrationsResponse.FromString,
                 _registered_method=True)
         self.GetPlan = channel.unary_unary(
                 '/ps2stream.v1.Admin/GetPlan',
@@ -113,11 +114,12 @@ class AdminStub(object):
 
 
 class AdminServicer(object):
-    """Looking after the service. Errors as in PubSub, and those that a method names.
+    """Administers the service. Any method may fail with the errors of PubSub, besides those that it
+    lists itself.
     """
 
     def GetStatus(self, request, context):
-        """What the dispatcher that answers knows.
+        """Returns the status that the dispatcher knows.
 
         Scope: admin.
         """
@@ -126,7 +128,7 @@ class AdminServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SampleObjects(self, request, context):
-        """Some of the objects that the dispatcher lately accepted, for the planner.
+        """Returns a sample of the objects that the dispatcher has recently accepted, for the planner.
 
         Scope: admin.
         """
@@ -135,19 +137,21 @@ class AdminServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Watch(self, request, context):
-        """What goes on, ten times a second and sampled: at most 50 objects and 50 matches a second.
-        Objects that the dispatcher accepts, matches of the caller's tenant's queries with objects
-        of all dispatchers. Nothing waits for who reads slowly: what it misses is counted.
+        """Reports sampled activity ten times a second, at most 50 objects and 50 matches a second:
+        objects that the dispatcher accepts, and matches of the queries of the caller's tenant with
+        objects of all dispatchers. Nothing waits for a slow reader; the messages that it misses are
+        counted.
 
         Scope: subscribe.
-        RESOURCE_EXHAUSTED: 16 watch this dispatcher already (limit watchers).
+        RESOURCE_EXHAUSTED: 16 callers watch this dispatcher already (limit watchers).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListAllQueries(self, request, context):
-        """Live queries of all tenants in the order of their insertion, page by page, for the planner.
+        """Returns the live queries of all tenants in the order of their insertion, page by page, for the
+        planner.
 
         Scope: admin.
         """
@@ -156,18 +160,18 @@ class AdminServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CreateToken(self, request, context):
-        """Make a token.
+        """Creates a token.
 
         Scope: admin.
-        FAILED_PRECONDITION: the service does not ask for tokens.
-        RESOURCE_EXHAUSTED: there are 10,000 (limit tokens).
+        FAILED_PRECONDITION: the service does not require tokens.
+        RESOURCE_EXHAUSTED: there are 10,000 tokens already (limit tokens).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListTokens(self, request, context):
-        """All tokens; not their secrets, which are not kept.
+        """Returns all tokens, without their secrets, which are not kept.
 
         Scope: admin.
         """
@@ -176,18 +180,18 @@ class AdminServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RevokeToken(self, request, context):
-        """Makes a token invalid within seconds, also for streams that are open.
+        """Makes a token invalid within seconds, also for open streams.
 
         Scope: admin.
         NOT_FOUND: there is no such token.
-        FAILED_PRECONDITION: the service does not ask for tokens.
+        FAILED_PRECONDITION: the service does not require tokens.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetLoad(self, request, context):
-        """What the workers had to do in the last periods, as the controller knows it.
+        """Returns the load of the workers in the last periods, as the controller knows it.
 
         Scope: admin.
         """
@@ -196,31 +200,32 @@ class AdminServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Rebalance(self, request, context):
-        """Move parts of cells from the most loaded workers to the least loaded.
+        """Begins to migrate parts of cells from the most loaded workers to the least loaded ones.
 
         Scope: admin.
-        FAILED_PRECONDITION: plans change, or no whole period has passed since they did.
+        FAILED_PRECONDITION: a plan change is under way, or no whole period has passed since the last
+        one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ApplyPlan(self, request, context):
-        """Begin the move of the running service to another plan. Asking again for the plan that is in
-        force, or on its way, is OK.
+        """Begins the change of the running service to another plan. Repeating the request for the plan
+        that is in force or about to be is OK.
 
         Scope: admin.
         INVALID_ARGUMENT: the plan cannot be read, or is over 4 MiB (limit plan_bytes).
-        FAILED_PRECONDITION: it was not derived from the plan in force, has another grid, or plans
-        change already.
-        UNAVAILABLE: workers that it asks for are being started; ask again.
+        FAILED_PRECONDITION: the plan was not derived from the one in force or has another grid, or a
+        plan change is under way.
+        UNAVAILABLE: workers that the plan needs are starting; try again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UnitePlans(self, request, context):
-        """Begin to move what is left of the old plan to the one that coexists with it.
+        """Begins to migrate what is left of the old plan to the one that coexists with it.
 
         Scope: admin.
         FAILED_PRECONDITION: no two plans coexist.
@@ -229,8 +234,8 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def AbortMove(self, request, context):
-        """Give up the move under way.
+    def AbortMigration(self, request, context):
+        """Aborts the migration under way.
 
         Scope: admin.
         FAILED_PRECONDITION: objects are routed by the new plan already.
@@ -239,8 +244,8 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def GetMoves(self, request, context):
-        """The plan in force, the move under way, and those that ended.
+    def GetMigrations(self, request, context):
+        """Returns the plan in force, the migration under way, and those that ended.
 
         Scope: admin.
         """
@@ -249,7 +254,7 @@ class AdminServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetPlan(self, request, context):
-        """The plan in force.
+        """Returns the plan in force.
 
         Scope: admin.
         """
@@ -258,11 +263,11 @@ class AdminServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ScaleWorkers(self, request, context):
-        """Begin the move to a plan for more or fewer workers, made of the plan in force.
+        """Begins the change to a plan for more or fewer workers, which is made from the plan in force.
 
         Scope: admin.
-        FAILED_PRECONDITION: plans change already.
-        UNAVAILABLE: the new workers are being started; ask again.
+        FAILED_PRECONDITION: a plan change is under way.
+        UNAVAILABLE: the new workers are starting; try again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -326,15 +331,15 @@ def add_AdminServicer_to_server(servicer, server):
                     request_deserializer=ps2stream_dot_v1_dot_admin__pb2.UnitePlansRequest.FromString,
                     response_serializer=ps2stream_dot_v1_dot_admin__pb2.UnitePlansResponse.SerializeToString,
             ),
-            'AbortMove': grpc.unary_unary_rpc_method_handler(
-                    servicer.AbortMove,
-                    request_deserializer=ps2stream_dot_v1_dot_admin__pb2.AbortMoveRequest.FromString,
-                    response_serializer=ps2stream_dot_v1_dot_admin__pb2.AbortMoveResponse.SerializeToString,
+            'AbortMigration': grpc.unary_unary_rpc_method_handler(
+                    servicer.AbortMigration,
+                    request_deserializer=ps2stream_dot_v1_dot_admin__pb2.AbortMigrationRequest.FromString,
+                    response_serializer=ps2stream_dot_v1_dot_admin__pb2.AbortMigrationResponse.SerializeToString,
             ),
-            'GetMoves': grpc.unary_unary_rpc_method_handler(
-                    servicer.GetMoves,
-                    request_deserializer=ps2stream_dot_v1_dot_admin__pb2.GetMovesRequest.FromString,
-                    response_serializer=ps2stream_dot_v1_dot_admin__pb2.GetMovesResponse.SerializeToString,
+            'GetMigrations': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetMigrations,
+                    request_deserializer=ps2stream_dot_v1_dot_admin__pb2.GetMigrationsRequest.FromString,
+                    response_serializer=ps2stream_dot_v1_dot_admin__pb2.GetMigrationsResponse.SerializeToString,
             ),
             'GetPlan': grpc.unary_unary_rpc_method_handler(
                     servicer.GetPlan,
@@ -355,7 +360,8 @@ def add_AdminServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Admin(object):
-    """Looking after the service. Errors as in PubSub, and those that a method names.
+    """Administers the service. Any method may fail with the errors of PubSub, besides those that it
+    lists itself.
     """
 
     @staticmethod
@@ -656,7 +662,7 @@ class Admin(object):
             _registered_method=True)
 
     @staticmethod
-    def AbortMove(request,
+    def AbortMigration(request,
             target,
             options=(),
             channel_credentials=None,
@@ -669,9 +675,9 @@ class Admin(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/ps2stream.v1.Admin/AbortMove',
-            ps2stream_dot_v1_dot_admin__pb2.AbortMoveRequest.SerializeToString,
-            ps2stream_dot_v1_dot_admin__pb2.AbortMoveResponse.FromString,
+            '/ps2stream.v1.Admin/AbortMigration',
+            ps2stream_dot_v1_dot_admin__pb2.AbortMigrationRequest.SerializeToString,
+            ps2stream_dot_v1_dot_admin__pb2.AbortMigrationResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -683,7 +689,7 @@ class Admin(object):
             _registered_method=True)
 
     @staticmethod
-    def GetMoves(request,
+    def GetMigrations(request,
             target,
             options=(),
             channel_credentials=None,
@@ -696,9 +702,9 @@ class Admin(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/ps2stream.v1.Admin/GetMoves',
-            ps2stream_dot_v1_dot_admin__pb2.GetMovesRequest.SerializeToString,
-            ps2stream_dot_v1_dot_admin__pb2.GetMovesResponse.FromString,
+            '/ps2stream.v1.Admin/GetMigrations',
+            ps2stream_dot_v1_dot_admin__pb2.GetMigrationsRequest.SerializeToString,
+            ps2stream_dot_v1_dot_admin__pb2.GetMigrationsResponse.FromString,
             options,
             channel_credentials,
             insecure,

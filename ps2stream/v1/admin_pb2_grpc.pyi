@@ -27,205 +27,217 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class AdminStub:
-    """Looking after the service. Errors as in PubSub, and those that a method names."""
+    """Administers the service. Any method may fail with the errors of PubSub, besides those that it
+    lists itself.
+    """
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> AdminAsyncStub: ...
     GetStatus: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetStatusRequest, _admin_pb2.GetStatusResponse]
-    """What the dispatcher that answers knows.
+    """Returns the status that the dispatcher knows.
 
     Scope: admin.
     """
     SampleObjects: _grpc.UnaryStreamMultiCallable[_admin_pb2.SampleObjectsRequest, _admin_pb2.SampleObjectsResponse]
-    """Some of the objects that the dispatcher lately accepted, for the planner.
+    """Returns a sample of the objects that the dispatcher has recently accepted, for the planner.
 
     Scope: admin.
     """
     Watch: _grpc.UnaryStreamMultiCallable[_admin_pb2.WatchRequest, _admin_pb2.WatchResponse]
-    """What goes on, ten times a second and sampled: at most 50 objects and 50 matches a second.
-    Objects that the dispatcher accepts, matches of the caller's tenant's queries with objects
-    of all dispatchers. Nothing waits for who reads slowly: what it misses is counted.
+    """Reports sampled activity ten times a second, at most 50 objects and 50 matches a second:
+    objects that the dispatcher accepts, and matches of the queries of the caller's tenant with
+    objects of all dispatchers. Nothing waits for a slow reader; the messages that it misses are
+    counted.
 
     Scope: subscribe.
-    RESOURCE_EXHAUSTED: 16 watch this dispatcher already (limit watchers).
+    RESOURCE_EXHAUSTED: 16 callers watch this dispatcher already (limit watchers).
     """
     ListAllQueries: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListAllQueriesRequest, _admin_pb2.ListAllQueriesResponse]
-    """Live queries of all tenants in the order of their insertion, page by page, for the planner.
+    """Returns the live queries of all tenants in the order of their insertion, page by page, for the
+    planner.
 
     Scope: admin.
     """
     CreateToken: _grpc.UnaryUnaryMultiCallable[_admin_pb2.CreateTokenRequest, _admin_pb2.CreateTokenResponse]
-    """Make a token.
+    """Creates a token.
 
     Scope: admin.
-    FAILED_PRECONDITION: the service does not ask for tokens.
-    RESOURCE_EXHAUSTED: there are 10,000 (limit tokens).
+    FAILED_PRECONDITION: the service does not require tokens.
+    RESOURCE_EXHAUSTED: there are 10,000 tokens already (limit tokens).
     """
     ListTokens: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListTokensRequest, _admin_pb2.ListTokensResponse]
-    """All tokens; not their secrets, which are not kept.
+    """Returns all tokens, without their secrets, which are not kept.
 
     Scope: admin.
     """
     RevokeToken: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RevokeTokenRequest, _admin_pb2.RevokeTokenResponse]
-    """Makes a token invalid within seconds, also for streams that are open.
+    """Makes a token invalid within seconds, also for open streams.
 
     Scope: admin.
     NOT_FOUND: there is no such token.
-    FAILED_PRECONDITION: the service does not ask for tokens.
+    FAILED_PRECONDITION: the service does not require tokens.
     """
     GetLoad: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetLoadRequest, _admin_pb2.GetLoadResponse]
-    """What the workers had to do in the last periods, as the controller knows it.
+    """Returns the load of the workers in the last periods, as the controller knows it.
 
     Scope: admin.
     """
     Rebalance: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RebalanceRequest, _admin_pb2.RebalanceResponse]
-    """Move parts of cells from the most loaded workers to the least loaded.
+    """Begins to migrate parts of cells from the most loaded workers to the least loaded ones.
 
     Scope: admin.
-    FAILED_PRECONDITION: plans change, or no whole period has passed since they did.
+    FAILED_PRECONDITION: a plan change is under way, or no whole period has passed since the last
+    one.
     """
     ApplyPlan: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ApplyPlanRequest, _admin_pb2.ApplyPlanResponse]
-    """Begin the move of the running service to another plan. Asking again for the plan that is in
-    force, or on its way, is OK.
+    """Begins the change of the running service to another plan. Repeating the request for the plan
+    that is in force or about to be is OK.
 
     Scope: admin.
     INVALID_ARGUMENT: the plan cannot be read, or is over 4 MiB (limit plan_bytes).
-    FAILED_PRECONDITION: it was not derived from the plan in force, has another grid, or plans
-    change already.
-    UNAVAILABLE: workers that it asks for are being started; ask again.
+    FAILED_PRECONDITION: the plan was not derived from the one in force or has another grid, or a
+    plan change is under way.
+    UNAVAILABLE: workers that the plan needs are starting; try again.
     """
     UnitePlans: _grpc.UnaryUnaryMultiCallable[_admin_pb2.UnitePlansRequest, _admin_pb2.UnitePlansResponse]
-    """Begin to move what is left of the old plan to the one that coexists with it.
+    """Begins to migrate what is left of the old plan to the one that coexists with it.
 
     Scope: admin.
     FAILED_PRECONDITION: no two plans coexist.
     """
-    AbortMove: _grpc.UnaryUnaryMultiCallable[_admin_pb2.AbortMoveRequest, _admin_pb2.AbortMoveResponse]
-    """Give up the move under way.
+    AbortMigration: _grpc.UnaryUnaryMultiCallable[_admin_pb2.AbortMigrationRequest, _admin_pb2.AbortMigrationResponse]
+    """Aborts the migration under way.
 
     Scope: admin.
     FAILED_PRECONDITION: objects are routed by the new plan already.
     """
-    GetMoves: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetMovesRequest, _admin_pb2.GetMovesResponse]
-    """The plan in force, the move under way, and those that ended.
+    GetMigrations: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetMigrationsRequest, _admin_pb2.GetMigrationsResponse]
+    """Returns the plan in force, the migration under way, and those that ended.
 
     Scope: admin.
     """
     GetPlan: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetPlanRequest, _admin_pb2.GetPlanResponse]
-    """The plan in force.
+    """Returns the plan in force.
 
     Scope: admin.
     """
     ScaleWorkers: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ScaleWorkersRequest, _admin_pb2.ScaleWorkersResponse]
-    """Begin the move to a plan for more or fewer workers, made of the plan in force.
+    """Begins the change to a plan for more or fewer workers, which is made from the plan in force.
 
     Scope: admin.
-    FAILED_PRECONDITION: plans change already.
-    UNAVAILABLE: the new workers are being started; ask again.
+    FAILED_PRECONDITION: a plan change is under way.
+    UNAVAILABLE: the new workers are starting; try again.
     """
 
 @_typing.type_check_only
 class AdminAsyncStub(AdminStub):
-    """Looking after the service. Errors as in PubSub, and those that a method names."""
+    """Administers the service. Any method may fail with the errors of PubSub, besides those that it
+    lists itself.
+    """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetStatus: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetStatusRequest, _admin_pb2.GetStatusResponse]  # type: ignore[assignment]
-    """What the dispatcher that answers knows.
+    """Returns the status that the dispatcher knows.
 
     Scope: admin.
     """
     SampleObjects: _aio.UnaryStreamMultiCallable[_admin_pb2.SampleObjectsRequest, _admin_pb2.SampleObjectsResponse]  # type: ignore[assignment]
-    """Some of the objects that the dispatcher lately accepted, for the planner.
+    """Returns a sample of the objects that the dispatcher has recently accepted, for the planner.
 
     Scope: admin.
     """
     Watch: _aio.UnaryStreamMultiCallable[_admin_pb2.WatchRequest, _admin_pb2.WatchResponse]  # type: ignore[assignment]
-    """What goes on, ten times a second and sampled: at most 50 objects and 50 matches a second.
-    Objects that the dispatcher accepts, matches of the caller's tenant's queries with objects
-    of all dispatchers. Nothing waits for who reads slowly: what it misses is counted.
+    """Reports sampled activity ten times a second, at most 50 objects and 50 matches a second:
+    objects that the dispatcher accepts, and matches of the queries of the caller's tenant with
+    objects of all dispatchers. Nothing waits for a slow reader; the messages that it misses are
+    counted.
 
     Scope: subscribe.
-    RESOURCE_EXHAUSTED: 16 watch this dispatcher already (limit watchers).
+    RESOURCE_EXHAUSTED: 16 callers watch this dispatcher already (limit watchers).
     """
     ListAllQueries: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListAllQueriesRequest, _admin_pb2.ListAllQueriesResponse]  # type: ignore[assignment]
-    """Live queries of all tenants in the order of their insertion, page by page, for the planner.
+    """Returns the live queries of all tenants in the order of their insertion, page by page, for the
+    planner.
 
     Scope: admin.
     """
     CreateToken: _aio.UnaryUnaryMultiCallable[_admin_pb2.CreateTokenRequest, _admin_pb2.CreateTokenResponse]  # type: ignore[assignment]
-    """Make a token.
+    """Creates a token.
 
     Scope: admin.
-    FAILED_PRECONDITION: the service does not ask for tokens.
-    RESOURCE_EXHAUSTED: there are 10,000 (limit tokens).
+    FAILED_PRECONDITION: the service does not require tokens.
+    RESOURCE_EXHAUSTED: there are 10,000 tokens already (limit tokens).
     """
     ListTokens: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListTokensRequest, _admin_pb2.ListTokensResponse]  # type: ignore[assignment]
-    """All tokens; not their secrets, which are not kept.
+    """Returns all tokens, without their secrets, which are not kept.
 
     Scope: admin.
     """
     RevokeToken: _aio.UnaryUnaryMultiCallable[_admin_pb2.RevokeTokenRequest, _admin_pb2.RevokeTokenResponse]  # type: ignore[assignment]
-    """Makes a token invalid within seconds, also for streams that are open.
+    """Makes a token invalid within seconds, also for open streams.
 
     Scope: admin.
     NOT_FOUND: there is no such token.
-    FAILED_PRECONDITION: the service does not ask for tokens.
+    FAILED_PRECONDITION: the service does not require tokens.
     """
     GetLoad: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetLoadRequest, _admin_pb2.GetLoadResponse]  # type: ignore[assignment]
-    """What the workers had to do in the last periods, as the controller knows it.
+    """Returns the load of the workers in the last periods, as the controller knows it.
 
     Scope: admin.
     """
     Rebalance: _aio.UnaryUnaryMultiCallable[_admin_pb2.RebalanceRequest, _admin_pb2.RebalanceResponse]  # type: ignore[assignment]
-    """Move parts of cells from the most loaded workers to the least loaded.
+    """Begins to migrate parts of cells from the most loaded workers to the least loaded ones.
 
     Scope: admin.
-    FAILED_PRECONDITION: plans change, or no whole period has passed since they did.
+    FAILED_PRECONDITION: a plan change is under way, or no whole period has passed since the last
+    one.
     """
     ApplyPlan: _aio.UnaryUnaryMultiCallable[_admin_pb2.ApplyPlanRequest, _admin_pb2.ApplyPlanResponse]  # type: ignore[assignment]
-    """Begin the move of the running service to another plan. Asking again for the plan that is in
-    force, or on its way, is OK.
+    """Begins the change of the running service to another plan. Repeating the request for the plan
+    that is in force or about to be is OK.
 
     Scope: admin.
     INVALID_ARGUMENT: the plan cannot be read, or is over 4 MiB (limit plan_bytes).
-    FAILED_PRECONDITION: it was not derived from the plan in force, has another grid, or plans
-    change already.
-    UNAVAILABLE: workers that it asks for are being started; ask again.
+    FAILED_PRECONDITION: the plan was not derived from the one in force or has another grid, or a
+    plan change is under way.
+    UNAVAILABLE: workers that the plan needs are starting; try again.
     """
     UnitePlans: _aio.UnaryUnaryMultiCallable[_admin_pb2.UnitePlansRequest, _admin_pb2.UnitePlansResponse]  # type: ignore[assignment]
-    """Begin to move what is left of the old plan to the one that coexists with it.
+    """Begins to migrate what is left of the old plan to the one that coexists with it.
 
     Scope: admin.
     FAILED_PRECONDITION: no two plans coexist.
     """
-    AbortMove: _aio.UnaryUnaryMultiCallable[_admin_pb2.AbortMoveRequest, _admin_pb2.AbortMoveResponse]  # type: ignore[assignment]
-    """Give up the move under way.
+    AbortMigration: _aio.UnaryUnaryMultiCallable[_admin_pb2.AbortMigrationRequest, _admin_pb2.AbortMigrationResponse]  # type: ignore[assignment]
+    """Aborts the migration under way.
 
     Scope: admin.
     FAILED_PRECONDITION: objects are routed by the new plan already.
     """
-    GetMoves: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetMovesRequest, _admin_pb2.GetMovesResponse]  # type: ignore[assignment]
-    """The plan in force, the move under way, and those that ended.
+    GetMigrations: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetMigrationsRequest, _admin_pb2.GetMigrationsResponse]  # type: ignore[assignment]
+    """Returns the plan in force, the migration under way, and those that ended.
 
     Scope: admin.
     """
     GetPlan: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetPlanRequest, _admin_pb2.GetPlanResponse]  # type: ignore[assignment]
-    """The plan in force.
+    """Returns the plan in force.
 
     Scope: admin.
     """
     ScaleWorkers: _aio.UnaryUnaryMultiCallable[_admin_pb2.ScaleWorkersRequest, _admin_pb2.ScaleWorkersResponse]  # type: ignore[assignment]
-    """Begin the move to a plan for more or fewer workers, made of the plan in force.
+    """Begins the change to a plan for more or fewer workers, which is made from the plan in force.
 
     Scope: admin.
-    FAILED_PRECONDITION: plans change already.
-    UNAVAILABLE: the new workers are being started; ask again.
+    FAILED_PRECONDITION: a plan change is under way.
+    UNAVAILABLE: the new workers are starting; try again.
     """
 
 class AdminServicer(metaclass=_abc_1.ABCMeta):
-    """Looking after the service. Errors as in PubSub, and those that a method names."""
+    """Administers the service. Any method may fail with the errors of PubSub, besides those that it
+    lists itself.
+    """
 
     @_abc_1.abstractmethod
     def GetStatus(
@@ -233,7 +245,7 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.GetStatusRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.GetStatusResponse, _abc.Awaitable[_admin_pb2.GetStatusResponse]]:
-        """What the dispatcher that answers knows.
+        """Returns the status that the dispatcher knows.
 
         Scope: admin.
         """
@@ -244,7 +256,7 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.SampleObjectsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_admin_pb2.SampleObjectsResponse], _abc.AsyncIterator[_admin_pb2.SampleObjectsResponse]]:
-        """Some of the objects that the dispatcher lately accepted, for the planner.
+        """Returns a sample of the objects that the dispatcher has recently accepted, for the planner.
 
         Scope: admin.
         """
@@ -255,12 +267,13 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.WatchRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_admin_pb2.WatchResponse], _abc.AsyncIterator[_admin_pb2.WatchResponse]]:
-        """What goes on, ten times a second and sampled: at most 50 objects and 50 matches a second.
-        Objects that the dispatcher accepts, matches of the caller's tenant's queries with objects
-        of all dispatchers. Nothing waits for who reads slowly: what it misses is counted.
+        """Reports sampled activity ten times a second, at most 50 objects and 50 matches a second:
+        objects that the dispatcher accepts, and matches of the queries of the caller's tenant with
+        objects of all dispatchers. Nothing waits for a slow reader; the messages that it misses are
+        counted.
 
         Scope: subscribe.
-        RESOURCE_EXHAUSTED: 16 watch this dispatcher already (limit watchers).
+        RESOURCE_EXHAUSTED: 16 callers watch this dispatcher already (limit watchers).
         """
 
     @_abc_1.abstractmethod
@@ -269,7 +282,8 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.ListAllQueriesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.ListAllQueriesResponse, _abc.Awaitable[_admin_pb2.ListAllQueriesResponse]]:
-        """Live queries of all tenants in the order of their insertion, page by page, for the planner.
+        """Returns the live queries of all tenants in the order of their insertion, page by page, for the
+        planner.
 
         Scope: admin.
         """
@@ -280,11 +294,11 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.CreateTokenRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.CreateTokenResponse, _abc.Awaitable[_admin_pb2.CreateTokenResponse]]:
-        """Make a token.
+        """Creates a token.
 
         Scope: admin.
-        FAILED_PRECONDITION: the service does not ask for tokens.
-        RESOURCE_EXHAUSTED: there are 10,000 (limit tokens).
+        FAILED_PRECONDITION: the service does not require tokens.
+        RESOURCE_EXHAUSTED: there are 10,000 tokens already (limit tokens).
         """
 
     @_abc_1.abstractmethod
@@ -293,7 +307,7 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.ListTokensRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.ListTokensResponse, _abc.Awaitable[_admin_pb2.ListTokensResponse]]:
-        """All tokens; not their secrets, which are not kept.
+        """Returns all tokens, without their secrets, which are not kept.
 
         Scope: admin.
         """
@@ -304,11 +318,11 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.RevokeTokenRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.RevokeTokenResponse, _abc.Awaitable[_admin_pb2.RevokeTokenResponse]]:
-        """Makes a token invalid within seconds, also for streams that are open.
+        """Makes a token invalid within seconds, also for open streams.
 
         Scope: admin.
         NOT_FOUND: there is no such token.
-        FAILED_PRECONDITION: the service does not ask for tokens.
+        FAILED_PRECONDITION: the service does not require tokens.
         """
 
     @_abc_1.abstractmethod
@@ -317,7 +331,7 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.GetLoadRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.GetLoadResponse, _abc.Awaitable[_admin_pb2.GetLoadResponse]]:
-        """What the workers had to do in the last periods, as the controller knows it.
+        """Returns the load of the workers in the last periods, as the controller knows it.
 
         Scope: admin.
         """
@@ -328,10 +342,11 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.RebalanceRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.RebalanceResponse, _abc.Awaitable[_admin_pb2.RebalanceResponse]]:
-        """Move parts of cells from the most loaded workers to the least loaded.
+        """Begins to migrate parts of cells from the most loaded workers to the least loaded ones.
 
         Scope: admin.
-        FAILED_PRECONDITION: plans change, or no whole period has passed since they did.
+        FAILED_PRECONDITION: a plan change is under way, or no whole period has passed since the last
+        one.
         """
 
     @_abc_1.abstractmethod
@@ -340,14 +355,14 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.ApplyPlanRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.ApplyPlanResponse, _abc.Awaitable[_admin_pb2.ApplyPlanResponse]]:
-        """Begin the move of the running service to another plan. Asking again for the plan that is in
-        force, or on its way, is OK.
+        """Begins the change of the running service to another plan. Repeating the request for the plan
+        that is in force or about to be is OK.
 
         Scope: admin.
         INVALID_ARGUMENT: the plan cannot be read, or is over 4 MiB (limit plan_bytes).
-        FAILED_PRECONDITION: it was not derived from the plan in force, has another grid, or plans
-        change already.
-        UNAVAILABLE: workers that it asks for are being started; ask again.
+        FAILED_PRECONDITION: the plan was not derived from the one in force or has another grid, or a
+        plan change is under way.
+        UNAVAILABLE: workers that the plan needs are starting; try again.
         """
 
     @_abc_1.abstractmethod
@@ -356,31 +371,31 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.UnitePlansRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.UnitePlansResponse, _abc.Awaitable[_admin_pb2.UnitePlansResponse]]:
-        """Begin to move what is left of the old plan to the one that coexists with it.
+        """Begins to migrate what is left of the old plan to the one that coexists with it.
 
         Scope: admin.
         FAILED_PRECONDITION: no two plans coexist.
         """
 
     @_abc_1.abstractmethod
-    def AbortMove(
+    def AbortMigration(
         self,
-        request: _admin_pb2.AbortMoveRequest,
+        request: _admin_pb2.AbortMigrationRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_admin_pb2.AbortMoveResponse, _abc.Awaitable[_admin_pb2.AbortMoveResponse]]:
-        """Give up the move under way.
+    ) -> _typing.Union[_admin_pb2.AbortMigrationResponse, _abc.Awaitable[_admin_pb2.AbortMigrationResponse]]:
+        """Aborts the migration under way.
 
         Scope: admin.
         FAILED_PRECONDITION: objects are routed by the new plan already.
         """
 
     @_abc_1.abstractmethod
-    def GetMoves(
+    def GetMigrations(
         self,
-        request: _admin_pb2.GetMovesRequest,
+        request: _admin_pb2.GetMigrationsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_admin_pb2.GetMovesResponse, _abc.Awaitable[_admin_pb2.GetMovesResponse]]:
-        """The plan in force, the move under way, and those that ended.
+    ) -> _typing.Union[_admin_pb2.GetMigrationsResponse, _abc.Awaitable[_admin_pb2.GetMigrationsResponse]]:
+        """Returns the plan in force, the migration under way, and those that ended.
 
         Scope: admin.
         """
@@ -391,7 +406,7 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.GetPlanRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.GetPlanResponse, _abc.Awaitable[_admin_pb2.GetPlanResponse]]:
-        """The plan in force.
+        """Returns the plan in force.
 
         Scope: admin.
         """
@@ -402,11 +417,11 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.ScaleWorkersRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.ScaleWorkersResponse, _abc.Awaitable[_admin_pb2.ScaleWorkersResponse]]:
-        """Begin the move to a plan for more or fewer workers, made of the plan in force.
+        """Begins the change to a plan for more or fewer workers, which is made from the plan in force.
 
         Scope: admin.
-        FAILED_PRECONDITION: plans change already.
-        UNAVAILABLE: the new workers are being started; ask again.
+        FAILED_PRECONDITION: a plan change is under way.
+        UNAVAILABLE: the new workers are starting; try again.
         """
 
 def add_AdminServicer_to_server(servicer: AdminServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -20,7 +20,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class DeliverFields(_message.Message):
-    """What a subscriber sees of each object beside its id and offset."""
+    """The fields of each object that a subscriber receives besides its id and offset."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -28,11 +28,11 @@ class DeliverFields(_message.Message):
     POSITION_FIELD_NUMBER: _builtins.int
     TIME_FIELD_NUMBER: _builtins.int
     text: _builtins.bool
-    """DeliverBatch.text."""
+    """True to receive DeliverBatch.text."""
     position: _builtins.bool
-    """DeliverBatch.lon and lat."""
+    """True to receive DeliverBatch.lon and DeliverBatch.lat."""
     time: _builtins.bool
-    """DeliverBatch.time_ms."""
+    """True to receive DeliverBatch.time_ms."""
     def __init__(
         self,
         *,
@@ -50,8 +50,8 @@ Global___DeliverFields: _TypeAlias = DeliverFields  # noqa: Y015
 
 @_typing.final
 class Cursor(_message.Message):
-    """How far a client has dealt with a session's pairs. It is the client's to keep, best in the same
-    transaction as what it made of them: then each pair counts once, whatever fails.
+    """The place up to which a client has dealt with the matches of a session. The client keeps it,
+    best in the same transaction as its own results: then each match counts once, whatever fails.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -60,11 +60,13 @@ class Cursor(_message.Message):
     SESSION_SEQ_FIELD_NUMBER: _builtins.int
     SESSION_FIELD_NUMBER: _builtins.int
     incarnation: _builtins.int
-    """As Started said. 64 bits: JSON and JavaScript numbers do not hold it."""
+    """Started.incarnation of the stream. It has 64 bits, which JSON and JavaScript numbers cannot
+    hold.
+    """
     session_seq: _builtins.int
-    """The number of the last pair that was dealt with."""
+    """Number of the last match that the client has dealt with."""
     session: _builtins.int
-    """As Started said; that of another session is refused. 0: not known."""
+    """Started.session of the stream; the cursor of another session is refused. 0: not known."""
     def __init__(
         self,
         *,
@@ -82,7 +84,7 @@ Global___Cursor: _TypeAlias = Cursor  # noqa: Y015
 
 @_typing.final
 class Start(_message.Message):
-    """Opens the stream; always the first message, and only there. The newest stream of a session
+    """Opens the stream; always the first message, and only the first. The newest stream of a session
     wins: an older one ends with FAILED_PRECONDITION.
     """
 
@@ -94,19 +96,21 @@ class Start(_message.Message):
     CREDIT_BYTES_FIELD_NUMBER: _builtins.int
     CURSOR_FIELD_NUMBER: _builtins.int
     session: _builtins.str
-    """1 to 128 bytes, without NUL. It need not have queries yet."""
+    """Name of the session, 1 to 128 bytes, without NUL. The session need not have queries yet."""
     credit_batches: _builtins.int
-    """How many batches the service may send before more is granted; 0: 256. At most 4,096."""
+    """Number of batches that the service may send before more are granted; 0: 256. At most 4,096."""
     credit_bytes: _builtins.int
-    """How many bytes likewise, which one batch may overdraw; 0: 1 MiB. At most 8 MiB."""
+    """Number of bytes that the service may send before more are granted; one batch may exceed it.
+    0: 1 MiB. At most 8 MiB.
+    """
     @_builtins.property
     def fields(self) -> Global___DeliverFields:
-        """What to send of each object."""
+        """Fields of each object to deliver."""
 
     @_builtins.property
     def cursor(self) -> Global___Cursor:
-        """Where to resume: it acknowledges all up to there, and what lies above it comes again. Without
-        it, all that was not acknowledged.
+        """Place to resume from: it acknowledges all matches up to there, and later ones are delivered
+        again. Without a cursor, all matches that are not acknowledged are delivered again.
         """
 
     def __init__(
@@ -128,8 +132,8 @@ Global___Start: _TypeAlias = Start  # noqa: Y015
 
 @_typing.final
 class Credit(_message.Message):
-    """The client took delivery of this much since its last Credit, so that as much again may be sent.
-    One is enough for every quarter of the window. More than was sent counts as what was sent.
+    """Grants the service as much as the client has received since its last Credit. One Credit for
+    every quarter of the window is enough. More than was sent counts as what was sent.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -138,12 +142,12 @@ class Credit(_message.Message):
     BYTES_FIELD_NUMBER: _builtins.int
     ACK_FIELD_NUMBER: _builtins.int
     batches: _builtins.int
-    """Batches, also those without pairs and those that were dropped as repeats."""
+    """Number of batches, including those without matches and those dropped as repeats."""
     bytes: _builtins.int
-    """Bytes of these DeliverResponse messages as encoded, without gRPC's own frame."""
+    """Number of bytes of these DeliverResponse messages as encoded, without gRPC's own frame."""
     ack: _builtins.int
-    """The number (session_seq) of the last pair that the client has dealt with: it and all before
-    it do not come again. 0: none yet.
+    """Number (session_seq) of the last match that the client has dealt with: it and all before it
+    are acknowledged, and are not delivered again. 0: none yet.
     """
     def __init__(
         self,
@@ -162,8 +166,8 @@ Global___Credit: _TypeAlias = Credit  # noqa: Y015
 
 @_typing.final
 class DeliverRequest(_message.Message):
-    """One message of the client's side of a Deliver stream. The stream ends when the client ends its
-    side, after what it said before has been dealt with.
+    """One message from the client on a Deliver stream. The stream ends when the client ends its side,
+    once the service has dealt with the messages before that.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -172,11 +176,11 @@ class DeliverRequest(_message.Message):
     CREDIT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def start(self) -> Global___Start:
-        """The first message."""
+        """First message from the client, which opens the stream."""
 
     @_builtins.property
     def credit(self) -> Global___Credit:
-        """Every other."""
+        """Every other message from the client."""
 
     def __init__(
         self,
@@ -196,7 +200,7 @@ Global___DeliverRequest: _TypeAlias = DeliverRequest  # noqa: Y015
 
 @_typing.final
 class Started(_message.Message):
-    """The stream is open. The service's first message."""
+    """Confirms that the stream is open. The service's first message."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -204,12 +208,12 @@ class Started(_message.Message):
     EPOCH_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
     session: _builtins.int
-    """The service's number of the session."""
+    """Service's number of the session."""
     epoch: _builtins.int
-    """Grows with every stream of the session."""
+    """Epoch of the stream, which rises with every stream of the session."""
     incarnation: _builtins.int
-    """Of the service's data. While it stays the same, a pair keeps its number, over restarts
-    too; where it is another one, numbers begin anew from 1.
+    """Identity of the service's data. While it stays the same, also over restarts, a match keeps its
+    number; under another one, numbers begin again from 1.
     """
     def __init__(
         self,
@@ -228,7 +232,7 @@ Global___Started: _TypeAlias = Started  # noqa: Y015
 
 @_typing.final
 class Gap(_message.Message):
-    """Matches that were dropped before the session took them: its backlog was over its quota,
+    """Matches that were dropped before the session received them: its backlog was over its quota, its
     retention had ended, or a log of the service was lost.
     """
 
@@ -238,10 +242,10 @@ class Gap(_message.Message):
     TO_FIELD_NUMBER: _builtins.int
     COUNT_FIELD_NUMBER: _builtins.int
     to: _builtins.int
-    """Number of the last."""
+    """Number of the last match that will never be delivered."""
     count: _builtins.int
-    """How many pairs were dropped; 0: nobody knows, for the log that held them was lost. The
-    numbers from..to are then more than there were pairs.
+    """Number of matches that were dropped; 0: unknown, because the log that held them was lost. In
+    that case `from` to `to` spans more numbers than there were matches.
     """
     def __init__(
         self,
@@ -259,9 +263,9 @@ Global___Gap: _TypeAlias = Gap  # noqa: Y015
 
 @_typing.final
 class DeliverBatch(_message.Message):
-    """Matches of one batch of objects for one session. Pair i says that query pair_handles[i] matches
-    object pair_objects[i], an index into the object columns. A batch may come again, also on the
-    same stream: pairs with numbers that the client has seen are to be dropped.
+    """Matches of one batch of objects for one session. Match i is a pair: query pair_handles[i]
+    matches object pair_objects[i], an index into the object columns. A batch may be delivered
+    again, also on the same stream; the client drops matches whose numbers it has seen.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -280,56 +284,60 @@ class DeliverBatch(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     GAP_FIELD_NUMBER: _builtins.int
     session_seq: _builtins.int
-    """The number of the first pair; the others follow on. Pairs of a session are numbered
-    from 1 without gaps, and a redelivered pair keeps its number.
+    """Number of the first match; the others follow it. The matches of a session are numbered from 1
+    without gaps, and a match that is delivered again keeps its number.
     """
     partition: _builtins.int
-    """The dispatcher that accepted the objects."""
+    """Index of the dispatcher that accepted the objects."""
     @_builtins.property
     def new_handles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Handles that this stream has not named yet. A handle is the LSN of the query's insert; 64
-        bits: JSON and JavaScript numbers may not hold it.
+        """Handles that this stream has not named yet. A handle is the LSN of the query's insert; it has
+        64 bits, which JSON and JavaScript numbers may not hold.
         """
 
     @_builtins.property
     def new_query_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Their queries' ids, in the same order. To be kept as long as the stream is open."""
+        """Ids of the queries with these handles, in the same order. The client keeps them as long as the
+        stream is open.
+        """
 
     @_builtins.property
     def pair_handles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """The query of each pair."""
+        """Handle of the query of each match."""
 
     @_builtins.property
     def pair_objects(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """The object of each pair, an index from 0."""
+        """Object of each match, as an index from 0 into the object columns."""
 
     @_builtins.property
     def object_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Each object once: the publisher's id."""
+        """Publisher's id of each object. Each object is listed once."""
 
     @_builtins.property
     def object_offsets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Its offset in `partition`, as PublishResponse gave it: the two tell objects apart."""
+        """Offset of each object in `partition`, as PublishResponse gave it: the two identify an object."""
 
     @_builtins.property
     def lon(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """Longitude of each object, degrees, where Start.fields asked for the position; else empty."""
+        """Longitude of each object, degrees; empty unless Start.fields requests the position."""
 
     @_builtins.property
     def lat(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """Latitude likewise."""
+        """Latitude of each object, degrees; empty unless Start.fields requests the position."""
 
     @_builtins.property
     def time_ms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Unix milliseconds, UTC, where Start.fields asked for the time."""
+        """Time of each object, Unix milliseconds, UTC; empty unless Start.fields requests the time."""
 
     @_builtins.property
     def text(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Where Start.fields asked for the text."""
+        """Text of each object; empty unless Start.fields requests the text."""
 
     @_builtins.property
     def gap(self) -> Global___Gap:
-        """Set alone, without pairs; session_seq is then the number of the next pair."""
+        """Matches that were lost. Set alone, without matches; session_seq is then the number of the next
+        match.
+        """
 
     def __init__(
         self,
@@ -358,7 +366,7 @@ Global___DeliverBatch: _TypeAlias = DeliverBatch  # noqa: Y015
 
 @_typing.final
 class DeliverResponse(_message.Message):
-    """One message of the service's side of a Deliver stream."""
+    """One message from the service on a Deliver stream."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -366,11 +374,11 @@ class DeliverResponse(_message.Message):
     STARTED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def batch(self) -> Global___DeliverBatch:
-        """Every message but the first."""
+        """Every message from the service but the first."""
 
     @_builtins.property
     def started(self) -> Global___Started:
-        """The first message."""
+        """First message from the service, which confirms that the stream is open."""
 
     def __init__(
         self,

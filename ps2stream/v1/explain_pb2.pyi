@@ -22,17 +22,17 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class ExplainMatchRequest(_message.Message):
-    """Of ExplainMatch; at most 64 KiB."""
+    """Request of ExplainMatch; at most 64 KiB."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     QUERY_ID_FIELD_NUMBER: _builtins.int
     OBJECT_FIELD_NUMBER: _builtins.int
     query_id: _builtins.str
-    """Of a live query."""
+    """Id of a live query."""
     @_builtins.property
     def object(self) -> _object_pb2.Object:
-        """As it would be published; nothing is published."""
+        """Object as it would be published; nothing is published."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ Global___ExplainMatchRequest: _TypeAlias = ExplainMatchRequest  # noqa: Y015
 
 @_typing.final
 class ExplainMatchResponse(_message.Message):
-    """Of ExplainMatch."""
+    """Response of ExplainMatch."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -69,42 +69,44 @@ class ExplainMatchResponse(_message.Message):
     SENT_TO_FIELD_NUMBER: _builtins.int
     WORKER_FIELD_NUMBER: _builtins.int
     matches: _builtins.bool
-    """Whether the object, accepted now, would match the query."""
+    """True if the object, accepted now, would match the query."""
     reason: _builtins.str
-    """What decided, in a sentence."""
+    """Deciding reason, in a sentence."""
     query_lsn: _builtins.int
-    """Objects that are stamped with this LSN or a later one are matched against it."""
+    """LSN of the query's insert. Objects stamped with this LSN or a later one are matched against
+    the query.
+    """
     plan_version: _builtins.int
-    """Of the plan that says who owns the query's postings; while two plans coexist, of a query
-    that belongs to the new one, that one's.
+    """Version of the plan that says which workers own the query's postings. While two plans coexist,
+    it is the new plan for a query that belongs to that one.
     """
     level: _builtins.int
-    """On which level of the grid the query lives; 0 is the finest."""
+    """Level of the grid on which the query is posted; 0 is the finest."""
     cells: _builtins.int
-    """In how many cells of that level."""
+    """Number of cells of that level in which the query is posted."""
     postings: _builtins.int
-    """Cells times terms that it is posted under."""
+    """Number of postings of the query: cells times the terms of its posting set."""
     worker: _builtins.int
-    """The one that would find the match; absent where there is none."""
+    """Worker that would find the match; absent if there is no match."""
     @_builtins.property
     def query(self) -> _query_pb2.Query:
-        """Its expression as it was typed."""
+        """Query, with its expression as it was typed."""
 
     @_builtins.property
     def terms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The terms of the object's text; not more than 1,000."""
+        """Terms of the object's text, at most 1,000."""
 
     @_builtins.property
     def text(self) -> Global___Clause:
-        """The expression on these; absent for a query without one."""
+        """Result of the expression on these terms; absent for a query without an expression."""
 
     @_builtins.property
     def region(self) -> Global___RegionTest:
-        """The query's region on the object's position."""
+        """Result of the query's region on the object's position."""
 
     @_builtins.property
     def units(self) -> _containers.RepeatedCompositeFieldContainer[Global___Unit]:
-        """Where the object's cell and the terms that the query is posted under meet."""
+        """Units where the object's cell and the query's posting set meet."""
 
     @_builtins.property
     def sent_to(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -149,15 +151,15 @@ class Clause(_message.Message):
     HOLDS_FIELD_NUMBER: _builtins.int
     PARTS_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
-    """term, and, or."""
+    """Kind of the part: term, and, or."""
     text: _builtins.str
-    """As it was typed."""
+    """Text of the part, as it was typed."""
     holds: _builtins.bool
-    """Whether the object's terms satisfy it."""
+    """True if the object's terms satisfy the part."""
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Clause]:
-        """Of an `and` or `or`; empty for a term. A keyword that is read as other terms than it shows
-        (Bristol-Temple: bristol, temple) is an `and` of these.
+        """Parts of an `and` or `or`; empty for a term. A keyword that text analysis turns into several
+        terms (Bristol-Temple: bristol, temple) is an `and` of these.
         """
 
     def __init__(
@@ -178,7 +180,7 @@ Global___Clause: _TypeAlias = Clause  # noqa: Y015
 
 @_typing.final
 class RegionTest(_message.Message):
-    """Whether an object's position is in a query's region."""
+    """The position of an object in relation to the region of a query."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -186,11 +188,11 @@ class RegionTest(_message.Message):
     DETAIL_FIELD_NUMBER: _builtins.int
     DISTANCE_KM_FIELD_NUMBER: _builtins.int
     inside: _builtins.bool
-    """The borders belong to it."""
+    """True if the position is in the region, borders included."""
     detail: _builtins.str
-    """What was looked at, in words."""
+    """Comparison that was made, in words."""
     distance_km: _builtins.float
-    """Of a circle: from its centre to the object."""
+    """Kilometres from the centre of a circle to the object; absent for other regions."""
     def __init__(
         self,
         *,
@@ -210,7 +212,7 @@ Global___RegionTest: _TypeAlias = RegionTest  # noqa: Y015
 
 @_typing.final
 class Unit(_message.Message):
-    """A cell of the grid and a term, which one worker owns."""
+    """A unit: a cell of the grid and a term, owned by one worker."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -226,28 +228,28 @@ class Unit(_message.Message):
     IN_OBJECT_FIELD_NUMBER: _builtins.int
     DECIDES_FIELD_NUMBER: _builtins.int
     level: _builtins.int
-    """Of the grid; 0 is the finest."""
+    """Level of the grid; 0 is the finest."""
     cell: _builtins.int
     """Number of the cell on that level."""
     west: _builtins.float
-    """Degrees."""
+    """Western side of the cell, degrees."""
     south: _builtins.float
-    """Degrees."""
+    """Southern side of the cell, degrees."""
     east: _builtins.float
-    """Degrees."""
+    """Eastern side of the cell, degrees."""
     north: _builtins.float
-    """Degrees."""
+    """Northern side of the cell, degrees."""
     term: _builtins.str
-    """Empty: any text."""
+    """Term of the unit; empty: any text."""
     worker: _builtins.int
-    """Its owner by the plan; 0 where `posted` is false."""
+    """Worker that owns the unit by the plan; 0 if `posted` is false."""
     posted: _builtins.bool
-    """Whether the query is posted here: its region meets the cell."""
+    """True if the query is posted here, which means that its region meets the cell."""
     in_object: _builtins.bool
-    """Whether the object has the term."""
+    """True if the object has the term."""
     decides: _builtins.bool
-    """Whether it is here that the worker says that the object matches: the first of those where
-    both hold.
+    """True for the canonical emitter, the unit whose worker reports the match: the first one for
+    which `posted` and `in_object` are both true.
     """
     def __init__(
         self,
@@ -274,14 +276,14 @@ Global___Unit: _TypeAlias = Unit  # noqa: Y015
 
 @_typing.final
 class PriceQueryRequest(_message.Message):
-    """Of PriceQuery; at most 1 MiB."""
+    """Request of PriceQuery; at most 1 MiB."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     QUERY_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def query(self) -> _query_pb2.Query:
-        """As it would be inserted; id and session may be empty. Nothing is inserted."""
+        """Query as it would be inserted; id and session may be empty. Nothing is inserted."""
 
     def __init__(
         self,
@@ -298,7 +300,9 @@ Global___PriceQueryRequest: _TypeAlias = PriceQueryRequest  # noqa: Y015
 
 @_typing.final
 class PriceQueryResponse(_message.Message):
-    """What a query would bring and cost, by a sample of the objects that were lately accepted."""
+    """Response of PriceQuery: what the query would match and cost, estimated from a sample of recently
+    accepted objects.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -318,36 +322,38 @@ class PriceQueryResponse(_message.Message):
     LOAD_SHARE_FIELD_NUMBER: _builtins.int
     WORKERS_FIELD_NUMBER: _builtins.int
     matches_per_second: _builtins.float
-    """The estimate."""
+    """Estimated matches per second."""
     matches_low: _builtins.float
-    """With a probability of 95%, if what comes is like the sample, it is not below this,"""
+    """Lower bound of the 95% confidence interval of matches_per_second, if future objects resemble
+    the sample.
+    """
     matches_high: _builtins.float
-    """and not above this."""
+    """Upper bound of the same interval."""
     sampled: _builtins.int
-    """Objects of the sample."""
+    """Number of objects in the sample."""
     matched: _builtins.int
-    """Those of them that match."""
+    """Number of objects in the sample that match."""
     window_s: _builtins.float
     """Seconds that the sample stands for."""
     objects_per_second: _builtins.float
-    """That this dispatcher accepted in them."""
+    """Objects per second that this dispatcher accepted during those seconds."""
     level: _builtins.int
-    """On which level of the grid it would live; 0 is the finest."""
+    """Level of the grid on which the query would be posted; 0 is the finest."""
     cells: _builtins.int
-    """In how many cells of that level."""
+    """Number of cells of that level in which the query would be posted."""
     postings: _builtins.int
-    """Cells times terms that it would be posted under."""
+    """Number of postings of the query: cells times the terms of its posting set."""
     checks_per_second: _builtins.float
-    """Times a second that an object would meet one of these postings under a term of its own."""
+    """Times per second that an object would meet one of these postings under a term of its own."""
     copies_per_second: _builtins.float
-    """Objects a second that workers would be sent for this query, were there no other."""
+    """Objects per second that workers would be sent for this query if there were no other."""
     load_us_per_second: _builtins.float
-    """Work of the workers for it, microseconds a second."""
+    """Work of all workers for the query, in microseconds per second."""
     load_share: _builtins.float
-    """The same as a share of the time of one worker."""
+    """Work of all workers for the query, as a share of the time of one worker."""
     @_builtins.property
     def workers(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkerPrice]:
-        """Those that would hold postings of it."""
+        """Workers that would hold postings of the query."""
 
     def __init__(
         self,
@@ -378,7 +384,7 @@ Global___PriceQueryResponse: _TypeAlias = PriceQueryResponse  # noqa: Y015
 
 @_typing.final
 class WorkerPrice(_message.Message):
-    """What one worker would have to do for a query."""
+    """The work of one worker for a query."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -387,13 +393,13 @@ class WorkerPrice(_message.Message):
     LOAD_US_PER_SECOND_FIELD_NUMBER: _builtins.int
     LOAD_SHARE_FIELD_NUMBER: _builtins.int
     worker: _builtins.int
-    """Its number."""
+    """Index of the worker."""
     postings: _builtins.int
-    """That it would hold."""
+    """Number of postings that the worker would hold."""
     load_us_per_second: _builtins.float
-    """Microseconds of work a second."""
+    """Work of the worker for the query, in microseconds per second."""
     load_share: _builtins.float
-    """The same as a share of its time."""
+    """Work of the worker for the query, as a share of its time."""
     def __init__(
         self,
         *,

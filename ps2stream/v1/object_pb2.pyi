@@ -28,32 +28,32 @@ class _PublishLevelEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PublishL
     PUBLISH_LEVEL_UNSPECIFIED: _PublishLevel.ValueType  # 0
     """The default, DURABLE."""
     PUBLISH_LEVEL_DURABLE: _PublishLevel.ValueType  # 1
-    """Synced to the object log: its matches reach every session, whatever dies."""
+    """The batch is synced to the object log: its matches reach every session, whatever dies."""
     PUBLISH_LEVEL_ACCEPTED: _PublishLevel.ValueType  # 2
-    """In memory; a crash may lose it."""
+    """The batch is in memory; a crash may lose it."""
     PUBLISH_LEVEL_NONE: _PublishLevel.ValueType  # 3
-    """As ACCEPTED; where the service is full it is dropped, which is counted, and answered with
-    `accepted` 0 instead of an error.
+    """The batch is in memory, as with ACCEPTED, unless the service is full: then it is dropped and
+    counted, and the answer has `accepted` 0 instead of an error.
     """
 
 class PublishLevel(_PublishLevel, metaclass=_PublishLevelEnumTypeWrapper):
-    """How sure a publication is before it is answered."""
+    """The guarantee that a publication has when it is answered."""
 
 PUBLISH_LEVEL_UNSPECIFIED: PublishLevel.ValueType  # 0
 """The default, DURABLE."""
 PUBLISH_LEVEL_DURABLE: PublishLevel.ValueType  # 1
-"""Synced to the object log: its matches reach every session, whatever dies."""
+"""The batch is synced to the object log: its matches reach every session, whatever dies."""
 PUBLISH_LEVEL_ACCEPTED: PublishLevel.ValueType  # 2
-"""In memory; a crash may lose it."""
+"""The batch is in memory; a crash may lose it."""
 PUBLISH_LEVEL_NONE: PublishLevel.ValueType  # 3
-"""As ACCEPTED; where the service is full it is dropped, which is counted, and answered with
-`accepted` 0 instead of an error.
+"""The batch is in memory, as with ACCEPTED, unless the service is full: then it is dropped and
+counted, and the answer has `accepted` 0 instead of an error.
 """
 Global___PublishLevel: _TypeAlias = PublishLevel  # noqa: Y015
 
 @_typing.final
 class Object(_message.Message):
-    """One publication: a geo-tagged text."""
+    """An object: a position, a time and a text."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -63,15 +63,15 @@ class Object(_message.Message):
     LAT_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """The publisher's name of the object; may be empty and need not be unique. At most 128 bytes."""
+    """Publisher's name of the object; may be empty and need not be unique. At most 128 bytes."""
     time_ms: _builtins.int
-    """Unix milliseconds, UTC. Absent: the time of acceptance."""
+    """Time of the object, Unix milliseconds, UTC. Absent: the time of acceptance."""
     lon: _builtins.float
     """Longitude, degrees, WGS 84, -180 to 180; required."""
     lat: _builtins.float
     """Latitude, degrees, WGS 84, -90 to 90; required."""
     text: _builtins.str
-    """At most 64 KiB of UTF-8."""
+    """Text of the object, at most 64 KiB of UTF-8."""
     def __init__(
         self,
         *,
@@ -102,8 +102,8 @@ Global___Object: _TypeAlias = Object  # noqa: Y015
 
 @_typing.final
 class ObjectBatch(_message.Message):
-    """Many objects of one request, as repeated messages or as one Arrow record batch, not both. At
-    least one object, at most 4 MiB and 8,192 objects.
+    """A batch of objects, either as repeated messages or as one Arrow record batch, not both. It has
+    at least one object, and at most 4 MiB and 8,192 objects.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -111,14 +111,14 @@ class ObjectBatch(_message.Message):
     OBJECTS_FIELD_NUMBER: _builtins.int
     ARROW_FIELD_NUMBER: _builtins.int
     arrow: _builtins.bytes
-    """One Arrow IPC stream (the streaming format, with its schema; no buffer compressed) with one
-    record batch: lon, lat (double), text (string or large_string), and optionally id (string or
-    large_string) and time (timestamp, or int64 Unix milliseconds; null: the time of acceptance).
-    Other columns are refused.
+    """Objects as one Arrow IPC stream (the streaming format, with its schema; no buffer compressed)
+    with one record batch of the columns lon, lat (double), text (string or large_string), and
+    optionally id (string or large_string) and time (timestamp, or int64 Unix milliseconds; null:
+    the time of acceptance). Other columns are refused.
     """
     @_builtins.property
     def objects(self) -> _containers.RepeatedCompositeFieldContainer[Global___Object]:
-        """One object a message."""
+        """Objects, each as a message."""
 
     def __init__(
         self,

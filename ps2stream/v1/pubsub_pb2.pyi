@@ -22,19 +22,19 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class InsertQueryRequest(_message.Message):
-    """Of InsertQuery; at most 1 MiB."""
+    """Request of InsertQuery; at most 1 MiB."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     QUERY_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Names this attempt and its retries, at most 128 bytes; optional, for repeating an insert is
-    harmless without it.
+    """Name of this attempt and its retries, at most 128 bytes. Optional, because repeating an insert
+    is harmless without it.
     """
     @_builtins.property
     def query(self) -> _query_pb2.Query:
-        """What to insert."""
+        """Query to insert."""
 
     def __init__(
         self,
@@ -52,19 +52,19 @@ Global___InsertQueryRequest: _TypeAlias = InsertQueryRequest  # noqa: Y015
 
 @_typing.final
 class InsertQueryResponse(_message.Message):
-    """Of InsertQuery."""
+    """Response of InsertQuery."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     LSN_FIELD_NUMBER: _builtins.int
     INTERPRETATION_FIELD_NUMBER: _builtins.int
     lsn: _builtins.int
-    """Ledger sequence number of the insert; a repeat is answered with the first one. It is also
-    the query's handle in DeliverBatch.
+    """LSN (ledger sequence number) of the insert; a repeated insert returns the first one. It is
+    also the query's handle in DeliverBatch.
     """
     @_builtins.property
     def interpretation(self) -> _query_pb2.Interpretation:
-        """What the service understood. InsertQueries does without, for the sake of speed."""
+        """Query as the service understood it. InsertQueries omits it for the sake of speed."""
 
     def __init__(
         self,
@@ -82,17 +82,19 @@ Global___InsertQueryResponse: _TypeAlias = InsertQueryResponse  # noqa: Y015
 
 @_typing.final
 class InsertQueriesRequest(_message.Message):
-    """Of InsertQueries."""
+    """Request of InsertQueries."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     BATCH_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """As in InsertQuery, for every row of the batch."""
+    """Name of this attempt and its retries, as InsertQueryRequest.request_id, for every row of the
+    batch.
+    """
     @_builtins.property
     def batch(self) -> _query_pb2.QueryBatch:
-        """What to insert."""
+        """Queries to insert."""
 
     def __init__(
         self,
@@ -110,7 +112,7 @@ Global___InsertQueriesRequest: _TypeAlias = InsertQueriesRequest  # noqa: Y015
 
 @_typing.final
 class InsertQueriesResponse(_message.Message):
-    """Of InsertQueries."""
+    """Response of InsertQueries."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -118,11 +120,11 @@ class InsertQueriesResponse(_message.Message):
     ERRORS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def lsns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """One a row; 0 for a row that was refused."""
+        """LSN of each row's insert; 0 for a refused row."""
 
     @_builtins.property
     def errors(self) -> _containers.RepeatedCompositeFieldContainer[_query_pb2.RowError]:
-        """The rows that were refused, in row order."""
+        """Refused rows, in row order."""
 
     def __init__(
         self,
@@ -140,18 +142,18 @@ Global___InsertQueriesResponse: _TypeAlias = InsertQueriesResponse  # noqa: Y015
 
 @_typing.final
 class DeleteQueryRequest(_message.Message):
-    """Of DeleteQuery."""
+    """Request of DeleteQuery."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ID_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """Of a live query."""
+    """Id of a live query."""
     request_id: _builtins.str
-    """Names this attempt and its retries, at most 128 bytes: a retry with the same one is answered
-    OK, with the first LSN, although the query is gone (the last 65,536 are remembered). A random
-    one for each delete will do.
+    """Name of this attempt and its retries, at most 128 bytes. A retry with the same name is
+    answered OK with the first LSN, although the query is gone; the last 65,536 names are
+    remembered. A random name for each delete will do.
     """
     def __init__(
         self,
@@ -169,13 +171,13 @@ Global___DeleteQueryRequest: _TypeAlias = DeleteQueryRequest  # noqa: Y015
 
 @_typing.final
 class DeleteQueryResponse(_message.Message):
-    """Of DeleteQuery."""
+    """Response of DeleteQuery."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     LSN_FIELD_NUMBER: _builtins.int
     lsn: _builtins.int
-    """Ledger sequence number of the delete."""
+    """LSN (ledger sequence number) of the delete."""
     def __init__(
         self,
         *,
@@ -191,17 +193,19 @@ Global___DeleteQueryResponse: _TypeAlias = DeleteQueryResponse  # noqa: Y015
 
 @_typing.final
 class DeleteQueriesRequest(_message.Message):
-    """Of DeleteQueries."""
+    """Request of DeleteQueries."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     IDS_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """As in DeleteQuery, for every row of the batch."""
+    """Name of this attempt and its retries, as DeleteQueryRequest.request_id, for every row of the
+    batch.
+    """
     @_builtins.property
     def ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Of live queries, at least one and at most 8,192."""
+        """Ids of live queries, at least one and at most 8,192."""
 
     def __init__(
         self,
@@ -219,7 +223,7 @@ Global___DeleteQueriesRequest: _TypeAlias = DeleteQueriesRequest  # noqa: Y015
 
 @_typing.final
 class DeleteQueriesResponse(_message.Message):
-    """Of DeleteQueries."""
+    """Response of DeleteQueries."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -227,11 +231,11 @@ class DeleteQueriesResponse(_message.Message):
     ERRORS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def lsns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """One a row; 0 for a row that was refused."""
+        """LSN of each row's delete; 0 for a refused row."""
 
     @_builtins.property
     def errors(self) -> _containers.RepeatedCompositeFieldContainer[_query_pb2.RowError]:
-        """The rows that were refused, in row order."""
+        """Refused rows, in row order."""
 
     def __init__(
         self,
@@ -249,13 +253,13 @@ Global___DeleteQueriesResponse: _TypeAlias = DeleteQueriesResponse  # noqa: Y015
 
 @_typing.final
 class GetQueryRequest(_message.Message):
-    """Of GetQuery."""
+    """Request of GetQuery."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ID_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """Of a live query."""
+    """Id of a live query."""
     def __init__(
         self,
         *,
@@ -271,17 +275,17 @@ Global___GetQueryRequest: _TypeAlias = GetQueryRequest  # noqa: Y015
 
 @_typing.final
 class GetQueryResponse(_message.Message):
-    """Of GetQuery."""
+    """Response of GetQuery."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     QUERY_FIELD_NUMBER: _builtins.int
     LSN_FIELD_NUMBER: _builtins.int
     lsn: _builtins.int
-    """Of its insert."""
+    """LSN of the query's insert."""
     @_builtins.property
     def query(self) -> _query_pb2.Query:
-        """Its expression as it was typed."""
+        """Query, with its expression as it was typed."""
 
     def __init__(
         self,
@@ -299,7 +303,7 @@ Global___GetQueryResponse: _TypeAlias = GetQueryResponse  # noqa: Y015
 
 @_typing.final
 class ListQueriesRequest(_message.Message):
-    """Of ListQueries."""
+    """Request of ListQueries."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -307,11 +311,13 @@ class ListQueriesRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     session: _builtins.str
-    """Only the queries of this session; empty: all."""
+    """Session whose queries are listed; empty: all sessions."""
     page_size: _builtins.int
-    """At most this many; 0: 100. More than 1,000, or much more than 2 MiB, are never sent at once."""
+    """Largest number of queries on a page; 0: 100. A page never has more than 1,000 queries, or much
+    more than 2 MiB.
+    """
     page_token: _builtins.str
-    """The next_page_token of the page before; empty: the first page."""
+    """Value of next_page_token of the page before; empty: the first page."""
     def __init__(
         self,
         *,
@@ -329,7 +335,7 @@ Global___ListQueriesRequest: _TypeAlias = ListQueriesRequest  # noqa: Y015
 
 @_typing.final
 class ListQueriesResponse(_message.Message):
-    """Of ListQueries."""
+    """Response of ListQueries."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -337,12 +343,12 @@ class ListQueriesResponse(_message.Message):
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     TOTAL_LIVE_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Empty on the last page."""
+    """Token of the next page; empty on the last page."""
     total_live: _builtins.int
-    """Live queries of all sessions of the tenant."""
+    """Number of live queries of all sessions of the tenant."""
     @_builtins.property
     def queries(self) -> _containers.RepeatedCompositeFieldContainer[_query_pb2.Query]:
-        """Their expressions as they were typed."""
+        """Queries, with their expressions as they were typed."""
 
     def __init__(
         self,
@@ -361,7 +367,7 @@ Global___ListQueriesResponse: _TypeAlias = ListQueriesResponse  # noqa: Y015
 
 @_typing.final
 class PublishRequest(_message.Message):
-    """Of Publish."""
+    """Request of Publish."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -371,18 +377,18 @@ class PublishRequest(_message.Message):
     PRODUCER_FIELD_NUMBER: _builtins.int
     SEQ_FIELD_NUMBER: _builtins.int
     level: _object_pb2.PublishLevel.ValueType
-    """How sure it is to be before it is answered."""
+    """Guarantee that the publication must have before it is answered."""
     allow_partial: _builtins.bool
-    """Take the good rows and report the others."""
+    """True to accept the valid rows and report the others."""
     producer: _builtins.str
-    """(producer, seq) will make a retry the same publication. Not yet available: refused
-    when set.
+    """Name of the publisher. Together with `seq` it will make a retry the same publication; not yet
+    available, and refused when set.
     """
     seq: _builtins.int
-    """As producer."""
+    """Number of the batch among those of `producer`; not yet available, and refused when set."""
     @_builtins.property
     def batch(self) -> _object_pb2.ObjectBatch:
-        """What to publish."""
+        """Objects to publish."""
 
     def __init__(
         self,
@@ -403,7 +409,7 @@ Global___PublishRequest: _TypeAlias = PublishRequest  # noqa: Y015
 
 @_typing.final
 class PublishResponse(_message.Message):
-    """Of Publish."""
+    """Response of Publish."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -414,20 +420,20 @@ class PublishResponse(_message.Message):
     LSN_FIELD_NUMBER: _builtins.int
     REFUSED_FIELD_NUMBER: _builtins.int
     level: _object_pb2.PublishLevel.ValueType
-    """The level that held."""
+    """Level that took effect."""
     partition: _builtins.int
-    """The dispatcher that accepted the objects."""
+    """Index of the dispatcher that accepted the objects."""
     first_offset: _builtins.int
-    """Accepted object i has offset first_offset + i in this partition. Offsets rise, with leaps,
-    and are never used twice.
+    """Offset of the first accepted object: accepted object i has offset first_offset + i in this
+    partition. Offsets rise, not always by one, and are never used twice.
     """
     accepted: _builtins.int
-    """How many objects."""
+    """Number of accepted objects."""
     lsn: _builtins.int
-    """The objects are matched against the queries that were live at this LSN."""
+    """LSN of the batch: its objects are matched against the queries that were live at this LSN."""
     @_builtins.property
     def refused(self) -> _containers.RepeatedCompositeFieldContainer[_query_pb2.RowError]:
-        """Only with allow_partial."""
+        """Refused rows; only with allow_partial."""
 
     def __init__(
         self,
@@ -449,7 +455,7 @@ Global___PublishResponse: _TypeAlias = PublishResponse  # noqa: Y015
 
 @_typing.final
 class PublishStreamRequest(_message.Message):
-    """Of PublishStream; as PublishRequest."""
+    """Request of PublishStream, with the fields of PublishRequest."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -459,16 +465,16 @@ class PublishStreamRequest(_message.Message):
     PRODUCER_FIELD_NUMBER: _builtins.int
     SEQ_FIELD_NUMBER: _builtins.int
     level: _object_pb2.PublishLevel.ValueType
-    """How sure it is to be before it is answered."""
+    """Guarantee that the publication must have before it is answered."""
     allow_partial: _builtins.bool
-    """Take the good rows and report the others."""
+    """True to accept the valid rows and report the others."""
     producer: _builtins.str
-    """Not yet available: refused when set."""
+    """Name of the publisher; not yet available, and refused when set."""
     seq: _builtins.int
-    """As producer."""
+    """Number of the batch among those of `producer`; not yet available, and refused when set."""
     @_builtins.property
     def batch(self) -> _object_pb2.ObjectBatch:
-        """What to publish."""
+        """Objects to publish."""
 
     def __init__(
         self,
@@ -489,7 +495,7 @@ Global___PublishStreamRequest: _TypeAlias = PublishStreamRequest  # noqa: Y015
 
 @_typing.final
 class PublishStreamResponse(_message.Message):
-    """Of PublishStream; as PublishResponse."""
+    """Response of PublishStream, with the fields of PublishResponse and retry_after_ms."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -501,23 +507,23 @@ class PublishStreamResponse(_message.Message):
     REFUSED_FIELD_NUMBER: _builtins.int
     RETRY_AFTER_MS_FIELD_NUMBER: _builtins.int
     level: _object_pb2.PublishLevel.ValueType
-    """The level that held."""
+    """Level that took effect."""
     partition: _builtins.int
-    """The dispatcher that accepted the objects."""
+    """Index of the dispatcher that accepted the objects."""
     first_offset: _builtins.int
-    """As in PublishResponse."""
+    """Offset of the first accepted object, as PublishResponse.first_offset."""
     accepted: _builtins.int
-    """0 when the batch was refused whole."""
+    """Number of accepted objects; 0 if the whole batch was refused."""
     lsn: _builtins.int
-    """As in PublishResponse."""
+    """LSN of the batch: its objects are matched against the queries that were live at this LSN."""
     retry_after_ms: _builtins.int
-    """Not 0 when the service was full, or a quota reached, and nothing was accepted: try the batch
-    again after this.
+    """Milliseconds to wait before sending the batch again; 0 unless the service was full or a quota
+    was reached, in which case nothing was accepted.
     """
     @_builtins.property
     def refused(self) -> _containers.RepeatedCompositeFieldContainer[_query_pb2.RowError]:
-        """The bad rows. Without allow_partial nothing was accepted when there is one, and at most 64
-        are listed.
+        """Invalid rows. Without allow_partial, a single one means that nothing was accepted, and at most
+        64 are listed.
         """
 
     def __init__(

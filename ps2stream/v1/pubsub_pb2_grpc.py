@@ -28,19 +28,20 @@ if _version_not_supported:
 
 
 class PubSubStub(object):
-    """Standing queries in, objects in, matches out.
+    """Takes queries and objects, and delivers matches.
 
-    Any method may end with these, beside what it names itself:
+    Any method may fail with these errors, besides those that it lists itself:
 
     INVALID_ARGUMENT: the request can never succeed as it is. Details: google.rpc.BadRequest with
-    each field's path and what is wrong with it, at most 64.
-    UNAUTHENTICATED: no token and no certificate that the service knows, or one that holds no more.
+    the path and the problem of each invalid field, at most 64.
+    UNAUTHENTICATED: the call has no token or certificate that the service knows, or one that is no
+    longer valid.
     PERMISSION_DENIED: the identity lacks the method's scope, which the message names.
-    RESOURCE_EXHAUSTED: a limit or quota, which the message names; nothing was done. Details:
-    google.rpc.RetryInfo, when to try again.
+    RESOURCE_EXHAUSTED: a limit or quota, which the message names, is reached; nothing was done.
+    Details: google.rpc.RetryInfo with the time to wait before the next attempt.
     UNAVAILABLE: the service cannot answer now; a retry is sensible where repeating does no harm.
     DEADLINE_EXCEEDED: the call's deadline has passed; an update may still be done.
-    INTERNAL: a bug; the service's log has it.
+    INTERNAL: a bug; the service's log has the details.
     """
 
     def __init__(self, channel):
@@ -107,24 +108,26 @@ class PubSubStub(object):
 
 
 class PubSubServicer(object):
-    """Standing queries in, objects in, matches out.
+    """Takes queries and objects, and delivers matches.
 
-    Any method may end with these, beside what it names itself:
+    Any method may fail with these errors, besides those that it lists itself:
 
     INVALID_ARGUMENT: the request can never succeed as it is. Details: google.rpc.BadRequest with
-    each field's path and what is wrong with it, at most 64.
-    UNAUTHENTICATED: no token and no certificate that the service knows, or one that holds no more.
+    the path and the problem of each invalid field, at most 64.
+    UNAUTHENTICATED: the call has no token or certificate that the service knows, or one that is no
+    longer valid.
     PERMISSION_DENIED: the identity lacks the method's scope, which the message names.
-    RESOURCE_EXHAUSTED: a limit or quota, which the message names; nothing was done. Details:
-    google.rpc.RetryInfo, when to try again.
+    RESOURCE_EXHAUSTED: a limit or quota, which the message names, is reached; nothing was done.
+    Details: google.rpc.RetryInfo with the time to wait before the next attempt.
     UNAVAILABLE: the service cannot answer now; a retry is sensible where repeating does no harm.
     DEADLINE_EXCEEDED: the call's deadline has passed; an update may still be done.
-    INTERNAL: a bug; the service's log has it.
+    INTERNAL: a bug; the service's log has the details.
     """
 
     def InsertQuery(self, request, context):
-        """Answers once the query is durable and every later object, through any dispatcher, is matched
-        against it. Inserting the same query again is answered with its first LSN.
+        """Inserts a query, and answers once the insert is durable and every later object, through any
+        dispatcher, is matched against the query. Inserting the same query again returns the first
+        LSN.
 
         Scope: subscribe.
         ALREADY_EXISTS: the id is that of a live query with another expression, region or session.
@@ -134,8 +137,9 @@ class PubSubServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def InsertQueries(self, request_iterator, context):
-        """Bulk insert: one answer a batch, in order. A bad row does not hinder the others; a batch that
-        is wrong as a whole ends the stream. 1,000 queries a batch are a good number.
+        """Inserts batches of queries, and answers each batch in order. An invalid row does not affect
+        the others; a batch that is invalid as a whole ends the stream. 1,000 queries are a good size
+        of a batch.
 
         Scope: subscribe.
         """
@@ -144,17 +148,18 @@ class PubSubServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DeleteQuery(self, request, context):
-        """Answers once the delete is durable and no later object is matched against the query.
+        """Deletes a query, and answers once the delete is durable and no later object is matched against
+        the query.
 
         Scope: subscribe.
-        NOT_FOUND: there is no live query of this id, and the call is no retry.
+        NOT_FOUND: there is no live query with this id, and the call is not a retry.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteQueries(self, request_iterator, context):
-        """Bulk delete: one answer a batch, in order.
+        """Deletes batches of queries, and answers each batch in order.
 
         Scope: subscribe.
         """
@@ -163,17 +168,17 @@ class PubSubServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetQuery(self, request, context):
-        """One live query by its id.
+        """Returns one live query by its id.
 
         Scope: subscribe.
-        NOT_FOUND: there is no live query of this id.
+        NOT_FOUND: there is no live query with this id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListQueries(self, request, context):
-        """Live queries of the tenant in the order of their insertion, page by page.
+        """Returns the live queries of the tenant in the order of their insertion, page by page.
 
         Scope: subscribe.
         """
@@ -182,32 +187,32 @@ class PubSubServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ExplainMatch(self, request, context):
-        """Why an object would match a live query, or would not. Nothing is published.
+        """Explains why an object would match a live query, or would not. Nothing is published.
 
         Scope: subscribe.
-        NOT_FOUND: there is no live query of this id.
+        NOT_FOUND: there is no live query with this id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PriceQuery(self, request, context):
-        """What a query would bring and cost. Nothing is inserted.
+        """Estimates how many matches a query would have and what it would cost. Nothing is inserted.
 
         Scope: subscribe.
-        FAILED_PRECONDITION: this dispatcher accepted no object lately, or keeps none.
+        FAILED_PRECONDITION: this dispatcher has accepted no object recently, or keeps none.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Publish(self, request, context):
-        """One batch of objects, taken whole or refused whole, unless allow_partial is set. A retry after
-        UNAVAILABLE or DEADLINE_EXCEEDED may publish the objects twice, each under an offset of its
-        own; one after RESOURCE_EXHAUSTED does not.
+        """Publishes one batch of objects, which is accepted whole or refused whole unless allow_partial
+        is set. A retry after UNAVAILABLE or DEADLINE_EXCEEDED may publish the objects twice, each
+        under an offset of its own; a retry after RESOURCE_EXHAUSTED does not.
 
         Scope: publish.
-        INVALID_ARGUMENT: a row is bad and allow_partial is not set: nothing was accepted.
+        INVALID_ARGUMENT: a row is invalid and allow_partial is not set; nothing was accepted.
         FAILED_PRECONDITION: producer or seq is set.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -215,9 +220,9 @@ class PubSubServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def PublishStream(self, request_iterator, context):
-        """Batches of objects; one answer a batch, in order; eight are dealt with at a time. Refused rows
-        and a full service are answered and do not end the stream; a batch that is wrong as a whole
-        does.
+        """Publishes batches of objects, eight at a time, and answers each batch in order. Refused rows
+        and a full service are reported in the answers and do not end the stream; a batch that is
+        invalid as a whole does.
 
         Scope: publish.
         FAILED_PRECONDITION: producer or seq is set.
@@ -227,14 +232,16 @@ class PubSubServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Deliver(self, request_iterator, context):
-        """All matches of one session. The client sends Start, then Credit as it goes; the service sends
-        Started, then DeliverBatch. The client ends the stream by ending its side.
+        """Delivers all matches of one session. The client sends Start, and then Credit as it proceeds;
+        the service sends Started, and then DeliverBatch. The client ends the stream by ending its
+        side.
 
         Scope: subscribe.
-        FAILED_PRECONDITION: another stream has taken the session over; or the cursor is of another
-        session or of another service's data: start without it, and expect numbers from 1.
-        UNAVAILABLE: the service stops, or the connection was lost: open the stream again, with the
-        cursor.
+        FAILED_PRECONDITION: another stream has taken over the session, or the cursor is of another
+        session or of another service's data. In the latter case, start without the cursor, and expect
+        numbers from 1.
+        UNAVAILABLE: the service is stopping, or the connection was lost; open the stream again with
+        the cursor.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -307,19 +314,20 @@ def add_PubSubServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class PubSub(object):
-    """Standing queries in, objects in, matches out.
+    """Takes queries and objects, and delivers matches.
 
-    Any method may end with these, beside what it names itself:
+    Any method may fail with these errors, besides those that it lists itself:
 
     INVALID_ARGUMENT: the request can never succeed as it is. Details: google.rpc.BadRequest with
-    each field's path and what is wrong with it, at most 64.
-    UNAUTHENTICATED: no token and no certificate that the service knows, or one that holds no more.
+    the path and the problem of each invalid field, at most 64.
+    UNAUTHENTICATED: the call has no token or certificate that the service knows, or one that is no
+    longer valid.
     PERMISSION_DENIED: the identity lacks the method's scope, which the message names.
-    RESOURCE_EXHAUSTED: a limit or quota, which the message names; nothing was done. Details:
-    google.rpc.RetryInfo, when to try again.
+    RESOURCE_EXHAUSTED: a limit or quota, which the message names, is reached; nothing was done.
+    Details: google.rpc.RetryInfo with the time to wait before the next attempt.
     UNAVAILABLE: the service cannot answer now; a retry is sensible where repeating does no harm.
     DEADLINE_EXCEEDED: the call's deadline has passed; an update may still be done.
-    INTERNAL: a bug; the service's log has it.
+    INTERNAL: a bug; the service's log has the details.
     """
 
     @staticmethod

@@ -29,19 +29,20 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class PubSubStub:
-    """Standing queries in, objects in, matches out.
+    """Takes queries and objects, and delivers matches.
 
-    Any method may end with these, beside what it names itself:
+    Any method may fail with these errors, besides those that it lists itself:
 
     INVALID_ARGUMENT: the request can never succeed as it is. Details: google.rpc.BadRequest with
-    each field's path and what is wrong with it, at most 64.
-    UNAUTHENTICATED: no token and no certificate that the service knows, or one that holds no more.
+    the path and the problem of each invalid field, at most 64.
+    UNAUTHENTICATED: the call has no token or certificate that the service knows, or one that is no
+    longer valid.
     PERMISSION_DENIED: the identity lacks the method's scope, which the message names.
-    RESOURCE_EXHAUSTED: a limit or quota, which the message names; nothing was done. Details:
-    google.rpc.RetryInfo, when to try again.
+    RESOURCE_EXHAUSTED: a limit or quota, which the message names, is reached; nothing was done.
+    Details: google.rpc.RetryInfo with the time to wait before the next attempt.
     UNAVAILABLE: the service cannot answer now; a retry is sensible where repeating does no harm.
     DEADLINE_EXCEEDED: the call's deadline has passed; an update may still be done.
-    INTERNAL: a bug; the service's log has it.
+    INTERNAL: a bug; the service's log has the details.
     """
 
     @_typing.overload
@@ -49,187 +50,199 @@ class PubSubStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> PubSubAsyncStub: ...
     InsertQuery: _grpc.UnaryUnaryMultiCallable[_pubsub_pb2.InsertQueryRequest, _pubsub_pb2.InsertQueryResponse]
-    """Answers once the query is durable and every later object, through any dispatcher, is matched
-    against it. Inserting the same query again is answered with its first LSN.
+    """Inserts a query, and answers once the insert is durable and every later object, through any
+    dispatcher, is matched against the query. Inserting the same query again returns the first
+    LSN.
 
     Scope: subscribe.
     ALREADY_EXISTS: the id is that of a live query with another expression, region or session.
     """
     InsertQueries: _grpc.StreamStreamMultiCallable[_pubsub_pb2.InsertQueriesRequest, _pubsub_pb2.InsertQueriesResponse]
-    """Bulk insert: one answer a batch, in order. A bad row does not hinder the others; a batch that
-    is wrong as a whole ends the stream. 1,000 queries a batch are a good number.
+    """Inserts batches of queries, and answers each batch in order. An invalid row does not affect
+    the others; a batch that is invalid as a whole ends the stream. 1,000 queries are a good size
+    of a batch.
 
     Scope: subscribe.
     """
     DeleteQuery: _grpc.UnaryUnaryMultiCallable[_pubsub_pb2.DeleteQueryRequest, _pubsub_pb2.DeleteQueryResponse]
-    """Answers once the delete is durable and no later object is matched against the query.
+    """Deletes a query, and answers once the delete is durable and no later object is matched against
+    the query.
 
     Scope: subscribe.
-    NOT_FOUND: there is no live query of this id, and the call is no retry.
+    NOT_FOUND: there is no live query with this id, and the call is not a retry.
     """
     DeleteQueries: _grpc.StreamStreamMultiCallable[_pubsub_pb2.DeleteQueriesRequest, _pubsub_pb2.DeleteQueriesResponse]
-    """Bulk delete: one answer a batch, in order.
+    """Deletes batches of queries, and answers each batch in order.
 
     Scope: subscribe.
     """
     GetQuery: _grpc.UnaryUnaryMultiCallable[_pubsub_pb2.GetQueryRequest, _pubsub_pb2.GetQueryResponse]
-    """One live query by its id.
+    """Returns one live query by its id.
 
     Scope: subscribe.
-    NOT_FOUND: there is no live query of this id.
+    NOT_FOUND: there is no live query with this id.
     """
     ListQueries: _grpc.UnaryUnaryMultiCallable[_pubsub_pb2.ListQueriesRequest, _pubsub_pb2.ListQueriesResponse]
-    """Live queries of the tenant in the order of their insertion, page by page.
+    """Returns the live queries of the tenant in the order of their insertion, page by page.
 
     Scope: subscribe.
     """
     ExplainMatch: _grpc.UnaryUnaryMultiCallable[_explain_pb2.ExplainMatchRequest, _explain_pb2.ExplainMatchResponse]
-    """Why an object would match a live query, or would not. Nothing is published.
+    """Explains why an object would match a live query, or would not. Nothing is published.
 
     Scope: subscribe.
-    NOT_FOUND: there is no live query of this id.
+    NOT_FOUND: there is no live query with this id.
     """
     PriceQuery: _grpc.UnaryUnaryMultiCallable[_explain_pb2.PriceQueryRequest, _explain_pb2.PriceQueryResponse]
-    """What a query would bring and cost. Nothing is inserted.
+    """Estimates how many matches a query would have and what it would cost. Nothing is inserted.
 
     Scope: subscribe.
-    FAILED_PRECONDITION: this dispatcher accepted no object lately, or keeps none.
+    FAILED_PRECONDITION: this dispatcher has accepted no object recently, or keeps none.
     """
     Publish: _grpc.UnaryUnaryMultiCallable[_pubsub_pb2.PublishRequest, _pubsub_pb2.PublishResponse]
-    """One batch of objects, taken whole or refused whole, unless allow_partial is set. A retry after
-    UNAVAILABLE or DEADLINE_EXCEEDED may publish the objects twice, each under an offset of its
-    own; one after RESOURCE_EXHAUSTED does not.
+    """Publishes one batch of objects, which is accepted whole or refused whole unless allow_partial
+    is set. A retry after UNAVAILABLE or DEADLINE_EXCEEDED may publish the objects twice, each
+    under an offset of its own; a retry after RESOURCE_EXHAUSTED does not.
 
     Scope: publish.
-    INVALID_ARGUMENT: a row is bad and allow_partial is not set: nothing was accepted.
+    INVALID_ARGUMENT: a row is invalid and allow_partial is not set; nothing was accepted.
     FAILED_PRECONDITION: producer or seq is set.
     """
     PublishStream: _grpc.StreamStreamMultiCallable[_pubsub_pb2.PublishStreamRequest, _pubsub_pb2.PublishStreamResponse]
-    """Batches of objects; one answer a batch, in order; eight are dealt with at a time. Refused rows
-    and a full service are answered and do not end the stream; a batch that is wrong as a whole
-    does.
+    """Publishes batches of objects, eight at a time, and answers each batch in order. Refused rows
+    and a full service are reported in the answers and do not end the stream; a batch that is
+    invalid as a whole does.
 
     Scope: publish.
     FAILED_PRECONDITION: producer or seq is set.
     """
     Deliver: _grpc.StreamStreamMultiCallable[_delivery_pb2.DeliverRequest, _delivery_pb2.DeliverResponse]
-    """All matches of one session. The client sends Start, then Credit as it goes; the service sends
-    Started, then DeliverBatch. The client ends the stream by ending its side.
+    """Delivers all matches of one session. The client sends Start, and then Credit as it proceeds;
+    the service sends Started, and then DeliverBatch. The client ends the stream by ending its
+    side.
 
     Scope: subscribe.
-    FAILED_PRECONDITION: another stream has taken the session over; or the cursor is of another
-    session or of another service's data: start without it, and expect numbers from 1.
-    UNAVAILABLE: the service stops, or the connection was lost: open the stream again, with the
-    cursor.
+    FAILED_PRECONDITION: another stream has taken over the session, or the cursor is of another
+    session or of another service's data. In the latter case, start without the cursor, and expect
+    numbers from 1.
+    UNAVAILABLE: the service is stopping, or the connection was lost; open the stream again with
+    the cursor.
     """
 
 @_typing.type_check_only
 class PubSubAsyncStub(PubSubStub):
-    """Standing queries in, objects in, matches out.
+    """Takes queries and objects, and delivers matches.
 
-    Any method may end with these, beside what it names itself:
+    Any method may fail with these errors, besides those that it lists itself:
 
     INVALID_ARGUMENT: the request can never succeed as it is. Details: google.rpc.BadRequest with
-    each field's path and what is wrong with it, at most 64.
-    UNAUTHENTICATED: no token and no certificate that the service knows, or one that holds no more.
+    the path and the problem of each invalid field, at most 64.
+    UNAUTHENTICATED: the call has no token or certificate that the service knows, or one that is no
+    longer valid.
     PERMISSION_DENIED: the identity lacks the method's scope, which the message names.
-    RESOURCE_EXHAUSTED: a limit or quota, which the message names; nothing was done. Details:
-    google.rpc.RetryInfo, when to try again.
+    RESOURCE_EXHAUSTED: a limit or quota, which the message names, is reached; nothing was done.
+    Details: google.rpc.RetryInfo with the time to wait before the next attempt.
     UNAVAILABLE: the service cannot answer now; a retry is sensible where repeating does no harm.
     DEADLINE_EXCEEDED: the call's deadline has passed; an update may still be done.
-    INTERNAL: a bug; the service's log has it.
+    INTERNAL: a bug; the service's log has the details.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     InsertQuery: _aio.UnaryUnaryMultiCallable[_pubsub_pb2.InsertQueryRequest, _pubsub_pb2.InsertQueryResponse]  # type: ignore[assignment]
-    """Answers once the query is durable and every later object, through any dispatcher, is matched
-    against it. Inserting the same query again is answered with its first LSN.
+    """Inserts a query, and answers once the insert is durable and every later object, through any
+    dispatcher, is matched against the query. Inserting the same query again returns the first
+    LSN.
 
     Scope: subscribe.
     ALREADY_EXISTS: the id is that of a live query with another expression, region or session.
     """
     InsertQueries: _aio.StreamStreamMultiCallable[_pubsub_pb2.InsertQueriesRequest, _pubsub_pb2.InsertQueriesResponse]  # type: ignore[assignment]
-    """Bulk insert: one answer a batch, in order. A bad row does not hinder the others; a batch that
-    is wrong as a whole ends the stream. 1,000 queries a batch are a good number.
+    """Inserts batches of queries, and answers each batch in order. An invalid row does not affect
+    the others; a batch that is invalid as a whole ends the stream. 1,000 queries are a good size
+    of a batch.
 
     Scope: subscribe.
     """
     DeleteQuery: _aio.UnaryUnaryMultiCallable[_pubsub_pb2.DeleteQueryRequest, _pubsub_pb2.DeleteQueryResponse]  # type: ignore[assignment]
-    """Answers once the delete is durable and no later object is matched against the query.
+    """Deletes a query, and answers once the delete is durable and no later object is matched against
+    the query.
 
     Scope: subscribe.
-    NOT_FOUND: there is no live query of this id, and the call is no retry.
+    NOT_FOUND: there is no live query with this id, and the call is not a retry.
     """
     DeleteQueries: _aio.StreamStreamMultiCallable[_pubsub_pb2.DeleteQueriesRequest, _pubsub_pb2.DeleteQueriesResponse]  # type: ignore[assignment]
-    """Bulk delete: one answer a batch, in order.
+    """Deletes batches of queries, and answers each batch in order.
 
     Scope: subscribe.
     """
     GetQuery: _aio.UnaryUnaryMultiCallable[_pubsub_pb2.GetQueryRequest, _pubsub_pb2.GetQueryResponse]  # type: ignore[assignment]
-    """One live query by its id.
+    """Returns one live query by its id.
 
     Scope: subscribe.
-    NOT_FOUND: there is no live query of this id.
+    NOT_FOUND: there is no live query with this id.
     """
     ListQueries: _aio.UnaryUnaryMultiCallable[_pubsub_pb2.ListQueriesRequest, _pubsub_pb2.ListQueriesResponse]  # type: ignore[assignment]
-    """Live queries of the tenant in the order of their insertion, page by page.
+    """Returns the live queries of the tenant in the order of their insertion, page by page.
 
     Scope: subscribe.
     """
     ExplainMatch: _aio.UnaryUnaryMultiCallable[_explain_pb2.ExplainMatchRequest, _explain_pb2.ExplainMatchResponse]  # type: ignore[assignment]
-    """Why an object would match a live query, or would not. Nothing is published.
+    """Explains why an object would match a live query, or would not. Nothing is published.
 
     Scope: subscribe.
-    NOT_FOUND: there is no live query of this id.
+    NOT_FOUND: there is no live query with this id.
     """
     PriceQuery: _aio.UnaryUnaryMultiCallable[_explain_pb2.PriceQueryRequest, _explain_pb2.PriceQueryResponse]  # type: ignore[assignment]
-    """What a query would bring and cost. Nothing is inserted.
+    """Estimates how many matches a query would have and what it would cost. Nothing is inserted.
 
     Scope: subscribe.
-    FAILED_PRECONDITION: this dispatcher accepted no object lately, or keeps none.
+    FAILED_PRECONDITION: this dispatcher has accepted no object recently, or keeps none.
     """
     Publish: _aio.UnaryUnaryMultiCallable[_pubsub_pb2.PublishRequest, _pubsub_pb2.PublishResponse]  # type: ignore[assignment]
-    """One batch of objects, taken whole or refused whole, unless allow_partial is set. A retry after
-    UNAVAILABLE or DEADLINE_EXCEEDED may publish the objects twice, each under an offset of its
-    own; one after RESOURCE_EXHAUSTED does not.
+    """Publishes one batch of objects, which is accepted whole or refused whole unless allow_partial
+    is set. A retry after UNAVAILABLE or DEADLINE_EXCEEDED may publish the objects twice, each
+    under an offset of its own; a retry after RESOURCE_EXHAUSTED does not.
 
     Scope: publish.
-    INVALID_ARGUMENT: a row is bad and allow_partial is not set: nothing was accepted.
+    INVALID_ARGUMENT: a row is invalid and allow_partial is not set; nothing was accepted.
     FAILED_PRECONDITION: producer or seq is set.
     """
     PublishStream: _aio.StreamStreamMultiCallable[_pubsub_pb2.PublishStreamRequest, _pubsub_pb2.PublishStreamResponse]  # type: ignore[assignment]
-    """Batches of objects; one answer a batch, in order; eight are dealt with at a time. Refused rows
-    and a full service are answered and do not end the stream; a batch that is wrong as a whole
-    does.
+    """Publishes batches of objects, eight at a time, and answers each batch in order. Refused rows
+    and a full service are reported in the answers and do not end the stream; a batch that is
+    invalid as a whole does.
 
     Scope: publish.
     FAILED_PRECONDITION: producer or seq is set.
     """
     Deliver: _aio.StreamStreamMultiCallable[_delivery_pb2.DeliverRequest, _delivery_pb2.DeliverResponse]  # type: ignore[assignment]
-    """All matches of one session. The client sends Start, then Credit as it goes; the service sends
-    Started, then DeliverBatch. The client ends the stream by ending its side.
+    """Delivers all matches of one session. The client sends Start, and then Credit as it proceeds;
+    the service sends Started, and then DeliverBatch. The client ends the stream by ending its
+    side.
 
     Scope: subscribe.
-    FAILED_PRECONDITION: another stream has taken the session over; or the cursor is of another
-    session or of another service's data: start without it, and expect numbers from 1.
-    UNAVAILABLE: the service stops, or the connection was lost: open the stream again, with the
-    cursor.
+    FAILED_PRECONDITION: another stream has taken over the session, or the cursor is of another
+    session or of another service's data. In the latter case, start without the cursor, and expect
+    numbers from 1.
+    UNAVAILABLE: the service is stopping, or the connection was lost; open the stream again with
+    the cursor.
     """
 
 class PubSubServicer(metaclass=_abc_1.ABCMeta):
-    """Standing queries in, objects in, matches out.
+    """Takes queries and objects, and delivers matches.
 
-    Any method may end with these, beside what it names itself:
+    Any method may fail with these errors, besides those that it lists itself:
 
     INVALID_ARGUMENT: the request can never succeed as it is. Details: google.rpc.BadRequest with
-    each field's path and what is wrong with it, at most 64.
-    UNAUTHENTICATED: no token and no certificate that the service knows, or one that holds no more.
+    the path and the problem of each invalid field, at most 64.
+    UNAUTHENTICATED: the call has no token or certificate that the service knows, or one that is no
+    longer valid.
     PERMISSION_DENIED: the identity lacks the method's scope, which the message names.
-    RESOURCE_EXHAUSTED: a limit or quota, which the message names; nothing was done. Details:
-    google.rpc.RetryInfo, when to try again.
+    RESOURCE_EXHAUSTED: a limit or quota, which the message names, is reached; nothing was done.
+    Details: google.rpc.RetryInfo with the time to wait before the next attempt.
     UNAVAILABLE: the service cannot answer now; a retry is sensible where repeating does no harm.
     DEADLINE_EXCEEDED: the call's deadline has passed; an update may still be done.
-    INTERNAL: a bug; the service's log has it.
+    INTERNAL: a bug; the service's log has the details.
     """
 
     @_abc_1.abstractmethod
@@ -238,8 +251,9 @@ class PubSubServicer(metaclass=_abc_1.ABCMeta):
         request: _pubsub_pb2.InsertQueryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_pubsub_pb2.InsertQueryResponse, _abc.Awaitable[_pubsub_pb2.InsertQueryResponse]]:
-        """Answers once the query is durable and every later object, through any dispatcher, is matched
-        against it. Inserting the same query again is answered with its first LSN.
+        """Inserts a query, and answers once the insert is durable and every later object, through any
+        dispatcher, is matched against the query. Inserting the same query again returns the first
+        LSN.
 
         Scope: subscribe.
         ALREADY_EXISTS: the id is that of a live query with another expression, region or session.
@@ -251,8 +265,9 @@ class PubSubServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_pubsub_pb2.InsertQueriesRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_pubsub_pb2.InsertQueriesResponse], _abc.AsyncIterator[_pubsub_pb2.InsertQueriesResponse]]:
-        """Bulk insert: one answer a batch, in order. A bad row does not hinder the others; a batch that
-        is wrong as a whole ends the stream. 1,000 queries a batch are a good number.
+        """Inserts batches of queries, and answers each batch in order. An invalid row does not affect
+        the others; a batch that is invalid as a whole ends the stream. 1,000 queries are a good size
+        of a batch.
 
         Scope: subscribe.
         """
@@ -263,10 +278,11 @@ class PubSubServicer(metaclass=_abc_1.ABCMeta):
         request: _pubsub_pb2.DeleteQueryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_pubsub_pb2.DeleteQueryResponse, _abc.Awaitable[_pubsub_pb2.DeleteQueryResponse]]:
-        """Answers once the delete is durable and no later object is matched against the query.
+        """Deletes a query, and answers once the delete is durable and no later object is matched against
+        the query.
 
         Scope: subscribe.
-        NOT_FOUND: there is no live query of this id, and the call is no retry.
+        NOT_FOUND: there is no live query with this id, and the call is not a retry.
         """
 
     @_abc_1.abstractmethod
@@ -275,7 +291,7 @@ class PubSubServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_pubsub_pb2.DeleteQueriesRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_pubsub_pb2.DeleteQueriesResponse], _abc.AsyncIterator[_pubsub_pb2.DeleteQueriesResponse]]:
-        """Bulk delete: one answer a batch, in order.
+        """Deletes batches of queries, and answers each batch in order.
 
         Scope: subscribe.
         """
@@ -286,10 +302,10 @@ class PubSubServicer(metaclass=_abc_1.ABCMeta):
         request: _pubsub_pb2.GetQueryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_pubsub_pb2.GetQueryResponse, _abc.Awaitable[_pubsub_pb2.GetQueryResponse]]:
-        """One live query by its id.
+        """Returns one live query by its id.
 
         Scope: subscribe.
-        NOT_FOUND: there is no live query of this id.
+        NOT_FOUND: there is no live query with this id.
         """
 
     @_abc_1.abstractmethod
@@ -298,7 +314,7 @@ class PubSubServicer(metaclass=_abc_1.ABCMeta):
         request: _pubsub_pb2.ListQueriesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_pubsub_pb2.ListQueriesResponse, _abc.Awaitable[_pubsub_pb2.ListQueriesResponse]]:
-        """Live queries of the tenant in the order of their insertion, page by page.
+        """Returns the live queries of the tenant in the order of their insertion, page by page.
 
         Scope: subscribe.
         """
@@ -309,10 +325,10 @@ class PubSubServicer(metaclass=_abc_1.ABCMeta):
         request: _explain_pb2.ExplainMatchRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_explain_pb2.ExplainMatchResponse, _abc.Awaitable[_explain_pb2.ExplainMatchResponse]]:
-        """Why an object would match a live query, or would not. Nothing is published.
+        """Explains why an object would match a live query, or would not. Nothing is published.
 
         Scope: subscribe.
-        NOT_FOUND: there is no live query of this id.
+        NOT_FOUND: there is no live query with this id.
         """
 
     @_abc_1.abstractmethod
@@ -321,10 +337,10 @@ class PubSubServicer(metaclass=_abc_1.ABCMeta):
         request: _explain_pb2.PriceQueryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_explain_pb2.PriceQueryResponse, _abc.Awaitable[_explain_pb2.PriceQueryResponse]]:
-        """What a query would bring and cost. Nothing is inserted.
+        """Estimates how many matches a query would have and what it would cost. Nothing is inserted.
 
         Scope: subscribe.
-        FAILED_PRECONDITION: this dispatcher accepted no object lately, or keeps none.
+        FAILED_PRECONDITION: this dispatcher has accepted no object recently, or keeps none.
         """
 
     @_abc_1.abstractmethod
@@ -333,12 +349,12 @@ class PubSubServicer(metaclass=_abc_1.ABCMeta):
         request: _pubsub_pb2.PublishRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_pubsub_pb2.PublishResponse, _abc.Awaitable[_pubsub_pb2.PublishResponse]]:
-        """One batch of objects, taken whole or refused whole, unless allow_partial is set. A retry after
-        UNAVAILABLE or DEADLINE_EXCEEDED may publish the objects twice, each under an offset of its
-        own; one after RESOURCE_EXHAUSTED does not.
+        """Publishes one batch of objects, which is accepted whole or refused whole unless allow_partial
+        is set. A retry after UNAVAILABLE or DEADLINE_EXCEEDED may publish the objects twice, each
+        under an offset of its own; a retry after RESOURCE_EXHAUSTED does not.
 
         Scope: publish.
-        INVALID_ARGUMENT: a row is bad and allow_partial is not set: nothing was accepted.
+        INVALID_ARGUMENT: a row is invalid and allow_partial is not set; nothing was accepted.
         FAILED_PRECONDITION: producer or seq is set.
         """
 
@@ -348,9 +364,9 @@ class PubSubServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_pubsub_pb2.PublishStreamRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_pubsub_pb2.PublishStreamResponse], _abc.AsyncIterator[_pubsub_pb2.PublishStreamResponse]]:
-        """Batches of objects; one answer a batch, in order; eight are dealt with at a time. Refused rows
-        and a full service are answered and do not end the stream; a batch that is wrong as a whole
-        does.
+        """Publishes batches of objects, eight at a time, and answers each batch in order. Refused rows
+        and a full service are reported in the answers and do not end the stream; a batch that is
+        invalid as a whole does.
 
         Scope: publish.
         FAILED_PRECONDITION: producer or seq is set.
@@ -362,14 +378,16 @@ class PubSubServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_delivery_pb2.DeliverRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_delivery_pb2.DeliverResponse], _abc.AsyncIterator[_delivery_pb2.DeliverResponse]]:
-        """All matches of one session. The client sends Start, then Credit as it goes; the service sends
-        Started, then DeliverBatch. The client ends the stream by ending its side.
+        """Delivers all matches of one session. The client sends Start, and then Credit as it proceeds;
+        the service sends Started, and then DeliverBatch. The client ends the stream by ending its
+        side.
 
         Scope: subscribe.
-        FAILED_PRECONDITION: another stream has taken the session over; or the cursor is of another
-        session or of another service's data: start without it, and expect numbers from 1.
-        UNAVAILABLE: the service stops, or the connection was lost: open the stream again, with the
-        cursor.
+        FAILED_PRECONDITION: another stream has taken over the session, or the cursor is of another
+        session or of another service's data. In the latter case, start without the cursor, and expect
+        numbers from 1.
+        UNAVAILABLE: the service is stopping, or the connection was lost; open the stream again with
+        the cursor.
         """
 
 def add_PubSubServicer_to_server(servicer: PubSubServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -28,27 +28,27 @@ class _RowCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RowCode.Value
     ROW_CODE_UNSPECIFIED: _RowCode.ValueType  # 0
     """Not used."""
     ROW_CODE_INVALID_ARGUMENT: _RowCode.ValueType  # 1
-    """The row can never be taken as it is."""
+    """The row can never be accepted as it is."""
     ROW_CODE_ALREADY_EXISTS: _RowCode.ValueType  # 2
     """The id is that of a live query with another expression, region or session."""
     ROW_CODE_NOT_FOUND: _RowCode.ValueType  # 3
-    """There is no live query of this id."""
+    """There is no live query with this id."""
     ROW_CODE_RESOURCE_EXHAUSTED: _RowCode.ValueType  # 4
-    """Beyond a quota of the tenant, which the description names."""
+    """The row exceeds a quota of the tenant, which the description names."""
 
 class RowCode(_RowCode, metaclass=_RowCodeEnumTypeWrapper):
-    """Why a row was refused."""
+    """The reason why a row was refused."""
 
 ROW_CODE_UNSPECIFIED: RowCode.ValueType  # 0
 """Not used."""
 ROW_CODE_INVALID_ARGUMENT: RowCode.ValueType  # 1
-"""The row can never be taken as it is."""
+"""The row can never be accepted as it is."""
 ROW_CODE_ALREADY_EXISTS: RowCode.ValueType  # 2
 """The id is that of a live query with another expression, region or session."""
 ROW_CODE_NOT_FOUND: RowCode.ValueType  # 3
-"""There is no live query of this id."""
+"""There is no live query with this id."""
 ROW_CODE_RESOURCE_EXHAUSTED: RowCode.ValueType  # 4
-"""Beyond a quota of the tenant, which the description names."""
+"""The row exceeds a quota of the tenant, which the description names."""
 Global___RowCode: _TypeAlias = RowCode  # noqa: Y015
 
 @_typing.final
@@ -64,13 +64,13 @@ class Rectangle(_message.Message):
     LON_MAX_FIELD_NUMBER: _builtins.int
     LAT_MAX_FIELD_NUMBER: _builtins.int
     lon_min: _builtins.float
-    """West, -180 to 180."""
+    """Western side, -180 to 180."""
     lat_min: _builtins.float
-    """South, -90 to 90."""
+    """Southern side, -90 to 90."""
     lon_max: _builtins.float
-    """East, -180 to 180."""
+    """Eastern side, -180 to 180."""
     lat_max: _builtins.float
-    """North, -90 to 90."""
+    """Northern side, -90 to 90."""
     def __init__(
         self,
         *,
@@ -118,7 +118,7 @@ class Circle(_message.Message):
     lat: _builtins.float
     """Latitude of the centre, degrees, -90 to 90."""
     radius_km: _builtins.float
-    """Kilometres, above 0 and at most 20,015.2."""
+    """Radius in kilometres, above 0 and at most 20,015.2."""
     def __init__(
         self,
         *,
@@ -147,7 +147,7 @@ Global___Circle: _TypeAlias = Circle  # noqa: Y015
 
 @_typing.final
 class Region(_message.Message):
-    """Where a query listens."""
+    """The area of a query."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -155,18 +155,19 @@ class Region(_message.Message):
     CIRCLE_FIELD_NUMBER: _builtins.int
     GEOJSON_FIELD_NUMBER: _builtins.int
     geojson: _builtins.str
-    """A GeoJSON geometry as JSON text: Polygon or MultiPolygon, closed rings of [lon, lat], at
-    most 10,000 corners. Edges are straight in the longitude/latitude plane, borders belong to
-    it; one that crosses the antimeridian is to be split there. An edge that spans more than 180
-    and less than 360 degrees of longitude is refused: a corner between tells which way it goes.
+    """GeoJSON geometry as JSON text: Polygon or MultiPolygon, closed rings of [lon, lat], at most
+    10,000 corners. Edges are straight in the longitude/latitude plane, and borders belong to
+    the region. A polygon that crosses the antimeridian must be split there. An edge that spans
+    more than 180 and less than 360 degrees of longitude is refused; a corner between its ends
+    would say which way it goes.
     """
     @_builtins.property
     def rectangle(self) -> Global___Rectangle:
-        """A rectangle of longitudes and latitudes."""
+        """Rectangle of longitudes and latitudes."""
 
     @_builtins.property
     def circle(self) -> Global___Circle:
-        """A circle on the sphere."""
+        """Circle on the sphere."""
 
     def __init__(
         self,
@@ -187,7 +188,7 @@ Global___Region: _TypeAlias = Region  # noqa: Y015
 
 @_typing.final
 class Query(_message.Message):
-    """A standing interest: these words, in this area."""
+    """An STS query: an expression of keywords and a region, owned by a session."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -196,21 +197,21 @@ class Query(_message.Message):
     REGION_FIELD_NUMBER: _builtins.int
     SESSION_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """The client's name of the query, unique among the tenant's live queries: 1 to 128 bytes,
-    without NUL.
+    """Client's name of the query, unique among the tenant's live queries: 1 to 128 bytes, without
+    NUL.
     """
     expression: _builtins.str
-    """Keywords with AND, OR and parentheses: flood AND (river OR creek). At most 8 KiB, 64
-    distinct terms and 8 nested parentheses. Empty: any text, which needs a region. It is shown
-    again as it was typed first; other words of the same meaning are the same query.
+    """Keywords with AND, OR and parentheses: flood AND (river OR creek). At most 8 KiB, 64 distinct
+    terms and 8 nested parentheses. Empty: any text, which needs a region. The service returns the
+    expression as it was first typed; other words with the same meaning are the same query.
     """
     session: _builtins.str
-    """The named subscriber that receives the matches: 1 to 128 bytes, without NUL. A session comes
-    to be when it is first named.
+    """Session that receives the matches: 1 to 128 bytes, without NUL. A session is created when it
+    is first named.
     """
     @_builtins.property
     def region(self) -> Global___Region:
-        """Absent: the whole world, which needs an expression."""
+        """Area of the query. Absent: the whole world, which needs an expression."""
 
     def __init__(
         self,
@@ -238,15 +239,15 @@ class Interpretation(_message.Message):
     AREA_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
     expression: _builtins.str
-    """In canonical form; empty: any text."""
+    """Expression in canonical form; empty: any text."""
     @_builtins.property
     def area(self) -> Global___AreaSummary:
-        """Absent: the whole world."""
+        """Size and place of the region. Absent: the whole world."""
 
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What looks like a mistake, in words, and what may have been meant instead. The query is
-        inserted as it is.
+        """Likely mistakes, in words, each with what may have been meant instead. The query is inserted
+        as it is.
         """
 
     def __init__(
@@ -266,7 +267,7 @@ Global___Interpretation: _TypeAlias = Interpretation  # noqa: Y015
 
 @_typing.final
 class AreaSummary(_message.Message):
-    """The size of a region, and what is near."""
+    """The size and the place of a region."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -279,7 +280,7 @@ class AreaSummary(_message.Message):
     NEAREST_COUNTRY_FIELD_NUMBER: _builtins.int
     NEAREST_KM_FIELD_NUMBER: _builtins.int
     area_km2: _builtins.float
-    """Square kilometres on a sphere of 6371.0088 km."""
+    """Area in square kilometres, on a sphere of 6371.0088 km."""
     width_km: _builtins.float
     """Kilometres from west to east, along the middle latitude."""
     height_km: _builtins.float
@@ -291,9 +292,9 @@ class AreaSummary(_message.Message):
     nearest_place: _builtins.str
     """Name of the city of more than 15,000 people that is nearest to the centre (GeoNames)."""
     nearest_country: _builtins.str
-    """ISO 3166 code of its country, two letters."""
+    """Country of that city, as its ISO 3166 code of two letters."""
     nearest_km: _builtins.float
-    """Kilometres from the centre to it."""
+    """Kilometres from the centre to that city."""
     def __init__(
         self,
         *,
@@ -316,8 +317,8 @@ Global___AreaSummary: _TypeAlias = AreaSummary  # noqa: Y015
 
 @_typing.final
 class QueryBatch(_message.Message):
-    """Many queries of one request, as repeated messages or as one Arrow record batch, not both. At
-    most 4 MiB and 8,192 queries.
+    """A batch of queries, either as repeated messages or as one Arrow record batch, not both. At most
+    4 MiB and 8,192 queries.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -326,15 +327,15 @@ class QueryBatch(_message.Message):
     ARROW_FIELD_NUMBER: _builtins.int
     SESSION_FIELD_NUMBER: _builtins.int
     arrow: _builtins.bytes
-    """One Arrow IPC stream (the streaming format, with its schema; no buffer compressed) with one
-    record batch and these columns, all of them: id, expression (string or large_string),
+    """Queries as one Arrow IPC stream (the streaming format, with its schema; no buffer compressed)
+    with one record batch that has all of these columns: id, expression (string or large_string),
     lon_min, lat_min, lon_max, lat_max (double; all four null: the whole world).
     """
     session: _builtins.str
-    """The session of every row of `arrow`, which needs it, and of every query that names none."""
+    """Session of every row of `arrow`, which requires it, and of every query that names none."""
     @_builtins.property
     def queries(self) -> _containers.RepeatedCompositeFieldContainer[Global___Query]:
-        """One query a message."""
+        """Queries, each as a message."""
 
     def __init__(
         self,
@@ -353,7 +354,7 @@ Global___QueryBatch: _TypeAlias = QueryBatch  # noqa: Y015
 
 @_typing.final
 class RowError(_message.Message):
-    """A row that was refused, and why."""
+    """A refused row and the reason."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -362,13 +363,13 @@ class RowError(_message.Message):
     FIELD_FIELD_NUMBER: _builtins.int
     DESCRIPTION_FIELD_NUMBER: _builtins.int
     row: _builtins.int
-    """Index in the batch, from 0."""
+    """Index of the row in the batch, from 0."""
     code: Global___RowCode.ValueType
-    """The kind of refusal."""
+    """Kind of refusal."""
     field: _builtins.str
-    """The field within the row that is to blame."""
+    """Field of the row that is invalid."""
     description: _builtins.str
-    """What is wrong with its value, and the limit, in words."""
+    """Problem with the field's value, and the limit, in words."""
     def __init__(
         self,
         *,

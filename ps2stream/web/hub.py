@@ -230,7 +230,7 @@ class PageHub:
             self.plan = await asyncio.to_thread(plan_picture, raw)
         names = (
             "plan_version",
-            "moving_to",
+            "following_version",
             "coexisting",
             "period_s",
             "balance",

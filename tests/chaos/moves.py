@@ -21,7 +21,7 @@ from ps2stream.client.client import Client
 from ps2stream.errors import FailedPrecondition, Ps2StreamError
 from tests.chaos.host import Host, send
 
-HOLDERS = {"loading": "worker", "retiring": "merger"}
+HOLDERS = {"transferring": "worker", "retiring": "merger"}
 ROLES = ("source", "target", "sequencer", "controller", "dispatcher", "merger")
 LEAST, MOST = 2, 4  # workers
 FAILURES = (Ps2StreamError, TimeoutError)
@@ -61,7 +61,7 @@ def exchanged(plan: bytes, a: int, b: int) -> bytes:
 
 class Mover:
     """Begins moves at random, and kills. `begun` counts them by kind, `killed` who was killed at
-    which step: "source, loading"."""
+    which step: "source, transferring"."""
 
     def __init__(self, host: Host, rng: random.Random, say: Callable[[str], None]) -> None:
         self.host = host
@@ -90,8 +90,8 @@ class Mover:
         while time.monotonic() < deadline:
             try:
                 with Client(self.rng.choice(self.host.targets), timeout=WAIT_S) as client:
-                    found = client.moves()
-                    self.told = found.ended
+                    found = client.migrations()
+                    self.told = found.migrations
                     if not found.following_version:
                         return
             except FAILURES as error:
@@ -114,7 +114,7 @@ class Mover:
 
     def _change(self, client: Client) -> Change:
         """Raises FailedPrecondition while there is one."""
-        now = client.moves()
+        now = client.migrations()
         if now.following_version:
             raise FailedPrecondition(f"one is under way, {now.state}")
         n, rng = now.workers, self.rng
@@ -134,7 +134,7 @@ class Mover:
                 moved = client.rebalance()
             except FailedPrecondition:
                 moved = {}
-            if moved.get("moves"):
+            if moved.get("migrations"):
                 self._count("rebalance")
                 return
         change.begin(client)
@@ -169,13 +169,13 @@ class Mover:
             if not hires:
                 time.sleep(FILL_S)
                 asking.start()
-            self._until(lambda: client.moves().state == step or not asking.is_alive())
+            self._until(lambda: client.migrations().state == step or not asking.is_alive())
             if problems:
                 raise problems[0]
             self._count(change.name)
-            self._until(lambda: client.moves().state in (step, "done"))
+            self._until(lambda: client.migrations().state in (step, "none"))
             actor = self.host.actors().get(victim)
-            state = client.moves().state
+            state = client.migrations().state
             if actor is None or state != step or not send(actor.pid, signal.SIGKILL):
                 self.say(f"{step} {victim}: {state}")
                 return ""

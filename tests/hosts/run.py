@@ -144,14 +144,14 @@ def move(hosts: Hosts, say: Say) -> threading.Thread:
 
     def ask() -> None:
         with contextlib.suppress(*FAILURES), hosts.client(LIMIT_S) as client:
-            client.scale(client.moves().workers + 2)
+            client.scale(client.migrations().workers + 2)
 
     before = Counter(hosts.second.shells().values())["worker"]
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
     deadline = time.monotonic() + LIMIT_S
     with hosts.client() as client:
-        while not (state := client.moves()).following_version:
+        while not (state := client.migrations()).following_version:
             if time.monotonic() > deadline:
                 raise RuntimeError("no move began")
             time.sleep(0.01)
@@ -165,7 +165,7 @@ def ended(hosts: Hosts, crowd: Crowd) -> None:
     deadline = time.monotonic() + LIMIT_S
     while time.monotonic() < deadline:
         with contextlib.suppress(*FAILURES), hosts.client() as client:
-            if not client.moves().following_version:
+            if not client.migrations().following_version:
                 return
         time.sleep(0.2)
     crowd.history.problems.append("a move has no end")
@@ -219,7 +219,7 @@ def run(
         verdict = settled(crowd)
         say("settled")
         with hosts.client() as client:
-            status, moves = client.status(), client.moves()
+            status, history = client.status(), client.migrations()
         codes = hosts.stop()
         found = {
             "held": not verdict.broken and not any(codes),
@@ -231,7 +231,7 @@ def run(
             "unanswered": dict(sorted(crowd.history.errors.items())),
             "hosts": net.hosts,
             "endpoints": [endpoint.partition(":")[0] for endpoint in status["endpoints"]],
-            "moves": [(m.missing, m.surplus) for m in moves.ended],
+            "migrations": [(m.missing, m.surplus) for m in history.migrations],
         }
         if not found["held"]:
             kept = Path(tempfile.mkdtemp(prefix="hosts-log-", dir="/tmp"))

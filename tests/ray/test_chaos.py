@@ -33,6 +33,6 @@ def test_whoever_is_killed_at_whichever_step_of_a_move_nothing_is_lost() -> None
     roles = ("source", "target", "controller")
     found = sweep(seed=2, roles=roles)
     assert found["held"], found
-    steps = {f"{role}, {step}" for role in roles for step in ("loading", "retiring")}
+    steps = {f"{role}, {step}" for role in roles for step in ("transferring", "retiring")}
     assert found["killed_amid_moves"].keys() == steps
     assert found["delivered"] >= found["expected"] > 500

@@ -101,10 +101,10 @@ def moved(
     if kill is not None:
         kill()
     deadline = time.monotonic() + 90
-    while (found := client.moves()).following_version:
+    while (found := client.migrations()).following_version:
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    move = found.ended[-1]
+    move = found.migrations[-1]
     assert (move.to_version, move.outcome) == (version, "done")
     return move
 
@@ -135,7 +135,7 @@ def test_moves_under_load_while_workers_die(tmp_path: Path, tweets: Path) -> Non
         time.sleep(0.5)
         load.stop()
         quiet(service)
-        assert client.moves().workers == 2
+        assert client.migrations().workers == 2
         assert all(move.queries for move in moves)
         for session in SESSIONS:
             client.insert(f"end {session}", "xyzzyend", session=session)
@@ -151,5 +151,5 @@ def test_moves_under_load_while_workers_die(tmp_path: Path, tweets: Path) -> Non
         for each in load.clients:
             each.close()
     with start(settings) as service, Client(service.targets[0], timeout=90) as client:
-        assert client.moves().workers == 2
-        assert len(client.moves().ended) == 4
+        assert client.migrations().workers == 2
+        assert len(client.migrations().migrations) == 4

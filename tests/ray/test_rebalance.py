@@ -104,7 +104,7 @@ def test_rebalance_lowers_the_balance_and_loses_nothing(service: RunningService)
         [would] = command(service, "rebalance", "--dry-run")
         assert would["plan_version"] == 0
         begun, done = command(service, "rebalance", "--wait")
-        assert begun["moves"]
+        assert begun["migrations"]
         assert done["plan_version"] == begun["plan_version"] == 2
         after = after_periods(client, 4)
         stream.ended.set()

@@ -31,7 +31,7 @@ def lines(result: Result) -> list[dict[str, Any]]:
 
 
 def settled(client: Client) -> MigrationHistory:
-    while (found := client.moves()).following_version:
+    while (found := client.migrations()).following_version:
         pass
     return found
 

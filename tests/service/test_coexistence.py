@@ -49,24 +49,24 @@ def test_the_old_plan_goes_by_itself_once_few_queries_are_its_own(client: Client
     world.publish(20)
     world.insert(20)
     world.publish(20)
-    found = client.moves()
-    assert (found.state, found.plan_version, found.following_version) == ("apart", 1, version)
-    assert (found.apart, found.old, found.live) == (lsn, 40, 60)
+    found = client.migrations()
+    assert (found.state, found.plan_version, found.following_version) == ("coexisting", 1, version)
+    assert (found.coexisting_lsn, found.old_queries, found.live_queries) == (lsn, 40, 60)
     world.delete(38)
     world.publish(20)
     world.insert(2)
     time.sleep(1.5)
-    found = client.moves()
-    assert (found.old, found.live, found.begun) == (2, 24, 0)
+    found = client.migrations()
+    assert (found.old_queries, found.live_queries, found.began_lsn) == (2, 24, 0)
     world.insert(16)  # 2 of 40 are 5 %
     world.publish(20)
     found = settled(client)
-    [move] = found.ended
-    assert (found.plan_version, move.apart, move.outcome) == (version, lsn, "done")
-    assert lsn < move.begun < move.switched < move.ended
-    assert move.apart_ms is not None
-    assert move.begun_ms is not None
-    assert move.apart_ms <= move.begun_ms
+    [move] = found.migrations
+    assert (found.plan_version, move.coexisting_lsn, move.outcome) == (version, lsn, "done")
+    assert lsn < move.began_lsn < move.switched_lsn < move.ended_lsn
+    assert move.coexisting_ms is not None
+    assert move.began_ms is not None
+    assert move.coexisting_ms <= move.began_ms
     world.publish(20)
     world.check()
 
@@ -106,16 +106,16 @@ def test_the_commands(service: RunningService, client: Client, tmp_path: Path) -
     [begun] = lines(run(service, "apply", following, "--coexist", "--json"))
     assert (begun["event"], begun["plan_version"]) == ("coexists", 2)
     load = client.load()
-    assert (load["plan_version"], load["moving_to"], load["coexisting"]) == (1, 2, True)
+    assert (load["plan_version"], load["following_version"], load["coexisting"]) == (1, 2, True)
     assert "version 1; version 2 coexists, for new" in run(service, "status", "--load").output
     world.insert(30)
     world.publish(20)
-    told = {"following_version": 2, "apart": begun["lsn"], "live_queries": 40, "old_queries": 10}
-    told["old_share"] = 0.25
+    told = {"following_version": 2, "coexisting_lsn": begun["lsn"], "live_queries": 40}
+    told |= {"old_queries": 10, "old_share": 0.25}
     for command in (["migrations"], ["status"], ["plan", "current", "-o", str(tmp_path / "now")]):
         [found] = lines(run(service, *command, "--json"))
         assert told.items() <= {"following_version": found.get("to_version"), **found}.items()
-        assert found["apart_ms"] > 0
+        assert found["coexisting_ms"] > 0
     for command in (["migrations"], ["plan", "current", "-o", str(tmp_path / "now")]):
         shown = run(service, *command).output
         assert "of 40 queries 10 (25.0%) belong to the old plan" in shown
@@ -133,7 +133,7 @@ def test_the_commands(service: RunningService, client: Client, tmp_path: Path) -
         client.rebalance()
     united = lines(run(service, "apply", "--unite", "--wait", "--json"))
     assert united[-1]["outcome"] == "done"
-    assert client.moves().plan_version == 2
+    assert client.migrations().plan_version == 2
     world.publish(20)
     world.check()
     assert "following_version" not in lines(run(service, "status", "--json"))[0]
@@ -162,7 +162,7 @@ def test_a_better_plan_is_found_and_takes_over_bit_by_bit(
         assert load_plan(path).base_version == 1
         [kept] = lines(run(service, *words, "--fall", "0.9"))
         assert kept["reason"] is None
-        assert client.moves().following_version == 0
+        assert client.migrations().following_version == 0
         shown = run(service, *words[:-1], "--dry-run").output
         assert "decision  change the plan: the total load falls" in shown
         decided, begun = lines(run(service, *words))
@@ -176,7 +176,7 @@ def test_a_better_plan_is_found_and_takes_over_bit_by_bit(
         world.delete(59)
         world.publish(20)
         found = settled(client)
-        assert (found.plan_version, found.ended[-1].outcome) == (2, "done")
+        assert (found.plan_version, found.migrations[-1].outcome) == (2, "done")
         world.publish(20)
         world.check()
         [good] = lines(run(service, *words))
@@ -226,8 +226,8 @@ def test_a_restart_goes_on_with_the_new_plan(settings: Settings) -> None:
         world.publish(20)
         wanted = json.loads(swapped(client))["leaves"]
     with start(settings) as service, Client(service.targets[0], timeout=90) as client:
-        found = client.moves()
-        assert (found.plan_version, found.following_version, found.apart) == (2, 0, 0)
+        found = client.migrations()
+        assert (found.plan_version, found.following_version, found.coexisting_lsn) == (2, 0, 0)
         assert json.loads(client.plan())["leaves"] == wanted
         world.client = client
         world.publish(40)

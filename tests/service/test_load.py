@@ -77,7 +77,7 @@ def insert_all(client: Client) -> None:
 
 def test_before_a_period_has_passed_nothing_is_known(client: Client) -> None:
     told = client.load()
-    assert (told["plan_version"], told["moving_to"], told["period_s"]) == (1, 0, 0.5)
+    assert (told["plan_version"], told["following_version"], told["period_s"]) == (1, 0, 0.5)
     assert told["coexisting"] is False
     assert not told["automatic"]
     with pytest.raises(FailedPrecondition, match=r"no whole period of 0\.5 s \(load_period_s\)"):
@@ -111,7 +111,7 @@ def test_loads_say_who_has_to_do_what_where(client: Client) -> None:
     loads = [leaf["load_us"] for leaf in told["leaves"]]
     assert loads == sorted(loads, reverse=True)
     assert sum(loads) == pytest.approx(busy["load_us"])
-    assert hottest["queries"] >= len(WORDS)
+    assert hottest["postings"] >= len(WORDS)
     assert hottest["bytes"] > 0
 
 
@@ -121,8 +121,8 @@ def test_rebalance_moves_what_it_said_and_loses_no_match(client: Client) -> None
     would = client.rebalance(dry_run=True)
     assert would["plan_version"] == 0
     assert client.load()["plan_version"] == 1
-    assert would["moves"]
-    assert would["bytes"] == sum(m["bytes"] for m in would["moves"])
+    assert would["migrations"]
+    assert would["bytes"] == sum(m["bytes"] for m in would["migrations"])
     assert max(would["after_us"]) < max(would["before_us"])
     did = client.rebalance()
     assert did["plan_version"] == 2
@@ -144,7 +144,7 @@ def test_rebalance_moves_what_it_said_and_loses_no_match(client: Client) -> None
             if sum(found.values()) == sum(expected.values()):
                 break
         assert found == expected
-    while client.load()["moving_to"]:
+    while client.load()["following_version"]:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     assert client.load()["plan_version"] == 2
@@ -284,5 +284,5 @@ def test_rebalance_says_what_is_split(dear: dict[str, Any]) -> None:
         [row] = [line.split() for line in shown.splitlines() if line.strip().startswith("split ")]
         assert 2 <= int(row[row.index("terms") - 1]) <= len(MANY) - 2
         assert "some of its terms migrate" in shown
-        [move] = client.rebalance(dry_run=True)["moves"]
+        [move] = client.rebalance(dry_run=True)["migrations"]
         assert (move["kind"], set(move["terms"]) < set(MANY)) == ("split", True)

@@ -44,7 +44,7 @@ def test_every_plan_delivers_what_brute_force_finds(
     for step in ("swap", 5, 3, 1, 2):
         world.insert(20)
         world.publish(20)
-        before = client.moves().plan_version
+        before = client.migrations().plan_version
         if step == "swap":
             lsn, version = client.apply_plan(swapped(client))
         else:
@@ -53,10 +53,10 @@ def test_every_plan_delivers_what_brute_force_finds(
         world.insert(5)
         world.publish(20)
         found = settled(client)
-        move = found.ended[-1]
+        move = found.migrations[-1]
         assert (found.plan_version, move.from_version) == (version, before)
-        assert (move.begun, move.outcome) == (lsn, "done")
-        assert move.begun < move.switched < move.ended
+        assert (move.began_lsn, move.outcome) == (lsn, "done")
+        assert move.began_lsn < move.switched_lsn < move.ended_lsn
         assert move.queries is not None
         assert move.bytes is not None
         assert move.bytes > 8 * move.queries > 0
@@ -78,8 +78,8 @@ def test_a_restart_goes_on_with_the_plan_that_was_in_force(settings: Settings) -
         plan = client.plan()
     with start(settings) as service, Client(service.targets[0], timeout=90) as client:
         assert client.plan() == plan
-        found = client.moves()
-        assert (found.workers, found.ended) == (3, before.ended)
+        found = client.migrations()
+        assert (found.workers, found.migrations) == (3, before.migrations)
         world.client = client
         world.publish(60)
         world.check()
@@ -103,7 +103,7 @@ def test_what_is_no_plan_is_refused(client: Client) -> None:
             client.apply_plan(bad)
     with pytest.raises(InvalidArgument, match="0 workers; 1 to 1024"):
         client.scale(0)
-    assert client.moves().ended == ()
+    assert client.migrations().migrations == ()
 
 
 def test_what_cannot_follow_is_refused_with_the_reason(client: Client) -> None:
@@ -123,8 +123,8 @@ def test_what_cannot_follow_is_refused_with_the_reason(client: Client) -> None:
     assert settled(client).plan_version == version
     assert client.apply_plan(json.dumps(plan).encode())[1] == version
     assert client.scale(2)[1] == version
-    assert len(client.moves().ended) == 1
-    assert client.abort_move()[1] == version
+    assert len(client.migrations().migrations) == 1
+    assert client.abort_migration()[1] == version
 
 
 def test_the_number_of_workers_is_not_there_yet_that_another_plan_brings(client: Client) -> None:
@@ -154,7 +154,7 @@ def test_the_commands(service: RunningService, client: Client, tmp_path: Path) -
     done = run(service, "apply", following, "--wait", "--json")
     assert done.exit_code == 0, done.output
     told = lines(done)
-    assert (told[0]["event"], told[0]["plan_version"]) == ("begun", 2)
+    assert (told[0]["event"], told[0]["plan_version"]) == ("began", 2)
     assert (told[-1]["event"], told[-1]["outcome"], told[-1]["to_version"]) == ("done", "done", 2)
     again = run(service, "apply", following, "--wait", "--json")
     assert lines(again) == [{"event": "in_force", "plan_version": 2}]
@@ -166,18 +166,18 @@ def test_the_commands(service: RunningService, client: Client, tmp_path: Path) -
     assert "2 -> 3  done" in scaled.output
     listed = lines(run(service, "migrations", "--json"))
     assert [(m["from_version"], m["to_version"]) for m in listed] == [(1, 2), (2, 3)]
-    assert {"seconds", "loading_seconds", "queries", "bytes", "delayed", "collapsed"} <= set(
+    assert {"seconds", "transfer_seconds", "queries", "bytes", "delayed", "collapsed"} <= set(
         listed[1]
     )
     shown = run(service, "migrations").output.splitlines()
-    assert shown[0].split() == ["plans", "outcome", "begun", "took", "loaded", "objects", "delayed",
-                                ">1", "s", "collapsed", "missing", "surplus"]  # fmt: skip
+    head = "plans outcome began took transferred objects delayed >1 s collapsed missing surplus"
+    assert shown[0].split() == head.split()
     assert [line[:16] for line in shown[1:]] == ["1 -> 2  done    ", "2 -> 3  done    "]
     assert [line.split()[-2:] for line in shown[1:]] == [["0", "0"], ["0", "0"]]
     assert (listed[0]["missing"], listed[0]["surplus"]) == (0, 0)
     [kept] = lines(run(service, "apply", "--abort", "--json"))
     assert (kept["event"], kept["plan_version"]) == ("aborted", 3)
-    assert kept["lsn"] >= listed[1]["ended"]
+    assert kept["lsn"] >= listed[1]["ended_lsn"]
     assert run(service, "apply").exit_code == 2
     assert run(service, "apply", now, "--abort").exit_code == 2
 

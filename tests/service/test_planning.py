@@ -69,7 +69,7 @@ def test_a_running_service_takes_the_plan_that_was_made_from_it(tmp_path: Path) 
         error = run("apply", str(own), "--server", target, code=7)["error"]
         assert "is not that of the service" in error["message"]
         run("apply", str(path), "--wait", "--server", target)
-        assert client.moves().plan_version == 2
+        assert client.migrations().plan_version == 2
         client.publish([post | {"id": str(i)} for i, post in enumerate(posts)])
         expected = {
             (f"q{q}", str(i))

@@ -54,15 +54,15 @@ def test_a_guarded_service_finds_a_better_plan_and_leaves_the_old_one(tmp_path: 
             world.insert(60)
             for _ in range(3):
                 world.publish(60)
-            until(lambda: admin.moves().state == "apart")
+            until(lambda: admin.migrations().state == "coexisting")
             world.publish(20)
             world.insert(10)
             world.publish(20)
             world.delete(60)
             world.publish(20)
             found = settled(admin)
-            assert (found.plan_version, found.ended[0].outcome) == (2, "done")
-            assert found.ended[0].apart
+            assert (found.plan_version, found.migrations[0].outcome) == (2, "done")
+            assert found.migrations[0].coexisting_lsn
             world.publish(20)
             world.check()
             until(lambda: "replans" in admin.status())

@@ -37,7 +37,7 @@ def await_status(client: Client, holds: Callable[[dict[str, Any]], bool]) -> dic
 def test_status_says_healthy_and_shows_every_actor(client: Client, target: str) -> None:
     client.insert("s1", "flood", session="s")
     client.publish([{"lon": 1, "lat": 2, "text": "flood"}] * 7)
-    found = await_status(client, lambda s: s["census"] and s["census"]["lag_matches"] == 7)
+    found = await_status(client, lambda s: s["census"] and s["census"]["backlog_matches"] == 7)
     assert (found["healthy"], found["problems"]) == (True, [])
     lines = run(target, "status").splitlines()
     assert lines[0] == "healthy"
@@ -103,7 +103,7 @@ def test_each_call_asks_the_sequencer_once_and_no_other(
     monkeypatch.setattr(OpenRequests, "ask", counted)
     calls: dict[str, Callable[[], object]] = {
         "status": client.status,
-        "moves": client.moves,
+        "moves": client.migrations,
         "list": lambda: list(client.list(page_size=500)),
     }
     for name, call in calls.items():

@@ -32,7 +32,7 @@ def test_spark_decides_as_numpy_does(spark: SparkSession, tmp_path: Path) -> Non
         assert found == expected
         assert found["reason"] == "load"
         assert begun["event"] == "coexists"
-        assert client.moves().following_version == begun["plan_version"] == 2
+        assert client.migrations().following_version == begun["plan_version"] == 2
         world.insert(5)
         world.publish(20)
         world.check()

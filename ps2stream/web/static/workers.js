@@ -14,11 +14,12 @@ export function showLoad(load) {
     table.hidden = true;
     return;
   }
-  const how = load.coexisting ? `version ${load.moving_to} coexists` : `moving to version ${load.moving_to}`;
-  const moving = load.moving_to ? `, ${how}` : "";
+  const next = load.following_version;
+  const how = load.coexisting ? `version ${next} coexists` : `migrating to version ${next}`;
+  const change = next ? `, ${how}` : "";
   const balance = load.balance === null ? "" : `; balance ${load.balance.toFixed(2)}`;
   const wait = load.workers.length ? "" : `; loads after ${load.period_s} s`;
-  line.textContent = `Plan version ${load.plan_version}${moving}${balance}${wait}`;
+  line.textContent = `Plan version ${load.plan_version}${change}${balance}${wait}`;
   table.hidden = !load.workers.length;
   table.tBodies[0].replaceChildren(...load.workers.map(row));
 }
@@ -28,7 +29,7 @@ function row(worker) {
   const name = row.insertCell();
   name.append(swatch(worker.worker), String(worker.worker));
   row.insertCell().textContent = `${(100 * worker.busy).toFixed(1)} %`;
-  row.insertCell().textContent = Math.round(worker.queries).toLocaleString("en");
+  row.insertCell().textContent = Math.round(worker.postings).toLocaleString("en");
   return row;
 }
 

@@ -76,11 +76,12 @@ def test_an_actor_that_does_not_answer_is_a_problem_and_no_restart() -> None:
 def test_disk_lag_and_silence_are_problems() -> None:
     well = taken(statuses(sessions=2, lag=5, lag_most=3, lag_ms=1500, backlog_bytes=10))
     assert find_problems(well, NOW_MS) == []
-    assert (well.sessions, well.lag_matches, well.lag_most_matches, well.lag_s) == (2, 5, 3, 1.5)
+    assert (well.sessions, well.backlog_matches) == (2, 5)
+    assert (well.largest_backlog_matches, well.backlog_age_s) == (3, 1.5)
     full = well._replace(disk_free_bytes=99)
     assert find_problems(full, NOW_MS) == ["the disk of the data directory has 9.9% left"]
     assert find_problems(well._replace(disk_free_bytes=100), NOW_MS) == []
-    behind = well._replace(lag_most_matches=100_001, lag_s=70.0)
+    behind = well._replace(largest_backlog_matches=100_001, backlog_age_s=70.0)
     assert find_problems(behind, NOW_MS) == [
         "a session has 100,001 matches that nobody has acknowledged, the oldest found 70 s ago"
     ]
