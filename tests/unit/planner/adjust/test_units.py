@@ -1,4 +1,4 @@
-"""Loads of parts over periods, and the decisions about whole strategies."""
+"""Loads of parts over periods."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import dataclasses
 import numpy as np
 import pytest
 
+from ps2stream.language.analyzer import Analyzer
 from ps2stream.planner.adjust.adjustment import PartMove
-from ps2stream.planner.adjust.strategy import CoexistenceLimit, repartition
 from ps2stream.planner.adjust.units import COUNTS, PartLoads, carried, smoothed
+from ps2stream.planner.load import worker_loads
+from ps2stream.planner.partition import Partition, owners
 from ps2stream.routing.costs import Costs
-
-DAY_MS = 24 * 3600 * 1000
+from tests.support.adjustments import ANALYSIS, GRID, WORKERS, divided
+from tests.support.measured import measured
+from tests.support.statistics_of import words
 
 
 def units(*rows: tuple[int, int, float, int]) -> PartLoads:
@@ -78,29 +81,9 @@ def test_what_is_known_of_a_part_goes_with_it() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("now", "planned", "unmet", "reason"),
-    [
-        ([10, 10], [9, 9], False, "load"),
-        ([10, 10], [9.1, 9], False, None),
-        ([10, 30], [20, 20], False, None),
-        ([10, 30], [20, 20], True, "balance"),
-        ([0, 30], [15, 15], True, "balance"),
-        ([10, 30], [8, 32], True, None),
-        ([10, 12], [11, 11], True, None),
-        ([0, 0], [0, 0], True, None),
-    ],
-)
-def test_when_to_plan_anew(
-    now: list[float], planned: list[float], unmet: bool, reason: str | None
-) -> None:
-    assert repartition(np.array(now, float), np.array(planned, float), 1.3, unmet) == reason
-
-
-@pytest.mark.parametrize(
-    ("old", "live", "age", "goes"),
-    [(51, 1000, 0, False), (50, 1000, 0, True), (900, 1000, 7 * DAY_MS, True),
-     (900, 1000, 7 * DAY_MS - 1, False), (0, 0, 0, True)],
-)  # fmt: skip
-def test_when_the_old_strategy_goes(old: int, live: int, age: int, goes: bool) -> None:
-    assert CoexistenceLimit().due(old, live, age) == goes
+def test_the_measured_twin_is_the_planners_cost_model() -> None:
+    stats = words(GRID, np.random.default_rng(2), [1, 2, 60, 90], 300)
+    plan = divided()
+    loads = measured(stats, plan).loads(WORKERS, Costs())
+    owner = owners(Partition(plan.leaves, plan.cells), stats, WORKERS, Analyzer(ANALYSIS))
+    assert loads == pytest.approx(worker_loads(stats, owner, WORKERS, Costs()))

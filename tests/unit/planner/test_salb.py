@@ -1,0 +1,47 @@
+"""SALB against its worked example and its formula."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ps2stream.planner.salb import WordOccurrences, divide, inverted
+
+
+def test_the_worked_example_of_salb() -> None:
+    """{a, b}, {a, b}, {a}, {c}, {c}: a to the first matcher, b and c to the second."""
+    off = np.array([0, 3, 5, 7])
+    row = np.array([0, 1, 2, 0, 1, 3, 4])
+    found = WordOccurrences(off, row, np.ones(5), np.zeros(3), np.zeros(3))
+    assert divide(found, np.arange(3), 2, 0.0, 1.0, 0.0).tolist() == [0, 1, 1]
+
+
+@pytest.mark.parametrize("parts", [1, 2, 5])
+@pytest.mark.parametrize("bias", [0.0, 1.0])
+@pytest.mark.parametrize("product", [0.0, 0.3])
+def test_terms_are_divided_as_defined(product: float, bias: float, parts: int) -> None:
+    rng = np.random.default_rng(4)
+    rows = [set(rng.integers(0, 12, rng.integers(1, 6)).tolist()) for _ in range(80)]
+    weight = rng.uniform(0.5, 2.0, 80)
+    queries, fixed = rng.uniform(0, 9, 12), rng.uniform(0, 9, 12)
+    start = np.cumsum([0, *map(len, rows)])
+    unit = np.array([w for r in rows for w in r], np.int32)
+    off, row = inverted(start, unit, np.arange(80), np.arange(12, dtype=np.int32), 12)
+    order = rng.permutation(12)
+    got = divide(
+        WordOccurrences(off, row, weight, queries, fixed), order, parts, product, 0.6, bias
+    )
+    held: list[set[int]] = [set() for _ in range(parts)]
+
+    def load(held: set[int]) -> float:
+        o = sum(w for w, r in zip(weight, rows, strict=True) if r & held)
+        q, f = sum(queries[t] for t in held), sum(fixed[t] for t in held)
+        return float(product * o * q + 0.6 * o + f)
+
+    for t in order.tolist():
+        prices = []
+        for i in range(parts):
+            new = [load(h | {t} if j == i else h) for j, h in enumerate(held)]
+            prices.append(sum(new) * (bias + float(np.std(new) / np.mean(new))))
+        assert prices[got[t]] <= min(prices) * (1 + 1e-9) + 1e-12
+        held[got[t]].add(t)
