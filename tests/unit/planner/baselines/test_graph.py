@@ -11,16 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ps2stream.planner.algorithms import ALGORITHMS
 from ps2stream.planner.baselines import graph
-from ps2stream.planner.partition import PartitionOptions
+from ps2stream.planner.partition import PartitionAlgorithm, PartitionOptions
 from ps2stream.planner.statistics import Statistics
 from ps2stream.space.grid import Grid
 from tests.support.baselines_by_hand import frequency_of, rows_of, term_owner
 from tests.support.by_hand import some_stats
 from tests.support.statistics_of import hostile, tables
 
-CUTS = ("hypergraph", "gC", "gFC", "gFCL", "gNFCL")
+CUTS: dict[str, PartitionAlgorithm] = {
+    "hypergraph": graph.hypergraph, "gC": graph.g_c, "gFC": graph.g_fc, "gFCL": graph.g_fcl,
+    "gNFCL": graph.g_nfcl,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("cliques", [False, True])
@@ -51,7 +53,7 @@ def given_to_metis(name: str, stats: Statistics, monkeypatch: pytest.MonkeyPatch
         return 0, [i % k for i in range(len(known))]
 
     monkeypatch.setattr("pymetis.part_graph", part_graph)
-    ALGORITHMS[name](stats, 3, PartitionOptions())
+    CUTS[name](stats, 3, PartitionOptions())
     ((k, options, edges, vertices),) = asked
     assert k == 3
     assert all(edges[b, a] == weight for (a, b), weight in edges.items())
@@ -88,14 +90,33 @@ def test_what_metis_is_asked(name: str, monkeypatch: pytest.MonkeyPatch) -> None
     assert vertices == pytest.approx(want, abs=1)
 
 
-def test_words_that_always_occur_together_count_once() -> None:
-    """2.3: k such words weigh what one of them would."""
+def test_words_that_always_occur_together_count_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """2.3: four such words weigh together what one of them would."""
     together = [f"w{i}" for i in range(4)]
     units = [(0, w, 8.0, 1.0, 0.0, 0.0) for w in [*together, "alone"]]
     stats = tables(Grid(0, 0), {0: 16.0}, units, [(0, together)] * 8 + [(0, ["alone"])] * 8)
-    f = frequency_of(stats)
-    fn = 3 * 8.0
-    assert sum(f[t] / (1 + fn / f[t]) for t in range(1, 5)) == pytest.approx(f[0])
+    _, _, vertices = given_to_metis("gNFCL", stats, monkeypatch)
+    assert vertices == [8, 2, 2, 2, 2]
+    _, _, vertices = given_to_metis("gFCL", stats, monkeypatch)
+    assert vertices == [8] * 5
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[1.0, 2.0, 3.0], [0.0, 0.25, 4.0], [1e-9, 1e9], [5e12, 1.0, 7e12], [0.0, 0.0], [1e-3] * 50],
+)
+def test_metis_is_given_positive_integers_whose_sum_it_can_hold(values: list[float]) -> None:
+    found = graph.whole(np.array(values))
+    assert found.min() >= 1
+    assert found.sum() < 1 << 31
+    order = sorted(range(len(values)), key=lambda i: values[i])
+    assert (np.diff(found[order]) >= 0).all()
+
+
+def test_small_weights_keep_their_ratios() -> None:
+    found = graph.whole(np.array([0.01, 0.02, 0.05]))
+    assert (found / found[0]).tolist() == [1.0, 2.0, 5.0]
+    assert graph.whole(np.array([3.0, 8.0])).tolist() == [3, 8]
 
 
 @pytest.mark.parametrize("workers", [2, 4])
@@ -109,7 +130,7 @@ def test_words_that_occur_together_stay_together(name: str, workers: int) -> Non
     seen = Counter(w for _, row in rows for w in row)
     units = [(0, w, float(n), 1.0, 0.0, 0.0) for w, n in seen.items()]
     stats = tables(Grid(0, 0), {0: 400.0}, units, rows)
-    owner = term_owner(ALGORITHMS[name](stats, workers, PartitionOptions()), stats)
+    owner = term_owner(CUTS[name](stats, workers, PartitionOptions()), stats)
     group = {t: int(w[1]) for t, w in enumerate(stats.terms)}
     held = {(group[t], to) for t, to in owner.items()}
     assert len(held) == 4
@@ -124,10 +145,10 @@ def test_terms_that_no_object_has_balance_nothing(name: str) -> None:
     units = [(0, w, float(n), 1.0, 0.0, 0.0) for w, n in seen.items()]
     unseen = [(0, f"a{i}", 0.0, 1.0, 0.0, 0.0) for i in range(900)]
     both = [tables(Grid(0, 0), {0: 300.0}, u, rows) for u in (units, units + unseen)]
-    few, many = (ALGORITHMS[name](stats, 4, PartitionOptions()).leaves for stats in both)
+    few, many = (CUTS[name](stats, 4, PartitionOptions()).leaves for stats in both)
     assert few == many
     f = Counter[int]()
-    for term, to in term_owner(ALGORITHMS[name](both[1], 4, PartitionOptions()), both[1]).items():
+    for term, to in term_owner(CUTS[name](both[1], 4, PartitionOptions()), both[1]).items():
         f[to] += seen[both[1].terms[term]]
     assert max(f.values()) <= 1.4 * min(f.values())
 
@@ -138,7 +159,7 @@ def test_metis_does_not_write_between_our_lines(
 ) -> None:
     """It tells C's standard output of parts that stay empty, where `--json` writes."""
     for workers in (8, 9, 15, 20):
-        ALGORITHMS[name](hostile(0)["many cells"], workers, PartitionOptions())
+        CUTS[name](hostile(0)["many cells"], workers, PartitionOptions())
     sys.stdout.write("ours\n")
     sys.stdout.flush()
     ctypes.CDLL(None).fflush(None)

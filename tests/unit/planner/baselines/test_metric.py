@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ps2stream.planner.algorithms import ALGORITHMS
+from ps2stream.planner.baselines.metric import metric
 from ps2stream.planner.partition import PartitionOptions
 from tests.support.baselines_by_hand import frequency_of, rows_of, term_owner
 from tests.support.by_hand import some_stats
@@ -17,7 +17,7 @@ def test_metric_is_salb(seed: int, workers: int) -> None:
     """Algorithm of S3-TM: argmax of -r b, r the spread, b stddev over mean of the loads."""
     stats = some_stats(seed)
     publications, f = rows_of(stats), frequency_of(stats)
-    owner = term_owner(ALGORITHMS["metric"](stats, workers, PartitionOptions()), stats)
+    owner = term_owner(metric(stats, workers, PartitionOptions()), stats)
     total = sum(weight for _, weight in publications)
     held: list[set[int]] = [set() for _ in range(workers)]
 

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ps2stream.planner.algorithms import ALGORITHMS
 from ps2stream.planner.baselines import rtree
 from ps2stream.planner.load import cell_load
 from ps2stream.planner.partition import PartitionOptions
@@ -29,7 +28,7 @@ def test_rtree_divides_packed_tiles_by_load(seed: int, monkeypatch: pytest.Monke
 
     cut = rtree._pack_leaves
     monkeypatch.setattr(rtree, "_pack_leaves", leaves)
-    partition = ALGORITHMS["rtree"](stats, workers, options)
+    partition = rtree.rtree(stats, workers, options)
     tile = cells_of_leaves(partition, stats)
     costs, load = cell_load(stats, options.costs), dict.fromkeys(tile.values(), 0.0)
     for cell, to in tile.items():
