@@ -20,9 +20,10 @@ from ps2stream.space.grid import Grid
 from tests.support.controller_world import halves, swapped
 
 COARSE = 1 << 28 | 3
+PartRow = tuple[int, int, float, float, float, float, float, int]
 RULES = Rules(Costs(c1=1.0, c2=10.0, c3=100.0, c4=1000.0), sigma=1.5)
 # Cell, worker, objects, queries, checks, inserts, deletes, bytes; the load in microseconds.
-ROWS = [
+ROWS: list[PartRow] = [
     (0, 0, 2.0, 3.0, 5.0, 1.0, 0.0, 70),  # 125
     (1, 0, 0.0, 4.0, 0.0, 0.0, 0.0, 8),  # 0
     (17, 1, 1.0, 1.0, 0.0, 0.0, 1.0, 9),  # 1010
@@ -31,12 +32,15 @@ ROWS = [
 ]
 
 
-def part_loads(rows: list[tuple[float, ...]]) -> PartLoads:
-    cell, worker, *counts, held = map(np.array, zip(*rows, strict=True))
-    return PartLoads.of(cell.astype(np.uint32), worker.astype(np.int32), *counts, held)
+def part_loads(rows: list[PartRow]) -> PartLoads:
+    cell, worker, objects, queries, checks, inserts, deletes, held = zip(*rows, strict=True)
+    return PartLoads.of(
+        np.array(cell, np.uint32), np.array(worker, np.int32), np.array(objects),
+        np.array(queries), np.array(checks), np.array(inserts), np.array(deletes), np.array(held),
+    )  # fmt: skip
 
 
-def told(state: PlanState, rows: list[tuple[float, ...]] | None = None) -> dict[str, Any]:
+def told(state: PlanState, rows: list[PartRow] | None = None) -> dict[str, Any]:
     units = None if rows is None else part_loads(rows)
     found = describe_loads(state, units, RULES, 2e6)
     assert json.loads(json.dumps(found, allow_nan=False)) == found
@@ -90,7 +94,9 @@ def test_the_hottest_parts_come_first_with_their_places() -> None:
 
 
 def test_no_more_than_the_hottest_ten_are_listed() -> None:
-    rows = [(cell, cell // 16, 0.0, 1.0, 100.0 + cell, 0.0, 0.0, 1) for cell in range(32)]
+    rows: list[PartRow] = [
+        (cell, cell // 16, 0.0, 1.0, 100.0 + cell, 0.0, 0.0, 1) for cell in range(32)
+    ]
     found = told(PlanState(halves()), rows)
     assert [part["cell"] for part in found["hottest"]] == [
         *range(31, 31 - descriptions.HOTTEST, -1)
@@ -125,5 +131,6 @@ def test_the_cells_of_a_grid_cover_the_world() -> None:
     area = sum((b["east"] - b["west"]) * (b["north"] - b["south"]) for b in boxes)
     assert area == 360.0 * 180.0
     for box in boxes:
-        middle = (box["west"] + box["east"]) / 2, (box["south"] + box["north"]) / 2
-        assert grid.cells(*(np.array([at]) for at in middle), 0).tolist() == [box["cell"]]
+        lon = np.array([(box["west"] + box["east"]) / 2])
+        lat = np.array([(box["south"] + box["north"]) / 2])
+        assert grid.cells(lon, lat, 0).tolist() == [box["cell"]]
