@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from ps2stream.language.analyzer import Analysis
-from ps2stream.planner.chart import ChartPoints, draw, read_outlines, window
+from ps2stream.planner.chart import ChartPoints, draw, read_outlines, read_places, window
 from ps2stream.routing.plan import RoutingPlan, Space
 from ps2stream.space.grid import Grid
 from tests.support.shown_plans import shown_plan
@@ -72,3 +73,19 @@ def test_the_shared_outlines_are_read(data: Path) -> None:
     assert len(rings) > 100
     assert len(read_outlines(str(data / "us_states.geojson"))) >= 50
     assert all(ring.shape[1] == 2 for ring in rings)
+
+
+def test_places_are_the_objects_and_the_middles_of_the_queries(tmp_path: Path) -> None:
+    objects, queries = tmp_path / "o.csv", tmp_path / "q.jsonl"
+    objects.write_text("text,lon,lat\na,1,2\nb,-3.5,4\n")
+    rects = [[0, 10, 4, 20], [170, -5, -170, 5]]
+    rows: list[dict[str, Any]] = [
+        {"id": str(i), "region": {"rect": r}} for i, r in enumerate(rects)
+    ]
+    rows.append({"id": "0", "op": "delete", "time": 9})
+    queries.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    seen, asked = read_places([str(objects)], [str(queries)])
+    assert (seen.lon.tolist(), seen.lat.tolist()) == ([1.0, -3.5], [2.0, 4.0])
+    assert (asked.lon.tolist(), asked.lat.tolist()) == ([2.0, 175.0], [15.0, 0.0])
+    seen, asked = read_places([], [])
+    assert (len(seen.lon), len(asked.lat)) == (0, 0)

@@ -45,3 +45,17 @@ def test_terms_are_divided_as_defined(product: float, bias: float, parts: int) -
             prices.append(sum(new) * (bias + float(np.std(new) / np.mean(new))))
         assert prices[got[t]] <= min(prices) * (1 + 1e-9) + 1e-12
         held[got[t]].add(t)
+
+
+def test_the_rows_of_each_word_are_their_places_among_those_asked_for() -> None:
+    rng = np.random.default_rng(7)
+    rows = [sorted(rng.choice(10, rng.integers(0, 5), replace=False).tolist()) for _ in range(30)]
+    start = np.cumsum([0, *map(len, rows)])
+    unit = np.array([u for row in rows for u in row], np.int32)
+    word = np.array([0, 1, 2, -1, 0, 3, -1, 2, 4, 5], np.int32)
+    some = np.arange(1, 30, 2)
+    off, row = inverted(start, unit, some, word, 7)
+    for w in range(7):
+        want = [n for n, r in enumerate(some.tolist()) for u in rows[r] if word[u] == w]
+        assert row[off[w] : off[w + 1]].tolist() == want
+    assert off[7] == len(row)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+
 import numpy as np
 import pytest
 
 from ps2stream.planner.adjust.strategy import CoexistenceLimit, repartition
+from ps2stream.protocol.messages.plan import PlanChangeReply
+from ps2stream.routing.plan_changes import PlanState
+from tests.support.adjustments import blocks
 
 DAY_MS = 24 * 3600 * 1000
 
@@ -36,3 +42,30 @@ def test_when_to_plan_anew(
 )  # fmt: skip
 def test_when_the_old_strategy_goes(old: int, live: int, age: int, goes: bool) -> None:
     assert CoexistenceLimit().due(old, live, age) == goes
+
+
+@pytest.mark.parametrize(("fall", "reason"), [(0.19, "load"), (0.21, None)])
+def test_the_share_by_which_the_load_must_fall_is_given(fall: float, reason: str | None) -> None:
+    now, planned = np.array([10.0, 10.0]), np.array([8.0, 8.0])
+    assert repartition(now, planned, 1.3, False, fall) == reason
+
+
+@pytest.mark.parametrize(
+    ("state", "old", "apart_for", "goes"),
+    [
+        ({}, 0, 0, False),  # one plan
+        ({"apart": 5}, 1000, None, False),
+        ({"apart": 5}, 1000, 7 * DAY_MS, True),
+        ({"apart": 5}, 50, None, True),
+        ({"apart": 5, "begun": 9}, 0, 7 * DAY_MS, False),  # the rest migrates already
+    ],
+)
+def test_the_old_plan_goes_only_while_two_coexist(
+    state: dict[str, int], old: int, apart_for: int | None, goes: bool
+) -> None:
+    told = {} if apart_for is None else {"apart_for": apart_for}
+    none = np.zeros(0, np.uint8)
+    raw = np.frombuffer(json.dumps(told).encode(), np.uint8)
+    reply = PlanChangeReply(1, 2, 0, 1000, old, none, none, raw)
+    strategy = dataclasses.replace(PlanState(blocks()), **state)
+    assert CoexistenceLimit().due_by(strategy, reply) == goes

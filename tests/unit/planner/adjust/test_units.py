@@ -9,9 +9,10 @@ import pytest
 
 from ps2stream.language.analyzer import Analyzer
 from ps2stream.planner.adjust.adjustment import PartMove
-from ps2stream.planner.adjust.units import COUNTS, PartLoads, carried, smoothed
+from ps2stream.planner.adjust.units import COUNTS, PartLoads, carried, smoothed, units_of
 from ps2stream.planner.load import worker_loads
 from ps2stream.planner.partition import Partition, owners
+from ps2stream.protocol.messages.loads import LoadReport
 from ps2stream.routing.costs import Costs
 from tests.support.adjustments import ANALYSIS, GRID, WORKERS, divided
 from tests.support.measured import measured
@@ -87,3 +88,39 @@ def test_the_measured_twin_is_the_planners_cost_model() -> None:
     loads = measured(stats, plan).loads(WORKERS, Costs())
     owner = owners(Partition(plan.leaves, plan.cells), stats, WORKERS, Analyzer(ANALYSIS))
     assert loads == pytest.approx(worker_loads(stats, owner, WORKERS, Costs()))
+
+
+def report(worker: int, periods: int, rows: list[tuple[int, int, int]]) -> LoadReport:
+    """Cells with their objects and queries; the other counts are multiples of the objects."""
+    cell, objects, queries = (np.array(c, np.int64) for c in zip(*rows, strict=True))
+    return LoadReport(worker, 1, periods, 1, 0, cell.astype(np.uint32), objects, 2 * objects,
+                      3 * objects, 4 * objects, queries, 5 * queries)  # fmt: skip
+
+
+def test_reports_of_several_periods_count_as_one() -> None:
+    """What is stored is as of now; what was done is divided by the periods."""
+    found = units_of([report(1, 2, [(7, 10, 3)]), report(0, 1, [(7, 4, 2), (2, 6, 1)])])
+    columns = ("cell", "worker", *COUNTS, "bytes")
+    told = [tuple(row) for row in zip(*(getattr(found, c).tolist() for c in columns), strict=True)]
+    assert told == [
+        (2, 0, 6.0, 1.0, 12.0, 18.0, 24.0, 5),
+        (7, 0, 4.0, 2.0, 8.0, 12.0, 16.0, 10),
+        (7, 1, 5.0, 3.0, 10.0, 15.0, 20.0, 15),
+    ]
+
+
+def test_definition_one_multiplies_over_all_cells_of_a_worker() -> None:
+    found = units((1, 0, 2.0, 1), (2, 0, 3.0, 1), (9, 1, 1.0, 1))
+    costs = Costs(c1=7.0, c2=1.0, c3=10.0, c4=100.0)
+    # Objects 2 + 3, queries twice, inserts four times and deletes five times as many.
+    assert found.definition1(3, costs).tolist() == [
+        7 * 5 * 10 + 5 + 10 * 20 + 100 * 25, 7 * 1 * 2 + 1 + 10 * 4 + 100 * 5, 0.0,
+    ]  # fmt: skip
+    assert found.loads(3, costs)[0] == 7 * 3 * 5 + 5 + 10 * 20 + 100 * 25
+
+
+def test_only_parts_of_the_base_level_can_move() -> None:
+    found = units((1, 0, 1.0, 1), (1 << 28, 0, 2.0, 1), (3 << 28 | 1, 1, 3.0, 1))
+    assert found.movable.tolist() == [True, False, False]
+    assert rows(found.take(found.movable)) == [(1, 0, 1.0, 1)]
+    assert len(found) == 3
