@@ -11,6 +11,7 @@ import pytest
 from ps2stream.planner.recent import copies, together
 from ps2stream.posts.post import SCHEMA
 from ps2stream.posts.sample import SAMPLE, SINCE
+from ps2stream.protocol.frame import F64
 
 
 def sample(name: str, weight: list[float], since: int = 0, first: int = 0) -> Any:
@@ -82,7 +83,8 @@ def test_no_objects_anywhere() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_copies_stand_for_equally_many_objects(seed: int) -> None:
     """Half of the objects are in rows of the middle weight or less; fractions average out."""
-    weight = 2.0 ** np.random.default_rng(seed).integers(0, 6, 5000)
+    drawn = np.random.default_rng(seed).integers(0, 6, 5000)
+    weight: F64 = np.exp2(drawn.astype(np.float64))
     times = copies(weight, seed)
     rising = np.sort(weight)
     middle = next(w for w in rising.tolist() if 2 * rising[rising <= w].sum() >= rising.sum())

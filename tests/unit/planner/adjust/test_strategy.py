@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 
 import numpy as np
@@ -53,19 +52,18 @@ def test_the_share_by_which_the_load_must_fall_is_given(fall: float, reason: str
 @pytest.mark.parametrize(
     ("state", "old", "apart_for", "goes"),
     [
-        ({}, 0, 0, False),  # one plan
-        ({"apart": 5}, 1000, None, False),
-        ({"apart": 5}, 1000, 7 * DAY_MS, True),
-        ({"apart": 5}, 50, None, True),
-        ({"apart": 5, "begun": 9}, 0, 7 * DAY_MS, False),  # the rest migrates already
+        (PlanState(blocks()), 0, 0, False),
+        (PlanState(blocks(), apart=5), 1000, None, False),
+        (PlanState(blocks(), apart=5), 1000, 7 * DAY_MS, True),
+        (PlanState(blocks(), apart=5), 50, None, True),
+        (PlanState(blocks(), apart=5, begun=9), 0, 7 * DAY_MS, False),  # the rest migrates already
     ],
 )
 def test_the_old_plan_goes_only_while_two_coexist(
-    state: dict[str, int], old: int, apart_for: int | None, goes: bool
+    state: PlanState, old: int, apart_for: int | None, goes: bool
 ) -> None:
     told = {} if apart_for is None else {"apart_for": apart_for}
     none = np.zeros(0, np.uint8)
     raw = np.frombuffer(json.dumps(told).encode(), np.uint8)
     reply = PlanChangeReply(1, 2, 0, 1000, old, none, none, raw)
-    strategy = dataclasses.replace(PlanState(blocks()), **state)
-    assert CoexistenceLimit().due_by(strategy, reply) == goes
+    assert CoexistenceLimit().due_by(state, reply) == goes
