@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -15,6 +17,7 @@ from tests.support.statistics_of import texts_in_cells
 @pytest.mark.parametrize("options", BOTH)
 def test_loads_are_definition_one_or_its_sum_over_cells(options: PartitionOptions) -> None:
     stats = some_stats(5)
+    stats = dataclasses.replace(stats, weight=np.linspace(0.5, 3.0, stats.cells))
     owner = np.random.default_rng(5).integers(0, 4, stats.units).astype(np.int32)
     want = [load_of(stats, set(np.flatnonzero(owner == w).tolist()), options) for w in range(4)]
     assert worker_loads(stats, owner, 4, options.costs, options.load) == pytest.approx(want)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -44,18 +46,22 @@ def test_a_line_divides_a_node_into_the_cells_before_and_behind_it(
     assert low.objects + high.objects == root.objects
 
 
-def test_the_load_of_some_units_counts_each_of_their_objects_once() -> None:
-    for options in BOTH:
-        model = CostModel(STATS, options)
-        units = np.arange(0, STATS.units, 3, dtype=np.int32)
-        owner = np.ones(STATS.units, np.int32)
-        owner[units] = 0
-        held = [
-            r
-            for r in range(len(model.row_cell))
-            if not owner[STATS.row_unit[STATS.row_start[r] : STATS.row_start[r + 1]]].all()
-        ]
-        root = model.root()
-        node = model.node(root.rect, root.cells, units, np.array(held), whole=False)
-        assert node.objects == pytest.approx(copies(STATS, owner, 2)[0])
-        assert node.load == pytest.approx(load_of(STATS, set(units.tolist()), options))
+@pytest.mark.parametrize("options", BOTH)
+def test_the_load_of_some_units_counts_each_of_their_objects_once(
+    options: PartitionOptions,
+) -> None:
+    """Signatures stand for more objects in some cells than in others."""
+    stats = dataclasses.replace(STATS, weight=np.linspace(0.5, 3.0, STATS.cells))
+    model = CostModel(stats, options)
+    units = np.arange(0, stats.units, 3, dtype=np.int32)
+    owner = np.ones(stats.units, np.int32)
+    owner[units] = 0
+    held = [
+        r
+        for r in range(len(model.row_cell))
+        if not owner[stats.row_unit[stats.row_start[r] : stats.row_start[r + 1]]].all()
+    ]
+    root = model.root()
+    node = model.node(root.rect, root.cells, units, np.array(held), whole=False)
+    assert node.objects == pytest.approx(copies(stats, owner, 2)[0])
+    assert node.load == pytest.approx(load_of(stats, set(units.tolist()), options))

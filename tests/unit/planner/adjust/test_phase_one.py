@@ -76,6 +76,16 @@ def test_a_split_that_sends_every_object_to_both_does_not_pay() -> None:
         assert (change is not None) == pays
 
 
+@pytest.mark.parametrize(("light", "pays"), [(5.0, False), (25.0, True)])
+def test_a_split_must_gain_a_tenth_of_the_gap(light: float, pays: bool) -> None:
+    """Of two words, one alone gains too little, and the other would exchange the two workers."""
+    units: list[Unit] = [(5, "a", 20.0, light, 0.0, 0.0), (5, "b", 20.0, 100 - light, 0.0, 0.0)]
+    stats = tables(GRID, {5: 40.0}, units, [(5, [w]) for w in "ab" for _ in range(20)])
+    world = PhaseOneWorld(blocks(), stats, Costs(c1=1.0, c2=0.0))
+    change = world.phase_one.split(world.part(5, 0), 3, world.loads)
+    assert (change is not None) == pays
+
+
 def test_nothing_is_split_towards_a_worker_with_as_much_load() -> None:
     world = PhaseOneWorld(blocks(), hot(shared=False, queries=100.0), Costs())
     even = np.full(WORKERS, world.loads[0])
