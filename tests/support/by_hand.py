@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
+
 import numpy as np
 
 from ps2stream.planner.partition import PartitionOptions
@@ -39,3 +42,48 @@ def load_of(stats: Statistics, units: set[int], options: PartitionOptions) -> fl
 
 def units_in(stats: Statistics, cells: Cells) -> set[int]:
     return {u for u, c in enumerate(stats.unit_cell().tolist()) if c in cells}
+
+
+def medians(stats: Statistics, cells: Cells) -> list[tuple[Cells, Cells]]:
+    """Divides by the column, then by the row, whose line is nearest to half of the objects."""
+    found = []
+    for strip in (stats.cell % COLUMNS, stats.cell // COLUMNS):
+        lines = sorted({int(strip[c]) for c in cells})
+        lines = list(range(lines[0] + 1, lines[-1] + 1))
+        half = sum(float(stats.objects[c]) for c in cells) / 2
+        below = [frozenset(c for c in cells if strip[c] < at) for at in lines]
+        if below:
+            off = [abs(sum(float(stats.objects[c]) for c in low) - half) for low in below]
+            low = below[off.index(min(off))]
+            found.append((low, cells - low))
+    return found
+
+
+def by_space(stats: Statistics, k: int, options: PartitionOptions) -> set[Cells]:
+    """Halves the heaviest part at a median, until there are k."""
+
+    def load(cells: Cells) -> float:
+        return load_of(stats, units_in(stats, cells), options)
+
+    def price(pair: Iterable[Cells]) -> tuple[float, float]:
+        loads = [load(cells) for cells in pair]
+        return round(sum(loads), 6), round(max(loads), 6)
+
+    parts = [frozenset(range(stats.cells))]
+    while len(parts) < k:
+        heaviest = max((p for p in parts if len(p) > 1), key=load)
+        parts.remove(heaviest)
+        parts += min(medians(stats, heaviest), key=price)
+    return set(parts)
+
+
+def cosine(stats: Statistics, cells: Cells) -> float:
+    """The cosine of the objects and the queries by term, over some cells."""
+    o: dict[int, float] = {}
+    q: dict[int, float] = {}
+    for u in units_in(stats, cells):
+        t = int(stats.term[u])
+        o[t] = o.get(t, 0.0) + float(stats.o[u])
+        q[t] = q.get(t, 0.0) + float(stats.q[u])
+    long = math.sqrt(sum(x * x for x in o.values()) * sum(x * x for x in q.values()))
+    return sum(x * q[t] for t, x in o.items()) / long if long else 0.0

@@ -1,18 +1,13 @@
-"""Hostile statistics for the tests of partitioning algorithms."""
+"""Statistics for the tests of partitioning algorithms, hostile ones among them."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from ps2stream.planner.statistics import (
-    TOP_TERM,
-    CellTable,
-    SignatureTable,
-    Statistics,
-    UnitTable,
-)
+from ps2stream.planner.statistics import TOP_TERM, CellTable, SignatureTable, Statistics, UnitTable
 from ps2stream.space.grid import Grid
 
+TEXTS_GRID = Grid(5, 4)
 Unit = tuple[int, str, float, float, float, float]  # cell, term, o, q, inserts, deletes
 
 
@@ -78,3 +73,39 @@ def hostile(seed: int) -> dict[str, Statistics]:
             [(5, [f"w{i}"]) for i in range(30)],
         ),
     }  # fmt: skip
+
+
+def one_hot_cell(seed: int) -> Statistics:
+    """A third of the objects in one cell, the others over fifty."""
+    rng = np.random.default_rng(seed)
+    cells = rng.choice(2048, 50, replace=False).tolist()
+    return words(Grid(6, 5), rng, [cells[0]] * 25 + cells[1:], 3000)
+
+
+def texts_in_cells(
+    seed: int, cells: int, vocabulary: int, per_cell: int = 60, skew: float = 0.0
+) -> Statistics:
+    """Objects of one to five words in random cells; every tenth query has no words."""
+    rng = np.random.default_rng(seed)
+    where = rng.choice(TEXTS_GRID.rows() * TEXTS_GRID.columns(), cells, replace=False)
+    cell_rows, units, rows = [], [], []
+    for rank, cell in enumerate(where.tolist()):
+        n = max(1, int(per_cell * (rank + 1) ** -skew))
+        posted = {f"w{w}" for w in rng.integers(0, vocabulary, vocabulary).tolist()}
+        posted |= {TOP_TERM} if rng.random() < 0.1 else set()
+        texts = [
+            {f"w{w}" for w in rng.integers(0, vocabulary, 5).tolist()} | {TOP_TERM}
+            for _ in range(n)
+        ]
+        cell_rows.append((cell, n))
+        for term in sorted(posted):
+            o = sum(term in text for text in texts)
+            units.append((cell, term, o, int(rng.integers(1, 200)), 1.0, 1.0))
+        rows += [(cell, sorted(text & posted)) for text in texts if text & posted]
+    columns = list(zip(*units, strict=True))
+    return Statistics.of(
+        TEXTS_GRID,
+        CellTable(*map(np.array, zip(*cell_rows, strict=True))),
+        UnitTable(np.array(columns[0]), columns[1], *map(np.array, columns[2:])),
+        SignatureTable(np.array([c for c, _ in rows], np.int64), [t for _, t in rows]),
+    )

@@ -10,10 +10,14 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ps2stream.cli import main
-from ps2stream.errors import PlanError
+from ps2stream.errors import InvalidArgument, PlanError
 from ps2stream.language.analyzer import Analysis, Analyzer
-from ps2stream.planner.job import PlanJob, run
+from ps2stream.planner.algorithms import ALGORITHMS
+from ps2stream.planner.job import PlanJob, plan_of, read_costs, run, sample_of
+from ps2stream.planner.partition import PartitionOptions, predicted, to_plan
+from ps2stream.routing.costs import Costs
 from ps2stream.routing.plan_file import load_plan, save_plan
+from tests.support.samples import batch, some_sample
 
 
 def planned(folder: Path, *options: str) -> Result:
@@ -96,3 +100,52 @@ def test_a_plan_that_cannot_be_written_is_refused(tmp_path: Path, name: str) -> 
     done = CliRunner().invoke(main, ["calibrate", "-o", str(tmp_path / name)])
     assert done.exit_code == 2
     assert "--output: cannot write" in done.stderr
+
+
+def test_an_unknown_algorithm_is_refused_before_anything_is_read() -> None:
+    with pytest.raises(PlanError, match="algorithm 'best' is none of hash, frequency"):
+        sample_of(PlanJob(["/none.csv"], algorithm="best", engine="numpy"))
+
+
+@pytest.mark.parametrize("algorithm", ["kdtree", "frequency"])
+def test_a_plan_says_how_it_was_made(algorithm: str) -> None:
+    objects, rows = some_sample(2)
+    options = PartitionOptions(sigma=1.01, seed=5)
+    job = PlanJob(posts=[objects], updates=[batch(rows)], workers=3, algorithm=algorithm,
+                  options=options, engine="numpy")  # fmt: skip
+    sample = sample_of(job)
+    plan = plan_of(sample, job)
+    partition = ALGORITHMS[algorithm](sample.stats, 3, options)
+    bare = to_plan(partition, sample.stats, 3, job.analysis, sample.frequencies)
+    assert (plan.leaves, plan.cells.tolist()) == (bare.leaves, bare.cells.tolist())
+    found = predicted(partition, sample.stats, 3, options, Analyzer(job.analysis))
+    made = plan.made
+    assert made["predicted"]["loads"] == found["loads"]
+    assert (made["algorithm"], made["options"]["seed"]) == (algorithm, 5)
+    assert made["options"]["theta"] == 48
+    assert made["sample"]["objects"] == 400
+    assert made["sample"]["units"] == sample.stats.units
+    assert any("sigma is 1.01" in line for line in made["warnings"])
+    assert any(line.startswith(f"{sample.coarse} of {sample.live}") for line in made["warnings"])
+    assert "tree" in made
+
+
+def test_costs_are_read_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "costs.json"
+    path.write_text('{"c1": 1, "c2": 0.5, "c3": 0, "c4": 2e3, "measured": []}')
+    assert read_costs(str(path)) == Costs(1.0, 0.5, 0.0, 2000.0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{", '{"c1": 1}', "[]", '{"c1": 1, "c2": 1, "c3": -1, "c4": 1}',
+     '{"c1": 1e7, "c2": 1, "c3": 1, "c4": 1}', '{"c1": true, "c2": 1, "c3": 1, "c4": 1}',
+     '{"c1": NaN, "c2": 1, "c3": 1, "c4": 1}'],
+)  # fmt: skip
+def test_costs_that_are_no_costs_are_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "costs.json"
+    path.write_text(text)
+    with pytest.raises(InvalidArgument, match=r"numbers from 0 to 1e\+06 \(microseconds\)"):
+        read_costs(str(path))
+    with pytest.raises(InvalidArgument, match="cannot read it: No such file"):
+        read_costs(str(tmp_path / "none.json"))

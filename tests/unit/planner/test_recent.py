@@ -8,9 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ps2stream.planner.recent import together
+from ps2stream.planner.recent import copies, together
 from ps2stream.posts.post import SCHEMA
 from ps2stream.posts.sample import SAMPLE, SINCE
+from ps2stream.protocol.frame import F64
 
 
 def sample(name: str, weight: list[float], since: int = 0, first: int = 0) -> Any:
@@ -77,3 +78,18 @@ def test_only_the_period_that_all_cover_is_compared() -> None:
 
 def test_no_objects_anywhere() -> None:
     assert together([sample("a", []), sample("b", [])]).num_rows == 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_copies_stand_for_equally_many_objects(seed: int) -> None:
+    """Half of the objects are in rows of the middle weight or less; fractions average out."""
+    drawn = np.random.default_rng(seed).integers(0, 6, 5000)
+    weight: F64 = np.exp2(drawn.astype(np.float64))
+    times = copies(weight, seed)
+    rising = np.sort(weight)
+    middle = next(w for w in rising.tolist() if 2 * rising[rising <= w].sum() >= rising.sum())
+    assert (np.abs(times - weight / middle) < 1).all()
+    assert times.sum() == pytest.approx(weight.sum() / middle, rel=0.03)
+    assert times.sum() <= 2 * len(weight)
+    assert np.array_equal(times, copies(weight, seed))
+    assert copies(np.zeros(0)).tolist() == []

@@ -7,45 +7,28 @@ import json
 import numpy as np
 import pytest
 
-from ps2stream.errors import PlanError
-from ps2stream.language.analyzer import Analysis, Analyzer
 from ps2stream.planner.adjust.adjustment import LoadAdjustment
 from ps2stream.planner.adjust.algorithms import SELECTIONS
 from ps2stream.planner.adjust.apply import apply
 from ps2stream.planner.adjust.decide import Rules, decide, divisible
-from ps2stream.planner.adjust.text import PartShares, cell_index, saving, shares
 from ps2stream.planner.adjust.units import PartLoads, carried
-from ps2stream.planner.load import worker_loads
-from ps2stream.planner.partition import Partition, owners
-from ps2stream.planner.statistics import Statistics
 from ps2stream.protocol.frame import F64
 from ps2stream.routing.costs import Costs, balance
-from ps2stream.routing.leaves import Moved, Space, Text
-from ps2stream.routing.plan import RoutingPlan, built_in_plan, text_plan
-from ps2stream.space.grid import Grid
+from ps2stream.routing.leaves import Moved
+from ps2stream.routing.plan import built_in_plan, text_plan
+from tests.support.adjustments import (
+    ANALYSIS,
+    CELLS,
+    COSTS,
+    GRID,
+    WORKERS,
+    blocks,
+    divided,
+    hot,
+    parts,
+)
 from tests.support.measured import measured
 from tests.support.statistics_of import Unit, hostile, tables, words
-
-ANALYSIS = Analysis(salt=3)
-GRID = Grid(4, 3, 16)
-CELLS = 1 << 7
-WORKERS = 4
-COSTS = Costs(c1=1.0, c2=0.0, c3=0.0, c4=0.0)
-
-
-def parts(cells: list[int], workers: list[int], loads: list[float], bytes: list[int]) -> PartLoads:
-    """Loads as checks, which cost 1 in COSTS."""
-    none = np.zeros(len(cells))
-    return PartLoads.of(
-        np.array(cells, np.uint32), np.array(workers, np.int32), none, none,
-        np.array(loads), none, none, np.array(bytes, np.int64),
-    )  # fmt: skip
-
-
-def blocks() -> RoutingPlan:
-    """A quarter of the cells to each worker, in order."""
-    cells = np.arange(CELLS, dtype=np.uint32) // (CELLS // WORKERS)
-    return RoutingPlan(WORKERS, ANALYSIS, GRID, tuple(map(Space, range(WORKERS))), cells)
 
 
 def skewed(seed: int) -> PartLoads:
@@ -142,27 +125,6 @@ def test_loads_of_a_foreign_worker_are_refused() -> None:
         decide(parts([0], [4], [1.0], [1]), blocks(), Rules(COSTS))
 
 
-def test_an_adjustment_that_is_none_is_refused() -> None:
-    for data in ({}, {"base_version": 1, "moves": [{}]}, {"base_version": 1, "moves": 7}):
-        with pytest.raises(PlanError, match="adjustment"):
-            LoadAdjustment.from_dict(data)
-
-
-# --- Phase I ----------------------------------------------------------------------------
-
-
-def hot(shared: bool, queries: float) -> Statistics:
-    """Cell 5 with eight words; its objects have all of them or one each."""
-    names = [f"w{i}" for i in range(8)]
-    rows = [(5, names)] * 40 if shared else [(5, [name]) for name in names for _ in range(5)]
-    units: list[Unit] = [
-        (5, n, 40.0 if shared else 5.0, queries * (i + 1), 0.0, 0.0) for i, n in enumerate(names)
-    ]
-    units += [(c, "w0", 4.0, 3.0, 0.0, 0.0) for c in (40, 70, 100)]
-    return tables(GRID, {5: 40.0, 40: 4.0, 70: 4.0, 100: 4.0}, units,
-                  rows + [(c, ["w0"]) for c in (40, 70, 100) for _ in range(4)])  # fmt: skip
-
-
 def test_a_cell_that_is_too_hot_to_move_is_split() -> None:
     stats, plan, costs = hot(shared=False, queries=100.0), blocks(), Costs()
     units = measured(stats, plan)
@@ -201,15 +163,6 @@ def test_objects_that_need_all_words_prevent_a_split() -> None:
 def test_what_would_only_exchange_two_workers_stays() -> None:
     units = parts([0, 1, 40, 70, 100], [0, 0, 1, 2, 3], [95.0, 10, 10, 50, 50], [1] * 5)
     assert decide(units, blocks(), Rules(COSTS)).moves == ()
-
-
-def divided() -> RoutingPlan:
-    """As blocks, but cell 5 is divided between workers 0 and 1."""
-    plan = blocks()
-    cells = plan.cells.copy()
-    cells[5] = WORKERS
-    leaf = Text((0, 1), {f"w{i}": i % 2 for i in range(8)})
-    return RoutingPlan(WORKERS, ANALYSIS, GRID, (*plan.leaves, leaf), cells)
 
 
 def test_parts_that_share_their_objects_are_merged() -> None:
@@ -252,36 +205,6 @@ def test_a_sample_is_wanted_of_cells_that_may_be_split_or_joined() -> None:
     assert (move.cell, move.target, move.kind) == (5, 1, "merge")  # without a sample, too
 
 
-def test_shares_are_what_counting_says() -> None:
-    rng = np.random.default_rng(4)
-    stats = words(GRID, rng, [3, 9, 77], 300)
-    for index in range(stats.cells):
-        units = range(int(stats.unit_off[index]), int(stats.unit_off[index + 1]))
-        part = (rng.permutation(len(units)) % 3 - 1).astype(np.int32)
-        of = {u: int(part[u - units.start]) for u in units}
-        rows = range(int(stats.row_off[index]), int(stats.row_off[index + 1]))
-        met = [{of[u] for u in stats.row_unit[slice(*stats.row_start[r : r + 2])]} for r in rows]
-        seen = [sum(k in s for s in met) for k in (0, 1)]
-        q = [sum(float(stats.q[u]) for u in units if of[u] == k) for k in (0, 1)]
-        found = shares(stats, index, part)
-        if not all(seen) or not all(q):
-            assert found is None
-            continue
-        assert found is not None
-        either = sum(bool(s & {0, 1}) for s in met)
-        assert found.objects.tolist() == [n / either for n in seen]
-        assert found.queries == pytest.approx([n / sum(q) for n in q])
-        assert found.checks.sum() == pytest.approx(1.0)
-    assert shares(stats, 0, np.zeros(len(part), np.int32)[: int(stats.unit_off[1])]) is None
-    assert [cell_index(stats, c) for c in (3, 9, 10, 127)] == [0, 1, None, None]
-
-
-def test_the_test_of_a_split_is_as_specified() -> None:
-    share = PartShares(np.array([0.8, 0.5]), np.array([0.25, 0.75]), *[np.array([0.5, 0.5])] * 2)
-    # 100 objects, 40 queries: 80 * 10 + 50 * 30 against 4000, and 30 copies more.
-    assert saving(100.0, 40.0, share, Costs(c1=2.0, c2=7.0)) == pytest.approx(2 * 1700 - 7 * 30)
-
-
 @pytest.mark.parametrize("name", sorted(hostile(1)))
 @pytest.mark.parametrize("kind", ["cells", "definition1"])
 def test_hostile_samples_do_no_harm(name: str, kind: str) -> None:
@@ -313,11 +236,3 @@ def test_a_stream_that_moves_is_balanced_again() -> None:
             plan = apply(plan, found)
         loads = measured(stats, plan).loads(8, Costs())
         assert balance(loads) <= 1.3
-
-
-def test_the_measured_twin_is_the_planners_cost_model() -> None:
-    stats = words(GRID, np.random.default_rng(2), [1, 2, 60, 90], 300)
-    plan = divided()
-    loads = measured(stats, plan).loads(WORKERS, Costs())
-    owner = owners(Partition(plan.leaves, plan.cells), stats, WORKERS, Analyzer(ANALYSIS))
-    assert loads == pytest.approx(worker_loads(stats, owner, WORKERS, Costs()))

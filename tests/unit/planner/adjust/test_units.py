@@ -1,4 +1,4 @@
-"""Loads of parts over periods, and the decisions about whole strategies."""
+"""Loads of parts over periods."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ import dataclasses
 import numpy as np
 import pytest
 
+from ps2stream.language.analyzer import Analyzer
 from ps2stream.planner.adjust.adjustment import PartMove
-from ps2stream.planner.adjust.strategy import CoexistenceLimit, repartition
-from ps2stream.planner.adjust.units import COUNTS, PartLoads, carried, smoothed
+from ps2stream.planner.adjust.units import COUNTS, PartLoads, carried, smoothed, units_of
+from ps2stream.planner.load import worker_loads
+from ps2stream.planner.partition import Partition, owners
+from ps2stream.protocol.messages.loads import LoadReport
 from ps2stream.routing.costs import Costs
-
-DAY_MS = 24 * 3600 * 1000
+from tests.support.adjustments import ANALYSIS, GRID, WORKERS, divided
+from tests.support.measured import measured
+from tests.support.statistics_of import words
 
 
 def units(*rows: tuple[int, int, float, int]) -> PartLoads:
@@ -78,29 +82,45 @@ def test_what_is_known_of_a_part_goes_with_it() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("now", "planned", "unmet", "reason"),
-    [
-        ([10, 10], [9, 9], False, "load"),
-        ([10, 10], [9.1, 9], False, None),
-        ([10, 30], [20, 20], False, None),
-        ([10, 30], [20, 20], True, "balance"),
-        ([0, 30], [15, 15], True, "balance"),
-        ([10, 30], [8, 32], True, None),
-        ([10, 12], [11, 11], True, None),
-        ([0, 0], [0, 0], True, None),
-    ],
-)
-def test_when_to_plan_anew(
-    now: list[float], planned: list[float], unmet: bool, reason: str | None
-) -> None:
-    assert repartition(np.array(now, float), np.array(planned, float), 1.3, unmet) == reason
+def test_the_measured_twin_is_the_planners_cost_model() -> None:
+    stats = words(GRID, np.random.default_rng(2), [1, 2, 60, 90], 300)
+    plan = divided()
+    loads = measured(stats, plan).loads(WORKERS, Costs())
+    owner = owners(Partition(plan.leaves, plan.cells), stats, WORKERS, Analyzer(ANALYSIS))
+    assert loads == pytest.approx(worker_loads(stats, owner, WORKERS, Costs()))
 
 
-@pytest.mark.parametrize(
-    ("old", "live", "age", "goes"),
-    [(51, 1000, 0, False), (50, 1000, 0, True), (900, 1000, 7 * DAY_MS, True),
-     (900, 1000, 7 * DAY_MS - 1, False), (0, 0, 0, True)],
-)  # fmt: skip
-def test_when_the_old_strategy_goes(old: int, live: int, age: int, goes: bool) -> None:
-    assert CoexistenceLimit().due(old, live, age) == goes
+def report(worker: int, periods: int, rows: list[tuple[int, int, int]]) -> LoadReport:
+    """Cells with their objects and queries; the other counts are multiples of the objects."""
+    cell, objects, queries = (np.array(c, np.int64) for c in zip(*rows, strict=True))
+    return LoadReport(worker, 1, periods, 1, 0, cell.astype(np.uint32), objects, 2 * objects,
+                      3 * objects, 4 * objects, queries, 5 * queries)  # fmt: skip
+
+
+def test_reports_of_several_periods_count_as_one() -> None:
+    """What is stored is as of now; what was done is divided by the periods."""
+    found = units_of([report(1, 2, [(7, 10, 3)]), report(0, 1, [(7, 4, 2), (2, 6, 1)])])
+    columns = ("cell", "worker", *COUNTS, "bytes")
+    told = [tuple(row) for row in zip(*(getattr(found, c).tolist() for c in columns), strict=True)]
+    assert told == [
+        (2, 0, 6.0, 1.0, 12.0, 18.0, 24.0, 5),
+        (7, 0, 4.0, 2.0, 8.0, 12.0, 16.0, 10),
+        (7, 1, 5.0, 3.0, 10.0, 15.0, 20.0, 15),
+    ]
+
+
+def test_definition_one_multiplies_over_all_cells_of_a_worker() -> None:
+    found = units((1, 0, 2.0, 1), (2, 0, 3.0, 1), (9, 1, 1.0, 1))
+    costs = Costs(c1=7.0, c2=1.0, c3=10.0, c4=100.0)
+    # Objects 2 + 3, queries twice, inserts four times and deletes five times as many.
+    assert found.definition1(3, costs).tolist() == [
+        7 * 5 * 10 + 5 + 10 * 20 + 100 * 25, 7 * 1 * 2 + 1 + 10 * 4 + 100 * 5, 0.0,
+    ]  # fmt: skip
+    assert found.loads(3, costs)[0] == 7 * 3 * 5 + 5 + 10 * 20 + 100 * 25
+
+
+def test_only_parts_of_the_base_level_can_move() -> None:
+    found = units((1, 0, 1.0, 1), (1 << 28, 0, 2.0, 1), (3 << 28 | 1, 1, 3.0, 1))
+    assert found.movable.tolist() == [True, False, False]
+    assert rows(found.take(found.movable)) == [(1, 0, 1.0, 1)]
+    assert len(found) == 3

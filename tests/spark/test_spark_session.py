@@ -1,0 +1,49 @@
+"""The Spark session: one for all, and an error in words where there is no Java."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ps2stream.planner.spark_session import BATCH, session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+WITHOUT_JAVA = """
+from ps2stream.errors import FailedPrecondition
+from ps2stream.planner.spark_session import session
+try:
+    with session():
+        print("it started")
+except FailedPrecondition as error:
+    print(error)
+"""
+
+
+def test_a_session_that_runs_is_used_and_stays(spark: SparkSession) -> None:
+    with session() as found:
+        assert found is spark
+    assert spark.range(3).count() == 3
+
+
+def test_batches_are_bounded_and_times_are_utc(spark: SparkSession) -> None:
+    assert spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch") == str(BATCH)
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+
+
+def test_without_java_the_error_says_what_to_install(root: Path, tmp_path: Path) -> None:
+    environment = {k: v for k, v in os.environ.items() if k != "JAVA_HOME"}
+    environment |= {"JAVA_HOME": str(tmp_path), "PYTHONPATH": str(root)}
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_JAVA],
+        capture_output=True, check=True, text=True, env=environment, timeout=300,
+    )  # fmt: skip
+    assert "it needs Java 17 or newer" in done.stdout
+    assert "--engine numpy does without" in done.stdout

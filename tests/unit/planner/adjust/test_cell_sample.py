@@ -1,0 +1,70 @@
+"""The statistics of hot cells from what several dispatchers report."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+
+import numpy as np
+
+from ps2stream.language.analyzer import TOP
+from ps2stream.planner.adjust.cell_sample import statistics
+from ps2stream.routing.tags import QueryTags
+from tests.support.sampled_dispatchers import (
+    ANALYZER,
+    GRID,
+    HOT,
+    WORDS,
+    SampledDispatcher,
+    ask,
+    objects,
+    posted,
+)
+
+
+def test_what_several_tell_is_joined() -> None:
+    """The same words, known by name: objects of both, queries of one."""
+    both = [SampledDispatcher(i, posted() | {(20, "w1"): 2}) for i in range(2)]
+    rng = np.random.default_rng(5)
+    seen: Counter[tuple[int, str]] = Counter()
+    for dispatcher in both:
+        texts = [" ".join(rng.choice(WORDS, 2, replace=False)) for _ in range(100)]
+        cells = [HOT if i % 2 else 20 for i in range(100)]
+        seen.update((c, w) for c, t in zip(cells, texts, strict=True) for w in t.split())
+        dispatcher.reservoir.add(objects(texts, cells), 5)
+    found = statistics([d.told(ask(HOT, 20)) for d in both], GRID, ANALYZER)
+    assert found is not None
+    units = {
+        (int(found.cell[c]), found.terms[t]): (o, q)
+        for c, t, o, q in zip(found.unit_cell(), found.term, found.o, found.q, strict=True)
+    }
+    queries = posted() | {(20, "w1"): 2}
+    assert units == {key: (seen[key], n) for key, n in queries.items()}
+    assert found.objects.tolist() == [100.0, 100.0]
+
+
+def test_the_time_that_all_cover_counts() -> None:
+    quiet, busy = SampledDispatcher(0, posted()), SampledDispatcher(1, posted())
+    quiet.reservoir.add(objects(["w0"] * 50, [HOT] * 50), 10)  # long ago
+    quiet.reservoir.add(objects(["w1"] * 5, [HOT] * 5), 900)
+    for ms in range(800, 1000):
+        busy.reservoir.add(objects(["w2"] * 10, [HOT] * 10), ms)
+    told = [d.told(ask(HOT)) for d in (quiet, busy)]
+    found = statistics(told, GRID, ANALYZER)
+    assert found is not None
+    assert set(found.terms) == {"w1", "w2"}
+    top = dataclasses.replace(told[1], since=2000)
+    assert statistics([told[0], top], GRID, ANALYZER) is None
+
+
+def test_queries_without_words_are_terms_like_others() -> None:
+    dispatcher = SampledDispatcher(0, posted())
+    none = np.zeros(1, np.uint32)
+    dispatcher.gridt.insert(
+        QueryTags(np.arange(2), none, np.array([TOP], np.uint64), none.astype(np.uint16))
+    )
+    dispatcher.reservoir.add(objects(["w1 w2"] * 9, [HOT] * 9), 5)
+    found = statistics([dispatcher.told(ask(HOT))], GRID, ANALYZER)
+    assert found is not None
+    assert found.terms == ("", "w1", "w2")
+    assert found.o.tolist() == [9.0] * 3
