@@ -109,12 +109,12 @@ def migrations(
         ):
             run = _MigrationRun(service, client, scene.load, sender, receiver)
             if rate is None:
-                progress("measuring what saturates it")
+                progress("measuring the rate that saturates it")
                 rate = SHARE * run.saturated()
             first = json.loads(client.plan())
             found = []
             for name in algorithms:
-                progress(f"a move by {name} at {rate:,.0f} tuples/s")
+                progress(f"a migration by {name} at {rate:,.0f} tuples/s")
                 found.append(run.move(name, first, rate))
             return rate, found
 
@@ -207,14 +207,16 @@ class _MigrationRun:
         """Returns the move to this version once it has ended. Raises Ps2StreamError if there was
         nothing to move, or the move was given up."""
         if not version:
-            raise Ps2StreamError("the loads are balanced: nothing moves")
+            raise Ps2StreamError("the loads are balanced: nothing migrates")
         deadline = time.monotonic() + WAIT_S
         while (moves := self.client.moves()).following_version:
             if time.monotonic() > deadline:
-                raise Ps2StreamError(f"the move did not end in {WAIT_S:g} s: {moves.state}")
+                raise Ps2StreamError(
+                    f"the plan change did not end within {WAIT_S:g} s: {moves.state}"
+                )
             time.sleep(POLL_S)
         if (move := moves.ended[-1]).to_version != version or move.outcome != "done":
-            raise Ps2StreamError(f"the move to plan version {version}: {move.outcome}")
+            raise Ps2StreamError(f"the plan change to version {version}: {move.outcome}")
         return move
 
     def _collect_receipt(self, interval: PublishInterval) -> DeliveryReceipt:
@@ -222,7 +224,7 @@ class _MigrationRun:
         deadline = time.monotonic() + WAIT_S
         while self.service.status()["dispatcher-0"]["in_flight"]:
             if time.monotonic() > deadline:
-                raise Ps2StreamError(f"batches are under way after {WAIT_S:g} s")
+                raise Ps2StreamError(f"batches are still under way after {WAIT_S:g} s")
             time.sleep(POLL_S)
         time.sleep(POLL_S)  # durable matches are still on their way to the subscriber
         self.receiver.send(interval.first_offset)

@@ -132,7 +132,7 @@ class SequencerMachine:
     def strategy(self) -> PlanState:
         """The plan in force, and the one that is to follow it."""
         if self._migration is None:
-            raise TypeError("this sequencer was made without a plan")
+            raise TypeError("this sequencer was created without a plan")
         return self._migration.strategy
 
     @property
@@ -218,7 +218,7 @@ class SequencerMachine:
                 return self._take_due_step()
             case PlanChangeRequest():
                 return self._answer_plan_request(frame)
-        raise TypeError(f"the sequencer takes no {type(frame).__name__}")
+        raise TypeError(f"the sequencer does not accept {type(frame).__name__}")
 
     def append(self, requests: list[UpdateRequest]) -> list[Send]:
         """Commits requests as one group. Each request is answered with an UpdateDecision: with the
@@ -392,7 +392,7 @@ class SequencerMachine:
         migration = self._migration
         problem, out, wait = "", [], 0
         if migration is None:
-            problem = "this service does not change its plan"
+            problem = "this service does not support plan changes"
         elif request.ask != PlanAction.TELL:
             try:
                 record, problem = _make_requested_record(migration, request)
@@ -442,7 +442,7 @@ class SequencerMachine:
         except StoreFailed:
             raise
         except Unavailable:
-            log.warning("what %s has reached is not noted: the disk is full", name)
+            log.warning("the progress of %s was not recorded: the disk is full", name)
 
     def _raise_watermark(self, peer: Address, lsn: int) -> None:
         """Takes a peer's watermark, and drops the deleted queries that nobody needs then."""

@@ -86,7 +86,7 @@ class PlanState:
         if step is PlanStep.SET and plan is not None:
             return PlanState(plan, follow, data["begun"], data["switched"], data["apart"])
         if step not in self.steps:
-            raise PlanError(f"strategy: {step} does not follow here")
+            raise PlanError(f"strategy: the step {step} cannot follow now")
         if step is PlanStep.CHECKED:
             return self
         if step in (PlanStep.BEGIN, PlanStep.APART):
@@ -116,7 +116,7 @@ class PlanState:
             return ""
         version = self.following.version
         if self.begun:
-            return f"a move to plan version {version} is under way"
+            return f"a plan change to version {version} is under way"
         return f"plan version {version} coexists with version {self.plan.version}"
 
     def record(self) -> U8:

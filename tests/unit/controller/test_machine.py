@@ -217,7 +217,7 @@ def test_one_at_a_time_and_a_whole_period_between() -> None:
     hot: list[Part] = [(0, 0, 300_000, 50), (1, 1, 500_000, 40), (16, 1, 900_000, 10)]
     world.period(hot)  # learns of the end in its course, so part of it was before
     assert len(world.begun) == 1
-    assert "no whole period of 3 s (load_period_s)" in world.told("gr")[0]
+    assert "no complete load period (3 s, load_period_s)" in world.told("gr")[0]
     world.period(hot)
     assert len(world.begun) == 2
     assert world.begun[1].base_version == 2
@@ -233,7 +233,7 @@ def test_a_move_that_was_given_up_ends_as_any_other() -> None:
     world.strategy = PlanState(world.strategy.plan)
     world.period(ROWS)  # learns of it in its course
     assert len(world.begun) == 1
-    assert "no whole period" in world.told("gr")[0]
+    assert "no complete load period" in world.told("gr")[0]
     world.period(ROWS)
     assert len(world.begun) == 2
 
@@ -264,8 +264,8 @@ def test_another_plan_makes_it_forget() -> None:
 
 def test_a_proposal_begins_nothing_and_says_what_it_would_bring() -> None:
     world = World()
-    assert "no whole period" in world.told("gr")[0]
-    assert "is none of gr" in world.told("best")[0]
+    assert "no complete load period" in world.told("gr")[0]
+    assert "expected one of gr" in world.told("best")[0]
     world.period(ROWS)
     for algorithm in ("gr", "gr+", "dp", "si", "ra"):
         problem, told, plan = world.told(algorithm)
@@ -325,7 +325,7 @@ def test_the_old_plan_goes_once_few_queries_or_much_time_are_its_own(old: int, a
     assert world.united == world.machine.counters.sunsets == 0
     assert world.begun == []  # no third plan
     assert world.machine.counters.periods > 2  # loads are told of all the while
-    assert "waits, while both plans coexist" in world.told("gr")[0]
+    assert "waits while both plans coexist" in world.told("gr")[0]
     world.old, world.age_ms = old, age_ms
     world.period(ROWS)
     world.period(ROWS)

@@ -83,7 +83,7 @@ def test_loads_are_told_in_a_unit_that_shows_them(
 def test_a_plan_written_by_hand_is_shown_without_predictions(root: Path) -> None:
     said = Said()
     show(str(root / "examples" / "plan-text.json"), said)
-    assert "not known" in said.line
+    assert "unknown" in said.line
     assert said.line.splitlines()[-1].split()[-1] == "-"
 
 
@@ -155,7 +155,7 @@ def test_the_shared_outlines_are_read(data: Path) -> None:
 )
 def test_what_a_plan_says_of_itself_may_be_nonsense(tmp_path: Path, made: dict[str, Any]) -> None:
     save_plan(plan(made), tmp_path / "p.json")
-    with pytest.raises(PlanError, match=r"p\.json: `made` is not as the planner writes it"):
+    with pytest.raises(PlanError, match=r"p\.json: the field `made` does not have the form"):
         show(str(tmp_path / "p.json"), Said())
 
 
